@@ -1,4 +1,4 @@
-"""The functions of the language: `TABLE` holds them all, by name."""
+"""Built-in functions of the language; `TABLE` maps their names."""
 
 from importlib import import_module
 
@@ -8,6 +8,6 @@ for _module in (
     "aggregates", "arrays", "digests", "numbers", "objects", "randoms", "records", "strings",
     "times", "types", "vectors",
 ):  # fmt: skip
-    import_module(f"{__name__}.{_module}")  # each enters its functions into the table
+    import_module(f"{__name__}.{_module}")  # registers its functions
 
 __all__ = ["TABLE", "Function", "Parameter"]

@@ -1,5 +1,7 @@
-"""`count sum min max mean` and their like: over an array here; over the rows of a group in a SELECT
-with GROUP, which the select pipeline compiles (`language.grouping`)."""
+"""Aggregate functions: `count sum min max mean …` over an array.
+
+Over the rows of a group, in a SELECT with GROUP, they are compiled by `language.grouping`.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,17 @@ from protocol.values import NONE, type_name
 
 
 def present(value: Any) -> bool:
-    """Whether an aggregate looks at a value: none and null are passed over."""
+    """True if an aggregate includes a value: NONE and NULL are ignored."""
     return value is not None and value is not NONE
 
 
 Sum = tuple[int, Decimal | None, float, float]
-"""The parts of a sum: of ints, exact; of decimals, None without any; of floats, a double and what
-rounding has taken from it so far (Neumaier's compensated summation). The double is the int 0 until
-a float is added."""
+"""Parts of a sum: ints, exact; decimals, None if there are none; floats, a double and its rounding
+error so far (Neumaier's compensated summation). The double is the int 0 until a float is added."""
 
 
 def float_added(high: float, low: float, value: float) -> tuple[float, float]:
-    """Return the float parts of a sum with one more value."""
+    """Add a value to the float parts of a sum."""
     found = high + value
     if abs(high) >= abs(value):
         return found, low + ((high - found) + value)
@@ -40,8 +41,8 @@ def float_added(high: float, low: float, value: float) -> tuple[float, float]:
 def total(ints: int, exact: Decimal | None, high: float, low: float) -> Any:
     """Return a sum from its parts.
 
-    :raises NumberTooLarge: it left the range of its type
-    :raises TypeRefused: floats and decimals were added up
+    :raises NumberTooLarge: the sum is outside the range of its type
+    :raises TypeRefused: both floats and decimals were added
     """
     if type(high) is not float:
         return integer(ints) if exact is None else add(exact, ints)
@@ -50,12 +51,12 @@ def total(ints: int, exact: Decimal | None, high: float, low: float) -> Any:
 
 
 def not_a_number(value: Any) -> TypeRefused:
-    """What adding up something else is refused with."""
+    """Return the error for adding a value that is not a number."""
     return TypeRefused(f"sum and mean take numbers, not {type_name(value)}")
 
 
 def _parts(env: Env, items: list[Any]) -> tuple[Sum, int]:
-    """Return the parts of a sum, and of how many numbers it is."""
+    """Return the parts of a sum and the count of its numbers."""
     ints, exact, count = 0, None, 0
     high: float = 0
     low = 0.0
@@ -77,7 +78,7 @@ def _parts(env: Env, items: list[Any]) -> tuple[Sum, int]:
 
 @function("count", "array", result="int", env=True)
 def count(env: Env, items: list[Any] | None = None) -> int:
-    """Rows of a group, or items that are neither none nor null."""
+    """Number of rows of a group, or of array items that are neither NONE nor NULL."""
     if items is None:
         raise TypeRefused(
             "count() counts the rows of a group: wanted GROUP BY, GROUP ALL or an array"
@@ -87,24 +88,25 @@ def count(env: Env, items: list[Any] | None = None) -> int:
 
 @function("sum", "array", result="number", env=True)
 def sum_(env: Env, items: list[Any]) -> Any:
-    """Numbers added up, none and null passed over; 0 of nothing. Floats are rounded at the end."""
+    """Sum of numbers, ignoring NONE and NULL; 0 if empty. Floats are rounded at the end."""
     parts, _ = _parts(env, items)
     return total(*parts)
 
 
 @function("mean", "array", result="number", env=True)
 def mean(env: Env, items: list[Any]) -> Any:
-    """The mean of numbers, none and null passed over; none of nothing. It lies among them."""
+    """Mean of numbers, ignoring NONE and NULL; NONE if there are none. It is within their range."""
     parts, count = _parts(env, items)
     return average(*parts, count)
 
 
 def average(ints: int, exact: Decimal | None, high: float, low: float, count: int) -> Any:
-    """Return the mean from the parts of a sum: a float, or a decimal where there are decimals. The
-    sum is not held to 64 bits: the mean of ints lies among them.
+    """Return the mean from the parts of a sum: a float, or a decimal if there are decimals.
 
-    :raises NumberTooLarge: floats or decimals left their range while they were added up
-    :raises TypeRefused: floats and decimals were added up
+    The sum is not limited to 64 bits, because the mean of ints lies between them.
+
+    :raises NumberTooLarge: the sum of floats or decimals left their range
+    :raises TypeRefused: both floats and decimals were added
     """
     if not count:
         return NONE
@@ -118,7 +120,7 @@ def average(ints: int, exact: Decimal | None, high: float, low: float, count: in
 
 @function("min", "array", result="any", env=True)
 def min_(env: Env, items: list[Any]) -> Any:
-    """The least value in the order of values, none and null passed over; none of nothing."""
+    """Smallest value in the order of values, ignoring NONE and NULL; NONE if there are none."""
     key = order_of(items, env)
     least = [min(found, key=key) for found in _present(items, env) if found]
     return min(least, key=key) if least else NONE
@@ -126,7 +128,7 @@ def min_(env: Env, items: list[Any]) -> Any:
 
 @function("max", "array", result="any", env=True)
 def max_(env: Env, items: list[Any]) -> Any:
-    """The greatest value in the order of values, none and null passed over; none of nothing."""
+    """Largest value in the order of values, ignoring NONE and NULL; NONE if there are none."""
     key = order_of(items, env)
     most = [max(found, key=key) for found in _present(items, env) if found]
     return max(most, key=key) if most else NONE
@@ -134,7 +136,7 @@ def max_(env: Env, items: list[Any]) -> Any:
 
 @function("count_distinct", "array", result="int", env=True)
 def count_distinct(env: Env, items: list[Any]) -> int:
-    """How many different values there are, none and null passed over; also `count(DISTINCT e)`."""
+    """Number of distinct values, ignoring NONE and NULL; also written `count(DISTINCT e)`."""
     found: set[Any] = set()
     for part in _present(items, env):
         found.update(hashable(item, env.tick) for item in part)
@@ -143,19 +145,19 @@ def count_distinct(env: Env, items: list[Any]) -> int:
 
 @function("collect", "array", result="array", env=True)
 def collect(env: Env, items: list[Any]) -> list[Any]:
-    """The values as an array, none left out; of the rows of a group in the order they are read."""
+    """Array of the values without NONE; in a group, in the order in which its rows are read."""
     return [item for part in slices(items, env) for item in part if item is not NONE]
 
 
 @function("median", "array", result="number", env=True)
 def median(env: Env, items: list[Any]) -> Any:
-    """The middle one of numbers, or the mean of two, none and null passed over; none of nothing."""
+    """Median of numbers (mean of the middle two), ignoring NONE and NULL; NONE if empty."""
     return middle(env, [checked_number(item) for part in _present(items, env) for item in part])
 
 
 @function("stddev", "array", result="float", env=True)
 def stddev(env: Env, items: list[Any]) -> Any:
-    """The standard deviation of a sample, none and null passed over; none of fewer than two."""
+    """Sample standard deviation of numbers, ignoring NONE and NULL; NONE for fewer than two."""
     state: Deviation = (0, NONE, 0.0, 0.0)
     for part in _present(items, env):
         for item in part:
@@ -165,13 +167,13 @@ def stddev(env: Env, items: list[Any]) -> Any:
 
 @function("first", "array", result="any", env=True)
 def first(env: Env, items: list[Any]) -> Any:
-    """The first value that is neither none nor null; of a group as its rows are read, by ids."""
+    """First value that is neither NONE nor NULL; a group's rows are read by ascending id."""
     return next((item for part in _present(items, env) for item in part), NONE)
 
 
 @function("last", "array", result="any", env=True)
 def last(env: Env, items: list[Any]) -> Any:
-    """The last value that is neither none nor null; of a group as its rows are read, by ids."""
+    """Last value that is neither NONE nor NULL; a group's rows are read by ascending id."""
     found: Any = NONE
     for part in _present(items, env):
         found = part[-1] if part else found
@@ -179,14 +181,14 @@ def last(env: Env, items: list[Any]) -> Any:
 
 
 def checked_number(value: Any) -> Any:
-    """The value itself. :raises TypeRefused: it is no number"""
+    """Return the value itself. :raises TypeRefused: it is not a number"""
     if type(value) not in NUMBERS:
         raise TypeRefused(f"median and stddev take numbers, not {type_name(value)}")
     return value
 
 
 def middle(env: Env, numbers: list[Any]) -> Any:
-    """The median of numbers, which are sorted in slices."""
+    """Return the median of numbers. They are sorted in slices."""
     if not numbers:
         return NONE
     ordered, half = sort(env, numbers), len(numbers) // 2
@@ -196,8 +198,8 @@ def middle(env: Env, numbers: list[Any]) -> Any:
 
 
 def _halfway(low: Any, high: Any) -> Any:
-    """The mean of two numbers. It lies between them, so it is never out of range as their sum may
-    be."""
+    """Return the mean of two numbers. It lies between them, so it stays in range even if their sum
+    does not."""
     if type(low) is int and type(high) is int:
         half, rest = divmod(low + high, 2)
         return (low + high) / 2 if rest else half
@@ -207,15 +209,17 @@ def _halfway(low: Any, high: Any) -> Any:
 
 
 Deviation = tuple[int, Any, float, float]
-"""Of numbers seen one by one: how many, the first, and of their distances from it the mean and the
-sum of the squares around that."""
+"""State of a running deviation: count, first number, mean of the differences from it, and the sum
+of squared differences from that mean."""
 
 
 def deviated(count: int, first: Any, mean: float, squares: float, value: Any) -> Deviation:
-    """A deviation with one more number (Welford's way: nothing is taken from large sums).
+    """Add a number to a running deviation (Welford's algorithm, which avoids subtracting large
+    sums).
 
-    Counted from the first number on: doubles tell large ones that are close together apart only by
-    their distance."""
+    Differences are taken from the first number: large doubles close together keep their precision
+    only in their difference.
+    """
     checked_number(value)
     if not count:
         first = value
@@ -228,7 +232,7 @@ def deviated(count: int, first: Any, mean: float, squares: float, value: Any) ->
 
 
 def deviation(count: int, first: Any, mean: float, squares: float) -> Any:
-    """What it comes to. :raises NumberTooLarge: it left the range of floats"""
+    """Return the standard deviation. :raises NumberTooLarge: it is outside the range of floats"""
     return NONE if count < 2 else sqrt(finite(squares) / (count - 1))
 
 

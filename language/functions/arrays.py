@@ -1,4 +1,4 @@
-"""`array::…`. None of these changes its argument."""
+"""`array::…` functions. None of them changes its argument."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ def length(items: list[Any]) -> int:
 
 @function("array::first", "array", result="any")
 def first(items: list[Any]) -> Any:
-    """The first item; none of an empty array."""
+    """First item; NONE for an empty array."""
     return items[0] if items else NONE
 
 
 @function("array::last", "array", result="any")
 def last(items: list[Any]) -> Any:
-    """The last item; none of an empty array."""
+    """Last item; NONE for an empty array."""
     return items[-1] if items else NONE
 
 
 @function("array::sort", "array", "bool", result="array", env=True)
 def sort(env: Env, items: list[Any], descending: bool = False) -> list[Any]:
-    """The items in the order of values, equal ones as they stood."""
+    """Items sorted in the order of values; the sort is stable."""
     key = order_of(items, env)
     if len(items) <= SLICE:
         return sorted(items, key=key, reverse=descending)
-    # One call to `sorted` for a million items would hold the loop for a second: sorted runs are
-    # merged with a tick between slices instead. `merge` is stable, so the answer is the same.
+    # One call to `sorted` for a million items would block the event loop for a second. Sorted runs
+    # are merged with ticks instead; `merge` is stable, so the result is the same.
     runs = [sorted(run, key=key, reverse=descending) for run in slices(items, env)]
     merged: list[Any] = []
     for item in heapq.merge(*runs, key=key, reverse=descending):
@@ -54,9 +54,11 @@ def sort(env: Env, items: list[Any], descending: bool = False) -> list[Any]:
 
 
 def order_of(items: list[Any], env: Env) -> Callable[[Any], Any]:
-    """Return the key by which items sort. Where a comparison may take long, items are compared as
-    they are, with ticks: thousands of keys are compared in one go, and those of arrays would be as
-    large again."""
+    """Return the sort key function for items.
+
+    Items whose comparison may take long are compared directly, with ticks. Thousands of precomputed
+    keys would be compared without yielding, and the keys of arrays would double their memory.
+    """
     for part in slices(items, env):
         if not (_QUICK.issuperset(map(type, part)) and all(map(_is_short, part))):
             return cmp_to_key(partial(_compared, env))
@@ -64,7 +66,7 @@ def order_of(items: list[Any], env: Env) -> Callable[[Any], Any]:
 
 
 _QUICK: Final = frozenset({NoneValue, type(None), bool, int, float, str, timedelta, datetime, UUID})
-"""Types of which thousands are compared in a few milliseconds."""
+"""Types with fast comparisons: thousands take a few milliseconds."""
 
 
 def _is_short(item: Any) -> bool:
@@ -78,7 +80,7 @@ def _compared(env: Env, left: Any, right: Any) -> int:
 
 @function("array::distinct", "array", result="array", env=True)
 def distinct(env: Env, items: list[Any]) -> list[Any]:
-    """The items without repetitions, each where it stood first."""
+    """Distinct items, each at its first position."""
     found: dict[Any, Any] = {}
     for part in slices(items, env):
         for item in part:
@@ -88,7 +90,7 @@ def distinct(env: Env, items: list[Any]) -> list[Any]:
 
 @function("array::flatten", "array", result="array", env=True)
 def flatten(env: Env, items: list[Any]) -> list[Any]:
-    """Arrays among the items replaced by what they hold, one level deep."""
+    """Items with nested arrays expanded, one level deep."""
     flat: list[Any] = []
     for part in slices(items, env):
         for item in part:
@@ -104,7 +106,7 @@ def flatten(env: Env, items: list[Any]) -> list[Any]:
 
 @function("array::push", "array", "any", result="array", env=True)
 def push(env: Env, items: list[Any], item: Any) -> list[Any]:
-    """The items and one more at the end."""
+    """Items with one more appended."""
     found = cut(items, env)
     found.append(item)
     return found
@@ -112,27 +114,27 @@ def push(env: Env, items: list[Any], item: Any) -> list[Any]:
 
 @function("array::slice", "array", "int", "int", result="array", env=True)
 def slice_(env: Env, items: list[Any], start: int, end: int | None = None) -> list[Any]:
-    """The items from start up to end, not included; below zero counts from the end."""
+    """Items from start up to end, exclusive; negative positions count from the end."""
     return cut(items, env, start, end)
 
 
 @function("array::map", "array", "closure", result="array", takes=1)
 def map_(items: list[Any], each: Closure) -> list[Any]:
-    """What the closure makes of each item."""
+    """Results of the closure for each item."""
     return each.all_of(items)
 
 
 @function("array::filter", "array", "closure", result="array", takes=1)
 def filter_(items: list[Any], holds: Closure) -> list[Any]:
-    """The items for which the closure answers true."""
-    # Closed at once, whatever is raised: until then the closure's variable hides another.
+    """Items for which the closure returns true."""
+    # Closed at once, also on errors: until then the closure's variable shadows another.
     with closing(holds.of_each(items)) as answers:
         return [item for item, fits in zip(items, answers, strict=True) if truth(fits)]
 
 
 @function("array::find", "array", "closure", result="any", takes=1)
 def find(items: list[Any], holds: Closure) -> Any:
-    """The first item for which the closure answers true; none where there is none."""
+    """First item for which the closure returns true; NONE if there is none."""
     with closing(holds.of_each(items)) as answers:
         return next(
             (item for item, found in zip(items, answers, strict=True) if truth(found)), NONE
@@ -141,19 +143,19 @@ def find(items: list[Any], holds: Closure) -> Any:
 
 @function("array::any", "array", "closure", result="bool", takes=1)
 def any_(items: list[Any], holds: Closure) -> bool:
-    """Whether the closure answers true for some item."""
+    """True if the closure returns true for at least one item."""
     with closing(holds.of_each(items)) as answers:
         return any(map(truth, answers))
 
 
 @function("array::all", "array", "closure", result="bool", takes=1)
 def all_(items: list[Any], holds: Closure) -> bool:
-    """Whether the closure answers true for every item."""
+    """True if the closure returns true for every item."""
     with closing(holds.of_each(items)) as answers:
         return all(map(truth, answers))
 
 
 @function("array::fold", "array", "any", "closure", result="any", takes=2)
 def fold(items: list[Any], start: Any, step: Closure) -> Any:
-    """What the closure makes of the start and the first item, of that and the second, and so on."""
+    """Left fold: applies the closure to the accumulator, from start on, and each item in turn."""
     return step.folded(start, items)

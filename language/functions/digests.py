@@ -1,4 +1,4 @@
-"""`crypto::…`: digests for checking and addressing data, not for keeping passwords."""
+"""`crypto::…` functions: digests to verify and address data, not to store passwords."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def _digest(env: Env, digest: hashlib._Hash, data: str | bytes) -> str:
 
 @function("crypto::sha256", "text", result="string", env=True)
 def sha256(env: Env, data: str | bytes) -> str:
-    """SHA-256 of a string's UTF-8 or of bytes, in hexadecimal."""
+    """SHA-256 of a string's UTF-8 encoding or of bytes, in hexadecimal."""
     return _digest(env, hashlib.sha256(), data)
 
 
 @function("crypto::md5", "text", result="string", env=True)
 def md5(env: Env, data: str | bytes) -> str:
-    """MD5, for what others made with it, in hexadecimal."""
+    """MD5 in hexadecimal, for compatibility with data of other systems."""
     return _digest(env, hashlib.md5(usedforsecurity=False), data)

@@ -1,4 +1,4 @@
-"""`math::…`."""
+"""`math::…` functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protocol import limits
 from protocol.errors import BadRequest, NumberTooLarge, TypeRefused
 
 _INT_DIGITS = 20
-"""More than 64 bits have; a decimal of a higher exponent is never expanded into an int."""
+"""More digits than 64 bits have. A decimal with a larger exponent is never expanded to an int."""
 
 
 def _whole(value: Any, rounding: str) -> int:
@@ -26,7 +26,7 @@ def _whole(value: Any, rounding: str) -> int:
 
 @function("math::abs", "number", result="number")
 def absolute(value: Any) -> Any:
-    """The distance from zero, of the same type."""
+    """Absolute value, of the same type."""
     if type(value) is int:
         return integer(abs(value))
     return value.copy_abs() if type(value) is Decimal else abs(value)
@@ -34,19 +34,19 @@ def absolute(value: Any) -> Any:
 
 @function("math::floor", "number", result="int")
 def floor(value: Any) -> int:
-    """The largest int not above a number."""
+    """Largest int not above a number."""
     return _whole(value, ROUND_FLOOR)
 
 
 @function("math::ceil", "number", result="int")
 def ceil(value: Any) -> int:
-    """The smallest int not below a number."""
+    """Smallest int not below a number."""
     return _whole(value, ROUND_CEILING)
 
 
 @function("math::round", "number", "int", result="number")
 def round_(value: Any, digits: int | None = None) -> Any:
-    """The nearest int, or number of so many digits after the point; halves away from zero."""
+    """Nearest int, or number rounded to that many decimal places; halves round away from zero."""
     if digits is None:
         return _whole(value, ROUND_HALF_UP)
     if not 0 <= digits <= limits.DECIMAL_DIGITS:
@@ -54,7 +54,7 @@ def round_(value: Any, digits: int | None = None) -> Any:
     if type(value) is int:
         return value
     if type(value) is float:
-        # A double has no digits left to round where its unit is larger than the last one.
+        # A double this large has no digits after the point to round.
         if abs(value) >= 1e15:
             return value
         exact = Decimal(repr(value))
@@ -69,13 +69,13 @@ def _exponent(value: Decimal) -> int:
 
 
 def _quantized(value: Decimal, digits: int) -> Decimal:
-    """A decimal that has more digits after its point, cut to so many."""
+    """Round a decimal to fewer decimal places."""
     return value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, context=DECIMAL)
 
 
 @function("math::sqrt", "number", result="number")
 def square_root(value: Any) -> Any:
-    """The square root: a decimal of a decimal, a float of the others."""
+    """Square root: a decimal for a decimal, a float for other numbers."""
     if value < 0:
         raise TypeRefused("math::sqrt takes no number below zero")
     return DECIMAL.sqrt(value) if type(value) is Decimal else math.sqrt(value)
@@ -83,14 +83,14 @@ def square_root(value: Any) -> Any:
 
 @function("math::pow", "number", "number", result="number")
 def power(base: Any, exponent: Any) -> Any:
-    """A number to the power of another; ints give an int unless the exponent is below zero."""
+    """Power of a number; ints give an int unless the exponent is negative."""
     kinds = {type(base), type(exponent)}
     if kinds == {Decimal, float}:
         raise TypeRefused("math::pow takes no decimal and float together: cast one")
     if base == 0 and exponent < 0:
         raise NumberTooLarge("zero to a power below zero is not finite")
     if kinds == {int} and exponent >= 0:
-        # The size of the result is known before it is computed: 2 ** (2 ** 60) never starts.
+        # The result's size is checked before it is computed: 2 ** (2 ** 60) never starts.
         if abs(base) > 1 and exponent > 64:
             raise NumberTooLarge("an integer does not fit 64 bits")
         if abs(base) <= 1:
@@ -101,7 +101,7 @@ def power(base: Any, exponent: Any) -> Any:
         raise TypeRefused("math::pow of a number below zero takes a whole exponent")
     if Decimal in kinds:
         if exponent == 0:
-            return Decimal(1)  # of zero too, as with ints and floats; the context refuses that
+            return Decimal(1)  # also 0 ** 0, as for ints and floats; the context rejects it
         try:
             return bounded(DECIMAL.power(Decimal(base), Decimal(exponent)))
         except (InvalidOperation, Overflow):

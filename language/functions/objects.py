@@ -1,4 +1,4 @@
-"""`object::…`."""
+"""`object::…` functions."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from protocol.values import NONE, type_name
 
 @function("object::keys", "object", result="array", env=True)
 def keys(env: Env, fields: dict[str, Any]) -> list[str]:
-    """The names of an object's fields, as they stand."""
+    """Field names of an object, in their order."""
     each = slices(fields.items(), env)
     return [name for part in each for name, value in part if value is not NONE]
 
 
 @function("object::values", "object", result="array", env=True)
 def values(env: Env, fields: dict[str, Any]) -> list[Any]:
-    """The values of an object's fields, as they stand."""
+    """Field values of an object, in their order."""
     return [value for part in slices(fields.values(), env) for value in part if value is not NONE]
 
 
 @function("object::merge", "object", "object", result="object", env=True)
 def merge(env: Env, fields: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The first object with the second's fields put over its own, as MERGE does; none removes."""
+    """The first object merged with the second's fields, as by MERGE; NONE removes a field."""
     return merged(fields, changes, env)
 
 
 @function("object::pick", "object", "array", result="object", env=True)
 def pick(env: Env, fields: dict[str, Any], names: list[Any]) -> dict[str, Any]:
-    """The fields of these names, in the order of the names; those that it lacks are left out."""
+    """Object with only these fields, in the order of the names; missing ones are left out."""
     _check_names("object::pick", names, env)
     found: dict[str, Any] = {}
     for part in slices(names, env):
@@ -43,7 +43,7 @@ def pick(env: Env, fields: dict[str, Any], names: list[Any]) -> dict[str, Any]:
 
 @function("object::omit", "object", "array", result="object", env=True)
 def omit(env: Env, fields: dict[str, Any], names: list[Any]) -> dict[str, Any]:
-    """An object without the fields of these names."""
+    """Object without these fields."""
     _check_names("object::omit", names, env)
     unwanted = {name for part in slices(names, env) for name in part}
     each = slices(fields.items(), env)

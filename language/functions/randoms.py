@@ -1,4 +1,4 @@
-"""`rand::…`, from the transaction's randomness."""
+"""`rand::…` functions, from the transaction's random number generator."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def uuid7(now: datetime, rng: Rng) -> UUID:
-    """A uuid of version 7: its first 48 bits are the milliseconds of a time, the rest but six bits
-    is random (RFC 9562)."""
+    """Return a UUID of version 7 (RFC 9562): a timestamp of 48 bits in milliseconds, 6 fixed bits,
+    the rest random."""
     milliseconds = (now - _EPOCH) // MICROSECOND // 1000
     drawn = int.from_bytes(rng.bytes(10), "big")
     number = (milliseconds & (1 << 48) - 1) << 80 | drawn
@@ -26,13 +26,13 @@ def uuid7(now: datetime, rng: Rng) -> UUID:
 
 @function("rand::uuid", result="uuid", env=True, fixed=False)
 def uuid(env: Env) -> UUID:
-    """A new uuid, ordered by time (version 7)."""
+    """New UUID of version 7, ordered by time."""
     return uuid7(env.now, env.rng)
 
 
 @function("rand::int", "int", "int", result="int", env=True, fixed=False)
 def int_(env: Env, low: int, high: int) -> int:
-    """An int from low to high, both included, each as likely."""
+    """Uniformly random int from low to high, both inclusive."""
     if low > high:
         raise BadRequest(f"rand::int takes bounds in order, not {low} and {high}")
     return low + env.rng.below(high - low + 1)

@@ -1,4 +1,4 @@
-"""`record::…`: the parts of a record's address."""
+"""`record::…` functions: the parts of a record id."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from protocol.values import RecordId
 
 @function("record::id", "record", result="any")
 def id_(record: RecordId) -> Any:
-    """The id: a string, int, uuid or array."""
+    """The id within its table: a string, int, uuid or array."""
     return record.id
 
 
 @function("record::table", "record", result="string")
 def table(record: RecordId) -> str:
-    """The name of the table."""
+    """Name of the table."""
     return record.table

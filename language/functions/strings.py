@@ -1,4 +1,4 @@
-"""`string::…`. Positions and lengths count characters."""
+"""`string::…` functions. Positions and lengths count characters."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def length(text: str) -> int:
 
 @function("string::lower", "string", result="string", env=True)
 def lower(env: Env, text: str) -> str:
-    """Letters in lower case."""
+    """Text in lower case."""
     if len(text) <= PIECE:
         return text.lower()
     found, end, before = [], 0, ""
     for piece in pieces(text, env.tick):
         end += len(piece)
-        # A sigma at the end of a word is another one: each piece is seen with what is around it.
+        # A sigma at the end of a word has another lower case: each piece needs its context.
         after = text[end : end + _AROUND]
         around = (before + piece + after).lower()
         found.append(around[len(before.lower()) : len(around) - len(after.lower())])
@@ -35,21 +35,22 @@ def lower(env: Env, text: str) -> str:
 
 
 _AROUND: Final = 64
-"""Characters that may stand between the sigma at the end of a piece and the next letter."""
+"""Characters of context around a piece. They decide whether a sigma at its end is the last letter
+of a word."""
 
 
 @function("string::upper", "string", result="string", env=True)
 def upper(env: Env, text: str) -> str:
-    """Letters in upper case."""
+    """Text in upper case."""
     if len(text) <= PIECE:
         return text.upper()
-    # A letter may become three, and none looks at the ones beside it.
+    # A letter may become three, but its upper case does not depend on its neighbours.
     return "".join([part.upper() for part in pieces(text, env.tick)])
 
 
 @function("string::trim", "string", result="string", env=True)
 def trim(env: Env, text: str) -> str:
-    """Without white space at both ends."""
+    """Text without white space at both ends."""
     if len(text) <= PIECE:
         return text.strip()
     start, end = 0, len(text)
@@ -68,7 +69,7 @@ def trim(env: Env, text: str) -> str:
 
 @function("string::split", "string", "string", result="array", env=True)
 def split(env: Env, text: str, separator: str) -> list[str]:
-    """The parts between separators."""
+    """Parts of the text between separators."""
     if not separator:
         raise BadRequest("string::split takes a separator that is not empty")
     found: list[str] = []
@@ -80,7 +81,7 @@ def split(env: Env, text: str, separator: str) -> list[str]:
 
 @function("string::join", "array", "string", result="string", env=True)
 def join(env: Env, parts: list[Any], separator: str) -> str:
-    """The strings of an array, with a separator between two."""
+    """Strings of an array, joined with a separator."""
     size = 0
     for part in slices(parts, env):
         for one in part:
@@ -93,25 +94,25 @@ def join(env: Env, parts: list[Any], separator: str) -> str:
 
 @function("string::starts", "string", "string", result="bool")
 def starts(text: str, part: str) -> bool:
-    """Whether the text begins with the part."""
+    """True if the text starts with the part."""
     return text.startswith(part)
 
 
 @function("string::ends", "string", "string", result="bool")
 def ends(text: str, part: str) -> bool:
-    """Whether the text ends with the part."""
+    """True if the text ends with the part."""
     return text.endswith(part)
 
 
 @function("string::contains", "string", "string", result="bool", env=True)
 def contains(env: Env, text: str, part: str) -> bool:
-    """Whether the part stands anywhere in the text."""
+    """True if the text contains the part."""
     return find(text, part, env) >= 0
 
 
 @function("string::replace", "string", "string", "string", result="string", env=True)
 def replace(env: Env, text: str, old: str, new: str) -> str:
-    """Every occurrence of a part replaced."""
+    """Text with every occurrence of a part replaced."""
     if not old:
         raise BadRequest("string::replace takes a part that is not empty")
     if len(text) <= PIECE:
@@ -131,5 +132,5 @@ def replace(env: Env, text: str, old: str, new: str) -> str:
 
 @function("string::slice", "string", "int", "int", result="string")
 def slice_(text: str, start: int, end: int | None = None) -> str:
-    """The characters from start up to end, not included; below zero counts from the end."""
+    """Characters from start up to end, exclusive; negative positions count from the end."""
     return text[start:end]

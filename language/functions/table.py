@@ -1,7 +1,7 @@
-"""The table of functions: what a function is called, what it takes and answers, and what it does.
+"""Registry of built-in functions: name, parameters, result type and implementation.
 
-The modules beside this one fill it with `@function(…)`; `docs/functions.md` is made from it. An
-argument is checked by type before the implementation sees it, and nothing is converted.
+The modules beside this one fill it with `@function(…)`; `docs/functions.md` is generated from it.
+Argument types are checked before the implementation is called. No argument is converted.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ KINDS: Final[dict[str, frozenset[type] | None]] = {
     "record": frozenset({RecordId}),
     "closure": frozenset({Closure}),
 }
-"""Words for argument types in the table; `text` is a string or bytes."""
+"""Argument types by the word used in the registry; `text` is a string or bytes."""
 _SIZED: Final = frozenset({"any", "string", "bytes", "text", "array", "object"})
-"""Those that say how long a call may take. One of a long argument is charged by its size."""
+"""Types whose size determines the cost of a call. Long arguments are charged by size."""
 _PLAIN: Final = frozenset({"string", "bytes", "text"})
 _LONG: Final = frozenset({str, bytes, list, dict})
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument of a function."""
+    """A parameter of a function."""
 
     name: str
     kind: str
@@ -56,27 +56,29 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One row of the table."""
+    """A registered function."""
 
     name: str
     parameters: tuple[Parameter, ...]
     result: str
     doc: str
     run: Callable[..., Any]
-    """Called with the `Env` and the arguments; checks their types."""
+    """Implementation with type checks; takes the `Env` and the arguments."""
     fixed: bool
-    """Whether the same arguments always give the same answer."""
+    """True if the function is deterministic: equal arguments always give the same result."""
     closures: tuple[int, ...]
-    """How many parameters the closure takes that stands at each argument; 0: none stands there."""
+    """For each parameter, the number of parameters of the closure passed there; 0 if it is not a
+    closure."""
 
     @property
     def least(self) -> int:
-        """How many arguments it takes at least."""
+        """Minimum number of arguments."""
         return sum(not parameter.optional for parameter in self.parameters)
 
     @property
     def signature(self) -> str:
-        """As the docs show it: `string::slice(text: string, start: int, [end: int]) -> string`."""
+        """Signature for the docs, as in `string::slice(text: string, start: int, [end: int]) ->
+        string`."""
         shown = (
             f"[{p.name}: {p.kind}]" if p.optional else f"{p.name}: {p.kind}"
             for p in self.parameters
@@ -92,11 +94,11 @@ Work = TypeVar("Work", bound=Callable[..., Any])
 def function(
     name: str, *kinds: str, result: str, env: bool = False, fixed: bool = True, takes: int = 0
 ) -> Callable[[Work], Work]:
-    """Put a function into the table; its docstring's first line is its documentation.
+    """Register a function; its docstring's first line is its user documentation.
 
-    :param kinds: a word of `KINDS` for each argument, in order; one with a default is optional
-    :param env: the implementation takes the `Env` before its arguments
-    :param takes: how many parameters its closure has
+    :param kinds: a word of `KINDS` for each parameter, in order; one with a default is optional
+    :param env: True if the implementation takes the `Env` before its arguments
+    :param takes: number of parameters of its closure
     """
 
     def enter(work: Work) -> Work:
@@ -126,7 +128,7 @@ def _checked(
     name: str, parameters: tuple[Parameter, ...], work: Callable[..., Any], env: bool, makes: bool
 ) -> Callable[..., Any]:
     kinds = tuple(KINDS[parameter.kind] for parameter in parameters)
-    # Of short texts only short ones are made.
+    # Functions of short texts alone give short results.
     grows = makes and not all(parameter.kind in _PLAIN for parameter in parameters)
     sized = any(parameter.kind in _SIZED for parameter in parameters)
 
@@ -156,7 +158,7 @@ def _told(found: Any, surroundings: Env) -> Any:
     if kind in _LONG and len(found) > PACE:
         size = len(found)
         plain = kind is str or kind is bytes
-        surroundings.tick(min(PACE, cost_of(size) if plain else size))  # it is made already
+        surroundings.tick(min(PACE, cost_of(size) if plain else size))  # exists already
         made(size if plain else 8 * size)
     return found
 
@@ -180,7 +182,7 @@ def _refused(
 
 
 def check_string(size: int) -> None:
-    """:raises TooLarge: a function would build a string of so many characters"""
+    """Check the length of a new string. :raises TooLarge: over `limits.STRING_BYTES`"""
     if size > limits.STRING_BYTES:
         raise TooLarge(
             f"a string has at most {limits.STRING_BYTES} bytes", limit=limits.STRING_BYTES
@@ -188,7 +190,7 @@ def check_string(size: int) -> None:
 
 
 def check_array(size: int) -> None:
-    """:raises TooLarge: a function would build an array of so many items"""
+    """Check the length of a new array. :raises TooLarge: over `limits.RANGE_ITEMS`"""
     if size > limits.RANGE_ITEMS:
         raise TooLarge(
             f"an array built here has at most {limits.RANGE_ITEMS} items", limit=limits.RANGE_ITEMS

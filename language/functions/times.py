@@ -1,4 +1,4 @@
-"""`time::…`. Datetimes are UTC; nothing here depends on a locale or a time zone."""
+"""`time::…` functions. Datetimes are UTC; none depends on a locale or time zone."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _FORMAT_CHARACTERS: Final = 256
 
 @function("time::now", result="datetime", env=True, fixed=False)
 def now(env: Env) -> datetime:
-    """The time of the transaction: the same wherever it is asked for."""
+    """Transaction time, constant within the transaction."""
     return env.now
 
 
 @function("time::format", "datetime", "string", result="string")
 def format_(moment: datetime, pattern: str) -> str:
-    """A datetime by a pattern of %Y %m %d %H %M %S %f %j %a %A %b %B %%."""
+    """Datetime formatted by a pattern of %Y %m %d %H %M %S %f %j %a %A %b %B %%."""
     if len(pattern) > _FORMAT_CHARACTERS:
         raise BadRequest(f"a pattern of time::format has at most {_FORMAT_CHARACTERS} characters")
     return _DIRECTIVE.sub(lambda found: _part(moment, found[1]), pattern)
@@ -78,13 +78,13 @@ def _part(moment: datetime, directive: str) -> str:
 
 @function("time::parse", "string", result="datetime")
 def parse(text: str) -> datetime:
-    """The datetime that a text of RFC 3339 names, or midnight of a date alone."""
+    """Datetime parsed from an RFC 3339 text, or midnight of a date alone."""
     return parse_datetime(text)
 
 
 @function("time::floor", "datetime", "duration", result="datetime")
 def floor(moment: datetime, step: timedelta) -> datetime:
-    """The last whole step since 1970 that is not after a datetime."""
+    """Datetime rounded down to a multiple of a duration since 1970."""
     if step <= timedelta():
         raise BadRequest("time::floor takes a step above zero")
     try:
@@ -95,49 +95,49 @@ def floor(moment: datetime, step: timedelta) -> datetime:
 
 @function("time::year", "datetime", result="int")
 def year(moment: datetime) -> int:
-    """The year."""
+    """Year."""
     return moment.year
 
 
 @function("time::month", "datetime", result="int")
 def month(moment: datetime) -> int:
-    """The month, 1 to 12."""
+    """Month, 1 to 12."""
     return moment.month
 
 
 @function("time::day", "datetime", result="int")
 def day(moment: datetime) -> int:
-    """The day of the month, 1 to 31."""
+    """Day of the month, 1 to 31."""
     return moment.day
 
 
 @function("time::hour", "datetime", result="int")
 def hour(moment: datetime) -> int:
-    """The hour, 0 to 23."""
+    """Hour, 0 to 23."""
     return moment.hour
 
 
 @function("time::minute", "datetime", result="int")
 def minute(moment: datetime) -> int:
-    """The minute, 0 to 59."""
+    """Minute, 0 to 59."""
     return moment.minute
 
 
 @function("time::second", "datetime", result="int")
 def second(moment: datetime) -> int:
-    """The whole second, 0 to 59."""
+    """Whole second, 0 to 59."""
     return moment.second
 
 
 @function("time::weekday", "datetime", result="int")
 def weekday(moment: datetime) -> int:
-    """The day of the week as ISO 8601 counts it, 1 for Monday to 7 for Sunday."""
+    """ISO 8601 day of the week, from 1 for Monday to 7 for Sunday."""
     return moment.isoweekday()
 
 
 @function("time::week", "datetime", result="int")
 def week(moment: datetime) -> int:
-    """The week of the year as ISO 8601 counts it, 1 to 53."""
+    """ISO 8601 week of the year, 1 to 53."""
     return moment.isocalendar().week
 
 
@@ -149,7 +149,7 @@ def unix(moment: datetime) -> int:
 
 @function("time::from_unix", "number", result="datetime")
 def from_unix(seconds: int | float | Decimal) -> datetime:
-    """The datetime so many seconds after 1970, to the microsecond."""
+    """Datetime from seconds since 1970, to the microsecond."""
     try:
         return _EPOCH + timedelta(microseconds=round(Decimal(seconds) * 1_000_000))
     except (OverflowError, ArithmeticError):
@@ -158,7 +158,7 @@ def from_unix(seconds: int | float | Decimal) -> datetime:
 
 @function("time::trunc", "datetime", "string", result="datetime")
 def trunc(moment: datetime, unit: str) -> datetime:
-    """The beginning of the year, quarter, month, week, day, hour, minute or second it lies in."""
+    """Start of the year, quarter, month, week, day, hour, minute or second it lies in."""
     day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     match unit:
         case "year":
@@ -185,8 +185,8 @@ def trunc(moment: datetime, unit: str) -> datetime:
 
 @function("time::add", "datetime", "int", "string", result="datetime")
 def add(moment: datetime, count: int, unit: str) -> datetime:
-    """So many years, quarters, months, weeks, days, hours, minutes or seconds later."""
-    # Of a month that is too short for the day its last one.
+    """Datetime plus a number of years, quarters, months, weeks, days, hours, minutes or seconds."""
+    # If the month is too short for the day, its last day.
     try:
         if unit in _MONTHS_OF:
             return _months_later(moment, count * _MONTHS_OF[unit])
@@ -199,7 +199,7 @@ def add(moment: datetime, count: int, unit: str) -> datetime:
 
 @function("time::diff", "datetime", "datetime", "string", result="int")
 def diff(start: datetime, end: datetime, unit: str) -> int:
-    """Whole units of `time::add` from the earlier to the later; below zero where start is later."""
+    """Whole units, as of `time::add`, from start to end; negative if start is later."""
     if unit in _SPANS:
         spans = abs(end - start) // _SPANS[unit]
         return spans if end >= start else -spans
@@ -214,7 +214,7 @@ def diff(start: datetime, end: datetime, unit: str) -> int:
 
 
 def _months_later(moment: datetime, months: int) -> datetime:
-    """:raises OverflowError: outside the years 1 to 9999"""
+    """Add months to a datetime. :raises OverflowError: outside the years 1 to 9999"""
     year, month = divmod(moment.year * 12 + moment.month - 1 + months, 12)
     if not 1 <= year <= 9999:
         raise OverflowError

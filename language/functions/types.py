@@ -1,4 +1,4 @@
-"""`type::…`: the casts. The language converts nowhere else, and these are exact or refuse."""
+"""`type::…` functions: explicit casts, exact or rejected. The language converts nowhere else."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TEXT_CHARACTERS: Final = 64
 _NUMBERS: Final = ("int", "float", "decimal")
 _SHOWN: Final = 40
 _NUMBER_CHARACTERS: Final = 16 * limits.KIB
-"""Of a text that is looked at, to see whether it is a number."""
+"""Maximum number of characters examined to decide whether a text is a number."""
 
 
 def _refuse(value: Any, wanted: str) -> NoReturn:
@@ -47,13 +47,13 @@ def _refuse(value: Any, wanted: str) -> NoReturn:
 
 @function("type::of", "any", result="string")
 def of(value: Any) -> str:
-    """The name of a value's type."""
+    """Name of a value's type."""
     return type_name(value)
 
 
 @function("type::int", "any", result="int")
 def int_(value: Any) -> int:
-    """An int from a text, or from a number that is whole."""
+    """Int from a text or from a whole number."""
     kind = type(value)
     if kind is int:
         return value  # type: ignore[no-any-return]
@@ -71,7 +71,7 @@ def int_(value: Any) -> int:
 
 @function("type::float", "any", result="float")
 def float_(value: Any) -> float:
-    """The float nearest to a number, or to the number that a text writes."""
+    """Float nearest to a number, or to the number in a text."""
     kind = type(value)
     if kind is int or kind is float or kind is Decimal:
         return finite(float(value))
@@ -82,7 +82,7 @@ def float_(value: Any) -> float:
 
 @function("type::decimal", "any", result="decimal")
 def decimal(value: Any) -> Decimal:
-    """A decimal from a number or a text; from a float, the digits that it is shown with."""
+    """Decimal from a number or text; from a float, the digits with which it is printed."""
     kind = type(value)
     if kind is Decimal:
         return value  # type: ignore[no-any-return]
@@ -104,7 +104,7 @@ def decimal(value: Any) -> Decimal:
 
 @function("type::string", "any", result="string", env=True)
 def string(env: Env, value: Any) -> str:
-    """A value as text: a string as it is, others without the marks of their literals."""
+    """Value as text: a string unchanged, other values without the marks of their literals."""
     kind = type(value)
     if kind is str:
         return value  # type: ignore[no-any-return]
@@ -133,7 +133,7 @@ def string(env: Env, value: Any) -> str:
 
 @function("type::datetime", "any", result="datetime")
 def datetime_(value: Any) -> datetime:
-    """A datetime from a text of RFC 3339."""
+    """Datetime from an RFC 3339 text."""
     if type(value) is datetime:
         return value
     if type(value) is str:
@@ -146,7 +146,7 @@ def datetime_(value: Any) -> datetime:
 
 @function("type::duration", "any", result="duration")
 def duration(value: Any) -> timedelta:
-    """A duration from a text such as 1h30m."""
+    """Duration from a text such as 1h30m."""
     if type(value) is timedelta:
         return value
     if type(value) is str:
@@ -159,7 +159,7 @@ def duration(value: Any) -> timedelta:
 
 @function("type::record", "any", "any", result="record")
 def record(value: Any, id: Any = None) -> RecordId:
-    """A record from a text such as person:ana, or from a table's name and an id."""
+    """Record id from a text such as person:ana, or from a table name and an id."""
     if id is not None:
         if type(value) is not str:
             _refuse(value, "table")

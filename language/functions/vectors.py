@@ -1,4 +1,4 @@
-"""`vector::…`: arrays of numbers as vectors, computed in floats."""
+"""`vector::…` functions: arrays of numbers as vectors, computed in floats."""
 
 from __future__ import annotations
 
@@ -46,25 +46,25 @@ def _products(env: Env, left: list[float], right: list[float]) -> Iterator[float
 def _dot(env: Env, left: list[float], right: list[float]) -> float:
     try:
         return finite(math.fsum(_products(env, left, right)))
-    except (OverflowError, ValueError):  # a sum on the way, or two infinite products
+    except (OverflowError, ValueError):  # sum overflowed, or two infinite products
         raise NumberTooLarge("a float left its range") from None
 
 
 @function("vector::dot", "array", "array", result="float", env=True)
 def dot(env: Env, left: list[Any], right: list[Any]) -> float:
-    """The sum of the products of two vectors' parts."""
+    """Dot product of two vectors."""
     return _dot(env, *_pair(env, left, right))
 
 
 @function("vector::euclidean", "array", "array", result="float", env=True)
 def euclidean(env: Env, left: list[Any], right: list[Any]) -> float:
-    """The distance of two points."""
+    """Euclidean distance of two points."""
     return finite(math.dist(*_pair(env, left, right)))
 
 
 @function("vector::cosine", "array", "array", result="float", env=True)
 def cosine(env: Env, left: list[Any], right: list[Any]) -> float:
-    """The cosine of the angle between two vectors: 1 for one direction, 0 for a right angle."""
+    """Cosine similarity of two vectors: 1 for the same direction, 0 for a right angle."""
     left, right = _pair(env, left, right)
     one = _direction(left, env)
     two = _direction(right, env)
@@ -72,8 +72,9 @@ def cosine(env: Env, left: list[Any], right: list[Any]) -> float:
 
 
 def _direction(vector: list[float], env: Env) -> list[float]:
-    """A vector of the same direction whose largest part is between a half and one: the squares and
-    products of very short or long ones would leave the range of floats.
+    """Scale a vector so that its largest component is between 0.5 and 1.
+
+    Squares and products of very short or long vectors would leave the range of floats.
 
     :raises BadRequest: its length is zero
     """

@@ -1,4 +1,4 @@
-"""Recursive descent over the tokens, one module for each family of statements.
+"""Recursive-descent parser over tokens, one module for each family of statements.
 
-Each module's class adds its statements to the one before it; `language.parser` is the way in.
+Each module's class extends that of the previous one; `language.parser` is the entry point.
 """

@@ -1,4 +1,4 @@
-"""Who may do what: DEFINE, ALTER and DROP USER, GRANT and REVOKE."""
+"""Parser of access control: DEFINE, ALTER and DROP USER, GRANT and REVOKE."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ noun = NODE | NAMESPACE name | DATABASE database
 
 
 class Access(Places):
-    """Adds the statements on users and what they are granted."""
+    """Parser of user and privilege statements."""
 
     def define_user(self, at: int) -> tree.Statement:
         exists = self._exists()
@@ -41,7 +41,7 @@ class Access(Places):
         return tree.DefineUser(name, role, password, passhash, exists, comment, space, bound, at)
 
     def _password(self) -> tuple[str | None, str | None]:
-        """The password that is written, or the name of the parameter that holds it."""
+        """Parse a password: a literal, or the name of the parameter that holds it."""
         if self.kinds[self.i] == PARAM:
             return None, self.variable()
         return self.string("PASSWORD"), None
@@ -82,7 +82,7 @@ class Access(Places):
         return tree.Revoke(verbs, noun, self.name("user"), at)
 
     def _verbs(self) -> tuple[str, ...]:
-        """Words up to ON. The node checks them: which there are is not a matter of grammar."""
+        """Parse verbs up to ON. The node checks them: valid verbs are not part of the grammar."""
         found = [self._verb()]
         while self.separated():
             found.append(self._verb())
@@ -97,7 +97,7 @@ class Access(Places):
         return self.texts[self.i - 1].upper()
 
     def noun(self) -> tree.NounRef:
-        """What a right is on."""
+        """Parse the securable of a privilege."""
         if self.take_word("ALL", "VAULTS", "IN"):
             within = [self.name("namespace")]
             if self.take_mark("."):
@@ -118,7 +118,7 @@ _PARTS: Final = {
     "NODE": 0, "NAMESPACE": 1, "DATABASE": 2, "TABLE": 3, "TOPIC": 3, "SPACE": 3,
     "VAULT": 3,
 }  # fmt: skip
-"""What a right may be on, and of how many names its own consists at most."""
+"""Kinds of securables, and the maximum number of names that each may have."""
 
 DEFINES["USER"] = Access.define_user
 ALTERS["USER"] = Access.alter_user

@@ -1,4 +1,4 @@
-"""Backups: BACKUP and RESTORE SCRIPT."""
+"""Parser of BACKUP and RESTORE SCRIPT."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ restore_script = RESTORE SCRIPT FROM string [CHECK]
 """
 
 _DIGITS: Final = 19
-"""Of the largest sequence."""
+"""Number of digits of the largest sequence."""
 
 
 class Backups(Places):
-    """Adds the statements on backups."""
+    """Parser of backup statements."""
 
     def restore_script(self) -> tree.RestoreScript:
         at = self._begin("RESTORE")
@@ -53,7 +53,7 @@ class Backups(Places):
             self.unexpected("TO, or the end of the statement: only a log begins at a sequence")
 
     def _sequence(self) -> int:
-        """Where a log begins."""
+        """Parse the first sequence of a log backup."""
         text = self.texts[self.i]
         if self.kinds[self.i] != INT or len(text.lstrip("0")) > _DIGITS:
             self.unexpected("a sequence of the log")
@@ -71,7 +71,7 @@ class Backups(Places):
         return found
 
     def _part(self) -> tree.NounRef:
-        """A place that may be backed up by itself."""
+        """Parse a namespace or database that can be backed up by itself."""
         if self.word() == "NAMESPACE" and not self.is_mark(".", 1):
             self.i += 1
             return tree.NounRef("NAMESPACE", (self.name("namespace"),))

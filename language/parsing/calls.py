@@ -1,4 +1,4 @@
-"""Calls: which functions there are, and what they take."""
+"""Checks of function calls: known names and matching arguments."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from protocol.errors import BadRequest, Refusal, Unknown
 
 
 def wrong_call(name: str, arguments: Sequence[tree.Expression]) -> tuple[type[Refusal], str] | None:
-    """What a call is refused for; None: for nothing that is known before it runs.
+    """Return the error for an invalid call, or None if it is valid as far as the text shows.
 
-    What the database defines, `fn::name`, is not known to a text.
+    User-defined functions, `fn::name`, are not known to the parser and are resolved at run time.
     """
     taken = [len(a.parameters) if isinstance(a, tree.Closure) else 0 for a in arguments]
     if name.startswith(DEFINED):

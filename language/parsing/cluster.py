@@ -1,4 +1,4 @@
-"""The cluster: its rows, join tokens, certificates and the failover policy."""
+"""Parser of cluster statements: replicas, join tokens, certificates and the failover policy."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ GRAMMAR_NOTE: Final = """
 A fingerprint is 64 hexadecimal digits. With colons between them it is a string.
 """
 _DIGITS: Final = 9
-"""A longer number of followers is none."""
+"""Maximum number of digits of a number of followers."""
 _RANGE_NAMES: Final = 3
 
 
 class Cluster(Access):
-    """Adds the statements on the cluster."""
+    """Parser of cluster statements."""
 
     def define_replica(self, at: int) -> tree.Statement:
         exists = self._exists()
@@ -71,7 +71,7 @@ class Cluster(Access):
         self.unexpected("PEER or ENDPOINTS")
 
     def _led(self) -> tuple[str, ...]:
-        """What is to be led: the store, or a table by its names."""
+        """Parse the object that a replica shall lead: the store, or a table by its names."""
         if self.take_word("STORE"):
             return ()
         if self.kinds[self.i] not in (NAME, QUOTED):
@@ -87,7 +87,7 @@ class Cluster(Access):
     # --- what begins as another statement does ----------------------------------------------------
 
     def create_statement(self) -> tree.Create | tree.CreateJoinToken:
-        """CREATE of a record, or of a join token."""
+        """Parse CREATE of a record or of a join token."""
         if (self.word(1), self.word(2)) != ("JOIN", "TOKEN"):
             return self.create()
         at = self._begin("CREATE")
@@ -97,7 +97,7 @@ class Cluster(Access):
         return tree.CreateJoinToken(name, expires, at)
 
     def revoke_statement(self) -> tree.Statement:
-        """REVOKE of a right, or of a certificate."""
+        """Parse REVOKE of a privilege or of a certificate."""
         if self.word(1) != "CERTIFICATE":
             return self.revoke()
         at = self._begin("REVOKE")
@@ -105,7 +105,7 @@ class Cluster(Access):
         return tree.RevokeCertificate(self._fingerprint(), self._reason(), at)
 
     def _fingerprint(self) -> str:
-        """A fingerprint, quoted or bare: one may look like a number, a name or a duration."""
+        """Parse a fingerprint, quoted or bare (it may look like a number, name or duration)."""
         if self.kinds[self.i] == STRING:
             return self.string("the fingerprint of a certificate")
         text = self.texts[self.i]
@@ -136,7 +136,8 @@ class Cluster(Access):
         self.unexpected("AUTO or MANUAL")
 
     def _url(self) -> str:
-        """Checked here: one that holds a password is refused before anything can keep it."""
+        """Parse an etcd address. It is checked here, so that one with a password is rejected before
+        it can be stored."""
         with self.placed(self.i):
             return check_url(self.string("the address of etcd"))
 

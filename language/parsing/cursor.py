@@ -1,7 +1,7 @@
-"""Where the parser stands in the tokens, what it may demand there, and how it refuses.
+"""Parser cursor: the position in the tokens, expectations, depth limits and syntax errors.
 
-Every refusal of a text carries line and column and shows the line with a caret. A text that has to
-do with passwords shows none of its strings, because a refusal is logged.
+Every error carries line and column, and shows the line with a caret. An error in a text that deals
+with passwords shows none of its strings, because errors are logged.
 """
 
 from __future__ import annotations
@@ -36,39 +36,44 @@ if TYPE_CHECKING:
     from language.sizing import WorkingMemory
 
 STATEMENT: Final = "a statement"
-"""What is expected where one begins."""
+"""Expectation named in an error where a statement should start."""
 _LOOKED_AT: Final = 1 << 18
-"""Characters of a text that are searched for secrets between two ticks."""
+"""Number of characters searched for secrets between two ticks."""
 _FREED: Final = 1 << 14
-"""Tokens freed between two ticks."""
+"""Number of tokens freed between two ticks."""
 _SHOWN: Final = 60
-"""Characters of the line shown on each side of the caret."""
+"""Maximum number of characters shown on each side of the caret."""
 _SECRETIVE: Final = (
     "pass", "user", "token", "seal", "vault", "secret", "key", "reveal", "erase", "write",
     "failover",
 )  # fmt: skip
 _ODD: Final = re.compile(r"[^ -~\u00a1-\U0010ffff]")
 _AHEAD: Final = 1024
-"""Tokens that are always read beyond the one at hand, unless the text ends before. More than any
-rule of the grammar takes without coming to an operand, a comma or a statement, where `fill` is."""
+"""Number of tokens read ahead, unless the text ends before.
+
+More than any grammar rule consumes before it reaches an operand, a comma or a statement, where
+`fill` is called.
+"""
 
 _COUNTED: Final = 16_384
-"""Once so many tokens are read those of the whole text are counted: one that is wrong before that
-is refused for it at once."""
+"""Number of tokens after which those of the whole text are counted.
+
+A text with an error before that is rejected for the error at once.
+"""
 _TOKEN_BYTES: Final = 100
-"""What is made of a token: 25 to 60 bytes of the tree, and several times that in very short
-statements, of what they are compiled to."""
+"""Estimated memory of a token, in bytes. Its AST takes 25 to 60 bytes, and compiled code several
+times that in very short statements."""
 _FORGET: Final = 8192
-"""Tokens of finished statements that are kept at most."""
+"""Maximum number of retained tokens of finished statements."""
 _BEFORE_SECRETS: Final = frozenset({"PASSWORD", "PASSHASH", "PASSPHRASE"})
-"""What stands after one of these words is a secret, quoted or not."""
+"""Words followed by a secret, quoted or not."""
 
 
 class Cursor:
     """A position in the tokens of one text.
 
-    :param tick: called now and then while a long text is read; may give control away or raise
-    :param memory: counts what is made of the tokens
+    :param tick: called periodically while a long text is read; may yield or raise
+    :param memory: counts the memory of the tokens' AST
     """
 
     def __init__(
@@ -84,13 +89,13 @@ class Cursor:
         self.i = 0
         self.depth = 0
         self.around = 0
-        """Levels of a literal that are none of its value's own."""
+        """Nesting levels of a literal that are not part of its value."""
         self._literals = 0
-        """Arrays and objects around the token at hand."""
+        """Number of array and object literals around the current token."""
         self._outermost = ""
-        """Mark that opened the outermost of them."""
+        """Opening mark of the outermost literal."""
         self._rows = False
-        """True if the outermost is an array around objects; see `protocol.values.is_rows`."""
+        """True if the outermost literal is an array of objects; see `protocol.values.is_rows`."""
         self._tick = tick
         self._memory = memory
         self._filled = 0
@@ -102,23 +107,23 @@ class Cursor:
 
     @property
     def at(self) -> int:
-        """The offset of the token at hand."""
+        """Offset of the current token."""
         return self.starts[self.i]
 
     def word(self, ahead: int = 0) -> str:
-        """The bare word at hand in upper case; empty when it is no bare word."""
+        """Return the current bare word in upper case; empty if the token is not a bare word."""
         i = self.i + ahead
         if i < len(self.kinds) and self.kinds[i] == NAME:
             return self.texts[i].upper()
         return ""
 
     def is_mark(self, mark: str, ahead: int = 0) -> bool:
-        """Whether a punctuation mark is at hand."""
+        """True if the current token is this punctuation mark."""
         i = self.i + ahead
         return i < len(self.kinds) and self.kinds[i] == PUNCTUATION and self.texts[i] == mark
 
     def adjoins(self, ahead: int = 0) -> bool:
-        """Whether no white space stands before the token."""
+        """True if no white space precedes the token."""
         i = self.i + ahead
         if not 0 < i < len(self.kinds):
             return False
@@ -127,7 +132,7 @@ class Cursor:
     # --- taking -----------------------------------------------------------------------------------
 
     def take_word(self, *words: str) -> bool:
-        """Take these words if they are all at hand, in this order."""
+        """Consume these words if they come next, in this order."""
         for ahead, wanted in enumerate(words):
             if self.word(ahead) != wanted:
                 return False
@@ -135,35 +140,35 @@ class Cursor:
         return True
 
     def take_mark(self, mark: str) -> bool:
-        """Take a punctuation mark if it is at hand."""
+        """Consume a punctuation mark if it comes next."""
         if self.kinds[self.i] == PUNCTUATION and self.texts[self.i] == mark:
             self.i += 1
             return True
         return False
 
     def expect_word(self, *words: str) -> None:
-        """Take these words. :raises UnexpectedToken: one is not there"""
+        """Consume these words. :raises UnexpectedToken: one is missing"""
         for wanted in words:
             if self.word() != wanted:
                 self.unexpected(wanted)
             self.i += 1
 
     def expect_mark(self, mark: str, expected: str = "") -> None:
-        """Take a mark. :raises UnexpectedToken: it is not there"""
+        """Consume a mark. :raises UnexpectedToken: it is missing"""
         if not self.take_mark(mark):
             self.unexpected(expected or f"`{mark}`")
 
     def name(self, what: str) -> str:
-        """Take the name of something the catalog holds.
+        """Consume the name of a catalog object.
 
-        :raises UnexpectedToken: no name is at hand
+        :raises UnexpectedToken: the current token is not a name
         :raises NameRefused: it does not match the pattern of names
         """
         with self.placed(self.i):
             return check_name(self.label(what), what)
 
     def label(self, what: str) -> str:
-        """Take a name: bare, or any text in back-quotes. That of a field may be empty."""
+        """Consume a name: bare, or any text in back-quotes. A field's name may be empty."""
         kind, text = self.kinds[self.i], self.texts[self.i]
         if kind == NAME:
             self.i += 1
@@ -179,7 +184,7 @@ class Cursor:
         return name
 
     def string(self, what: str, longest: int | None = None) -> str:
-        """Take a string literal. :raises TooLarge: longer than `longest` characters"""
+        """Consume a string literal. :raises TooLarge: longer than `longest` characters"""
         if self.kinds[self.i] != STRING:
             self.unexpected(f"a string: {what}")
         with self.placed(self.i):
@@ -190,18 +195,18 @@ class Cursor:
         return text
 
     def separated(self) -> bool:
-        """Take a comma if one is at hand: whether a list goes on."""
+        """Consume a comma if it comes next. Return True if the list continues."""
         if self.i >= self._filled:
             self.fill()
         return self.take_mark(",")
 
     def at_most(self, found: list[Any], what: str) -> None:
-        """:raises TooLarge: a statement lists too many of them"""
+        """Check the length of a list. :raises TooLarge: over `limits.COLUMNS`"""
         if len(found) > limits.COLUMNS:
             self.refuse(TooLarge, f"a statement has at most {limits.COLUMNS} {what}")
 
     def fill(self) -> None:
-        """Read on in the text, when fewer than enough tokens are ahead."""
+        """Read more tokens if too few are ahead."""
         if self.i < self._filled:
             return
         while not self.tokens.complete and len(self.kinds) - self.i <= _AHEAD:
@@ -217,7 +222,7 @@ class Cursor:
         self._filled = len(self.kinds) - _AHEAD
 
     def _check_counts(self) -> None:
-        """Refuse a text that would be refused in the end before millions of nodes are made of it.
+        """Reject an oversized text before millions of AST nodes are created from it.
 
         :raises TooLarge: it has too many tokens or statements
         """
@@ -240,7 +245,7 @@ class Cursor:
         raise refusal
 
     def forget(self) -> None:
-        """Let go of the tokens of statements that are finished; one stays, to look back at."""
+        """Free the tokens of finished statements, except the last one, which is still examined."""
         if self.i > _FORGET:
             gone = self.i - 1
             for column in (self.kinds, self.texts, self.starts):
@@ -249,7 +254,7 @@ class Cursor:
             self._filled -= gone
 
     def _shorten(self, column: list[Any], gone: int) -> None:
-        """Take away the first so many, piece by piece: freeing millions at once holds the loop."""
+        """Remove the first `gone` items in pieces: freeing millions at once blocks the loop."""
         kept = column[gone:]
         while len(column) > _FREED:
             del column[-_FREED:]
@@ -260,20 +265,20 @@ class Cursor:
     # --- depth ------------------------------------------------------------------------------------
 
     def enter(self) -> None:
-        """One level deeper. :raises TooLarge: deeper than `limits.DEPTH`"""
+        """Enter a nesting level. :raises TooLarge: deeper than `limits.DEPTH`"""
         self.depth += 1
         if self.depth > limits.DEPTH:
             self.refuse(TooLarge, f"a script nests at most {limits.DEPTH} deep")
         self._check_nesting()
 
     def leave(self) -> None:
-        """One level up again."""
+        """Leave a nesting level."""
         self.depth -= 1
 
     def enter_literal(self, mark: str) -> None:
-        """Enter an array or object that is written out. It is a level of its value.
+        """Enter an array or object literal. It is one level of its value.
 
-        :param mark: opens it
+        :param mark: its opening mark
         :raises TooLarge: the value is deeper than `limits.DEPTH`
         """
         self._literals += 1
@@ -286,7 +291,7 @@ class Cursor:
         self._check_nesting()
 
     def leave_literal(self) -> None:
-        """Leave an array or object."""
+        """Leave an array or object literal."""
         self._literals -= 1
 
     def _check_nesting(self) -> None:
@@ -299,7 +304,7 @@ class Cursor:
 
     @contextmanager
     def placed(self, token: int) -> Iterator[None]:
-        """Give a refusal raised inside the place of a token."""
+        """Add the position of a token to an error raised inside."""
         try:
             yield
         except Refusal as refusal:
@@ -308,13 +313,13 @@ class Cursor:
             raise
 
     def refuse(self, error: type[Refusal], message: str, token: int | None = None) -> NoReturn:
-        """Refuse the text at a token, the one at hand if none is named."""
+        """Reject the text at a token, by default the current one."""
         refusal = error(message)
         self._place(refusal, self.i if token is None else token)
         raise refusal
 
     def unexpected(self, expected: str, token: int | None = None) -> NoReturn:
-        """Refuse the token at hand (or another). `expected` names what would have been right."""
+        """Reject the current (or another) token. `expected` names the valid alternatives."""
         where = self.i if token is None else token
         found = self._found(where)
         refusal = UnexpectedToken(f"found {found}, expected {expected}")
@@ -345,7 +350,7 @@ class Cursor:
     def _secret_at(self, start: int) -> bool:
         if start and self._tick is not None:
             self._tick()
-        # Some more than a piece: a word may begin in one and end in the next.
+        # Overlaps the next piece: a word may cross the boundary.
         text = self.tokens.text[start : start + _LOOKED_AT + 16].lower()
         return any(word in text for word in _SECRETIVE)
 
@@ -367,13 +372,13 @@ class Cursor:
         return "`" + _ODD.sub("?", text if len(text) <= 40 else text[:37] + "...") + "`"
 
     def _is_secret(self, token: int) -> bool:
-        """Whether a token stands where a secret belongs."""
+        """True if a token is in the position of a secret."""
         if token == 0 or self.kinds[token] in (END, PUNCTUATION, PARAM):
             return False
         return self.texts[token - 1].upper() in _BEFORE_SECRETS
 
     def _near(self, line: int, column: int) -> str:
-        """The line, cut to what is around the column, over a caret."""
+        """Return the part of a line around the column, over a caret."""
         text = self.tokens.text
         start = self.tokens.line_start(line)
         end = text.find("\n", start)
@@ -391,7 +396,7 @@ class Cursor:
         return f"{before}{after}\n{' ' * len(before)}^"
 
     def _hidden(self, start: int, end: int) -> str:
-        """The tokens that begin in a stretch of the text, without strings and comments."""
+        """Return the tokens that start in a range of the text, without strings and comments."""
         pieces: list[str] = []
         for i in range(bisect_left(self.starts, start), bisect_left(self.starts, end)):
             secret = self.kinds[i] in (STRING, PREFIXED, BAD) or self._is_secret(i)

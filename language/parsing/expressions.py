@@ -1,10 +1,10 @@
-"""Expressions, by precedence.
+"""Parser of expressions, by operator precedence.
 
-How tightly operators bind is said in `operators.py`.
+Precedences are defined in `operators.py`.
 
-The height of every tree is bounded as it is built, so that whoever walks it may recurse: nesting by
-the cursor's depth, chains of operators and steps by `height`. Chains of AND and OR, which programs
-write long, are built balanced and may have any length.
+The height of every AST is bounded as it is built, so that traversals may recurse. Nesting is
+bounded by the cursor's depth, chains of operators and steps by `height`. Chains of AND and OR,
+which programs make long, are built as balanced trees and may have any length.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from protocol.text import check_name, unescape
 from protocol.values import NONE, check_record_id
 
 HEIGHT: Final = 2 * limits.DEPTH
-"""Nodes from the root of an expression to its deepest leaf."""
+"""Maximum number of nodes from the root of an expression to its deepest leaf."""
 
 _MARKS: Final = {mark: level for mark, level in LEVELS.items() if not mark[0].isalpha()} | {
     "..": RANGE, "..=": RANGE,
@@ -63,15 +63,15 @@ _BEHIND: Final = frozenset({
     "IN", "LIMIT", "OMIT", "ON", "OR", "RETURN", "SPLIT", "START", "THEN", "TIMEOUT", "WHEN",
     "WHERE",
 })  # fmt: skip
-"""Words that may stand behind the field with which an expression ends."""
+"""Words that may follow a field at the end of an expression."""
 _MARKS_OF_FIELDS: Final = ("=", "!=", "<", "<=", ">", ">=", "~", "??", ".", ":")
 _SHORT: Final = 19
-"""Digits of an int that can't be beyond 64 bits are fewer."""
+"""Number of digits below which an int literal fits 64 bits for certain."""
 _GIVEN: Final = frozenset({"this", "parent", "value", "input"})
-"""Variables that the node gives."""
+"""Variables that the node binds."""
 _CLOSING: Final = frozenset({",", "]", "}", ")", ";"})
 _NAME_CHARACTERS: Final = 200
-"""Of a function with its family."""
+"""Maximum length of a function's full name, in characters."""
 
 
 GRAMMAR: Final = """
@@ -103,14 +103,14 @@ plain subquery stands, one of FROM ONLY does; `<-` is one as well.
 
 
 class Expressions(Links):
-    """Adds expressions to a cursor."""
+    """Parser of expressions."""
 
     def select(self) -> tree.Select:
-        """A SELECT, its first word not yet taken; given by the module for records."""
+        """Parse a SELECT from its first word on; implemented by `language.parsing.records`."""
         raise NotImplementedError
 
     def expression(self) -> tree.Expression:
-        """The longest expression at hand."""
+        """Parse the longest expression at the cursor."""
         if self.i >= self._filled:
             self.fill()
         kind = self.kinds[self.i]
@@ -125,8 +125,10 @@ class Expressions(Links):
         return self._binary(OR)
 
     def _stands_alone(self, following: int) -> bool:
-        """Whether a token ends the expression before it: what a script that carries data is made
-        of are literals alone, worth a short cut."""
+        """True if a token ends the expression before it.
+
+        Fast path: scripts that carry data consist of single literals.
+        """
         return self.kinds[following] == PUNCTUATION and self.texts[following] in _CLOSING
 
     def _taller(self, height: int) -> None:
@@ -137,7 +139,7 @@ class Expressions(Links):
     # --- operators --------------------------------------------------------------------------------
 
     def _operator(self) -> int:
-        """The level of the operator at hand; 0 when none is."""
+        """Return the precedence of the current operator; 0 if there is none."""
         kind = self.kinds[self.i]
         if kind == PUNCTUATION:
             return _MARKS.get(self.texts[self.i], 0)
@@ -227,7 +229,7 @@ class Expressions(Links):
     # --- paths ------------------------------------------------------------------------------------
 
     def operand(self) -> tree.Expression:
-        """A primary with its steps: what stands after FROM or UPDATE."""
+        """Parse a primary with its path steps, as after FROM or UPDATE."""
         return self._steps(self._primary())
 
     def _steps(self, node: tree.Expression) -> tree.Expression:
@@ -290,7 +292,7 @@ class Expressions(Links):
         self.unexpected("an expression")
 
     def _is_record(self) -> bool:
-        """Whether a name at hand is the table of a record's address: a colon adjoins it."""
+        """True if the current name is the table of a record literal: a colon follows directly."""
         return self.is_mark(":", 1) and self.adjoins(1) and not self.is_mark(":", 2)
 
     def _named(self) -> tree.Expression:
@@ -314,8 +316,10 @@ class Expressions(Links):
     # --- choices ----------------------------------------------------------------------------------
 
     def begins_choice(self) -> bool:
-        """Whether IF or CASE is at hand, and not a field of that name: what follows would not go on
-        behind a field."""
+        """True if the current word is the keyword IF or CASE, and not a field of that name.
+
+        The next token then cannot continue an expression after a field.
+        """
         kind, text, following = self.kinds[self.i + 1], self.texts[self.i + 1], self.word(1)
         if self.word() not in _CHOICES or kind == END:
             return False
@@ -328,11 +332,11 @@ class Expressions(Links):
             return self.word(2) != "IN"
         if following in ("ORDER", "GROUP"):
             return self.word(2) not in ("BY", "ALL")
-        # One of these words is a field's name where an operator follows it.
+        # Before an operator, one of these words is a field's name.
         return following not in _BEHIND or any(self.is_mark(mark, 2) for mark in _MARKS_OF_FIELDS)
 
     def _if_value(self) -> tree.Choice:
-        """`IF c { e } ELSE IF c { e } ELSE { e }`, where a value is wanted."""
+        """Parse `IF c { e } ELSE IF c { e } ELSE { e }` as a value."""
         at, height = self._enter_choice(), 0
         branches: list[tuple[tree.Expression, tree.Expression]] = []
         otherwise: tree.Expression | None = None
@@ -357,7 +361,7 @@ class Expressions(Links):
         return found
 
     def _case_value(self) -> tree.Choice:
-        """`CASE [e] WHEN c THEN e … [ELSE e] END`."""
+        """Parse `CASE [e] WHEN c THEN e … [ELSE e] END`."""
         at, height = self._enter_choice(), 0
         subject: tree.Expression | None = None
         branches: list[tuple[tree.Expression, tree.Expression]] = []
@@ -422,7 +426,7 @@ class Expressions(Links):
         return tree.Call(name, arguments, self.starts[at])
 
     def _says_distinct(self) -> bool:
-        """Whether DISTINCT is at hand, and not a field of that name."""
+        """True if the current word is the keyword DISTINCT, and not a field of that name."""
         if self.word() != "DISTINCT" or self.kinds[self.i + 1] == END:
             return False
         mark = self.kinds[self.i + 1] == PUNCTUATION
@@ -432,7 +436,7 @@ class Expressions(Links):
         return self._closure() if self.is_mark("|") else self.expression()
 
     def _closure(self) -> tree.Closure:
-        """`|$x, $y| body`."""
+        """Parse `|$x, $y| body`."""
         at = self.at
         self.i += 1
         names = [self.parameter_name(())]
@@ -448,7 +452,7 @@ class Expressions(Links):
         return tree.Closure(tuple(names), body, at)
 
     def parameter_name(self, before: Sequence[str]) -> str:
-        """The name of a parameter of what is defined here, unlike those before it."""
+        """Parse the name of a parameter in a definition; it must differ from those before it."""
         token = self.i
         name = self.variable()
         if name in _GIVEN:
@@ -458,14 +462,14 @@ class Expressions(Links):
         return name
 
     def record(self) -> tree.RecordLiteral:
-        """`table:id`."""
+        """Parse `table:id`."""
         at = self.at
         table = self.name("table")
         self.i += 1
         return tree.RecordLiteral(table, self.identity(), at)
 
     def identity(self) -> tree.Expression:
-        """The id of a record, which adjoins what stands before it."""
+        """Parse the id of a record, which must directly follow the previous token."""
         kind, text, at = self.kinds[self.i], self.texts[self.i], self.i
         self.height = 1
         if not self.adjoins() or kind == END:
@@ -532,7 +536,7 @@ class Expressions(Links):
     def _items(
         self, closing: str, item: Callable[[], tree.Expression] | None = None
     ) -> tuple[tuple[tree.Expression, ...], int]:
-        """Expressions up to a closing mark, with the height of the highest."""
+        """Parse expressions up to a closing mark. Return them and the height of the highest."""
         item = item or self.expression
         items: list[tree.Expression] = []
         highest = 0
@@ -575,6 +579,6 @@ class Expressions(Links):
         self.unexpected("a field name or `}`")
 
     def table(self) -> str:
-        """The name of a table."""
+        """Parse the name of a table."""
         with self.placed(self.i):
             return check_name(self.label("table"), "table")

@@ -1,4 +1,4 @@
-"""Fields of tables: their types, DEFINE FIELD, ALTER and DROP FIELD, ALTER TABLE."""
+"""Parser of field types, DEFINE FIELD, ALTER and DROP FIELD, and ALTER TABLE."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from protocol.values import Value
 KINDS: Final = frozenset(get_args(tree.Kind))
 _TYPE: Final = "a type"
 _MEMBERS: Final = 1_000
-"""Of a union: a list of all the words there are is data, not a type."""
+"""Maximum number of members of a union: a list of all existing words is data, not a type."""
 _CONSTANTS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
 _CLAUSES: Final = ("DEFAULT", "VALUE", "ASSERT", "READONLY", "COMMENT", "UNCHECKED")
 
@@ -37,12 +37,12 @@ member = kind | "option" "<" type ">" | "array" ["<" type ["," int] ">"]
 
 
 class Fields(Places):
-    """Adds the statements on fields."""
+    """Parser of field statements."""
 
     # --- types ------------------------------------------------------------------------------------
 
     def type(self) -> tree.FieldType:
-        """A type, with its alternatives."""
+        """Parse a type with its alternatives."""
         members = [self._member()]
         while self.take_mark("|"):
             members.append(self._member())
@@ -188,7 +188,7 @@ class Fields(Places):
         return self.string("COMMENT", limits.COMMENT_CHARACTERS)
 
     def _field(self) -> tuple[Path, str]:
-        """`path ON t`."""
+        """Parse `path ON t`."""
         start = self.i
         path = self.path()
         if any(isinstance(step, int) for step in path):

@@ -1,4 +1,4 @@
-"""Idioms of other databases, and how this language says them."""
+"""Hints for idioms of other databases: their equivalents in this language."""
 
 from __future__ import annotations
 
@@ -79,22 +79,22 @@ _FUNCTIONS: Final = {
     "string::substr": "string::slice", "type::number": "type::int or type::decimal",
     "type::thing": "type::record",
 }  # fmt: skip
-"""Functions of other databases, whole names first, and what says the same here."""
+"""Functions of other databases and their equivalents. Whole names are tried first."""
 _DEFINED: Final = frozenset({
     "DATABASE", "FUNCTION", "INDEX", "NAMESPACE", "SPACE", "TABLE", "TOPIC", "USER",
 })  # fmt: skip
-"""What elsewhere is created, and is defined here."""
+"""Objects that other databases create with CREATE and this one with DEFINE."""
 _CREATED: Final = frozenset({"EVENT", "TRIGGER", "VIEW"})
-"""What elsewhere is created, and is done here in another way."""
+"""Objects that other databases create and that have another equivalent here."""
 _SIGNS: Final = {"&": "`AND`", "!": "`NOT`"}
 _LONGEST: Final = 16
-"""Characters of a word that a statement is looked for under."""
+"""Maximum length of a word for which a similar statement is searched."""
 
 
 def meant(texts: Sequence[str], token: int, starts_statement: bool) -> str | None:
-    """What the token at `token`, which does not fit there, was perhaps to say; None: no idea.
+    """Return a suggestion for an unexpected token, or None.
 
-    :param starts_statement: whether a statement was to begin there
+    :param starts_statement: True if a statement should start at the token
     """
     text = texts[token]
     before = texts[token - 1] if token else ""
@@ -122,7 +122,7 @@ def meant(texts: Sequence[str], token: int, starts_statement: bool) -> str | Non
 
 
 def function_meant(name: str, known: Iterable[str]) -> str | None:
-    """What a call of a function that there is not was perhaps to say; None: no idea."""
+    """Return a suggestion for a call of an unknown function, or None."""
     plain = name.lower()[:_NAMED]
     if plain in _FUNCTIONS:
         return _FUNCTIONS[plain]
@@ -134,4 +134,4 @@ def function_meant(name: str, known: Iterable[str]) -> str | None:
 
 
 _NAMED: Final = 64
-"""Characters of a name that functions are looked for under."""
+"""Maximum length of the part of a name for which similar functions are searched."""

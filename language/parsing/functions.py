@@ -1,4 +1,4 @@
-"""Functions that a database defines: DEFINE and DROP FUNCTION."""
+"""Parser of DEFINE FUNCTION and DROP FUNCTION."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _BODY: Final = "an operator or `}`: a function's body is one expression"
 _ONE: Final = "one expression: a function's body holds no statements"
 _OBJECT: Final = "an expression: an object stands in braces of its own, `{ { a: 1 } }`"
 _STATEMENTS: Final = STATEMENTS - {"IF"}
-"""Words that begin no expression of a function, which has no fields to be called so."""
+"""Words that cannot start a function's expression: without a row there are no fields of that name.
+"""
 
 
 GRAMMAR: Final = """
@@ -29,7 +30,7 @@ drop_function = DROP FUNCTION word [reason]
 
 
 class Functions(Fields):
-    """Adds the statements on functions."""
+    """Parser of user-defined functions."""
 
     def define_function(self, at: int) -> tree.Statement:
         exists = self._exists()
@@ -68,7 +69,7 @@ class Functions(Fields):
         return name
 
     def _parameters(self) -> tuple[tree.FunctionParameter, ...]:
-        """`($a: type, …)`."""
+        """Parse `($a: type, …)`."""
         self.expect_mark("(")
         found: list[tree.FunctionParameter] = []
         while not self.take_mark(")"):

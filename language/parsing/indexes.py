@@ -1,4 +1,4 @@
-"""Indexes, and how statements use them: DEFINE, DROP and REBUILD INDEX, EXPLAIN."""
+"""Parser of DEFINE, DROP and REBUILD INDEX, and EXPLAIN."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ explain = EXPLAIN [ANALYZE] (select | update | delete_records)
 
 
 class Indexes(Places):
-    """Adds the statements on indexes."""
+    """Parser of index statements."""
 
     def define_index(self, at: int) -> tree.Statement:
         exists = self._exists()
@@ -39,7 +39,7 @@ class Indexes(Places):
         return tree.RebuildIndex(*self.index_on_table(), *self._built(), at)
 
     def _built(self) -> tuple[bool, timedelta | None]:
-        """WAIT, and its TIMEOUT."""
+        """Parse WAIT and its TIMEOUT."""
         return (True, self._timeout()) if self.take_word("WAIT") else (False, None)
 
     def explain(self) -> tree.Statement:

@@ -1,7 +1,7 @@
-"""`<-order.customer`: the records of a table that link to the one at hand.
+"""Reverse links: `<-order.customer` selects the records of a table that link to the current record.
 
-It is short for a subquery over an index, and is a subquery for everybody but the parser, the
-printer and whoever sees to it that there is such an index.
+It is syntax for a subquery over an index. Only the parser, the printer and the check that such an
+index exists treat it differently from other subqueries.
 """
 
 from __future__ import annotations
@@ -18,35 +18,36 @@ GRAMMAR: Final = """
 link_back = "<-" ^ name "." label {"." label}
 """
 _HEIGHT: Final = 8
-"""Nodes from the root of the subquery to its deepest leaf, its path aside."""
+"""Number of nodes from the root of the subquery to its deepest leaf, without its path."""
 _NO_SUBQUERY: Final = (
     "a closure holds no SELECT: LET gives its rows a name before, or a SELECT takes the closure's"
     " place"
 )
 _SELF: Final = tree.Attribute(tree.Parameter("parent"), "id")
 _IS_RECORD: Final = tree.Binary("=", tree.Call("type::of", (_SELF,)), tree.Constant("record"))
-"""A row that is no record is linked to by nobody, least of all by those that have no link."""
+"""Condition that the row is a record. Without it, records whose link is absent would match a row
+without an id."""
 
 
 class Links(Literals):
-    """Adds links read backwards to a cursor."""
+    """Parser of reverse links."""
 
     closures = 0
-    """How many closures are around it."""
+    """Number of enclosing closures."""
 
     def check_no_closure(self) -> None:
-        """:raises BadRequest: a subquery is at hand in a closure"""
+        """Reject a subquery inside a closure. :raises BadRequest: the cursor is in a closure"""
         if self.closures:
             self.refuse(BadRequest, _NO_SUBQUERY)
 
     def begins_link_back(self, ahead: int = 0) -> bool:
-        """Whether `<-` and a name is at hand, where a value is wanted."""
+        """True if `<-` and a name follow, where a value is expected."""
         if not (self.is_mark("<", ahead) and self.is_mark("-", ahead + 1)):
             return False
         return self.adjoins(ahead + 1) and self.adjoins(ahead + 2)
 
     def link_back(self) -> tree.Subquery:
-        """`<-table.field`; a field may be a path of names."""
+        """Parse `<-table.field`. The field may be a path of names."""
         self.check_no_closure()
         at = self.at
         self.i += 2
@@ -63,8 +64,10 @@ class Links(Literals):
 
 
 def linking(table: str, path: Path, at: int = 0) -> tree.Select:
-    """The ids of the records of a table that have the record around it at a path, or among the
-    items of an array there."""
+    """Return the SELECT of the ids of a table's records that link to the enclosing record.
+
+    The link is at the given path, or among the items of an array there.
+    """
     first, *rest = map(str, path)
     field: tree.Expression = tree.Name(first)
     for name in rest:

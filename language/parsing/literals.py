@@ -1,4 +1,4 @@
-"""Numbers, values with a prefix, variables, and the paths of fields."""
+"""Parser of numbers, prefixed values, variables, and field paths."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from protocol.values import check_decimal
 from protocol.weights import weigh
 
 _FLOAT_CHARACTERS: Final = 1100
-"""What the longest exact double takes in decimal digits, and some."""
+"""Maximum length of a float literal: somewhat more than the longest exact double in decimal digits.
+"""
 _NUMBER_CHARACTERS: Final = 64
-"""A literal longer than this, its leading zeros aside, is no number of the language."""
+"""Maximum length of a number literal without leading zeros."""
 
 
 GRAMMAR: Final = """
@@ -32,17 +33,17 @@ paths = path {"," path}
 
 
 class Literals(Cursor):
-    """Adds literals and paths to a cursor."""
+    """Parser of literals and paths."""
 
     height = 0
-    """Of the expression parsed last."""
+    """Height of the last parsed expression, in nodes."""
     packed_bytes = 0
-    """What the packed values of the text take in memory."""
+    """Memory of the packed values in the text, in bytes."""
 
     def number(self, negative: bool) -> tree.Constant:
-        """The number or duration at hand.
+        """Parse a number or duration.
 
-        :param negative: whether a minus stood before it
+        :param negative: True if a minus sign precedes it
         """
         kind, text = self.kinds[self.i], self.texts[self.i]
         self.height = 1
@@ -59,8 +60,7 @@ class Literals(Cursor):
         return tree.Constant(value)
 
     def prefixed_string(self, text: str) -> tree.Constant:
-        """The bytes, datetime, uuid or packed value at hand, written as a string with a letter
-        before it."""
+        """Parse bytes, a datetime, a uuid or a packed value: a string with a letter before it."""
         inner = text[2:-1]
         value: Any
         if text[0] == "m":
@@ -81,8 +81,11 @@ class Literals(Cursor):
         return tree.Constant(value)
 
     def _packed(self, inner: str) -> tree.Constant:
-        """A value as it is stored. It costs one token, whatever it holds, and no depth; those of
-        one text are bounded together."""
+        """Parse a packed value, a value in its stored form.
+
+        It counts as one token, whatever its size, and adds no depth. The packed values of one text
+        are limited together.
+        """
         with self.placed(self.i):
             try:
                 packed = base64.b64decode(inner, validate=True)
@@ -103,7 +106,7 @@ class Literals(Cursor):
         return tree.Constant(value)
 
     def variable(self) -> str:
-        """The name of a variable, without its `$`."""
+        """Parse a variable. Return its name without the `$`."""
         if self.kinds[self.i] != PARAM:
             self.unexpected("a variable: $name")
         name = self.texts[self.i][1:]
@@ -113,7 +116,7 @@ class Literals(Cursor):
         return name
 
     def path(self) -> Path:
-        """The path of a field, `a.b[0].c`, as SET, OMIT and their like take it."""
+        """Parse a field path, `a.b[0].c`, as in SET and OMIT."""
         steps: list[Step] = [self.label("field name")]
         while True:
             if self.take_mark("."):
@@ -139,7 +142,7 @@ class Literals(Cursor):
         return value
 
     def paths(self) -> tuple[Path, ...]:
-        """Paths, separated by commas."""
+        """Parse paths separated by commas."""
         found = [self.path()]
         while self.separated():
             found.append(self.path())

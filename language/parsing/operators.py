@@ -1,4 +1,4 @@
-"""Operators: how tightly they bind, and which operands they take.
+"""Operator precedence and operand checks.
 
 From loosest to tightest: OR; AND; NOT; comparisons, IN, CONTAINS, ~ (these do not chain); ranges;
 ??; + and -; * / %; unary minus; paths.
@@ -18,18 +18,18 @@ LEVELS: Final[dict[str, int]] = {
     "CONTAINS": COMPARISON, "~": COMPARISON, "??": COALESCE, "+": SUM, "-": SUM, "*": PRODUCT,
     "/": PRODUCT, "%": PRODUCT,
 }  # fmt: skip
-"""How tightly each operator binds."""
+"""Precedence of each operator; higher binds tighter."""
 
 GRAMMAR: Final = """
 expression = disjunction
 negation = NOT negation | comparison
 unary = {"-" | "+"} operand
 """
-"""What stands between them is made of `LEVELS`."""
+"""Grammar rules; those of binary operators are generated from `LEVELS`."""
 
 
 def chain(operator: Any, operands: list[tree.Expression]) -> tree.Expression:
-    """`a OR b OR c …` as a balanced tree: what the parser makes of such a chain."""
+    """Build the balanced tree for a chain `a OR b OR c …`, as the parser does."""
     if len(operands) == 1:
         return operands[0]
     middle = (len(operands) + 1) // 2
@@ -39,9 +39,9 @@ def chain(operator: Any, operands: list[tree.Expression]) -> tree.Expression:
 
 
 def takes_no_rows(operator: str, left: tree.Expression, right: tree.Expression) -> bool:
-    """Whether an operand is an array of rows, and the operator wants one value.
+    """True if an operand is an array of rows, but the operator takes one value.
 
-    `=` and `!=` may compare arrays: beside what may be one, a subquery may stand.
+    `=` and `!=` may compare arrays: a subquery is valid beside an operand that may be an array.
     """
     if operator not in _ON_ONE_VALUE and operator not in ("=", "!="):
         return False
@@ -61,7 +61,7 @@ ONE_VALUE: Final = (
 
 
 def operands_of(node: tree.Expression, operator: str) -> list[tree.Expression]:
-    """The operands of a chain of AND or OR, from left to right."""
+    """Return the operands of a chain of AND or OR, from left to right."""
     if isinstance(node, tree.Binary) and node.operator == operator:
         return operands_of(node.left, operator) + operands_of(node.right, operator)
     return [node]

@@ -1,4 +1,5 @@
-"""Places, tables and the node: DEFINE, ALTER, DROP, USE, INFO FOR and KILL."""
+"""Parser of statements on namespaces, databases, tables and the node: DEFINE, ALTER, DROP, USE,
+INFO FOR and KILL."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ kill = KILL expression
 
 
 class Places(Records):
-    """Adds the statements on what holds records, and on the node."""
+    """Parser of statements on namespaces, databases, tables and the node."""
 
     # --- DEFINE -----------------------------------------------------------------------------------
 
@@ -75,7 +76,7 @@ class Places(Records):
         return self.string("REASON", limits.REASON_CHARACTERS)
 
     def _database(self) -> tuple[str | None, str]:
-        """`[ns.]db`."""
+        """Parse `[ns.]db`."""
         first = self.name("database")
         if self.take_mark("."):
             return first, self.name("database")
@@ -100,7 +101,7 @@ class Places(Records):
         return tree.DefineTable(name, exists, schemafull, self._comment(), on_change, at)
 
     def on_change(self) -> tree.OnChange:
-        """`CHANGE [OF f, …] PUBLISH INTO topic`, ON having been taken."""
+        """Parse `CHANGE [OF f, …] PUBLISH INTO topic`, after ON."""
         self.expect_word("CHANGE")
         fields: list[str] = []
         if self.take_word("OF"):
@@ -112,7 +113,7 @@ class Places(Records):
         return tree.OnChange(self.name("topic"), tuple(fields))
 
     def role(self) -> str:
-        """The word of a role. The node checks it: which there are is not a matter of grammar."""
+        """Parse a role. The node checks it: valid roles are not part of the grammar."""
         if self.kinds[self.i] != NAME:
             self.unexpected("a role")
         self.i += 1
@@ -142,7 +143,7 @@ class Places(Records):
         return tree.LeadStore(True, self.string("REASON", limits.REASON_CHARACTERS), at)
 
     def roles(self) -> tuple[str, ...]:
-        """What stands behind ROLES."""
+        """Parse the roles after ROLES."""
         if self.take_word("NONE"):
             return ()
         named = [self.role()]
@@ -152,7 +153,7 @@ class Places(Records):
         return tuple(named)
 
     def addresses(self) -> tuple[str, ...]:
-        """What stands behind ENDPOINTS."""
+        """Parse the addresses after ENDPOINTS."""
         found = [self.string("an endpoint's address")]
         while self.separated():
             found.append(self.string("an endpoint's address"))
@@ -187,13 +188,13 @@ class Places(Records):
         return tree.DropTable(self.name("table"), self._reason(), at)
 
     def index_on_table(self) -> tuple[str, str]:
-        """`i ON t`."""
+        """Parse `i ON t`."""
         name = self.name("index")
         self.expect_word("ON")
         return name, self.table()
 
     def on_topic(self, what: str) -> tuple[str, str]:
-        """`g ON t`, or a reader's."""
+        """Parse `g ON t` of a group or reader."""
         name = self.name(what)
         self.expect_word("ON")
         return name, self.name("topic")
@@ -248,8 +249,10 @@ class Places(Records):
         return tree.Info(word, names, at)  # type: ignore[arg-type]
 
     def _trail(self, at: int) -> tree.InfoTrail | None:
-        """`OF VAULT v` and `OF ALL VAULTS`; None: it is not asked for the trail of a vault. A user
-        may have the name of any word."""
+        """Parse `OF VAULT v` or `OF ALL VAULTS`; None if no vault's trail is requested.
+
+        Any word may be the name of a user.
+        """
         if self.take_word("OF", "ALL", "VAULTS"):
             number = self.expression() if self.take_word("NUMBER") else None
             return tree.InfoTrail(None, number, *self._paged_or_checked(), at)
@@ -261,16 +264,16 @@ class Places(Records):
     def _paged_or_checked(
         self,
     ) -> tuple[tree.Expression | None, tree.Expression | None, bool]:
-        """The same, or CHECK in their place."""
+        """Parse BEFORE and LIMIT, or CHECK instead of them."""
         return (None, None, True) if self.take_word("CHECK") else (*self._paged(), False)
 
     def _paged(self) -> tuple[tree.Expression | None, tree.Expression | None]:
-        """`BEFORE e LIMIT e`, each or neither."""
+        """Parse `BEFORE e LIMIT e`; both are optional."""
         before = self.expression() if self.take_word("BEFORE") else None
         return before, self.expression() if self.take_word("LIMIT") else None
 
     def _historic(self) -> tree.Expression | tree.NounRef:
-        """What a history is asked of: a record, or what has none."""
+        """Parse the subject of a history: a record, or an object that has none."""
         word = self.word()
         nouns = ("NAMESPACE", "DATABASE", "TABLE")
         if word in nouns and self.kinds[self.i + 1] in (NAME, QUOTED):
@@ -292,7 +295,7 @@ class Places(Records):
 
 
 def either(*words: str) -> str:
-    """`A, B or C`; empty without words."""
+    """Join words as `A, B or C`; empty without words."""
     return " or ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)
 
 

@@ -1,4 +1,4 @@
-"""SELECT, CREATE, INSERT, UPSERT, UPDATE and DELETE."""
+"""Parser of SELECT, CREATE, INSERT, UPSERT, UPDATE and DELETE."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from protocol.text import parse_duration
 from protocol.values import MICROSECOND
 
 _AFTER_NAME = frozenset({",", "=", "<", ">", "<=", ">=", "!=", "~", "??", "*", "/", "%", "."})
-"""Marks that make VALUE or DISTINCT after SELECT the name of a column."""
+"""Marks after VALUE or DISTINCT that make it a column's name."""
 _ADDING: Final[tuple[tuple[str, Literal["+=", "-="]], ...]] = (("+", "+="), ("-", "-="))
 _AFTER_SOURCES = frozenset(
     {"WHERE", "SPLIT", "GROUP", "HAVING", "ORDER", "LIMIT", "START", "FETCH", "TIMEOUT"}
 )
-"""Words that make ONLY before them the name of a table."""
+"""Words after ONLY that make it a table's name."""
 
 
 GRAMMAR: Final = """
@@ -50,15 +50,15 @@ name.
 
 
 class Records(Expressions):
-    """Adds the statements on records."""
+    """Parser of record statements."""
 
     current = False
-    """Whether any SELECT so far is CURRENT."""
+    """True if any SELECT so far is CURRENT."""
 
     # --- targets ----------------------------------------------------------------------------------
 
     def target(self) -> tree.Target:
-        """What a statement reads or writes: a table, a range of its records, or an expression."""
+        """Parse the target of a statement: a table, a range of its records, or an expression."""
         kind = self.kinds[self.i]
         if kind in (NAME, QUOTED):
             if self.is_mark(":", 1) and self.adjoins(1) and not self.is_mark(":", 2):
@@ -70,7 +70,7 @@ class Records(Expressions):
         return tree.ExpressionTarget(self.operand())
 
     def _addressed(self) -> tree.Target:
-        """`t:id`, or `t:a..b` with either bound left out."""
+        """Parse `t:id`, or `t:a..b` with optional bounds."""
         at, start = self.at, self.i
         if self._range_mark(2):
             table, low = self.table(), None
@@ -92,14 +92,14 @@ class Records(Expressions):
         return (self.is_mark("..", ahead) or self.is_mark("..=", ahead)) and self.adjoins(ahead)
 
     def _bound(self) -> bool:
-        """Whether a record's id adjoins the dots just taken: with a space between, it is the next
+        """True if a record id directly follows the dots. After a space it belongs to the next
         clause."""
         if not self.adjoins() or self.kinds[self.i] == END:
             return False
         return self.kinds[self.i] != PUNCTUATION or self.texts[self.i] in ("[", "-")
 
     def single(self) -> tree.TableTarget | tree.ExpressionTarget:
-        """A target that is no range."""
+        """Parse a target that is not a range."""
         start = self.i
         found = self.target()
         if isinstance(found, tree.RecordRange):
@@ -109,7 +109,7 @@ class Records(Expressions):
     # --- SELECT -----------------------------------------------------------------------------------
 
     def select(self) -> tree.Select:
-        """SELECT with its clauses, in their order; LIMIT and START in either."""
+        """Parse SELECT with its clauses in order; LIMIT and START in either order."""
         at = self.at
         self.expect_word("SELECT")
         distinct = self._says("DISTINCT")
@@ -148,7 +148,7 @@ class Records(Expressions):
         )  # fmt: skip
 
     def _says(self, word: str) -> bool:
-        """Take DISTINCT or VALUE after SELECT, unless it is the name of a column."""
+        """Consume DISTINCT or VALUE after SELECT, unless it is a column's name."""
         if self.word() != word or self.word(1) in ("FROM", "AS", "OMIT"):
             return False
         following = self.i + 1
@@ -164,7 +164,7 @@ class Records(Expressions):
         return self._taken()
 
     def _says_only(self) -> bool:
-        """Whether ONLY is at hand, and not a table of that name."""
+        """True if the current word is the keyword ONLY, and not a table's name."""
         if self.word() != "ONLY":
             return False
         following = self.kinds[self.i + 1]

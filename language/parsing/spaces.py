@@ -1,7 +1,7 @@
-"""Cache spaces: DEFINE, DROP, and the statements on keys.
+"""Parser of cache spaces: DEFINE, DROP, and the statements on keys.
 
-A key stands before IN, which is an operator too: so it is an operand (a literal, a parameter, a
-path of one, or an expression in parentheses) and no longer expression.
+A key precedes IN, which is also an operator. It is therefore an operand (a literal, a parameter, a
+path of one, or an expression in parentheses) and not a full expression.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ key = addressed
 
 
 class Spaces(Places):
-    """Adds the statements on cache spaces and their keys."""
+    """Parser of cache space statements."""
 
     def define_space(self, at: int) -> tree.Statement:
         exists = self._exists()
@@ -118,7 +118,7 @@ class Spaces(Places):
         return tree.IncrKey(key, space, self.expression() if self.take_word("BY") else None, at)
 
     def delete(self) -> tree.Delete | tree.DeleteKey:  # type: ignore[override]
-        """DELETE of records, or of a key: that one says FROM."""
+        """Parse DELETE of records or of a key, which has FROM."""
         start, at = self.i, self._begin("DELETE")
         target = self.target()
         if self.word() != "FROM":

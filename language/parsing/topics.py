@@ -1,7 +1,9 @@
-"""Topics: DEFINE, ALTER, DROP and TRIM, readers and groups, and the statements on messages.
+"""Parser of topics: DEFINE, ALTER, DROP and TRIM, readers and groups, and the statements on
+messages.
 
-What a declaration says (how long, how many) are literals, checked here, where a refusal can show
-the place. What a statement on messages says are expressions, so that a program binds them.
+The settings of a declaration (durations, counts) are literals and are checked here, so that an
+error shows their position. The arguments of statements on messages are expressions, so that
+programs can bind them.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from protocol.errors import BadRequest
 from protocol.text import parse_duration, parse_size
 
 LONGEST: Final = timedelta(days=365_000)
-"""A thousand years: a moment so far away still fits a datetime."""
+"""Longest duration, a thousand years: a time that far away still fits a datetime."""
 IN_FLIGHT_MOST: Final = 100_000
-"""Messages that one group may have handed out and not yet got back."""
+"""Maximum number of unacknowledged messages of one group."""
 DELIVERIES_MOST: Final = 1_000_000
 BACKOFF_STEPS: Final = 32
 
@@ -70,7 +72,7 @@ operator.
 
 
 class Topics(Places):
-    """Adds the statements on topics, their readers and groups."""
+    """Parser of statements on topics, readers and groups."""
 
     # --- declarations -----------------------------------------------------------------------------
 
@@ -130,7 +132,7 @@ class Topics(Places):
     # --- settings ---------------------------------------------------------------------------------
 
     def _given(self, settings: tuple[_Setting, ...]) -> dict[str, Any]:
-        """The settings of a DEFINE, in any order, each at most once."""
+        """Parse the settings of a DEFINE, in any order, each at most once."""
         found: dict[str, Any] = {}
         while setting := self._setting({one.define: one for one in settings}, found):
             cleared = setting.alter and setting.clears and self.take_word("NONE")
@@ -138,7 +140,7 @@ class Topics(Places):
         return found
 
     def _changes(self, settings: tuple[_Setting, ...]) -> dict[str, Any]:
-        """The settings of an ALTER, with commas between them, each at most once."""
+        """Parse the settings of an ALTER, separated by commas, each at most once."""
         found: dict[str, Any] = {}
         by_words = {one.alter: one for one in settings if one.alter}
         while True:
@@ -152,14 +154,14 @@ class Topics(Places):
                 return found
 
     def _setting(self, by_words: dict[str, _Setting], found: dict[str, Any]) -> _Setting | None:
-        """Take the words of a setting that is not found yet."""
+        """Consume the words of a setting that has not been given yet."""
         for words, one in by_words.items():
             if one.name not in found and self.take_word(*words.split()):
                 return one
         return None
 
     def _lasting(self) -> timedelta:
-        """A duration above zero."""
+        """Parse a positive duration."""
         if self.kinds[self.i] != DURATION:
             self.unexpected("a duration such as 5m")
         with self.placed(self.i):
@@ -170,7 +172,7 @@ class Topics(Places):
         return value
 
     def _pauses(self) -> tuple[timedelta, ...]:
-        """What BACKOFF says: durations, zero among them, separated by commas."""
+        """Parse the durations of BACKOFF, separated by commas; zero is allowed."""
         found = [self._pause()]
         while self.is_mark(",") and self.kinds[self.i + 1] == DURATION:
             self.i += 1
@@ -216,8 +218,8 @@ class Topics(Places):
         return word
 
     def _stand(self) -> tree.Position:
-        """Where a reader or group is to stand."""
-        if not self.is_mark(":", 1):  # else the word is a function's family or a table
+        """Parse the position of a reader or group."""
+        if not self.is_mark(":", 1):  # otherwise it is a function's family or a table
             if self.take_word("START"):
                 return tree.Position("START")
             if self.take_word("END"):
@@ -316,7 +318,7 @@ class Topics(Places):
         return tree.Redrive(dead, topic, self._clauses("LIMIT").get("LIMIT"), at)
 
     def _as_group(self) -> tuple[str, str]:
-        """`t AS g`."""
+        """Parse `t AS g`."""
         topic = self.name("topic")
         self.expect_word("AS")
         return topic, self.name("group")
@@ -326,7 +328,7 @@ class Topics(Places):
         return self.expression()
 
     def _clauses(self, *words: str) -> dict[str, tree.Expression]:
-        """Clauses of one expression each, in any order, each at most once."""
+        """Parse clauses of one expression each, in any order, each at most once."""
         found: dict[str, tree.Expression] = {}
         while (word := self.word()) in words and word not in found:
             self.i += 1
@@ -336,15 +338,17 @@ class Topics(Places):
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """A setting of a topic or group: the words before it in DEFINE and in ALTER (empty: it does not
-    stand there), and the field of the tree that it is for."""
+    """A setting of a topic or group: its words in DEFINE and in ALTER, and its field in the AST.
+
+    Empty words: the setting is not allowed there.
+    """
 
     name: str
     define: str
     read: Callable[[Topics], Any]
     alter: str = ""
     clears: bool = True
-    """Whether ALTER takes NONE for it."""
+    """True if ALTER accepts NONE for it."""
     cleared: Any = None
 
 

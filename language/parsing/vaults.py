@@ -1,6 +1,6 @@
-"""Vaults: DEFINE, ALTER, DROP, ROTATE, and the statements on their records.
+"""Parser of vaults: DEFINE, ALTER, DROP, ROTATE, and the statements on their records.
 
-An id stands before IN, as the key of a cache does, and is an operand as that is.
+An id precedes IN, as the key of a cache does, and is therefore an operand.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ erase_secret = ERASE key FROM VAULT name [reason]
 list_secrets = LIST FROM VAULT name [PREFIX expression] [AFTER expression] [LIMIT expression]
 """
 _DIGITS: Final = 9
-"""A longer number of versions is none."""
+"""Maximum number of digits of a number of versions."""
 
 
 class Vaults(Spaces):
-    """Adds the statements on vaults."""
+    """Parser of vault statements."""
 
     def define_vault(self, at: int) -> tree.Statement:
         unless_there = self.take_word("IF")

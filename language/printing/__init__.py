@@ -1,6 +1,6 @@
-"""Tree to text. What is printed parses back to the same tree.
+"""Printer: AST to text. The printed text parses to the same AST.
 
-Each noun's statements are printed by the module named after it.
+The statements of each kind of object are printed by the module named after it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from language.secrets import hidden, unbound
 
 
 def print_script(script: tree.Script) -> str:
-    """The text of a script, a statement a line."""
+    """Return the text of a script, one statement per line."""
     return ";\n".join(map(print_statement, script.statements))
 
 
 def redacted(statement: tree.Statement) -> str:
-    """The text of a statement as logs and lists show it: its secrets as `'...'`."""
+    """Return the redacted text of a statement for logs and lists: secrets appear as `'...'`."""
     shown = hidden(statement)
     if shown:
         return print_statement(replace(statement, **shown))
@@ -53,9 +53,9 @@ def redacted(statement: tree.Statement) -> str:
 
 
 def redacted_together(statements: tuple[tree.Statement, ...], bound: bool) -> str:
-    """The texts of statements that are one transaction.
+    """Return the redacted text of the statements of one transaction.
 
-    :param bound: whether what names are bound to may be a secret as well
+    :param bound: True if the values of variables may be secrets, too
     """
     return "; ".join(redacted(unbound(one) if bound else one) for one in statements)
 

@@ -1,4 +1,4 @@
-"""Users, and what they are granted."""
+"""Printer of user and privilege statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements on backups."""
+"""Printer of backup statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What statements share: clauses, names, and the forms of DEFINE and DROP."""
+"""Printer of shared clauses, names, and the forms of DEFINE and DROP."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from protocol.text import format_duration, quote_string
 
 
 def join(*parts: str) -> str:
-    """Parts with a space between them; those that are empty are left out."""
+    """Join parts with a space, without empty ones."""
     return " ".join(part for part in parts if part)
 
 
 def clause(word: str, node: tree.Expression | None) -> str:
-    """A word and an expression behind it; nothing where there is none."""
+    """Return a word and an expression after it, or an empty text without one."""
     return f"{word} {print_expression(node)}" if node is not None else ""
 
 
 def paths(word: str, paths: tuple[Path, ...]) -> str:
-    """A word and paths of fields behind it; nothing where there are none."""
+    """Return a word and field paths after it, or an empty text without paths."""
     return f"{word} {', '.join(map(print_path, paths))}" if paths else ""
 
 
 def timeout(node: Any) -> str:
-    """The TIMEOUT of a statement."""
+    """Return the TIMEOUT clause of a statement."""
     return "" if node.timeout is None else f"TIMEOUT {format_duration(node.timeout)}"
 
 
 def text(word: str, text: str | None) -> str:
-    """A word and a quoted text behind it; nothing where there is none."""
+    """Return a word and a quoted text after it, or an empty text without one."""
     return "" if text is None else f"{word} {quote_string(text)}"
 
 
 def dotted(*names: str | None) -> str:
-    """Names joined by dots; those that are not given are left out."""
+    """Join names with dots, without missing ones."""
     return ".".join(quote(name) for name in names if name is not None)
 
 
 def define(word: str, node: Any, *names: str | None) -> str:
-    """A DEFINE with the clauses that all of them have."""
+    """Return a DEFINE with the clauses common to all of them."""
     return join(
         f"DEFINE {word}",
         node.exists.value,
@@ -52,7 +52,7 @@ def define(word: str, node: Any, *names: str | None) -> str:
 
 
 def on_change(node: tree.OnChange | None) -> str:
-    """Where a table tells of its changes; nothing where that is not said."""
+    """Return the ON CHANGE clause of a table, or an empty text."""
     if node is None:
         return ""
     if node.topic is None:
@@ -62,15 +62,15 @@ def on_change(node: tree.OnChange | None) -> str:
 
 
 def drop(word: str, node: Any, *names: str | None) -> str:
-    """A DROP with its reason."""
+    """Return a DROP with its reason."""
     return join(f"DROP {word}", dotted(*names), text("REASON", node.reason))
 
 
 def drop_on(word: str, node: Any) -> str:
-    """A DROP of a reader or group of a topic."""
+    """Return a DROP of a topic's reader or group."""
     return join(on_table(f"DROP {word}", node.name, node.topic), text("REASON", node.reason))
 
 
 def on_table(word: str, name: str, owner: str) -> str:
-    """A word and a name, ON the table or topic it belongs to."""
+    """Return a word and a name, ON its table or topic."""
     return f"{word} {quote(name)} ON {quote(owner)}"

@@ -1,4 +1,4 @@
-"""Statements on the cluster."""
+"""Printer of cluster statements."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from protocol.text import format_duration, quote_string
 
 
 def roles(words: tuple[str, ...] | None) -> str:
-    """ROLES; nothing where none are named."""
+    """Return the ROLES clause, or an empty text."""
     return "" if words is None else f"ROLES {', '.join(words) or 'NONE'}"
 
 
 def endpoints(addresses: tuple[str, ...] | None) -> str:
-    """ENDPOINTS; nothing where there are none."""
+    """Return the ENDPOINTS clause, or an empty text."""
     return f"ENDPOINTS {', '.join(map(quote_string, addresses))}" if addresses else ""
 
 

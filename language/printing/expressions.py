@@ -1,4 +1,4 @@
-"""Expressions, with parentheses only where the text would otherwise be read as another tree."""
+"""Printer of expressions, with parentheses only where the text would parse to another AST."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ STEPPED: Final = (
     tree.RecordLiteral, tree.Attribute, tree.Index, tree.Each,
     tree.Collected,
 )  # fmt: skip
-"""What a path may begin with bare."""
+"""Expressions that may start a path without parentheses."""
 
 
 def print_expression(node: tree.Expression) -> str:
-    """The text of an expression."""
+    """Return the text of an expression."""
     return _PRINTERS[type(node)](node)  # type: ignore[no-any-return]
 
 
@@ -67,7 +67,7 @@ def _unary(node: tree.Unary) -> str:
     if node.operator == "NOT":
         return f"NOT {_at_least(node.operand, COMPARISON)}"
     text = print_expression(node.operand)
-    # A sign before a digit would become part of the literal, and two minus signs a comment.
+    # A sign before a digit would become part of the literal, two minus signs a comment.
     bare = isinstance(node.operand, STEPPED) and not (text[0].isdigit() or text[0] in "-+")
     return f"{node.operator}{text}" if bare else f"{node.operator}({text})"
 
@@ -103,21 +103,21 @@ def _record(node: tree.RecordLiteral) -> str:
 
 
 def identity(node: tree.Expression) -> str:
-    """The id of a record as it stands behind the colon."""
+    """Return the text of a record's id, as it follows the colon."""
     if isinstance(node, tree.Constant) and isinstance(node.value, str):
         return quote(node.value)
     return print_expression(node)
 
 
 def _constant(node: tree.Constant) -> str:
-    # An array or object that is one constant was written packed.
+    # An array or object in one constant was written as a packed literal.
     if type(node.value) in (list, dict, RecordId):
         return packed(pack(node.value))
     return format_value(node.value)
 
 
 def packed(value: bytes) -> str:
-    """A value as it is stored, as a literal that is one constant."""
+    """Return a literal for a value in its stored, packed form."""
     return f"m'{base64.b64encode(value).decode()}'"
 
 
@@ -138,7 +138,7 @@ def _choice(node: tree.Choice) -> str:
     parts = ["CASE"]
     if node.subject is not None:
         text = print_expression(node.subject)
-        # A brace behind the word would be that of an IF whose condition ends with a field `case`.
+        # A brace after CASE would parse as that of an IF whose condition ends with a field `case`.
         parts.append(f"({text})" if text[0] in "{<" else text)
     for condition, value in node.branches:
         parts.append(f"WHEN {print_expression(condition)} THEN {print_expression(value)}")
@@ -174,19 +174,19 @@ _PRINTERS: Final[dict[type, Any]] = {
 
 
 def print_path(path: Path) -> str:
-    """The text of a field's path."""
+    """Return the text of a field path."""
     return path_text(path, KEYWORDS)
 
 
 def begins_with_name(node: tree.Expression) -> bool:
-    """Whether the text of an expression begins with a field's name."""
+    """True if the text of an expression starts with a field's name."""
     while isinstance(node, tree.Attribute | tree.Index | tree.Each):
         node = node.of
     return isinstance(node, tree.Name)
 
 
 def leftmost(node: tree.Expression) -> tree.Expression:
-    """What the text of an expression begins with, parentheses and signs aside."""
+    """Return the leftmost operand of an expression's text, ignoring parentheses and signs."""
     while True:
         if isinstance(node, tree.Binary):
             node = node.left

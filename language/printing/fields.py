@@ -1,4 +1,4 @@
-"""Fields of tables and their types."""
+"""Printer of field statements and field types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.text import format_value
 
 
 def print_type(node: tree.FieldType) -> str:
-    """The text of a field's type."""
+    """Return the text of a field type."""
     return _TYPES[type(node)](node)  # type: ignore[no-any-return]
 
 

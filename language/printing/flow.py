@@ -1,4 +1,4 @@
-"""Names, conditions, loops."""
+"""Printer of control flow statements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _block(block: tree.Block, show: Any) -> str:
 
 
 def if_text(node: tree.If, show: Any) -> str:
-    """An IF, its statements shown by `show`."""
+    """Return the text of an IF; `show` prints its statements."""
     parts = [f"IF {print_expression(test)} {_block(block, show)}" for test, block in node.branches]
     if node.otherwise is not None:
         parts.append(_block(node.otherwise, show))
@@ -22,7 +22,7 @@ def if_text(node: tree.If, show: Any) -> str:
 
 
 def for_text(node: tree.For, show: Any) -> str:
-    """A FOR, its statements shown by `show`."""
+    """Return the text of a FOR; `show` prints its statements."""
     return f"FOR ${node.variable} IN {print_expression(node.items)} {_block(node.body, show)}"
 
 
@@ -31,8 +31,8 @@ def _value(node: tree.Expression | tree.Answering) -> str:
 
 
 def _evaluate(node: tree.Evaluate) -> str:
-    """An expression as a statement; one that begins with a field's name, which a statement can't,
-    in parentheses."""
+    """Return an expression as a statement, in parentheses if it starts with a field's name, which
+    no statement may do."""
     text = print_expression(node.value)
     return f"({text})" if isinstance(leftmost(node.value), tree.Name) else text
 

@@ -1,4 +1,4 @@
-"""Functions that a database defines."""
+"""Printer of user-defined functions."""
 
 from __future__ import annotations
 

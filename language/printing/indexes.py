@@ -1,4 +1,4 @@
-"""Indexes and plans."""
+"""Printer of index statements and EXPLAIN."""
 
 from __future__ import annotations
 

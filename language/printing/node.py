@@ -1,4 +1,4 @@
-"""The node, and what is asked of it."""
+"""Printer of node and INFO statements."""
 
 from __future__ import annotations
 

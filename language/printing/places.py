@@ -1,4 +1,4 @@
-"""Namespaces, databases, tables."""
+"""Printer of statements on namespaces, databases and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements on records."""
+"""Printer of record statements."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from language.printing.statements import STATEMENTS
 
 
 def target(node: tree.Target) -> str:
-    """What a statement reads or writes."""
+    """Return the text of a statement's target."""
     if isinstance(node, tree.TableTarget):
         return quote(node.table)
     if isinstance(node, tree.RecordRange):
         low = "" if node.low is None else identity(node.low)
         high = "" if node.high is None else identity(node.high)
         return f"{quote(node.table)}:{low}{'..=' if node.inclusive else '..'}{high}"
-    # A bare name would be a table, and a sign or an operator is not read here.
+    # A bare name would parse as a table, and a sign or operator is not allowed here.
     text = print_expression(node.expression)
     bare = isinstance(node.expression, STEPPED) and not begins_with_name(node.expression)
     return text if bare else f"({text})"
@@ -54,7 +54,7 @@ def _order(order: tuple[tree.Order, ...]) -> str:
 
 
 def select_text(node: tree.Select) -> str:
-    """A SELECT."""
+    """Return the text of a SELECT."""
     shown = ["*"] if node.everything else []
     if node.columns:
         shown.append(_columns(node.columns))
@@ -98,7 +98,7 @@ def _returning(node: tree.Return | None) -> str:
         return f"RETURN {node.kind}"
     text = _columns(node.columns)
     if text.startswith("NONE"):
-        # The constant begins the first column: bare it would ask for no answer.
+        # Without parentheses the constant NONE would parse as RETURN NONE.
         first = len(print_expression(node.columns[0].expression))
         text = f"({text[:first]}){text[first:]}"
     return f"RETURN {text}"

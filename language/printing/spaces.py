@@ -1,4 +1,4 @@
-"""Statements on cache spaces."""
+"""Printer of cache space statements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _define_space(node: tree.DefineSpace) -> str:
 
 
 def _of_key(word: str, node: Any) -> str:
-    """`word key IN space` with the clauses that follow, in the order of the grammar."""
+    """Return `word key IN space` with its clauses, in the order of the grammar."""
     key = print_expression(node.key)
     plain = isinstance(node.key, tree.Constant) and isinstance(node.key.value, str)
     bare = isinstance(node.key, STEPPED) and not begins_with_name(node.key)
@@ -46,7 +46,7 @@ def _expire(word: str, node: tree.Expression | None) -> str:
     if node is None:
         return ""
     text = print_expression(node)
-    # A field's name, or a table's, might be the word of EXPIRE AT.
+    # The name of a field or table might parse as the AT of EXPIRE AT.
     return join(word, f"({text})" if text[:2].upper() == "AT" else text)
 
 

@@ -1,4 +1,4 @@
-"""Statements by their type. Each module of statements adds its own, as handlers do."""
+"""Registry of statement printers by AST type, filled by the modules of this package."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ STATEMENTS: Final[dict[type, Any]] = {}
 
 
 def print_statement(statement: tree.Statement) -> str:
-    """The text of a statement, without the `;` after it. Shows passwords: see `redacted`."""
+    """Return the text of a statement without its `;`. Shows passwords: see `redacted`."""
     return STATEMENTS[type(statement)](statement)  # type: ignore[no-any-return]

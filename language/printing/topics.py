@@ -1,4 +1,4 @@
-"""Statements on topics, readers and groups."""
+"""Printer of topic, reader and group statements."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _CHANGES: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {
     "dead_letter": ("DEAD LETTER", quote),
     "backoff": ("BACKOFF", lambda steps: ", ".join(map(format_duration, steps))),
 }
-"""The words of a setting, and how its value is written."""
+"""Words of each setting, and the formatter of its value."""
 
 
 def _changes(changes: Iterable[tuple[str, Any]]) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _position(node: tree.Position) -> str:
     text = print_expression(node.value)
     if node.kind == "TIME":
         return f"TIME {text}"
-    # A field's name bare might be one of the words above.
+    # A bare field name might parse as one of the words above.
     return f"({text})" if isinstance(leftmost(node.value), tree.Name) else text
 
 
@@ -154,7 +154,7 @@ def _take(node: tree.Take) -> str:
 
 
 def _settled(word: str, node: Any) -> str:
-    """What is said of messages that were taken."""
+    """Return the text of a statement on delivered messages: ACK, NACK, EXTEND or GIVE UP."""
     return join(
         f"{word} {quote(node.topic)} AS {quote(node.group)}",
         clause("RECEIPTS", node.receipts),

@@ -1,4 +1,4 @@
-"""Statements on vaults."""
+"""Printer of vault statements."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The syntax tree. Every node is frozen; lists are tuples; nothing here knows how it is run.
+"""Abstract syntax tree (AST). Nodes are frozen and know nothing about execution; lists are tuples.
 
-Positions (`at`) are offsets into the script's text and take no part in equality, so that
-parse → print → parse is the identity.
+Positions (`at`) are offsets into the script's text and do not take part in equality. Parse → print
+→ parse is therefore the identity.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ Answering = (
     | DeleteKey | ExpireKey | PersistKey | LockKey | UnlockKey | ListKeys | TrimTopic | Publish
     | ReadTopic | Take | Ack | Nack | Extend | GiveUp | Redrive
 )  # fmt: skip
-"""Statements whose answer LET and RETURN take."""
+"""Statements whose result LET and RETURN accept."""
 
 
 Statement = (
@@ -198,21 +198,21 @@ Statement = (
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A parsed text. `text` is kept to show the line of a refusal."""
+    """A parsed script. `text` is kept to show the line of an error."""
 
     statements: tuple[Statement, ...]
     text: str = field(default="", compare=False, repr=False)
     current: bool = False
-    """Whether any SELECT in it is CURRENT."""
+    """True if any SELECT in the script is CURRENT."""
 
     def position(self, at: int) -> tuple[int, int]:
-        """Line and column, both from 1, of an offset."""
+        """Return line and column of an offset, both from 1."""
         before = self.text[:at]
         return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
 
 
 Node = Any
-"""Some node of the tree, where a walker does not care which."""
+"""Any AST node, for generic traversals."""
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Statements on backups."""
+"""AST of the backup statements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BackupForm = Literal["STATE", "LOG", "SCRIPT"]
 
 @dataclass(frozen=True, slots=True)
 class RestoreScript:
-    """`RESTORE SCRIPT FROM 'name'`. `check`: only say what it would create."""
+    """`RESTORE SCRIPT FROM 'name'`. `check`: dry run that reports the objects it would create."""
 
     name: str
     check: bool = False
@@ -21,13 +21,14 @@ class RestoreScript:
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """`BACKUP …`. Only a log has `first`, only the others `places`, and a state at most one."""
+    """`BACKUP …`. `first` is for LOG only, `places` for the other forms; STATE takes at most one
+    place."""
 
     form: BackupForm = "STATE"
     first: int | None = None
-    """The sequence that a log begins at; None: all of it."""
+    """First sequence of a log backup; None: the whole log."""
     places: tuple[NounRef, ...] = ()
     """Namespaces and databases; empty: the whole store."""
     to: str | None = None
-    """The name of a file in the backup folder; None: the backup is the answer."""
+    """Name of a file in the backup folder; None: the backup is returned as the result."""
     at: int = field(default=0, compare=False)

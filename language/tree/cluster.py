@@ -1,4 +1,4 @@
-"""Statements on the cluster: which nodes belong to it, and who takes over from whom.
+"""AST of the cluster statements: membership and failover policy.
 
 Addresses, roles, ids, fingerprints and bounds are checked by the node, not by the parser.
 """
@@ -14,8 +14,11 @@ from protocol.failover import Promotion
 
 @dataclass(frozen=True, slots=True)
 class DefineReplica:
-    """At most one of `node` and `certificate` is set; neither: the row waits for a join token.
-    `roles` None: not named; empty: ROLES NONE."""
+    """`DEFINE REPLICA`. At most one of `node` and `certificate` is set; with neither the row waits
+    for a join token.
+
+    `roles` None: no ROLES clause; empty: ROLES NONE.
+    """
 
     name: str
     peer: str
@@ -30,7 +33,10 @@ class DefineReplica:
 
 @dataclass(frozen=True, slots=True)
 class AlterReplica:
-    """Exactly one of the four is set. `leads`: names of what it is to lead; empty: the store."""
+    """`ALTER REPLICA`. Exactly one of the four changes is set.
+
+    `leads` names the table that the replica shall lead; empty: the store.
+    """
 
     name: str
     roles: tuple[str, ...] | None = None
@@ -49,7 +55,7 @@ class DropReplica:
 
 @dataclass(frozen=True, slots=True)
 class CreateJoinToken:
-    """`name` None: for the one row that waits."""
+    """`CREATE JOIN TOKEN`. `name` None: for the only row that waits for one."""
 
     name: str | None = None
     expires: timedelta | None = None
@@ -66,7 +72,7 @@ class RevokeCertificate:
 @dataclass(frozen=True, slots=True)
 class DefineFailover:
     via: tuple[str, ...]
-    """Where the nodes agree."""
+    """Addresses of the etcd cluster in which the nodes elect a leader."""
     lease: timedelta
     acks: int
     behind: timedelta

@@ -1,4 +1,4 @@
-"""Expressions."""
+"""AST of expressions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 
 def same_constant(left: Value, right: Value) -> bool:
-    """Whether two constants are the same in every expression: of one type and one value, with the
-    sign of zero. To Python `true`, `1`, `1.0` and `1dec` are equal, and trees would be with them.
+    """True if two constants have the same type and value, including the sign of zero.
+
+    In Python `true`, `1`, `1.0` and `1dec` are equal, so that different ASTs would be equal.
     """
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same_constant, left, right))
@@ -29,7 +30,7 @@ def same_constant(left: Value, right: Value) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant of any type but array, object and record, whose parts may be expressions."""
+    """A constant of any type except array, object and record, whose parts may be expressions."""
 
     value: Value
 
@@ -42,7 +43,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`$name`: bound with the request, by LET, by FOR, or by the node (`$value`, `$parent`)."""
+    """`$name`: bound by the request, LET, FOR, or the node (`$value`, `$parent`)."""
 
     name: str
     at: int = field(default=0, compare=False)
@@ -69,7 +70,7 @@ class RecordLiteral:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A bare name: the field of the row at hand (an idiom's head)."""
+    """A bare name: a field of the current row (the head of a path)."""
 
     name: str
     at: int = field(default=0, compare=False)
@@ -93,21 +94,21 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """`of[*]` or `of.*`: the steps after it are taken of every item."""
+    """`of[*]` or `of.*`: later steps apply to every item."""
 
     of: Expression
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """`(of)` before `[index]` or `[*]`: a path that ends there. The next step is taken of the array
-    that it collected, not of every item."""
+    """`(of)` before `[index]` or `[*]`: ends a path. The next step applies to the collected array,
+    not to every item."""
 
     of: Expression
 
 
 def collects(node: Expression) -> bool:
-    """True if a path may go into every item of an array: by `[*]`, or by a name."""
+    """True if a path may apply later steps to every item of an array: by `[*]`, or by a name."""
     while isinstance(node, Attribute | Index | Each):
         if not (
             isinstance(node, Index)
@@ -145,7 +146,7 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """`low..high` (end exclusive) or `low..=high`; as a value: an array of ints."""
+    """`low..high` (end exclusive) or `low..=high`; its value is an array of ints."""
 
     low: Expression
     high: Expression
@@ -155,7 +156,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function by its full name, `count`, `string::len`."""
+    """A function call by full name: `count`, `string::len`."""
 
     name: str
     arguments: tuple[Expression, ...]
@@ -164,7 +165,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """`|$x, $y| body`: what a function does to each item; only an argument of a call."""
+    """`|$x, $y| body`: a function applied to each item; only as an argument of a call."""
 
     parameters: tuple[str, ...]
     body: Expression
@@ -173,20 +174,23 @@ class Closure:
 
 @dataclass(frozen=True, slots=True)
 class Subquery:
-    """`(SELECT …)`: an array of what it selects, computed in the same transaction."""
+    """`(SELECT …)`: the array of its result rows, computed in the same transaction."""
 
     select: Select
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`CASE WHEN c THEN e … ELSE e END`, also written `IF c { e } ELSE { e }`: the value of the
-    first branch whose condition holds, or with a subject, of the first that equals it."""
+    """`CASE WHEN c THEN e … ELSE e END`, also `IF c { e } ELSE { e }`.
+
+    Its value is that of the first branch whose condition holds or, with a subject, whose value
+    equals it.
+    """
 
     subject: Expression | None
     branches: tuple[tuple[Expression, Expression], ...]
     otherwise: Expression | None = None
-    """None: NONE."""
+    """ELSE; None: the value is NONE."""
     at: int = field(default=0, compare=False)
 
 

@@ -1,4 +1,4 @@
-"""Fields of tables and their types."""
+"""AST of field definitions and field types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class PlainType:
-    """A type by its word."""
+    """A type named by one word."""
 
     kind: Kind
 
@@ -51,7 +51,7 @@ class RecordType:
 
 @dataclass(frozen=True, slots=True)
 class LiteralType:
-    """Exactly this value."""
+    """A type with exactly one value."""
 
     value: Value
 
@@ -74,9 +74,11 @@ FieldType = PlainType | OptionType | ArrayType | RecordType | LiteralType | Unio
 
 @dataclass(frozen=True, slots=True)
 class DefineField:
-    """`path` has names and `*` only. What `assertion` calls `$value` is the field's value; `value`
-    computes it at each write, of what was given, which it calls `$value`. `unchecked`: records that
-    are there are not held against it."""
+    """`DEFINE FIELD`. `path` has names and `*` only.
+
+    In `assertion`, `$value` is the field's value. `value` computes the field at each write, and
+    sees the given value as `$value`. `unchecked`: existing records are not validated.
+    """
 
     path: Path
     table: str
@@ -93,7 +95,7 @@ class DefineField:
 
 @dataclass(frozen=True, slots=True)
 class AlterTable:
-    """Exactly one part is set. `comment` empty: there is none any more."""
+    """`ALTER TABLE`. Exactly one part is set. An empty `comment` removes the comment."""
 
     name: str
     schemafull: bool | None = None
@@ -103,14 +105,16 @@ class AlterTable:
 
     @property
     def topic(self) -> str | None:
-        """Where it is to tell of its changes."""
+        """Topic that receives the table's changes; None if not set."""
         return None if self.on_change is None else self.on_change.topic
 
 
 @dataclass(frozen=True, slots=True)
 class AlterField:
-    """Exactly one part is set. `Constant(NONE)` as `default`, `value` or `assertion`, an empty
-    `comment`: there is none any more."""
+    """`ALTER FIELD`. Exactly one part is set.
+
+    `Constant(NONE)` as `default`, `value` or `assertion`, or an empty `comment`, removes it.
+    """
 
     path: Path
     table: str

@@ -1,4 +1,4 @@
-"""Names, conditions, loops, and the edges of transactions."""
+"""AST of control flow: LET, IF, FOR, RETURN, THROW, blocks and transactions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class If:
-    """IF as an expression or a statement: the value is that of the last statement of the branch
-    taken, NONE when none was."""
+    """IF as an expression or a statement.
+
+    Its value is that of the last statement in the branch taken, or NONE if no branch was taken.
+    """
 
     branches: tuple[tuple[Expression, Block], ...]
     otherwise: Block | None
@@ -29,7 +31,7 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class ReturnStatement:
-    """Ends the script (or the transaction's block) with a value."""
+    """Ends the script, or the transaction's block, with a value."""
 
     value: Expression | Answering
     at: int = field(default=0, compare=False)
@@ -37,7 +39,7 @@ class ReturnStatement:
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """An expression standing as a statement."""
+    """An expression used as a statement."""
 
     value: Expression
     at: int = field(default=0, compare=False)

@@ -1,4 +1,4 @@
-"""Functions that a database defines."""
+"""AST of user-defined functions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FunctionParameter:
 
 @dataclass(frozen=True, slots=True)
 class DefineFunction:
-    """`returns` None: any value."""
+    """`DEFINE FUNCTION`. `returns` None: any value."""
 
     name: str
     parameters: tuple[FunctionParameter, ...]

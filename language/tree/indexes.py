@@ -1,4 +1,4 @@
-"""Indexes and plans."""
+"""AST of index statements and EXPLAIN."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DefineIndex:
-    """At least one path."""
+    """`DEFINE INDEX` over at least one path."""
 
     name: str
     table: str
@@ -47,8 +47,10 @@ class RebuildIndex:
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """How a statement finds its records. `analyze`: find them, and say what that took; nothing is
-    written either way."""
+    """`EXPLAIN`: the access path of a statement.
+
+    `analyze`: also read the records and report the cost. Nothing is written in either case.
+    """
 
     statement: Select | Update | Delete
     analyze: bool = False

@@ -1,4 +1,4 @@
-"""Users, the node, and what is asked of it."""
+"""AST of statements on users, privileges, the node and INFO."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from language.tree.expressions import Expression
 from language.tree.places import Exists
 
 SECRET: Final[Mapping[str, Any]] = {"secret": True}
-"""Marks a field whose text is never printed, logged or kept; see `language.secrets`."""
+"""Marks a field whose text is never printed, logged or stored; see `language.secrets`."""
 
 
 @dataclass(frozen=True, slots=True)
 class NounRef:
-    """What a right is on, as a statement names it: `TABLE shop.main.item`.
+    """Securable of a privilege as named in a statement: `TABLE shop.main.item`.
 
-    `names` are those of the places around it, as far as they are said, and its own last; the node
-    has none."""
+    `names` holds the given names of the enclosing namespace and database, then its own. It is empty
+    for the node.
+    """
 
     kind: str
     names: tuple[str, ...] = ()
@@ -26,8 +27,10 @@ class NounRef:
 
 @dataclass(frozen=True, slots=True)
 class DefineUser:
-    """Exactly one of `password`, `passhash` and `bound`, the name of the parameter that holds the
-    password, is set; the first two are never printed."""
+    """`DEFINE USER`. Exactly one of `password`, `passhash` and `bound` is set.
+
+    `bound` is the name of the parameter that holds the password. The other two are never printed.
+    """
 
     name: str
     role: str
@@ -36,14 +39,14 @@ class DefineUser:
     exists: Exists = Exists.REFUSE
     comment: str | None = None
     space: NounRef | None = None
-    """The namespace or database that the user belongs to; None: store-wide."""
+    """Namespace or database that the user belongs to; None: the whole store."""
     bound: str | None = None
     at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class AlterUser:
-    """Exactly one of `password`, `bound`, the name of a parameter, and `role` is set."""
+    """`ALTER USER`. Exactly one of `password`, `bound` (a parameter's name) and `role` is set."""
 
     name: str
     password: str | None = field(default=None, repr=False, metadata=SECRET)
@@ -61,7 +64,7 @@ class DropUser:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Words of verbs, in the order in which they are written, are checked by the node."""
+    """`GRANT`. Verbs are kept in the order written and are checked by the node."""
 
     verbs: tuple[str, ...]
     noun: NounRef
@@ -71,7 +74,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """As `Grant`."""
+    """`REVOKE`. Fields as in `Grant`."""
 
     verbs: tuple[str, ...]
     noun: NounRef
@@ -81,9 +84,11 @@ class Revoke:
 
 @dataclass(frozen=True, slots=True)
 class DefineNode:
-    """`roles` None: not named; empty: ROLES NONE, the drain. `origins` None: not named; empty:
-    ORIGINS NONE. At least one of the three is set. Role words, addresses and
-    origins are checked by the node, not by the parser."""
+    """`DEFINE NODE`. At least one of the three is set; None: the clause is absent.
+
+    Empty `roles`: ROLES NONE, which drains the node. Empty `origins`: ORIGINS NONE. Role words,
+    addresses and origins are checked by the node, not by the parser.
+    """
 
     roles: tuple[str, ...] | None = None
     endpoints: tuple[str, ...] | None = None
@@ -93,7 +98,8 @@ class DefineNode:
 
 @dataclass(frozen=True, slots=True)
 class LeadStore:
-    """Have this node take the lead, which nobody has. `force`: also where it may not hold all."""
+    """Make this node the leader of a store without one. `force`: even if it may lack committed
+    entries."""
 
     force: bool = False
     reason: str | None = None
@@ -109,8 +115,11 @@ InfoSubject = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """`INFO FOR …`. `names` is what follows the subject: (), (ns,), (ns, db), (db,), (table,),
-    (space,), (function,), (vault,), (index, table), (topic,), (group, topic), (user,)."""
+    """`INFO FOR …`. `names` are the names after the subject.
+
+    They are (), (ns,), (ns, db), (db,), (table,), (space,), (function,), (vault,), (index, table),
+    (topic,), (group, topic) or (user,).
+    """
 
     subject: InfoSubject
     names: tuple[str, ...] = ()
@@ -119,14 +128,14 @@ class Info:
 
 @dataclass(frozen=True, slots=True)
 class InfoEntries:
-    """`INFO FOR STATEMENTS` and `INFO FOR AUDIT`: what was kept of them, newest first."""
+    """`INFO FOR STATEMENTS` and `INFO FOR AUDIT`: log entries, newest first."""
 
     subject: Literal["STATEMENTS", "AUDIT"]
     before: Expression | None = None
-    """Only of commits before that sequence."""
+    """Only entries of commits before this sequence."""
     limit: Expression | None = None
     user: str | None = None
-    """Only of what that user has done."""
+    """Only entries of this user."""
     at: int = field(default=0, compare=False)
 
 
@@ -135,16 +144,17 @@ class InfoHistory:
     """`INFO FOR HISTORY OF`: the changes of a record, newest first."""
 
     of: Expression | NounRef
-    """What names the record; or a place or table, which has no history."""
+    """Expression that denotes the record; or a namespace, database or table, which has no history.
+    """
     before: Expression | None = None
-    """Only those of commits before that sequence."""
+    """Only changes of commits before this sequence."""
     limit: Expression | None = None
     at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End a running script by the id that INFO FOR RUNNING shows."""
+    """`KILL`: end a running script by the id that INFO FOR RUNNING shows."""
 
     id: Expression
     at: int = field(default=0, compare=False)

@@ -1,4 +1,4 @@
-"""Namespaces, databases, tables."""
+"""AST of statements on namespaces, databases and tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Exists(Enum):
-    """What a DEFINE does when the name is taken."""
+    """Behaviour of DEFINE if the name exists already."""
 
     REFUSE = ""
     SKIP = "IF NOT EXISTS"
@@ -16,7 +16,7 @@ class Exists(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """At least one is set."""
+    """`USE`. At least one of the two is set."""
 
     namespace: str | None
     database: str | None
@@ -33,7 +33,7 @@ class DefineNamespace:
 
 @dataclass(frozen=True, slots=True)
 class DefineDatabase:
-    """`namespace` None: the one in use."""
+    """`DEFINE DATABASE`. `namespace` None: the current namespace."""
 
     namespace: str | None
     name: str
@@ -61,7 +61,7 @@ class DefineTable:
 
     @property
     def topic(self) -> str | None:
-        """Where it is to tell of its changes."""
+        """Topic that receives the table's changes; None if not set."""
         return None if self.on_change is None else self.on_change.topic
 
 

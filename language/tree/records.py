@@ -1,4 +1,4 @@
-"""Where rows come from, and the statements that read and write records."""
+"""AST of record statements and their targets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableTarget:
-    """Every record of a table; as the target of CREATE, a new record."""
+    """All records of a table; as the target of CREATE, a new record."""
 
     table: str
     at: int = field(default=0, compare=False)
@@ -22,7 +22,7 @@ class TableTarget:
 
 @dataclass(frozen=True, slots=True)
 class RecordRange:
-    """`t:a..b`: the records of a table whose ids lie in a range. A missing bound is open."""
+    """`t:a..b`: the records of a table with ids in a range. A missing bound is open."""
 
     table: str
     low: Expression | None
@@ -33,8 +33,11 @@ class RecordRange:
 
 @dataclass(frozen=True, slots=True)
 class ExpressionTarget:
-    """Anything that evaluates to a record, an array of records or rows, an object, or a subquery.
-    A `RecordLiteral` alone is the commonest."""
+    """An expression that evaluates to a record, an array of records or rows, or an object; or a
+    subquery.
+
+    Most often a single `RecordLiteral`.
+    """
 
     expression: Expression
 
@@ -44,7 +47,7 @@ Target = TableTarget | RecordRange | ExpressionTarget
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of SELECT or RETURN. `alias` None: named after the expression's own text path."""
+    """A column of SELECT or RETURN. `alias` None: named after its expression's path or text."""
 
     expression: Expression
     alias: str | None
@@ -58,7 +61,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """`value`: SELECT VALUE, one column. `everything`: `*` stands among the columns."""
+    """`SELECT`. `value`: SELECT VALUE with one column. `everything`: the columns include `*`."""
 
     value: bool
     everything: bool
@@ -76,13 +79,14 @@ class Select:
     fetch: tuple[Path, ...] = ()
     timeout: timedelta | None = None
     only: bool = False
-    """FROM ONLY: one value and no array of them."""
+    """FROM ONLY: the result is one value instead of an array."""
     distinct: bool = False
-    """Of rows that are equal in the answer only the first."""
+    """DISTINCT: of equal result rows only the first is kept."""
     back: Path | None = None
-    """Of a subquery that is written `<-table.path`: that path. An index has to begin with it."""
+    """Path of a subquery written as `<-table.path`; an index must start with it."""
     current: bool = False
-    """CURRENT: the script is run behind all that was released anywhere when it came."""
+    """CURRENT: the script runs after everything committed anywhere in the cluster when it arrived
+    (linearizable read)."""
     at: int = field(default=0, compare=False)
 
 
@@ -98,13 +102,13 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`path = value`, or one that adds to what stands there, or takes from it."""
+    """`path = value`, or an assignment that adds to or subtracts from the current value."""
 
     path: Path
     value: Expression
     operator: Literal["=", "+=", "-="] = "="
     at: int = field(default=0, compare=False)
-    """Where the operator stands."""
+    """Offset of the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,7 @@ Data = Content | Merge | Set | Unset
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """What a writing statement answers for each record. `columns` only when kind is FIELDS."""
+    """RETURN: the result of a writing statement for each record. `columns` is for FIELDS only."""
 
     kind: Literal["NONE", "BEFORE", "AFTER", "DIFF", "FIELDS"]
     columns: tuple[Column, ...] = ()
@@ -130,7 +134,7 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """The target is a table (a new id is made) or something that evaluates to one record."""
+    """`CREATE`. The target is a table (a new id is generated) or evaluates to one record."""
 
     target: TableTarget | ExpressionTarget
     data: Data | None

@@ -1,4 +1,4 @@
-"""Statements on cache spaces and their keys."""
+"""AST of statements on cache spaces and their keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DefineSpace:
-    """`expire`: what a key lives that is written without an expiry; None: for ever."""
+    """`DEFINE SPACE`. `expire`: default time to live of a key; None: keys do not expire."""
 
     name: str
     exists: Exists = Exists.REFUSE
@@ -39,7 +39,7 @@ class GetKey:
 
 @dataclass(frozen=True, slots=True)
 class SetKey:
-    """At most one of `expire`, a duration, `expire_at`, a datetime, and `keep` is set."""
+    """`SET`. At most one of `expire` (a duration), `expire_at` (a datetime) and `keep` is set."""
 
     key: Expression
     space: str

@@ -1,4 +1,4 @@
-"""Statements on topics, readers and groups."""
+"""AST of statements on topics, readers and consumer groups."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a reader or group is to stand: before the first message that is held, at the last one,
-    at the message of a number (which then counts as done), or before the first message of a moment
-    or later. `value` is what NUMBER and TIME evaluate to theirs from."""
+    """Cursor position of a reader or group.
+
+    START is before the first retained message, END at the last one. NUMBER is at the message of
+    that number, which counts as done. TIME is before the first message at or after a time. `value`
+    is the expression for NUMBER and TIME.
+    """
 
     kind: Literal["START", "END", "NUMBER", "TIME"]
     value: Expression | None = None
@@ -24,8 +27,11 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class DefineTopic:
-    """`keep` and `max_bytes` None: kept for ever, and as many as come; `largest` None: as large as
-    the limits allow; `dedup` None: ids are kept and not compared."""
+    """`DEFINE TOPIC`. `keep` and `max_bytes` None: messages are retained for ever, in any number.
+
+    `largest` None: message size is bounded by the limits only. `dedup` None: ids are stored and not
+    compared.
+    """
 
     name: str
     exists: Exists = Exists.REFUSE
@@ -44,7 +50,7 @@ TopicSetting = Literal["keep", "max_bytes", "largest", "dedup", "full", "comment
 
 @dataclass(frozen=True, slots=True)
 class AlterTopic:
-    """At least one change, each setting at most once. None: it is as if never given."""
+    """`ALTER TOPIC` with at least one change, each setting at most once. None resets a setting."""
 
     name: str
     changes: tuple[tuple[TopicSetting, timedelta | int | str | None], ...]
@@ -60,7 +66,7 @@ class DropTopic:
 
 @dataclass(frozen=True, slots=True)
 class TrimTopic:
-    """Every message before the position goes."""
+    """`TRIM TOPIC`: delete every message before the position."""
 
     name: str
     before: Expression
@@ -70,8 +76,11 @@ class TrimTopic:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """`many`: VALUES, whose `value` is an array of messages' values; there is no `id` then. At most
-    one of `delay` and `at_time` is set."""
+    """`PUBLISH`. `many`: VALUES, whose `value` is an array of message values; there is no `id`
+    then.
+
+    At most one of `delay` and `at_time` is set.
+    """
 
     topic: str
     value: Expression
@@ -87,7 +96,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class ReadTopic:
-    """Exactly one of `after` and `reader` is set."""
+    """`READ FROM`. Exactly one of `after` and `reader` is set."""
 
     topic: str
     after: Expression | None = None
@@ -99,7 +108,7 @@ class ReadTopic:
 
 @dataclass(frozen=True, slots=True)
 class DefineReader:
-    """`position` None: START, or where the reader stands that is overwritten."""
+    """`DEFINE READER`. `position` None: START, or the position of the overwritten reader."""
 
     name: str
     topic: str
@@ -135,9 +144,12 @@ class DropReader:
 
 @dataclass(frozen=True, slots=True)
 class DefineGroup:
-    """`in_flight` None: the default of the node; `deliveries` None: as often as it takes;
-    `dead_letter` None: what is given up is dropped; `backoff` empty: handed out again at once;
-    `position` None: START, or where the group stands that is overwritten."""
+    """`DEFINE GROUP`. `deadline` is the ack deadline (visibility timeout).
+
+    `in_flight` None: the node's default. `deliveries` None: unlimited deliveries. `dead_letter`
+    None: given-up messages are dropped. `backoff` empty: redelivered at once. `position` None:
+    START, or the position of the group that is overwritten.
+    """
 
     name: str
     topic: str
@@ -158,8 +170,10 @@ GroupSetting = Literal["deadline", "in_flight", "deliveries", "dead_letter", "ba
 
 @dataclass(frozen=True, slots=True)
 class AlterGroup:
-    """At least one of `position` and `changes`, each setting at most once. None (of `backoff`: an
-    empty tuple): it is as if never given."""
+    """`ALTER GROUP`. At least one of `position` and `changes`, each setting at most once.
+
+    None (for `backoff`: an empty tuple) resets a setting.
+    """
 
     name: str
     topic: str
@@ -181,7 +195,7 @@ class DropGroup:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """`count` None: one."""
+    """`TAKE`. `count` None: one message."""
 
     topic: str
     group: str
@@ -211,7 +225,7 @@ class Nack:
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """`by`: until so long from now, whatever was left."""
+    """`EXTEND`. `by`: new time to the ack deadline, counted from now, whatever was left."""
 
     topic: str
     group: str
@@ -231,7 +245,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """From the topic `dead` into the topic `topic`."""
+    """`REDRIVE`: move messages from the dead letter topic `dead` to `topic`."""
 
     dead: str
     topic: str

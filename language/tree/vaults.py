@@ -1,7 +1,7 @@
-"""Statements on vaults and the records in them.
+"""AST of statements on vaults and the records in them.
 
-Ids and values are expressions, so that they can be bound. One that is written in the text is a
-secret; see `language.secrets`.
+Ids and values are expressions, so that they can be bound. One written as a literal is a secret; see
+`language.secrets`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ UNLESS_BOUND: Final[Mapping[str, Any]] = {"secret": "unless bound"}
 
 @dataclass(frozen=True, slots=True)
 class DefineVault:
-    """At most one of `passphrase` and `bound`, the name of a parameter, is set; neither: the
-    store's passphrase opens it. `unless_there`: IF NOT EXISTS; none is overwritten."""
+    """`DEFINE VAULT`. At most one of `passphrase` and `bound` (the name of a parameter) is set.
+
+    With neither, the store's passphrase opens it. `unless_there`: IF NOT EXISTS; a vault is never
+    overwritten.
+    """
 
     name: str
     unless_there: bool = False
@@ -35,7 +38,7 @@ class DefineVault:
 
 @dataclass(frozen=True, slots=True)
 class AlterVault:
-    """Exactly one of `versions` and `comment` is set."""
+    """`ALTER VAULT`. Exactly one of `versions` and `comment` is set."""
 
     name: str
     versions: int | None = None
@@ -59,14 +62,14 @@ class RotateVault:
 
 @dataclass(frozen=True, slots=True)
 class WriteSecret:
-    """At most one of `absent` and `expect` is set."""
+    """`WRITE`. At most one of `absent` and `expect` is set."""
 
     id: Expression = field(repr=False, metadata=UNLESS_BOUND)
     vault: str
     value: Expression = field(repr=False, metadata=UNLESS_BOUND)
     absent: bool = False
     expect: Expression | None = None
-    """Only if that is the record's version; 0: if there is no such record."""
+    """Required current version of the record; 0: the record must not exist."""
     reason: str | None = None
     at: int = field(default=0, compare=False)
 
@@ -99,9 +102,12 @@ class ListSecrets:
 
 @dataclass(frozen=True, slots=True)
 class InfoTrail:
-    """`INFO FOR AUDIT OF VAULT v`; without `vault` `OF ALL VAULTS`: the store's own trail, or with
-    `number` that of the vault with this number, dropped or not. `check`: whether all of it is
-    sound, and no entries; it stands without `before` and `limit`."""
+    """`INFO FOR AUDIT OF VAULT v` or `OF ALL VAULTS`: the audit trail of a vault or of the store.
+
+    Without `vault` it is the store's own trail or, with `number`, that of the vault with this
+    number, dropped or not. `check`: verify the whole trail instead of listing entries; without
+    `before` and `limit`.
+    """
 
     vault: str | None
     number: Expression | None = None
