@@ -8,7 +8,7 @@ from protocol.values import RecordId
 
 
 def is_of_values(refusal: Refusal) -> bool:
-    """True if an error is about the values at hand, and not about the run as a whole."""
+    """True if an error is about the values evaluated, and not about the run as a whole."""
     return not refusal.retry and not isinstance(refusal, Cancelled | StatementTimeout)
 
 

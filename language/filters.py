@@ -151,7 +151,7 @@ class _Alone:
         raise AssertionError("a filter asked for chance")
 
     def select(self, select: tree.Select, parent: Value) -> NoReturn:
-        """Refused where it stands."""
+        """Unreachable: a filter with a SELECT is rejected when it is compiled."""
         raise AssertionError("a filter has a SELECT")
 
     def record(self, record: RecordId) -> NoReturn:
@@ -159,5 +159,5 @@ class _Alone:
         raise BadRequest(f"{WHAT} may look at the record, not beyond a link in it")
 
     def call(self, name: str, arguments: list[Any]) -> NoReturn:
-        """Refused where it stands."""
+        """Unreachable: a filter that calls a user-defined function is rejected before it runs."""
         raise AssertionError("a filter calls a function of the database")

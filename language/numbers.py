@@ -1,11 +1,11 @@
 """Arithmetic of the language.
 
-- int with int gives int, refused beyond 64 bits; `/` of two ints gives an int when it is exact and
-  a float when it is not. `%` takes the sign of the dividend, as in SQL.
-- float with int or float gives float; a result that is no finite number is refused.
+- int with int gives int, and fails beyond 64 bits. `/` of two ints gives an int if it is exact,
+  else a float. `%` takes the sign of the dividend, as in SQL.
+- float with int or float gives float. A result that is not finite is an error.
 - decimal with int or decimal is exact to 34 digits.
-- decimal with float is refused: one of them has to be cast, because either way digits are lost
-  and only the writer of the statement knows whether that matters.
+- decimal with float is an error: one of them must be cast. Either conversion loses digits, and only
+  the author of the statement knows if that matters.
 """
 
 from __future__ import annotations

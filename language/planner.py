@@ -92,9 +92,11 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """A conjunct of WHERE that is a disjunction (OR) whose branches can all be served by indexes.
+    """A conjunct of WHERE that is a disjunction (OR) whose every branch has a predicate for an
+    index.
 
-    The union of the branches' records contains every record that satisfies the disjunction.
+    The union of the records that the branches' indexes yield contains every record that satisfies
+    the disjunction.
     """
 
     branches: tuple[Question, ...]

@@ -98,8 +98,7 @@ class DefineNode:
 
 @dataclass(frozen=True, slots=True)
 class LeadStore:
-    """Make this node the leader of a store without one. `force`: even if it may lack committed
-    entries."""
+    """Make this node the leader of a store without one. `force`: even if it may lack entries."""
 
     force: bool = False
     reason: str | None = None
@@ -128,7 +127,8 @@ class Info:
 
 @dataclass(frozen=True, slots=True)
 class InfoEntries:
-    """`INFO FOR STATEMENTS` and `INFO FOR AUDIT`: log entries, newest first."""
+    """`INFO FOR STATEMENTS` and `INFO FOR AUDIT`: entries of the statement log or the audit trail,
+    newest first."""
 
     subject: Literal["STATEMENTS", "AUDIT"]
     before: Expression | None = None
