@@ -21,9 +21,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 ROOT: Final = Path(__file__).parents[1]
-LEFT_OUT: Final = frozenset(
-    {"docs/state.md", "docs/contributing.md", "docs/dependencies.md", "docs/benchmarks.md"}
-)
+LEFT_OUT: Final = frozenset({"docs/contributing.md", "docs/dependencies.md", "docs/benchmarks.md"})
 ELSEWHERE: Final = {
     "README.md": ("start", "First steps"),
     "clients/python/README.md": ("python", "The Python client"),
