@@ -31,6 +31,11 @@ RecordIds = Callable[[bytes], RecordId]
 """Maps a key to its record id."""
 
 
+CONSTANT_TICKS: Final = 64
+"""Ticks, of `PACE` items each, that all constants of a filter may take when it is opened: some
+milliseconds, in which the loop is not yielded."""
+
+
 class Filter:
     """A compiled filter.
 
@@ -39,7 +44,7 @@ class Filter:
     :ivar comparisons: its comparisons, checked against the declared types of fields
     """
 
-    __slots__ = ("_shape", "_work", "comparisons", "text")
+    __slots__ = ("_constants", "_shape", "_work", "comparisons", "text")
 
     def __init__(self, text: str, types: Types) -> None:
         """Parse, check and compile a filter.
@@ -56,6 +61,7 @@ class Filter:
         _check(condition, types)
         self.text = text
         self.comparisons: tuple[Comparison, ...] = comparisons(condition)
+        self._constants = _Alone(_no_tick, CONSTANT_TICKS)
         self._shape = shape_of(condition)
         self._work = compile_condition(condition, self._shape)
 
@@ -73,9 +79,10 @@ class Filter:
         """Evaluate an expression of the filter that reads no field.
 
         :raises Refusal: it cannot be computed
+        :raises TooLarge: all of them together take more than `CONSTANT_TICKS`
         """
         compute = compile_expression(expression, NO_FIELDS)
-        value: Value = compute(NO_FIELDS.make(()), _Alone(_no_tick))
+        value: Value = compute(NO_FIELDS.make(()), self._constants)
         return value
 
 
@@ -123,9 +130,9 @@ class _Alone:
 
     __slots__ = ("_left", "_tick", "memory", "variables")
 
-    def __init__(self, tick: Tick) -> None:
+    def __init__(self, tick: Tick, ticks: int | None = None) -> None:
         self._tick = tick
-        self._left = limits.FILTER_TICKS * PACE
+        self._left = (limits.FILTER_TICKS if ticks is None else ticks) * PACE
         self.memory = WorkingMemory()
         self.variables: dict[str, Any] = {}
         """Only the parameters of closures."""

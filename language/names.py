@@ -14,6 +14,8 @@ from language.rows import NO_FIELDS, WHOLE, Shape, shape
 
 NODE: Final = 8
 """Cost of visiting one AST node, in units of `Env.tick`."""
+_SALTED: Final = (str, bytes, bool, type(None))
+"""Leaves whose hash no caller can choose."""
 _LEAVES: Final = (str, int, float, bytes, bool, type(None), tree.Constant)
 
 
@@ -62,8 +64,10 @@ class Numbers:
         key: tuple[Any, ...]
         if isinstance(node, tuple):
             key = (tuple, *map(self.add, node))
-        elif isinstance(node, _LEAVES) or not hasattr(node, "__dataclass_fields__"):
-            key = (type(node), node)
+        elif isinstance(node, _SALTED) or not hasattr(node, "__dataclass_fields__"):
+            charge(1)
+            # Python salts the hash of texts alone: the caller could choose others that collide.
+            key = (type(node), node if isinstance(node, _SALTED) else repr(node))
         else:
             charge(NODE)
             kind: Any = type(node)

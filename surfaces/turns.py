@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
 from actors.scripts.turns import Turn
-from actors.scripts.workers import Turns
+from actors.scripts.workers import Lines, Turns
 
 Found = TypeVar("Found")
 
@@ -42,24 +42,44 @@ PACE_SECONDS: Final = 0.016
 
 class Pace:
     """Time budget of one loop iteration that many connections share. Each is short, but a thousand
-    ready ones are not, and the loop serves all of them before anything else."""
+    ready ones are not, and the loop serves all of them before anything else.
+
+    A connection that finds the budget spent queues here, by user. The queue comes first in the next
+    iteration, up to the budget, so that no connection waits behind those that are ready later.
+    """
 
     def __init__(self) -> None:
         self.is_spent = False
         self._seconds = 0.0
         self._renews = False
+        self._lines = Lines()
 
     def spend(self, seconds: float) -> None:
         """Count time against the budget of this iteration of the loop."""
         self._seconds += seconds
-        if self._seconds > PACE_SECONDS / 4 and not self._renews:
-            self._renews = True  # not at each call: scheduling costs as much as a GET
-            asyncio.get_running_loop().call_soon(self._renew)
+        if self._seconds > PACE_SECONDS / 4:
+            self._renew_soon()  # not at each call: scheduling costs as much as a GET
         self.is_spent = self._seconds >= PACE_SECONDS
+
+    def later(self, user: str, call: Callable[[], None]) -> None:
+        """Make a short call in a later iteration. :param user: user whose work it is"""
+        self._lines.add(user, call)
+        self._renew_soon()
+
+    def _renew_soon(self) -> None:
+        if not self._renews:
+            self._renews = True
+            asyncio.get_running_loop().call_soon(self._renew)
 
     def _renew(self) -> None:
         self.is_spent = self._renews = False
         self._seconds = 0.0
+        try:
+            while self._lines and not self.is_spent:
+                self._lines.pop()()
+        finally:
+            if self._lines:
+                self._renew_soon()
 
 
 class LongWork:
@@ -77,13 +97,6 @@ class LongWork:
         if found is None:
             found = self._reading[user] = asyncio.Lock()
         return found
-
-    def later(self, user: str, call: Callable[[], None]) -> None:
-        """Make a short call in its slice.
-
-        :param user: user whose work it is
-        """
-        self._turns.queue(call, user)
 
     async def run(self, user: str, work: Callable[[Callable[[], None]], Found]) -> Found:
         """Run `work(tick)` in slices. Return its result, or raise its exception. If the awaiting

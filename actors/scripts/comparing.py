@@ -133,6 +133,8 @@ def _met(
         try:
             check_bounds(low, high)
         except Refusal as refusal:
+            if not all(type(bound) is tree.Constant for bound in (one.value.low, one.value.high)):
+                return None  # as below: of parameters the scan may be asked for none
             raise placed(refusal, one.value.at) from None
         mine = classes(kind)
         ints = frozenset({rank(0)})
@@ -158,15 +160,27 @@ def _met(
 
 def _may_meet(one: Comparison, kind: tree.FieldType, value: Value, tick: Tick) -> bool:
     mine = (item_classes if one.operator == "CONTAINS" else classes)(kind)
+    is_literal = _is_literal(one.value)
     if one.operator == "IN":
         assert type(value) is list
-        items = paced(value, tick)
-        return any(_in_class(item, mine) and may_equal(kind, item, tick) for item in items)
+        for item in paced(value, tick):
+            if _in_class(item, mine) and (not is_literal or may_equal(kind, item, tick)):
+                return True
+        return False
     if not _in_class(value, mine):
         return False
+    if not is_literal:
+        # A parameter or subquery is held to its class: its value is data, and another one may meet.
+        return True
     if one.operator == "CONTAINS":
         return may_contain(kind, value, tick)
     return one.operator not in _BY_EQUALITY or may_equal(kind, value, tick)
+
+
+def _is_literal(node: Any) -> bool:
+    return type(node) in (tree.Constant, tree.RecordLiteral) or (
+        type(node) is tree.Array and all(map(_is_literal, node.items))
+    )
 
 
 def _in_class(value: Value, known: frozenset[int] | None) -> bool:

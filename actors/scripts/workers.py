@@ -18,6 +18,42 @@ IDLE_WORKERS: Final = 256
 """Greenlets kept for the next script: a new one costs 30 µs, most of it for its stack."""
 
 
+class Lines:
+    """Queues of calls, one for each user, popped round robin."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[Callable[[], None]]] = {}
+        self._order: deque[str] = deque()
+        """Users with waiting calls, in the order of their turns."""
+
+    def __bool__(self) -> bool:
+        return bool(self._order)
+
+    def add(self, user: str, call: Callable[[], None]) -> None:
+        """Append a call to its user's queue."""
+        if (line := self._lines.get(user)) is not None:
+            line.append(call)
+        else:
+            self._lines[user] = deque((call,))
+            self._order.append(user)
+
+    def pop(self) -> Callable[[], None]:
+        """Remove the next user's oldest call, and return it."""
+        user = self._order.popleft()
+        line = self._lines[user]
+        call = line.popleft()
+        if line:
+            self._order.append(user)
+        else:
+            del self._lines[user]
+        return call
+
+    def waiting_of(self, user: str) -> int:
+        """Return the number of a user's calls."""
+        line = self._lines.get(user)
+        return 0 if line is None else len(line)
+
+
 class Turns:
     """Scheduler: queue of fibers that wait for a time slice on one loop, and greenlets to run them.
 
@@ -31,10 +67,8 @@ class Turns:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self.loop = loop
         self.clock = clock
-        self._lines: dict[str, deque[Callable[[], None]]] = {}
+        self._lines = Lines()
         """Waiting fibers, by user."""
-        self._order: deque[str] = deque()
-        """Users with waiting fibers, in the order of their next slices."""
         self._hurried: deque[Callable[[], None]] = deque()
         self._hurried_last = False
         """True if the last slice was of high priority."""
@@ -51,19 +85,15 @@ class Turns:
         """
         if hurries:
             self._hurried.append(resume)
-        elif (line := self._lines.get(user)) is not None:
-            line.append(resume)
         else:
-            self._lines[user] = deque((resume,))
-            self._order.append(user)
+            self._lines.add(user, resume)
         self._waiting += 1
         if self._waiting == 1:
             self.loop.call_soon(self._next)
 
     def waiting_of(self, user: str) -> int:
         """Return the number of a user's fibers that wait for a slice."""
-        line = self._lines.get(user)
-        return 0 if line is None else len(line)
+        return self._lines.waiting_of(user)
 
     def worker(self) -> greenlet:
         """Return a greenlet that runs the function passed by a switch, and then is idle again."""
@@ -84,18 +114,9 @@ class Turns:
     def _pop(self) -> Callable[[], None]:
         # High priority gets every other slice, and all of them while no other fiber waits.
         hurries = self._hurried_last = bool(
-            self._hurried and not (self._hurried_last and self._order)
+            self._hurried and not (self._hurried_last and self._lines)
         )
-        if hurries:
-            return self._hurried.popleft()
-        user = self._order.popleft()
-        line = self._lines[user]
-        resume = line.popleft()
-        if line:
-            self._order.append(user)
-        else:
-            del self._lines[user]
-        return resume
+        return self._hurried.popleft() if hurries else self._lines.pop()
 
 
 def _serve(turns: weakref.ref[Turns]) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -89,7 +90,9 @@ class Column:
         try:
             return TYPES[self.type](cell)
         except (ValueError, InvalidOperation, binascii.Error, Refusal):
-            hint = f"; --null {cell} reads it as an empty one" if cell in MISSING else ""
+            hint = (
+                f"; --null {shlex.quote(cell)} reads it as an empty one" if cell in MISSING else ""
+            )
             raise CellRefused(f"{self.name}: {cell[:40]!r} is no {self.type}{hint}") from None
 
 

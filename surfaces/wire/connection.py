@@ -253,7 +253,7 @@ class WireConnection(asyncio.Protocol):
         """Continue in a later iteration of the loop, fairly among users."""
         if not self._waits & PACED:
             self.hold(PACED)
-            self.wire.long_work.later(self.user, self._turn_has_come)
+            self.wire.pace.later(self.user, self._turn_has_come)
 
     def _turn_has_come(self) -> None:
         self.release(PACED)
@@ -314,7 +314,10 @@ class WireConnection(asyncio.Protocol):
         work, user = self.wire.long_work, self._requests.user
         try:
             async with work.reading_of(user):
-                message = await work.run(user, self._next_weighed)
+                try:
+                    message = await work.run(user, self._next_weighed)
+                finally:
+                    self.release(DECODING)  # before `advance`, which may hold it for the next frame
         except Refusal as refusal:
             if not self.over:
                 self.break_off(refusal)
@@ -322,11 +325,8 @@ class WireConnection(asyncio.Protocol):
             if not self.over:
                 self.break_off(self.failed(f"w{self._number}"))
         else:
-            self.release(DECODING)
             if not self.over:
                 self.advance(message)
-        finally:
-            self.release(DECODING)
 
     def _next_weighed(self, tick: Tick) -> Message | None:
         """Return the next message, with its memory charged: it may be many times the size of the
@@ -604,7 +604,7 @@ class WireConnection(asyncio.Protocol):
     def idle(self) -> bool:
         """True if no request is open."""
         signing_in = self.talk.state is State.SIGNING_IN
-        return not (self.talk.open or self._waits & DECODING or signing_in)
+        return not (self.talk.open or self._waits & (DECODING | PACED) or signing_in)
 
     def say_goodbye(self) -> None:
         """Send BYE: the node is draining. The connection ends once open requests are answered and

@@ -16,6 +16,7 @@ from actors.feeds.hub import Feeds
 from actors.node import Node
 from actors.runtime import ask
 from actors.scripts.turns import Turn
+from language.filters import Filter
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.errors import (
@@ -323,6 +324,9 @@ async def test_a_filter_is_held_against_the_types_of_fields_as_a_where_is() -> N
             with pytest.raises(BadRequest, match="follows the record link"):
                 await follow(node, Reader(), where=where)
         assert len(node.open_feeds) == 0
+        long = Filter("id = array::find(0..1000000, |$x| $x < 0)", {})
+        with pytest.raises(TooLarge, match="too many steps"):  # it is then held against nothing
+            long.evaluate(long.comparisons[0].node.right)
         for where in ("at > d'2025-01-01'", "of = u:1", "of.id = u:1", "at = NONE"):
             await follow(node, Reader(), where=where)
 

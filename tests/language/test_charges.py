@@ -4,11 +4,13 @@ language goes through a large argument in pieces, or is one quick call of the in
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from types import FrameType
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 
@@ -18,7 +20,7 @@ from language.charges import STRETCH, WIDE, charged, cost_of_nodes
 from language.closures import Closure
 from language.compile import compile_expression
 from language.functions import TABLE
-from language.names import NODE, shape_of
+from language.names import NODE, Numbers, shape_of
 from language.parser import parse_expression
 from language.pieces import PIECE, SLICE, find, parts
 from language.planning import CHARGES
@@ -327,3 +329,14 @@ def test_the_text_of_a_long_value_is_written_in_pieces() -> None:
     found = list(pieces(value))
     assert "".join(found) == format_value(value)
     assert max(map(len, found)) <= 2 * PIECE
+
+
+def test_constants_that_collide_are_told_apart_by_a_salted_key() -> None:
+    """Python's hash of these is the same for all: 5 000 of them would be compared pair by pair."""
+    prime = 2**61 - 1
+    numbers, hashed = Numbers(), Counter[int]()
+    for n in range(1, 200):
+        number = numbers.add(parse_expression(f"u'{UUID(int=n * prime)}'"))
+        hashed[number] += 1
+    assert len(hashed) == 199
+    assert len({hash(key) for key in numbers._numbers}) > 199

@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from protocol.values import Tick
-from surfaces.turns import LongWork
+from surfaces.turns import LongWork, Pace
 
 
 async def test_of_many_that_begin_together_each_waits_for_its_turn() -> None:
@@ -72,3 +72,21 @@ async def test_what_it_raises_in_the_turn_in_which_its_waiter_is_cancelled_is_to
 def _answers(tick: Tick) -> str:
     tick()
     return "answer"
+
+
+async def test_what_waits_for_an_iteration_comes_before_what_is_ready_later() -> None:
+    """Many short calls share one, and users take turns."""
+    pace, order, turn = Pace(), list[str](), asyncio.Event()
+    for number in range(100):
+        pace.later("a", lambda number=number: order.append(f"a{number}"))  # type: ignore[misc]
+    pace.later("b", lambda: order.append("b"))
+    asyncio.get_running_loop().call_soon(turn.set)
+    await turn.wait()
+    assert order[:3] == ["a0", "b", "a1"] and len(order) == 101
+
+    pace.later("a", lambda: pace.spend(1.0))
+    pace.later("a", lambda: order.append("late"))
+    await asyncio.sleep(0)
+    assert pace.is_spent and order[-1] != "late"
+    await asyncio.sleep(0)
+    assert order[-1] == "late" and not pace.is_spent

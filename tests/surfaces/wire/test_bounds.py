@@ -80,6 +80,7 @@ class TestTurns:
                 loop.call_soon(turn)
 
         monkeypatch.setattr(WireConnection, "_act", acts)
+        monkeypatch.setattr("surfaces.turns.PACE_SECONDS", 0.0)
         loop.call_soon(turn)
         peer.writer.write(self.FLOOD)
         for id in range(1, 4 * TURN_FRAMES + 1):
