@@ -23,7 +23,7 @@ from protocol import limits
 from protocol.doors import Rng
 from protocol.errors import BadRequest, TooLarge
 from protocol.paths import Path
-from protocol.values import PACE, RecordId, Tick, Value
+from protocol.values import PACE, RecordId, Tick, Value, unpaced
 
 WHAT: Final = "the filter of a feed"
 
@@ -61,7 +61,7 @@ class Filter:
         _check(condition, types)
         self.text = text
         self.comparisons: tuple[Comparison, ...] = comparisons(condition)
-        self._constants = _Alone(_no_tick, CONSTANT_TICKS)
+        self._constants = _Alone(unpaced, CONSTANT_TICKS)
         self._shape = shape_of(condition)
         self._work = compile_condition(condition, self._shape)
 
@@ -119,10 +119,6 @@ def _changing(node: Any) -> str | None:
         return node.name
     found = (_changing(child) for child in children(node) if child is not None)
     return next(filter(None, found), None)
-
-
-def _no_tick() -> None:
-    """No-op: a value that reads no field is computed once, so there is nothing to yield for."""
 
 
 class _Alone:

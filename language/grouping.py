@@ -440,17 +440,11 @@ class Grouping:
             add_up=add_up, float_added=float_added, UNSET=_UNSET, hold=hold, hold_new=hold_new,
             number=checked_number, deviated=deviated, HASH_SALT=HASH_SALT,
         )  # fmt: skip
-        body: list[str] = []
-        if not first:
-            arguments = "g, rows, env, memo"
-            body += ["for r in rows:"]
-        elif self.keys:
-            arguments = "groups, rows, env, memo"
-            body += ["get = groups.get", "for r in rows:"]
-            body += [f"    {line}" for line in self._find(code)]
-        else:
-            arguments = "groups, rows, env, memo"
-            body += ["g = groups[()]", "for r in rows:"]
+        body = ["for r in rows:"]
+        if first and self.keys:
+            body = ["get = groups.get", *body, *[f"    {line}" for line in self._find(code)]]
+        elif first:
+            body = ["g = groups[()]", *body]
         updates: list[str] = []
         for aggregate in aggregates:
             value = ""
@@ -458,7 +452,10 @@ class Grouping:
                 value = code.name("v")
                 body.append(f"    {value} = {code.expression(aggregate.argument)}")
             updates += [f"    {line}" for line in aggregate.update(code, value)]
-        return code.build(arguments, [*body, *(updates or ["    pass"]), "return g"])
+        return code.build(
+            f"{'groups' if first else 'g'}, rows, env, memo",
+            [*body, *(updates or ["    pass"]), "return g"],
+        )
 
     def _find(self, code: Code) -> list[str]:
         """Return source that finds or creates the group `g` of the row `r`."""

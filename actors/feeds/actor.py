@@ -28,13 +28,10 @@ from protocol.errors import (
     Unknown,
 )
 from protocol.rights import INFO, READ
+from protocol.values import unpaced
 from storage import catalog
 from storage.catalog import Table
 from storage.tickets import CommitTicket
-
-
-def _no_tick() -> None:
-    """Nothing to give way to: a filter is short, and bounded in steps."""
 
 
 class _Found(NamedTuple):
@@ -154,9 +151,9 @@ class FeedsActor(LoopActor):
         :raises TypeRefused: no record of the table could ever meet it, or every one would
         """
         with self._committer.begin_reading() as tx:
-            schema = declared_schema(tx, table, _no_tick)
+            schema = declared_schema(tx, table, unpaced)
         condition = Filter(text, schema.types)
-        check_against(schema, condition.comparisons, table, condition.evaluate, _no_tick)
+        check_against(schema, condition.comparisons, table, condition.evaluate, unpaced)
         return condition
 
     def _look(self, asked: OpenFeed) -> _Found:

@@ -13,6 +13,7 @@ from language import tree
 from language.parser import parse
 from protocol import limits
 from protocol.errors import Refusal
+from protocol.values import unpaced
 
 STATEMENTS: Final = 16
 """Most statements of such a script. Each answer is as long as the list of running scripts."""
@@ -24,7 +25,7 @@ def administers(text: str) -> bool:
     if len(text) > limits.ADMINISTERING_CHARACTERS or _AT_FIRST_SIGHT.match(text) is None:
         return False
     try:
-        script = parse(text, _no_tick)
+        script = parse(text, unpaced)
     except Refusal:
         return False  # refused like any other script: with Busy at the limit of running scripts
     return len(script.statements) <= STATEMENTS and all(map(_is_of_running, script.statements))
@@ -36,7 +37,3 @@ def _is_of_running(statement: tree.Statement) -> bool:
     return isinstance(statement, tree.Kill) and isinstance(
         statement.id, (tree.Constant, tree.Parameter)
     )
-
-
-def _no_tick() -> None:
-    """Do nothing: a short text needs no yield."""

@@ -100,7 +100,7 @@ def _check(
 def _met_field(
     one: Comparison, kind: tree.FieldType, other: tree.FieldType
 ) -> tuple[frozenset[int], str] | None:
-    """As `_met`, of another field."""
+    """Like `_met`, for another field instead of a value."""
     mine = (item_classes if one.operator == "CONTAINS" else classes)(kind)
     theirs = (item_classes if one.operator == "IN" else classes)(other)
     if mine is None or theirs is None:

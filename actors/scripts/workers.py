@@ -72,7 +72,6 @@ class Turns:
         self._hurried: deque[Callable[[], None]] = deque()
         self._hurried_last = False
         """True if the last slice was of high priority."""
-        self._waiting = 0
         self.idle: list[greenlet] = []
         """Idle greenlets."""
 
@@ -83,13 +82,17 @@ class Turns:
         :param hurries: high priority: every other slice is for such fibers, however many others
             wait
         """
+        if not self.has_waiting:
+            self.loop.call_soon(self._next)
         if hurries:
             self._hurried.append(resume)
         else:
             self._lines.add(user, resume)
-        self._waiting += 1
-        if self._waiting == 1:
-            self.loop.call_soon(self._next)
+
+    @property
+    def has_waiting(self) -> bool:
+        """True if a fiber waits for a slice."""
+        return bool(self._lines or self._hurried)
 
     def waiting_of(self, user: str) -> int:
         """Return the number of a user's fibers that wait for a slice."""
@@ -106,10 +109,10 @@ class Turns:
 
     def _next(self) -> None:
         # One slice in each iteration of the loop: sockets and mailboxes get their turn in between.
-        self._waiting -= 1
-        if self._waiting:
+        resume = self._pop()
+        if self.has_waiting:
             self.loop.call_soon(self._next)
-        self._pop()()
+        resume()
 
     def _pop(self) -> Callable[[], None]:
         # High priority gets every other slice, and all of them while no other fiber waits.

@@ -277,7 +277,7 @@ async def test_every_step_that_collects_counts(
 async def test_links_that_are_followed_are_charged_for(
     node: Running, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
-    """Those that lead nowhere too."""
+    """Links to records that do not exist too."""
     monkeypatch.setattr(Turns, "slice_us", 0)
     await node.values("CREATE thing:1 SET n = 1")
     for id in (1, 2):

@@ -90,8 +90,7 @@ class TestTurns:
     async def test_floods_of_many_share_a_turn(
         self, surface: WireSurface, peer: Peer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What a turn has for all of them is used up by the first, and they are answered all the
-        same, in order."""
+        """The first connection spends the time of an iteration; all are answered, each in order."""
         monkeypatch.setattr("surfaces.turns.PACE_SECONDS", 0.0)
         async with connected(surface) as other:
             await other.sign_in(OTHER)

@@ -20,7 +20,7 @@ ROWS = [{"n": n, "name": f"row {n}", "tags": ["a"]} for n in range(15_000)]
 
 def long_work(surface: WireSurface) -> Any:
     """How the surface's long work stands: its queue."""
-    return surface._wire.long_work._turns._waiting
+    return surface._wire.long_work._turns.has_waiting
 
 
 async def test_a_long_question_and_its_long_answer_come_through_whole(peer: Peer) -> None:
