@@ -151,7 +151,9 @@ class Machine:
 
     def _begin(self, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
         assert self._init is not None
-        return ended("nsenter", f"--target={self._init}", "--all", "--wd=/", *words, **more)
+        # Nothing of this environment: a PYTHONPYCACHEPREFIX hides from py3clean what is cached.
+        clean = ["env", "--ignore-environment", *(f"{k}={v}" for k, v in {**HERE, **more}.items())]
+        return ended("nsenter", f"--target={self._init}", "--all", "--wd=/", *clean, *words)
 
     def run(self, *words: str | Path, **more: str) -> str:
         """Run a program there to its end, which is a good one. Return its output."""
