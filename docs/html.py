@@ -33,8 +33,9 @@ ELSEWHERE: Final = {
 }
 """Pages that do not stand in docs/: their names and titles among the others."""
 
-ROW: Final = re.compile(r"^\| \[[^]]+\]\(([^)#]+)\) \|", re.MULTILINE)
-"""A row of a table that begins with a link: what it leads to."""
+ROW: Final = re.compile(r"^\| (\[[^]]+\]\([^)#]+\)(?:, \[[^]]+\]\([^)#]+\))*) \|", re.MULTILINE)
+"""Row of a table whose first cell has nothing but links to pages: that cell."""
+TARGET: Final = re.compile(r"\]\(([^)]+)\)")
 
 SHELL: Final = """\
 <!doctype html>
@@ -86,7 +87,11 @@ def sources() -> list[Source]:
     inside = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))
     there = [path for path in inside if path not in LEFT_OUT] + list(ELSEWHERE)
     index = (ROOT / "docs/index.md").read_text("utf-8")
-    listed = [_joined("docs/index.md", target) for target in ROW.findall(index)]
+    listed = [
+        _joined("docs/index.md", target)
+        for cell in ROW.findall(index)
+        for target in TARGET.findall(cell)
+    ]
     ranks = {path: rank for rank, path in enumerate(["docs/index.md", *listed])}
     there.sort(key=lambda path: (ranks.get(path, len(ranks)), path))
     return [_source(path) for path in there]
@@ -141,11 +146,12 @@ def _page(source: Source, every: Sequence[Source], by_path: dict[str, Source]) -
 
 
 def _without_rows(source: Source, by_path: dict[str, Source]) -> str:
-    """Its Markdown without the rows of a table that are about a page which is not made."""
+    """Return its Markdown without the table rows that are only about pages which are not made."""
     return "".join(
         line
         for line in source.text.splitlines(keepends=True)
-        if not (row := ROW.match(line)) or _joined(source.path, row[1]) in by_path
+        if not (row := ROW.match(line))
+        or any(_joined(source.path, target) in by_path for target in TARGET.findall(row[1]))
     )
 
 
@@ -165,23 +171,22 @@ def _linked(tokens: list[Token], source: Source, by_path: dict[str, Source]) -> 
     """Turn links between the sources into links between the pages, where they name a file by the
     title of its page; leave out what is not served."""
     for token in tokens:
-        children, dropped = token.children or [], False
-        for child, text in zip_longest(list(children), children[1:]):
-            if child.type == "image":
-                children.remove(child)
-            elif child.type == "link_open":
+        children, kept, dropped = token.children or [], list[Token](), False
+        for child, text in zip_longest(children, children[1:]):
+            if child.type == "link_open":
                 href = str(child.attrGet("href"))
                 path, hash_, anchor = href.partition("#")
                 page = by_path.get(_joined(source.path, path)) if path else source
                 dropped = page is None and not href.startswith(("https://", "http://"))
-                if dropped:
-                    children.remove(child)
-                elif page is not None:
+                if page is not None:
                     child.attrSet("href", f"{page.name}.html{hash_}{anchor}")
                     if text.content.endswith(".md"):
                         text.content = page.title
-            elif child.type == "link_close" and dropped:
-                children.remove(child)
+            if child.type != "image" and not (
+                dropped and child.type in ("link_open", "link_close")
+            ):
+                kept.append(child)
+        token.children = kept
 
 
 def _list(links: Iterable[tuple[str, str, bool]]) -> str:

@@ -26,17 +26,25 @@ class Read(HTMLParser):
         self.anchors: list[str] = []
         self.loads: list[str] = []
         self.inline = 0
+        self.open = 0
+        """Links that are open; more than one where a link stands in another."""
+        self.nested = 0
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = {name: value or "" for name, value in attrs}
         self.inline += "style" in found or any(name.startswith("on") for name in found)
         if tag == "a":
+            self.open += 1
+            self.nested += self.open > 1
             self.links.append(found["href"])
         elif tag in ("script", "link", "img", "iframe"):
             self.loads.append(found.get("src") or found.get("href") or "inline")
         if "id" in found:
             self.anchors.append(found["id"])
+
+    def handle_endtag(self, tag: str) -> None:
+        self.open -= tag == "a"
 
 
 def stale(folder: Path) -> list[str]:
@@ -80,6 +88,14 @@ def test_each_link_leads_somewhere() -> None:
     assert dead(PAGES) == []
 
 
+def test_a_link_to_what_is_not_served_leaves_those_beside_it_whole() -> None:
+    page = "docs/page.md"
+    text = "# P\n\n[a](page.md), [b](gone.md), [c](page.md)\n"
+    source = HTML.Source(page, "page", "P", text)
+    made = HTML._page(source, [source], {page: source})
+    assert '<p><a href="page.html">a</a>, b, <a href="page.html">c</a></p>' in made
+
+
 def test_planted_dead_links_are_caught() -> None:
     pages = {"a.html": '<h1 id="here"></h1><a href="#here"></a><a href="#there"></a>',
              "b.html": '<a href="a.html#here"></a><a href="c.html"></a>'}  # fmt: skip
@@ -91,6 +107,7 @@ def test_a_page_loads_what_stands_beside_it_and_has_nothing_inline(name: str) ->
     read = Read(PAGES[name])
     assert set(read.loads) == {"pages.css", "pages.js"}
     assert read.inline == 0
+    assert (read.open, read.nested) == (0, 0)
     assert len(read.anchors) == len(set(read.anchors))
 
 
