@@ -116,7 +116,7 @@ class Statements:
 
         :param tx: its transaction, which may have ended
         """
-        places = ((),) if tx.withdrawn else self._rights.places(tx)
+        places = ((),) if tx.reads.rolled_back else self._rights.places(tx)
         code = "" if refusal is None else refusal.code
         more = self._admit(("statement", caller.user, code, places), places)
         if more is None:

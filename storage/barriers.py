@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Final
 
 from storage import keys
 from storage.read_set import ReadSet
+from storage.tickets import RollBacks
 
 if TYPE_CHECKING:
     from storage.transactions import Transaction
 
-NOTHING: Final = ReadSet()
+NOTHING: Final = ReadSet(0, RollBacks())
 
 
 class Barrier:

@@ -17,16 +17,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from protocol import limits
 from protocol.errors import Conflict
 from storage.keys import Range
 from storage.layers import Layer
-
-if TYPE_CHECKING:
-    from storage.read_set import ReadSet
-    from storage.transactions import Transaction
+from storage.read_set import ReadSet
 
 COMPARE_LOOKS: Final = 1_024
 """Key and range look-ups in one step of `compare`: about half a millisecond of the event loop."""
@@ -149,17 +146,17 @@ class Conflicts:
 
     # --- validation -----------------------------------------------------------------------------
 
-    def compare(self, tx: Transaction) -> Iterator[None]:
-        """Validate a transaction against the commits since its snapshot, in steps of about half a
+    def compare(self, reads: ReadSet) -> Iterator[None]:
+        """Validate a read set against the commits since its snapshot, in steps of about half a
         millisecond. The caller may yield to other tasks between the steps.
 
         :raises Conflict: from any step; validation failed
         """
-        reads, looks = tx.reads, 0
-        if self._ranged and self._ranged[-1] > _compared(tx):
+        looks = 0
+        if self._ranged and self._ranged[-1] > _compared(reads):
             # A deleted range is searched in the sorted read keys; sort them in steps first.
             yield from reads.put_in_order(COMPARE_KEYS)
-        while not (tx.ended or tx.withdrawn) and (at := _compared(tx)) < self._last:
+        while not (reads.ended or reads.rolled_back) and (at := _compared(reads)) < self._last:
             at = min(max(at + 1, self._first), self._last)
             change = self._changes.get(at)
             if change is not None:
@@ -170,32 +167,35 @@ class Conflicts:
                 looks = 0
                 yield
 
-    def validate(self, tx: Transaction) -> None:
+    def validate(self, reads: ReadSet) -> None:
         """Complete the validation of a paused transaction at its commit.
 
         :raises Conflict: validation failed
         """
-        if tx.withdrawn:
+        if reads.rolled_back:
             raise Conflict("a commit that this transaction had seen was taken back")
-        if tx.sequence < self._forgotten:
+        if reads.since < self._forgotten:
             raise Conflict("the transaction ran for too long beside others that write")
-        reads, changes = tx.reads, self._changes
+        changes = self._changes
         # `compare` covers keys and ranges only, so check look-ups against every catalog change.
         for sequence in reversed(self._declaring):
-            if sequence <= tx.sequence:
+            if sequence <= reads.since:
                 break
             change = changes[sequence]
             if reads.rest_on(change.declared, change.ranges):
                 raise Conflict("a declaration changed that the transaction had looked up")
-        for sequence in range(max(_compared(tx) + 1, self._first), self._last + 1):
+        for sequence in range(max(_compared(reads) + 1, self._first), self._last + 1):
             found = changes.get(sequence)
             if found is not None:
                 _require_unread(reads, found)
 
-    def is_untouched(self, tx: Transaction, wanted: Collection[bytes]) -> bool:
-        """Return True if certainly no commit changed any of `wanted` since the snapshot of `tx`."""
-        since = tx.sequence
-        if tx.withdrawn or since < self._forgotten:
+    def is_untouched(self, reads: ReadSet, wanted: Collection[bytes]) -> bool:
+        """Return True if certainly no commit changed any of `wanted` since a snapshot.
+
+        :param reads: read set of a transaction on that snapshot
+        """
+        since = reads.since
+        if reads.rolled_back or since < self._forgotten:
             return False
         if self._ranged and self._ranged[-1] > since:
             return False
@@ -209,9 +209,9 @@ class Conflicts:
         return True
 
 
-def _compared(tx: Transaction) -> int:
-    """Return the newest commit that a transaction's read set is valid for."""
-    return max(tx.sequence, tx.reads.compared)
+def _compared(reads: ReadSet) -> int:
+    """Return the newest commit that a read set is valid for."""
+    return max(reads.since, reads.compared)
 
 
 def _require_unread(reads: ReadSet, change: _Change) -> None:

@@ -234,7 +234,7 @@ class Ledger:
             or a key that it changes has expired. Or a priority lock blocks it (`barred`); it may
             retry once `barrier` is gone
         """
-        assert not tx.ended, "a transaction is committed once"
+        assert not tx.reads.ended, "a transaction is committed once"
         try:
             if not (_changes_something(tx) or attribution.entry):
                 return tx.ticket  # read-only: no frame, but the response waits for its reads
@@ -244,7 +244,7 @@ class Ledger:
             if tx.paused:
                 if 0 < tx.alive_until_us <= self.log_time():
                     raise Conflict("a key that it changes has expired meanwhile")
-                self.conflicts.validate(tx)
+                self.conflicts.validate(tx.reads)
             else:
                 assert tx.sequence == self._committed, "control was given away without a pause"
             return CommitTicket(self._commit(tx, attribution), self.roll_backs.generation)
@@ -359,7 +359,7 @@ class Ledger:
             yield from tx.own.put_in_order(PREPARE_KEYS)  # for the validation of the others
         tx.prepared = chunks
         if _changes_something(tx):
-            yield from self.conflicts.compare(tx)
+            yield from self.conflicts.compare(tx.reads)
 
     def _sums(self, tx: Transaction) -> list[Effect]:
         """Resolve counter increments to absolute values. Write them, and return them as effects."""

@@ -91,6 +91,6 @@ class _Reading(Transaction):
         raise AssertionError("nothing is changed in a moment that is over")
 
     def release(self) -> None:
-        if not self.ended:
-            self.ended = True
+        if not self._reads.ended:
+            self._reads.ended = True
             self._moment.left()

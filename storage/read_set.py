@@ -3,6 +3,9 @@
 Keys and ranges include absent keys. The set is bounded: too many entries are widened to the range
 around them. That may cause a false conflict, never miss one. A key inside the last scanned range is
 not added again: an UPDATE scans its table, and then reads each record of it.
+
+It also carries what validation needs to know of its transaction: the commit whose state was read,
+whether that was rolled back, and the end.
 """
 
 from __future__ import annotations
@@ -15,16 +18,29 @@ from protocol import limits
 from storage.keys import RECORD_PREFIX_BYTES, Range
 from storage.layers import in_order
 from storage.lookups import Lookup, rest_on
+from storage.tickets import CommitTicket, RollBacks
 
 
 class ReadSet:
-    """Keys, ranges and look-ups that a transaction has read."""
+    """Keys, ranges and look-ups that a transaction has read.
+
+    :param since: sequence of the commit whose state is read
+    :param roll_backs: those of that state
+    """
 
     __slots__ = (
-        "_end", "_ends", "_keys", "_ordered", "_ranges", "_start", "_starts", "compared", "looked",
+        "_end", "_ends", "_keys", "_ordered", "_ranges", "_roll_backs", "_start", "_starts",
+        "compared", "ended", "generation", "looked", "since",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, since: int, roll_backs: RollBacks) -> None:
+        self.since = since
+        """Sequence of the commit whose state is read."""
+        self.generation = roll_backs.generation
+        """Roll-back generation of that state; see `CommitTicket`."""
+        self.ended = False
+        """True once its transaction has ended."""
+        self._roll_backs = roll_backs
         self._keys: set[bytes] = set()
         """Keys read. It only grows, or is emptied as a whole."""
         self._ordered: list[bytes] = []
@@ -39,6 +55,14 @@ class ReadSet:
         self.compared = 0
         """Newest commit against which all keys and ranges are validated; 0: not all are. See
         `conflicts.py`."""
+
+    @property
+    def rolled_back(self) -> bool:
+        """True if a commit of the state that is read was rolled back; also after the end."""
+        roll_backs = self._roll_backs
+        if self.generation == roll_backs.generation:
+            return False
+        return roll_backs.why(CommitTicket(self.since, self.generation)) is not None
 
     def add_key(self, key: bytes) -> None:
         """Add a point read."""

@@ -63,14 +63,12 @@ class Transaction:
         self._ledger = ledger
         self._engine = ledger.engine
         self._flight = ledger.flight
-        self._reads = reads = ReadSet()
+        self._reads = reads = ReadSet(sequence, ledger.roll_backs)
         self._looked = reads.looked
         self._mine: dict[Hashable, Lookup] = {}
         """Catalog look-ups that other transactions can't share."""
         self.sequence = sequence
         """Sequence of the commit whose state is read."""
-        self.generation = ledger.roll_backs.generation
-        """Roll-back generation of that state; see `CommitTicket`."""
         self.released = ledger.released_upto
         """Commit index when this began: newest commit that may have been shown to a client."""
         self.now_us = now_us
@@ -104,7 +102,6 @@ class Transaction:
     """Approximate bytes of the changes in the log."""
     time = 0
     """Log time of its frame (µs), once it is committed."""
-    ended = False
     is_past = False
     """True if it reads a past snapshot and must not change anything."""
     barred = False
@@ -150,15 +147,7 @@ class Transaction:
     @property
     def ticket(self) -> CommitTicket:
         """Ticket of the newest pending commit that a read depended on."""
-        return CommitTicket(self.saw, self.generation)
-
-    @property
-    def withdrawn(self) -> bool:
-        """True if a commit that it reads was rolled back; also after its end."""
-        roll_backs = self._ledger.roll_backs
-        if self.generation == roll_backs.generation:
-            return False
-        return roll_backs.why(CommitTicket(self.sequence, self.generation)) is not None
+        return CommitTicket(self.saw, self._reads.generation)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -243,7 +232,7 @@ class Transaction:
             if any(layer.touches(wanted) for layer in self._frozen):
                 return False
             # A key that no commit has changed since the view was taken has the same value in both.
-            get, now = self._view.get, self._ledger.conflicts.is_untouched(self, wanted)
+            get, now = self._view.get, self._ledger.conflicts.is_untouched(self._reads, wanted)
         absent = now and self._engine.none_in(min(wanted), max(wanted) + b"\0")
         if absent or all(get(key) is None for key in wanted):
             self._reads.add_keys(wanted)
@@ -395,7 +384,7 @@ class Transaction:
 
         :raises TooLarge:
         """
-        assert not self.ended, "a transaction that has ended was written to"
+        assert not self._reads.ended, "a transaction that has ended was written to"
         self._changing().write_all(rows)
         self.prepared = None
         self._grow(sum(map(len, rows)) + sum(map(len, rows.values())) + _OVERHEAD_BYTES * len(rows))
@@ -445,7 +434,7 @@ class Transaction:
 
         :raises TooLarge:
         """
-        assert not self.ended, "a transaction that has ended was written to"
+        assert not self._reads.ended, "a transaction that has ended was written to"
         self._changing().write_all(dict.fromkeys(gone))
         self.prepared = None
         self._grow(sum(map(len, gone)) + _OVERHEAD_BYTES * len(gone))
@@ -503,7 +492,7 @@ class Transaction:
         self._write(key, None)
 
     def _write(self, key: bytes, value: bytes | None) -> None:
-        assert not self.ended, "a transaction that has ended was written to"
+        assert not self._reads.ended, "a transaction that has ended was written to"
         own = self._changing()
         writes = own.writes
         grown = len(value) if value is not None else 0
@@ -546,7 +535,7 @@ class Transaction:
         """
         found = self._mine.get(at) if self._mine else None
         if found is None:
-            if self.own.catalog or self.withdrawn:
+            if self.own.catalog or self._reads.rolled_back:
                 return None  # the shared cache does not match this transaction's catalog
             found = self._ledger.lookups.get(at)
             if found is None or found.since > self.sequence:
@@ -563,7 +552,7 @@ class Transaction:
         :param rests_on: the declared keys it depends on, as `keys.declared` returns them
         """
         lookups = self._ledger.lookups
-        if self.own.catalog or self.withdrawn or lookups.since > self.sequence:
+        if self.own.catalog or self._reads.rolled_back or lookups.since > self.sequence:
             made = self._mine[at] = Lookup(value, rests_on, self.sequence)
         else:
             made = lookups.add(at, value, rests_on)
@@ -581,7 +570,7 @@ class Transaction:
         While it stays the same, no user has changed. A pending one counts as read.
         """
         version = self._ledger.lookups.users_since
-        if version > self.sequence or self.own.catalog or self.withdrawn:
+        if version > self.sequence or self.own.catalog or self._reads.rolled_back:
             return self.sequence
         if version > self._ledger.released_upto:
             self.saw = max(self.saw, version)
@@ -602,7 +591,7 @@ class Transaction:
     def pause(self) -> None:
         """Freeze the view that is read. Call before yielding control; cheap from the second time
         on."""
-        if self._view is None and not self.ended:
+        if self._view is None and not self._reads.ended:
             self._view, self._frozen = self._ledger.freeze(self)
 
     def froze(self, layer: Layer) -> bool:
@@ -633,8 +622,8 @@ class Transaction:
 
     def release(self) -> None:
         """End without a commit. Idempotent."""
-        if not self.ended:
-            self.ended = True
+        if not self._reads.ended:
+            self._reads.ended = True
             if self._view is not None:
                 self._ledger.thaw(self)
                 self._view.close()

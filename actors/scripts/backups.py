@@ -86,7 +86,7 @@ def _let_go(run: ScriptRun) -> None:
     tx, committer = run.transaction, run.services.committer
     tx.release()
     if tx.sequence > committer.released_upto:
-        run.until_released(CommitTicket(tx.sequence, tx.generation))
+        run.until_released(CommitTicket(tx.sequence, tx.reads.generation))
 
 
 def _taken(run: ScriptRun, statement: tree.Backup) -> Taken:

@@ -211,7 +211,7 @@ def _let_go(run: Execution, *rows: Replica) -> None:
     transaction = run.transaction  # bound here: a retry replaces `run.transaction`
     cluster = run.services.cluster
     run.holds += (partial(_check_leads_yet, cluster, cluster.epoch),)
-    waited = cluster.take_out(nodes, lambda: transaction.ended)
+    waited = cluster.take_out(nodes, lambda: transaction.reads.ended)
     if waited is not None:
         run.turn.wait(waited)
 

@@ -301,7 +301,7 @@ class Execution:
     def saw_rolled_back(self) -> bool:
         """True if a commit was rolled back that the current transaction rests on."""
         committer = self.services.committer
-        return self.transaction.withdrawn or committer.was_taken_back(self.beside)
+        return self.transaction.reads.rolled_back or committer.was_taken_back(self.beside)
 
     def rest_on_seen(self) -> None:
         """Have the answer, or its refusal, wait for the commits that the current transaction rests

@@ -94,12 +94,12 @@ def _standing(run: ScriptRun, table: Table, record: RecordId) -> tuple[int, int]
     """
     tx, committer = run.transaction, run.services.committer
     newest = records.last_change(tx, table, record.id)
-    if tx.withdrawn:
+    if tx.reads.rolled_back:
         raise Conflict(SEEN_ROLLED_BACK)
     try:
         run.until_released(tx.ticket)
     except (DiskFull, UnknownOutcome) as lost:
-        if tx.withdrawn:
+        if tx.reads.rolled_back:
             raise Conflict(SEEN_ROLLED_BACK) from lost
         raise
     return newest, min(tx.sequence, committer.released_upto)

@@ -105,7 +105,7 @@ def info_for_state(run: Execution, statement: tree.Info) -> Value:
             return {"sequence": sequence, "hash": known}
         transaction.pause()
         digest = _ticking(run, hash_in_slices(transaction))
-        if transaction.withdrawn:
+        if transaction.reads.rolled_back:
             raise Conflict(SEEN_ROLLED_BACK)
         if sequence <= committer.released_upto:
             facts.keep_state_hash(sequence, digest)

@@ -590,7 +590,7 @@ class ScriptRun(Execution):
             held += self._kept.size
         if self._answered is not None:
             held += self._answered.size
-        if self.began and not self.transaction.ended:
+        if self.began and not self.transaction.reads.ended:
             apart += self.transaction.size * PACKED_WEIGHT
         if self._account is None:
             if held + apart <= STEP_BYTES:

@@ -251,7 +251,7 @@ def test_who_is_deposed_takes_back_what_was_not_released(kind: str, logbook: Log
             assert isinstance(await outcome(committer.released(before)), UnknownOutcome)
             assert committer.was_taken_back(before)
             await committer.released(CommitTicket(2, 1))
-            assert gone.withdrawn
+            assert gone.reads.rolled_back
             gone.release()
             assert (committer.committed, committer.log_upto) == (2, 5)
             assert node.get("k0") == b"0" and node.get("k1") is None

@@ -28,6 +28,7 @@ from protocol.requests import SignIn, SignOut
 from storage import catalog, topics
 from storage.memory import MemoryEngine
 from storage.read_set import ReadSet
+from storage.tickets import RollBacks
 from tests.actors.nodes import ANA, prepare, run, running, simulated_doors, value
 from tests.actors.parts import code, outcome, play
 from tests.actors.scripts.test_stalled_disk import Stall, log_time
@@ -340,7 +341,7 @@ def test_what_is_taken_back_was_not_handed_out() -> None:
 
 def barrier(node: Node) -> Place:
     """One that keeps everything still."""
-    reads = ReadSet()
+    reads = ReadSet(0, RollBacks())
     reads.add_range(b"\0", b"\xff" * 40)
     place = Place(node.committer.barriers, "test", reads, lambda: None)
     node.committer.barriers.join(place)
@@ -355,7 +356,7 @@ async def held_by_id(node: Node) -> tuple[Place, Operated]:
     with node.committer.begin() as tx:
         database = catalog.database(tx, catalog.namespace(tx, "a"), "b")
         topic = topics.topic(tx, database, "ids")
-    reads = ReadSet()
+    reads = ReadSet(0, RollBacks())
     reads.add_key(topic.ids + b"x")
     place = Place(node.committer.barriers, "test", reads, lambda: None)
     node.committer.barriers.join(place)

@@ -58,6 +58,7 @@ from storage.engine import EngineFailed
 from storage.memory import MemoryEngine
 from storage.read_set import ReadSet
 from storage.spaces import Keys
+from storage.tickets import RollBacks
 from storage.transactions import Transaction
 from tests.actors import nodes
 from tests.actors.nodes import ANA, OWNER
@@ -388,7 +389,7 @@ async def test_an_answer_that_waits_is_seen_and_ended(here: Desk) -> None:
 
 def barrier(node: Node) -> Place:
     """One that stands over everything, as whoever kept losing its races has it."""
-    everything = ReadSet()
+    everything = ReadSet(0, RollBacks())
     everything.add_range(b"\0", b"\xff" * 40)
     place = Place(node.committer.barriers, "test", everything, lambda: None)
     node.committer.barriers.join(place)

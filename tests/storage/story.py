@@ -404,7 +404,7 @@ class Story:
             self.conflicts += 1
             return
         assert not must, "a lost race went unnoticed"
-        assert running.tx.ended
+        assert running.tx.reads.ended
         if not changes:
             assert wait.sequence == running.saw or running.doomed
             assert len(self.frames) == handed

@@ -219,18 +219,18 @@ def step(rng: Random, store: Store) -> None:
         return
     with store.begin() as tx:
         (declare if kind < 0.45 else change)(rng, store, tx)
-        if tx.ended:
+        if tx.reads.ended:
             return
         if kind > 0.85:
             tx.pause()
             with store.begin() as beside:
                 change(rng, store, beside)
-                if not beside.ended:
+                if not beside.reads.ended:
                     store.commit(beside)
         for _ in range(rng.randrange(3)):
-            if not tx.ended:
+            if not tx.reads.ended:
                 change(rng, store, tx)
-        if rng.random() < 0.15 or tx.ended:
+        if rng.random() < 0.15 or tx.reads.ended:
             return
         try:
             store.commit(tx)

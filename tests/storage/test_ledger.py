@@ -22,6 +22,7 @@ from storage.ledger import Ledger, StateUnusable
 from storage.memory import MemoryEngine
 from storage.read_set import ReadSet
 from storage.state_hash import state_hash
+from storage.tickets import RollBacks
 from storage.transactions import Transaction
 from tests.simulation.doors import START_US, ManualClock, SeededRng
 from tests.storage.books import BY, Book, digests
@@ -299,7 +300,7 @@ def test_keys_are_put_in_order_in_steps_for_who_is_compared_with_them(
     if beside == "paused":
         paused.pause()
     elif beside == "barrier":
-        book.ledger.barrier = Barrier(ReadSet())
+        book.ledger.barrier = Barrier(ReadSet(0, RollBacks()))
     tx = book.begin()
     put_in_no_order(tx)
     steps = len(list(book.ledger.prepare(tx)))
@@ -358,17 +359,17 @@ def test_whether_keys_are_untouched_costs_no_more_with_each_commit_beside(
     slow.pause()
     for number in range(100, 130):
         put(book, number)
-    assert book_races.is_untouched(slow, put_first)
+    assert book_races.is_untouched(slow.reads, put_first)
     assert large or put_first.looks == 1
     late = book.begin()
     late.pause()
     put(book, 5)
-    assert not book_races.is_untouched(slow, put_first)
-    assert book_races.is_untouched(slow, [key(6)])
-    assert book_races.is_untouched(late, [key(100)])
+    assert not book_races.is_untouched(slow.reads, put_first)
+    assert book_races.is_untouched(slow.reads, [key(6)])
+    assert book_races.is_untouched(late.reads, [key(100)])
     book.ledger.withdraw()
     put(book, 100)
-    assert book_races.is_untouched(book.begin(), [key(100)])
+    assert book_races.is_untouched(book.begin().reads, [key(100)])
     slow.release()
     late.release()
     assert not len(book_races) and not book_races._newest and not book_races.keys
@@ -391,15 +392,19 @@ def test_commits_that_are_forgotten_or_taken_back_leave_what_others_changed(
     put(book, 3, 4)
     asked = book.ledger.conflicts
     first.release()
-    untouched = [number for number in range(1, 5) if asked.is_untouched(second, [key(number)])]
+    untouched = [
+        number for number in range(1, 5) if asked.is_untouched(second.reads, [key(number)])
+    ]
     assert (untouched, len(asked), asked.keys) == ([2], 2, 4)
     third = book.begin()
     third.pause()
     put(book, 2, 3)
     book.ledger.mark_durable(3, digests(book.frames, 3))
     book.ledger.withdraw()
-    assert second.sequence == 2 and third.withdrawn
-    untouched = [number for number in range(1, 5) if asked.is_untouched(second, [key(number)])]
+    assert second.sequence == 2 and third.reads.rolled_back
+    untouched = [
+        number for number in range(1, 5) if asked.is_untouched(second.reads, [key(number)])
+    ]
     assert (untouched, len(asked), asked.keys) == ([2, 4], 1, 2)
 
 

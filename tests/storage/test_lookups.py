@@ -217,7 +217,7 @@ class Story:
         if not self.open:
             return
         one = self.open.pop(self.random.randrange(len(self.open)))
-        if one.tx.withdrawn:
+        if one.tx.reads.rolled_back:
             one.tx.release()
             return
         changed = set().union(*self.touched[one.began + 1 :])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from protocol import limits
 from storage import keys
 from storage.read_set import ReadSet
+from storage.tickets import RollBacks
 
 byte = st.integers(0, 30).map(lambda n: bytes((n + 1,)))
 ranges = st.tuples(byte, byte).filter(lambda pair: pair[0] < pair[1])
@@ -32,7 +33,7 @@ def test_never_misses_a_change(
         if small:
             patch.setattr(limits, "READ_KEYS", 3)
             patch.setattr(limits, "READ_RANGES", 3)
-        reads = ReadSet()
+        reads = ReadSet(0, RollBacks())
         for at, look in enumerate([*looks, None]):
             if at in sorts:
                 list(reads.put_in_order(2))
@@ -65,7 +66,7 @@ def test_never_misses_a_change(
 
 
 def test_a_key_inside_the_scan_before_it_is_not_remembered_twice() -> None:
-    reads = ReadSet()
+    reads = ReadSet(0, RollBacks())
     reads.add_range(b"b", b"d")
     reads.add_key(b"c")
     assert not reads._keys
@@ -75,7 +76,7 @@ def test_a_key_inside_the_scan_before_it_is_not_remembered_twice() -> None:
 
 def test_too_many_keys_become_a_range_for_each_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "READ_KEYS", 4)
-    reads = ReadSet()
+    reads = ReadSet(0, RollBacks())
     tables = [keys.record_prefix(1, 1, table) for table in (1, 2, 3)]
     for id in b"abc":
         for table in (tables[0], tables[2]):

@@ -88,7 +88,7 @@ def range_deletes_forgotten_in_flight(patch: pytest.MonkeyPatch) -> None:
 
 
 def withdrawn_reads_may_commit(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Transaction, "withdrawn", False)
+    patch.setattr(ReadSet, "rolled_back", False)
 
 
 def a_large_commit_leaves_before_its_last_part(patch: pytest.MonkeyPatch) -> None:
@@ -121,8 +121,8 @@ def records_in_flight_not_stamped(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_validated(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Conflicts, "validate", lambda self, tx: None)
-    patch.setattr(Conflicts, "compare", lambda self, tx: iter(()))
+    patch.setattr(Conflicts, "validate", lambda self, reads: None)
+    patch.setattr(Conflicts, "compare", lambda self, reads: iter(()))
 
 
 def changes_forgotten_too_soon(patch: pytest.MonkeyPatch) -> None:
@@ -306,7 +306,7 @@ PATCHES: dict[str, tuple[Any, str, Any]] = {
     "counters_resolved_in_the_past": (Ledger, "_present", lambda self, key: self.engine.get(key)),
     "counters_lost_on_reads": (Transaction, "_added", lambda self, key, value: value),
     "absence_of_many_not_validated": (ReadSet, "add_keys", lambda self, keys: None),
-    "absence_of_many_is_that_of_now": (Conflicts, "is_untouched", lambda self, tx, wanted: True),
+    "absence_of_many_is_that_of_now": (Conflicts, "is_untouched", lambda self, reads, wanted: True),
     "absence_of_many_ignores_what_is_in_flight": (InFlight, "touches", lambda self, wanted: False),
     "absence_of_many_ignores_what_was_in_flight": (Layer, "touches", lambda self, wanted: False),
     "what_a_moment_reads_through_is_emptied": (Moment, "froze", lambda self, layer: False),

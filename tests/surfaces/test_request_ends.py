@@ -21,6 +21,7 @@ from actors.commits.barriers import Place
 from protocol import limits
 from protocol.frames import Kind
 from storage.read_set import ReadSet
+from storage.tickets import RollBacks
 from surfaces.command.stopping import drain
 from tests.actors.scripts.test_stalled_disk import Stall
 from tests.logbook import Logbook
@@ -164,7 +165,7 @@ class Desk:
             finally:
                 stall.end()
         elif state == LOCK:
-            everything = ReadSet()
+            everything = ReadSet(0, RollBacks())
             everything.add_range(b"", b"\xff" * 16)
             place = Place(self.node.committer.barriers, "test", everything, lambda: None)
             self.node.committer.barriers.join(place)

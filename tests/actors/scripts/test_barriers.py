@@ -27,6 +27,7 @@ from protocol.errors import (
 from protocol.requests import ScriptAnswer, SignIn, SignOut
 from protocol.spaces import GetKey, IncrKey, Room
 from storage.read_set import ReadSet
+from storage.tickets import RollBacks
 from tests.actors.nodes import value
 from tests.actors.parts import outcome
 from tests.actors.scripts.test_stalled_disk import Stall, asked, played
@@ -107,7 +108,7 @@ async def a_barrier(
     """A transaction whose barrier stands, for so many seconds at most. What made it lose is over.
     While it stood in line for it `other:long` has come to be."""
     line = node.node.committer.barriers
-    before = Place(line, "test", ReadSet(), lambda: None)
+    before = Place(line, "test", ReadSet(0, RollBacks()), lambda: None)
     line.join(before)
     long = asyncio.ensure_future(node.answer(script, **fields))
     async with disturbing(node):
@@ -124,7 +125,7 @@ async def a_barrier(
 @contextmanager
 def a_barrier_over_all(node: Node) -> Iterator[Place]:
     """One whose holder has read everything there is."""
-    everything = ReadSet()
+    everything = ReadSet(0, RollBacks())
     everything.add_range(b"", b"\xff" * 16)
     place = Place(node.committer.barriers, "test", everything, lambda: None)
     node.committer.barriers.join(place)

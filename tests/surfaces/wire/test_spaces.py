@@ -17,6 +17,7 @@ from protocol.frames import Kind, Message, encode
 from protocol.spaces import Packed, SetKey, SwapKey
 from protocol.values import NONE
 from storage.read_set import ReadSet
+from storage.tickets import RollBacks
 from surfaces.wire import NodeGate, WireSettings, WireSurface, spaces
 from tests.nodes import PASSWORD, Running, running
 from tests.surfaces.wire.peers import FakeNode, Peer, connected, serving, until
@@ -200,7 +201,7 @@ async def test_what_found_no_room_goes_on_behind_what_a_barrier_held_back(talker
     looked at."""
     for number in range(30):
         await talker.ask("set", key=f"k{number}", value="x" * 200 * limits.KIB)
-    everything = ReadSet()
+    everything = ReadSet(0, RollBacks())
     everything.add_range(b"\0", b"\xff" * 40)
     barriers = talker.node.node.committer.barriers
     place = Place(barriers, "test", everything, lambda: None)
