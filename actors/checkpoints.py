@@ -151,7 +151,7 @@ class CheckpointsActor(LoopActor):
 
     def _due(self) -> bool:
         committer, flushed = self._committer, self._flushed()
-        engine, unflushed = committer.ledger.engine, committer.unflushed_bytes
+        engine, unflushed = committer.ledger.state.engine, committer.unflushed_bytes
         if engine.applied <= flushed:
             return False  # no commits since the last flush
         if committer.disk_full:

@@ -389,7 +389,7 @@ class NodeParts:
         :param digest: `token_digest` of the token
         :raises SessionEnded:
         """
-        version = self.committer.ledger.users_version
+        version = self.committer.ledger.state.users_version
         return self._open_sessions.unchanged(digest, surface, address, version)
 
     @property

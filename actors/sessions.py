@@ -532,7 +532,7 @@ def end_with_users(sessions: Sessions, committer: Committer) -> None:
                 sessions.on_user_followed(name, user, rehashed=commit.how == NODE.surface)
 
     def look_at_released() -> None:
-        if sessions.unreleased and committer.ledger.users_version <= committer.released_upto:
+        if sessions.unreleased and committer.ledger.state.users_version <= committer.released_upto:
             with committer.begin() as tx:
                 sessions.look_at_released(tx)
 

@@ -114,7 +114,7 @@ class SessionsActor(LoopActor):
     @handles(AuthenticateToken)
     def authenticate_token(self, message: AuthenticateToken) -> Caller | Awaitable[Caller]:
         """Return the caller of a token, as stored now."""
-        version, digest = self._committer.ledger.users_version, token_digest(message.token)
+        version, digest = self._committer.ledger.state.users_version, token_digest(message.token)
         known = self._sessions.unchanged(digest, message.surface, message.address, version)
         return known or self._checked_again(message)
 
@@ -132,7 +132,7 @@ class SessionsActor(LoopActor):
         """Return the caller of a user and password. Right ones are cached for a minute."""
         user, password = message.user, message.password
         surface, address = message.surface, message.address
-        version = self._committer.ledger.users_version
+        version = self._committer.ledger.state.users_version
         known = self._sessions.still_right(user, password, surface, address, version)
         if known is None and self._may_show(seen := self._look(user)):
             known = self._sessions.remembers(seen, password, surface, address)
@@ -182,7 +182,7 @@ class SessionsActor(LoopActor):
         committer = self._committer
         with committer.begin() if committer.stall is None else committer.begin_shown() as tx:
             seen = read_user(tx, name)
-        if seen.user is not None and committer.ledger.users_version > committer.released_upto:
+        if seen.user is not None and committer.ledger.state.users_version > committer.released_upto:
             self._sessions.unreleased.add(name)
         return seen
 

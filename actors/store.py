@@ -216,7 +216,7 @@ class Store:
         :raises StateUnusable: the log no longer holds frames that the state lacks
         """
         opened, progress = self.parts.log, self._settings.progress
-        first, last = ledger.committed + 1, self.end.sequence
+        first, last = ledger.state.committed + 1, self.end.sequence
         if first <= last:
             if first < opened.first:
                 raise StateUnusable(

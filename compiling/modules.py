@@ -66,6 +66,7 @@ MODULES: Final = (
     # Every statement and operation is a transaction of these, or reads the present state by them.
     "storage.appends",
     "storage.changes",
+    "storage.committed_state",
     "storage.conflicts",
     "storage.effects",
     "storage.frames",

@@ -12,14 +12,11 @@ leader keeps by id is therefore dropped when it stops leading (`Committer.on_fol
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from storage import keys
 from storage.keys import RECORD_PREFIX_BYTES, TAG_AT
-
-if TYPE_CHECKING:
-    from storage.layers import Layer
-    from storage.transactions import Transaction
+from storage.layers import Layer
 
 COUNTERS: Final = (
     keys.NAMESPACE_IDS, keys.DATABASE_IDS, keys.TABLE_IDS, keys.SPACE_IDS, keys.INDEX_IDS,
@@ -48,7 +45,21 @@ class RolledBackIds:
         return self._last.get(counter, 0)
 
 
-def next_id(tx: Transaction, counter: bytes, after: int = 0) -> int:
+class Counters(Protocol):
+    """Part of a transaction that allocates ids."""
+
+    @property
+    def rolled_back_ids(self) -> RolledBackIds:
+        """Declaration ids that must not be assigned again."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, and add the key to the read set."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set a key."""
+
+
+def next_id(tx: Counters, counter: bytes, after: int = 0) -> int:
     """Allocate an unused id. :param after: lower bound from another counter"""
     last = max(keys.unpack_counter(tx.get(counter)), tx.rolled_back_ids.last(counter), after)
     tx.put(counter, keys.pack_counter(last + 1))

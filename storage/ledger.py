@@ -29,19 +29,18 @@ from protocol.doors import Clock, Rng
 from protocol.errors import Conflict
 from storage import effects, keys, lineage, statements
 from storage.barriers import Barrier
-from storage.conflicts import Conflicts
+from storage.committed_state import CommittedState
 from storage.effects import SEQUENCE_BYTES, Attribution, Effect
-from storage.engine import Batch, Engine, View
+from storage.engine import Batch, Engine
 from storage.frames import NO_DIGEST, Frame
 from storage.histories import LogEnd
-from storage.ids import RolledBackIds
-from storage.layers import InFlight, Layer, apply_writes
+from storage.layers import Layer, apply_writes
 from storage.lineage import Lineage
 from storage.log_time import LogTime
 from storage.lookups import Lookups
 from storage.moments import Moment
 from storage.replay import Folding, Replay, stands_alone
-from storage.tickets import CommitTicket, RollBacks, Why, rolled_back
+from storage.tickets import CommitTicket, Why, rolled_back
 from storage.transactions import Transaction
 
 REPLAY_BATCH_BYTES: Final = 1 << 20
@@ -81,11 +80,8 @@ class Ledger:
                 f"the state stands at {engine.applied}, beyond the end of the log at"
                 f" {end.sequence}: the log was cut or belongs to another state"
             )
-        self.engine = engine
-        self.rng = rng
-        self.flight = InFlight()
-        self.store = end.store_id[:4].hex()
-        """First 8 hexadecimal digits of the store's id."""
+        self.state = CommittedState(engine, rng, end.store_id)
+        """State that transactions and pinned snapshots read."""
         self.epoch = end.next_epoch
         """Leader epoch of the next frame."""
         self._since = end.sequence + 1
@@ -93,31 +89,24 @@ class Ledger:
         self._epochs: list[tuple[int, int]] = [(0, end.epoch)]
         """First sequences and epochs of the earlier epochs, as far as known."""
         self._end = end.sequence
-        self._committed = engine.applied
         self._durable = engine.applied
-        self._released = engine.applied
         self._settled = lineage.read(engine, end.store_id)
         self._digests: deque[bytes] = deque()
         """Frame digests of the commits that are durable but not applied, in order."""
         self._hand_over = hand_over
         self._log_time = LogTime(clock, end.time)
         self._frame_time = self._settled_time = end.time
-        self.roll_backs = RollBacks()
         self._following = False
         """True while a leader's commit is being decoded, which reads the commits before it."""
-        self._replay = Replay(engine, lambda: Transaction(self, self._committed, self._frame_time))
+        self._replay = Replay(
+            engine, lambda: Transaction(self.state, self.state.committed, self._frame_time)
+        )
         self._folding = Folding()
         self._replayed_last: Frame | None = None
         self._replaying_bytes = 0
-        self.lookups = Lookups(engine.applied)
-        self.rolled_back_ids = RolledBackIds()
-        self._paused: dict[int, Transaction] = {}
-        self.moments: set[Moment] = set()
-        """Pinned snapshots that are kept, or still read."""
         self.heard: Callable[[Layer], None] | None = None
         """Callback for each commit as it becomes pending, on leader and follower alike. Must be
         short and not raise."""
-        self.conflicts = Conflicts()
         self.barrier: Barrier | None = None
         """Priority lock in force; None: none."""
         self._part_of: list[bytes] = []
@@ -130,19 +119,9 @@ class Ledger:
     # --- positions ------------------------------------------------------------------------------
 
     @property
-    def committed(self) -> int:
-        """Sequence of the newest commit, durable or not."""
-        return self._committed
-
-    @property
     def durable_upto(self) -> int:
         """Sequence of the newest commit known to be fsynced to the local log."""
         return self._durable
-
-    @property
-    def released_upto(self) -> int:
-        """Commit index: newest commit that may be shown (Raft §5.3); at most `durable_upto`."""
-        return self._released
 
     def epoch_at(self, sequence: int) -> int:
         """Return the leader epoch of a commit.
@@ -152,16 +131,6 @@ class Ledger:
         if sequence >= self._since:
             return self.epoch
         return next(epoch for first, epoch in reversed(self._epochs) if first <= sequence)
-
-    @property
-    def catalog_version(self) -> int:
-        """Version of the catalog: sequence of the last commit that changed a declaration."""
-        return self.lookups.since
-
-    @property
-    def users_version(self) -> int:
-        """Sequence of the last commit that changed users or grants."""
-        return self.lookups.users_since
 
     def log_time(self) -> int:
         """Return the log time (µs since 1970), see `LogTime`."""
@@ -174,14 +143,16 @@ class Ledger:
     # --- start ----------------------------------------------------------------------------------
 
     def replay(self, frame: Frame) -> None:
-        """Replay a frame of the log into the engine. Frames come in order, from `committed` + 1.
+        """Replay a frame of the log into the engine. Frames come in order, from
+        `state.committed` + 1.
 
         :raises EffectsDamaged: the body is no commit
         :raises StateUnusable: the frame is not the next one
         """
-        if frame.sequence != self._committed + 1:
+        state = self.state
+        if frame.sequence != state.committed + 1:
             raise StateUnusable(
-                f"the state stands at {self._committed} and the log goes on at {frame.sequence}"
+                f"the state stands at {state.committed} and the log goes on at {frame.sequence}"
             )
         commit, replay, sequence = effects.decode(frame.body), self._replay, frame.sequence
         alone = self._settled.begun != NO_DIGEST or stands_alone(commit.effects)
@@ -189,9 +160,9 @@ class Ledger:
             self._replayed()
         add = replay.add_alone if alone else replay.add
         if add(commit.effects, sequence):
-            self.lookups = Lookups(sequence)
+            state.lookups = Lookups(sequence)
         replay.put(statements.rows(sequence, frame.time, commit.attribution))
-        self._committed, self._replayed_last = sequence, frame
+        state.committed, self._replayed_last = sequence, frame
         self._frame_time = self._settled_time = max(self._frame_time, frame.time)
         self._replaying_bytes += len(frame.body)
         if alone or self._replaying_bytes > REPLAY_BATCH_BYTES or sequence >= self._end:
@@ -204,26 +175,26 @@ class Ledger:
             stands = Lineage(self._settled.store_id, last.sequence, last.digest())
             self._write(self._replay.take(), stands)
             self._replaying_bytes = 0
-            self._durable = self._released = self._committed
+            self._durable = self.state.released_upto = self.state.committed
 
     def _write(self, batch: Batch, stands: Lineage) -> None:
         """Write a batch, with a note of the log position that it brings the state to."""
         stands.note(batch)
-        self.engine.write(batch, stands.sequence)
+        self.state.engine.write(batch, stands.sequence)
         self._settled = stands
 
     # --- transactions ---------------------------------------------------------------------------
 
     def begin(self) -> Transaction:
         """Begin a transaction on the newest state."""
-        assert self._committed >= self._end, "the log has not been replayed to its end"
-        return Transaction(self, self._committed, self.log_time())
+        assert self.state.committed >= self._end, "the log has not been replayed to its end"
+        return Transaction(self.state, self.state.committed, self.log_time())
 
     def moment(self) -> Moment:
         """Pin a snapshot at the commit index, for several transactions to read. The caller must
         `end` it."""
-        assert self._committed >= self._end, "the log has not been replayed to its end"
-        return Moment(self)
+        assert self.state.committed >= self._end, "the log has not been replayed to its end"
+        return Moment(self.state, self.log_time())
 
     def commit(self, tx: Transaction, attribution: Attribution) -> CommitTicket:
         """Validate and commit a transaction, and end it (optimistic concurrency control).
@@ -244,15 +215,15 @@ class Ledger:
             if tx.paused:
                 if 0 < tx.alive_until_us <= self.log_time():
                     raise Conflict("a key that it changes has expired meanwhile")
-                self.conflicts.validate(tx.reads)
+                self.state.conflicts.validate(tx.reads)
             else:
-                assert tx.sequence == self._committed, "control was given away without a pause"
-            return CommitTicket(self._commit(tx, attribution), self.roll_backs.generation)
+                assert tx.sequence == self.state.committed, "control was given away without a pause"
+            return CommitTicket(self._commit(tx, attribution), self.state.roll_backs.generation)
         finally:
             tx.release()
 
     def _commit(self, tx: Transaction, attribution: Attribution) -> int:
-        own, sequence = tx.own, self._committed + 1
+        own, sequence = tx.own, self.state.committed + 1
         now_us = self.log_time() if tx.paused else tx.now_us
         # Log time never falls, and completes timed values with one later than any earlier frame's.
         time = tx.time = max(self._frame_time + (tx.timed is not None), now_us)
@@ -275,7 +246,7 @@ class Ledger:
         # May raise to refuse the commit, so the ledger changes only after it.
         self._hand_over(Frame(sequence, self.epoch, time, 0, body))
         own.sequence, own.size, own.built = sequence, tx.size, bool(tx.derives)
-        self._put_in_flight(own, time, len(self._paused) > tx.paused)
+        self._put_in_flight(own, time, len(self.state.paused) > tx.paused)
         return sequence
 
     def _put_in_flight(self, layer: Layer, time: int, others_paused: bool) -> None:
@@ -284,15 +255,15 @@ class Ledger:
         :param others_paused: True if any other transaction is paused, so that validation needs this
             commit
         """
-        sequence = layer.sequence
+        state, sequence = self.state, layer.sequence
         layer.time = time
-        self.flight.add(layer)
-        self._committed, self._frame_time = sequence, time
+        state.flight.add(layer)
+        state.committed, self._frame_time = sequence, time
         if others_paused:
-            self.conflicts.remember(layer)
+            state.conflicts.remember(layer)
         if layer.catalog:
-            self.lookups.changed(sequence, layer.declared, layer.ranges)
-            if self.lookups.users_since == sequence:
+            state.lookups.changed(sequence, layer.declared, layer.ranges)
+            if state.users_version == sequence:
                 self._end_moments()
         if self.heard is not None:
             self.heard(layer)
@@ -300,7 +271,7 @@ class Ledger:
     def _end_moments(self) -> None:
         """End all pinned snapshots, because privileges have changed: a snapshot is checked against
         its own."""
-        for moment in list(self.moments):
+        for moment in list(self.state.moments):
             moment.end()
 
     def follow(self, frame: Frame) -> Iterator[None]:
@@ -312,21 +283,21 @@ class Ledger:
         :raises EffectsDamaged: the body is no commit
         """
         sequence = frame.sequence
-        assert sequence == self._committed + 1, "frames are followed without a gap"
+        assert sequence == self.state.committed + 1, "frames are followed without a gap"
         self._following = True
         try:
-            with Transaction(self, self._committed, frame.time) as tx:
+            with Transaction(self.state, self.state.committed, frame.time) as tx:
                 layer = tx.own = Layer(sequence)
                 layer.size = len(frame.body)
                 who = yield from self._folding.follow(frame.body, tx)
         finally:
             self._following = False
         layer.write_all(statements.rows(sequence, frame.time, who))
-        if self._paused:
+        if self.state.paused:
             yield from layer.put_in_order(PREPARE_KEYS)  # for the validation of paused transactions
         if frame.epoch != self.epoch:
             self._begin_epoch(frame.epoch)
-        self._put_in_flight(layer, max(self._frame_time, frame.time), bool(self._paused))
+        self._put_in_flight(layer, max(self._frame_time, frame.time), bool(self.state.paused))
         self._log_time.reaches(frame.time)
 
     def lead(self, epoch: int) -> None:
@@ -336,7 +307,7 @@ class Ledger:
 
     def _begin_epoch(self, epoch: int) -> None:
         self._epochs.append((self._since, self.epoch))
-        self._since, self.epoch = self._committed + 1, epoch
+        self._since, self.epoch = self.state.committed + 1, epoch
 
     def prepare(self, tx: Transaction) -> Iterator[None]:
         """Encode and validate a large or paused transaction ahead of its commit.
@@ -355,11 +326,11 @@ class Ledger:
             chunks.append(effects.encode_some(_write_effects(tx, rows)))
             if len(part) == PREPARE_KEYS:
                 yield
-        if self.barrier is not None or len(self._paused) > tx.paused:
+        if self.barrier is not None or len(self.state.paused) > tx.paused:
             yield from tx.own.put_in_order(PREPARE_KEYS)  # for the validation of the others
         tx.prepared = chunks
         if _changes_something(tx):
-            yield from self.conflicts.compare(tx.reads)
+            yield from self.state.conflicts.compare(tx.reads)
 
     def _sums(self, tx: Transaction) -> list[Effect]:
         """Resolve counter increments to absolute values. Write them, and return them as effects."""
@@ -372,8 +343,9 @@ class Ledger:
         return found
 
     def _present(self, key: bytes) -> bytes | None:
-        found = self.flight.get(key)
-        return self.engine.get(key) if found is None else found[1]
+        state = self.state
+        found = state.flight.get(key)
+        return state.engine.get(key) if found is None else found[1]
 
     def durable(self, upto: int, digests: Sequence[bytes]) -> None:
         """Mark commits as durable, make them visible and apply them to the engine.
@@ -391,7 +363,7 @@ class Ledger:
 
         :param digests: those of the last frames up to `upto`, at least of all newly durable ones
         """
-        assert upto <= self._committed, "durable before it was committed"
+        assert upto <= self.state.committed, "durable before it was committed"
         news = upto - self._durable
         if news > 0:
             assert len(digests) >= news, "a frame without its digest"
@@ -402,12 +374,12 @@ class Ledger:
         """Advance the commit index: commits up to `upto` become visible. `settle` applies them
         later, in short steps."""
         assert upto <= self._durable, "what is not durable is not shown"
-        self._released = max(self._released, upto)
+        self.state.released_upto = max(self.state.released_upto, upto)
 
     @property
     def may_settle(self) -> bool:
         """True if `settle` would not block on the engine's disk (write stall)."""
-        return self.engine.takes_writes()
+        return self.state.engine.takes_writes()
 
     def settle(self) -> bool:
         """Apply the next part of the visible commits to the engine. True if there is more to apply.
@@ -424,7 +396,7 @@ class Ledger:
             return self._let_go()
         if len(layers[0].writes) > SETTLE_KEYS:
             return self._settle_large(layers[0])
-        batch = self.engine.batch()
+        batch = self.state.engine.batch()
         _apply_together(layers, batch)
         self._write_settled(batch, layers)
         return self._has_more()
@@ -437,15 +409,15 @@ class Ledger:
         self._settled_time = layers[-1].time
         for _ in range(count):
             self._digests.popleft()
-        self.flight.drop(count)
+        self.state.flight.drop(count)
 
     def _next_part(self) -> list[Layer]:
         """Return the oldest visible layers that fit into one step, or a single larger one."""
         found: list[Layer] = []
         count = 0
-        for layer in self.flight.layers:
+        for layer in self.state.flight.layers:
             count += len(layer.writes) + len(layer.ranges)
-            if layer.sequence > self._released or (found and count > SETTLE_KEYS):
+            if layer.sequence > self.state.released_upto or (found and count > SETTLE_KEYS):
                 break
             if found and (layer.built or found[-1].built):
                 break  # merging them costs more than a write of its own
@@ -453,7 +425,7 @@ class Ledger:
         return found
 
     def _settle_large(self, layer: Layer) -> bool:
-        batch, begun, writes = self.engine.batch(), self._part_at, layer.writes
+        batch, begun, writes = self.state.engine.batch(), self._part_at, layer.writes
         if begun == 0:
             layer.apply_ranges(batch)
             self._part_of = list(layer.ordered() if layer.built else writes)  # its own: it is freed
@@ -472,8 +444,7 @@ class Ledger:
             self._part_at += len(looked)
             return True
         self._write_settled(batch, [layer])
-        readers: list[Transaction | Moment] = [*self._paused.values(), *self.moments]
-        if not (self._following or any(one.froze(layer) for one in readers)):
+        if not (self._following or self.state.is_frozen(layer)):
             self._gone += [*layer.hollow(), self._part_of]
         self._part_at, self._part_of = 0, []
         return self._has_more()
@@ -506,45 +477,26 @@ class Ledger:
         :param upto: a durable commit at or beyond the commit index; None: keep all durable ones
         :param why: makes the error for requests that wait for a rolled-back commit
         """
-        upto = self._durable if upto is None else upto
-        assert self._released <= upto <= self._durable, "what was shown is not taken back"
+        state, upto = self.state, self._durable if upto is None else upto
+        assert state.released_upto <= upto <= self._durable, "what was shown is not taken back"
         for _ in range(self._durable - upto):
             self._digests.pop()
-        self.roll_backs.add(upto, why)
-        for layer in self.flight.layers:
+        state.roll_backs.add(upto, why)
+        for layer in state.flight.layers:
             if layer.sequence > upto:
-                self.rolled_back_ids.add(layer)
-        self.flight.keep(upto)
-        self._committed = self._durable = upto
-        left = self.flight.layers
+                state.rolled_back_ids.add(layer)
+        state.flight.keep(upto)
+        state.committed = self._durable = upto
+        left = state.flight.layers
         self._frame_time = left[-1].time if left else self._settled_time
         while self._since > upto + 1 and self._epochs:
             self._since, self.epoch = self._epochs.pop()
-        self.conflicts.withdraw(upto)
+        state.conflicts.withdraw(upto)
         # The rolled-back sequences are assigned again: validate against the new commits.
-        for tx in self._paused.values():
-            tx.reads.compared = min(tx.reads.compared, upto)
-        self.lookups.withdraw(upto)
+        for reads in state.paused:
+            reads.compared = min(reads.compared, upto)
+        state.lookups.withdraw(upto)
         self._folding.forget()
-
-    # --- transactions that pause ----------------------------------------------------------------
-
-    def freeze(self, tx: Transaction) -> tuple[View, list[Layer]]:
-        """Freeze the state that a pausing transaction reads.
-
-        Return an engine snapshot, and the layers over it, newest first.
-
-        From now on the changes of other commits are kept for validation, until `thaw`.
-        """
-        assert tx.sequence == self._committed, "control was given away without a pause"
-        self._paused[id(tx)] = tx
-        return self.engine.snapshot(), list(reversed(self.flight.layers))
-
-    def thaw(self, tx: Transaction) -> None:
-        """End a paused transaction, and forget changes that only its validation needed."""
-        del self._paused[id(tx)]
-        oldest = min((other.sequence for other in self._paused.values()), default=self._committed)
-        self.conflicts.forget(oldest)
 
 
 def _changes_something(tx: Transaction) -> bool:

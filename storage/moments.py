@@ -9,46 +9,40 @@ pending over it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from storage.committed_state import CommittedState
 from storage.layers import Layer
 from storage.transactions import Transaction
 
-if TYPE_CHECKING:
-    from storage.ledger import Ledger
-
 
 class Moment:
-    """Pinned snapshot of a ledger at its commit index.
+    """Pinned snapshot of the committed state at its commit index.
 
     The caller must `end` it before the engine is closed. The ledger ends it when privileges change,
     because they are checked as of the snapshot.
+
+    :param now_us: log time (µs)
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self.sequence = ledger.released_upto
+    def __init__(self, state: CommittedState, now_us: int) -> None:
+        self._state = state
+        self.sequence = state.released_upto
         """Sequence of the commit whose state is read."""
-        self.time_us = ledger.log_time()
+        self.time_us = now_us
         """Log time (µs) of its creation, which `time::now()` returns in it."""
-        self.view = ledger.engine.snapshot()
+        self.view = state.engine.snapshot()
         self.layers = [
-            one for one in reversed(ledger.flight.layers) if one.sequence <= self.sequence
+            one for one in reversed(state.flight.layers) if one.sequence <= self.sequence
         ]
         """Released layers that the engine had not applied yet, newest first."""
         self.ended = False
         self._readers = 0
-        ledger.moments.add(self)
-
-    def froze(self, layer: Layer) -> bool:
-        """True if the snapshot reads through this layer."""
-        return layer in self.layers
+        state.moments.add(self)
 
     def begin(self) -> Transaction:
         """Begin a transaction that reads the snapshot."""
         assert not self.ended, "a moment that has ended is read"
         self._readers += 1
-        return _Reading(self, self._ledger)
+        return _Reading(self, self._state)
 
     def left(self) -> None:
         """Release one reader, which has ended."""
@@ -64,12 +58,15 @@ class Moment:
         if self.ended and not self._readers:
             self.view.close()
             self.layers.clear()
-            self._ledger.moments.discard(self)
+            self._state.moments.discard(self)
 
 
-def read_released(ledger: Ledger) -> Transaction:
-    """Begin a read-only transaction at the commit index. Its response never waits for a commit."""
-    moment = Moment(ledger)
+def read_released(state: CommittedState, now_us: int) -> Transaction:
+    """Begin a read-only transaction at the commit index. Its response never waits for a commit.
+
+    :param now_us: log time (µs)
+    """
+    moment = Moment(state, now_us)
     transaction = moment.begin()
     moment.end()
     return transaction
@@ -80,8 +77,8 @@ class _Reading(Transaction):
 
     is_past = True
 
-    def __init__(self, moment: Moment, ledger: Ledger) -> None:
-        super().__init__(ledger, moment.sequence, moment.time_us)
+    def __init__(self, moment: Moment, state: CommittedState) -> None:
+        super().__init__(state, moment.sequence, moment.time_us)
         self._moment = moment
         self._view = moment.view
         self._frozen = moment.layers

@@ -27,7 +27,7 @@ class Present:
     def ticket(self) -> CommitTicket:
         """Ticket of the newest pending commit that a read depended on; take it before yielding
         control."""
-        return CommitTicket(self.saw, self._ledger.roll_backs.generation)
+        return CommitTicket(self.saw, self._ledger.state.roll_backs.generation)
 
     @property
     def now_us(self) -> int:
@@ -39,11 +39,11 @@ class Present:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
-        ledger = self._ledger
-        flight = ledger.flight
+        state = self._ledger.state
+        flight = state.flight
         found = flight.get(key) if flight.layers else None
         if found is None:
-            return ledger.engine.get(key)
+            return state.engine.get(key)
         sequence, value = found
         if sequence > self.saw:
             self.saw = sequence

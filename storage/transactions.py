@@ -24,8 +24,10 @@ from protocol.errors import TooLarge
 from protocol.values import Tick, instant
 from storage import keys
 from storage.appends import Append, Mark
+from storage.committed_state import CommittedState
 from storage.effects import DELETE_RANGE, DERIVE, SEQUENCE_BYTES, Chunk, Derive, Effect
 from storage.engine import Pair, View
+from storage.ids import RolledBackIds
 from storage.layers import UNCHANGED, Layer, Overlay, lookup
 from storage.lookups import Lookup
 from storage.read_set import ReadSet
@@ -33,8 +35,6 @@ from storage.tickets import CommitTicket
 
 if TYPE_CHECKING:
     from storage.announcing import Noted
-    from storage.ids import RolledBackIds
-    from storage.ledger import Ledger
 
 T = TypeVar("T")
 
@@ -59,32 +59,32 @@ class Transaction:
     Made by `Ledger.begin`; ended by `Ledger.commit` or `release`, or by leaving a `with`.
     """
 
-    def __init__(self, ledger: Ledger, sequence: int, now_us: int) -> None:
-        self._ledger = ledger
-        self._engine = ledger.engine
-        self._flight = ledger.flight
-        self._reads = reads = ReadSet(sequence, ledger.roll_backs)
+    def __init__(self, state: CommittedState, sequence: int, now_us: int) -> None:
+        self._state = state
+        self._engine = state.engine
+        self._flight = state.flight
+        self._reads = reads = ReadSet(sequence, state.roll_backs)
         self._looked = reads.looked
         self._mine: dict[Hashable, Lookup] = {}
         """Catalog look-ups that other transactions can't share."""
         self.sequence = sequence
         """Sequence of the commit whose state is read."""
-        self.released = ledger.released_upto
+        self.released = state.released_upto
         """Commit index when this began: newest commit that may have been shown to a client."""
         self.now_us = now_us
         """Log time at the beginning (µs since 1970), which `time::now()` returns."""
-        self.rng = ledger.rng
+        self.rng = state.rng
         self.adds: dict[bytes, int] = {}
 
     @property
     def store(self) -> str:
         """First eight digits of the store's id, for tokens that clients keep and present again."""
-        return self._ledger.store
+        return self._state.store
 
     @property
     def rolled_back_ids(self) -> RolledBackIds:
         """Declaration ids that must not be assigned again."""
-        return self._ledger.rolled_back_ids
+        return self._state.rolled_back_ids
 
     # Defaults at class level: most transactions read one record, and setting these for each
     # instance would cost more than that.
@@ -232,7 +232,7 @@ class Transaction:
             if any(layer.touches(wanted) for layer in self._frozen):
                 return False
             # A key that no commit has changed since the view was taken has the same value in both.
-            get, now = self._view.get, self._ledger.conflicts.is_untouched(self._reads, wanted)
+            get, now = self._view.get, self._state.conflicts.is_untouched(self._reads, wanted)
         absent = now and self._engine.none_in(min(wanted), max(wanted) + b"\0")
         if absent or all(get(key) is None for key in wanted):
             self._reads.add_keys(wanted)
@@ -537,11 +537,11 @@ class Transaction:
         if found is None:
             if self.own.catalog or self._reads.rolled_back:
                 return None  # the shared cache does not match this transaction's catalog
-            found = self._ledger.lookups.get(at)
+            found = self._state.lookups.get(at)
             if found is None or found.since > self.sequence:
                 return None
             since = found.since
-            if since > self.released and since > self.saw and since > self._ledger.released_upto:
+            if since > self.released and since > self.saw and since > self._state.released_upto:
                 self.saw = since
         self._looked.add(found)
         return found.value
@@ -551,7 +551,7 @@ class Transaction:
 
         :param rests_on: the declared keys it depends on, as `keys.declared` returns them
         """
-        lookups = self._ledger.lookups
+        lookups = self._state.lookups
         if self.own.catalog or self._reads.rolled_back or lookups.since > self.sequence:
             made = self._mine[at] = Lookup(value, rests_on, self.sequence)
         else:
@@ -569,10 +569,10 @@ class Transaction:
 
         While it stays the same, no user has changed. A pending one counts as read.
         """
-        version = self._ledger.lookups.users_since
+        version = self._state.lookups.users_since
         if version > self.sequence or self.own.catalog or self._reads.rolled_back:
             return self.sequence
-        if version > self._ledger.released_upto:
+        if version > self._state.released_upto:
             self.saw = max(self.saw, version)
         return version
 
@@ -592,11 +592,7 @@ class Transaction:
         """Freeze the view that is read. Call before yielding control; cheap from the second time
         on."""
         if self._view is None and not self._reads.ended:
-            self._view, self._frozen = self._ledger.freeze(self)
-
-    def froze(self, layer: Layer) -> bool:
-        """True if it reads through a layer that was pending when it paused."""
-        return layer in self._frozen
+            self._view, self._frozen = self._state.freeze(self._reads)
 
     def first_effects(self) -> list[Effect]:
         """Return the effects at the head of its frame: range deletes and index builds."""
@@ -625,7 +621,7 @@ class Transaction:
         if not self._reads.ended:
             self._reads.ended = True
             if self._view is not None:
-                self._ledger.thaw(self)
+                self._state.thaw(self._reads)
                 self._view.close()
 
     def __enter__(self) -> Transaction:

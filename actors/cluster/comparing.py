@@ -92,7 +92,10 @@ class Comparing:
         :raises EngineFailed: the state of this node can't be read
         """
         followers = [each for each in self._shippings() if each.standing is SyncStatus.IN_SYNC]
-        if not followers or self._committer.ledger.engine.stored_bytes() > limits.COMPARE_BYTES:
+        if (
+            not followers
+            or self._committer.ledger.state.engine.stored_bytes() > limits.COMPARE_BYTES
+        ):
             return
         kept, sequence = keep(self._committer), self._committer.released_upto
         for each in followers:

@@ -98,7 +98,7 @@ class Trust:
         yet. A node that has used it may come again."""
         with self._committer.begin() as tx:
             usable = join_tokens.any_usable(tx, self._store)
-        if usable or self._committer.ledger.catalog_version <= self._committer.released_upto:
+        if usable or self._committer.ledger.state.catalog_version <= self._committer.released_upto:
             return usable
         with self._committer.begin_shown() as tx:
             return join_tokens.any_usable(tx, self._store)
@@ -174,7 +174,7 @@ class Trust:
     def _declared(self) -> tuple[int, int]:
         """Version of all declarations. Includes the generation, because a rolled-back sequence is
         reused."""
-        return self._committer.generation, self._committer.ledger.catalog_version
+        return self._committer.generation, self._committer.ledger.state.catalog_version
 
     def _refresh(self) -> None:
         """Read the declarations, if they have changed. An unreleased commit revokes trust at once,

@@ -151,8 +151,8 @@ class Committer(CommitTickets):
         self._check_declared = check_writable
         self._commits = commits
         self._log = log
-        self.released_upto = ledger.released_upto
-        self.tail = Tail(ledger.committed, self._noticed)
+        self.released_upto = ledger.state.released_upto
+        self.tail = Tail(ledger.state.committed, self._noticed)
 
     def check_writable(self) -> None:
         """Check that this node takes changes. `commit` does so itself; call it early before long
@@ -196,7 +196,7 @@ class Committer(CommitTickets):
     @property
     def committed(self) -> int:
         """The newest sequence given out."""
-        return self.ledger.committed
+        return self.ledger.state.committed
 
     def begin(self) -> Transaction:
         """A transaction on the state as it is now, commits in flight included."""
@@ -210,7 +210,7 @@ class Committer(CommitTickets):
 
     def begin_shown(self) -> Transaction:
         """Begin a read-only transaction on the released state: it waits for no commit."""
-        return read_released(self.ledger)
+        return read_released(self.ledger.state, self.ledger.log_time())
 
     def prepare(self, transaction: Transaction) -> Iterator[None]:
         """Validate and encode a large or paused transaction in steps before its commit. It may not
@@ -276,7 +276,7 @@ class Committer(CommitTickets):
             raise
 
     def _check_room(self) -> None:
-        if self.ledger.flight.memory_bytes > limits.IN_FLIGHT_BYTES:
+        if self.ledger.state.flight.memory_bytes > limits.IN_FLIGHT_BYTES:
             raise Busy("the state has not taken what was committed before: the disk is slow")
 
     @property
@@ -330,7 +330,7 @@ class Committer(CommitTickets):
 
         :param refusal: of commits
         """
-        assert self.ledger.committed == self.released_upto, "there are commits already"
+        assert self.ledger.state.committed == self.released_upto, "there are commits already"
         self._follows = True
         self._refusal = refusal
 
@@ -414,15 +414,15 @@ class Committer(CommitTickets):
         """The turn for more has come. :raises EngineFailed, EffectsDamaged, LogDamaged:"""
         if self._lost is not None or not self._follows:
             return
-        following, users = self._following, self.ledger.users_version
+        following, users = self._following, self.ledger.state.users_version
         shown = following.step(self._runtime.clock.monotonic_us() + limits.SLICE_US)
         for frame, _ in shown:
             self.tail.add(frame)
         if shown:
-            self.ledger.mark_durable(self.ledger.committed, [digest for _, digest in shown])
-            self._release(max(self.released_upto, min(self.ledger.committed, following.told)))
+            self.ledger.mark_durable(self.ledger.state.committed, [digest for _, digest in shown])
+            self._release(max(self.released_upto, min(self.ledger.state.committed, following.told)))
             self._idle_marks.look()
-        if self.ledger.users_version != users:
+        if self.ledger.state.users_version != users:
             frames = [frame for frame, _ in shown]
             for look in self.on_users_followed:
                 look(frames)
@@ -559,7 +559,7 @@ class Committer(CommitTickets):
 
         :param refusal: for their waiters; None: that of `why`
         """
-        anything = self.ledger.committed > upto
+        anything = self.ledger.state.committed > upto
         self.ledger.withdraw(upto, why)
         self._batches.withdraw()
         self.tail.withdraw(upto)

@@ -64,7 +64,7 @@ class Following:
         self._go_on = go_on
         self.log_upto = log.last
         """The last frame that is synced in this log."""
-        self.told = ledger.released_upto
+        self.told = ledger.state.released_upto
         """The highest sequence that may be shown."""
         self._said = log.released
         """The highest that a leader has said was released."""
@@ -193,7 +193,7 @@ class Following:
         `ends`."""
         self.leads()
         self._end_waiting(taken_back(self._handed))
-        self.told = self._said = self.log_upto = self._ledger.released_upto
+        self.told = self._said = self.log_upto = self._ledger.state.released_upto
 
     def lose(self, error: BaseException) -> None:
         """The node has failed."""
@@ -217,7 +217,7 @@ class Following:
 
         :raises Stranded: a frame behind it was shown here, or may be at any time
         """
-        floor = max(self._ledger.released_upto, self.released)
+        floor = max(self._ledger.state.released_upto, self.released)
         if after < floor:
             raise Stranded(
                 f"the leader's log is another one after {after}, and up to {floor} it was shown",
@@ -241,7 +241,7 @@ class Following:
         """Put all that the log holds in flight, released or not; done when it is there."""
         self.told = max(self.told, self._said)
         self._all = self._runtime.loop.create_future()
-        if self._ledger.committed >= self.log_upto:
+        if self._ledger.state.committed >= self.log_upto:
             self._all.set_result(None)
         self.look()
         return self._all
@@ -271,8 +271,10 @@ class Following:
     @property
     def _may_go_on(self) -> bool:
         ledger = self._ledger
-        has_room = self._all is not None or ledger.flight.memory_bytes <= limits.IN_FLIGHT_BYTES
-        return has_room and ledger.committed < self._upto
+        has_room = (
+            self._all is not None or ledger.state.flight.memory_bytes <= limits.IN_FLIGHT_BYTES
+        )
+        return has_room and ledger.state.committed < self._upto
 
     @property
     def _upto(self) -> int:
@@ -294,7 +296,7 @@ class Following:
             for _ in self._steps:
                 if monotonic_us() >= until_us:
                     break
-            if ledger.committed < self._frame[0].sequence:
+            if ledger.state.committed < self._frame[0].sequence:
                 break
             shown.append(self._frame)
             self._frame = None
@@ -304,7 +306,7 @@ class Following:
 
     def shown(self) -> None:
         """Publish the frames that `step` returned."""
-        has_all = self._ledger.committed >= self.log_upto
+        has_all = self._ledger.state.committed >= self.log_upto
         if has_all and self._all is not None and not self._all.done():
             self._all.set_result(None)
         self.look()
@@ -314,7 +316,7 @@ class Following:
         if not self._may_go_on:
             return False
         ledger = self._ledger
-        sequence = ledger.committed + 1
+        sequence = ledger.state.committed + 1
         found = self._at_hand(sequence)
         if found is None:
             self._fetch(sequence)

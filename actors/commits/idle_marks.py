@@ -28,18 +28,18 @@ class IdleMarks:
 
     def look(self) -> None:
         """Something became durable, or was taken back: nothing may be on its way any more."""
-        if self._timer is None and self.ledger.committed == self.ledger.durable_upto:
-            self._arm(self.ledger.committed)
+        if self._timer is None and self.ledger.state.committed == self.ledger.durable_upto:
+            self._arm(self.ledger.state.committed)
 
     def _arm(self, seen: int) -> None:
         self._timer = self._loop.call_later(IDLE_SECONDS, self._look_again, seen)
 
     def _look_again(self, seen: int) -> None:
-        if self.ledger.committed == seen:
+        if self.ledger.state.committed == seen:
             self._timer = None
             self._mark()
         else:
-            self._arm(self.ledger.committed)
+            self._arm(self.ledger.state.committed)
 
     def close(self) -> None:
         """Mark no more."""

@@ -63,7 +63,7 @@ class Settling:
     @property
     def waiting_bytes(self) -> int:
         """Bytes of pending commits held back by a stalled engine. Thread-safe."""
-        return self.ledger.flight.bytes if self._takes_nothing else 0
+        return self.ledger.state.flight.bytes if self._takes_nothing else 0
 
     def close(self) -> None:
         """Ask no more."""

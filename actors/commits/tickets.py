@@ -59,7 +59,7 @@ class CommitTickets:
     @property
     def generation(self) -> int:
         """Number of the roll-backs so far, from 1. See `CommitTicket`."""
-        return self.ledger.roll_backs.generation
+        return self.ledger.state.roll_backs.generation
 
     def ticket(self, sequence: int) -> CommitTicket:
         """Return the ticket of a pending or released commit. What a transaction has read or made
@@ -175,7 +175,7 @@ class CommitTickets:
         return self._why_taken_back(ticket) is not None
 
     def _why_taken_back(self, ticket: CommitTicket) -> Why | None:
-        return self.ledger.roll_backs.why(ticket)
+        return self.ledger.state.roll_backs.why(ticket)
 
     def _fail_waiters(self, after: int, error: Callable[[int], BaseException]) -> None:
         # All of them first: who is told may commit at once, and waits for one of these sequences

@@ -125,7 +125,7 @@ class Moments:
         if not fits(mine, 1, held, alone, limits.MOMENTS - alone):
             raise Busy(f"{held} moments are kept, {mine} of them by {user}: let one of them go")
         ledger = self._committer.ledger
-        name = f"m-{ledger.rng.bytes(NAME_BYTES).hex()}"
+        name = f"m-{ledger.state.rng.bytes(NAME_BYTES).hex()}"
         ends_us = self._now_us() + limits.MOMENT_LIFE_SECONDS * 1_000_000
         kept = self._kept[name] = KeptMoment(name, user, ledger.moment(), ends_us)
         return kept

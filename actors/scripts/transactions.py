@@ -238,7 +238,7 @@ class ScriptRun(Execution):
         """Wait until pending changes of privileges are released. A snapshot is of released state: a
         new one would end with that release, before any read."""
         committer = self.services.committer
-        while (changed := committer.ledger.users_version) > committer.released_upto:
+        while (changed := committer.ledger.state.users_version) > committer.released_upto:
             ticket = committer.ticket(changed)
             try:
                 self.until_released(ticket)

@@ -51,7 +51,7 @@ class Entrances:
 
     def known(self, who: Who, names: Names) -> tuple[str, Entrance] | None:
         """Return the caller's user and entry, if cached; None: look both up."""
-        version = self._committer.ledger.catalog_version
+        version = self._committer.ledger.state.catalog_version
         if version != self._version:
             self._known.clear()
             self._version = version
@@ -59,7 +59,7 @@ class Entrances:
         if entrances is None or not self._roles.answers():
             return None
         if isinstance(who, bytes):
-            caller = self._sessions.glance(who, self._committer.ledger.users_version)
+            caller = self._sessions.glance(who, self._committer.ledger.state.users_version)
             if caller is None:
                 return None
         elif who.surface == "command" or not self._sessions.is_authenticated(who):

@@ -36,7 +36,7 @@ def fill(
     filling = _Filling(ledger, reached)
     for pairs in lists:
         filling.add(pairs)
-    engine = ledger.engine
+    engine = ledger.state.engine
     batch = engine.batch()
     Lineage(store_id, at.sequence, at.digest).note(batch)
     engine.write(batch, at.sequence)
@@ -46,7 +46,7 @@ def fill(
 class _Filling:
     def __init__(self, ledger: Ledger, reached: Mapping[bytes, bytes]) -> None:
         self._ledger = ledger
-        self._engine: Engine = ledger.engine
+        self._engine: Engine = ledger.state.engine
         self._reached = reached
         self._tables: dict[bytes, Kept | None] = {}
         self._catalog: Transaction | None = None

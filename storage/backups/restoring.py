@@ -283,7 +283,7 @@ def _replay(world: World, directory: StoreDirectory, log: Log) -> State:
     with opened(world, directory) as engine:
         lineage.require_joined(lineage.read(engine, directory.store_id.bytes), log)
         ledger = ledger_on(world, engine, log.end)
-        first = ledger.committed + 1
+        first = ledger.state.committed + 1
         for done, frame in enumerate(log.read(first) if first <= log.last else ()):
             with of_a_store():
                 ledger.replay(frame)

@@ -164,12 +164,14 @@ class Http(ABC):
 
     def user_of_token(self, digest: bytes) -> str | None:
         """Return the user of a session token if it is cached."""
-        found = self.node.spaces.sessions.glance(digest, self.node.committer.ledger.users_version)
+        found = self.node.spaces.sessions.glance(
+            digest, self.node.committer.ledger.state.users_version
+        )
         return None if found is None else found.user
 
     def user_of_password(self, user: str, password: str, address: str) -> str | None:
         """Return the user if the password is cached as correct."""
-        version = self.node.committer.ledger.users_version
+        version = self.node.committer.ledger.state.users_version
         found = self.node.spaces.sessions.still_right(user, password, "http", address, version)
         return None if found is None else found.user
 

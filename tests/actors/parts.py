@@ -164,7 +164,7 @@ async def parts(
     found = lineage.read(made.engine, store_id)
     end = log.end if follows is None else lineage.end_of_released(found, log)
     made.ledger = ledger = Ledger(made.engine, end, clock, rng, committer.hand_over)
-    for frame in log.read(ledger.committed + 1, end.sequence):
+    for frame in log.read(ledger.state.committed + 1, end.sequence):
         ledger.replay(frame)
     made.commits = CommitsActor.start(runtime, committer)
     made.figures = LogFigures()

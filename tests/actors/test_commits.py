@@ -134,7 +134,7 @@ def test_waiters_are_released_up_to_what_is_durable_and_no_further(kind: str) ->
             twice = node.committer.released(CommitTicket(sequences[3], generation))
             gone = node.committer.released(CommitTicket(sequences[4], generation))
             gone.cancel()
-            node.ledger.engine  # noqa: B018  (the engine is the ledger's)
+            node.ledger.state.engine  # noqa: B018  (the engine is the ledger's)
             await node.durable(sequences[-1])
             assert all(waiter.done() for waiter in waiting)
             assert twice.done()
@@ -848,7 +848,7 @@ def test_what_the_state_has_not_taken_is_bounded(
             engine.stalled = False
             await until(lambda: engine.applied == taken)
             await node.durable(node.put("more", b""))
-            assert node.ledger.flight.bytes == 0
+            assert node.ledger.state.flight.bytes == 0
 
     play(kind, main)
 

@@ -75,7 +75,7 @@ def test_what_is_received_is_shown_when_it_is_released(kind: str) -> None:
             await until(lambda: committer.released_upto == 5)
             assert await committer.receive([], 5) == 5
             assert committer.history() == (Reign(1, 5, frames[-1].digest()),)
-            await until(lambda: not node.ledger.flight.layers)
+            await until(lambda: not node.ledger.state.flight.layers)
             assert state_hash(node.engine) == state_hash(leader.engine)
 
     play(kind, main)
@@ -347,7 +347,7 @@ def test_what_memory_does_not_hold_is_read_from_the_log(
                 committer.show(at)
             committer.show(40)
             await until(lambda: committer.released_upto == 40)
-            await until(lambda: not node.ledger.flight.layers)
+            await until(lambda: not node.ledger.state.flight.layers)
             assert state_hash(node.engine) == state_hash(leader.engine)
 
     play(kind, main)

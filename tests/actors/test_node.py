@@ -511,8 +511,8 @@ async def live_through(node: Node, rng: random.Random, steps: int) -> None:
 
 def hash_of(node: Node) -> tuple[int, str]:
     ledger = node.committer.ledger
-    assert ledger.committed == ledger.durable_upto
-    return ledger.durable_upto, state_hash(ledger.engine)
+    assert ledger.state.committed == ledger.durable_upto
+    return ledger.durable_upto, state_hash(ledger.state.engine)
 
 
 def test_the_live_state_is_the_replayed_state(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_who_was_looked_at_in_what_gave_way_is_looked_at_again(kind: str, logboo
             committer.releasable = released_at_once
             await committer.begin_leading(9)
             await at.drop("ana")
-            assert at.parts.ledger.users_version == changed
+            assert at.parts.ledger.state.users_version == changed
             assert at.sessions.glance(name, changed) is None
 
     play(kind, main)
@@ -165,7 +165,7 @@ def test_a_glance_at_a_session_counts_as_use_and_ends_as_the_session_does() -> N
             await at.define("ana", PASSWORD)
             session = await sign_in(at)
             name = token_digest(session.token)
-            version = at.parts.ledger.catalog_version
+            version = at.parts.ledger.state.catalog_version
             assert at.sessions.glance(name, version) == session.caller
             assert at.sessions.glance(name, version + 1) is None, "its user may be another"
             assert at.sessions.glance(token_digest("another"), version) is None

@@ -212,7 +212,7 @@ async def test_a_long_listing_shows_nothing_that_stands_behind_it(
     )  # fmt: skip
     assert [one["keys"] for one in answers if "keys" in one] == [["a", "b"], ["b", "c"]]
     assert await here.run(ListKeys()) == [{"keys": ["c"]}]
-    assert not here.node.committer.ledger._paused, "nothing is kept for them"
+    assert not here.node.committer.ledger.state.paused, "nothing is kept for them"
 
 
 async def test_a_long_listing_is_seen_and_ended(
@@ -232,7 +232,7 @@ async def test_a_long_listing_is_seen_and_ended(
     with pytest.raises(UnknownOutcome):
         await heard
     stall.end()
-    assert running.info(0) == [] and not here.node.committer.ledger._paused
+    assert running.info(0) == [] and not here.node.committer.ledger.state.paused
     assert await here.run(ListKeys()) == [{"keys": ["a", "b"]}]
 
 

@@ -32,7 +32,7 @@ FINDS = re.compile(
     re.VERBOSE,
 )
 READS = re.compile(
-    r"(.*\.)?(tx|transaction)\.(get|scan|rows|hint)|(.*\.)?ledger\.(engine|flight)\.\w+"
+    r"(.*\.)?(tx|transaction)\.(get|scan|rows|hint)|(.*\.)?_?state\.(engine|flight)\.\w+"
 )
 
 WITHOUT_A_CALLER = {
@@ -129,7 +129,7 @@ def test_nobody_but_the_gate_judges_or_looks_up() -> None:
         ("actors/scripts/reading.py", "tx.get(keys.record(prefix, id))"),
         ("actors/scripts/ways.py", "self._run.transaction.scan(start, end)"),
         ("actors/topics/metrics.py", "tx.rows(start, end, tick)"),
-        ("surfaces/http/planted.py", "node.committer.ledger.engine.get(key)"),
+        ("surfaces/http/planted.py", "node.committer.ledger.state.engine.get(key)"),
         ("actors/scripts/places.py", "catalog.table(tx, database, name)"),
         ("actors/node.py", "users.get(tx, name)"),
     ],

@@ -523,7 +523,7 @@ def sign_ins_see_what_was_first() -> None:
         verdict = await self._passwords.verify(password, passhash)
         if before.user is None or not verdict.matches:
             return None
-        return replace(before, users_version=self._committer.ledger.users_version)
+        return replace(before, users_version=self._committer.ledger.state.users_version)
 
     SessionsActor._checked = checked  # type: ignore[method-assign]
 

@@ -302,7 +302,7 @@ class Lane:
             raw = await self._raw("DELETE")
             fields = {"authorization": f"Bearer {self.token}"}
             assert (await raw.ask("DELETE", "/session", **fields)).status == 204
-            taken.sequence = self.node.here.node.committer.ledger._committed
+            taken.sequence = self.node.here.node.committer.ledger.state.committed
         taken.seen = True
 
     async def _mend(self, name: str) -> None:
@@ -565,7 +565,7 @@ def _judged_once(self: Rights, tx: Transaction, caller: Caller) -> Standing:
     """As a transaction found it first, which does not rest on it."""
     known = _judged.get(id(tx))
     if known is None or known[0] is not tx:
-        with tx._ledger.begin() as aside:
+        with Transaction(tx._state, tx._state.committed, tx.now_us) as aside:
             known = _judged[id(tx)] = tx, _standing(self, aside, caller)
     return known[1]
 

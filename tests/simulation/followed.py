@@ -413,7 +413,7 @@ class Cluster3:
             self.figures["shown"] += 1
         if member.ear.position != committer.released_upto:
             raise Broken(f"{member.name} hears {member.ear.position} of {committer.released_upto}")
-        if committer.ledger.flight.layers or is_part_settled(committer.ledger):
+        if committer.ledger.state.flight.layers or is_part_settled(committer.ledger):
             return
         at, found = member.engine.applied, state_hash(member.engine)
         if at != committer.released_upto:

@@ -430,7 +430,7 @@ class Member(Machine):
         if node.failure is not None:
             raise Broken(f"{self.name} has failed: {node.failure!r}") from node.failure
         ledger = node.committer.ledger
-        if ledger.flight.layers or is_part_settled(ledger):
+        if ledger.state.flight.layers or is_part_settled(ledger):
             return
         at = self.engine.applied
         if at != node.committer.released_upto:

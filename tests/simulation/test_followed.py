@@ -11,6 +11,7 @@ import pytest
 
 from actors.commits.following import Following
 from protocol.errors import Refusal
+from storage.committed_state import CommittedState
 from storage.derived import Kept
 from storage.faults import StoreFault
 from storage.layers import Layer
@@ -94,7 +95,7 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
     "keeps what was not released": (Ledger, "withdraw", _keeps_what_was_not_released),
     "acknowledges at once": (Following, "take", _acknowledges_at_once),
     "cuts nothing": (Log, "cut", _cuts_nothing),
-    "one moment is another": (Ledger, "freeze", lambda ledger, tx: (ledger.engine, [])),
+    "one moment is another": (CommittedState, "freeze", lambda state, reads: (state.engine, [])),
     "declares nothing": (Layer, "declares", _declares_nothing),
 }
 

@@ -301,7 +301,7 @@ def _ahead_of_the_log(committer: Committer, frame: Frame) -> None:
 
 
 def _settles_half(ledger: Ledger, layer: Any) -> bool:
-    batch = ledger.engine.batch()
+    batch = ledger.state.engine.batch()
     writes = list(layer.writes.items())[: storage.ledger.SETTLE_KEYS]
     apply_writes(writes, layer.sequence, batch)
     ledger._write_settled(batch, [layer])
@@ -313,7 +313,7 @@ def _keeps_what_was_refused(_ledger: Ledger, _upto: int) -> None:
 
 
 def _looks_up_what_others_see(tx: Transaction, at: Any) -> Any:
-    found = tx._ledger.lookups.get(at)
+    found = tx._state.lookups.get(at)
     if found is None:
         return None
     tx._looked.add(found)

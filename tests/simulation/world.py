@@ -433,8 +433,8 @@ class Life:
         """Check the store after a start: state, indexes, log and roles."""
         world, log, ledger = self.world, self.node.store.parts.log, self.node.committer.ledger
         last = log.recovery.last
-        if ledger.committed == last:
-            if state_hash(ledger.engine) != world.history.hash_at(last):
+        if ledger.state.committed == last:
+            if state_hash(ledger.state.engine) != world.history.hash_at(last):
                 raise Broken(f"the state at {last} is not that of its log")
             with ledger.begin() as tx:
                 if wrong := all_differences(tx):

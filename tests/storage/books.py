@@ -58,7 +58,7 @@ class Book:
 
     def durable(self) -> None:
         """Let the log be durable to its end."""
-        self.ledger.durable(self.ledger.committed, digests(self.frames))
+        self.ledger.durable(self.ledger.state.committed, digests(self.frames))
 
     def effects(self, sequence: int) -> list[Effect]:
         """What a commit did."""

@@ -96,7 +96,7 @@ class Story:
         self._pause_all()
         for running in list(self.open):
             self._end(running)
-        self.ledger.durable(self.ledger.committed, digests(self.frames))
+        self.ledger.durable(self.ledger.state.committed, digests(self.frames))
         self._check()
         self._check_replay()
 
@@ -196,7 +196,7 @@ class Story:
     def _end(self, running: Running) -> None:
         self.open.remove(running)
         tx = running.tx
-        others = self.ledger.committed > running.began
+        others = self.ledger.state.committed > running.began
         wrote = bool(tx.size)
         try:
             if self.random.random() < 0.2:
@@ -236,7 +236,7 @@ class Story:
     def _keep(self, model: Model) -> None:
         model.commit(self.frames[-1].time, self.frames[-1].sequence)
         self.states.append(model)
-        assert len(self.states) == self.ledger.committed + 1 == len(self.frames) + 1
+        assert len(self.states) == self.ledger.state.committed + 1 == len(self.frames) + 1
         self.commits += 1
         if self.random.random() < 0.3:
             self._check()
@@ -501,12 +501,12 @@ class Story:
 
     def _durable(self) -> None:
         self._pause_all()
-        upto = self.random.randint(self.ledger.durable_upto, self.ledger.committed)
+        upto = self.random.randint(self.ledger.durable_upto, self.ledger.state.committed)
         if self.random.random() < 0.6:
             self.ledger.durable(upto, digests(self.frames, upto))
         else:
             self.ledger.mark_durable(upto, digests(self.frames, upto))
-            self.ledger.release(self.random.randint(self.ledger.released_upto, upto))
+            self.ledger.release(self.random.randint(self.ledger.state.released_upto, upto))
             self.ledger.settle()
         if self.random.random() < 0.3:
             self.store.engine.flush()
@@ -516,7 +516,7 @@ class Story:
         for running in self.open:
             running.tx.release()
         self.open.clear()
-        end = self.random.randint(max(self.ledger.durable_upto, 1), self.ledger.committed)
+        end = self.random.randint(max(self.ledger.durable_upto, 1), self.ledger.state.committed)
         engine = self.store.crash()
         del self.frames[end:], self.states[end + 1 :]
         self.clock.step_wall(self.random.randrange(-1_000_000, 1_000_000))

@@ -151,7 +151,7 @@ class Story:
             self._take_turn(running)
             self._commit(running)
         self._end_moments()
-        self.ledger.durable(self.ledger.committed, digests(self.frames))
+        self.ledger.durable(self.ledger.state.committed, digests(self.frames))
         self._check_engine()
         self._check_replay()
 
@@ -258,7 +258,7 @@ class Story:
         self._take_turn(None)
         if len(self.moments) < 2:
             self.moments.append(self.ledger.moment())
-            assert self.moments[-1].sequence == self.ledger.released_upto
+            assert self.moments[-1].sequence == self.ledger.state.released_upto
         moment = self.random.choice(self.moments)
         expected = self.states[moment.sequence]
         with moment.begin() as tx:
@@ -266,12 +266,12 @@ class Story:
             assert tx.get(key) == expected.get(key), "a point read in a moment"
             seen = [pair for step in tx.scan(b"\0\1", b"\xff", reverse) for pair in step]
             assert seen == sorted(expected.items(), reverse=reverse), "a scan in a moment"
-            assert tx.saw <= self.ledger.released_upto
+            assert tx.saw <= self.ledger.state.released_upto
             if self.random.random() < 0.2:
                 self.moments.remove(moment)
                 moment.end()  # while it is read
                 assert tx.get(key) == expected.get(key), "a read in a moment that was let go"
-        assert self.ledger.moments == set(self.moments)
+        assert self.ledger.state.moments == set(self.moments)
 
     def _end_moments(self) -> None:
         for moment in self.moments:
@@ -410,7 +410,7 @@ class Story:
             assert len(self.frames) == handed
             return
         assert not running.doomed, "a commit on top of one that was taken back"
-        assert wait.sequence == sequence == self.ledger.committed
+        assert wait.sequence == sequence == self.ledger.state.committed
         self.states.append(state)
         self.changes.append(change)
         self.commits += 1
@@ -438,13 +438,13 @@ class Story:
 
     def _durable(self) -> None:
         self._take_turn(None)
-        upto = self.random.randint(self.ledger.durable_upto, self.ledger.committed)
+        upto = self.random.randint(self.ledger.durable_upto, self.ledger.state.committed)
         if self.random.random() < 0.6:
             self.ledger.durable(upto, digests(self.frames, upto))
             assert self.store.engine.applied == self.ledger.durable_upto == upto
         else:
             self.ledger.mark_durable(upto, digests(self.frames, upto))
-            self.ledger.release(self.random.randint(self.ledger.released_upto, upto))
+            self.ledger.release(self.random.randint(self.ledger.state.released_upto, upto))
             for _ in range(self.random.randrange(4)):
                 self.ledger.settle()
         if self.random.random() < 0.3:
@@ -453,7 +453,7 @@ class Story:
 
     def _check_engine(self) -> None:
         applied = self.store.engine.applied
-        assert applied <= self.ledger.released_upto
+        assert applied <= self.ledger.state.released_upto
         if is_part_settled(self.ledger):
             return  # only what lies over it makes it the state of any commit
         assert _content(self.store) == self.states[applied], "what is in the engine"
@@ -466,7 +466,7 @@ class Story:
         del self.frames[end:], self.states[end + 1 :], self.changes[end + 1 :]
         for running in self.open:
             running.doomed = running.doomed or running.tx.sequence > end
-        assert self.ledger.committed == end
+        assert self.ledger.state.committed == end
 
     def _crash(self) -> None:
         """The process dies. The log kept what was durable, and perhaps some of the rest."""
@@ -476,7 +476,7 @@ class Story:
         self.open.clear()
         self._end_moments()
         self.current = None
-        end = self.random.randint(self.ledger.durable_upto, self.ledger.committed)
+        end = self.random.randint(self.ledger.durable_upto, self.ledger.state.committed)
         engine = self.store.crash()
         del self.frames[end:], self.states[end + 1 :], self.changes[end + 1 :]
         self.clock.step_wall(self.random.randrange(-1_000_000, 1_000_000))

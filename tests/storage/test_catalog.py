@@ -210,17 +210,17 @@ def test_a_dropped_place_takes_its_users_along(book: Book) -> None:
 def test_look_ups_are_remembered_until_a_declaration_changes(book: Book) -> None:
     table = place(book)
     assert found(book) is found(book)
-    version = book.ledger.catalog_version
+    version = book.ledger.state.catalog_version
     with book.begin() as tx:
         records.create(tx, table, 1, {})
         book.commit(tx)
-    assert book.ledger.catalog_version == version
+    assert book.ledger.state.catalog_version == version
     assert found(book) is found(book)
     with book.begin() as tx:
         catalog.define_table(tx, table.database, "order", comment="c", taken=Taken.OVERWRITE)
-        assert book.ledger.catalog_version == version
+        assert book.ledger.state.catalog_version == version
         book.commit(tx)
-    assert book.ledger.catalog_version > version
+    assert book.ledger.state.catalog_version > version
     assert found(book).comment == "c"
 
 
@@ -261,7 +261,7 @@ def test_paused_transaction_sees_the_catalog_it_began_with(book: Book) -> None:
 
 def test_a_remembered_declaration_in_flight_makes_the_answer_wait(book: Book) -> None:
     place(book)
-    sequence = book.ledger.committed
+    sequence = book.ledger.state.committed
     for _ in range(2):  # the second look-up is answered from memory
         with book.begin() as tx:
             catalog.namespace(tx, "shop")

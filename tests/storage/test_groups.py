@@ -193,16 +193,16 @@ def test_each_message_goes_to_one_member_and_each_group_gets_all(
 
 def test_a_take_that_finds_nothing_writes_nothing(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic, place=END)
-    before = queues.book.ledger.committed
+    before = queues.book.ledger.state.committed
     assert queues.take(made) == []
-    assert queues.book.ledger.committed == before
+    assert queues.book.ledger.state.committed == before
     queues.publish(topic, 11)
     queues.take(made)
     queues.advance(5)
-    before = queues.book.ledger.committed
+    before = queues.book.ledger.state.committed
     assert queues.take(made) == []
     assert queues.call(made, "lapse") == 0
-    assert queues.book.ledger.committed == before
+    assert queues.book.ledger.state.committed == before
 
 
 def test_committed_follows_the_first_that_is_not_done(queues: Queues, topic: Topic) -> None:

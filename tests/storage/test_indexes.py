@@ -99,7 +99,7 @@ class Store(Book):
 
     def durable_in_part(self, rng: Random) -> None:
         """Let the log be durable, and some of it reach the engine: of a large commit a part."""
-        committed = self.ledger.committed
+        committed = self.ledger.state.committed
         self.ledger.mark_durable(committed, digests(self.frames))
         self.ledger.release(committed)
         for _ in range(rng.randrange(4)):
@@ -248,7 +248,7 @@ def step(rng: Random, store: Store) -> None:
             store.engine.crash()
             store.die(store.engine)
     elif rng.random() < 0.1:
-        taken_back = store.ledger.committed - store.ledger.durable_upto
+        taken_back = store.ledger.state.committed - store.ledger.durable_upto
         store.ledger.withdraw()
         del store.frames[len(store.frames) - taken_back :]
 
@@ -309,8 +309,8 @@ def exchanged_and_killed() -> list[str]:
                 changes.put(id, {"a": a}, records.stored(tx, table, id))
             changes.write(lambda: None)
             store.commit(tx)
-        store.ledger.mark_durable(store.ledger.committed, digests(store.frames))
-        store.ledger.release(store.ledger.committed)
+        store.ledger.mark_durable(store.ledger.state.committed, digests(store.frames))
+        store.ledger.release(store.ledger.state.committed)
         with patch.object(storage.ledger, "SETTLE_KEYS", 1):
             for _ in range(steps):
                 store.ledger.settle()
@@ -526,7 +526,7 @@ def test_whoever_replays_a_build_has_no_claim_that_nobody_makes(
         store.commit(tx)
     with store.begin() as tx:
         there = held(tx, store.table(tx))
-    store.ledger.mark_durable(store.ledger.committed, digests(store.frames))
+    store.ledger.mark_durable(store.ledger.state.committed, digests(store.frames))
     store.die(MemoryEngine())
     with store.begin() as tx:
         assert held(tx, store.table(tx)) == there

@@ -127,7 +127,7 @@ def test_nothing_changed_nothing_handed_over(book: Book) -> None:
     assert tx.get(key(1)) is None
     assert book.commit(tx) == 0
     assert book.frames == []
-    assert book.ledger.committed == 0
+    assert book.ledger.state.committed == 0
 
 
 def test_refused_by_the_log_is_as_if_not_tried(book: Book) -> None:
@@ -168,9 +168,9 @@ def test_a_view_is_let_go_with_its_transaction(book: Book) -> None:
     tx = book.begin()
     tx.pause()
     put(book, 1)
-    assert len(book.ledger.conflicts) == 1
+    assert len(book.ledger.state.conflicts) == 1
     tx.release()
-    assert len(book.ledger.conflicts) == 0
+    assert len(book.ledger.state.conflicts) == 0
     with pytest.raises(AssertionError, match="closed view"):
         tx.get(key(1))
 
@@ -182,7 +182,7 @@ def test_changes_remembered_are_bounded(book: Book, monkeypatch: pytest.MonkeyPa
     reader.pause()
     for number in range(1, 30):
         put(book, number)
-    assert book.ledger.conflicts.keys <= 10
+    assert book.ledger.state.conflicts.keys <= 10
     slow.put(key(0), b"")
     with pytest.raises(Conflict, match="too long"):
         book.commit(slow)
@@ -322,7 +322,7 @@ def test_keys_that_are_followed_are_put_in_order_in_steps_for_who_has_paused(
     paused.pause()
     known = []
     monkeypatch.setattr(
-        other.ledger.conflicts,
+        other.ledger.state.conflicts,
         "remember",
         lambda layer: known.append(layer._order.knows(layer.writes)),
     )
@@ -354,7 +354,7 @@ def test_whether_keys_are_untouched_costs_no_more_with_each_commit_beside(
             self.looks += 1
             return super().__iter__()
 
-    slow, book_races = book.begin(), book.ledger.conflicts
+    slow, book_races = book.begin(), book.ledger.state.conflicts
     put_first = Wanted([key(5), key(6)])
     slow.pause()
     for number in range(100, 130):
@@ -390,7 +390,7 @@ def test_commits_that_are_forgotten_or_taken_back_leave_what_others_changed(
     second.pause()
     put(book, 1, 3)
     put(book, 3, 4)
-    asked = book.ledger.conflicts
+    asked = book.ledger.state.conflicts
     first.release()
     untouched = [
         number for number in range(1, 5) if asked.is_untouched(second.reads, [key(number)])
@@ -438,7 +438,7 @@ def test_many_commits_one_write(book: Book, failing: Failing) -> None:
     book.durable()
     assert failing.writes == 1
     assert failing.applied == 50
-    assert not book.ledger.flight.layers
+    assert not book.ledger.state.flight.layers
 
 
 def test_what_the_engine_refused_stays_readable_and_is_tried_again(
@@ -505,7 +505,7 @@ def test_what_a_large_commit_held_is_freed_in_parts_unless_somebody_reads_it(
         reading.pause()
     left = [len(writes) for _ in step_by_step(book.ledger)]
     assert left[-1] == (100 if paused else 0)
-    assert not book.ledger.settle() and not book.ledger.flight.layers
+    assert not book.ledger.settle() and not book.ledger.state.flight.layers
     assert paused or max(before - after for before, after in pairwise(left)) == 30
     assert sum(len(step) for step in reading.scan(key(0), key(100))) == 100
     reading.release()
@@ -559,7 +559,7 @@ def test_what_a_large_commit_changed_is_remembered_when_it_is_freed(
         tx.derive(b"none", key(0), key(0))
     book.commit(tx)
     book.durable()
-    assert not book.ledger.flight.layers
+    assert not book.ledger.state.flight.layers
     slow.put(key(1), b"lost")
     with pytest.raises(Conflict):
         book.commit(slow)
@@ -591,7 +591,7 @@ def test_replay_gives_the_same_state_from_any_point(book: Book) -> None:
         replayed(book, engine, kept)
         made = replayed(book, engine, 20)
         assert state_hash(engine) == wanted
-        assert made.committed == made.durable_upto == engine.applied == 20
+        assert made.state.committed == made.durable_upto == engine.applied == 20
 
 
 def test_replaying_a_part_twice_changes_nothing(book: Book) -> None:

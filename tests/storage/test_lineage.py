@@ -62,7 +62,7 @@ class Store:
             tail = LogEnd(self.log.last, self.log.epoch, self.log.last_time, store_id)
             doors = (ManualClock(), SeededRng(1))
             self.ledger = Ledger(self.engine, tail, *doors, self.frames.append)
-            for frame in self.log.read(self.ledger.committed + 1):
+            for frame in self.log.read(self.ledger.state.committed + 1):
                 self.ledger.replay(frame)
         except BaseException:
             self.log.close(clean=False)

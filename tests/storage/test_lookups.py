@@ -119,7 +119,7 @@ class Story:
             expected = {thing: look(fresh, thing)[0] for thing in THINGS}
         tx = self.book.begin()
         tx.pause()
-        self.open.append(Open(tx, expected, self.book.ledger.committed))
+        self.open.append(Open(tx, expected, self.book.ledger.state.committed))
 
     def _look(self) -> None:
         """Anybody looks, somebody new among them."""
@@ -134,9 +134,9 @@ class Story:
             found, _ = look(tx, thing)
             with nothing_remembered(), self.book.begin() as fresh:
                 assert found == look(fresh, thing)[0], f"{thing} now"
-            in_flight = tx.sequence > self.book.ledger.released_upto
+            in_flight = tx.sequence > self.book.ledger.state.released_upto
             assert tx.saw <= tx.sequence and (in_flight or tx.saw == 0)
-        self.remembered += len(self.book.ledger.lookups)
+        self.remembered += len(self.book.ledger.state.lookups)
 
     def _declare(self) -> None:
         """A commit that changes one thing or two, and looks at things before and after that."""
@@ -233,16 +233,16 @@ class Story:
 
     def _durable(self) -> None:
         ledger = self.book.ledger
-        upto = self.random.randint(ledger.durable_upto, ledger.committed)
+        upto = self.random.randint(ledger.durable_upto, ledger.state.committed)
         ledger.mark_durable(upto, digests(self.book.frames, upto))
-        ledger.release(self.random.randint(ledger.released_upto, upto))
+        ledger.release(self.random.randint(ledger.state.released_upto, upto))
         ledger.settle()
 
     def _withdraw(self) -> None:
         if self.random.random() < 0.2:
             self.book.ledger.withdraw()
-            del self.touched[self.book.ledger.committed + 1 :]
-            del self.book.frames[self.book.ledger.committed :]
+            del self.touched[self.book.ledger.state.committed + 1 :]
+            del self.book.frames[self.book.ledger.state.committed :]
 
 
 SEEDS = range(24)
@@ -263,7 +263,7 @@ def test_any_story_finds_what_is_there_and_loses_only_for_what_it_looked_up(
 
 
 def _whatever_its_age(tx: Transaction, at: Hashable) -> Any:
-    found = tx._ledger.lookups.get(at)
+    found = tx._state.lookups.get(at)
     if found is None:
         return None
     tx._looked.add(found)
@@ -274,12 +274,12 @@ _known = Transaction.known
 
 
 def _rests_on_nothing(tx: Transaction, at: Hashable) -> Any:
-    found = tx._ledger.lookups.get(at)
+    found = tx._state.lookups.get(at)
     return None if found is None or tx.own.catalog or found.since > tx.sequence else found.value
 
 
 def _shared_by_all(tx: Transaction, at: Hashable, value: Any, *rests_on: bytes) -> Any:
-    tx._looked.add(tx._ledger.lookups.add(at, value, rests_on))
+    tx._looked.add(tx._state.lookups.add(at, value, rests_on))
     return value
 
 
@@ -333,7 +333,7 @@ def test_who_declares_something_is_seen_by_itself_at_once_and_by_the_others_late
 def test_what_is_forgotten_leaves_no_name_behind() -> None:
     """What is made and dropped again and again is looked up each time, and rests on what stays."""
     story = Story(1)
-    lookups = story.book.ledger.lookups
+    lookups = story.book.ledger.state.lookups
 
     def commit(change: Callable[..., object], *told: Any) -> None:
         with story.book.begin() as tx:
@@ -371,7 +371,7 @@ def test_what_was_taken_back_leaves_no_name_behind() -> None:
         catalog.define_namespace(tx, "m", None)
         book.commit(tx)
     book.durable()
-    lookups = book.ledger.lookups
+    lookups = book.ledger.state.lookups
     for _ in range(3):
         with book.begin() as tx:
             users.define(tx, "ana", "owner", "hash")

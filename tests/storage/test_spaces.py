@@ -135,7 +135,7 @@ def test_what_is_there_is_read_without_a_transaction(shelf: Shelf, value: Any) -
 def test_what_is_in_flight_is_seen_without_a_transaction(shelf: Shelf) -> None:
     shelf.book.durable()
     shelf.call("set", "k", 1)
-    at = shelf.book.ledger.committed
+    at = shelf.book.ledger.state.committed
     assert present(shelf, "k") == ({"value": 1, "ttl": None}, at, [])
     assert present(shelf, "other") == (NONE, 0, [])
     shelf.book.durable()

@@ -10,6 +10,7 @@ import pytest
 
 from protocol.errors import Conflict
 from storage import effects, layers, ledger, memory, rocks, sheets
+from storage.committed_state import CommittedState
 from storage.conflicts import Conflicts
 from storage.engine import Batch
 from storage.layers import InFlight, Layer, Overlay
@@ -98,7 +99,7 @@ def a_large_commit_leaves_before_its_last_part(patch: pytest.MonkeyPatch) -> Non
         more = real(self, layer)
         if is_part_settled(self):
             self._part_at = 0
-            self.flight.drop(1)
+            self.state.flight.drop(1)
         return more
 
     patch.setattr(Ledger, "_settle_large", settle)
@@ -126,13 +127,13 @@ def nothing_validated(patch: pytest.MonkeyPatch) -> None:
 
 
 def changes_forgotten_too_soon(patch: pytest.MonkeyPatch) -> None:
-    real = Ledger.thaw
+    real = CommittedState.thaw
 
-    def thaw(self: Ledger, tx: Transaction) -> None:
-        real(self, tx)
+    def thaw(self: CommittedState, reads: ReadSet) -> None:
+        real(self, reads)
         self.conflicts.forget(self.committed)
 
-    patch.setattr(Ledger, "thaw", thaw)
+    patch.setattr(CommittedState, "thaw", thaw)
 
 
 def what_was_seen_in_flight_not_noted(patch: pytest.MonkeyPatch) -> None:
@@ -147,12 +148,12 @@ def what_was_seen_in_flight_not_noted(patch: pytest.MonkeyPatch) -> None:
 
 
 def pause_freezes_no_layers(patch: pytest.MonkeyPatch) -> None:
-    real = Ledger.freeze
+    real = CommittedState.freeze
 
-    def freeze(self: Ledger, tx: Transaction) -> Any:
-        return real(self, tx)[0], []
+    def freeze(self: CommittedState, reads: ReadSet) -> Any:
+        return real(self, reads)[0], []
 
-    patch.setattr(Ledger, "freeze", freeze)
+    patch.setattr(CommittedState, "freeze", freeze)
 
 
 def pause_freezes_no_state(patch: pytest.MonkeyPatch) -> None:
@@ -162,24 +163,24 @@ def pause_freezes_no_state(patch: pytest.MonkeyPatch) -> None:
 
         def close(self) -> None: ...
 
-    real = Ledger.freeze
+    real = CommittedState.freeze
 
-    def freeze(self: Ledger, tx: Transaction) -> Any:
-        view, frozen = real(self, tx)
+    def freeze(self: CommittedState, reads: ReadSet) -> Any:
+        view, frozen = real(self, reads)
         view.close()
         return Live(self.engine), frozen
 
-    patch.setattr(Ledger, "freeze", freeze)
+    patch.setattr(CommittedState, "freeze", freeze)
 
 
 def layers_frozen_oldest_first(patch: pytest.MonkeyPatch) -> None:
-    real = Ledger.freeze
+    real = CommittedState.freeze
 
-    def freeze(self: Ledger, tx: Transaction) -> Any:
-        view, frozen = real(self, tx)
+    def freeze(self: CommittedState, reads: ReadSet) -> Any:
+        view, frozen = real(self, reads)
         return view, frozen[::-1]
 
-    patch.setattr(Ledger, "freeze", freeze)
+    patch.setattr(CommittedState, "freeze", freeze)
 
 
 def a_layer_dropped_unwritten(patch: pytest.MonkeyPatch) -> None:
@@ -270,9 +271,9 @@ def an_empty_range_begins_too_late(patch: pytest.MonkeyPatch) -> None:
 def a_moment_shows_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
     real = Moment.__init__
 
-    def made(self: Moment, ledger: Ledger) -> None:
-        real(self, ledger)
-        self.layers = list(reversed(ledger.flight.layers))
+    def made(self: Moment, state: CommittedState, now_us: int) -> None:
+        real(self, state, now_us)
+        self.layers = list(reversed(state.flight.layers))
 
     patch.setattr(Moment, "__init__", made)
 
@@ -280,8 +281,8 @@ def a_moment_shows_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
 def a_moment_lacks_what_has_not_settled(patch: pytest.MonkeyPatch) -> None:
     real = Moment.__init__
 
-    def made(self: Moment, ledger: Ledger) -> None:
-        real(self, ledger)
+    def made(self: Moment, state: CommittedState, now_us: int) -> None:
+        real(self, state, now_us)
         self.layers = []
 
     patch.setattr(Moment, "__init__", made)
@@ -303,13 +304,21 @@ PATCHES: dict[str, tuple[Any, str, Any]] = {
     "range_deletes_not_validated": (ReadSet, "touch_range", lambda self, low, high: False),
     "withdrawn_commits_stay_in_flight": (InFlight, "keep", lambda self, upto: None),
     "everything_conflicts": (ReadSet, "touch", lambda self, changed, ordered: True),
-    "counters_resolved_in_the_past": (Ledger, "_present", lambda self, key: self.engine.get(key)),
+    "counters_resolved_in_the_past": (
+        Ledger,
+        "_present",
+        lambda self, key: self.state.engine.get(key),
+    ),
     "counters_lost_on_reads": (Transaction, "_added", lambda self, key, value: value),
     "absence_of_many_not_validated": (ReadSet, "add_keys", lambda self, keys: None),
     "absence_of_many_is_that_of_now": (Conflicts, "is_untouched", lambda self, reads, wanted: True),
     "absence_of_many_ignores_what_is_in_flight": (InFlight, "touches", lambda self, wanted: False),
     "absence_of_many_ignores_what_was_in_flight": (Layer, "touches", lambda self, wanted: False),
-    "what_a_moment_reads_through_is_emptied": (Moment, "froze", lambda self, layer: False),
+    "what_a_moment_reads_through_is_emptied": (
+        CommittedState,
+        "is_frozen",
+        lambda self, layer: any(layer in each for each in self.paused.values()),
+    ),
 }
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     one.__name__: one

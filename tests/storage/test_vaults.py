@@ -84,7 +84,7 @@ def test_versions(book: Book) -> None:
         assert vaults.find_value(tx, vault, b"k", 1) is None
         assert vaults.find_value(tx, vault, b"k", 2) is not None
         assert vaults.count(tx, vault) == 1
-        assert vaults.removed_at(tx, vault) == book.ledger.committed
+        assert vaults.removed_at(tx, vault) == book.ledger.state.committed
         vaults.erase(tx, vault, b"k", RecordRow(3, (2, 3)))
         book.commit(tx)
     with book.begin() as tx:

@@ -121,8 +121,8 @@ def test_states_are_compared_while_others_write(logbook: Logbook) -> None:
                 await asyncio.sleep(0.01)
             assert made.comparing.compared == 3
             assert logbook.names().count("the state is the leader's") == 3
-            assert not made.leader.committer.ledger.moments
-            assert not made.follower.committer.ledger.moments
+            assert not made.leader.committer.ledger.state.moments
+            assert not made.follower.committer.ledger.state.moments
             assert made.receiving.is_in_sync
 
     stepped.run(main(), 1)
@@ -187,10 +187,10 @@ def test_a_link_that_ends_leaves_nothing_kept(monkeypatch: pytest.MonkeyPatch) -
         async with two() as made:
             monkeypatch.setattr(comparing, "hashed", never)
             made.shipping.compare(made.leader.committer.released_upto, b"")
-            while not made.follower.committer.ledger.moments:
+            while not made.follower.committer.ledger.state.moments:
                 await asyncio.sleep(0.000_1)
             await made.end()
             await asyncio.sleep(0.1)
-            assert not made.follower.committer.ledger.moments
+            assert not made.follower.committer.ledger.state.moments
 
     stepped.run(main(), 1)

@@ -79,7 +79,7 @@ async def shown(trio: Trio, machine: Machine) -> None:
     await trio.until(
         lambda: (
             machine.runs.committer.released_upto >= leader.runs.committer.released_upto
-            and not leader.runs.committer.ledger.flight.layers
+            and not leader.runs.committer.ledger.state.flight.layers
         )
     )
 

@@ -61,7 +61,7 @@ async def test_what_is_committed_later_is_not_read(filled: Running) -> None:
         "UPDATE thing SET n = n + 100; DELETE thing:3; CREATE thing:77 SET n = 77;"
         "DEFINE INDEX by_n ON thing FIELDS n; SET 'k' IN c VALUE 2"
     )
-    await until(lambda: not filled.node.committer.ledger.flight.layers)
+    await until(lambda: not filled.node.committer.ledger.state.flight.layers)
     for _ in range(2):
         after = await filled.answer(f"{ALL}; GET 'k' FROM c; RETURN time::now()", moment=name)
         assert [one.value for one in after.results] == [one.value for one in before.results]
@@ -112,7 +112,7 @@ async def test_nothing_is_written_there(filled: Running) -> None:
 async def test_one_that_was_refused_has_no_name_and_is_not_kept(filled: Running) -> None:
     answer = await filled.answer("CREATE thing", moment=NEW_MOMENT)
     assert answer.refusal is not None and answer.moment is None
-    assert not moments(filled) and not filled.node.committer.ledger.moments
+    assert not moments(filled) and not filled.node.committer.ledger.state.moments
 
 
 async def test_an_expired_key_that_is_passed_over_stays_as_it_is(filled: Running) -> None:
@@ -128,7 +128,7 @@ async def test_one_whose_answer_is_too_large_is_not_kept(filled: Running) -> Non
     """Nobody would know its name."""
     answer = await filled.answer(ALL, moment=NEW_MOMENT, answer_bytes=20)
     assert isinstance(answer.refusal, AnswerTooLarge)
-    assert not moments(filled) and not filled.node.committer.ledger.moments
+    assert not moments(filled) and not filled.node.committer.ledger.state.moments
 
 
 @pytest.mark.parametrize("script", ["", "-- nothing", "USE shop.main"])
@@ -170,7 +170,7 @@ async def test_it_ends_when_rights_change(filled: Running) -> None:
     name = await taken(filled)
     await filled.values("DEFINE USER eve ROLE owner PASSWORD 'a password of hers'")
     assert isinstance(await refused(filled, ALL, moment=name), Unknown)
-    assert not filled.node.committer.ledger.moments, "it holds the state no more"
+    assert not filled.node.committer.ledger.state.moments, "it holds the state no more"
     assert value(await filled.answer(ALL, moment=await taken(filled))) == list(range(10))
 
 
@@ -181,7 +181,7 @@ async def test_what_rights_have_ended_takes_nobodys_room(
     monkeypatch.setattr(limits, "MOMENTS", 2)
     names = [await taken(filled, keep_us=60_000_000) for _ in range(2)]
     await filled.values("DEFINE USER eve ROLE owner PASSWORD 'a password of hers'")
-    assert not moments(filled) and not filled.node.committer.ledger.moments
+    assert not moments(filled) and not filled.node.committer.ledger.state.moments
     assert value(await filled.answer(ALL, moment=await taken(filled))) == list(range(10))
     for name in names:
         assert isinstance(await refused(filled, ALL, moment=name), Unknown)
@@ -193,11 +193,11 @@ async def test_one_that_is_made_while_rights_change_is_of_after_that(filled: Run
     changing = asyncio.ensure_future(
         filled.values("DEFINE USER eve ROLE owner PASSWORD 'a password of hers'")
     )
-    while ledger.users_version <= ledger.released_upto:
+    while ledger.state.users_version <= ledger.state.released_upto:
         await asyncio.sleep(0)
     answer = await filled.answer(ALL, moment=NEW_MOMENT)
     assert value(answer) == list(range(10))
-    assert answer.sequence >= ledger.users_version
+    assert answer.sequence >= ledger.state.users_version
     await changing
     assert value(await filled.answer(ALL, moment=answer.moment)) == list(range(10))
 
@@ -209,17 +209,17 @@ async def test_rights_that_change_under_a_script_end_it(filled: Running) -> None
     await filled.values("DEFINE USER eve ROLE owner PASSWORD 'a password of hers'")
     answer = await running
     assert isinstance(answer.refusal, Unknown)
-    assert not filled.node.committer.ledger.moments
+    assert not filled.node.committer.ledger.state.moments
 
 
 async def test_it_lapses(filled: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     name = await taken(filled, keep_us=20_000)
     await until(lambda: not moments(filled))
     assert isinstance(await refused(filled, ALL, moment=name), Unknown)
-    assert not filled.node.committer.ledger.moments
+    assert not filled.node.committer.ledger.state.moments
     monkeypatch.setattr(limits, "MOMENT_LIFE_SECONDS", 0)
     await taken_for_a_moment(filled)
-    await until(lambda: not filled.node.committer.ledger.moments)
+    await until(lambda: not filled.node.committer.ledger.state.moments)
 
 
 async def taken_for_a_moment(node: Running) -> None:
@@ -234,7 +234,7 @@ async def test_reading_keeps_it(filled: Running) -> None:
     await filled.answer(ALL, moment=name, keep_us=120_000_000)
     assert kept.lapses_us >= first + 60_000_000
     await filled.answer("", moment=name, keep_us=0)
-    assert not moments(filled) and not filled.node.committer.ledger.moments
+    assert not moments(filled) and not filled.node.committer.ledger.state.moments
 
 
 async def test_how_many_there_are(filled: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,4 +298,4 @@ async def test_a_full_disk_ends_all(filled: Running) -> None:
     for tell in filled.node.committer.on_withdraw:
         tell()
     assert isinstance(await refused(filled, ALL, moment=name), Unknown)
-    assert not filled.node.committer.ledger.moments
+    assert not filled.node.committer.ledger.state.moments

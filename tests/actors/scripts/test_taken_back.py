@@ -240,8 +240,8 @@ def test_the_hash_of_a_node_is_that_of_one_commit(
         for _ in range(20):
             told.append(await value(node, "INFO FOR STATE"))
         ledger = node.committer.ledger
-        await until(lambda: not ledger.flight.layers)
-        wanted = {"sequence": ledger.durable_upto, "hash": state_hash(ledger.engine)}
+        await until(lambda: not ledger.state.flight.layers)
+        wanted = {"sequence": ledger.durable_upto, "hash": state_hash(ledger.state.engine)}
         assert wanted in told
         assert len({state["hash"] for state in told}) == len({s["sequence"] for s in told})
 

@@ -785,7 +785,7 @@ async def test_what_a_script_did_before_it_waits_is_committed(here: Running) -> 
     taking = started(here, "CREATE thing:1; TAKE FROM t AS g WAIT 1m; CREATE thing:2")
     await waiting(here, 1)
     assert len(await here.value("SELECT * FROM thing")) == 1
-    assert not here.node.committer.ledger._paused
+    assert not here.node.committer.ledger.state.paused
     await here.value("PUBLISH INTO t VALUE 1")
     answer = await taking
     assert [result.rows for result in answer.results] == [1, 0, 1]

@@ -94,7 +94,7 @@ async def test_a_disk_that_stalls_keeps_no_scrape_waiting(
     async with await Raw.connect(surface.address[1]) as publisher:
         try:
             await publisher.send(script("USE a.b; PUBLISH INTO t VALUE 1", bearer))
-            await until(lambda: node.committer.ledger.flight.bytes)
+            await until(lambda: node.committer.ledger.state.flight.bytes)
             with monkeypatch.context() as stalled:
                 stalled.setattr(limits, "METRICS_WAIT_SECONDS", 0.05)
                 text = (await raw.ask("GET", "/metrics", authorization=bearer)).body.decode()
