@@ -44,7 +44,12 @@ def note(
     :raises TooLarge: the notes of the transaction exceed its size limit
     """
     if table.on_change is not None and before != after:
-        tx.note(Noted(table, key, before, after))
+        tx.note(Noted(table, key, before, after), len(before or b"") + len(after or b""))
+
+
+def take_noted(tx: Transaction) -> list[Noted]:
+    """Return and clear the changes noted since the last call, in the order of the writes."""
+    return tx.take_noted()
 
 
 def kept(on_change: OnChange | None) -> list[str] | None:

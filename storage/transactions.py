@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from protocol import limits
 from protocol.errors import TooLarge
@@ -32,9 +32,6 @@ from storage.layers import UNCHANGED, Layer, Overlay, lookup
 from storage.lookups import Lookup
 from storage.read_set import ReadSet
 from storage.tickets import CommitTicket
-
-if TYPE_CHECKING:
-    from storage.announcing import Noted
 
 T = TypeVar("T")
 
@@ -112,8 +109,8 @@ class Transaction:
     """Appends by their counters."""
     derives: Sequence[Derive] = ()
     """Index builds in this transaction."""
-    noted: list[Noted] | None = None
-    """Changes that tables have yet to publish (ON CHANGE); see `announcing.py`."""
+    noted: list[Any] | None = None
+    """Opaque notes of the current statement; see `note`."""
     _noted_bytes = 0
     place: object = None
     """Place touched last."""
@@ -450,20 +447,21 @@ class Transaction:
             previous = self._gone.pop(key, previous)
         self._write(key, previous.to_bytes(SEQUENCE_BYTES, "big") + fields)
 
-    def note(self, change: Noted) -> None:
-        """Keep a change that a table is to publish.
+    def note(self, note: object, size: int) -> None:
+        """Keep a note for the end of the statement, see `announcing.py`.
 
-        :raises TooLarge: they exceed `limits.TRANSACTION_BYTES`
+        :param size: bytes that it holds
+        :raises TooLarge: the notes exceed `limits.TRANSACTION_BYTES`
         """
-        self._noted_bytes += len(change.before or b"") + len(change.after or b"")
+        self._noted_bytes += size
         if self._noted_bytes > limits.TRANSACTION_BYTES:
             raise too_large()
         if self.noted is None:
             self.noted = []
-        self.noted.append(change)
+        self.noted.append(note)
 
-    def take_noted(self) -> list[Noted]:
-        """Return and clear the changes noted since the last call."""
+    def take_noted(self) -> list[Any]:
+        """Return and clear the notes since the last call, in order."""
         found, self.noted, self._noted_bytes = self.noted or [], None, 0
         return found
 

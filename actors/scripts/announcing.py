@@ -20,7 +20,7 @@ from protocol.rights import WRITE
 from protocol.text import format_record
 from protocol.values import RecordId, Value, identical
 from storage import records
-from storage.announcing import Noted, OnChange
+from storage.announcing import Noted, OnChange, take_noted
 from storage.catalog import Table
 from storage.messages import Messages
 
@@ -49,7 +49,7 @@ def announce(run: Execution) -> None:
     :raises Unknown, NotAllowed: the caller may not publish into the topic
     :raises TooLarge, Full: the topic does not accept it
     """
-    noted = run.transaction.take_noted()
+    noted = take_noted(run.transaction)
     noted.reverse()
     open_topics: dict[int, _Announcer] = {}
     while noted:
