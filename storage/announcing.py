@@ -8,23 +8,11 @@ writes records, so no statement can miss one. Dropping a table publishes nothing
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from storage.catalog import Table
     from storage.transactions import Transaction
-
-
-@dataclass(frozen=True, slots=True)
-class OnChange:
-    """Destination and filter of a table's change notifications."""
-
-    topic: str
-    """Name of the topic, in the database of the table."""
-    fields: tuple[str, ...] = ()
-    """Fields to watch: only changes of these are published. Empty: every change is, with the whole
-    record."""
 
 
 class Noted(NamedTuple):
@@ -50,13 +38,3 @@ def note(
 def take_noted(tx: Transaction) -> list[Noted]:
     """Return and clear the changes noted since the last call, in the order of the writes."""
     return tx.take_noted()
-
-
-def kept(on_change: OnChange | None) -> list[str] | None:
-    """Encode for the catalog."""
-    return None if on_change is None else [on_change.topic, *on_change.fields]
-
-
-def read_kept(value: Any) -> OnChange | None:
-    """Decode the result of `kept`."""
-    return None if value is None else OnChange(value[0], tuple(value[1:]))

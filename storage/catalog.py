@@ -18,11 +18,11 @@ from protocol.errors import AlreadyExists, TooLarge, Unknown
 from protocol.text import check_name
 from protocol.values import Tick, unpaced
 from storage import fields, index_rows, keys, users
-from storage.announcing import OnChange, kept, read_kept
 from storage.effects import SEQUENCE_BYTES
 from storage.fields import Field
 from storage.ids import next_id
 from storage.indexes import Index, Keeper, keeper
+from storage.on_change import OnChange, kept, read_kept
 from storage.transactions import Transaction
 
 

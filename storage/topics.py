@@ -15,10 +15,10 @@ from protocol.errors import AlreadyExists, BadRequest, StillHeld, TooLarge
 from protocol.text import check_name
 from protocol.values import Tick, unpaced
 from storage import keys
-from storage.announcing import read_kept
 from storage.appends import NUMBER, unpack_counter
 from storage.catalog import Database, Taken, absent, check_comment, declared_of, each_named
 from storage.ids import next_id
+from storage.on_change import read_kept
 from storage.transactions import Transaction
 
 Full = Literal["DROP", "REFUSE"]

@@ -18,12 +18,12 @@ from language.parser import parse_expression, parse_type
 from protocol import limits
 from protocol.rights import Grant, Kind, Noun, Verb
 from protocol.values import MICROSECOND
-from storage.announcing import OnChange
 from storage.catalog import Database, Namespace, Space, Table
 from storage.fields import Field
 from storage.functions import Function
 from storage.groups import Group
 from storage.indexes import Index
+from storage.on_change import OnChange
 from storage.topics import Topic
 from storage.users import User
 

@@ -20,9 +20,10 @@ from protocol.rights import WRITE
 from protocol.text import format_record
 from protocol.values import RecordId, Value, identical
 from storage import records
-from storage.announcing import Noted, OnChange, take_noted
+from storage.announcing import Noted, take_noted
 from storage.catalog import Table
 from storage.messages import Messages
+from storage.on_change import OnChange
 
 if TYPE_CHECKING:
     from actors.scripts.execution import Execution

@@ -20,9 +20,9 @@ from protocol.rights import DEFINE, INFO, NOTHING, OWN, READ, WRITE, Kind
 from protocol.text import duration
 from protocol.values import FEW, NONE, Value, paced
 from storage import catalog, functions, records
-from storage.announcing import OnChange
 from storage.catalog import Database, Namespace, Space, Table
 from storage.fields import Field
+from storage.on_change import OnChange
 from storage.topics import Topic
 
 

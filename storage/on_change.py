@@ -1,0 +1,30 @@
+"""ON CHANGE of a table: destination and filter of its change notifications, and their stored form.
+
+`announcing.py` notes the changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class OnChange:
+    """Destination and filter of a table's change notifications."""
+
+    topic: str
+    """Name of the topic, in the database of the table."""
+    fields: tuple[str, ...] = ()
+    """Fields to watch: only changes of these are published. Empty: every change is, with the whole
+    record."""
+
+
+def kept(on_change: OnChange | None) -> list[str] | None:
+    """Encode for the catalog."""
+    return None if on_change is None else [on_change.topic, *on_change.fields]
+
+
+def read_kept(value: Any) -> OnChange | None:
+    """Decode the result of `kept`."""
+    return None if value is None else OnChange(value[0], tuple(value[1:]))
