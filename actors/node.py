@@ -37,7 +37,7 @@ from protocol.requests import (
 from protocol.text import check_name
 from protocol.values import Value
 from protocol.version import VERSION
-from storage import users
+from storage import derived, users
 from storage.engine import EngineFailed, EngineSpoiled, EngineUnreadable
 from storage.faults import StoreFault
 from storage.ledger import Ledger, StateUnusable
@@ -107,7 +107,7 @@ class Node(NodeParts):
         engine, end = self.store.parts.engine, self.store.end
         self.committer = committer = Committer(self.runtime)
         clock, rng = self.doors.clock, self.doors.rng
-        committer.ledger = Ledger(engine, end, clock, rng, committer.hand_over)
+        committer.ledger = Ledger(engine, end, clock, rng, committer.hand_over, derived.kept)
         await self.store.replay(committer.ledger)
 
     def may_read_node(self, caller: Caller) -> bool:

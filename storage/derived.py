@@ -18,33 +18,19 @@ Range deletes are part of the frame, also those of entries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 from storage import index_rows, keys
 from storage.effects import SEQUENCE_BYTES, Derive
 from storage.index_steps import together
 from storage.indexes import BUILDING, FAILED, Entries, Index, Rows
 from storage.layers import Layer
+from storage.replay import Followed, Get
 from storage.transactions import Transaction
-
-Get = Callable[[bytes], bytes | None]
-"""Point read from the state before the frame."""
-
-
-Answer = TypeVar("Answer")
-
-
-class Followed(NamedTuple):
-    """A record before and after, as stored with its stamp; None: it is absent."""
-
-    key: bytes
-    before: bytes | None
-    after: bytes | None
 
 
 class Kept:
-    """The maintained indexes of one table, during replay."""
+    """The maintained indexes of one table, during replay: `replay.TableIndexes`."""
 
     def __init__(self, indexes: Sequence[Index]) -> None:
         self._rows = Rows(indexes)
@@ -136,16 +122,6 @@ class Kept:
         return entries.of(row, key[keys.RECORD_PREFIX_BYTES :])
 
 
-def at_once(steps: Generator[None, None, Answer]) -> Answer:
-    """Run a generator to its end and return its result; for use where no task waits."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            answer: Answer = end.value
-            return answer
-
-
 def _put(
     layer: Layer, entries: Entries, columns: list[list[object]], ids: list[bytes]
 ) -> Iterator[None]:
@@ -162,7 +138,10 @@ def _holds(get: Get, entry: bytes, holder: bytes) -> bool:
 
 
 def kept(tx: Transaction, prefix: bytes) -> Kept | None:
-    """Return the maintained indexes of the table with this record prefix; None: it has none."""
+    """Return the maintained indexes of the table with this record prefix; None: it has none.
+
+    A `replay.IndexesOf`.
+    """
     declared = index_rows.each(tx, *keys.table_of(prefix))
     coming = [one for index in declared if (one := index_rows.successor(index)) is not None]
     found = [index for index in (*declared, *coming) if index.state != FAILED]

@@ -39,7 +39,7 @@ from storage.lineage import Lineage
 from storage.log_time import LogTime
 from storage.lookups import Lookups
 from storage.moments import Moment
-from storage.replay import Folding, Replay, stands_alone
+from storage.replay import Folding, IndexesOf, Replay, stands_alone
 from storage.tickets import CommitTicket, Why, rolled_back
 from storage.transactions import Transaction
 
@@ -63,6 +63,7 @@ class Ledger:
         `replay`
     :param hand_over: takes each new frame, in order, for the log. An exception that it raises
         refuses the commit, which then leaves no trace.
+    :param derived: indexes whose entries are derived when frames are replayed or followed
     :raises StateUnusable: the engine is beyond the end of the log
     :raises StateForeign: the engine holds another store's state
     """
@@ -74,6 +75,7 @@ class Ledger:
         clock: Clock,
         rng: Rng,
         hand_over: Callable[[Frame], None],
+        derived: IndexesOf,
     ) -> None:
         if engine.applied > end.sequence:
             raise StateUnusable(
@@ -99,9 +101,11 @@ class Ledger:
         self._following = False
         """True while a leader's commit is being decoded, which reads the commits before it."""
         self._replay = Replay(
-            engine, lambda: Transaction(self.state, self.state.committed, self._frame_time)
+            engine,
+            lambda: Transaction(self.state, self.state.committed, self._frame_time),
+            derived,
         )
-        self._folding = Folding()
+        self._folding = Folding(derived)
         self._replayed_last: Frame | None = None
         self._replaying_bytes = 0
         self.heard: Callable[[Layer], None] | None = None

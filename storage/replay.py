@@ -12,12 +12,11 @@ part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple, Protocol, TypeVar
 
-from storage import derived, effects, index_steps, keys
-from storage.derived import Followed, Kept
+from storage import effects, index_steps, keys
 from storage.effects import SEQUENCE_BYTES, Attribution, Derive, Effect
 from storage.engine import Batch, Engine
 from storage.layers import Layer
@@ -28,6 +27,35 @@ RECORDS_A_STEP: Final = 256
 ENTRIES_A_STEP: Final = 4_096
 _DECISIVE: Final = frozenset({keys.RECORD, keys.INDEX, keys.INDEX_ENTRY})
 """Tags whose range deletes affect index entries."""
+
+Answer = TypeVar("Answer")
+Get = Callable[[bytes], bytes | None]
+"""Point read from the state before the frame."""
+
+
+class Followed(NamedTuple):
+    """A record before and after, as stored with its stamp; None: it is absent."""
+
+    key: bytes
+    before: bytes | None
+    after: bytes | None
+
+
+class TableIndexes(Protocol):
+    """The maintained indexes of one table, which derive their entries from its records."""
+
+    def follow(
+        self, changed: Sequence[Followed], get: Get
+    ) -> Generator[None, None, dict[bytes, bytes | None]]:
+        """Return the index entries that change with some records, in the order to write them; None:
+        delete. Runs in steps."""
+
+    def of_range(self, tx: Transaction, derive: Derive) -> Iterator[None]:
+        """Write the entries that an index build wrote. Runs in steps."""
+
+
+IndexesOf = Callable[[Transaction, bytes], TableIndexes | None]
+"""Returns the maintained indexes of the table with a record prefix; None: it has none."""
 
 
 def stands_alone(found: Iterable[Effect]) -> bool:
@@ -70,8 +98,9 @@ def fold(found: Iterable[Effect], layer: Layer) -> list[Derive]:
 class Folding:
     """Decoder of frames into layers, one after the other, with the index entries of each."""
 
-    def __init__(self) -> None:
-        self._tables: dict[bytes, Kept | None] = {}
+    def __init__(self, derived: IndexesOf) -> None:
+        self._derived = derived
+        self._tables: dict[bytes, TableIndexes | None] = {}
         """Indexes of tables, by the key prefix of their records."""
 
     def fold(self, found: Iterable[Effect], tx: Transaction) -> Iterator[None]:
@@ -142,14 +171,14 @@ class Folding:
                 yield from kept.of_range(tx, derive)
                 layer.entries = layer.built = True
 
-    def kept(self, prefix: bytes, begin: Callable[[], Transaction]) -> Kept | None:
+    def kept(self, prefix: bytes, begin: Callable[[], Transaction]) -> TableIndexes | None:
         """Return the indexes of a table, by the key prefix of its records; None if it has none."""
         if prefix not in self._tables:
-            self._tables[prefix] = derived.kept(begin(), prefix)
+            self._tables[prefix] = self._derived(begin(), prefix)
         return self._tables[prefix]
 
 
-def _follow(kept: Kept, records: list[bytes], tx: Transaction) -> Iterator[None]:
+def _follow(kept: TableIndexes, records: list[bytes], tx: Transaction) -> Iterator[None]:
     """Write the index entries of records of one table: deletions first, then additions."""
     layer, found = tx.own, dict[bytes, bytes | None]()
     for changed in _together(records, tx):
@@ -181,17 +210,29 @@ def _together(records: list[bytes], tx: Transaction) -> Iterator[list[Followed]]
         yield some
 
 
+def at_once(steps: Generator[None, None, Answer]) -> Answer:
+    """Run a generator to its end and return its result; for use where no task waits."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            answer: Answer = end.value
+            return answer
+
+
 class Replay:
     """Frames replayed since the engine's last write, combined into one batch.
 
     :param begin: begins a transaction on the engine's contents
     """
 
-    def __init__(self, engine: Engine, begin: Callable[[], Transaction]) -> None:
+    def __init__(
+        self, engine: Engine, begin: Callable[[], Transaction], derived: IndexesOf
+    ) -> None:
         self._engine = engine
         self._begin = begin
         self._batch: Batch = engine.batch()
-        self._folding = Folding()
+        self._folding = Folding(derived)
         self._changed: dict[bytes, dict[bytes, bytes | None]] = {}
         """New values of changed records, by table prefix."""
         self._made: set[bytes] = set()
@@ -239,7 +280,7 @@ class Replay:
                 Followed(key, None if key in self._made else get(key), value)
                 for key, value in records.items()
             ]
-            for entry, holder in derived.at_once(kept.follow(changed, get)).items():
+            for entry, holder in at_once(kept.follow(changed, get)).items():
                 if holder is None:
                     batch.delete(entry)
                 else:

@@ -17,7 +17,7 @@ from msgspec import MsgspecError
 from protocol import binary
 from protocol.doors import Clock, File, Fs, Rng
 from protocol.errors import BackupCorrupt
-from storage import keys, restores
+from storage import derived, keys, restores
 from storage.backups.awaiting import Awaiting, awaiting, look_through
 from storage.backups.filling import fill
 from storage.backups.snapshots import SnapshotBackup
@@ -193,7 +193,7 @@ def opened(world: World, directory: StoreDirectory) -> Iterator[Engine]:
 
 def ledger_on(world: World, engine: Engine, end: LogEnd) -> Ledger:
     """Return a ledger on the engine for reads and replay; it refuses to commit."""
-    return Ledger(engine, end, world.clock, world.rng, _no_commit)
+    return Ledger(engine, end, world.clock, world.rng, _no_commit, derived.kept)
 
 
 def state_of(world: World, engine: Engine, end: LogEnd) -> State:

@@ -29,7 +29,7 @@ from actors.sign_ins import SessionsActor
 from actors.statements import Statements
 from protocol.doors import Clock, Scheduler
 from protocol.errors import Refusal
-from storage import keys, lineage, users
+from storage import derived, keys, lineage, users
 from storage.directory import StoreDirectory
 from storage.ledger import Ledger
 from storage.log import Log
@@ -163,7 +163,7 @@ async def parts(
     made.committer = committer = Committer(runtime)
     found = lineage.read(made.engine, store_id)
     end = log.end if follows is None else lineage.end_of_released(found, log)
-    made.ledger = ledger = Ledger(made.engine, end, clock, rng, committer.hand_over)
+    made.ledger = ledger = Ledger(made.engine, end, clock, rng, committer.hand_over, derived.kept)
     for frame in log.read(ledger.state.committed + 1, end.sequence):
         ledger.replay(frame)
     made.commits = CommitsActor.start(runtime, committer)

@@ -21,7 +21,7 @@ from language.parser import parse
 from protocol.binary import unpack, unpack_object
 from protocol.requests import ScriptAnswer
 from protocol.values import RecordId, unpaced
-from storage import catalog, effects, forwarded, keys, statements, topics
+from storage import catalog, derived, effects, forwarded, keys, statements, topics
 from storage.frames import Frame
 from storage.histories import LogEnd
 from storage.ledger import Ledger
@@ -327,7 +327,9 @@ class Fold:
     def check_indexes_of_topics(self) -> None:
         """Check that the stored rows of topics are consistent with each other."""
         tail = LogEnd(self.sequence, 1, self.time)
-        ledger = Ledger(self.engine(), tail, ManualClock(), SeededRng(0), lambda frame: None)
+        ledger = Ledger(
+            self.engine(), tail, ManualClock(), SeededRng(0), lambda frame: None, derived.kept
+        )
         with ledger.begin() as tx:
             for namespace in catalog.namespaces(tx, unpaced):
                 for database in catalog.databases(tx, namespace, unpaced):

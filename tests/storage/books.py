@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from storage import effects
+from storage import derived, effects
 from storage.catalog import Table
 from storage.changes import Changes
 from storage.effects import Attribution, Effect
@@ -46,7 +46,9 @@ class Book:
         self.clock = ManualClock()
         self.engine = MemoryEngine()
         self.frames: list[Frame] = []
-        self.ledger = Ledger(self.engine, LogEnd(), self.clock, SeededRng(1), self.frames.append)
+        self.ledger = Ledger(
+            self.engine, LogEnd(), self.clock, SeededRng(1), self.frames.append, derived.kept
+        )
 
     def begin(self) -> Transaction:
         """A transaction."""

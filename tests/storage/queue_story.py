@@ -16,7 +16,7 @@ from typing import Any
 
 from protocol.errors import Conflict, Refusal
 from protocol.values import unpaced
-from storage import catalog, groups, keys, messages, topics
+from storage import catalog, derived, groups, keys, messages, topics
 from storage.appends import HEAD, NUMBER
 from storage.catalog import Database, Taken
 from storage.effects import Attribution
@@ -83,7 +83,9 @@ class Story:
     def _ledger(self, end: int) -> Ledger:
         time = self.frames[-1].time if self.frames else 0
         tail = LogEnd(end, 1, time)
-        return Ledger(self.store.engine, tail, self.clock, SeededRng(1), self.frames.append)
+        return Ledger(
+            self.store.engine, tail, self.clock, SeededRng(1), self.frames.append, derived.kept
+        )
 
     def run(self) -> None:
         """Let everything happen, and check it."""
@@ -530,7 +532,12 @@ class Story:
         """The whole log, replayed into an empty engine, gives the same state."""
         fresh = MemoryStore()
         ledger = Ledger(
-            fresh.engine, LogEnd(len(self.frames)), self.clock, SeededRng(1), self.frames.append
+            fresh.engine,
+            LogEnd(len(self.frames)),
+            self.clock,
+            SeededRng(1),
+            self.frames.append,
+            derived.kept,
         )
         for frame in self.frames:
             ledger.replay(frame)

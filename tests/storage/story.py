@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from protocol.errors import Conflict
-from storage import effects, keys
+from storage import derived, effects, keys
 from storage.effects import Attribution
 from storage.engine import Pair
 from storage.frames import Frame
@@ -133,7 +133,9 @@ class Story:
     def _ledger(self, end: int) -> Ledger:
         time = self.frames[-1].time if self.frames else 0
         tail = LogEnd(end, 1, time)
-        return Ledger(self.store.engine, tail, self.clock, SeededRng(1), self.frames.append)
+        return Ledger(
+            self.store.engine, tail, self.clock, SeededRng(1), self.frames.append, derived.kept
+        )
 
     def run(self) -> None:
         """Let everything happen, and check it."""
@@ -490,7 +492,12 @@ class Story:
         """The whole log, replayed into an empty engine, gives the same state."""
         fresh = MemoryStore()
         ledger = Ledger(
-            fresh.engine, LogEnd(len(self.frames)), self.clock, SeededRng(1), self.frames.append
+            fresh.engine,
+            LogEnd(len(self.frames)),
+            self.clock,
+            SeededRng(1),
+            self.frames.append,
+            derived.kept,
         )
         for frame in self.frames:
             ledger.replay(frame)

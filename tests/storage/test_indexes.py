@@ -110,7 +110,9 @@ class Store(Book):
         del self.frames[self.ledger.durable_upto :]
         end = LogEnd(sequence=len(self.frames), epoch=1, time=self.frames[-1].time)
         self.engine = engine
-        self.ledger = Ledger(engine, end, self.clock, SeededRng(1), self.frames.append)
+        self.ledger = Ledger(
+            engine, end, self.clock, SeededRng(1), self.frames.append, derived.kept
+        )
         for frame in self.frames[engine.applied :]:
             self.ledger.replay(frame)
 
@@ -684,7 +686,7 @@ def test_who_follows_makes_entries_in_steps(store: Store, monkeypatch: pytest.Mo
     with follower.begin() as tx:
         tx.own = layer = Layer(build.sequence)
         grown = [0]
-        for _ in Folding().follow(build.body, tx):
+        for _ in Folding(derived.kept).follow(build.body, tx):
             grown.append(len(layer.writes))
     assert grown[-1] == 20 * 51 + 2, "with the index itself, and its number"
     assert max(after - before for before, after in pairwise(grown)) <= 51 + 2

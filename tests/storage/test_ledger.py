@@ -12,7 +12,18 @@ from protocol import limits
 from protocol.errors import Busy, Conflict
 from protocol.paths import EACH
 from protocol.values import unpaced
-from storage import catalog, conflicts, effects, index_builds, keys, layers, ledger, records, replay
+from storage import (
+    catalog,
+    conflicts,
+    derived,
+    effects,
+    index_builds,
+    keys,
+    layers,
+    ledger,
+    records,
+    replay,
+)
 from storage.barriers import Barrier
 from storage.effects import EffectsDamaged
 from storage.engine import Batch, EngineFailed
@@ -69,7 +80,14 @@ def test_log_time_begins_at_the_wall_and_follows_the_monotonic_clock(book: Book)
 @pytest.mark.parametrize("wall_us", [START_US - HOUR_US, START_US, START_US + HOUR_US])
 def test_log_time_never_falls_behind_the_log(wall_us: int) -> None:
     clock = ManualClock(wall_us)
-    made = Ledger(MemoryEngine(), LogEnd(0, 1, START_US), clock, SeededRng(1), lambda frame: None)
+    made = Ledger(
+        MemoryEngine(),
+        LogEnd(0, 1, START_US),
+        clock,
+        SeededRng(1),
+        lambda frame: None,
+        derived.kept,
+    )
     assert made.log_time() == max(START_US, wall_us)
     clock.advance(7)
     assert made.log_time() == max(START_US, wall_us) + 7
@@ -428,7 +446,9 @@ class Failing(MemoryEngine):
 def failing(book: Book) -> Failing:
     engine = Failing()
     book.engine = engine
-    book.ledger = Ledger(engine, LogEnd(), book.clock, SeededRng(1), book.frames.append)
+    book.ledger = Ledger(
+        engine, LogEnd(), book.clock, SeededRng(1), book.frames.append, derived.kept
+    )
     return engine
 
 
@@ -575,7 +595,7 @@ def step_by_step(made: Ledger) -> Iterator[None]:
 
 
 def replayed(book: Book, engine: MemoryEngine, upto: int) -> Ledger:
-    made = Ledger(engine, LogEnd(upto), book.clock, SeededRng(1), book.frames.append)
+    made = Ledger(engine, LogEnd(upto), book.clock, SeededRng(1), book.frames.append, derived.kept)
     for frame in book.frames[engine.applied : upto]:
         made.replay(frame)
     return made
@@ -618,27 +638,33 @@ def test_state_beyond_the_log(book: Book) -> None:
     put(book, 1)
     book.durable()
     with pytest.raises(StateUnusable, match="beyond the end"):
-        Ledger(book.engine, LogEnd(0), book.clock, SeededRng(1), book.frames.append)
+        Ledger(book.engine, LogEnd(0), book.clock, SeededRng(1), book.frames.append, derived.kept)
 
 
 def test_log_that_begins_too_late(book: Book) -> None:
     put(book, 1)
     put(book, 2)
-    made = Ledger(MemoryEngine(), LogEnd(2), book.clock, SeededRng(1), book.frames.append)
+    made = Ledger(
+        MemoryEngine(), LogEnd(2), book.clock, SeededRng(1), book.frames.append, derived.kept
+    )
     with pytest.raises(StateUnusable, match="goes on at 2"):
         made.replay(book.frames[1])
 
 
 def test_log_not_replayed_to_its_end(book: Book) -> None:
     put(book, 1)
-    made = Ledger(MemoryEngine(), LogEnd(1), book.clock, SeededRng(1), book.frames.append)
+    made = Ledger(
+        MemoryEngine(), LogEnd(1), book.clock, SeededRng(1), book.frames.append, derived.kept
+    )
     with pytest.raises(AssertionError, match="not been replayed"):
         made.begin()
 
 
 def test_damaged_body(book: Book) -> None:
     put(book, 1)
-    made = Ledger(MemoryEngine(), LogEnd(1), book.clock, SeededRng(1), book.frames.append)
+    made = Ledger(
+        MemoryEngine(), LogEnd(1), book.clock, SeededRng(1), book.frames.append, derived.kept
+    )
     with pytest.raises(EffectsDamaged):
         made.replay(book.frames[0]._replace(body=b"\x95"))
 

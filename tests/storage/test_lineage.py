@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from storage import derived, lineage
 from storage import ledger as ledger_module
-from storage import lineage
 from storage.directory import StoreDirectory
 from storage.disk import Disk
 from storage.effects import Attribution
@@ -61,7 +61,7 @@ class Store:
             lineage.require_joined(found, self.log)
             tail = LogEnd(self.log.last, self.log.epoch, self.log.last_time, store_id)
             doors = (ManualClock(), SeededRng(1))
-            self.ledger = Ledger(self.engine, tail, *doors, self.frames.append)
+            self.ledger = Ledger(self.engine, tail, *doors, self.frames.append, derived.kept)
             for frame in self.log.read(self.ledger.state.committed + 1):
                 self.ledger.replay(frame)
         except BaseException:

@@ -22,7 +22,7 @@ from protocol.errors import (
     TypeRefused,
 )
 from protocol.values import NONE, RecordId, unpaced
-from storage import catalog, keys
+from storage import catalog, derived, keys
 from storage.catalog import Taken
 from storage.histories import LogEnd
 from storage.ledger import Ledger
@@ -716,7 +716,12 @@ def replay(shelf: Shelf) -> MemoryEngine:
     frames = shelf.book.frames
     tail = LogEnd(frames[-1].sequence, 1, frames[-1].time)
     ledger = Ledger(
-        engine, tail, ManualClock(START_US + 10**15), SeededRng(2), shelf.book.frames.append
+        engine,
+        tail,
+        ManualClock(START_US + 10**15),
+        SeededRng(2),
+        shelf.book.frames.append,
+        derived.kept,
     )
     for frame in list(frames):
         ledger.replay(frame)
@@ -756,7 +761,12 @@ def test_what_was_removed_as_expired_stays_so_after_a_restart_under_an_earlier_c
     last = shelf.book.frames[-1]
     early = ManualClock(START_US - 3600 * SECOND)
     ledger = Ledger(
-        shelf.book.engine, LogEnd(last.sequence, 1, last.time), early, SeededRng(3), lambda _: None
+        shelf.book.engine,
+        LogEnd(last.sequence, 1, last.time),
+        early,
+        SeededRng(3),
+        lambda _: None,
+        derived.kept,
     )
     with ledger.begin() as tx:
         here = Keys(tx, shelf.space)

@@ -43,6 +43,7 @@ from protocol.errors import (
     Unknown,
 )
 from protocol.requests import CancelScript
+from storage import derived
 from storage.backups.logs import LogBackup
 from storage.backups.snapshots import SnapshotBackup
 from storage.backups.verifying import Report, verify
@@ -690,7 +691,7 @@ def replayed(path: Path, upto: int, store: str) -> str:
         file.close()
     last = frames[-1]
     end = LogEnd(last.sequence, last.epoch, last.time, UUID(store).bytes)
-    ledger = Ledger(engine, end, SystemClock(), SystemRng(), lambda frame: None)
+    ledger = Ledger(engine, end, SystemClock(), SystemRng(), lambda frame: None, derived.kept)
     for frame in frames:
         ledger.replay(frame)
     return state_hash(engine)

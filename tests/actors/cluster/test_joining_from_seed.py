@@ -18,6 +18,7 @@ from actors.node import Node
 from protocol import limits
 from protocol.errors import SignInRefused
 from protocol.links import VERSION, Hello, Redeem, Redeemed
+from storage import derived
 from storage.backups import snapshots
 from storage.backups.copying import Copied
 from storage.directory import StoreDirectory
@@ -61,7 +62,9 @@ def frames_hash(node: Node, upto: int) -> str:
     """The hash of what the log tells up to a commit."""
     log, clock = node.store.parts.log, node.doors.clock
     engine = MemoryEngine()
-    ledger = Ledger(engine, LogEnd(upto, 1, 0, log.end.store_id), clock, SeededRng(1), _never)
+    ledger = Ledger(
+        engine, LogEnd(upto, 1, 0, log.end.store_id), clock, SeededRng(1), _never, derived.kept
+    )
     for frame in log.read(1, upto):
         ledger.replay(frame)
     return state_hash(engine)

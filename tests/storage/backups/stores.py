@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from storage import catalog, groups, index_builds, keys, lineage, records, topics, users
+from storage import catalog, derived, groups, index_builds, keys, lineage, records, topics, users
 from storage.backups import logs, snapshots
 from storage.backups.facts import Place, SnapshotFacts
 from storage.backups.making import World
@@ -306,7 +306,7 @@ class Machine:
         engine: Engine = self.world.open_state(directory)
         found = lineage.read(engine, directory.store_id.bytes)
         lineage.require_joined(found, log)
-        ledger = Ledger(engine, log.end, self.clock, SeededRng(4), lambda frame: None)
+        ledger = Ledger(engine, log.end, self.clock, SeededRng(4), lambda frame: None, derived.kept)
         return Opened(directory, log, engine, ledger)
 
 
