@@ -24,8 +24,8 @@ from actors.commits import By, Committer
 from protocol import limits
 from protocol.doors import Clock, Rng
 from storage import forwarded
-from storage.entries import Entry
-from storage.statements import AUDIT, bounded, cut, elsewhere, of_store
+from storage.entries import AUDIT, Entry
+from storage.statements import bounded, cut, elsewhere, of_store
 from storage.tickets import CommitTicket
 
 MISSED: Final = "entries not kept"

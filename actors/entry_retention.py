@@ -31,7 +31,8 @@ from protocol.errors import (
     UnknownOutcome,
 )
 from storage.engine import EngineUnreadable
-from storage.statements import AUDIT, STATEMENTS, Maker, forget, forget_each, makers, oldest
+from storage.entries import AUDIT, STATEMENTS
+from storage.statements import Maker, forget, forget_each, makers, oldest
 from storage.transactions import Transaction
 
 log = structlog.get_logger("statements")

@@ -32,8 +32,8 @@ from protocol.errors import NotAllowed, Refusal
 from protocol.requests import Caller, Surface
 from storage import users
 from storage.catalog import Space
-from storage.entries import Entry
-from storage.statements import AUDIT, STATEMENTS, after
+from storage.entries import AUDIT, STATEMENTS, Entry
+from storage.statements import after
 from storage.transactions import Transaction
 
 BURST: Final = 20

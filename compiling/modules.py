@@ -90,6 +90,7 @@ MODULES: Final = (
     "storage.records",
     "storage.spaces",
     "storage.tickets",
+    "storage.trail_rows",
     "storage.transactions",
     # A wire connection, from bytes to requests and back.
     "surfaces.admission",

@@ -6,16 +6,20 @@ written, so this module is excluded from compilation.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+
+STATEMENTS: Final = 1
+AUDIT: Final = 2
+"""Flags of the logs that keep an entry; `Entry.kept` is their sum."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
     """Entry of the statement log or the audit trail, beside the commit's attribution."""
 
     kept: int
-    """Destination: a sum of `statements.STATEMENTS` and `statements.AUDIT`."""
+    """Destination: a sum of `STATEMENTS` and `AUDIT`."""
     request: str
     """Request id."""
     address: str

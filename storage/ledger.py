@@ -27,7 +27,7 @@ from typing import Final
 
 from protocol.doors import Clock, Rng
 from protocol.errors import Conflict
-from storage import effects, keys, lineage, statements
+from storage import effects, keys, lineage, trail_rows
 from storage.barriers import Barrier
 from storage.committed_state import CommittedState
 from storage.effects import SEQUENCE_BYTES, Attribution, Effect
@@ -165,7 +165,7 @@ class Ledger:
         add = replay.add_alone if alone else replay.add
         if add(commit.effects, sequence):
             state.lookups = Lookups(sequence)
-        replay.put(statements.rows(sequence, frame.time, commit.attribution))
+        replay.put(trail_rows.rows(sequence, frame.time, commit.attribution))
         state.committed, self._replayed_last = sequence, frame
         self._frame_time = self._settled_time = max(self._frame_time, frame.time)
         self._replaying_bytes += len(frame.body)
@@ -246,7 +246,7 @@ class Ledger:
             some = effects.encode_some(late + self._sums(tx))
             body = effects.join(attribution, [*tx.prepared, some])
         if attribution.entry is not None:
-            own = tx.fold(statements.rows(sequence, time, attribution))
+            own = tx.fold(trail_rows.rows(sequence, time, attribution))
         # May raise to refuse the commit, so the ledger changes only after it.
         self._hand_over(Frame(sequence, self.epoch, time, 0, body))
         own.sequence, own.size, own.built = sequence, tx.size, bool(tx.derives)
@@ -296,7 +296,7 @@ class Ledger:
                 who = yield from self._folding.follow(frame.body, tx)
         finally:
             self._following = False
-        layer.write_all(statements.rows(sequence, frame.time, who))
+        layer.write_all(trail_rows.rows(sequence, frame.time, who))
         if self.state.paused:
             yield from layer.put_in_order(PREPARE_KEYS)  # for the validation of paused transactions
         if frame.epoch != self.epoch:

@@ -1,8 +1,8 @@
 """Statement log and audit trail: changes with their authors and reasons, refusals, and sign-ins.
 
 Entries are no effects. A frame records its author, surface and reason, and as `Entry` the parts to
-keep. The rows are derived from the frame, at its commit and at each replay alike. Refused
-privileges and sign-ins change nothing, so they are frames without effects.
+keep. The rows are derived from the frame (`trail_rows.py`). Refused privileges and sign-ins change
+nothing, so they are frames without effects.
 
 A row's key is the sequence of its commit. The two logs have separate ranges, so that thousands of
 changes do not push out sign-ins.
@@ -25,14 +25,9 @@ from msgspec import structs
 from protocol import limits
 from protocol.values import instant
 from storage import keys
-from storage.effects import Attribution
-from storage.entries import Entry
+from storage.entries import AUDIT, Entry
+from storage.trail_rows import TAGS
 from storage.transactions import Transaction
-
-STATEMENTS: Final = 1
-AUDIT: Final = 2
-"""Flags of the logs that keep an entry; `Entry.kept` is their sum."""
-_TAGS: Final = {STATEMENTS: keys.STATEMENT, AUDIT: keys.AUDIT}
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True):
@@ -77,21 +72,8 @@ class Kept(msgspec.Struct, frozen=True):
         )
 
 
-_encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(_Row)
 _came_decoder: Final = msgspec.msgpack.Decoder(_Came)
-
-
-def rows(sequence: int, time_us: int, who: Attribution) -> dict[bytes, bytes]:
-    """Return the rows of the statement log and the audit trail that a frame implies."""
-    entry = who.entry
-    if entry is None:
-        return {}
-    # Encode a tuple, not a `_Row`: this runs for every change of the store.
-    row = _encoder.encode((time_us, who.by, who.how, who.statement, who.reason, entry))
-    if entry.kept == STATEMENTS:
-        return {keys.kept(keys.STATEMENT, sequence): row}
-    return {keys.kept(tag, sequence): row for kept, tag in _TAGS.items() if entry.kept & kept}
 
 
 def elsewhere(surface: str, node: str, at_us: int) -> str:
@@ -138,9 +120,9 @@ def newest(tx: Transaction, where: int, before: int | None = None) -> Iterator[l
     :param where: STATEMENTS or AUDIT
     :param before: only entries of commits before this one
     """
-    start, end = keys.all_kept(_TAGS[where])
+    start, end = keys.all_kept(TAGS[where])
     if before is not None:
-        end = min(end, keys.kept(_TAGS[where], before))
+        end = min(end, keys.kept(TAGS[where], before))
     for pairs in tx.scan(start, end, reverse=True):
         yield [_kept(key, value) for key, value in pairs]
 
@@ -175,7 +157,7 @@ def oldest(tx: Transaction, where: int, after: int, upto: int) -> Iterator[list[
     :param where: STATEMENTS or AUDIT
     :param after: only entries of commits after this one, up to `upto`
     """
-    tag = _TAGS[where]
+    tag = TAGS[where]
     for pairs in tx.scan(keys.kept(tag, after + 1), keys.kept(tag, upto + 1)):
         yield [keys.kept_sequence(key) for key, _ in pairs]
 
@@ -203,7 +185,7 @@ def makers(tx: Transaction, where: int, upto: int) -> Iterator[list[tuple[Maker,
     :param where: STATEMENTS or AUDIT
     :param upto: only entries of commits up to this one
     """
-    tag, maker = _TAGS[where], _maker if where == AUDIT else _node_alone
+    tag, maker = TAGS[where], _maker if where == AUDIT else _node_alone
     start, _ = keys.all_kept(tag)
     for pairs in tx.scan(start, keys.kept(tag, upto + 1)):
         yield [(maker(value), keys.kept_sequence(key)) for key, value in pairs]
@@ -232,7 +214,7 @@ def forget_each(tx: Transaction, where: int, sequences: Iterable[int]) -> None:
     :param where: STATEMENTS or AUDIT
     """
     for sequence in sequences:
-        tx.delete(keys.kept(_TAGS[where], sequence))
+        tx.delete(keys.kept(TAGS[where], sequence))
 
 
 def forget(tx: Transaction, where: int, first: int, last: int) -> None:
@@ -240,4 +222,4 @@ def forget(tx: Transaction, where: int, first: int, last: int) -> None:
 
     :param where: STATEMENTS or AUDIT
     """
-    tx.delete_range(keys.kept(_TAGS[where], first), keys.kept(_TAGS[where], last + 1))
+    tx.delete_range(keys.kept(TAGS[where], first), keys.kept(TAGS[where], last + 1))

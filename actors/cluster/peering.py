@@ -43,11 +43,10 @@ from protocol.links import (
     Renewed,
 )
 from storage import join_tokens, replicas
-from storage.entries import Entry
+from storage.entries import AUDIT, Entry
 from storage.join_tokens import Where
 from storage.peer_identity import Identities, Identity, given
 from storage.replicas import Replica
-from storage.statements import AUDIT
 from storage.transactions import Transaction
 
 __all__ = ["Identity", "Leader", "Peering", "given"]

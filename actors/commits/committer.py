@@ -36,14 +36,13 @@ from protocol import limits
 from protocol.errors import Busy, Conflict, DiskFull, Draining, Failed, NotWritable, Refusal
 from storage import epochs, keys
 from storage.effects import Attribution, only_removes
-from storage.entries import Entry
+from storage.entries import STATEMENTS, Entry
 from storage.epochs import History, Reign
 from storage.frames import Frame
 from storage.ledger import Ledger
 from storage.log_reading import LogReader
 from storage.moments import read_released
 from storage.reserve import disk_full
-from storage.statements import STATEMENTS
 from storage.tickets import CommitTicket, Why
 from storage.transactions import Transaction
 

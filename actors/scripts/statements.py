@@ -11,7 +11,8 @@ from language import tree
 from protocol import limits
 from protocol.errors import BadRequest, TypeRefused
 from protocol.values import Value, type_name
-from storage.statements import AUDIT, STATEMENTS, Kept, newest
+from storage.entries import AUDIT, STATEMENTS
+from storage.statements import Kept, newest
 from storage.transactions import Transaction
 
 _WHERE: Final = {"STATEMENTS": STATEMENTS, "AUDIT": AUDIT}

@@ -12,11 +12,11 @@ from protocol import limits
 from protocol.errors import DiskFull, Diverged, NotWritable, Stranded, UnknownOutcome
 from protocol.links import Attach, Attached
 from storage import ledger, lineage, statements
+from storage.entries import STATEMENTS
 from storage.epochs import Reign
 from storage.frames import NO_DIGEST, Frame
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
-from storage.statements import STATEMENTS
 from storage.tickets import CommitTicket
 from tests.actors.cluster.wires import End, wire
 from tests.actors.parts import KINDS, SOMEBODY, Parts, key, outcome, parts, play, until

@@ -14,7 +14,8 @@ from protocol.errors import DiskFull, NotAllowed
 from protocol.requests import Surface
 from storage import catalog
 from storage.catalog import Space
-from storage.statements import AUDIT, newest
+from storage.entries import AUDIT
+from storage.statements import newest
 from storage.transactions import Transaction
 from tests.actors.nodes import ANA
 from tests.actors.parts import KINDS, SOMEBODY, Parts, parts, play

@@ -21,7 +21,7 @@ from language.parser import parse
 from protocol.binary import unpack, unpack_object
 from protocol.requests import ScriptAnswer
 from protocol.values import RecordId, unpaced
-from storage import catalog, derived, effects, forwarded, keys, statements, topics
+from storage import catalog, derived, effects, forwarded, keys, topics, trail_rows
 from storage.frames import Frame
 from storage.histories import LogEnd
 from storage.ledger import Ledger
@@ -138,7 +138,7 @@ class Fold:
         _hold(frame.sequence == self.sequence, "the log has a gap")
         _hold(frame.time >= self.time, f"log time fell at {frame.sequence}")
         self.time = frame.time
-        self.pairs |= statements.rows(frame.sequence, frame.time, commit.attribution)
+        self.pairs |= trail_rows.rows(frame.sequence, frame.time, commit.attribution)
         made: list[UUID] = []
         for effect in commit.effects:
             key = effect[1]

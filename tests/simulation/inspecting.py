@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from storage import effects
-from storage.statements import AUDIT, STATEMENTS
+from storage.entries import AUDIT, STATEMENTS
 from tests.simulation.answers import ANYTHING
 
 if TYPE_CHECKING:

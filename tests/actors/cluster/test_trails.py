@@ -26,8 +26,7 @@ from protocol.links import PREFIX_BYTES, Entries, decode, encode
 from protocol.requests import AuthenticatePassword, Caller, SignIn
 from protocol.values import instant
 from storage import forwarded
-from storage.entries import Entry
-from storage.statements import AUDIT
+from storage.entries import AUDIT, Entry
 from tests.actors.cluster.whole import Machine, Trio, cluster
 from tests.actors.nodes import ANA, run
 from tests.actors.parts import outcome

@@ -30,8 +30,8 @@ from protocol.rights import DEFINE, OWN
 from protocol.spaces import SetKey
 from protocol.values import NONE
 from storage.engine import EngineUnreadable
-from storage.entries import Entry
-from storage.statements import AUDIT, STATEMENTS, Maker, oldest
+from storage.entries import AUDIT, STATEMENTS, Entry
+from storage.statements import Maker, oldest
 from tests.logbook import Logbook
 from tests.nodes import OWNER, PASSWORD, Running, running
 from tests.tables import case
