@@ -26,7 +26,9 @@ from storage.engine import Engine, EngineFailed, EngineUnreadable
 from storage.faults import ClockRefused, LogDamaged, StateDamaged
 from storage.histories import LogEnd
 from storage.ledger import Ledger, StateUnusable
+from storage.lineage import Lineage
 from storage.log import Log
+from storage.log_reading import LogReader
 from storage.recovery import Recovery
 from storage.sealed_state import open_state
 
@@ -45,6 +47,17 @@ def clock_jumps(wall_us: int, newest_us: int) -> bool:
     :param newest_us: log time of the newest frame
     """
     return (wall_us - newest_us) // 1_000_000 > limits.CLOCK_JUMP_SECONDS
+
+
+def end_of_released(found: Lineage, opened: LogReader) -> LogEnd:
+    """Return the log position up to which frames may be replayed when later ones may be cut off.
+
+    That is the commit index in the log, or the highest sequence of which the state holds any
+    effect. Commits are applied only once visible, and a partly applied commit is never undone.
+
+    :raises LogPruned, LogDamaged: as `LogReader.end_at`
+    """
+    return opened.end_at(max(opened.released, found.proves))
 
 
 class Parts(NamedTuple):
@@ -127,7 +140,7 @@ class Store:
         self.log.make_room(TO_OPEN)
         self.engine = self._open_state(self.directory, self.log)
         found = lineage.read(self.engine, self.directory.store_id.bytes)
-        lineage.require_joined(found, self.log)
+        lineage.require_joined(found, self.log.digest_at)
         self.log.recover(found.proves)
         _report(self.log.recovery)
         if settings.check or settings.check_log:
@@ -203,14 +216,14 @@ class Store:
         if self.cluster is None:
             return opened.end
         found = lineage.read(engine, directory.store_id.bytes)
-        return lineage.end_of_released(found, opened)
+        return end_of_released(found, opened)
 
     async def replay(self, ledger: Ledger) -> None:
         """Replay the log into the state, yielding periodically.
 
         Without a cluster all of the log is replayed: any frame may have been shown to a client,
         also one that a crash caught between its fsync and its response. In a cluster only frames
-        known to be released are replayed (`lineage.end_of_released`). Later ones may be cut off in
+        known to be released are replayed (`end_of_released`). Later ones may be cut off in
         favour of another leader's frames, and the state can't be rolled back.
 
         :raises StateUnusable: the log no longer holds frames that the state lacks

@@ -19,6 +19,7 @@ passes, and the missing frames are replayed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -26,9 +27,6 @@ from uuid import UUID
 from storage.engine import Batch, Engine
 from storage.faults import StateForeign
 from storage.frames import NO_DIGEST
-from storage.histories import LogEnd
-from storage.log import Log
-from storage.log_reading import LogReader
 
 NOTE_KEY: Final = b"\0\0lineage"
 """Key below all of `storage/keys.py`, like the engine's own note, and no part of the state hash."""
@@ -78,28 +76,17 @@ def read(engine: Engine, store_id: bytes) -> Lineage:
     return found
 
 
-def end_of_released(found: Lineage, log: LogReader) -> LogEnd:
-    """Return the log position up to which frames may be replayed when later ones may be cut off.
-
-    That is the commit index in the log, or the highest sequence of which the state holds any
-    effect. Commits are applied only once visible, and a partly applied commit is never undone.
-
-    :raises LogPruned, LogDamaged: as `end_at`
-    """
-    return log.end_at(max(log.released, found.proves))
-
-
-def require_joined(found: Lineage, log: Log) -> None:
-    """Check that the state is a part of this log's history.
+def require_joined(found: Lineage, digest_at: Callable[[int], bytes | None]) -> None:
+    """Check that the state is a part of a log's history.
 
     Frames that the log has pruned or does not have yet are not compared; `Ledger` refuses those
     itself.
 
+    :param digest_at: `Log.digest_at`; what it raises is passed on
     :raises StateForeign: the log has another frame at the state's position
-    :raises LogDamaged: the frame is unreadable
     """
     for sequence, digest in ((found.sequence, found.digest), (found.sequence + 1, found.begun)):
-        there = log.digest_at(sequence)
+        there = digest_at(sequence)
         if digest != NO_DIGEST and there is not None and there != digest:
             raise StateForeign(
                 f"the state was made of another history than this log: frame {sequence} has digest"

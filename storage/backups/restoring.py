@@ -281,7 +281,7 @@ def _append(log: Log, frames: Iterator[Frame]) -> int:
 def _replay(world: World, directory: StoreDirectory, log: Log) -> State:
     """Replay the log into the state."""
     with opened(world, directory) as engine:
-        lineage.require_joined(lineage.read(engine, directory.store_id.bytes), log)
+        lineage.require_joined(lineage.read(engine, directory.store_id.bytes), log.digest_at)
         ledger = ledger_on(world, engine, log.end)
         first = ledger.state.committed + 1
         for done, frame in enumerate(log.read(first) if first <= log.last else ()):

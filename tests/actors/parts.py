@@ -27,6 +27,7 @@ from actors.runtime import Actor, Runtime, Supervised, stop
 from actors.sessions import Sessions
 from actors.sign_ins import SessionsActor
 from actors.statements import Statements
+from actors.store import end_of_released
 from protocol.doors import Clock, Scheduler
 from protocol.errors import Refusal
 from storage import derived, keys, lineage, users
@@ -159,10 +160,10 @@ async def parts(
     made.engine = engine or MemoryEngine()
     store_id = made.directory.store_id.bytes
     made.log = log = Log.open(made.directory, proven=lineage.read(made.engine, store_id).proves)
-    lineage.require_joined(lineage.read(made.engine, store_id), log)
+    lineage.require_joined(lineage.read(made.engine, store_id), log.digest_at)
     made.committer = committer = Committer(runtime)
     found = lineage.read(made.engine, store_id)
-    end = log.end if follows is None else lineage.end_of_released(found, log)
+    end = log.end if follows is None else end_of_released(found, log)
     made.ledger = ledger = Ledger(made.engine, end, clock, rng, committer.hand_over, derived.kept)
     for frame in log.read(ledger.state.committed + 1, end.sequence):
         ledger.replay(frame)

@@ -58,7 +58,7 @@ class Store:
         sizes = LogSizes(segment_frames=4, reserve_bytes=0)
         self.log = Log.open(self.directory, sizes, proven=found.proves)
         try:
-            lineage.require_joined(found, self.log)
+            lineage.require_joined(found, self.log.digest_at)
             tail = LogEnd(self.log.last, self.log.epoch, self.log.last_time, store_id)
             doors = (ManualClock(), SeededRng(1))
             self.ledger = Ledger(self.engine, tail, *doors, self.frames.append, derived.kept)

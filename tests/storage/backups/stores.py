@@ -305,7 +305,7 @@ class Machine:
         log = Log.open(directory)
         engine: Engine = self.world.open_state(directory)
         found = lineage.read(engine, directory.store_id.bytes)
-        lineage.require_joined(found, log)
+        lineage.require_joined(found, log.digest_at)
         ledger = Ledger(engine, log.end, self.clock, SeededRng(4), lambda frame: None, derived.kept)
         return Opened(directory, log, engine, ledger)
 
