@@ -18,9 +18,7 @@ from collections.abc import Iterator
 from typing import Final, Protocol
 
 from protocol.doors import Room
-
-Pair = tuple[bytes, bytes]
-"""A key and its value."""
+from storage.keys import Pair
 
 BATCH_PAIRS: Final = 512
 """Pairs per step of a scan: amortizes the cost of a step, yet bounds the memory held."""

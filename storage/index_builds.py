@@ -28,10 +28,10 @@ from protocol.text import check_name
 from storage import catalog, index_rows, indexes, keys, records
 from storage.catalog import Table, Taken
 from storage.effects import SEQUENCE_BYTES
-from storage.engine import Pair
 from storage.ids import next_id
 from storage.index_steps import together
 from storage.indexes import BUILDING, FAILED, READY, REBUILDING, Entries, Index, Rows
+from storage.keys import Pair
 from storage.transactions import Transaction
 
 _key: Final = itemgetter(0)

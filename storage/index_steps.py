@@ -10,7 +10,7 @@ from typing import Final
 
 from protocol import limits
 from protocol.values import Tick
-from storage.engine import Pair
+from storage.keys import Pair
 
 TOGETHER_BYTES: Final = 16 * limits.KIB
 """Bytes of record values processed in one step. The time to make index entries is roughly

@@ -36,8 +36,8 @@ from protocol.text import brief, format_record
 from protocol.values import NONE, NoneValue, RecordId, Tick
 from storage import keys
 from storage.effects import SEQUENCE_BYTES
-from storage.engine import Pair
 from storage.index_steps import let_others
+from storage.keys import Pair
 from storage.transactions import Transaction
 
 WHOLE: Final = b"\0"

@@ -82,6 +82,8 @@ from protocol.errors import TooLarge
 
 Range = tuple[bytes, bytes]
 """Half-open key range: start <= key < end."""
+Pair = tuple[bytes, bytes]
+"""A key and its value."""
 
 STORE_RANGE: Final = b"\x00\x01"
 TAG_AT: Final = len(STORE_RANGE)

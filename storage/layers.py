@@ -20,8 +20,8 @@ from typing import Final
 from weakref import ref
 
 from storage.effects import SEQUENCE_BYTES, stamped
-from storage.engine import BATCH_PAIRS, Batch, Pair
-from storage.keys import STAMPED, TAG_AT, Range
+from storage.engine import BATCH_PAIRS, Batch
+from storage.keys import STAMPED, TAG_AT, Pair, Range
 from storage.sheets import Sheet
 
 _FEW: Final = 16

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from protocol.doors import Room
-from storage.engine import BATCH_PAIRS, Batch, Pair
+from storage.engine import BATCH_PAIRS, Batch
+from storage.keys import Pair
 
 CHUNK_KEYS: Final = 256
 """Keys of a chunk after a split; it is split when it grows past twice this."""

@@ -19,7 +19,8 @@ from storage import keys
 from storage.announcing import note
 from storage.catalog import Database, Table
 from storage.effects import SEQUENCE_BYTES
-from storage.engine import BATCH_BYTES, Pair
+from storage.engine import BATCH_BYTES
+from storage.keys import Pair
 from storage.transactions import Transaction
 
 

@@ -47,8 +47,8 @@ from storage.engine import (
     EngineFailed,
     EngineSpoiled,
     EngineUnreadable,
-    Pair,
 )
+from storage.keys import Pair
 
 _MIB: Final = 1 << 20
 CACHE_BYTES: Final = 24 * _MIB

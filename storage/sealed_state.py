@@ -25,8 +25,9 @@ from storage.backups.container import Reader, Writer
 from storage.backups.facts import StateFacts
 from storage.backups.snapshots import packed, taken_apart
 from storage.directory import StoreDirectory
-from storage.engine import APPLIED_KEY, Batch, Engine, EngineFailed, EngineUnreadable, Pair, View
+from storage.engine import APPLIED_KEY, Batch, Engine, EngineFailed, EngineUnreadable, View
 from storage.faults import StoreTooNew
+from storage.keys import Pair
 from storage.reserve import NO_ROOM, drop_temporary
 from storage.sealing import Key
 

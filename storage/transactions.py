@@ -26,8 +26,9 @@ from storage import keys
 from storage.appends import Append, Mark
 from storage.committed_state import CommittedState
 from storage.effects import DELETE_RANGE, DERIVE, SEQUENCE_BYTES, Chunk, Derive, Effect
-from storage.engine import Pair, View
+from storage.engine import View
 from storage.ids import RolledBackIds
+from storage.keys import Pair
 from storage.layers import UNCHANGED, Layer, Overlay, lookup
 from storage.lookups import Lookup
 from storage.read_set import ReadSet

@@ -22,8 +22,8 @@ from protocol.paths import Path
 from protocol.values import RecordId, paced
 from storage import indexes, keys, records
 from storage.catalog import Table
-from storage.engine import Pair
 from storage.indexes import Index
+from storage.keys import Pair
 
 FEW: Final = 64
 """Most records that are fetched one by one without comparing the cost of a scan."""

@@ -12,8 +12,9 @@ from itertools import groupby
 
 from storage import derived, keys
 from storage.derived import Kept
-from storage.engine import Engine, Pair
+from storage.engine import Engine
 from storage.histories import Standing
+from storage.keys import Pair
 from storage.ledger import Ledger
 from storage.lineage import Lineage
 from storage.transactions import Transaction

@@ -23,10 +23,11 @@ from storage.backups.filling import fill
 from storage.backups.snapshots import SnapshotBackup
 from storage.directory import StoreDirectory
 from storage.effects import EffectsDamaged
-from storage.engine import Engine, EngineFailed, Pair
+from storage.engine import Engine, EngineFailed
 from storage.faults import ClockRefused
 from storage.frames import Frame
 from storage.histories import LogEnd
+from storage.keys import Pair
 from storage.ledger import Ledger
 from storage.sealed_state import open_state
 from storage.sealing import Key

@@ -28,7 +28,8 @@ from protocol.values import Tick, paced
 from storage import groups, keys, vault_rows
 from storage.appends import unpack_counter
 from storage.backups.facts import Place
-from storage.engine import Pair, Reader
+from storage.engine import Reader
+from storage.keys import Pair
 
 _ID: Final = Struct(">I")
 _ZERO: Final = keys.pack_counter(0)

@@ -22,8 +22,9 @@ from storage.backups import container, places
 from storage.backups.container import Sink, Writer
 from storage.backups.facts import Place, SnapshotFacts, Written
 from storage.backups.forms import Form
-from storage.engine import Pair, Reader
+from storage.engine import Reader
 from storage.frames import BODY_BYTES_MAX
+from storage.keys import Pair
 from storage.sealing import Key
 
 LENGTHS: Final = Struct(">II")

@@ -15,8 +15,9 @@ from actors.node import Node
 from protocol import limits
 from protocol.errors import Failed
 from storage import catalog, keys
-from storage.engine import EngineUnreadable, Pair
+from storage.engine import EngineUnreadable
 from storage.faults import StateDamaged, StateForeign
+from storage.keys import Pair
 from storage.log import Log
 from storage.log_reading import LogSizes
 from storage.memory import MemoryEngine

@@ -39,7 +39,7 @@ from protocol.errors import NotWritable, Refusal, UnknownOutcome
 from storage import catalog, cluster_file
 from storage.cluster_file import Cluster
 from storage.directory import StoreDirectory
-from storage.engine import Pair
+from storage.keys import Pair
 from storage.state_hash import state_hash
 from storage.tickets import CommitTicket
 from storage.transactions import Transaction

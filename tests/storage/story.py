@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from protocol.errors import Conflict
 from storage import derived, effects, keys
 from storage.effects import Attribution
-from storage.engine import Pair
 from storage.frames import Frame
 from storage.histories import LogEnd
+from storage.keys import Pair
 from storage.ledger import Ledger
 from storage.moments import Moment
 from storage.state_hash import state_hash

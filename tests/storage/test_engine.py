@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.engine import BATCH_BYTES, BATCH_PAIRS, Engine, Pair, Reader
+from storage.engine import BATCH_BYTES, BATCH_PAIRS, Engine, Reader
+from storage.keys import Pair
 from storage.memory import MemoryEngine
 from storage.sealed_state import SealedEngine
 from tests.storage.engines import ALL_KINDS, Store, make

@@ -14,9 +14,9 @@ from protocol import limits
 from protocol.errors import AlreadyExists, BadRequest, Conflict, NameRefused, TooLarge, Unknown
 from storage import groups, keys, topics
 from storage.catalog import Taken
-from storage.engine import Pair
 from storage.groups import Group, standing
 from storage.hand_outs import HandOuts
+from storage.keys import Pair
 from storage.memory import MemoryEngine
 from storage.messages import Messages
 from storage.topics import END, START, Place, Topic

@@ -31,9 +31,9 @@ from storage import catalog, derived, effects, index_builds, index_steps, indexe
 from storage.catalog import Table, Taken
 from storage.changes import Changes
 from storage.effects import Effect
-from storage.engine import Pair
 from storage.histories import LogEnd
 from storage.indexes import BUILDING, FAILED, READY, REBUILDING, Index, value_at
+from storage.keys import Pair
 from storage.layers import Layer
 from storage.ledger import Ledger
 from storage.memory import MemoryEngine

@@ -49,9 +49,9 @@ from storage.backups.snapshots import SnapshotBackup
 from storage.backups.verifying import Report, verify
 from storage.disk import Disk
 from storage.disk_files import DiskFile
-from storage.engine import Pair
 from storage.folders import DiskFolder
 from storage.histories import LogEnd
+from storage.keys import Pair
 from storage.ledger import Ledger
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash

@@ -16,8 +16,8 @@ from protocol import order
 from protocol.order import encode
 from protocol.requests import ScriptAnswer
 from protocol.values import compare
-from storage.engine import Pair
 from storage.indexes import entry_id
+from storage.keys import Pair
 from tests.actors.scripts import questions
 from tests.nodes import Running, running
 from tests.storage.index_entries import wrong_entries

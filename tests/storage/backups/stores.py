@@ -14,10 +14,11 @@ from storage.backups.facts import Place, SnapshotFacts
 from storage.backups.making import World
 from storage.backups.restoring import Restored, restore_log, restore_snapshot
 from storage.directory import StoreDirectory
-from storage.engine import Engine, Pair, View
+from storage.engine import Engine, View
 from storage.frames import NO_DIGEST, Frame
 from storage.hand_outs import HandOuts
 from storage.histories import Standing
+from storage.keys import Pair
 from storage.ledger import Ledger
 from storage.log import Log
 from storage.memory import MemoryEngine

@@ -10,8 +10,8 @@ from protocol.errors import BackupCorrupt, BackupCut
 from storage import keys
 from storage.backups import container, snapshots, verifying
 from storage.backups.snapshots import SnapshotBackup
-from storage.engine import Pair
 from storage.histories import Standing
+from storage.keys import Pair
 from storage.memory import MemoryEngine
 from storage.sealing import Key
 from tests.simulation.doors import SeededRng

@@ -8,7 +8,7 @@ from protocol.values import unpaced
 from storage import catalog, keys, vault_rows, vault_trail, vaults
 from storage.backups import places
 from storage.backups.facts import Place
-from storage.engine import Pair
+from storage.keys import Pair
 from storage.vault_entries import VaultEntry
 from storage.vault_rows import KeysRow, StoreRow, ValueRow
 from storage.vault_seals import RootWrap, Stretch
