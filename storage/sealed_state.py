@@ -1,6 +1,6 @@
 """State of a sealed store: in memory only while running, and on disk as an encrypted image.
 
-    state/IMAGE     a container like a sealed snapshot (`backups/container.py`), of another form
+    state/IMAGE     a container like a sealed snapshot (`container.py`), of another form
     tmp/IMAGE.new   an image being written
 
 The image holds every pair of one view, including index entries and the engine's own notes: the
@@ -21,13 +21,13 @@ from protocol.doors import File, Room
 from protocol.errors import BackupCorrupt, BackupCut, DiskFull
 from protocol.version import VERSION
 from storage import keys
-from storage.backups.container import Reader, Writer
-from storage.backups.facts import StateFacts
-from storage.backups.snapshots import packed, taken_apart
+from storage.backup_facts import StateFacts
+from storage.container import Reader, Writer
 from storage.directory import StoreDirectory
 from storage.engine import APPLIED_KEY, Batch, Engine, EngineFailed, EngineUnreadable, View
 from storage.faults import StoreTooNew
 from storage.keys import Pair
+from storage.pairs import packed, taken_apart
 from storage.reserve import NO_ROOM, drop_temporary
 from storage.sealing import Key
 

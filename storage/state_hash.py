@@ -2,7 +2,7 @@
 
 Two stores that replayed the same log have the same hash, on any engine, machine or day. That holds
 for a live node, the same node after replay, one restored from a backup, and a follower. The hash
-covers all keys in order: length of the key, length of the value (4 bytes each), key, value.
+covers the stream of all pairs in key order (`pairs.py`), as in a snapshot.
 
 Index entries are left out: they are derived from the rest, and each version may derive them
 differently.
@@ -11,15 +11,11 @@ differently.
 from __future__ import annotations
 
 from collections.abc import Generator
-from hashlib import blake2b
-from struct import Struct
-from typing import Final
 
 from storage import keys
+from storage.container import stream_digest
 from storage.engine import Reader
-
-DIGEST_BYTES: Final = 32
-_LENGTHS: Final = Struct(">II")
+from storage.pairs import packed
 
 
 def hash_in_slices(state: Reader) -> Generator[None, None, str]:
@@ -27,14 +23,10 @@ def hash_in_slices(state: Reader) -> Generator[None, None, str]:
 
     Pass a view if others write in between.
     """
-    digest = blake2b(digest_size=DIGEST_BYTES)
-    pack = _LENGTHS.pack
+    digest = stream_digest()
     for logged in keys.LOGGED:
         for pairs in state.scan(*logged):
-            parts = [
-                part for key, value in pairs for part in (pack(len(key), len(value)), key, value)
-            ]
-            digest.update(b"".join(parts))
+            digest.update(packed(pairs))
             yield
     return digest.hexdigest()
 

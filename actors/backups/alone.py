@@ -11,9 +11,9 @@ from protocol import limits
 from protocol.doors import File
 from protocol.errors import BadRequest, Failed
 from protocol.version import VERSION
+from storage.backup_facts import LogFacts, SnapshotFacts, Written
+from storage.backup_forms import Form
 from storage.backups import snapshots
-from storage.backups.facts import LogFacts, SnapshotFacts, Written
-from storage.backups.forms import Form
 from storage.backups.logs import LogCopy
 from storage.backups.verifying import verify
 from storage.faults import LogDamaged

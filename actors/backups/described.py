@@ -10,11 +10,11 @@ from protocol.doors import File
 from protocol.errors import BackupCorrupt, BackupCut
 from protocol.text import format_datetime
 from protocol.values import instant
-from storage.backups.container import key_for
-from storage.backups.facts import LogFacts, SnapshotFacts
-from storage.backups.forms import MAGIC, MAGIC_BYTES, Form, form_of
-from storage.backups.forms import TO_COPY as TO_COPY
+from storage.backup_facts import LogFacts, SnapshotFacts
+from storage.backup_forms import MAGIC, MAGIC_BYTES, Form, form_of
+from storage.backup_forms import TO_COPY as TO_COPY
 from storage.backups.verifying import Report, verify
+from storage.container import key_for
 from storage.sealing import Key
 
 

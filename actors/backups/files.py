@@ -20,13 +20,13 @@ from protocol import limits
 from protocol.doors import File, Fs, Rng, Room
 from protocol.errors import Cancelled, DiskFull, Failed
 from protocol.requests import Request
+from storage.backup_facts import LogFacts, ScriptFacts, SnapshotFacts, Written
+from storage.backup_forms import Form
 from storage.backups import script_texts
-from storage.backups.container import Sink
-from storage.backups.facts import LogFacts, ScriptFacts, SnapshotFacts, Written
-from storage.backups.forms import Form
 from storage.backups.logs import LogCopy
 from storage.backups.snapshots import Piece, Snapshot
 from storage.backups.verifying import verify
+from storage.container import Sink
 from storage.frames import Frame
 from storage.reserve import NO_ROOM
 from storage.sealing import Key

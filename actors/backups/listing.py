@@ -30,11 +30,11 @@ from protocol.errors import (
 )
 from protocol.requests import Request
 from protocol.values import Value, instant
-from storage.backups.container import key_for
-from storage.backups.facts import LogFacts, SnapshotFacts
-from storage.backups.forms import Form, form_of, not_a_backup
+from storage.backup_facts import LogFacts, SnapshotFacts
+from storage.backup_forms import Form, form_of, not_a_backup
 from storage.backups.script_texts import ScriptText
 from storage.backups.verifying import verify
+from storage.container import key_for
 from storage.faults import StoreTooNew
 from storage.sealing import Key
 

@@ -15,11 +15,11 @@ from protocol.doors import Clock, File
 from protocol.errors import BadRequest
 from protocol.node_roles import SERVING
 from protocol.values import instant
+from storage.backup_forms import Form, form_of, not_a_backup
 from storage.backups.awaiting import Awaiting
-from storage.backups.container import key_for
-from storage.backups.forms import Form, form_of, not_a_backup
 from storage.backups.making import Tick, World
 from storage.backups.restoring import Restored, restore_log, restore_snapshot
+from storage.container import key_for
 from storage.directory import refuse_unless_empty
 from storage.sealing import Key
 

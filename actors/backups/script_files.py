@@ -16,13 +16,13 @@ from protocol import limits
 from protocol.doors import File
 from protocol.errors import BackupCorrupt, Refusal
 from protocol.version import VERSION
-from storage.backups.container import Sink
-from storage.backups.facts import ScriptFacts
-from storage.backups.forms import Form, form_of
+from storage.backup_facts import ScriptFacts
+from storage.backup_forms import Form, form_of
 from storage.backups.script_texts import ScriptText as ScriptText
 from storage.backups.script_texts import Writing as Writing
 from storage.backups.script_texts import writing
 from storage.backups.scripts import Opening
+from storage.container import Sink
 from storage.sealing import Key
 
 CHUNK_BYTES: Final = 256 * limits.KIB

@@ -43,8 +43,8 @@ from protocol.errors import BadRequest, Busy, Failed
 from protocol.requests import Request
 from protocol.values import Value
 from protocol.version import VERSION
+from storage.backup_facts import LogFacts, Place, ScriptFacts, SnapshotFacts, Written
 from storage.backups import places, snapshots
-from storage.backups.facts import LogFacts, Place, ScriptFacts, SnapshotFacts, Written
 from storage.backups.script_texts import ScriptText
 from storage.engine import Engine
 from storage.faults import LogDamaged

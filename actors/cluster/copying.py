@@ -38,8 +38,8 @@ from protocol.doors import Clock
 from protocol.errors import Busy, Failed, LogPruned, NotImplementedHere, Refusal
 from protocol.links import Copy, CopyBegins, CopyEnds, Frames, Link, LinkClosed, Part, Refused
 from protocol.version import VERSION
+from storage.backup_facts import SnapshotFacts, Written
 from storage.backups import snapshots
-from storage.backups.facts import SnapshotFacts, Written
 from storage.engine import Engine
 from storage.faults import LogDamaged
 from storage.histories import Standing

@@ -15,7 +15,7 @@ from protocol import limits
 from protocol.errors import AnswerTooLarge, BadRequest, NotInTransaction
 from protocol.rights import OWN, Kind
 from protocol.values import Value
-from storage.backups.facts import Place, Written
+from storage.backup_facts import Place, Written
 from storage.catalog import Database, Namespace
 from storage.tickets import CommitTicket
 from storage.transactions import Transaction

@@ -1,16 +1,13 @@
 """Backup files: their formats, writing, verification, and restore into a data directory.
 
 A backup is a snapshot, a log or a script. Snapshot and log share one container format, which is
-drawn at the head of `container.py`. A script is text of the language; `actors/backups/scripts.py`
-writes scripts and `actors/scripts/restoring.py` runs them. Each form may be sealed
-(`storage/sealing.py`); a sealed script is in the container as well. The first bytes of a file
-identify its form.
+drawn at the head of `storage/container.py`. A script is text of the language;
+`actors/backups/scripts.py` writes scripts and `actors/scripts/restoring.py` runs them. Each form
+may be sealed (`storage/sealing.py`); a sealed script is in the container as well. The first bytes
+of a file identify its form (`storage/backup_forms.py`).
 
 | file | contents |
 |---|---|
-| `forms.py` | the forms and their first bytes |
-| `facts.py` | metadata of a file: its store, version, time and place |
-| `container.py` | bytes of snapshot and log: header, chunks with checksums, end |
 | `snapshots.py` | every logged key of one view, or of one place |
 | `logs.py` | frames of the log |
 | `scripts.py` | a script: its first and last line, which prove that it is complete |

@@ -17,12 +17,12 @@ from uuid import UUID
 from protocol.doors import File
 from protocol.errors import WrongKey
 from storage import cluster_file
-from storage.backups.container import HEADER_BYTES, Header
-from storage.backups.facts import SnapshotFacts
-from storage.backups.forms import Form
+from storage.backup_facts import SnapshotFacts
+from storage.backup_forms import Form
 from storage.backups.making import Proven, World, make_state, proven
 from storage.backups.snapshots import SnapshotBackup
 from storage.cluster_file import Cluster, Upstream
+from storage.container import HEADER_BYTES, Header
 from storage.directory import StoreDirectory
 from storage.epochs import Reign
 from storage.faults import CopyFailed, StoreNotSealed

@@ -14,9 +14,9 @@ from typing import Final
 
 from protocol.doors import File, Rng
 from protocol.errors import BackupCorrupt, BackupCut
-from storage.backups.container import Reader, Sink, Writer
-from storage.backups.facts import LogFacts, Written
-from storage.backups.forms import Form
+from storage.backup_facts import LogFacts, Written
+from storage.backup_forms import Form
+from storage.container import Reader, Sink, Writer
 from storage.frames import LOG_FLAGS, SALT_BYTES, Frame, FrameCodec, Walk
 from storage.histories import LATEST_US, MOST, Standing
 from storage.log_reading import LogReader

@@ -27,7 +27,7 @@ from protocol.errors import Unknown
 from protocol.values import Tick, paced
 from storage import groups, keys, vault_rows
 from storage.appends import unpack_counter
-from storage.backups.facts import Place
+from storage.backup_facts import Place
 from storage.engine import Reader
 from storage.keys import Pair
 

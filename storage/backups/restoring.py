@@ -29,7 +29,7 @@ from typing import Final
 from protocol.doors import File
 from protocol.errors import BackupCorrupt, BackupCut
 from storage import lineage
-from storage.backups.facts import LogFacts
+from storage.backup_facts import LogFacts
 from storage.backups.logs import LogBackup
 from storage.backups.making import (
     State,

@@ -11,9 +11,9 @@ from typing import Final, Protocol
 
 from protocol.doors import File, Rng
 from protocol.errors import BackupCorrupt
-from storage.backups.container import Reader, Sink, Writer, key_for
-from storage.backups.facts import ScriptFacts, Written
-from storage.backups.forms import MAGIC, MAGIC_BYTES, Form
+from storage.backup_facts import ScriptFacts, Written
+from storage.backup_forms import MAGIC, MAGIC_BYTES, Form
+from storage.container import Reader, Sink, Writer, key_for
 from storage.sealing import Key
 
 _SEALED: Final = MAGIC[Form.SCRIPT]

@@ -1,8 +1,8 @@
 """Snapshots: all logged keys of one view in key order, or those of one place.
 
-The stream of a snapshot is pairs: length of the key (4), length of the value (4), key, value. The
-state hash covers the same bytes, so a restored store has the hash of its origin. Index entries are
-left out, as they are of the log, and rebuilt when the records are loaded.
+The stream of a snapshot is pairs (`storage/pairs.py`). The state hash covers the same bytes, so a
+restored store has the hash of its origin. Index entries are left out, as they are of the log, and
+rebuilt when the records are loaded.
 
 A snapshot reads one view of the state, at a committed sequence, while writes continue. Reading runs
 on the loop, in slices (`pieces`); checksums, encryption and writing run in a thread (`Snapshot`).
@@ -12,23 +12,21 @@ on the loop, in slices (`pieces`); checksums, encryption and writing run in a th
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from struct import Struct
 from typing import Final, NamedTuple
 
 from protocol.doors import File, Rng
 from protocol.errors import BackupCorrupt
-from storage import keys
-from storage.backups import container, places
-from storage.backups.container import Sink, Writer
-from storage.backups.facts import Place, SnapshotFacts, Written
-from storage.backups.forms import Form
+from storage import container, keys
+from storage.backup_facts import Place, SnapshotFacts, Written
+from storage.backup_forms import Form
+from storage.backups import places
+from storage.container import Sink, Writer
 from storage.engine import Reader
 from storage.frames import BODY_BYTES_MAX
 from storage.keys import Pair
+from storage.pairs import packed, taken_apart
 from storage.sealing import Key
 
-LENGTHS: Final = Struct(">II")
-"""Header of each pair: bytes of key and of value."""
 PAIR_BYTES_MAX: Final = BODY_BYTES_MAX
 """Largest valid pair: no commit could have written more, so a longer length is damage."""
 
@@ -59,15 +57,6 @@ def _everything(view: Reader) -> Iterator[list[Pair]]:
 
 def _piece(pairs: list[Pair]) -> Piece:
     return Piece(packed(pairs), len(pairs), sum(keys.is_record(key) for key, _ in pairs))
-
-
-def packed(pairs: list[Pair]) -> bytes:
-    """Encode pairs for the stream."""
-    pack = LENGTHS.pack
-    parts: list[bytes] = []
-    for key, value in pairs:
-        parts += (pack(len(key), len(value)), key, value)
-    return b"".join(parts)
 
 
 class Snapshot:
@@ -198,23 +187,3 @@ def _is_of_state(key: bytes) -> bool:
     if not key.startswith(keys.STORE_RANGE) or len(key) <= keys.TAG_AT or keys.is_derived(key):
         return False
     return len(key) > keys.RECORD_PREFIX_BYTES or not keys.is_record(key)
-
-
-def taken_apart(data: bytes) -> tuple[list[Pair], int, int]:
-    """Decode the whole pairs of a part of the stream.
-
-    Return the pairs, the offset behind them, and the bytes that the next pair needs from there, as
-    far as known.
-    """
-    pairs: list[Pair] = []
-    at, size, unpack = 0, len(data), LENGTHS.unpack_from
-    while at + LENGTHS.size <= size:
-        key_bytes, value_bytes = unpack(data, at)
-        begins = at + LENGTHS.size
-        middle = begins + key_bytes
-        end = middle + value_bytes
-        if end > size:
-            return pairs, at, end - at
-        pairs.append((data[begins:middle], data[middle:end]))
-        at = end
-    return pairs, at, LENGTHS.size

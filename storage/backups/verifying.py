@@ -8,11 +8,11 @@ from typing import Literal
 
 from protocol.doors import File
 from protocol.errors import BackupCorrupt, BackupCut
-from storage.backups.container import HEADER_BYTES, Header
-from storage.backups.facts import LogFacts, SnapshotFacts
-from storage.backups.forms import Form, form_of, not_a_backup
+from storage.backup_facts import LogFacts, SnapshotFacts
+from storage.backup_forms import Form, form_of, not_a_backup
 from storage.backups.logs import LogBackup
 from storage.backups.snapshots import SnapshotBackup
+from storage.container import HEADER_BYTES, Header
 from storage.sealing import Key
 
 Result = Literal["whole", "cut", "corrupt"]

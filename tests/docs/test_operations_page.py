@@ -6,8 +6,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from storage import facts, frames
-from storage.backups import container, scripts
+from storage import container, facts, frames
+from storage.backups import scripts
 from tests.architecture.sources import ROOT
 from tests.processes import run, serving
 

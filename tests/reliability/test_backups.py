@@ -13,7 +13,7 @@ import pytest
 
 from actors.backups.script_files import pieces
 from protocol.errors import BackupCorrupt, BackupCut
-from storage.backups.forms import Form, form_of
+from storage.backup_forms import Form, form_of
 from storage.backups.snapshots import SnapshotBackup
 from storage.backups.verifying import verify
 from storage.disk import Disk

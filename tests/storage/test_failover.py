@@ -7,8 +7,8 @@ from typing import Final
 
 from protocol.failover import Policy
 from storage import catalog, failover, keys
+from storage.backup_facts import Place
 from storage.backups import places
-from storage.backups.facts import Place
 from tests.storage.books import Book
 
 STORE: Final = "11111111-2222-4333-8444-555555555555"

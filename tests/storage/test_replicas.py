@@ -20,8 +20,8 @@ from protocol.errors import (
     Unknown,
 )
 from storage import catalog, join_tokens, keys, replicas, revocations
+from storage.backup_facts import Place
 from storage.backups import places
-from storage.backups.facts import Place
 from storage.catalog import Taken
 from storage.join_tokens import Where
 from storage.replicas import Replica

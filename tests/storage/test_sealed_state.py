@@ -11,13 +11,13 @@ import pytest
 
 from protocol.doors import Room
 from protocol.errors import DiskFull, WrongKey
-from storage.backups import container
-from storage.backups.facts import StateFacts
-from storage.backups.forms import form_of
-from storage.backups.snapshots import packed
+from storage import container
+from storage.backup_facts import StateFacts
+from storage.backup_forms import form_of
 from storage.directory import StoreDirectory
 from storage.engine import EngineFailed, EngineUnreadable
 from storage.memory import MemoryEngine
+from storage.pairs import packed
 from storage.sealed_state import NAME, SealedEngine
 from storage.sealing import Key
 from tests.simulation.disk import NO_LIMIT, Fault, Image, SimulatedDisk

@@ -15,13 +15,14 @@ import pytest
 from actors.backups.described import describe
 from protocol import limits
 from protocol.errors import BackupCorrupt, BackupCut, Refusal
-from storage.backups import container, snapshots
-from storage.backups.container import CHUNK_HEAD_BYTES, HEADER_BYTES, Header, Writer
-from storage.backups.facts import Place, ScriptFacts, SnapshotFacts
-from storage.backups.forms import Form
+from storage import container, pairs
+from storage.backup_facts import Place, ScriptFacts, SnapshotFacts
+from storage.backup_forms import Form
+from storage.backups import snapshots
 from storage.backups.logs import LogCopy
 from storage.backups.script_texts import writing
 from storage.backups.scripts import BEGINS, Sealing
+from storage.container import CHUNK_HEAD_BYTES, HEADER_BYTES, Header, Writer
 from storage.faults import StoreFault
 from storage.frames import FRAME_HEADER_BYTES, SALT_BYTES, FrameCodec
 from storage.histories import LATEST_US, MOST
@@ -292,7 +293,7 @@ KEYS: Final = [b"", b"\0", b"\0\1", b"\0\1\x30", b"\0\1\x50abc", b"\0\2a", b"\xf
 
 @pytest.mark.parametrize("key", KEYS)
 def test_keys_that_no_state_has(history: History, key: bytes) -> None:
-    data = snapshot_of(history, snapshots.LENGTHS.pack(len(key), 1) + key + b"x", 1)
+    data = snapshot_of(history, pairs.LENGTHS.pack(len(key), 1) + key + b"x", 1)
     refused(history, data)
 
 
@@ -303,7 +304,7 @@ def test_lengths_and_counts_are_not_believed(
     monkeypatch.setattr(container, "CHUNK_BYTES", limits.MIB)
     much = bytes(12 * limits.MIB)
     for length in (1 << 27, (1 << 32) - 1):
-        data = snapshot_of(history, snapshots.LENGTHS.pack(5, length) + b"\0\1\x10ab" + much, 0)
+        data = snapshot_of(history, pairs.LENGTHS.pack(5, length) + b"\0\1\x10ab" + much, 0)
         tracemalloc.start()
         try:
             refused(history, data)

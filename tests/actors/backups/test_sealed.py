@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from storage.backups.container import HEADER_BYTES, Header
-from storage.backups.forms import MAGIC, Form
+from storage.backup_forms import MAGIC, Form
+from storage.container import HEADER_BYTES, Header
 from storage.sealing import Key
 from tests.nodes import running
 from tests.storage.backups.held import KEY, OTHER_KEY

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeVar
 
-from storage.backups.container import CHUNK_HEAD_BYTES, HEADER_BYTES, Writer
-from storage.backups.facts import LogFacts, SnapshotFacts
+from storage.backup_facts import LogFacts, SnapshotFacts
+from storage.container import CHUNK_HEAD_BYTES, HEADER_BYTES, Writer
 from storage.frames import NO_DIGEST
 from storage.histories import Standing
 from storage.sealing import Key, key_of

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from storage import catalog, derived, groups, index_builds, keys, lineage, records, topics, users
+from storage.backup_facts import Place, SnapshotFacts
 from storage.backups import logs, snapshots
-from storage.backups.facts import Place, SnapshotFacts
 from storage.backups.making import World
 from storage.backups.restoring import Restored, restore_log, restore_snapshot
 from storage.directory import StoreDirectory

@@ -8,9 +8,9 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from protocol.errors import BackupCorrupt, BackupCut, Refusal, WrongKey
-from storage.backups import container
-from storage.backups.container import CHUNK_BYTES, HEADER_BYTES, Reader
-from storage.backups.facts import SnapshotFacts
+from storage import container
+from storage.backup_facts import SnapshotFacts
+from storage.container import CHUNK_BYTES, HEADER_BYTES, Reader
 from storage.faults import StoreTooNew
 from storage.sealing import Key, Sealer
 from tests.storage.backups import held

@@ -10,8 +10,8 @@ import pytest
 
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
 from storage import cluster_file
+from storage.backup_facts import Place
 from storage.backups.copying import Copied, check_begins, make_copy
-from storage.backups.facts import Place
 from storage.cluster_file import Cluster, Upstream
 from storage.directory import COPIED, StoreDirectory, is_joining
 from storage.epochs import Reign

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
-from storage.backups import container, logs, verifying
+from storage import container
+from storage.backups import logs, verifying
 from storage.backups.logs import LogBackup
 from storage.frames import Frame
 from storage.histories import Standing

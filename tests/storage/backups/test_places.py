@@ -7,8 +7,8 @@ import pytest
 from protocol.errors import Unknown
 from protocol.values import unpaced
 from storage import catalog, groups, keys, records, topics, users
+from storage.backup_facts import Place
 from storage.backups import places
-from storage.backups.facts import Place
 from storage.catalog import Database
 from storage.message_rows import Held
 from storage.messages import Messages

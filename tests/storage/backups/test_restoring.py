@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
-from storage.backups.facts import Place
+from storage.backup_facts import Place
 from storage.directory import StoreDirectory
 from storage.engine import EngineFailed
 from storage.faults import (

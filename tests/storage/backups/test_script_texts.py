@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
-from storage.backups import container
-from storage.backups.facts import ScriptFacts
-from storage.backups.forms import Form, form_of
+from storage import container
+from storage.backup_facts import ScriptFacts
+from storage.backup_forms import Form, form_of
 from storage.backups.script_texts import ScriptText, writing
 from storage.faults import StoreTooNew
 from storage.sealing import Key

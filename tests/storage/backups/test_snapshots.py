@@ -7,8 +7,8 @@ import random
 import pytest
 
 from protocol.errors import BackupCorrupt, BackupCut
-from storage import keys
-from storage.backups import container, snapshots, verifying
+from storage import container, keys
+from storage.backups import snapshots, verifying
 from storage.backups.snapshots import SnapshotBackup
 from storage.histories import Standing
 from storage.keys import Pair

@@ -6,8 +6,8 @@ import pytest
 
 from protocol.values import unpaced
 from storage import catalog, keys, vault_rows, vault_trail, vaults
+from storage.backup_facts import Place
 from storage.backups import places
-from storage.backups.facts import Place
 from storage.keys import Pair
 from storage.vault_entries import VaultEntry
 from storage.vault_rows import KeysRow, StoreRow, ValueRow

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.backups.container import HEADER_BYTES, Header
+from storage.container import HEADER_BYTES, Header
 from storage.disk import Disk
 from storage.sealing import KEY_BYTES, key_of, read_key
 from surfaces.command.arguments import CheckHealth, MakeKey, Serve, understand

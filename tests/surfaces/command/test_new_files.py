@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.backups.forms import SCRIPT_BEGINS
+from storage.backup_forms import SCRIPT_BEGINS
 from storage.disk import Disk
 from surfaces.command.new_files import made
 from surfaces.command.opening import NotOpened

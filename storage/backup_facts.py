@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from protocol.text import NAME
-from storage.backups.forms import Form
+from storage.backup_forms import Form
 from storage.histories import Count, Standing, TimeUs
 
 Name = Annotated[str, Meta(pattern=f"^{NAME.pattern}")]

@@ -8,7 +8,7 @@ All integers are big-endian and unsigned.
     ┌────────┬────┬──────────────────────────┐     ┌────────┬────┬─────────────────────────────┐
     │ offset │ n  │                          │     │ offset │ n  │                             │
     ├────────┼────┼──────────────────────────┤     ├────────┼────┼─────────────────────────────┤
-    │      0 │  8 │ magic: forms.py          │     │      0 │  4 │ length of the content       │
+    │      0 │  8 │ magic: backup_forms.py   │     │      0 │  4 │ length of the content       │
     │      8 │  2 │ format                   │     │      4 │  4 │ number, from 0              │
     │     10 │  2 │ flags                    │     │      8 │  1 │ kind                        │
     │     12 │  4 │ zeros                    │     │      9 │  3 │ zeros                       │
@@ -45,9 +45,8 @@ import msgspec
 from protocol.doors import File, Rng
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
 from protocol.limits import MIB
-from storage import state_hash
-from storage.backups.facts import End, LogFacts, ScriptFacts, SnapshotFacts, StateFacts
-from storage.backups.forms import MAGIC, Form
+from storage.backup_facts import End, LogFacts, ScriptFacts, SnapshotFacts, StateFacts
+from storage.backup_forms import MAGIC, Form
 from storage.faults import StoreTooNew
 from storage.sealing import KEY_ID_BYTES, NO_KEY, SALT_BYTES, TAG_BYTES, Key, Sealer
 
@@ -69,7 +68,7 @@ _SUM_BYTES: Final = 8
 _HEAD: Final = Struct(">IIB3x")
 _WORD: Final = Struct(">I")
 CHECK_BYTES: Final = 16
-STREAM_DIGEST_BYTES: Final = state_hash.DIGEST_BYTES
+STREAM_DIGEST_BYTES: Final = 32
 HEADER_BYTES: Final = 72
 CHUNK_HEAD_BYTES: Final = 32
 
