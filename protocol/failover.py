@@ -1,20 +1,21 @@
-"""Failover policies: their clauses and the bounds of each. Every clause is required."""
+"""Failover policies: their clauses, the bounds of each, and the encoding. All are required."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from protocol import limits
-from protocol.errors import BadRequest, TooLarge
+from protocol import binary, limits
+from protocol.errors import BadRequest, Refusal, TooLarge
 from protocol.text import format_duration
 
 _URL: Final = re.compile(
     r"https?://(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_][A-Za-z0-9._-]{0,252})(?::([0-9]{1,5}))?/?"
 )
 _SECOND: Final = timedelta(seconds=1)
+_MICROSECOND: Final = timedelta(microseconds=1)
 LEASE: Final = (_SECOND * limits.LEASE_SECONDS_MIN, _SECOND * limits.LEASE_SECONDS_MAX)
 BEHIND: Final = (
     timedelta(milliseconds=limits.BEHIND_MILLISECONDS_MIN),
@@ -48,13 +49,51 @@ class Policy(NamedTuple):
     @property
     def behind_us(self) -> int:
         """BEHIND in microseconds of the monotonic clock."""
-        return self.behind // timedelta(microseconds=1)
+        return self.behind // _MICROSECOND
 
     @property
     def release_seconds(self) -> float:
         """Longest wait of a client for acknowledgements of followers, in seconds. By then a silent
         follower has left the in-sync replicas, or another node leads, if either is possible."""
         return max((self.lease + self.behind) / _SECOND, limits.RELEASE_SECONDS)
+
+
+def packed(policy: Policy) -> bytes:
+    """Encode a policy."""
+    return binary.pack(clauses(policy))
+
+
+def unpacked(value: bytes) -> Policy:
+    """Decode the result of `packed`. :raises ValueError: it is something else"""
+    try:
+        return of_clauses(binary.unpack_object(value))
+    except (KeyError, TypeError, Refusal) as error:
+        raise ValueError(f"no policy: {error}") from error
+
+
+def clauses(policy: Policy) -> dict[str, Any]:
+    """Return the fields of a policy's encoding."""
+    return {
+        "via": list(policy.via),
+        "lease": policy.lease // _MICROSECOND,
+        "acks": policy.acks,
+        "behind": policy.behind // _MICROSECOND,
+        "promote": policy.promote,
+    }
+
+
+def of_clauses(fields: dict[str, Any]) -> Policy:
+    """Return the policy with the fields of `clauses`; others are ignored.
+
+    :raises KeyError, TypeError: the fields are something else
+    """
+    return Policy(
+        tuple(fields["via"]),
+        fields["lease"] * _MICROSECOND,
+        fields["acks"],
+        fields["behind"] * _MICROSECOND,
+        fields["promote"],
+    )
 
 
 def check_url(url: str) -> str:

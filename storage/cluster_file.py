@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from protocol.failover import Policy
-from storage import failover
+from protocol.failover import Policy, packed, unpacked
 from storage.directory import StoreDirectory
 from storage.faults import StoreDamaged
 
@@ -120,7 +119,7 @@ def _upstream(stored: object) -> Upstream:
 
 def _described(founding: Founding) -> dict[str, object]:
     """Encode; the policy is encoded as in the store."""
-    policy = failover.packed(founding.policy).hex()
+    policy = packed(founding.policy).hex()
     return {**founding._asdict(), "members": sorted(founding.members), "policy": policy}
 
 
@@ -129,7 +128,7 @@ def _founding(stored: object) -> Founding | None:
         return None
     if not isinstance(stored, dict) or not isinstance(stored.get("members"), list):
         raise ValueError("what it founds is nothing")
-    policy = failover.unpacked(bytes.fromhex(str(stored["policy"])))
+    policy = unpacked(bytes.fromhex(str(stored["policy"])))
     return Founding(frozenset(map(str, stored["members"])), policy, int(str(stored["sequence"])))
 
 

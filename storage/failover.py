@@ -7,17 +7,15 @@ names the store it applies to: a restored store is another one, and is not bound
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from protocol import binary
-from protocol.errors import Refusal
-from protocol.failover import Policy
+from protocol.failover import Policy, clauses, of_clauses
 from storage import keys
 from storage.transactions import Transaction
 
 _KEY: Final = keys.tagged(keys.FAILOVER)[0]
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,43 +48,10 @@ def drop(tx: Transaction) -> bool:
     return True
 
 
-def packed(policy: Policy) -> bytes:
-    """Encode a policy without store and time."""
-    return binary.pack(_clauses(policy))
-
-
-def unpacked(value: bytes) -> Policy:
-    """Decode the result of `packed`. :raises ValueError: it is something else"""
-    try:
-        return _policy(binary.unpack_object(value))
-    except (KeyError, TypeError, Refusal) as error:
-        raise ValueError(f"no policy: {error}") from error
-
-
-def _clauses(policy: Policy) -> dict[str, Any]:
-    return {
-        "via": list(policy.via),
-        "lease": policy.lease // _MICROSECOND,
-        "acks": policy.acks,
-        "behind": policy.behind // _MICROSECOND,
-        "promote": policy.promote,
-    }
-
-
-def _policy(fields: dict[str, Any]) -> Policy:
-    return Policy(
-        tuple(fields["via"]),
-        fields["lease"] * _MICROSECOND,
-        fields["acks"],
-        fields["behind"] * _MICROSECOND,
-        fields["promote"],
-    )
-
-
 def _packed(kept: Kept) -> bytes:
-    return binary.pack({**_clauses(kept.policy), "store": kept.store, "since": kept.since})
+    return binary.pack({**clauses(kept.policy), "store": kept.store, "since": kept.since})
 
 
 def _read(value: bytes) -> Kept:
     fields: dict[str, Any] = binary.unpack_object(value)
-    return Kept(_policy(fields), fields["store"], fields["since"])
+    return Kept(of_clauses(fields), fields["store"], fields["since"])
