@@ -32,7 +32,6 @@ import msgspec
 from protocol import limits
 from protocol.values import Tick
 from storage import keys
-from storage.engine import Batch
 from storage.entries import Body, Entry
 
 PUT: Final = 1
@@ -235,27 +234,6 @@ def stamped(key: bytes, value: bytes | None, sequence: int) -> bytes | None:
     if value is None or key[keys.TAG_AT] not in keys.STAMPED:
         return value
     return sequence.to_bytes(SEQUENCE_BYTES, "big") + value[SEQUENCE_BYTES:]
-
-
-def apply(effects: list[Effect], sequence: int, batch: Batch) -> bool:
-    """Add the effects of commit `sequence` to a batch. Return True if any touched the catalog."""
-    stamp = sequence.to_bytes(SEQUENCE_BYTES, "big")
-    catalog = False
-    for effect in effects:
-        op, key = effect[0], effect[1]
-        if op == PUT_RECORD:
-            batch.put(key, stamp + effect[2])
-        elif op == PUT:
-            batch.put(key, effect[2])
-            catalog = catalog or keys.is_catalog(key)
-        elif op == DELETE_RANGE:
-            batch.delete_range(key, effect[2])
-            catalog = catalog or keys.touches_catalog(key, effect[2])
-        else:
-            assert op != DERIVE, "what is derived needs more than a batch"
-            batch.delete(key)
-            catalog = catalog or keys.is_catalog(key)
-    return catalog
 
 
 def only_removes(body: bytes) -> bool:

@@ -19,9 +19,17 @@ from operator import itemgetter
 from typing import Final
 from weakref import ref
 
-from storage.effects import SEQUENCE_BYTES, stamped
+from storage.effects import (
+    DELETE_RANGE,
+    DERIVE,
+    PUT,
+    PUT_RECORD,
+    SEQUENCE_BYTES,
+    Effect,
+    stamped,
+)
 from storage.engine import BATCH_PAIRS, Batch
-from storage.keys import STAMPED, TAG_AT, Pair, Range
+from storage.keys import STAMPED, TAG_AT, Pair, Range, is_catalog, touches_catalog
 from storage.sheets import Sheet
 
 _FEW: Final = 16
@@ -354,6 +362,27 @@ def apply_writes(writes: Iterable[tuple[bytes, bytes | None]], sequence: int, ba
             put(key, stamp + value[SEQUENCE_BYTES:])
         else:
             put(key, value)
+
+
+def apply_effects(effects: list[Effect], sequence: int, batch: Batch) -> bool:
+    """Add the effects of commit `sequence` to a batch. Return True if any touched the catalog."""
+    stamp = sequence.to_bytes(SEQUENCE_BYTES, "big")
+    catalog = False
+    for effect in effects:
+        op, key = effect[0], effect[1]
+        if op == PUT_RECORD:
+            batch.put(key, stamp + effect[2])
+        elif op == PUT:
+            batch.put(key, effect[2])
+            catalog = catalog or is_catalog(key)
+        elif op == DELETE_RANGE:
+            batch.delete_range(key, effect[2])
+            catalog = catalog or touches_catalog(key, effect[2])
+        else:
+            assert op != DERIVE, "what is derived needs more than a batch"
+            batch.delete(key)
+            catalog = catalog or is_catalog(key)
+    return catalog
 
 
 class Overlay:

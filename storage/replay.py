@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from storage import effects, index_steps, keys
 from storage.effects import SEQUENCE_BYTES, Attribution, Derive, Effect
 from storage.engine import Batch, Engine
-from storage.layers import Layer
+from storage.layers import Layer, apply_effects
 from storage.transactions import Transaction
 
 RECORDS_A_STEP: Final = 256
@@ -240,7 +240,7 @@ class Replay:
 
     def add(self, found: list[Effect], sequence: int) -> bool:
         """Add a frame. True if it changed the catalog."""
-        catalog = effects.apply(found, sequence, self._batch)
+        catalog = apply_effects(found, sequence, self._batch)
         stamp = bytes(SEQUENCE_BYTES)
         for effect in found:
             op, key = effect[0], effect[1]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from protocol.errors import Conflict
-from storage import effects, layers, ledger, memory, rocks, sheets
+from storage import layers, ledger, memory, rocks, sheets
 from storage.committed_state import CommittedState
 from storage.conflicts import Conflicts
 from storage.engine import Batch
@@ -253,9 +253,10 @@ def own_range_deletes_not_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def replay_stops_early(patch: pytest.MonkeyPatch) -> None:
-    real = effects.apply
+    real = layers.apply_effects
     patch.setattr(
-        effects, "apply", lambda found, sequence, batch: real(found[:-1], sequence, batch)
+        "storage.replay.apply_effects",
+        lambda found, sequence, batch: real(found[:-1], sequence, batch),
     )
 
 
