@@ -276,6 +276,8 @@ class SelectPlan:
     @cached_property
     def comparisons(self) -> tuple[Comparison, ...]:
         """Comparisons in WHERE, checked against the declared types of fields."""
+        if self._select.back is not None:
+            return ()  # it asks for one link and for a list of them, whatever the field's type is
         return comparisons(self._select.where)
 
     @cached_property
