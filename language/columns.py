@@ -52,7 +52,7 @@ def check_names(names: list[tuple[str, ...]], columns: tuple[tree.Column, ...]) 
             if name[:end] in seen:
                 outer, inner = ".".join(name[:end]), ".".join(name)
                 raise BadRequest(
-                    f"the column {inner} would stand inside the column {outer}: name one with AS",
+                    f"the column {inner} would be inside the column {outer}: name one with AS",
                     name=inner,
                 )
 

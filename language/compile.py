@@ -142,8 +142,7 @@ def _placed(work: Compiled, at: int) -> Compiled:
 def _name(node: tree.Name, shape: Shape | None) -> Compiled:
     if shape is None:
         raise Unknown(
-            f"there is no row here that {node.name} could be a field of; "
-            f"a variable is written ${node.name}",
+            f"{node.name} is not a field: there is no row here; a variable is written ${node.name}",
             name=node.name,
         )
     name = node.name
@@ -344,8 +343,8 @@ def _subquery(node: tree.Subquery, shape: Shape | None) -> Compiled:
 
 
 _NO_RECORD: Final = (
-    "`<-` leads back from the record at hand, and here is none: it stands in a column, in WHERE or"
-    " in SET; of one record (SELECT VALUE <-t.field FROM ONLY u:1)"
+    "`<-` needs a current record, and there is none here: use it in a column, in"
+    " WHERE or in SET; for one record write (SELECT VALUE <-t.field FROM ONLY u:1)"
 )
 
 
@@ -549,7 +548,7 @@ def count_of(node: tree.Expression | None, env: Env, what: str) -> int | None:
         return None
     value = evaluate(node, env)
     if type(value) is not int or value < 0:
-        raise BadRequest(f"{what} takes an int from 0")
+        raise BadRequest(f"{what} takes an int of 0 or more")
     return value
 
 

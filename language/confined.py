@@ -47,7 +47,7 @@ def check_reads_nothing(
     """
     found = _reads(node, place, types)
     if found is not None:
-        raise BadRequest(f"{what} {found}: it may look at {given}, at nothing else of the store")
+        raise BadRequest(f"{what} {found}: it may read only {given}")
 
 
 def _reads(node: Any, place: Place, types: Types) -> str | None:

@@ -46,7 +46,7 @@ class Creating:
         """Check the next statement. :raises NotCreating: it is not allowed"""
         check = _CHECKS.get(type(statement))
         if check is None:
-            raise NotCreating("it does not create")
+            raise NotCreating("it does not create anything")
         check(self, statement)
 
     # --- places -----------------------------------------------------------------------------------
@@ -63,21 +63,21 @@ class Creating:
             raise NotCreating("it does not name the namespace")
         names = node.namespace, node.name
         if self._only is not None and names not in self._only:
-            raise NotCreating("it is not what was checked")
+            raise NotCreating("that database was not in the checked script")
         self.databases.add(names)
 
     def use(self, node: tree.Use) -> None:
         """USE."""
         names = (node.namespace or "", node.database or "")
         if names not in self.databases:
-            raise NotCreating("it is not a database that the script has made")
+            raise NotCreating("the script did not create that database")
         self._place = names
 
     # --- objects of a database --------------------------------------------------------------------
 
     def _here(self) -> Names:
         if self._place is None:
-            raise NotCreating("no database that the script has made is in use")
+            raise NotCreating("no database created by the script is in use")
         return self._place
 
     def makes(self, kind: str, name: str) -> None:
@@ -88,7 +88,7 @@ class Creating:
         """Check a use of a table, topic or space. :raises NotCreating: the script has not defined
         it"""
         if (kind, self._here(), name) not in self._made:
-            raise NotCreating(f"the script has made no {kind} {name}")
+            raise NotCreating(f"the script did not create the {kind} {name}")
 
     def define_table(self, node: tree.DefineTable) -> None:
         """DEFINE TABLE."""
@@ -118,10 +118,10 @@ class Creating:
         """CREATE t:id."""
         target = node.target
         if not isinstance(target, tree.ExpressionTarget):
-            raise NotCreating("it does not say the id of the record")
+            raise NotCreating("it does not name the record's id")
         address = target.expression
         if not isinstance(address, tree.RecordLiteral):
-            raise NotCreating("what it creates is no table:id")
+            raise NotCreating("its target is not a table:id")
         self.has("table", address.table)
         self._literal(address)
         _quiet(node)
@@ -134,24 +134,24 @@ class Creating:
                 for one in node.data.assignments:
                     self._literal(one.value)
             case _:
-                raise NotCreating("it does more than to say what the record holds")
+                raise NotCreating("it does more than set the record's fields")
 
     def insert(self, node: tree.Insert) -> None:
         """INSERT."""
         self.has("table", node.table)
         _quiet(node)
         if node.ignore or node.on_duplicate is not None:
-            raise NotCreating("it says what becomes of records that are there")
+            raise NotCreating("it has IGNORE or ON DUPLICATE")
         self._literal(node.rows)
         for row in paced(_rows(node.rows), self._tick):
             if not _has_id(row):
-                raise NotCreating("it does not say the id of each record")
+                raise NotCreating("it does not name the id of each record")
 
     def publish(self, node: tree.Publish) -> None:
         """PUBLISH."""
         self.has("topic", node.topic)
         if node.expect is not None:
-            raise NotCreating("it expects something")
+            raise NotCreating("it has EXPECT")
         for part in (node.value, node.key, node.id, node.headers, node.delay, node.at_time):
             self._literal(part)
 
@@ -159,7 +159,7 @@ class Creating:
         """SET."""
         self.has("space", node.space)
         if node.keep or node.when is not None:
-            raise NotCreating("it depends on what the key holds")
+            raise NotCreating("it depends on the key's present value")
         for part in (node.key, node.value, node.expire, node.expire_at):
             self._literal(part)
 
@@ -188,7 +188,7 @@ class Creating:
                     pending.append(one.id)
                     _identity(one.id)
                 case _:
-                    raise NotCreating("it holds what is no literal")
+                    raise NotCreating("it has a value that is not a literal")
 
 
 _CHECKS: Final[dict[type, Callable[[Creating, Any], None]]] = {
@@ -213,15 +213,15 @@ _CHECKS: Final[dict[type, Callable[[Creating, Any], None]]] = {
 
 def _keeps(node: tree.DefineNamespace | tree.DefineDatabase) -> None:
     if node.exists is tree.Exists.OVERWRITE:
-        raise NotCreating("it changes what is there")
+        raise NotCreating("it has OVERWRITE")
 
 
 def _quiet(node: tree.Create | tree.Insert) -> None:
     """Reject RETURN (other than NONE) and TIMEOUT: a restore returns no results."""
     if node.returning is not None and node.returning.kind != "NONE":
-        raise NotCreating("it answers something")
+        raise NotCreating("it returns a result")
     if node.timeout is not None:
-        raise NotCreating("it has a TIMEOUT of its own")
+        raise NotCreating("it has a TIMEOUT")
 
 
 def _identity(node: tree.Expression) -> None:
@@ -249,5 +249,6 @@ def _has_id(row: Any) -> bool:
 def refused(why: NotCreating, words: str) -> RestoreRefused:
     """Return the error for a rejected statement. :param words: its first words"""
     return RestoreRefused(
-        f"a script that is restored only creates: {words} … is refused, since {why}", found=words
+        f"cannot restore a script with {words} …: {why}; a restored script may only create",
+        found=words,
     )

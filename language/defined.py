@@ -32,8 +32,8 @@ def check_function(node: tree.DefineFunction) -> None:
     names = frozenset(one.name for one in node.parameters)
     other = unknown_variable(node.body, names)
     if other is not None:
-        known = ", ".join(f"${one.name}" for one in node.parameters) or "no variable"
-        refusal = BadRequest(f"{called} knows {known}, not ${other.name}")
+        known = ", ".join(f"${one.name}" for one in node.parameters) or "no parameters"
+        refusal = BadRequest(f"unknown variable ${other.name} in {called}: it has {known}")
         refusal.offset = other.at
         raise refusal
     types: Types = {(one.name,): one.type for one in node.parameters}
@@ -83,7 +83,8 @@ class Defined:
         """
         if not self._least <= len(arguments) <= len(self._parameters):
             raise BadRequest(
-                f"{self.called} takes other arguments: {self.signature}", function=self.called
+                f"wrong arguments for {self.called}: expected {self.signature}",
+                function=self.called,
             )
         given = arguments + [NONE] * (len(self._parameters) - len(arguments))
         variables: dict[str, Any] = {}
@@ -107,7 +108,7 @@ class Defined:
         if self._fit is not None and self._returns is not None:
             found = self._fit(value, env.tick)
             if found is MISFIT:
-                told = f"{self.called} is to answer"
+                told = f"{self.called} returns"
                 raise self._refusal(self._returns, value, "", told, env.tick)
             value = found
         return bounded(value, env.tick)

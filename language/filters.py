@@ -94,12 +94,12 @@ def _check(condition: tree.Expression, types: Types) -> None:
         )
     other = unknown_variable(condition, frozenset({"this"}))
     if other is not None:
-        raise BadRequest(f"{WHAT} knows $this, not ${other.name}")
+        raise BadRequest(f"unknown variable ${other.name} in {WHAT}: it has $this")
     check_reads_nothing(WHAT, "the record", condition, _place, types)
     changing = _changing(condition)
     if changing is not None:
         raise BadRequest(
-            f"{WHAT} calls {changing}, which may answer otherwise the next time it is asked"
+            f"{WHAT} calls {changing}, which may return another result at the next call"
         )
 
 
@@ -159,7 +159,7 @@ class _Alone:
 
     def record(self, record: RecordId) -> NoReturn:
         """Reject following a link found only in the record's value. :raises BadRequest: always"""
-        raise BadRequest(f"{WHAT} may look at the record, not beyond a link in it")
+        raise BadRequest(f"{WHAT} may read only the record, not a record that it links to")
 
     def call(self, name: str, arguments: list[Any]) -> NoReturn:
         """Unreachable: a filter that calls a user-defined function is rejected before it runs."""

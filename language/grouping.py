@@ -270,11 +270,11 @@ class Grouping:
             )
         if isinstance(node, tree.Parameter) and node.name == "this":
             raise BadRequest(
-                "$this is neither grouped nor inside an aggregate: a group has no one row"
+                "$this is neither grouped nor inside an aggregate: a group is not a single row"
             )
         if isinstance(node, tree.Subquery) and parent_fields(node.select) != frozenset():
             raise BadRequest(
-                "a subquery beside GROUP can't look at $parent: a group has no one row"
+                "a subquery beside GROUP can't use $parent: a group is not a single row"
             )
         return node if isinstance(node, tree.Subquery) else rebuilt(node, self._rewritten)
 
@@ -548,7 +548,7 @@ def check_ungrouped(node: Any) -> None:
     """
     if isinstance(node, tree.Call) and node.name == "count" and not node.arguments:
         raise BadRequest(
-            f"{print_expression(node)} counts the rows of a group: wanted GROUP BY or GROUP ALL"
+            f"{print_expression(node)} counts the rows of a group: it needs GROUP BY or GROUP ALL"
         )
     if not isinstance(node, tree.Subquery):
         for child in children(node):

@@ -54,4 +54,4 @@ def _value(node: tree.Expression) -> Any:
         identity = _value(node.id)
         check_record_id(identity)
         return RecordId(node.table, identity)
-    raise BadRequest("the body is one value, written out: nothing in it is computed")
+    raise BadRequest("the body must be one literal value: expressions are not evaluated in it")

@@ -46,7 +46,7 @@ def finite(value: float) -> float:
     """Return the value itself. :raises NumberTooLarge: it is infinite or NaN"""
     if value - value == 0.0:
         return value
-    raise NumberTooLarge("a float left its range")
+    raise NumberTooLarge("a float is out of range")
 
 
 def bounded(value: Decimal) -> Decimal:
@@ -89,14 +89,14 @@ def _decimals(
     try:
         return bounded(work(Decimal(left), Decimal(right)))
     except (InvalidOperation, Overflow):
-        raise NumberTooLarge("a decimal left its range") from None
+        raise NumberTooLarge("a decimal is out of range") from None
 
 
 def _floats(work: Callable[[Any, Any], float], left: Any, right: Any) -> float:
     try:
         return finite(work(left, right))
     except OverflowError:
-        raise NumberTooLarge("a float left its range") from None
+        raise NumberTooLarge("a float is out of range") from None
 
 
 def _kind(operator: str, left: Any, right: Any) -> type:
@@ -235,7 +235,7 @@ def _remainder(left: Decimal, right: Decimal) -> Decimal:
 def _parts(value: Decimal) -> tuple[int, int]:
     """Return the digits of a decimal as one int, and its exponent."""
     _, digits, exponent = value.as_tuple()
-    assert isinstance(exponent, int), "NaN and infinities are no values"
+    assert isinstance(exponent, int), "NaN and infinities are not values"
     return int("".join(map(str, digits))), exponent
 
 

@@ -207,7 +207,8 @@ def contains(container: Any, value: Any, env: Env) -> bool:
     if container is None or container is NONE:
         return False
     raise TypeRefused(
-        f"{type_name(container)} contains no {type_name(value)}: wanted an array, string or object"
+        f"{type_name(container)} can't contain {type_name(value)}: expected an array,"
+        " string or object"
     )
 
 
@@ -227,7 +228,7 @@ def check_bounds(low: Any, high: Any) -> None:
     """Check the bounds of a range. :raises TypeRefused: not two integers"""
     for bound in (low, high):
         if type(bound) is not int:
-            raise TypeRefused(f"a range goes from int to int, not {type_name(bound)}")
+            raise TypeRefused(f"the bounds of a range are ints, not {type_name(bound)}")
 
 
 def make_range(low: Any, high: Any, inclusive: bool, env: Env) -> list[int]:

@@ -109,8 +109,8 @@ def _hold_to_steps(text: str, size: int) -> None:
     length = len(text) if text.isascii() else len(text.encode())
     if length > most:
         raise TooLarge(
-            f"this pattern is held against texts of at most {most} bytes, this one has {length}:"
-            " a simpler pattern takes longer ones, and string::contains and string::starts any",
+            f"this pattern takes texts of at most {most} bytes, this one has {length}: use"
+            " a simpler pattern, or string::contains or string::starts",
             limit=most,
             size=length,
         )

@@ -464,13 +464,15 @@ def obstacle(asked: Asked, index: Indexed) -> str:
     first = path_text(index.paths[0])
     met = asked.get(index.paths[0])
     if isinstance(met, tree.Binary) and met.operator == "OR":
-        return f"one of the conditions joined by OR has no index: {cut(print_expression(met))}"
+        return f"a condition joined by OR has no index: {cut(print_expression(met))}"
     if met is not None:
-        return f"no part of it is what {cut(print_expression(met))} lets through"
+        return f"{cut(print_expression(met))} bounds no range of the index"
     for number, path in enumerate(index.paths[1:], 2):
         if asked.get(path) is not None:
-            return f"{path_text(path)} is field {number} of it, and nothing is asked of {first}"
-    return "ORDER BY goes by other fields than all of its own, or in several directions"
+            return (
+                f"{path_text(path)} is field {number} of the index, and no condition is on {first}"
+            )
+    return "ORDER BY has other fields than the index, or several directions"
 
 
 def _promise(candidate: Candidate) -> tuple[bool, int, int, bool]:

@@ -89,7 +89,7 @@ def check_definition(definition: Definition) -> None:
         an unknown variable, contains a SELECT, or follows a record link visible in the text
     """
     if definition.path[0] == "id":
-        raise BadRequest("a record's id is no field: it can't be defined")
+        raise BadRequest("a record's id is not a field: it can't be defined")
     if definition.readonly and definition.value is not None:
         raise BadRequest(
             f"{path_text(definition.path)} can't have VALUE, which computes it at each write, and"
@@ -147,8 +147,8 @@ def check_values(definitions: Iterable[Definition]) -> None:
                 )
             if any(_meets(path, other.path) for path in looked):
                 raise BadRequest(
-                    f"VALUE of {path_text(one.path)} looks at {path_text(other.path)}, which has"
-                    " VALUE itself: all are computed at once, of what was given"
+                    f"VALUE of {path_text(one.path)} reads {path_text(other.path)}, which has VALUE"
+                    " too: all are computed together, from the given values"
                 )
 
 
@@ -196,4 +196,4 @@ def _check_variables(word: str, expression: tree.Expression | None, known: froze
     other = unknown_variable(expression, known)
     if other is not None:
         names = " and ".join(f"${name}" for name in sorted(known - {"parent"}, reverse=True))
-        raise BadRequest(f"{word} knows {names}, not ${other.name}")
+        raise BadRequest(f"unknown variable ${other.name} in {word}: it has {names}")

@@ -497,7 +497,7 @@ class _Writing:
     ) -> NoReturn:
         table = self._schema.table
         if error is AssertFailed:
-            problem = f"{table}.{at} is {shown(value)}, of which ASSERT {wanted} does not hold"
+            problem = f"{table}.{at} is {shown(value)}, which fails ASSERT {wanted}"
         else:
             what = found if type(value) is list else shown(value)
             problem = f"{table}.{at} takes {wanted}, not {what}"

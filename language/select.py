@@ -310,7 +310,7 @@ class SelectPlan:
             return rows
         if len(rows) > 1:
             raise BadRequest(
-                "FROM ONLY is for one row, and there are several: narrow it with WHERE, or say"
+                "FROM ONLY takes one row, and there are several: narrow it with WHERE, or add"
                 " LIMIT 1"
             )
         return rows[0] if rows else NONE

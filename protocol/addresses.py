@@ -27,7 +27,9 @@ def is_loopback(host: str) -> bool:
 def check_address(address: str) -> str:
     """Return the address if it is valid. :raises BadRequest: it is not"""
     if _parts(address) is None:
-        raise BadRequest(f"{address[:_SHOWN]!r} is no address of a node: wanted host or host:port")
+        raise BadRequest(
+            f"{address[:_SHOWN]!r} is not the address of a node: expected host or host:port"
+        )
     return address
 
 
@@ -39,7 +41,7 @@ def check_peer(address: str) -> str:
     """
     parts = _parts(address)
     if parts is None or parts[1] is None:
-        raise BadRequest(f"{address[:_SHOWN]!r} is no address for peers: wanted host:port")
+        raise BadRequest(f"{address[:_SHOWN]!r} is not an address for peers: expected host:port")
     return f"{parts[0].removesuffix('.')}:{parts[1]}"
 
 

@@ -237,7 +237,7 @@ def unpack_strictly(
     except Refusal:
         raise
     except MemoryError:
-        raise TooLarge("a message claims more elements than there is room for") from None
+        raise TooLarge("a message announces more elements than it has bytes for") from None
     except _NO_VALUE as error:
         raise BadRequest(f"not a msgpack value: {error or type(error).__name__}") from None
     refuse(value, tick)
@@ -425,9 +425,9 @@ def _fed(data: bytes | memoryview, unpacker: msgpack.Unpacker) -> Generator[None
             yield
             continue
         if unpacker.tell() != len(view):
-            raise ValueError("there are bytes behind it")
+            raise ValueError("extra bytes after the value")
         return value
-    raise ValueError("it ends too early")
+    raise ValueError("truncated")
 
 
 def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
@@ -435,7 +435,7 @@ def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     message may take different ones: then one checks a request that the other does not execute."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise BadRequest("a key stands twice in a map")
+        raise BadRequest("a map has a duplicate key")
     return found
 
 

@@ -155,7 +155,7 @@ class Conversation:
             self.state = State.SIGNING_IN
             self._signing = message.id
         else:
-            raise BadRequest(f"the first message is HELLO, not {message.kind.name}")
+            raise BadRequest(f"the first message must be HELLO, not {message.kind.name}")
         return message
 
     def _take(self, message: Message) -> None:
@@ -164,7 +164,7 @@ class Conversation:
             raise message.refusal
         if kind in _OPENS or kind is Kind.AUTH:
             if id == 0:
-                raise BadRequest(f"{kind.name} needs an id of its own, not 0")
+                raise BadRequest(f"{kind.name} needs an id above 0")
             if id in self.open:
                 raise BadRequest(f"id {id} is still open")
             self.open[id] = message.size
@@ -175,9 +175,9 @@ class Conversation:
         elif kind is Kind.BYE:
             self.state = State.LEAVING if self.open else State.CLOSED
         elif kind not in FROM_CLIENT:
-            raise BadRequest(f"{kind.name} is for the node to say")
+            raise BadRequest(f"{kind.name} is sent only by the node")
         elif kind is Kind.HELLO:
-            raise BadRequest("HELLO is said once")
+            raise BadRequest("HELLO was sent before: it is the first message only")
 
     def send(self, kind: Kind, id: int, body: dict[str, Any] | None = None) -> bytes:
         """Encode a message of the node, and change the state by the table.

@@ -106,8 +106,8 @@ def check_url(url: str) -> str:
     found = _URL.fullmatch(url)
     if found is None or not 0 < int(found[1] or 1) < 65_536:
         raise BadRequest(
-            "VIA takes addresses such as 'https://etcd1.example:2379', without a path, and never"
-            " with a user or a password"
+            "VIA takes addresses such as 'https://etcd1.example:2379', without a path, a"
+            " user or a password"
         )
     return url.rstrip("/")
 
@@ -126,9 +126,9 @@ def check_policy(
         raise TooLarge(f"VIA takes at most {most} addresses", limit=most)
     _check_within("LEASE", lease, LEASE)
     if lease % _SECOND:
-        raise BadRequest("LEASE is whole seconds: that is what a lease is counted in")
+        raise BadRequest("LEASE must be whole seconds")
     if not ACKS[0] <= acks <= ACKS[1]:
-        raise BadRequest(f"ACKS is {ACKS[0]} to {ACKS[1]} followers")
+        raise BadRequest(f"ACKS must be {ACKS[0]} to {ACKS[1]} followers")
     _check_within("BEHIND", behind, BEHIND)
     return found
 
@@ -137,4 +137,4 @@ def _check_within(clause: str, value: timedelta, bounds: tuple[timedelta, timede
     least, most = bounds
     if not least <= value <= most:
         between = f"{format_duration(least)} to {format_duration(most)}"
-        raise BadRequest(f"{clause} is {between}, not {format_duration(value)}")
+        raise BadRequest(f"{clause} must be {between}, not {format_duration(value)}")

@@ -18,7 +18,7 @@ def check_fingerprint(text: str) -> str:
     """
     if FINGERPRINT.fullmatch(text) is None:
         raise BadRequest(
-            f"{text[:100]!r} is no fingerprint of a certificate: wanted its SHA-256, 64"
-            " hexadecimal digits"
+            f"{text[:100]!r} is not the fingerprint of a certificate: expected its SHA-256,"
+            " 64 hexadecimal digits"
         )
     return text.replace(":", "").lower()

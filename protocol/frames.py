@@ -177,7 +177,7 @@ class FrameReader:
         assert length, "no frame has begun"
         head = _head(bytes(self._kept[start : start + HEAD_BYTES]))
         if head is None:
-            raise BadRequest("a frame holds an array of three: kind, id, body")
+            raise BadRequest("a frame must hold an array of three: kind, id, body")
         self._dropping = length - (len(self._kept) - self._at)
         self._kept, self._at = b"", 0
         return Message(*head, None, refusal)
@@ -247,14 +247,14 @@ def _decode(
 ) -> tuple[Kind, int, dict[str, Any] | None]:
     parts = binary.unpack_foreign(frame, tick, _check_frame)
     if type(parts) is not list or len(parts) != 3:
-        raise BadRequest("a frame holds an array of three: kind, id, body")
+        raise BadRequest("a frame must hold an array of three: kind, id, body")
     number, request, body = parts
     if type(number) is not int or number not in _KINDS:
         raise BadRequest(f"{number!r:.40} is no kind of message", kind=repr(number)[:40])
     if type(request) is not int or not 0 <= request <= ID_MAX:
-        raise BadRequest(f"an id is an integer from 0 to {ID_MAX}")
+        raise BadRequest(f"an id must be an integer from 0 to {ID_MAX}")
     if body is not None and type(body) is not dict:
-        raise BadRequest("a body is a map or nil")
+        raise BadRequest("a body must be a map or nil")
     return _KINDS[number], request, body
 
 

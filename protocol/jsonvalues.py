@@ -273,7 +273,7 @@ def _no_constant(word: str) -> NoReturn:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise BadRequest("a key stands twice in a JSON object")
+        raise BadRequest("a JSON object has a duplicate key")
     return found
 
 
@@ -343,7 +343,7 @@ def _untag(tag: str, content: Any, depth: int, tick: Tick | None) -> Any:
         return NONE
     read = _TAGS.get(tag)
     if read is None:
-        raise BadRequest(f"{tag!r} is no tag; an object with that one key travels as $obj", tag=tag)
+        raise BadRequest(f"unknown tag {tag!r}: send an object with that one key as $obj", tag=tag)
     if type(content) is not str:
         raise BadRequest(f"{tag} holds a string")
     return read(content)

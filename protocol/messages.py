@@ -124,7 +124,7 @@ def lasting(value: Any, what: str, least_us: int = 0) -> int:
     microseconds = value // MICROSECOND
     if not least_us <= microseconds <= limits.SPAN_SECONDS * 1_000_000:
         least = "longer than 0, up" if least_us else "from 0"
-        raise BadRequest(f"{what} is a duration {least} to {limits.SPAN_SECONDS} s")
+        raise BadRequest(f"{what} must be a duration {least} to {limits.SPAN_SECONDS} s")
     return microseconds
 
 

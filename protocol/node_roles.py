@@ -18,5 +18,5 @@ def check_node_roles(words: Sequence[str]) -> tuple[str, ...]:
     for word in words:
         if word not in ROLE_WORDS:
             known = ", ".join(ROLE_WORDS)
-            raise Unknown(f"{word!r} is no role of a node; roles: {known}", role=word)
+            raise Unknown(f"unknown node role {word!r}: expected one of {known}", role=word)
     return tuple(word for word in ROLE_WORDS if word in words)

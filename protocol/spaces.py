@@ -175,12 +175,12 @@ def packed(value: Value, tick: Tick | None = None) -> Packed:
     :raises TooLarge: nested too deep, or longer than `limits.CACHE_VALUE_BYTES`
     """
     if value is NONE:
-        raise TypeRefused("NONE is no value of a key: it means that there is none", found="none")
+        raise TypeRefused("the value of a key can't be NONE: delete the key instead", found="none")
     check(value, 0, tick)
     content = _content(value, tick)
     if not content:
         most = limits.CACHE_VALUE_BYTES
-        raise TooLarge(f"a value of a key takes at most {most} bytes, this one more", limit=most)
+        raise TooLarge(f"the value of a key is too large: at most {most} bytes", limit=most)
     return Packed(content)
 
 
@@ -243,7 +243,7 @@ def check_key(key: object) -> str:
     if not 1 <= size <= limits.KEY_BYTES:
         raise BadRequest(f"a key has 1 to {limits.KEY_BYTES} bytes, this one {size}", bytes=size)
     if "\0" in key:
-        raise BadRequest("a key holds no NUL")
+        raise BadRequest("a key can't contain NUL")
     return key
 
 
@@ -273,9 +273,9 @@ def check_expire(expire_us: int) -> int:
     """Return a time to live in microseconds if it is valid. :raises ExpireRefused: not above 0, or
     over a thousand years"""
     if expire_us <= 0:
-        raise ExpireRefused("an expiry is longer than nothing", microseconds=expire_us)
+        raise ExpireRefused("an expiry must be above zero", microseconds=expire_us)
     if expire_us > EXPIRE_MOST_US:
-        raise ExpireRefused("an expiry is at most a thousand years", microseconds=expire_us)
+        raise ExpireRefused("an expiry must be at most 1000 years", microseconds=expire_us)
     return expire_us
 
 
@@ -283,7 +283,7 @@ def check_expires(expires_us: int, now_us: int) -> int:
     """Return an absolute expiry, microseconds since 1970, if it is valid. :raises ExpireRefused:
     over a thousand years ahead"""
     if expires_us > now_us + EXPIRE_MOST_US:
-        raise ExpireRefused("an expiry is at most a thousand years away", microseconds=expires_us)
+        raise ExpireRefused("an expiry must be at most 1000 years away", microseconds=expires_us)
     return max(expires_us, 1)
 
 

@@ -46,7 +46,7 @@ def check_name(name: str, what: str = "name") -> str:
     if not NAME.match(name):
         called = what if what == "name" else f"{what} name"
         shown = name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…"
-        raise NameRefused(f"{shown!r} is no {called}: wanted {NAME.pattern[:-2]}", name=shown)
+        raise NameRefused(f"invalid {called} {shown!r}: expected {NAME.pattern[:-2]}", name=shown)
     if len(_found_good) >= NAMES_REMEMBERED:
         _found_good.clear()
     _found_good.add(name)
@@ -97,7 +97,9 @@ def parse_duration(text: str) -> timedelta:
     :raises NumberTooLarge: beyond 64 bits of microseconds
     """
     if len(text) > limits.DURATION_CHARACTERS or not _DURATION.match(text):
-        raise BadRequest(f"{text[:40]!r} is no duration: wanted 1w2d3h4m5s6ms7us", found=text[:40])
+        raise BadRequest(
+            f"{text[:40]!r} is not a duration: expected 1w2d3h4m5s6ms7us", found=text[:40]
+        )
     total = sum(int(count) * _UNIT_US[unit] for count, unit in _DURATION_PART.findall(text))
     if text.startswith("-"):
         total = -total
@@ -119,7 +121,7 @@ def parse_size(text: str) -> int:
     """
     found = _SIZE.match(text)
     if found is None:
-        raise BadRequest(f"{text[:40]!r} is no size: wanted 10MiB, 500KB or a number of bytes")
+        raise BadRequest(f"{text[:40]!r} is not a size: expected 10MiB, 500KB or a number of bytes")
     digits = found[1].lstrip("0") or "0"
     size = int(digits) * _SIZE_UNITS[found[2]] if len(digits) < 20 else limits.INT_MAX + 1
     if size > limits.INT_MAX:
@@ -160,7 +162,7 @@ def parse_datetime(text: str) -> datetime:
     """
     found = _DATETIME.match(text) if len(text) <= _DATETIME_CHARACTERS else None
     if found is None:
-        raise BadRequest(f"{text[:40]!r} is no datetime: wanted 2026-01-02T03:04:05Z")
+        raise BadRequest(f"{text[:40]!r} is not a datetime: expected 2026-01-02T03:04:05Z")
     date, minutes, seconds, fraction, offset = found.groups()
     leaps = seconds == "60"
     try:
@@ -168,7 +170,9 @@ def parse_datetime(text: str) -> datetime:
         value = datetime.fromisoformat(whole.upper()).astimezone(UTC)
         if leaps:
             if (value.hour, value.minute) != (23, 59):
-                raise BadRequest(f"{text[:40]!r} is no datetime: a leap second ends a day in UTC")
+                raise BadRequest(
+                    f"{text[:40]!r} is not a datetime: a leap second must end a day in UTC"
+                )
             value += _SECOND
         if fraction:
             # Digits beyond the ninth matter only after an exact half of a microsecond.
@@ -177,7 +181,7 @@ def parse_datetime(text: str) -> datetime:
             value += microseconds(nanoseconds + beyond) * MICROSECOND
         return value
     except (ValueError, OverflowError):
-        raise BadRequest(f"{text[:40]!r} is no datetime") from None
+        raise BadRequest(f"{text[:40]!r} is not a datetime") from None
 
 
 NUMBER: Final = re.compile(
@@ -203,7 +207,7 @@ def parse_decimal(text: str) -> Decimal:
             return Decimal(text)
         except InvalidOperation:
             pass
-    raise BadRequest(f"{text!r} is no decimal: wanted 12.50")
+    raise BadRequest(f"{text!r} is not a decimal: expected 12.50")
 
 
 def format_decimal(value: Decimal) -> str:
@@ -345,7 +349,7 @@ class _RecordReader:
         self.text, self.at = text, 0
 
     def refused(self) -> BadRequest:
-        return BadRequest(f"{self.text[:80]!r} is no record's address: wanted table:id")
+        return BadRequest(f"{self.text[:80]!r} is not a record id: expected table:id")
 
     def next(self) -> tuple[str, str]:
         found = _RECORD_PART.match(self.text, self.at)
@@ -412,7 +416,7 @@ def unescape(text: str) -> str:
                 raise BadRequest(f"\\u{{{found[1]}}} is not a character")
             return chr(code)
         if found[2] not in _UNESCAPED:
-            raise BadRequest(f"\\{found[2]} is no escape: a backslash itself is written \\\\")
+            raise BadRequest(f"\\{found[2]} is not an escape: write a backslash as \\\\")
         return _UNESCAPED[found[2]]
 
     return _UNESCAPE.sub(one, text)

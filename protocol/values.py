@@ -564,7 +564,7 @@ def _check_id(value: Any, depth: int, left: int) -> int:
             check_unicode(value)
             size = len(value.encode())
         if not size:
-            raise TypeRefused("a record's id is not empty")
+            raise TypeRefused("a record's id must not be empty")
         if size > limits.RECORD_ID_BYTES:
             left = 0
     elif kind is int:

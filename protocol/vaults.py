@@ -123,8 +123,8 @@ def checked_names(namespace: str, database: str, vault: str) -> Names:
 def check_passphrase(passphrase: object) -> str:
     """Return a new passphrase if it is valid. :raises TypeRefused, BadRequest: it is not"""
     if not isinstance(passphrase, str):
-        raise TypeRefused("a passphrase is a string")
+        raise TypeRefused("a passphrase must be a string")
     least, most = limits.PASSPHRASE_CHARACTERS_MIN, limits.PASSPHRASE_CHARACTERS_MAX
     if not least <= len(passphrase) <= most:
-        raise BadRequest(f"a passphrase has {least} to {most} characters")
+        raise BadRequest(f"a passphrase must have {least} to {most} characters")
     return passphrase

@@ -81,7 +81,7 @@ def count(env: Env, items: list[Any] | None = None) -> int:
     """Number of rows of a group, or of array items that are neither NONE nor NULL."""
     if items is None:
         raise TypeRefused(
-            "count() counts the rows of a group: wanted GROUP BY, GROUP ALL or an array"
+            "count() counts the rows of a group: it needs GROUP BY, GROUP ALL or an array"
         )
     return sum(sum(map(present, part)) for part in slices(items, env))
 

@@ -64,7 +64,7 @@ def round_(value: Any, digits: int | None = None) -> Any:
 
 def _exponent(value: Decimal) -> int:
     exponent = value.as_tuple().exponent
-    assert isinstance(exponent, int), "NaN and infinities are no values"
+    assert isinstance(exponent, int), "NaN and infinities are not values"
     return exponent
 
 
@@ -105,8 +105,8 @@ def power(base: Any, exponent: Any) -> Any:
         try:
             return bounded(DECIMAL.power(Decimal(base), Decimal(exponent)))
         except (InvalidOperation, Overflow):
-            raise NumberTooLarge("a decimal left its range") from None
+            raise NumberTooLarge("a decimal is out of range") from None
     try:
         return finite(float(base) ** float(exponent))
     except OverflowError:
-        raise NumberTooLarge("a float left its range") from None
+        raise NumberTooLarge("a float is out of range") from None

@@ -170,7 +170,7 @@ def _refused(
         allowed = KINDS[parameter.kind]
         if allowed is not None and type(argument) not in allowed:
             grouped = parameter.kind == "array" and "::" not in name
-            hint = "; of the rows of a table it is asked with GROUP BY or GROUP ALL"
+            hint = "; over the rows of a table it needs GROUP BY or GROUP ALL"
             return TypeRefused(
                 f"argument {number} of {name} is {parameter.kind}, not {type_name(argument)}"
                 f"{hint if grouped else ''}",

@@ -72,7 +72,7 @@ def _part(moment: datetime, directive: str) -> str:
         case "%":
             return "%"
         case _:
-            raise BadRequest(f"time::format knows no %{directive}")
+            raise BadRequest(f"time::format does not support %{directive}")
     return name if directive.isupper() else name[:3]
 
 
@@ -225,7 +225,9 @@ def _months_later(moment: datetime, months: int) -> datetime:
 
 def _no_unit(function: str, unit: str) -> BadRequest:
     units = ", ".join([*_MONTHS_OF, *_SPANS])
-    return BadRequest(f"{function} knows no {unit[:32]!r}: a unit is one of {units}")
+    return BadRequest(
+        f"{function} does not support the unit {unit[:32]!r}: expected one of {units}"
+    )
 
 
 _MONTHS_OF: Final = {"year": 12, "quarter": 3, "month": 1}

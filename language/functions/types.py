@@ -42,7 +42,7 @@ def _refuse(value: Any, wanted: str) -> NoReturn:
     if long and wanted in _NUMBERS and NUMBER.match(value[:_NUMBER_CHARACTERS]):
         raise NumberTooLarge(f"a number of {len(value)} characters is too long for {wanted}")
     shown = format_value(value) if type(value) is str and len(value) <= _SHOWN else type_name(value)
-    raise TypeRefused(f"{shown} is no {wanted}", found=type_name(value), wanted=wanted)
+    raise TypeRefused(f"cannot convert {shown} to {wanted}", found=type_name(value), wanted=wanted)
 
 
 @function("type::of", "any", result="string")

@@ -34,7 +34,9 @@ def _pair(env: Env, left: list[Any], right: list[Any]) -> tuple[list[float], lis
             limit=limits.DIMENSIONS,
         )
     if len(left) != len(right):
-        raise BadRequest(f"vectors of {len(left)} and {len(right)} dimensions do not meet")
+        raise BadRequest(
+            f"vectors of {len(left)} and {len(right)} dimensions: both need the same number"
+        )
     return _floats(left, env), _floats(right, env)
 
 
@@ -47,7 +49,7 @@ def _dot(env: Env, left: list[float], right: list[float]) -> float:
     try:
         return finite(math.fsum(_products(env, left, right)))
     except (OverflowError, ValueError):  # sum overflowed, or two infinite products
-        raise NumberTooLarge("a float left its range") from None
+        raise NumberTooLarge("a float is out of range") from None
 
 
 @function("vector::dot", "array", "array", result="float", env=True)

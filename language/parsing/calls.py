@@ -19,24 +19,24 @@ def wrong_call(name: str, arguments: Sequence[tree.Expression]) -> tuple[type[Re
     taken = [len(a.parameters) if isinstance(a, tree.Closure) else 0 for a in arguments]
     if name.startswith(DEFINED):
         if "::" in name[len(DEFINED) :]:
-            return Unknown, f"there is no function {name}: a name stands behind fn::, and no more"
+            return Unknown, f"there is no function {name}: fn:: takes a single name"
         if any(taken):
-            return BadRequest, f"{name} takes values: a closure goes to functions of arrays alone"
+            return BadRequest, f"{name} takes values: only functions of arrays take a closure"
         return None
     known = TABLE.get(name)
     if known is None:
         return Unknown, _no_function(name)
     fits = known.least <= len(arguments) <= len(known.parameters)
     if not fits or taken != list(known.closures[: len(taken)]):
-        return BadRequest, f"{name} takes other arguments: {known.signature}"
+        return BadRequest, f"wrong arguments for {name}: expected {known.signature}"
     return None
 
 
 def _no_function(name: str) -> str:
     if name.startswith("search::"):
-        return f"{name} waits for search indexes, which this version has not"
+        return f"{name} needs search indexes, which this version does not have"
     told = f"there is no function {name}"
     if "::" not in name:
-        told += f"; one that the database defines is called as {DEFINED}{name}"
+        told += f"; a function of the database is called as {DEFINED}{name}"
     meant = foreign_idioms.function_meant(name, TABLE)
     return told + (f"; did you mean {meant}?" if meant else "")

@@ -179,7 +179,7 @@ class Cursor:
             name = unescape(text[1:-1])
             if not name and what not in ("field name", "alias"):
                 called = what if what.endswith("name") else f"{what}'s name"
-                raise NameRefused(f"a {called} is not empty")
+                raise NameRefused(f"the {called} is empty")
         self.i += 1
         return name
 
@@ -231,8 +231,7 @@ class Cursor:
         if past is not None:
             self._refuse_at(
                 past,
-                f"a script has at most {most} words, numbers, strings and marks: parameters carry"
-                " data",
+                f"a script has at most {most} tokens: pass data as parameters",
             )
         most = limits.STATEMENTS
         past = statement_past(text, most, self._tick) if text.count(";") > most else None
@@ -360,15 +359,13 @@ class Cursor:
             return "the end of the script"
         if kind == BAD:
             if text == "/*":
-                return "a comment that does not end"
+                return "an unterminated comment"
             if text[-1] in "'\"`":
-                return (
-                    "a string that does not end" if text[-1] != "`" else "a name that does not end"
-                )
+                return "an unterminated string" if text[-1] != "`" else "an unterminated name"
         if text[-1] in "'\"" and self._secretive():
             return "a string"
         if self._is_secret(token):
-            return "something that is no string"
+            return "something that is not a string"
         return "`" + _ODD.sub("?", text if len(text) <= 40 else text[:37] + "...") + "`"
 
     def _is_secret(self, token: int) -> bool:

@@ -133,7 +133,7 @@ class Expressions(Links):
 
     def _taller(self, height: int) -> None:
         if height > HEIGHT:
-            self.refuse(TooLarge, f"an expression has at most {HEIGHT} steps one inside another")
+            self.refuse(TooLarge, f"an expression nests at most {HEIGHT} deep")
         self.height = height
 
     # --- operators --------------------------------------------------------------------------------
@@ -456,9 +456,9 @@ class Expressions(Links):
         token = self.i
         name = self.variable()
         if name in _GIVEN:
-            self.refuse(BadRequest, f"${name} has a meaning of its own: name it otherwise", token)
+            self.refuse(BadRequest, f"${name} is reserved: choose another name", token)
         if name in before:
-            self.refuse(BadRequest, f"${name} stands there twice", token)
+            self.refuse(BadRequest, f"${name} is declared twice", token)
         return name
 
     def record(self) -> tree.RecordLiteral:

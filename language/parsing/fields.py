@@ -97,7 +97,7 @@ class Fields(Places):
         of, most = self.type(), None
         if self.take_mark(","):
             if self.kinds[self.i] != INT:
-                self.unexpected("how many items the array has at most")
+                self.unexpected("the maximum number of items")
             with self.placed(self.i):
                 number = self.number(negative=False).value
                 assert isinstance(number, int)

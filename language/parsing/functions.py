@@ -62,7 +62,7 @@ class Functions(Fields):
     def _function_name(self) -> str:
         token = self.i
         if self.word() == "FN" and self.is_mark(":", 1) and self.is_mark(":", 2):
-            self.unexpected("the name alone: `fn::` stands where the function is called")
+            self.unexpected("the name without `fn::`, which belongs to calls")
         name = self.name("function")
         if "-" in name:
             self.refuse(NameRefused, "a function's name has no `-`: fn::name calls it", token)

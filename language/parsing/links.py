@@ -20,8 +20,8 @@ link_back = "<-" ^ name "." label {"." label}
 _HEIGHT: Final = 8
 """Number of nodes from the root of the subquery to its deepest leaf, without its path."""
 _NO_SUBQUERY: Final = (
-    "a closure holds no SELECT: LET gives its rows a name before, or a SELECT takes the closure's"
-    " place"
+    "a closure can't contain a SELECT: bind its rows with LET before, or use a"
+    " SELECT instead of the closure"
 )
 _SELF: Final = tree.Attribute(tree.Parameter("parent"), "id")
 _IS_RECORD: Final = tree.Binary("=", tree.Call("type::of", (_SELF,)), tree.Constant("record"))

@@ -165,7 +165,7 @@ def _float(text: str, negative: bool) -> float:
         raise NumberTooLarge(f"a float is written with at most {_FLOAT_CHARACTERS} characters")
     value = float(text)
     if value - value != 0.0:
-        raise NumberTooLarge("a float left its range")
+        raise NumberTooLarge("a float is out of range")
     return -value if negative else value
 
 

@@ -116,7 +116,7 @@ class Topics(Places):
         name, topic = self.on_topic("group")
         given = self._given(_OF_GROUP)
         if "deadline" not in given:
-            self.unexpected("DEADLINE and how long a message may be out, such as 30s")
+            self.unexpected("DEADLINE and a duration such as 30s")
         return tree.DefineGroup(name, topic, exists=exists, at=at, **given)
 
     def alter_group(self, at: int) -> tree.Statement:
@@ -167,7 +167,7 @@ class Topics(Places):
         with self.placed(self.i):
             value = parse_duration(self.texts[self.i])
             if not _NOTHING < value <= LONGEST:
-                raise BadRequest("a duration here is longer than nothing, at most a thousand years")
+                raise BadRequest("the duration must be above zero and at most 1000 years")
         self.i += 1
         return value
 
@@ -193,7 +193,7 @@ class Topics(Places):
         with self.placed(self.i):
             size = parse_size(self.texts[self.i])
             if not 1 <= size <= most:
-                raise BadRequest(f"a size here is 1 to {most} bytes", limit=most)
+                raise BadRequest(f"the size must be 1 to {most} bytes", limit=most)
         self.i += 1
         return size
 
@@ -204,7 +204,7 @@ class Topics(Places):
             value = self.number(negative=False).value
             assert isinstance(value, int)
             if not 1 <= value <= most:
-                raise BadRequest(f"a number here is 1 to {most}", limit=most)
+                raise BadRequest(f"the number must be 1 to {most}", limit=most)
         return value
 
     def _text_of_comment(self) -> str:
@@ -242,9 +242,11 @@ class Topics(Places):
         value = self.expression()
         given = self._clauses("KEY", "ID", "HEADERS", "DELAY", "AT", "EXPECT")
         if many and "ID" in given:
-            self.refuse(BadRequest, "an ID is that of one message: VALUES takes none", start)
+            self.refuse(
+                BadRequest, "ID belongs to one message: use it with VALUE, not with VALUES", start
+            )
         if "DELAY" in given and "AT" in given:
-            self.refuse(BadRequest, "a message is held back by DELAY or by AT, not by both", start)
+            self.refuse(BadRequest, "a message takes DELAY or AT, not both", start)
         return tree.Publish(
             topic,
             value,

@@ -515,7 +515,7 @@ def test_a_refused_row_is_named_and_gone_on_from(
     [
         ("a.jsonl", '{"n": 1}\n[1]\n', "line 2: an object is wanted"),
         ("b.jsonl", '{"n": 1}\n{"n": \n', "line 2: "),
-        ("c.jsonl", '{"n": 1}\n{"n": {"$dt": "x"}}\n', "line 2: 'x' is no datetime"),
+        ("c.jsonl", '{"n": 1}\n{"n": {"$dt": "x"}}\n', "line 2: 'x' is not a datetime"),
         ("a.json", '[{"n": 1}, 2]', "line 1: an object is wanted"),
         ("b.json", '[{"n": 1},\n]', "line 2: an object is wanted"),
         ("c.json", '[{"n": 1}\n{"n": 2}]', "line 2: a comma is wanted, not '{'"),
