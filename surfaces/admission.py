@@ -103,9 +103,10 @@ class Admission:
     def busy(self) -> Busy:
         """Return the refusal for a request that found no slot."""
         return Busy(
-            f"the node is running as many statements as it will: {self.running} on this surface"
+            "too many running statements: the limit of this surface is reached"
+            f" ({self.running}); retry later"
         )
 
     def leaving(self) -> Draining:
         """Return the refusal for a request that arrives while draining."""
-        return Draining("the node is stopping and begins nothing new")
+        return Draining("the node is stopping and accepts no new requests")

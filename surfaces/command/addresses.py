@@ -46,19 +46,21 @@ def parse(text: str) -> Address:
     """
     match = _WRITTEN.fullmatch(text)
     if match is None:
-        raise AddressRefused(f"{text!r} is no address: host:port, :port or [::1]:port")
+        raise AddressRefused(f"{text!r} is not an address: expected host:port, :port or [::1]:port")
     port = int(match["port"])
     if port > PORT_MAX:
-        raise AddressRefused(f"{text!r} is no address: ports end at {PORT_MAX}")
+        raise AddressRefused(f"{text!r} is not an address: the port must be at most {PORT_MAX}")
     if match["six"] is not None:
         try:
             socket.inet_pton(socket.AF_INET6, match["six"].partition("%")[0])
         except OSError as error:
-            raise AddressRefused(f"{text!r} is no address: no IPv6 address in brackets") from error
+            raise AddressRefused(
+                f"{text!r} is not an address: expected an IPv6 address in the brackets"
+            ) from error
         return Address(match["six"], port)
     host = match["host"] or LOOPBACK
     if not _HOST.fullmatch(host):
-        raise AddressRefused(f"{text!r} is no address: {host!r} is no host name")
+        raise AddressRefused(f"{text!r} is not an address: {host!r} is not a host name")
     return Address(host, port)
 
 
@@ -82,7 +84,7 @@ class Reservation:
         except socket.gaierror as error:
             raise AddressRefused(f"{address}: {error.strerror}") from error
         except UnicodeError as error:  # a host name label is too long, or empty
-            raise AddressRefused(f"{address}: no machine has such a name") from error
+            raise AddressRefused(f"{address}: invalid host name") from error
         self._sockets: list[socket.socket] = []
         try:
             port = bind_each(found, address.port, self._sockets)
@@ -118,9 +120,9 @@ def _overlap(one: socket.socket, other: socket.socket) -> bool:
 def reason(error: OSError) -> str:
     """Return a short reason why an address can't be listened on."""
     if error.errno == errno.EADDRINUSE:
-        return "the port is taken"
+        return "the port is in use"
     if error.errno == errno.EADDRNOTAVAIL:
-        return "the address is not this machine's"
+        return "the address does not belong to this machine"
     if error.errno == errno.EACCES:
-        return "the port needs privileges"
+        return "permission denied: the port needs privileges"
     return os.strerror(error.errno) if error.errno else str(error)

@@ -251,7 +251,7 @@ def _serving_nothing(form: str, directory: str, given: flags.Given) -> Command:
     file = given.flags[form]
     if form == "--backup":
         if "--from" in given and "--snapshot" in given:
-            raise UsageRefused("--from contradicts --snapshot: one file is one of them")
+            raise UsageRefused("--from contradicts --snapshot: a file is a log or a snapshot")
         if "--from" in given and despite:
             raise UsageRefused("--from contradicts --despite-damage: a damaged log is not copied")
         return BackUp(directory, file, _sequence(given, "--from", 1), opening, despite)
@@ -266,7 +266,7 @@ def _serving_nothing(form: str, directory: str, given: flags.Given) -> Command:
 def _make_key(given: flags.Given) -> MakeKey:
     others = [*given.positions, *(name for name in given.flags if name != "--make-key")]
     if others:
-        raise UsageRefused(f"--make-key contradicts {others[0]}: a key is made by itself")
+        raise UsageRefused(f"--make-key contradicts {others[0]}: it takes no other arguments")
     return MakeKey(given.flags["--make-key"])
 
 
@@ -276,21 +276,21 @@ def _form(given: flags.Given) -> str:
     forms = [name for name in FORMS if name in given]
     surfaces = [name for name in ("--serve", "--http") if name in given]
     if len(forms) > 1:
-        raise UsageRefused(f"{forms[0]} contradicts {forms[1]}: one command does one of them")
+        raise UsageRefused(f"{forms[0]} contradicts {forms[1]}: give one of them")
     if forms and JOIN in given:
-        raise UsageRefused(f"{forms[0]} contradicts {JOIN}: one command does one of them")
+        raise UsageRefused(f"{forms[0]} contradicts {JOIN}: give one of them")
     if forms and surfaces:
-        raise UsageRefused(f"{forms[0]} contradicts {surfaces[0]}: it serves nothing")
+        raise UsageRefused(f"{forms[0]} contradicts {surfaces[0]}: it does not serve")
     if not surfaces:
         stray = [flag.name for flag in flags.FLAGS if flag.serving_only and flag.name in given]
         if stray:
             raise UsageRefused(
-                f"{stray[0]} is for a node that serves: it needs --serve or --http"
+                f"{stray[0]} applies to a serving node: it needs --serve or --http"
                 + (f", which {forms[0]} contradicts" if forms else "")
             )
     for flag in flags.FLAGS:
         if flag.beside and flag.name in given and not any(form in given for form in flag.beside):
-            raise UsageRefused(f"{flag.name} is for {' or '.join(flag.beside)}, which is not there")
+            raise UsageRefused(f"{flag.name} needs {' or '.join(flag.beside)}")
     if JOIN in given and not surfaces:
         return JOIN
     if not forms and not surfaces:
@@ -307,7 +307,7 @@ def _either(names: tuple[str, ...]) -> str:
 def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -> Serve:
     http, wire = (_address(given, name) for name in ("--http", "--serve"))
     if http is not None and http == wire and http.port != 0:
-        raise UsageRefused(f"--http contradicts --serve: both ask for {http}")
+        raise UsageRefused(f"--http contradicts --serve: both use {http}")
     if ("--cert" in given) != ("--cert-key" in given):
         there, lacking = ("--cert", "--cert-key") if "--cert" in given else ("--cert-key", "--cert")
         raise UsageRefused(f"{there} needs {lacking}")
@@ -324,7 +324,7 @@ def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -
         _keep_statements(given),
         _opening(given),
         _log_level(given, environment),
-        _lasting(given, environment, "--slow", "STORE_SLOW", SLOW, "slow is longer than zero"),
+        _lasting(given, environment, "--slow", "STORE_SLOW", SLOW, "it must be above zero"),
         _peers(given, environment, (http, wire)),
         _invitation(given, environment),
         _etcd(given, environment),
@@ -378,25 +378,25 @@ def _peers(
         raise UsageRefused(f"--peer-{there} needs --peer-{lacking}")
     if text is None:
         if cert is not None:
-            raise UsageRefused("--peer-cert is for --peer, which is not there")
+            raise UsageRefused("--peer-cert needs --peer")
         return None
     try:
         address = addresses.parse(text)
     except addresses.AddressRefused as error:
         raise UsageRefused(f"{where}: {error}") from error
     if address in taken and address.port != 0:
-        raise UsageRefused(f"{where} contradicts another address: {address} is asked for twice")
+        raise UsageRefused(f"{where} contradicts another flag: {address} is used twice")
     return Peers(address, cert, key)
 
 
 def _unseal_for(given: flags.Given, environment: Mapping[str, str]) -> timedelta:
     flag, variable = "--unseal-for", "STORE_UNSEAL_FOR"
-    why = "an unseal lasts longer than zero"
+    why = "it must be above zero"
     found = _lasting(given, environment, flag, variable, UNSEAL_FOR, why)
     if found > timedelta(seconds=limits.UNSEAL_SECONDS_MAX):
         days = limits.UNSEAL_SECONDS_MAX // 86_400
         where = flag if flag in given else variable
-        raise UsageRefused(f"{where} is refused: an unseal lasts at most {days} days")
+        raise UsageRefused(f"{where} is refused: it must be at most {days} days")
     return found
 
 
@@ -405,7 +405,7 @@ def _log_level(given: flags.Given, environment: Mapping[str, str]) -> str:
     if text is None:
         return "info"
     if text not in LEVELS:
-        raise UsageRefused(f"{where}: {text} is no level: one of {', '.join(LEVELS)}")
+        raise UsageRefused(f"{where}: {text} is not a level: expected one of {', '.join(LEVELS)}")
     return text
 
 
@@ -418,7 +418,9 @@ def _keep_log(given: flags.Given) -> timedelta | int | None:
     except Refusal as error:
         raise UsageRefused(f"--keep-log: {error.message}") from error
     if not kept or text.startswith("-"):
-        raise UsageRefused(f"--keep-log: {text} is refused: it is a time, or a size, above zero")
+        raise UsageRefused(
+            f"--keep-log: {text} is refused: expected a duration or a size above zero"
+        )
     return kept
 
 
@@ -427,7 +429,9 @@ def _keep_statements(given: flags.Given) -> int:
     if text is None:
         return limits.ENTRIES_KEPT
     if not text.isascii() or not text.isdigit() or len(text) > 12:
-        raise UsageRefused(f"--keep-statements: {text[:40]} is refused: it is how many entries")
+        raise UsageRefused(
+            f"--keep-statements: {text[:40]} is refused: expected a number of entries"
+        )
     return int(text)
 
 
@@ -436,7 +440,7 @@ def _sequence(given: flags.Given, name: str, least: int) -> int | None:
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 18 or int(text) < least:
-        raise UsageRefused(f"{name}: {text[:40]} is refused: it is a sequence, {least} or above")
+        raise UsageRefused(f"{name}: {text[:40]} is refused: expected a sequence, {least} or above")
     return int(text)
 
 
@@ -495,5 +499,5 @@ def _first_owner(environment: Mapping[str, str], directory: str) -> FirstOwner |
         raise UsageRefused(f"STORE_USER: {error.message}") from error
     least, most = limits.PASSWORD_CHARACTERS_MIN, limits.PASSWORD_CHARACTERS_MAX
     if not least <= len(password) <= most:
-        raise UsageRefused(f"STORE_PASSWORD: a password has {least} to {most} characters")
+        raise UsageRefused(f"STORE_PASSWORD: a password must have {least} to {most} characters")
     return FirstOwner(user, password)

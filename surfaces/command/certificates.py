@@ -66,7 +66,7 @@ def load(chain: str, key: str, now: datetime) -> Certificate:
     except OSError as error:
         raise CertificateRefused(f"--cert-key: {key}: {error.strerror}") from error
     if _read(chain) != text:
-        raise CertificateRefused(f"--cert: {chain}: it was replaced while it was read")
+        raise CertificateRefused(f"--cert: {chain}: the file changed during the read; try again")
     _check_valid(chain, own, now)
     return Certificate(context, own.not_valid_after_utc, own.fingerprint(hashes.SHA256()).hex())
 
@@ -108,7 +108,7 @@ def check_private(flag: str, path: str) -> None:
     if stat.S_ISREG(mode) and mode & (stat.S_IROTH | stat.S_IWOTH):
         raise CertificateRefused(
             f"{flag}: {path}: other users may read or write it, its mode is"
-            f" {stat.S_IMODE(mode):04o}: chmod 600"
+            f" {stat.S_IMODE(mode):04o}: run chmod 600"
         )
 
 

@@ -87,7 +87,7 @@ class _Far:
         """Return the body of the refusal for every other request."""
         stage, done, total = self._now
         far = f", {stage}: {done} of {total}" if stage else ""
-        told = Busy(f"this node joins a cluster, and has no store yet{far}: it answers then")
+        told = Busy(f"this node is joining a cluster and has no store yet{far}; retry later")
         return {"error": told.answer()}
 
 

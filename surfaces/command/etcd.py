@@ -35,10 +35,10 @@ def renew(used: Access, told: Etcd) -> None:
     try:
         found = _read(told)
     except CertificateRefused as refused:
-        log.error("how etcd lets this node in was not read again", reason=str(refused))
+        log.error("etcd credentials were not reloaded", reason=str(refused))
         return
     used.credential, used.tls = found.credential, found.tls
-    log.info("how etcd lets this node in was read again")
+    log.info("etcd credentials reloaded")
 
 
 def _read(told: Etcd) -> Access:
@@ -61,7 +61,7 @@ def _login(path: str) -> tuple[str, str]:
         text = ""
     name, colon, password = text.rstrip("\r\n").partition(":")
     if not name or not colon or not password or len(text) > LOGIN_BYTES or "\n" in password:
-        raise CertificateRefused(f"--etcd-login: {path}: it is one line, user:password")
+        raise CertificateRefused(f"--etcd-login: {path}: expected one line, user:password")
     return name, password
 
 
@@ -71,7 +71,9 @@ def _context(told: Etcd) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=told.ca)
     except OSError as error:  # includes ssl.SSLError
-        raise CertificateRefused(f"--etcd-ca: {told.ca}: no certificates in PEM") from error
+        raise CertificateRefused(
+            f"--etcd-ca: {told.ca}: no PEM certificates in this file"
+        ) from error
     if told.cert is None or told.key is None:
         return context
     check_file("--etcd-cert", told.cert)
@@ -82,6 +84,6 @@ def _context(told: Etcd) -> ssl.SSLContext:
         context.load_cert_chain(told.cert, told.key, password=lambda: b"")
     except OSError as error:
         raise CertificateRefused(
-            f"--etcd-cert: {told.cert}: no certificate that fits the unsealed key {told.key}"
+            f"--etcd-cert: {told.cert}: no certificate that matches the unencrypted key {told.key}"
         ) from error
     return context

@@ -25,11 +25,11 @@ def tell_owner(fs: Fs, directory: str, console: Console, sealed: bool, owner: Fi
         directory may be plaintext; the store has no users then
     """
     if console.terminal:
-        console.tell(f"first owner: {owner.name}, password: {owner.password} (shown this once)")
+        console.tell(f"first owner: {owner.name}, password: {owner.password} (shown only once)")
         return
     if sealed:
         raise NotOpened(
-            f"{directory}: a sealed store keeps no password in a file: give STORE_USER and"
+            f"{directory}: a sealed store writes no password to a file: set STORE_USER and"
             " STORE_PASSWORD for its first owner"
         )
     try:

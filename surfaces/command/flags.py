@@ -33,94 +33,153 @@ class Flag:
 FLAGS: Final = (
     Flag("--http", "<addr>", "serve HTTP on host:port, :port (loopback) or [::1]:port", True),
     Flag("--serve", "<addr>", "serve the wire protocol on such an address", True),
-    Flag("--cert", "<file>", "certificate chain (PEM): TLS on both surfaces; SIGHUP renews", True),
-    Flag("--cert-key", "<file>", "its private key (PEM)", True),
-    Flag("--peer", "<addr>", "link with the other nodes of the cluster, on such an address", True),
-    Flag("--peer-cert", "<file>", "what it shows them (PEM), not a certificate of its own", True),
-    Flag("--peer-key", "<file>", "its private key (PEM)", True),
     Flag(
-        "--etcd-ca", "<file>", "who signs etcd's certificate (PEM); those the system trusts", True
+        "--cert",
+        "<file>",
+        "certificate chain (PEM) for TLS on both surfaces; SIGHUP reloads it",
+        True,
     ),
-    Flag("--etcd-cert", "<file>", "what this node shows etcd (PEM); SIGHUP renews all four", True),
-    Flag("--etcd-key", "<file>", "its private key (PEM)", True),
+    Flag("--cert-key", "<file>", "private key of --cert (PEM)", True),
+    Flag("--peer", "<addr>", "listen for the other nodes of the cluster on such an address", True),
     Flag(
-        "--etcd-login", "<file>", "a user of etcd and the password: one line, user:password", True
+        "--peer-cert",
+        "<file>",
+        "certificate chain for these (PEM); default: made by the node",
+        True,
     ),
-    Flag("--etcd-login-in-clear", None, "it goes over plain http to other machines, too", True),
+    Flag("--peer-key", "<file>", "private key of --peer-cert (PEM)", True),
+    Flag(
+        "--etcd-ca", "<file>", "CA of etcd's certificate (PEM); default: those of the system", True
+    ),
+    Flag(
+        "--etcd-cert",
+        "<file>",
+        "client certificate for etcd (PEM); SIGHUP reloads all four files",
+        True,
+    ),
+    Flag("--etcd-key", "<file>", "private key of --etcd-cert (PEM)", True),
+    Flag("--etcd-login", "<file>", "file with the login for etcd: one line, user:password", True),
+    Flag(
+        "--etcd-login-in-clear",
+        None,
+        "send that login over plain http to other machines, too",
+        True,
+    ),
     Flag("--backup-dir", "<folder>", "folder for backup files: BACKUP ... TO 'name'", True),
-    Flag("--keep-log", "<duration|size>", "log kept, as 7d or 20GiB, not 100 000 frames", True),
-    Flag("--keep-statements", "<number>", "entries of the statement log kept; 100000", True),
-    Flag("--unseal-for", "<duration>", "how long an unseal of vaults lasts; 10m", True),
-    Flag("--log-level", "<level>", "least that is logged: debug, info, warning or error", True),
-    Flag("--slow", "<duration>", "from when on a statement is logged as slow; 1s", True),
     Flag(
-        "--accept-clock-jump", None, "start though the clock is a year or more past the log's end"
+        "--keep-log",
+        "<duration|size>",
+        "log retention, such as 7d or 20GiB (default 100 000 frames)",
+        True,
     ),
-    Flag("--rebuild-state", None, "throw state/ away and make it anew from the log", True),
-    Flag("--key-file", "<file>", "seals the store, from its first start or never, and all backups"),
-    Flag("--backup-key-file", "<file>", "opens a backup that was sealed with another key"),
-    Flag("--health", None, "check a store that nobody serves; says well, sequence, hash"),
-    Flag("--backup", "<file>", "write a snapshot of a store that nobody serves, into a new file"),
+    Flag(
+        "--keep-statements",
+        "<number>",
+        "number of statement log entries to keep (default 100000)",
+        True,
+    ),
+    Flag(
+        "--unseal-for",
+        "<duration>",
+        "time until an unsealed vault is sealed again (default 10m)",
+        True,
+    ),
+    Flag(
+        "--log-level",
+        "<level>",
+        "lowest level to log: debug, info, warning or error (default info)",
+        True,
+    ),
+    Flag("--slow", "<duration>", "log statements that take at least this long (default 1s)", True),
+    Flag(
+        "--accept-clock-jump", None, "start although the clock is a year or more past the log's end"
+    ),
+    Flag("--rebuild-state", None, "remove state/ and rebuild it from the log", True),
+    Flag(
+        "--key-file", "<file>", "encrypt the store (only from its first start on) and all backups"
+    ),
+    Flag("--backup-key-file", "<file>", "key of a backup that was encrypted with another key"),
+    Flag("--health", None, "check a store that is not being served"),
+    Flag(
+        "--backup", "<file>", "write a snapshot of a store that is not being served to a new file"
+    ),
     Flag(
         "--snapshot",
         None,
-        "a snapshot, by its own name: --backup writes one",
+        "the default form of --backup",
         beside=("--backup",),
     ),
-    Flag("--from", "<n>", "write the log from that sequence on instead", beside=("--backup",)),
-    Flag("--dump", "<file>", "write a store that nobody serves as a script, into a new file"),
+    Flag(
+        "--from",
+        "<n>",
+        "with --backup: write the log from that sequence on instead",
+        beside=("--backup",),
+    ),
+    Flag("--dump", "<file>", "write a store that is not being served as a script to a new file"),
     Flag(
         "--despite-damage",
         None,
-        "of a damaged log: names the damage",
+        "with --backup or --dump: report damage of the log and go on",
         beside=("--backup", "--dump"),
     ),
-    Flag("--verify", "<file>", "read a backup through and say what it holds; needs no store"),
-    Flag("--restore", "<file>", "make a store of a backup, or put a log on top of a restored one"),
-    Flag("--upto", "<seq>", "restore a log up to that sequence", beside=("--restore",)),
+    Flag("--verify", "<file>", "verify a backup and print its content; needs no store"),
     Flag(
-        "--reading", None, "what is restored only reads until told to write", beside=("--restore",)
+        "--restore",
+        "<file>",
+        "restore a backup to a new directory, or apply a log to a restored store",
     ),
-    Flag("--join", "<file>", "copy the store of other nodes into a new directory: a join token"),
+    Flag(
+        "--upto",
+        "<seq>",
+        "with --restore: last sequence of the log to restore",
+        beside=("--restore",),
+    ),
+    Flag(
+        "--reading",
+        None,
+        "with --restore: the store is read-only until an owner permits writes",
+        beside=("--restore",),
+    ),
+    Flag("--join", "<file>", "join a cluster: copy its store, with the join token in the file"),
     Flag("-f", "<script>", "run a script file in a new directory, or in a store without users"),
     Flag(
         "--make-key",
         "<file>",
-        "a new key in a new file; without it nothing that it seals opens again",
+        "write a new key to a new file; data encrypted with a lost key is lost",
     ),
-    Flag("--help", None, "this text"),
-    Flag("--version", None, "the version"),
+    Flag("--help", None, "show this help"),
+    Flag("--version", None, "show the version"),
 )
 USAGE: Final = """\
 storenode <data_dir> [--http <addr>] [--serve <addr>]   serve
-storenode <data_dir> --health                           check
+storenode <data_dir> --health                           check the store
 storenode <data_dir> --backup <file> [--from <n>]       write a snapshot, or the log
-storenode <data_dir> --dump <file>                      write all of it as a script
-storenode --verify <file>                               is a backup whole?
-storenode <new_dir> --restore <file> [--upto <seq>]     make a store of a backup
-storenode <new_dir> --join <file> [--serve <addr> ...]  copy the store of other nodes, and serve
+storenode <data_dir> --dump <file>                      write the store as a script
+storenode --verify <file>                               verify a backup
+storenode <new_dir> --restore <file> [--upto <seq>]     restore a backup
+storenode <new_dir> --join <file> [--serve <addr> ...]  join a cluster, and serve
 storenode <new_dir> -f <script>                         run a script file
-storenode --make-key <file>                             a new key
-storenode --at <host:port> --backup <file>              a snapshot of a node: --at :8001 --help
-storenode shell [host:port]                             statements at a prompt; shell --help
-storenode import|export <ns.db.table> <file>            JSON lines, CSV; import --help
+storenode --make-key <file>                             write a new key
+storenode --at <host:port> --backup <file>              back up a running node: --at :8001 --help
+storenode shell [host:port]                             run statements: shell --help
+storenode import|export <ns.db.table> <file>            import or export JSON or CSV: import --help
 """
 
 ENVIRONMENT: Final = """\
-STORE_USER, STORE_PASSWORD   the first owner of a store that has no users
-STORE_BACKUP_DIR             as --backup-dir, which wins
-STORE_PEER                   as --peer, which wins
-STORE_ETCD_USER, STORE_ETCD_PASSWORD   as --etcd-login, which wins
-STORE_UNSEAL_FOR             as --unseal-for, which wins
-STORE_KEY_FILE               as --key-file, which wins
-STORE_JOIN_TOKEN             a join token, for an empty directory; --join <file>, which wins
-STORE_LOG_LEVEL, STORE_SLOW  as --log-level and --slow, which win
-NOTIFY_SOCKET                told READY=1 and STOPPING=1
+STORE_USER, STORE_PASSWORD   first owner of a store without users
+STORE_BACKUP_DIR             default of --backup-dir
+STORE_PEER                   default of --peer
+STORE_ETCD_USER, STORE_ETCD_PASSWORD   default of --etcd-login
+STORE_UNSEAL_FOR             default of --unseal-for
+STORE_KEY_FILE               default of --key-file
+STORE_JOIN_TOKEN             join token for an empty directory, unless --join is given
+STORE_LOG_LEVEL, STORE_SLOW  defaults of --log-level and --slow
+NOTIFY_SOCKET                receives READY=1 and STOPPING=1
 """
 
 EXIT_CODES: Final = """\
-exit codes: 0 well, 1 refused or not well, 2 usage; of --at also 3: no connection or sign-in
-            refused, 4: the connection broke, 130: Ctrl-C
+exit codes: 0 success, 1 failure, 2 usage; with --at also 3: no connection, or sign-in refused,
+            4: connection lost, 130: Ctrl-C
 """
 _FILES: Final = ("<file>", "<script>")
 """Values that name a file."""
@@ -137,7 +196,7 @@ def variable(environment: Mapping[str, str], name: str) -> str | None:
     """
     text = environment.get(name)
     if text is not None and not text.strip():
-        raise UsageRefused(f"{name} is set, and empty: leave it out, or say what it is for")
+        raise UsageRefused(f"{name} is set but empty: unset it, or give a value")
     return text
 
 
@@ -174,11 +233,11 @@ def read(words: Sequence[str]) -> Given:
     given = take_apart(words, FLAGS)
     if len(given.positions) > 1:
         listed = ", ".join(map(repr, given.positions))
-        raise UsageRefused(f"one data directory, not {len(given.positions)}: {listed}")
+        raise UsageRefused(f"expected one data directory, not {len(given.positions)}: {listed}")
     if given.directory == "":
         raise UsageRefused("the data directory's name is empty")
     if given.directory is not None and not _is_unicode(given.directory):
-        raise UsageRefused("the data directory's name is no UTF-8: the state engine opens no such")
+        raise UsageRefused("the data directory's name is not UTF-8: the state engine can't open it")
     return given
 
 
@@ -207,7 +266,7 @@ def take_apart(words: Sequence[str], table: Sequence[Flag], form: str | None = N
         if flag is None:
             raise UsageRefused(f"unknown flag {name}{_nearest(name, by_name)}{_of(name, form)}")
         if flag.name in flags and not flag.repeats:
-            raise UsageRefused(f"{flag.name} stands twice")
+            raise UsageRefused(f"{flag.name} is given twice")
         if flag.value is None and equals:
             raise UsageRefused(f"{flag.name} takes no value")
         if flag.value is not None and not equals:
@@ -216,8 +275,8 @@ def take_apart(words: Sequence[str], table: Sequence[Flag], form: str | None = N
             raise UsageRefused(f"{flag.name} needs a value: {flag.name} {flag.value}")
         if form is None and flag.value in _FILES and value == _STREAM:
             raise UsageRefused(
-                f"{flag.name} - is refused: it takes the name of a file, and no standard input or"
-                " output; ./- is a file of that name"
+                f"{flag.name} - is refused: it takes the name of a file, not standard input or"
+                " output; write ./- for a file of that name"
             )
         flags[flag.name] = value
         if flag.repeats:

@@ -39,7 +39,7 @@ async def join(command: Join, console: Console) -> bool:
     doors = system_doors()
     copied = await _joined(command, doors, console)
     if copied is None:
-        console.answer(f"{command.directory} has joined already: the token was not used")
+        console.answer(f"{command.directory} has already joined: the token was not used")
     else:
         console.answer(_told(copied))
     return True
@@ -67,7 +67,8 @@ async def join_first(
             console.tell(_told(copied))
     if command.peers is None and place_of(doors.fs, directory) is Place.JOINED:
         structlog.get_logger().warning(
-            "the node is in a cluster, and follows nobody without --peer", directory=directory
+            "the node is in a cluster but follows no node: start it with --peer",
+            directory=directory,
         )
 
 
@@ -86,7 +87,7 @@ async def _joined(
     place = place_of(doors.fs, directory)
     if place is Place.JOINED or (place is Place.STORE and invitation.file is None):
         structlog.get_logger().info(
-            "the join token does nothing: the directory holds a store already"
+            "the join token is ignored: the directory already holds a store"
         )
         return None
     key = keys_in(doors.fs, command.opening.keys).own
@@ -110,7 +111,7 @@ async def _joined(
         raise NotOpened(reason(directory, fault)) from fault
     except KeyboardInterrupt:
         raise NotOpened(
-            f"interrupted: {directory} is no store until the same command has come to its end"
+            f"interrupted: {directory} is not a store yet; run the same command again to finish"
         ) from None
     finally:
         limited_log.close()

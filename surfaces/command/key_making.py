@@ -21,7 +21,7 @@ async def make(command: MakeKey, console: Console) -> bool:
     except KeyRefused as refused:
         raise NotOpened(str(refused)) from refused
     console.answer(
-        f"wrote key {made} to {command.file}. Keep a copy of this file in another place: whoever"
-        " loses it loses all that it seals, and nothing can bring that back"
+        f"wrote key {made} to {command.file}. Keep a copy of this file in another"
+        " place: without it, all data sealed with it is lost"
     )
     return True

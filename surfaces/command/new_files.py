@@ -65,9 +65,9 @@ def made(fs: Fs, path: str, store: str) -> Iterator[NewFile]:
     if is_within(above or ".", store):
         raise NotOpened(f"{path} is in the data directory, {store}")
     if os.path.lexists(path):
-        raise NotOpened(f"{path} exists, and is not replaced")
+        raise NotOpened(f"{path} exists; choose another name")
     if not name:
-        raise NotOpened(f"{path} is no name for a file")
+        raise NotOpened(f"{path} is not a file name")
     try:
         with closing(fs.open_folder(above or ".")) as folder:
             _remove_stale(folder, name + PARTIAL, path)
@@ -92,7 +92,9 @@ def _remove_stale(folder: Folder, partial: str, path: str) -> None:
             if not entry.bytes or is_backup(file):
                 folder.unlink(partial)
                 return
-    raise NotOpened(f"{path}{PARTIAL} is in the way: it is no backup that was cut off")
+    raise NotOpened(
+        f"{path}{PARTIAL} exists and is not a partial backup: remove it, or choose another name"
+    )
 
 
 def _made(folder: Folder, name: str, file: File) -> Iterator[NewFile]:
@@ -102,7 +104,7 @@ def _made(folder: Folder, name: str, file: File) -> Iterator[NewFile]:
         new.sync()
         folder.rename(name + PARTIAL, name)
         if not folder.is_at(file, name):
-            raise NotOpened(f"somebody has replaced {name}{PARTIAL}")
+            raise NotOpened(f"{name}{PARTIAL} was replaced by another process")
         folder.sync()
     except BaseException:
         # A disk error here repeats an earlier one, and a partial is not a backup.

@@ -57,8 +57,8 @@ async def to_copy(
         if (damage := node.store.log_damage) is not None:
             if not despite_damage:
                 raise NotOpened(
-                    f"{damage}. The state may be whole all the same: --despite-damage writes a"
-                    f" {what} of it"
+                    f"{damage}. The state may still be intact: --despite-damage writes a {what} of"
+                    " it"
                 )
             console.tell(f"the log is damaged, and the {what} is of the state alone: {damage}")
         yield node
@@ -89,7 +89,7 @@ def opened_backup(fs: Fs, path: str) -> File:
     :raises OSError: it can't be opened
     """
     if fs.is_directory(path):
-        raise NotOpened(f"{path} is a directory, and no backup: {TO_COPY}")
+        raise NotOpened(f"{path} is a directory, not a backup: {TO_COPY}")
     return fs.open_read(path)
 
 

@@ -54,8 +54,8 @@ def renew(peering: Peering, peers: Peers, now: datetime) -> None:
     try:
         found = identity(peers, now)
     except CertificateRefused as refused:
-        log.error("what is shown to other nodes was not renewed", reason=str(refused))
+        log.error("the certificate for other nodes was not reloaded", reason=str(refused))
         return
     if found is not None:
         peering.will_show(found)
-        log.info("the certificate for other nodes was read again", fingerprint=found.fingerprint)
+        log.info("the certificate for other nodes was reloaded", fingerprint=found.fingerprint)

@@ -100,7 +100,7 @@ class Renewal:
         """Read the files, and use their certificate if it is valid. Otherwise the current one stays
         in use, and the reason is logged."""
         if self._files is None:
-            self._log.info("SIGHUP: there is no certificate to be read again")
+            self._log.info("SIGHUP: no certificate to reload")
             return
         try:
             # In a thread: the files may be on a slow disk, and checking a key takes long.

@@ -53,6 +53,6 @@ def _refused(command: Restore) -> Iterator[None]:
         raise NotOpened(reason(command.file, fault)) from fault
     except KeyboardInterrupt:
         raise NotOpened(
-            f"interrupted: {command.directory} is no store until the same command has come to its"
-            " end"
+            f"interrupted: {command.directory} is not a store yet; run the same command"
+            " again to finish"
         ) from None

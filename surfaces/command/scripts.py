@@ -143,7 +143,7 @@ def read(path: str) -> str:
     """
     try:
         if os.path.getsize(path) > limits.SCRIPT_BYTES:
-            raise NotOpened(f"{path}: a script has at most {limits.SCRIPT_BYTES} bytes")
+            raise NotOpened(f"{path}: too large: a script has at most {limits.SCRIPT_BYTES} bytes")
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise NotOpened(f"{path}: {error.strerror}") from error

@@ -329,7 +329,7 @@ def _tell_ready(
     elif node.first_owner is not None:
         console.tell(f"first owner: {node.first_owner}, with the password of STORE_PASSWORD")
     elif command.first_owner is not None:
-        log.info("STORE_USER and STORE_PASSWORD do nothing: the store has users already")
+        log.info("STORE_USER and STORE_PASSWORD are ignored: the store already has users")
 
 
 def _warn_in_the_clear(listening: Sequence[tuple[str, int]]) -> None:
@@ -338,8 +338,8 @@ def _warn_in_the_clear(listening: Sequence[tuple[str, int]]) -> None:
     reached = [str(address) for address in addresses if not address.is_loopback]
     if reached:
         structlog.get_logger().warning(
-            "other machines can connect without TLS: passwords and data travel in the clear;"
-            " give --cert and --cert-key, or listen on loopback behind what speaks TLS",
+            "other machines can connect without TLS: passwords and data travel in the"
+            " clear; give --cert and --cert-key, or listen on loopback behind a TLS proxy",
             addresses=reached,
         )
 

@@ -72,15 +72,15 @@ def asked(head: Head) -> str:
     query = parameters(head.query, ("as", "from"))
     form = query.get("as", "snapshot")
     if form not in FORMS:
-        raise BadRequest(f"as is one of {', '.join(FORMS)}, not {form[:40]!r}")
+        raise BadRequest(f"as must be one of {', '.join(FORMS)}, not {form[:40]!r}")
     statement = f"BACKUP {FORMS[form]}"
     if "from" not in query:
         return statement
     if form != "log":
-        raise BadRequest("from is the sequence that a log begins at: it stands beside as=log")
+        raise BadRequest("from needs as=log: it is the first sequence of a log")
     first = integer(query["from"], "from")
     if first < 1:
-        raise BadRequest(f"from is a sequence, which are from 1, not {first}")
+        raise BadRequest(f"from must be a sequence of 1 or more, not {first}")
     return f"{statement} FROM {first}"
 
 

@@ -47,7 +47,7 @@ def _asked(
     connection = exchange.connection
     address = connection.address
     if given is None:
-        raise SignInRefused("this needs a credential: Authorization: Bearer or Basic")
+        raise SignInRefused("no credential: send Authorization: Bearer or Basic")
     if isinstance(given, Token):
         found = call_now(sessions, AuthenticateToken(given.token, "http", address))
     else:

@@ -78,7 +78,7 @@ class Connection(asyncio.Protocol):
             self.context = Context(peer[0], "https" if secure else "http")
         self.reading.head_since = self.surface.loop.time()
         if not self.surface.opened(self):
-            self.end_with(Full("the node holds as many connections as it will"))
+            self.end_with(Full("too many open connections: retry later"))
             self._pump()
 
     def data_received(self, data: bytes) -> None:
@@ -204,7 +204,7 @@ class Connection(asyncio.Protocol):
         if not self._crowded or self.queue:
             return
         if reading.in_head or (receiving is not None and not receiving.large):
-            self.end_with(Busy("the node holds as much as it will of who has not signed in"))
+            self.end_with(Busy("too much data of clients that have not signed in: retry later"))
 
     def knows(self, user: str | None) -> None:
         """Set the authenticated user, and move the memory charges to it."""

@@ -142,7 +142,7 @@ class Static(HTTPMessageDelegate):
         hashed, _, name = head.path.removeprefix("/console/").partition("/")
         found = FILES.get(name) if hashed == HASH else None
         if found is None:
-            told = f"there is no {head.path}: a page of another version has to be loaded again"
+            told = f"there is no {head.path}: reload the page, it is of another version"
             self._exchange.refuse(NoSuchRoute(told))
         else:
             _answer(self._surface, self._exchange, found, _FOR_EVER)

@@ -41,7 +41,8 @@ def check_credential(head: Head, endpoints: Sequence[str]) -> None:
     origin = head.fields[b"origin"].decode("latin-1")
     if is_foreign(origin, head.fields.get(b"host", b"").decode("latin-1"), endpoints):
         raise ForeignOrigin(
-            "a page of another origin presents a token: Authorization: Bearer", origin=origin[:200]
+            "a page of another origin needs a token: send Authorization: Bearer",
+            origin=origin[:200],
         )
 
 

@@ -40,15 +40,15 @@ def credential(head: Head) -> Token | Password | None:
         return Token(rest.decode("latin-1"))
     if scheme == b"basic":
         return _basic(rest)
-    raise SignInRefused("the credential is neither Bearer nor Basic")
+    raise SignInRefused("unsupported credential: send Authorization: Bearer or Basic")
 
 
 def _basic(encoded: bytes) -> Password:
     try:
         text = base64.b64decode(encoded, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
-        raise SignInRefused("the Basic credential is not base64 of UTF-8") from None
+        raise SignInRefused("the Basic credential must be UTF-8 in base64") from None
     user, colon, password = text.partition(":")
     if not colon:
-        raise SignInRefused("the Basic credential is user:password")
+        raise SignInRefused("the Basic credential must be user:password")
     return Password(user, password)

@@ -41,20 +41,20 @@ def _does(summary: str, answer: Json, body: Json | None = None, **more: Any) -> 
 
 _SEALS: Final = {
     "unseal": (
-        "Unseal for a while",
+        "Unseal for a limited time",
         object_of({"sealed": _BOOLEAN, "until": _UNTIL}),
         object_of({"passphrase": STRING}),
     ),
     "seal": ("Seal", object_of({"sealed": _BOOLEAN}), None),
     "passphrase": (
-        "Give it another passphrase, or the store its first",
+        "Change the passphrase, or set the store's first",
         object_of({"changed": _BOOLEAN, "rewrapped": INTEGER}),
         object_of({"new": STRING}, {"old": NULL_OR_STRING, "rekey": _BOOLEAN}),
     ),
 }
 
 OPERATIONS["GET", ALL] = _does(
-    "How it stands with the store and the vaults that the caller sees",
+    "Seal state of the store and of the vaults that the caller sees",
     object_of(
         {
             "store": object_of({"set": _BOOLEAN, **_STATE}),
@@ -84,13 +84,13 @@ OPERATIONS["GET", ONE] = _does(
     object_of({"ids": {"type": "array", "items": STRING}}),
     parameters=[
         *_IN_PATH,
-        in_query("prefix", "what the ids begin with"),
-        in_query("after", "the id that they come after"),
-        in_query("limit", "0 to 1000, and 1000 when absent", type="integer"),
+        in_query("prefix", "prefix of the ids"),
+        in_query("after", "return ids after this one"),
+        in_query("limit", "0 to 1000; default 1000", type="integer"),
     ],
 )
 OPERATIONS["POST", VAULT_PATHS["reveal"]] = _does(
-    "The value of a record; recorded before it is answered",
+    "The value of a record; the access is recorded before the response",
     object_of({"id": STRING, "value": _ANY, "version": INTEGER, "at": {"description": "when"}}),
     object_of({"id": STRING}, {"version": INTEGER, "reason": NULL_OR_STRING}),
     parameters=_IN_PATH,

@@ -295,7 +295,7 @@ class Exchange:
 
     def failed(self) -> Failed:
         """Return the error that a client gets for a bug."""
-        return Failed(f"the node failed on this request; its log has {self.request}")
+        return Failed(f"internal error: the node's log has the trace under {self.request}")
 
     # --- both -----------------------------------------------------------------------------------
 
@@ -435,12 +435,12 @@ class Exchange:
 
 
 def _too_many_bodies() -> Busy:
-    return Busy("the node holds as many request bodies as it will")
+    return Busy("too many request bodies in memory: retry later")
 
 
 def _no_room(size: int) -> AnswerTooLarge:
     return AnswerTooLarge(
-        f"the answer has {size} bytes, and there is no room for it beside those that its user has"
-        " not read",
+        f"the answer has {size} bytes, more than the user's unread answers leave room"
+        " for: read those first",
         bytes=size,
     )

@@ -169,7 +169,7 @@ class Watch(Socket):
         after = asked.get("after")
         before = asked.get("before", "0")
         if before not in ("0", "1"):
-            raise BadRequest(f"before is 0 or 1, not {before[:40]!r}")
+            raise BadRequest(f"before must be 0 or 1, not {before[:40]!r}")
         return OpenFeed(
             who,
             self.exchange.request,
@@ -197,7 +197,9 @@ class Watch(Socket):
             self.refuse(refusal)
         except Exception as error:
             self.exchange.report(error)
-            self.refuse(Failed(f"the node failed on this feed; its log has {self._asked.request}"))
+            self.refuse(
+                Failed(f"internal error: the node's log has the trace under {self._asked.request}")
+            )
         else:
             assert isinstance(feed, Feed)
             self._sink.feed = feed
@@ -209,7 +211,7 @@ class Watch(Socket):
 
         :raises BadRequest: always
         """
-        raise BadRequest("a feed takes no messages: what it is to tell stands in its query")
+        raise BadRequest("a feed takes no messages: put its parameters into the query")
 
     def has_room(self) -> None:
         """Continue: the client has caught up."""

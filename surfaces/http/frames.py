@@ -111,20 +111,20 @@ def violation(head: bytes, *, within: bool) -> str | None:
     if head[0] & _RESERVED:
         return "a reserved bit is set"
     if opcode not in _KNOWN:
-        return f"there is no opcode {opcode}"
+        return f"unknown opcode {opcode}"
     if not head[1] & _MASKED:
-        return "a client masks its frames"
+        return "a client must mask its frames"
     if is_control(head):
         if not head[0] & _FIN:
-            return "a control frame comes in parts"
+            return "a control frame must not be fragmented"
         return "a control frame has at most 125 bytes" if len(head) > 2 else None
     size = payload_bytes(head)
     if (len(head) == 4 and size < 126) or (len(head) == 10 and not 65_535 < size < 1 << 63):
-        return "a length takes more bytes than it needs"
+        return "a length is not encoded in the fewest bytes"
     if within and opcode != CONTINUATION:
-        return "a message begins inside another"
+        return "a new message inside a fragmented one"
     if not within and opcode == CONTINUATION:
-        return "nothing has begun that could go on"
+        return "a continuation frame without a message"
     return None
 
 
@@ -133,10 +133,10 @@ def close_violation(payload: bytes) -> tuple[int, str] | None:
     if not payload:
         return None
     if len(payload) == 1:
-        return PROTOCOL_ERROR, "a close frame has a whole code or none"
+        return PROTOCOL_ERROR, "a close frame has half a code"
     code = int.from_bytes(payload[:2], "big")
     if code not in _SENT_CODES and not 3000 <= code <= 4999:
-        return PROTOCOL_ERROR, f"{code} is no code to close with"
+        return PROTOCOL_ERROR, f"invalid close code {code}"
     return None if is_utf8(payload[2:]) else (NOT_UTF8, "the reason is not UTF-8")
 
 

@@ -66,9 +66,9 @@ class Handler(RequestHandler):
         found = jsonvalues.parse(self.request.body)
         wanted = ", ".join(names)
         if not isinstance(found, dict) or set(found) != set(names):
-            raise BadRequest(f"the body is a JSON object of {wanted}")
+            raise BadRequest(f"the body must be a JSON object of {wanted}")
         if not all(isinstance(found[name], str) for name in names):
-            raise BadRequest(f"{wanted} are strings")
+            raise BadRequest(f"{wanted} must be strings")
         for name in names:
             check_unicode(found[name])
         return [found[name] for name in names]
@@ -86,6 +86,8 @@ class Handler(RequestHandler):
             error = _BY_STATUS.get(status_code, Failed)(error.log_message or error.reason or "")
         if not isinstance(error, Refusal):
             self.exchange.report(error)
-            error = Failed(f"the node failed on this request; its log has {self.exchange.request}")
+            error = Failed(
+                f"internal error: the node's log has the trace under {self.exchange.request}"
+            )
         self._finished = True
         self.exchange.refuse(error)

@@ -50,18 +50,20 @@ def judge(head: Head) -> Offer:
     """
     wanted = head.fields.get(b"upgrade", b"").lower()
     if head.method != "GET" or wanted != b"websocket":
-        raise UpgradeRequired("here is a WebSocket: the request says Upgrade: websocket")
+        raise UpgradeRequired("this route is a WebSocket: send Upgrade: websocket")
     if head.version != "HTTP/1.1":
-        raise BadRequest("a WebSocket begins with HTTP/1.1")
+        raise BadRequest("a WebSocket request must be HTTP/1.1")
     if not head.upgrade:
-        raise BadRequest("Connection: Upgrade is missing; a proxy in between has to pass it on")
+        raise BadRequest("Connection: Upgrade is missing; a proxy in between must forward it")
     if head.has_body:
-        raise BadRequest("a request for a WebSocket has no body")
+        raise BadRequest("a WebSocket request must have no body")
     version = head.fields.get(b"sec-websocket-version")
     if version is None:
         raise BadRequest("Sec-WebSocket-Version is missing")
     if version != VERSION:
-        raise UpgradeRequired("a WebSocket here has Sec-WebSocket-Version: 13", version=13)
+        raise UpgradeRequired(
+            "unsupported version of WebSocket: send Sec-WebSocket-Version: 13", version=13
+        )
     _check_key(head.fields.get(b"sec-websocket-key"))
     return _offer(head)
 
@@ -78,7 +80,10 @@ def check_page(head: Head, status: NodeStatus) -> None:
     if b"origin" not in head.fields and site not in (b"none", b"same-origin"):
         origin = "null"
     if origin is not None:
-        raise ForeignOrigin(f"a page of {origin!r} may open no WebSocket here", origin=origin)
+        raise ForeignOrigin(
+            f"a page of {origin!r} may not open a WebSocket: it is not in the node's ORIGINS",
+            origin=origin,
+        )
 
 
 def _check_key(key: bytes | None) -> None:
@@ -89,7 +94,7 @@ def _check_key(key: bytes | None) -> None:
     except binascii.Error:
         found = b""
     if len(found) != 16:
-        raise BadRequest("Sec-WebSocket-Key is base64 of 16 bytes")
+        raise BadRequest("Sec-WebSocket-Key must be 16 bytes in base64")
 
 
 def _offer(head: Head) -> Offer:
@@ -100,11 +105,11 @@ def _offer(head: Head) -> Offer:
         return Offer((), None)
     names = [name.strip(" \t") for name in given.split(",")]
     if not all(_TOKEN.fullmatch(name) for name in names) or len(set(names)) < len(names):
-        raise BadRequest("Sec-WebSocket-Protocol is a list of names, each once")
+        raise BadRequest("Sec-WebSocket-Protocol must be a list of distinct names")
     tokens = [name.removeprefix(BEARER) for name in names if name.startswith(BEARER)]
     if len(tokens) > 1 or tokens == [""]:
-        raise BadRequest(f"Sec-WebSocket-Protocol holds one token at most: {BEARER}<token>")
+        raise BadRequest(f"Sec-WebSocket-Protocol must have at most one token: {BEARER}<token>")
     if tokens and b"authorization" in head.fields:
-        raise BadRequest("either Authorization or a token as a subprotocol, not both")
+        raise BadRequest("send either Authorization or a token as a subprotocol, not both")
     others = tuple(name for name in names if not name.startswith(BEARER))
     return Offer(others, Token(tokens[0]) if tokens else None)

@@ -125,13 +125,13 @@ def judge(
     :raises VersionNotSupported: neither HTTP/1.1 nor HTTP/1.0
     """
     if version not in ("1.1", "1.0"):
-        raise VersionNotSupported(f"HTTP/{version} is not spoken here: 1.1 and 1.0 are")
+        raise VersionNotSupported(f"HTTP/{version} is not supported: use 1.1 or 1.0")
     if method not in METHODS:
-        raise NotImplementedHere(f"the method {method} is not spoken here")
+        raise NotImplementedHere(f"the method {method} is not supported")
     length = _length(fields, version)
     authority = fields.get(b"host")
     if authority is None and version == "1.1":
-        raise BadRequest("a request of HTTP/1.1 names its Host")
+        raise BadRequest("a request of HTTP/1.1 needs a Host")
     host = "" if authority is None else host_of(authority)
     path, query = _split(method, target, authority)
     return Head(
@@ -147,7 +147,7 @@ def host_of(authority: bytes) -> str:
     """
     found = _AUTHORITY.match(authority)
     if found is None:
-        raise BadRequest(f"{_shown(authority)} is no Host")
+        raise BadRequest(f"invalid Host {_shown(authority)}")
     return found["host"].decode("ascii").lower().strip("[]")
 
 
@@ -155,9 +155,9 @@ def _length(fields: dict[bytes, bytes], version: str) -> int:
     coding = fields.get(b"transfer-encoding")
     if coding is not None:
         if version == "1.0":
-            raise BadRequest("HTTP/1.0 has no Transfer-Encoding")
+            raise BadRequest("Transfer-Encoding needs HTTP/1.1")
         if coding.lower() != b"chunked":
-            raise NotImplementedHere(f"the transfer coding {_shown(coding)} is not spoken here")
+            raise NotImplementedHere(f"the transfer coding {_shown(coding)} is not supported")
         if b"content-length" in fields:
             raise BadRequest("Content-Length and Transfer-Encoding exclude each other")
         return -1
@@ -165,16 +165,16 @@ def _length(fields: dict[bytes, bytes], version: str) -> int:
     if declared is None:
         return 0
     if not declared.isdigit() or len(declared) > 18:
-        raise BadRequest(f"{_shown(declared)} is no Content-Length")
+        raise BadRequest(f"invalid Content-Length {_shown(declared)}")
     return int(declared)
 
 
 def _split(method: str, target: bytes, authority: bytes | None) -> tuple[str, str]:
     if b"#" in target:
-        raise BadRequest("a request's target has no fragment")
+        raise BadRequest("a request's target must have no fragment")
     if target == b"*":
         if method != "OPTIONS":
-            raise BadRequest("the target * goes with OPTIONS")
+            raise BadRequest("the target * is for OPTIONS only")
         return "*", ""
     if not target.startswith(b"/"):
         target = _without_authority(target, authority)
@@ -187,11 +187,11 @@ def _without_authority(target: bytes, authority: bytes | None) -> bytes:
     is ambiguous."""
     scheme, separator, rest = target.partition(b"://")
     if not separator or scheme.lower() not in (b"http", b"https"):
-        raise BadRequest(f"{_shown(target)} is no target")
+        raise BadRequest(f"invalid target {_shown(target)}")
     named, _, path = rest.partition(b"/")
     named, mark, query = named.partition(b"?")
     if authority is None or named.lower() != authority.lower():
-        raise BadRequest("the target names another host than Host does")
+        raise BadRequest("the target and Host name different hosts")
     return b"/" + path + mark + query
 
 

@@ -45,7 +45,7 @@ class Intake:
         known = not head.host or surface.hosts.known(head.host, surface.node.status)
         # A load balancer may request /health by any host name.
         if not known and head.path != HEALTH:
-            raise MisdirectedRequest(f"{head.host} is not this node")
+            raise MisdirectedRequest(f"unknown host {head.host}: it is not in the node's ENDPOINTS")
         route = self.table.find(head)
         exchange.route = route
         if b"origin" in head.fields:
@@ -55,7 +55,7 @@ class Intake:
             and b"authorization" not in head.fields
             and not route.upgrades  # a WebSocket's may be a subprotocol: handshake.py
         ):
-            raise SignInRefused("this needs a credential: Authorization: Bearer or Basic")
+            raise SignInRefused("no credential: send Authorization: Bearer or Basic")
         if surface.stopping and not route.probe:
             raise self._admission.leaving()
         return route

@@ -60,56 +60,60 @@ class SurfaceCollector(Collector):
 
     def _node(self) -> Iterator[Metric]:
         status = self._surface.node.status()
-        info = GaugeMetricFamily("store_node", "The node; always 1", labels=["version"])
+        info = GaugeMetricFamily(
+            "store_node",
+            "Version of the node as a label; the value is always 1",
+            labels=["version"],
+        )
         info.add_metric([status.version], 1)
         yield info
         ready = status.reason is None and self._surface.unready() is None
         for name, text, value in (
-            ("store_sequence", "Newest sequence that is shown", status.sequence),
-            ("store_log_begins", "Oldest sequence that the log still holds", status.log_begins),
-            ("store_uptime_seconds", "Since the node started", status.uptime_seconds),
-            ("store_ready", "Whether the node should be sent traffic", float(ready)),
+            ("store_sequence", "Newest visible sequence", status.sequence),
+            ("store_log_begins", "Oldest sequence in the log", status.log_begins),
+            ("store_uptime_seconds", "Seconds since the start of the node", status.uptime_seconds),
+            ("store_ready", "1 if the node is ready for traffic, else 0", float(ready)),
         ):
             yield GaugeMetricFamily(name, text, value)
         yield CounterMetricFamily(
             "store_log_given_way_frames",
-            "Frames dropped before their time because the disk was full",
+            "Log frames pruned before the end of their retention because the disk was full",
             status.log_given_way,
         )
         yield GaugeMetricFamily(
             "store_state_damage",
-            "Whether a part of the state could not be read",
+            "1 if a part of the state is unreadable, else 0",
             status.state_damage is not None,
         )
         yield GaugeMetricFamily(
-            "store_log_damage", "Places where the log was found damaged", status.log_damage
+            "store_log_damage", "Damaged places found in the log", status.log_damage
         )
 
         yield CounterMetricFamily(
             "store_commit_conflicts",
-            "Commits refused for what others have changed; most are run again",
+            "Commits refused because of a conflict with another commit; most are retried",
             self._surface.node.committer.conflicts,
         )
         yield CounterMetricFamily(
             "store_slow_statements",
-            "Statements that took longer than --slow says",
+            "Statements that took at least the time of --slow",
             self._surface.node.running.slow,
         )
         yield GaugeMetricFamily(
             "store_scripts_memory_bytes",
-            "What scripts hold in memory, running or waiting",
+            "Memory held by running and waiting scripts",
             self._surface.node.running.memory.held,
         )
         yield from self._feeds()
 
     def _feeds(self) -> Iterator[Metric]:
         feeds = self._surface.node.open_feeds
-        yield GaugeMetricFamily("store_feeds", "Change feeds open, on all surfaces", len(feeds))
+        yield GaugeMetricFamily("store_feeds", "Open change feeds, on all surfaces", len(feeds))
         yield CounterMetricFamily(
-            "store_feed_commits", "Commits told, once for each feed that told them", feeds.told
+            "store_feed_commits", "Commits sent to feeds, counted per feed", feeds.told
         )
         ended = CounterMetricFamily(
-            "store_feeds_ended", "Feeds that the node has ended, by why", labels=["code"]
+            "store_feeds_ended", "Feeds ended by the node, by error code", labels=["code"]
         )
         for code, count in sorted(feeds.ends.items()):
             ended.add_metric([code], count)
@@ -119,27 +123,30 @@ class SurfaceCollector(Collector):
         surface = self._surface
         counters = surface.counters
         requests = CounterMetricFamily(
-            "store_http_requests", "Answers given", labels=["method", "route", "status"]
+            "store_http_requests", "Responses", labels=["method", "route", "status"]
         )
         for (method, path, status), count in sorted(counters.requests.items()):
             requests.add_metric([method, path, str(status)], count)
         yield requests
         yield _seconds(
-            "store_http_request_seconds", "From the whole request to the answer", "route", counters
+            "store_http_request_seconds",
+            "Seconds from the complete request to the response",
+            "route",
+            counters,
         )
         yield CounterMetricFamily(
             "store_http_connections_accepted", "Connections accepted", counters.connections
         )
         yield CounterMetricFamily(
             "store_http_connections_refused",
-            "Connections refused for want of room",
+            "Connections refused at the connection limit",
             counters.refused_connections,
         )
-        yield GaugeMetricFamily("store_http_connections", "Connections held", surface.held)
+        yield GaugeMetricFamily("store_http_connections", "Open connections", surface.held)
         yield GaugeMetricFamily(
-            "store_http_sockets", "Of these, the ones that are WebSockets", surface.sockets
+            "store_http_sockets", "Open connections that are WebSockets", surface.sockets
         )
-        yield GaugeMetricFamily("store_http_running", "Requests running", surface.running)
+        yield GaugeMetricFamily("store_http_running", "Running requests", surface.running)
 
 
 class MetricsHandler(Handler):
@@ -193,16 +200,16 @@ def _of_groups(figure: Callable[[GroupFigures], int]) -> Any:
 
 _SERIES: Final = (
     _Series(
-        "store_topic_messages", "gauge", "Messages held", None,
+        "store_topic_messages", "gauge", "Messages in the topic", None,
         lambda topic: (("", topic.messages),),
     ),
     _Series(
-        "store_topic_last_position", "gauge", "Last position given out", None,
+        "store_topic_last_position", "gauge", "Newest position of the topic", None,
         lambda topic: (("", topic.last_position),),
     ),
     _Series(
         "store_topic_due_refused_total", "counter",
-        "Times that what time brings to a topic was refused, since the start", None,
+        "Failed attempts at due work of the topic, such as expiry, since the start", None,
         lambda topic: (("", topic.refused),),
     ),
     _Series(
@@ -214,23 +221,25 @@ _SERIES: Final = (
         "group", _of_groups(lambda group: group.lag),
     ),
     _Series(
-        "store_topic_group_pending", "gauge", "Messages that a group is not done with", "group",
+        "store_topic_group_pending", "gauge",
+        "Messages of a group that are neither acknowledged nor given up", "group",
         _of_groups(lambda group: group.pending),
     ),
     _Series(
-        "store_topic_group_waiting", "gauge", "Of these, messages that are not handed out", "group",
+        "store_topic_group_waiting", "gauge", "Pending messages that are not in flight", "group",
         _of_groups(lambda group: group.waiting),
     ),
     _Series(
-        "store_topic_group_in_flight", "gauge", "Messages handed out and not acknowledged", "group",
+        "store_topic_group_in_flight", "gauge", "Messages delivered and not acknowledged", "group",
         _of_groups(lambda group: group.in_flight),
     ),
     _Series(
-        "store_topic_group_redelivered_total", "counter", "Messages handed out again", "group",
+        "store_topic_group_redelivered_total", "counter", "Messages delivered again", "group",
         _of_groups(lambda group: group.redelivered),
     ),
     _Series(
-        "store_topic_group_dead_lettered_total", "counter", "Messages given up on", "group",
+        "store_topic_group_dead_lettered_total", "counter",
+        "Messages given up, as dead letters or dropped", "group",
         _of_groups(lambda group: group.dead_lettered),
     ),
 )  # fmt: skip
@@ -257,15 +266,20 @@ def topic_text(topics: Sequence[TopicFigures]) -> bytes:
 def _wire(wire: CountedWire) -> Iterator[Metric]:
     counters = wire.counters
     requests = CounterMetricFamily(
-        "store_wire_requests", "Answers given, by the kind of the request", labels=["kind"]
+        "store_wire_requests", "Responses, by the kind of the request", labels=["kind"]
     )
     for kind, count in sorted(counters.requests.items()):
         requests.add_metric([kind], count)
     yield requests
     yield _seconds(
-        "store_wire_request_seconds", "From the whole request to the answer", "kind", counters
+        "store_wire_request_seconds",
+        "Seconds from the complete request to the response",
+        "kind",
+        counters,
     )
-    refusals = CounterMetricFamily("store_wire_refusals", "Refusals told, by code", labels=["code"])
+    refusals = CounterMetricFamily(
+        "store_wire_refusals", "Error responses, by code", labels=["code"]
+    )
     for code, count in sorted(counters.refusals.items()):
         refusals.add_metric([code], count)
     yield refusals
@@ -273,23 +287,25 @@ def _wire(wire: CountedWire) -> Iterator[Metric]:
         ("store_wire_connections_accepted", "Connections accepted", counters.connections),
         (
             "store_wire_connections_refused",
-            "Connections refused for want of room",
+            "Connections refused at the connection limit",
             counters.refused_connections,
         ),
-        ("store_wire_received_bytes", "Bytes of requests", counters.received),
-        ("store_wire_sent_bytes", "Bytes of answers", counters.sent),
+        ("store_wire_received_bytes", "Bytes of requests received", counters.received),
+        ("store_wire_sent_bytes", "Bytes of responses sent", counters.sent),
     ):
         yield CounterMetricFamily(name, text, value)
-    yield GaugeMetricFamily("store_wire_connections", "Connections held", wire.held)
-    yield GaugeMetricFamily("store_wire_running", "Scripts running", wire.running)
+    yield GaugeMetricFamily("store_wire_connections", "Open connections", wire.held)
+    yield GaugeMetricFamily("store_wire_running", "Running scripts", wire.running)
 
 
 def _store(node: Node) -> Iterator[Metric]:
-    yield GaugeMetricFamily("store_log_bytes", "Bytes of the log", node.status().log_bytes)
-    yield GaugeMetricFamily("store_state_bytes", "Bytes of the state", node.store.state_bytes)
+    yield GaugeMetricFamily("store_log_bytes", "Size of the log in bytes", node.status().log_bytes)
+    yield GaugeMetricFamily(
+        "store_state_bytes", "Size of the state in bytes", node.store.state_bytes
+    )
     ages = GaugeMetricFamily(
         "store_backup_age_seconds",
-        "Since the newest backup that the node has taken since its start",
+        "Seconds since the newest backup taken since the start of the node",
         labels=["form"],
     )
     for form, seconds in sorted(node.backups.ages_s().items()):
@@ -307,7 +323,7 @@ def _seconds(name: str, text: str, label: str, counters: Counters) -> Metric:
 def _certificates(listening: Iterable[Listening]) -> Metric:
     family = GaugeMetricFamily(
         "store_tls_certificate_expires_seconds",
-        "When the certificate that the surface presents expires, in seconds since 1970",
+        "Expiry of the surface's certificate, in seconds since 1970",
         labels=["surface"],
     )
     for one in listening:
@@ -319,14 +335,16 @@ def _certificates(listening: Iterable[Listening]) -> Metric:
 def _entries(backlog: Backlog) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "store_entries_waiting",
-        "Entries of the statement log and the audit trail that the node could not commit yet",
+        "Entries of the statement log and the audit trail that are not committed yet",
         len(backlog),
     )
     yield CounterMetricFamily(
-        "store_entries_kept_later", "Of these, those that were, here or by who leads", backlog.kept
+        "store_entries_kept_later",
+        "Waiting entries that were committed later, by this node or the leader",
+        backlog.kept,
     )
     yield CounterMetricFamily(
-        "store_entries_not_kept", "Those that found no room to wait in", backlog.missed
+        "store_entries_not_kept", "Entries dropped because the backlog was full", backlog.missed
     )
 
 
@@ -334,12 +352,20 @@ def _cluster(figures: Figures | None) -> Iterator[Metric]:
     if figures is None:
         return
     for name, text, value in (
-        ("store_cluster_leads", "Whether this node leads the store", float(figures.leads)),
-        ("store_cluster_epoch", "The epoch of what it commits or follows", figures.epoch),
-        ("store_cluster_lease_seconds", "Left of the lease it leads by", figures.lease_seconds),
-        ("store_cluster_followers", "Nodes that are attached to it", figures.followers),
-        ("store_cluster_in_sync", "Whether it follows and lacks nothing", float(figures.in_sync)),
-        ("store_cluster_held_up", "Whether no changes come to be", float(figures.held_up)),
+        ("store_cluster_leads", "1 if this node is the leader, else 0", float(figures.leads)),
+        (
+            "store_cluster_epoch",
+            "Epoch of the commits that the node makes or follows",
+            figures.epoch,
+        ),
+        (
+            "store_cluster_lease_seconds",
+            "Seconds left of the leader's lease",
+            figures.lease_seconds,
+        ),
+        ("store_cluster_followers", "Followers attached to this node", figures.followers),
+        ("store_cluster_in_sync", "1 if this follower is in sync, else 0", float(figures.in_sync)),
+        ("store_cluster_held_up", "1 if commits are held up, else 0", float(figures.held_up)),
     ):
         yield GaugeMetricFamily(name, text, value)
     lags = GaugeMetricFamily(

@@ -89,7 +89,7 @@ SCHEMAS: Final[Json] = {
         {
             "token": STRING,
             "expires": {"type": "string", "format": "date-time"},
-            "idle": {"type": "string", "description": "a duration: unused so long, it ends"},
+            "idle": {"type": "string", "description": "idle timeout, a duration"},
             "user": object_of({"name": STRING, "role": STRING, "space": NULL_OR_STRING}),
         }
     ),
@@ -104,25 +104,25 @@ SCHEMAS: Final[Json] = {
             "reason": NULL_OR_STRING,
             "moment": {
                 "type": ["string", "null"],
-                "description": "reads what was committed then: 'new', or the name of one kept",
+                "description": "read at a moment: 'new', or the name of a kept one",
             },
             "keep": {
                 "type": ["string", "null"],
-                "description": "a duration: how long the moment is kept behind the request",
+                "description": "a duration: keep the moment for this long after the request",
             },
             "record": {
                 "type": ["boolean", "null"],
-                "description": "the statement log keeps it though it only reads",
+                "description": "write an entry to the statement log although the script only reads",
             },
             "after": {
                 "type": ["integer", "null"],
                 "minimum": 0,
                 "maximum": limits.SEQUENCE_MAX,
-                "description": "a sequence that the node has to show before it is run",
+                "description": "a sequence that must be visible on the node before the script runs",
             },
             "current": {
                 "type": ["boolean", "null"],
-                "description": "it is run behind all that was committed anywhere when it came",
+                "description": "read the newest commits of the cluster",
             },
         },
     ),
@@ -139,44 +139,47 @@ SCHEMAS: Final[Json] = {
         {
             "results": {"type": "array", "items": _ref("Result")},
             "seq": {"type": "integer", "description": "committed sequence after the last write"},
-            "store": {"type": "string", "description": "the id of the store that it is of"},
-            "epoch": {"type": "integer", "description": "and of its history"},
+            "store": {"type": "string", "description": "id of the store"},
+            "epoch": {"type": "integer", "description": "epoch of the store's history"},
             "ns": NULL_OR_STRING,
             "db": NULL_OR_STRING,
         },
-        {"moment": {"type": "string", "description": "the moment that was read and is kept"}},
+        {"moment": {"type": "string", "description": "name of the kept moment"}},
     ),
     "ScriptRefused": object_of(
         {"error": _ref("Error")},
-        {"results": {"type": "array", "items": _ref("Result"), "description": "what ran before"}},
+        {"results": {"type": "array", "items": _ref("Result"), "description": "earlier results"}},
     ),
 }  # fmt: skip
 
 _SCRIPT_HEADERS: Final = [
     {"name": name, "in": "header", "schema": schema, "description": text}
     for name, schema, text in (
-        ("Store-Namespace", STRING, "where the script starts, when the body does not say"),
-        ("Store-Database", STRING, "where the script starts, when the body does not say"),
-        ("Store-After", INTEGER, "the `after` of a body that does not say it"),
-        ("Store-Current", {"type": "boolean"}, "the `current` of a body that does not say it"),
-        ("Store-Record", {"type": "boolean"}, "the `record` of a body that does not say it"),
+        ("Store-Namespace", STRING, "namespace, if the body has no `ns`"),
+        ("Store-Database", STRING, "database, if the body has no `db`"),
+        ("Store-After", INTEGER, "`after`, if the body has none"),
+        ("Store-Current", {"type": "boolean"}, "`current`, if the body has none"),
+        ("Store-Record", {"type": "boolean"}, "`record`, if the body has none"),
     )
 ]
 
 # (method, path) -> summary, security, body, answers, statuses of refusals beyond EVERYWHERE
 OPERATIONS: Final[dict[tuple[str, str], Json]] = {
     ("GET", "/"): {
-        "summary": "The console, a page for people",
+        "summary": "The web console",
         "responses": {
             "200": {"description": "the page", "content": {"text/html": {"schema": STRING}}},
-            "304": {"description": "the copy that If-None-Match names is good"},
+            "304": {"description": "not modified: the copy named by If-None-Match is current"},
         },
     },
     ("GET", "/console/{hash}/{file}"): {
-        "summary": "A file of the console; the page names the hash",
+        "summary": "A file of the console",
         "parameters": [
             {"name": name, "in": "path", "required": True, "schema": STRING, "description": text}
-            for name, text in (("hash", "of all files"), ("file", "the rest of the path"))
+            for name, text in (
+                ("hash", "hash of all files, as in the page"),
+                ("file", "the rest of the path"),
+            )
         ],
         "responses": {
             "200": {
@@ -186,7 +189,7 @@ OPERATIONS: Final[dict[tuple[str, str], Json]] = {
                     for kind in sorted(console.KINDS.values())
                 },
             },
-            "304": {"description": "the copy that If-None-Match names is good"},
+            "304": {"description": "not modified: the copy named by If-None-Match is current"},
         },
     },
     ("GET", "/openapi.json"): {
@@ -196,21 +199,21 @@ OPERATIONS: Final[dict[tuple[str, str], Json]] = {
         },
     },
     ("GET", "/health"): {
-        "summary": "Whether the node is alive and its store open",
+        "summary": "Liveness: the node runs and its store is open",
         "responses": {
-            "200": {"description": "it is", "content": json_of(_ref("Health"))},
-            "503": {"description": "it is not", "content": json_of(_ref("Health"))},
+            "200": {"description": "alive", "content": json_of(_ref("Health"))},
+            "503": {"description": "not alive", "content": json_of(_ref("Health"))},
         },
     },
     ("GET", "/ready"): {
-        "summary": "Whether traffic should be sent",
+        "summary": "Readiness for traffic",
         "responses": {
-            "200": {"description": "it should", "content": json_of(_ref("Ready"))},
-            "503": {"description": "it should not", "content": json_of(_ref("Ready"))},
+            "200": {"description": "ready", "content": json_of(_ref("Ready"))},
+            "503": {"description": "not ready", "content": json_of(_ref("Ready"))},
         },
     },
     ("GET", "/metrics"): {
-        "summary": "Figures as Prometheus text",
+        "summary": "Metrics as Prometheus text",
         "responses": {
             "200": {"description": "figures", "content": {"text/plain": {"schema": STRING}}}
         },
@@ -224,13 +227,13 @@ OPERATIONS: Final[dict[tuple[str, str], Json]] = {
     },
     ("DELETE", "/session"): {
         "summary": "Sign out",
-        "responses": {"204": {"description": "the session is over"}},
+        "responses": {"204": {"description": "signed out"}},
         "refusals": (401,),
     },
     ("POST", "/password"): {
         "summary": "Change the caller's own password",
         "requestBody": {"required": True, "content": json_of(_ref("NewPassword"))},
-        "responses": {"204": {"description": "changed; the user's other sessions are over"}},
+        "responses": {"204": {"description": "changed; the user's other sessions have ended"}},
         "refusals": (401, 409, 422, 429),
     },
     ("POST", "/script"): {
@@ -240,7 +243,7 @@ OPERATIONS: Final[dict[tuple[str, str], Json]] = {
             "required": True,
             "content": {"text/plain": {"schema": STRING}, **_both(_ref("Script"))},
         },
-        "responses": {"200": {"description": "every result", "content": _both(_ref("Results"))}},
+        "responses": {"200": {"description": "all results", "content": _both(_ref("Results"))}},
         "refusals": (401, 403, 409, 410, 422, 423, 429),
         "refused": "ScriptRefused",
     },
@@ -269,7 +272,7 @@ def _on_key(summary: str, answer: Json, *query: Json, **more: Any) -> Json:
     return {
         "summary": summary,
         "parameters": [*_IN_PATH, *query],
-        "responses": {"200": {"description": "done, or not", "content": _both(answer)}},
+        "responses": {"200": {"description": "the result", "content": _both(answer)}},
         "refusals": (401, 403, 409, 422, 429),
         "refused": "Refused",
         **more,
@@ -284,9 +287,9 @@ def _flag(name: str) -> Json:
     return object_of({name: {"type": "boolean"}})
 
 
-_LASTS: Final = in_query("expire", "a duration, such as 5m; longer than nothing")
+_LASTS: Final = in_query("expire", "a duration above zero, such as 5m")
 _LASTING: Final = {**_LASTS, "required": True}
-_HOLDER: Final = in_query("holder", "who holds the lock", required=True)
+_HOLDER: Final = in_query("holder", "name of the lock's holder", required=True)
 _ANY: Final[Json] = {"description": "a value of the language"}
 _KV: Final = "/kv/{ns}/{db}/{space}"
 
@@ -297,20 +300,20 @@ OPERATIONS.update(
             object_of({"keys": {"type": "array", "items": STRING}}),
             parameters=[
                 *_IN_PATH[:3],
-                in_query("prefix", "what the keys begin with"),
-                in_query("after", "the key that they come after"),
-                in_query("limit", "1 to 1000, and 1000 when absent", type="integer"),
+                in_query("prefix", "prefix of the keys"),
+                in_query("after", "return keys after this one"),
+                in_query("limit", "1 to 1000; default 1000", type="integer"),
             ],
         ),
         ("GET", f"{_KV}/key/{{key}}"): _on_key(
-            "The value of a key, and how long it lives",
+            "The value of a key, and its time to live",
             object_of({"value": _ANY, "ttl": NULL_OR_STRING}),
         ),
         ("PUT", f"{_KV}/key/{{key}}"): _on_key(
             "Set a key",
             _flag("written"),
             _LASTS,
-            in_query("if", "only then", enum=["absent", "present"]),
+            in_query("if", "condition of the write", enum=["absent", "present"]),
             requestBody=_value_body(_ANY),
         ),
         ("DELETE", f"{_KV}/key/{{key}}"): _on_key("Delete a key", _flag("deleted")),
@@ -323,12 +326,14 @@ OPERATIONS.update(
         ("POST", f"{_KV}/incr/{{key}}"): _on_key(
             "Count",
             object_of({"value": _ANY}),
-            in_query("by", "1 when absent", type="integer"),
+            in_query("by", "default 1", type="integer"),
         ),
-        ("POST", f"{_KV}/expire/{{key}}"): _on_key("Let a key expire", _flag("found"), _LASTING),
-        ("POST", f"{_KV}/persist/{{key}}"): _on_key("Let a key stay", _flag("found")),
+        ("POST", f"{_KV}/expire/{{key}}"): _on_key(
+            "Set the expiry of a key", _flag("found"), _LASTING
+        ),
+        ("POST", f"{_KV}/persist/{{key}}"): _on_key("Remove the expiry of a key", _flag("found")),
         ("POST", f"{_KV}/lock/{{key}}"): _on_key(
-            "Acquire or extend a lock; held, its fence is in Store-Fence",
+            "Acquire or extend a lock; if held, its fence is in Store-Fence",
             _flag("held"),
             _HOLDER,
             _LASTING,
@@ -338,8 +343,8 @@ OPERATIONS.update(
 )
 
 _FOLLOWED: Final = """Follow a table over a WebSocket: every commit that changes it, once, whole and
-in order. What is wrong with the feed itself is told on the socket, and then the close code is 4000
-and the status. See `docs/feeds.md`."""
+in order. An error of the feed itself is a message on the socket, and the close code is then 4000
+plus its status. See `docs/feeds.md`."""
 
 OPERATIONS["GET", "/watch"] = {
     "summary": "Follow a table",
@@ -349,14 +354,16 @@ OPERATIONS["GET", "/watch"] = {
         in_query("db", "the database", required=True),
         in_query("table", "the table", required=True),
         in_query(
-            "from", "the last commit that is known; 0: all that the log holds", type="integer"
+            "from",
+            "sequence of the last known commit; 0: from the beginning of the log",
+            type="integer",
         ),
-        in_query("store", "the store that `from` is of, as `open` said"),
-        in_query("epoch", "the epoch that was told with `from`", type="integer"),
-        in_query("actions", "of create, update, delete, with commas; all when absent"),
-        in_query("before", "1: with each record as it was", enum=["0", "1"]),
+        in_query("store", "store of `from`, from the `open` message"),
+        in_query("epoch", "epoch of `from`", type="integer"),
+        in_query("actions", "comma-separated, of create, update, delete; default all"),
+        in_query("before", "1: with the fields before each change", enum=["0", "1"]),
         in_query("where", "a condition on the record"),
-        in_query("after", "a sequence that the node has to show first", type="integer"),
+        in_query("after", "a sequence that must be visible on the node first", type="integer"),
     ],
     "responses": {
         "101": {"description": "a WebSocket whose text frames are JSON objects"},
@@ -367,15 +374,15 @@ OPERATIONS["GET", "/watch"] = {
 OPERATIONS["GET", "/backup"] = {
     "summary": "A backup as a file",
     "parameters": [
-        in_query("as", "the form; a snapshot when absent", enum=["snapshot", "log", "script"]),
-        in_query("from", "of a log: the sequence that it begins at", type="integer", minimum=1),
+        in_query("as", "the form; default snapshot", enum=["snapshot", "log", "script"]),
+        in_query("from", "first sequence of a log", type="integer", minimum=1),
     ],
     "responses": {
         "200": {
             "description": "the file",
             "headers": {
                 "Store-Backup-Form": {"description": "snapshot, log or script", "schema": STRING},
-                "Content-Disposition": {"description": "a name for it", "schema": STRING},
+                "Content-Disposition": {"description": "a file name for it", "schema": STRING},
                 "Digest": {"description": "sha-256= and the digest in base64", "schema": STRING},
             },
             "content": {

@@ -41,9 +41,9 @@ def parameters(query: str, known: tuple[str, ...]) -> dict[str, str]:
         name = decoded(name, plus=True)
         if name not in known:
             takes = f"takes {', '.join(known)}" if known else "takes no query"
-            raise BadRequest(f"{name[:80]!r} is no parameter here: this route {takes}")
+            raise BadRequest(f"unknown parameter {name[:80]!r}: this route {takes}")
         if name in found:
-            raise BadRequest(f"the parameter {name} stands twice")
+            raise BadRequest(f"the parameter {name} is given twice")
         found[name] = decoded(value, plus=True)
     return found
 
@@ -55,7 +55,7 @@ def integer(text: str, name: str) -> int:
     """
     number = int(text) if _INTEGER.match(text) else None
     if number is None or not limits.INT_MIN <= number <= limits.INT_MAX:
-        raise BadRequest(f"{name} is an integer of 64 bits, not {text[:40]!r}")
+        raise BadRequest(f"{name} must be an integer of 64 bits, not {text[:40]!r}")
     return number
 
 
@@ -76,7 +76,7 @@ def sequence(text: str, name: str) -> int:
     """
     number = natural(text, name)
     if number > limits.SEQUENCE_MAX:
-        raise BadRequest(f"{name} is a sequence, 0 to {limits.SEQUENCE_MAX}, not {number}")
+        raise BadRequest(f"{name} must be a sequence, 0 to {limits.SEQUENCE_MAX}, not {number}")
     return number
 
 
@@ -87,5 +87,5 @@ def natural(text: str, name: str) -> int:
     """
     number = integer(text, name)
     if number < 0:
-        raise BadRequest(f"{name} is 0 or more, not {number}")
+        raise BadRequest(f"{name} must be 0 or more, not {number}")
     return number

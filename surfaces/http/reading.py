@@ -213,7 +213,7 @@ class Reading:
         """Add a part of the target (llhttp callback)."""
         self._target += part
         if len(self._target) > limits.HEAD_BYTES:
-            raise HeadTooLarge(f"a head is at most {limits.HEAD_BYTES} bytes")
+            raise HeadTooLarge(f"the head is too large: at most {limits.HEAD_BYTES} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header field (llhttp callback). A trailer, behind the body, is counted and dropped,
@@ -221,9 +221,9 @@ class Reading:
         self._field_count += 1
         self._head_bytes += len(name) + len(value) + 4
         if self._field_count > limits.HEAD_FIELDS:
-            raise HeadTooLarge(f"a head has at most {limits.HEAD_FIELDS} fields")
+            raise HeadTooLarge(f"the head has too many fields: at most {limits.HEAD_FIELDS}")
         if self._head_bytes + len(self._target) > limits.HEAD_BYTES:
-            raise HeadTooLarge(f"a head is at most {limits.HEAD_BYTES} bytes")
+            raise HeadTooLarge(f"the head is too large: at most {limits.HEAD_BYTES} bytes")
         if not self.in_head:
             return
         name = name.lower()
@@ -232,7 +232,7 @@ class Reading:
         if name not in fields:
             fields[name] = value
         elif name in SINGLE:
-            raise BadRequest(f"the field {name.decode('latin-1')} stands twice")
+            raise BadRequest(f"the field {name.decode('latin-1')} is given twice")
         else:
             fields[name] += b", " + value
 
@@ -292,7 +292,8 @@ class Reading:
         exchange.bytes_in += len(chunk)
         if exchange.bytes_in > exchange.body_limit:
             raise TooLarge(
-                f"the body is over {exchange.body_limit} bytes", limit=exchange.body_limit
+                f"the body has over {exchange.body_limit} bytes: this route takes no more",
+                limit=exchange.body_limit,
             )
         if exchange.discard:
             return
@@ -385,13 +386,13 @@ class Reading:
     def _expect_body(self, exchange: Exchange, head: Head) -> None:
         if head.length > exchange.body_limit:
             raise TooLarge(
-                f"the body is {head.length} bytes, at most {exchange.body_limit} are read here",
+                f"the body has {head.length} bytes: this route takes at most {exchange.body_limit}",
                 limit=exchange.body_limit,
             )
         expect = head.fields.get(b"expect")
         if expect is not None:
             if expect.lower() != b"100-continue":
-                raise BadRequest("the only expectation that is met is 100-continue")
+                raise BadRequest("unsupported Expect: only 100-continue is known")
             # An HTTP/1.0 client would take 100 Continue for its response.
             exchange.wants_continue = head.version != "HTTP/1.0"
 
@@ -402,7 +403,9 @@ class Reading:
         self._head_read = read if self._raw < 0 else self._head_read + read
         self._raw = 0 if self._raw < 0 else self._raw + read
         if self._raw > limits.HEAD_BYTES:
-            self._link.end_with(HeadTooLarge(f"a head is at most {limits.HEAD_BYTES} bytes"))
+            self._link.end_with(
+                HeadTooLarge(f"the head is too large: at most {limits.HEAD_BYTES} bytes")
+            )
 
     def _note_body(self, read: int) -> None:
         """Note an incomplete body after a read of `read` bytes."""
@@ -412,7 +415,7 @@ class Reading:
             self.body_since = self._surface.loop.time()
         self._raw = 0 if self._raw < 0 else self._raw + read
         if self._raw > limits.SMALL_BODY_BYTES + CHUNK_OVERHEAD * (1 + exchange.bytes_in):
-            self._link.end_with(BadRequest("more framing than body"))
+            self._link.end_with(BadRequest("the chunks are too small: send larger ones"))
         elif exchange.large and exchange.owner is None and not self.judging:
             self.judge(exchange)
 
@@ -464,8 +467,10 @@ class Reading:
                 raise cause
             self._link.end_with(cause)
         elif isinstance(error, HttpParserInvalidMethodError):
-            self._link.end_with(NotImplementedHere("the request's method is not spoken here"))
+            self._link.end_with(NotImplementedHere("the request's method is not supported"))
         elif "HTTP version" in str(error) or "PRI" in str(error):
-            self._link.end_with(VersionNotSupported("HTTP/1.1 and HTTP/1.0 are spoken here"))
+            self._link.end_with(
+                VersionNotSupported("unsupported version of HTTP: use HTTP/1.1 or HTTP/1.0")
+            )
         else:
             self._link.end_with(BadRequest(f"the request can't be read: {error}"))

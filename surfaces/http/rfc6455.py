@@ -70,7 +70,7 @@ class Conversation(WebSocketProtocol13):
             self.client_terminated = self.server_terminated = True
             self.over.close()
         else:
-            self.fail(frames.NODE_FAILED, "the node failed on this")
+            self.fail(frames.NODE_FAILED, "internal error")
 
     async def _receive_frame(self) -> None:
         stream = self.over

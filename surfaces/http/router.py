@@ -96,17 +96,17 @@ def media_type(head: Head) -> str:
     for parameter in parameters.split(";"):
         name, _, value = parameter.strip().partition("=")
         if name == "charset" and value.strip('"') not in ("utf-8", "utf8", "us-ascii"):
-            raise BadRequest(f"the charset {value} is not read here: UTF-8 is")
+            raise BadRequest(f"the charset {value} is not supported: use UTF-8")
     return kind.strip()
 
 
 def _check_type(route: Route, head: Head) -> None:
     if head.fields.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise BadRequest("bodies are read as they are: no Content-Encoding")
+        raise BadRequest("Content-Encoding is not supported: send the body uncompressed")
     kind = media_type(head)
     if kind and kind not in route.accepts:
         wanted = ", ".join(route.accepts)
         told = f"{route.path} reads {wanted}, not {kind}"
         if kind == "application/x-www-form-urlencoded":
-            told += f": say -H 'Content-Type: {route.accepts[0]}' when it was curl that said so"
+            told += f"; with curl, add -H 'Content-Type: {route.accepts[0]}'"
         raise BadRequest(told, accepts=list(route.accepts))

@@ -57,7 +57,7 @@ def read(head: Head, body: bytes, tick: Tick | None = None) -> ScriptRequest:
     if database is not None:
         check_name(database, "database")
         if namespace is None:
-            raise BadRequest("a database is named together with its namespace")
+            raise BadRequest("a database needs its namespace")
     asked.namespace, asked.database = namespace, database
     asked.record = asked.record or _flag(head, b"store-record")
     after = _after(head)
@@ -81,18 +81,18 @@ _FIELDS: Final = frozenset(
 
 def _from_object(found: Any, value_of: Callable[[Any], Any]) -> ScriptRequest:
     if not isinstance(found, dict):
-        raise BadRequest("the body is an object with a script")
+        raise BadRequest("the body must be an object with a script")
     unknown = sorted(str(name) for name in found if name not in _FIELDS)
     if unknown:
-        raise BadRequest(f"the body has no field {unknown[0]!r}", fields=sorted(_FIELDS))
+        raise BadRequest(f"unknown field {unknown[0]!r} in the body", fields=sorted(_FIELDS))
     script = _string(found, "script")
     if script is None:
-        raise BadRequest("the body names no script")
+        raise BadRequest("the body lacks the field script")
     parameters = found.get("params")
     if parameters is None:
         parameters = {}
     if not isinstance(parameters, dict):
-        raise BadRequest("params is an object")
+        raise BadRequest("params must be an object")
     return ScriptRequest(
         script,
         {_unicode(str(name)): value_of(value) for name, value in parameters.items()},
@@ -101,7 +101,7 @@ def _from_object(found: Any, value_of: Callable[[Any], Any]) -> ScriptRequest:
         _timeout_us(found),
         _reason(found),
         _string(found, "moment"),
-        _duration_us(found, "keep", "keep is a duration such as '30s'"),
+        _duration_us(found, "keep", "keep must be a duration such as '30s'"),
         _bool(found, "record"),
         _sequence(found.get("after")),
         _bool(found, "current"),
@@ -109,7 +109,7 @@ def _from_object(found: Any, value_of: Callable[[Any], Any]) -> ScriptRequest:
 
 
 def _timeout_us(found: dict[str, Any]) -> int | None:
-    problem = "timeout is a positive duration such as '5s'"
+    problem = "timeout must be a duration above zero, such as '5s'"
     timeout = _duration_us(found, "timeout", problem)
     if timeout is not None and timeout <= 0:
         raise BadRequest(problem)
@@ -130,14 +130,14 @@ def _duration_us(found: dict[str, Any], name: str, problem: str) -> int | None:
 def _bool(found: dict[str, Any], name: str) -> bool:
     value = found.get(name)
     if value is not None and not isinstance(value, bool):
-        raise BadRequest(f"{name} is true or false")
+        raise BadRequest(f"{name} must be true or false")
     return bool(value)
 
 
 def _flag(head: Head, name: bytes) -> bool:
     given = head.text(name)
     if given not in (None, "true", "false"):
-        raise BadRequest(f"{name.decode().title()} is true or false")
+        raise BadRequest(f"{name.decode().title()} must be true or false")
     return given == "true"
 
 
@@ -146,7 +146,7 @@ def _after(head: Head) -> int | None:
     if given is None:
         return None
     if not _DIGITS.fullmatch(given):
-        raise BadRequest(f"Store-After is {_SEQUENCE}, not {given[:_SHOWN]!r}")
+        raise BadRequest(f"Store-After must be {_SEQUENCE}, not {given[:_SHOWN]!r}")
     return _sequence(int(given))
 
 
@@ -154,14 +154,14 @@ def _sequence(given: Any) -> int | None:
     if given is None:
         return None
     if type(given) is not int or not 0 <= given <= limits.SEQUENCE_MAX:
-        raise BadRequest(f"after is {_SEQUENCE}, not {str(given)[:_SHOWN]!r}")
+        raise BadRequest(f"after must be {_SEQUENCE}, not {str(given)[:_SHOWN]!r}")
     return given
 
 
 def _string(found: dict[str, Any], name: str) -> str | None:
     value = found.get(name)
     if value is not None and not isinstance(value, str):
-        raise BadRequest(f"{name} is a string")
+        raise BadRequest(f"{name} must be a string")
     return None if value is None else _unicode(value)
 
 
@@ -176,7 +176,7 @@ def _unicode(text: str) -> str:
 def _reason(found: dict[str, Any]) -> str | None:
     reason = _string(found, "reason")
     if reason is not None and len(reason) > limits.REASON_CHARACTERS:
-        raise BadRequest(f"a reason has at most {limits.REASON_CHARACTERS} characters")
+        raise BadRequest(f"the reason is too long: at most {limits.REASON_CHARACTERS} characters")
     return reason
 
 

@@ -25,15 +25,15 @@ class SessionHandler(Handler):
         self._refuse_other_sites()
         given = credential(self.asked)
         if isinstance(given, Token):
-            raise BadRequest("a session begins with a password: Basic, or user and password")
+            raise BadRequest("a session needs a password: send Basic, or user and password")
         if given is None and not self.request.body:
-            raise SignInRefused("a session begins with a password: Basic, or user and password")
+            raise SignInRefused("a session needs a password: send Basic, or user and password")
         if given is None:
             if not self.asked.fields.get(b"content-type"):
-                raise BadRequest("/session reads application/json, and Content-Type has to say so")
+                raise BadRequest("/session reads application/json: send that Content-Type")
             given = Password(*self.fields("user", "password"))
         elif self.request.body:
-            raise BadRequest("either a Basic credential or a body, not both")
+            raise BadRequest("send either a Basic credential or a body, not both")
         connection, sessions = self.exchange.connection, self.surface.node.sessions
         sign_in = SignIn(
             given.user, given.password, "http", connection.address, lambda: connection.closed
@@ -47,13 +47,16 @@ class SessionHandler(Handler):
     def _refuse_other_sites(self) -> None:
         origin = cors.foreign_page(self.asked, self.surface.node.status())
         if origin is not None:
-            raise ForeignOrigin(f"a page of {origin!r} may not sign in here", origin=origin)
+            raise ForeignOrigin(
+                f"a page of {origin!r} may not sign in: it is not in the node's ORIGINS",
+                origin=origin,
+            )
 
     async def delete(self) -> None:
         """Sign out."""
         given = credential(self.asked)
         if not isinstance(given, Token):
-            raise BadRequest("a session is ended with its token: Authorization: Bearer")
+            raise BadRequest("no token to sign out: send Authorization: Bearer")
         await ask(self.surface.node.sessions, SignOut(given.token))
         self.set_status(204)
 

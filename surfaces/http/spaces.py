@@ -362,7 +362,7 @@ def _get(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
 def _set(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
     when = query.get("if")
     if when not in (None, "absent", "present"):
-        raise BadRequest(f"if is absent or present, not {str(when)[:40]!r}")
+        raise BadRequest(f"if must be absent or present, not {str(when)[:40]!r}")
     key, expire_us = _key(raw), _expire(query)
     value = given()
     if when is None:
@@ -374,7 +374,7 @@ def _swap(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
     key, expire_us = _key(raw), _expire(query)
     pair = given()
     if not _is_pair(pair):
-        raise BadRequest("the body is an object of expect and value")
+        raise BadRequest("the body must be an object of expect and value")
     return SwapKey(key, pair["expect"], pair["value"], expire_us)
 
 

@@ -249,7 +249,7 @@ class Stream:
 
     async def _more(self) -> None:
         if not self._carrier.hold(len(self._received) + self.assembled):
-            raise Busy("the node holds as much as it will of what this user sends")
+            raise Busy("too much unread data of this user: retry later")
         self._waiter = self._carrier.surface.loop.create_future()
         try:
             await self._waiter

@@ -70,9 +70,9 @@ class HttpSurface(Serving[Connection]):
             lambda _connection: None,  # counted only once established
             tls=self.settings.tls,
             tls_seconds=self.deadlines.tls_s,
-            refusal=_last_word(Full("the node has no descriptor left for this connection")),
+            refusal=_last_word(Full("the node is out of file descriptors: retry later")),
             refused=self._refused,
-            in_clear=_last_word(BadRequest("TLS is spoken at this port: ask by https://")),
+            in_clear=_last_word(BadRequest("this port speaks TLS: use https://")),
             descriptors=self.settings.descriptors,
             limited_log=self.limited_log,
         )

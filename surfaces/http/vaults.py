@@ -128,9 +128,9 @@ class VaultDelegate(RunningDelegate):
         way = _WAYS[parts[3]]
         given = _object(found, way.fields, way.needed)
         if given.get("if") not in (None, "absent"):
-            raise BadRequest("if says 'absent', or is left out")
+            raise BadRequest("if must be 'absent', or left out")
         if "if" in given and "expect" in given:
-            raise BadRequest("either if or expect")
+            raise BadRequest("give either if or expect, not both")
         text = way.text(_quoted(names[2]), given)
         reason = _string(given, "reason")
         bound = await self._bound(given, size)
@@ -196,7 +196,7 @@ class VaultDelegate(RunningDelegate):
         given = _object(body, frozenset({"old", "new", "rekey"}), frozenset({"new"}))
         rekey = given.get("rekey", False)
         if not isinstance(rekey, bool):
-            raise BadRequest("rekey is true or false")
+            raise BadRequest("rekey must be true or false")
         asked = ChangePassphrase(
             who, names, _string(given, "old"), _needed(given, "new"), rekey, request
         )
@@ -223,7 +223,7 @@ def _object(found: Any, fields: frozenset[str], needed: frozenset[str]) -> dict[
     """
     if not isinstance(found, dict) or not needed <= found.keys() <= fields:
         raise BadRequest(
-            f"the body is a JSON object of {', '.join(sorted(fields)) or 'nothing'}",
+            f"the body must be a JSON object of {', '.join(sorted(fields)) or 'nothing'}",
             fields=sorted(fields),
             needed=sorted(needed),
         )
@@ -235,17 +235,17 @@ def _string(given: Mapping[str, Any], name: str) -> str | None:
     if found is None:
         return None
     if not isinstance(found, str):
-        raise BadRequest(f"{name} is a string")
+        raise BadRequest(f"{name} must be a string")
     check_unicode(found)
     if name == "reason" and len(found) > limits.REASON_CHARACTERS:
-        raise BadRequest(f"a reason has at most {limits.REASON_CHARACTERS} characters")
+        raise BadRequest(f"the reason is too long: at most {limits.REASON_CHARACTERS} characters")
     return found
 
 
 def _needed(given: Mapping[str, Any], name: str) -> str:
     found = _string(given, name)
     if found is None:
-        raise BadRequest(f"{name} is a string")
+        raise BadRequest(f"{name} must be a string")
     return found
 
 

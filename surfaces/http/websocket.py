@@ -195,7 +195,7 @@ class Socket(Handler, WebSocketHandler):
             self.refuse(refusal)
         except Exception as error:
             self.exchange.report(error)
-            self.end(frames.NODE_FAILED, "the node failed on this")
+            self.end(frames.NODE_FAILED, "internal error")
 
 
 class _Guarded:

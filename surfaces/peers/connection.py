@@ -134,19 +134,19 @@ class Connection(asyncio.Protocol):
             self._reader.feed(said)
             self._hear()
         if self._channel.ended:
-            self._end("the other side ended the connection")
+            self._end("the peer ended the connection")
         self._pump()
         self._wake()
 
     def eof_received(self) -> bool:
         """End the connection: the peer sends no more, and an incomplete message is dropped."""
-        self._end("the other side ended the connection")
+        self._end("the peer ended the connection")
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
         """Clean up after the end of the connection, whichever side ended it."""
         if self._why is None:
-            self._why = "the connection broke" if error else "the other side ended the connection"
+            self._why = "the connection broke" if error else "the peer ended the connection"
         self._gone = True
         self._stop_timers()
         self._unsent.clear()
@@ -213,7 +213,7 @@ class Connection(asyncio.Protocol):
         data = encode(message)
         if len(data) > limits.LINK_MESSAGE_BYTES:
             raise TooLarge(
-                f"a message of {len(data)} bytes is too long for a link",
+                f"a message of {len(data)} bytes is over the limit of a link",
                 limit=limits.LINK_MESSAGE_BYTES,
             )
         if self._why is not None:
@@ -222,7 +222,7 @@ class Connection(asyncio.Protocol):
         self._unsent_bytes += len(data)
         self._pump()
         if self.unsent > limits.LINK_UNSENT_BYTES:
-            self.fail(f"it has not taken {self.unsent} bytes")
+            self.fail(f"the peer has not read {self.unsent} bytes")
 
     async def drained(self) -> None:
         """Wait until few unsent bytes are left (backpressure)."""
@@ -355,7 +355,7 @@ class Connection(asyncio.Protocol):
 
     def _message_is_late(self) -> None:
         self._late = None
-        self.fail("a message did not come whole in time")
+        self.fail("the rest of a message did not arrive in time")
 
     def _pump_later(self) -> None:
         """Write more in the next iteration of the loop, so that other callbacks run first."""
@@ -407,7 +407,7 @@ class Connection(asyncio.Protocol):
         if self._taken > before:
             self._look_at_taking()
         elif self._why is None:
-            self.fail("it takes nothing")
+            self.fail("the peer reads nothing")
         else:
             self.cut(self._why)
 

@@ -81,8 +81,8 @@ class Dialler:
             raise LinkClosed(f"{address} refused the link: {answer.code}: {answer.message}")
         shown = connection.shown
         if not isinstance(answer, Hello) or shown is None:
-            connection.fail(f"it said {type(answer).__name__} in place of a greeting")
-            raise LinkClosed(f"{address} did not greet")
+            connection.fail(f"the peer sent {type(answer).__name__} instead of a greeting")
+            raise LinkClosed(f"{address} sent no greeting")
         pinned = self._trust.of(shown.fingerprint)
         try:
             peer = check(answer, ours, shown, pinned)
@@ -100,14 +100,14 @@ class Dialler:
         except NotKnown as error:
             # The other side accepts unknown peers only while an unused join token exists.
             raise SignInRefused(
-                "the join token opens nothing: it may have been used, or have expired"
+                "invalid join token: it may have been used, or have expired"
             ) from error
         connection.close()
         if isinstance(answer, Redeemed):
             return answer
         if isinstance(answer, Refused):
             raise refusal(answer)
-        raise LinkClosed(f"{address} said {type(answer).__name__} to a join token")
+        raise LinkClosed(f"{address} answered {type(answer).__name__} to a join token")
 
     def judge(self) -> None:
         """Re-check trust after a change, and end the links of peers no longer trusted."""
@@ -119,7 +119,7 @@ class Dialler:
             if shown.expires <= self._trust.now:
                 connection.fail(f"the certificate {shown.fingerprint} has expired")
             elif self._trust.is_revoked(shown.fingerprint) or (named and not is_named):
-                connection.fail(f"the certificate {shown.fingerprint} is trusted no more")
+                connection.fail(f"the certificate {shown.fingerprint} is no longer trusted")
             else:
                 self._connections[connection] = is_named
 
@@ -179,7 +179,7 @@ class Dialler:
             why, what = f"{address}: {error}", type(error)
         except BaseException:
             if connection is not None:
-                connection.cut("nobody waits for it any more")
+                connection.cut("no longer needed")
                 self._left(connection)
             raise
         if connection is not None:
@@ -194,7 +194,7 @@ class Dialler:
         if self._trust.is_revoked(fingerprint):
             return f"the certificate {fingerprint} was revoked"
         if fingerprint not in pins:
-            return f"the certificate {fingerprint} is not the one that is known"
+            return f"the certificate {fingerprint} is not the expected one"
         return None
 
     def _failed(self, connection: Connection, why: str) -> None:

@@ -39,15 +39,16 @@ def check(
     """
     if theirs.version != VERSION:
         raise VersionNotSupported(
-            f"links of version {theirs.version}: this node speaks {VERSION}", version=VERSION
+            f"unsupported version of links, {theirs.version}: this node speaks {VERSION}",
+            version=VERSION,
         )
     if theirs.store and ours.store and theirs.store != ours.store:
         raise Diverged("the node belongs to another store")
     if pinned is not None and pinned.node is not None and pinned.node != theirs.node:
-        raise SignInRefused("the certificate is of another node")
+        raise SignInRefused("the certificate belongs to another node")
     # A row without a node id must not be claimed by a node that another row names.
     if pinned is not None and named not in (None, pinned.row):
-        raise SignInRefused("the node is known by another certificate")
+        raise SignInRefused("the node is declared with another certificate")
     if theirs.node == ours.node:
         raise SignInRefused("the node is this one, or a copy of its directory")
     row = None if pinned is None else pinned.row
@@ -80,7 +81,7 @@ async def welcome(connection: Connection, peering: Peering, patience: Patience) 
         if isinstance(first, Redeem):
             await _redeem(connection, peering, shown, first)
         elif not isinstance(first, Hello):
-            connection.fail(f"it said {type(first).__name__} before it had greeted")
+            connection.fail(f"the peer sent {type(first).__name__} before its greeting")
         elif _greet(connection, peering, shown, first):
             await _serve(connection, peering, patience)
     except LinkClosed:
@@ -98,8 +99,8 @@ async def _within(seconds: float, connection: Connection, awaited: Coroutine[Any
         async with asyncio.timeout(seconds):
             return await awaited
     except TimeoutError:
-        connection.fail("it did not say in time who it is and what it wants")
-        raise LinkClosed("it took too long") from None
+        connection.fail("the peer did not sign in in time")
+        raise LinkClosed("the greeting took too long") from None
 
 
 async def _redeem(connection: Connection, peering: Peering, shown: Shown, asked: Redeem) -> None:
@@ -118,7 +119,7 @@ def _greet(connection: Connection, peering: Peering, shown: Shown, theirs: Hello
     # Checked again: a row may have been removed since the handshake.
     pinned = peering.trust.of(shown.fingerprint)
     if pinned is None:
-        connection.fail(f"nobody who is trusted shows the certificate {shown.fingerprint}")
+        connection.fail(f"the certificate {shown.fingerprint} is not trusted")
         return False
     ours = peering.hello
     try:

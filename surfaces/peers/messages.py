@@ -48,13 +48,13 @@ class MessageReader:
         :raises BadMessage: it is too long, malformed, or a second message of an unknown peer
         """
         if self._has_come and self._kept and not self._is_trusted:
-            raise BadMessage("it said more than the one message that may be, of who is not known")
+            raise BadMessage("an unknown peer sent more than one message")
         if len(self._kept) < PREFIX_BYTES:
             return None
         whole = self.begun
         if whole - PREFIX_BYTES > self.bytes_max:
             raise BadMessage(
-                f"a message of {whole - PREFIX_BYTES} bytes is announced: {self.bytes_max} may be"
+                f"a message of {whole - PREFIX_BYTES} bytes is over the limit of {self.bytes_max}"
             )
         if len(self._kept) < whole:
             return None

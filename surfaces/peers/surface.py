@@ -147,7 +147,7 @@ class PeerSurface:
             if shown.expires <= self._now():
                 connection.fail(f"the certificate {shown.fingerprint} has expired")
             elif connection.known is not None and self._trust.of(shown.fingerprint) is None:
-                connection.fail(f"the certificate {shown.fingerprint} is trusted no more")
+                connection.fail(f"the certificate {shown.fingerprint} is no longer trusted")
             elif self._trust.is_revoked(shown.fingerprint):
                 connection.fail(f"the certificate {shown.fingerprint} was revoked")
         self._dialler.judge()
@@ -161,7 +161,7 @@ class PeerSurface:
     def _admit(self) -> asyncio.Protocol | None:
         """Make the protocol of a connection just accepted, which counts from now on."""
         if self._stopping or len(self._connections) >= limits.PEER_CONNECTIONS:
-            self._limited_log.warning("there are as many connections of other nodes as may be")
+            self._limited_log.warning("too many connections of other nodes")
             return None
         channel = Channel(self._shown(), True, self._judge, self._now)
         connection = Connection(
@@ -187,7 +187,7 @@ class PeerSurface:
             (unknown, limits.PEER_UNKNOWN),
         ):
             if len(crowd) > most:
-                crowd[0].fail("too many at once have not said who they are")
+                crowd[0].fail("too many connections without sign-in")
                 break
         work = welcome(connection, self._peering, self._settings.patience)
         task = asyncio.get_running_loop().create_task(work)
@@ -201,13 +201,13 @@ class PeerSurface:
         task = self._tasks.pop(connection)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._limited_log.error("a connection of another node failed", exc_info=error)
-            connection.cut("there is a bug in this node")
+            connection.cut("internal error")
 
     def _judge(self, fingerprint: str, _expires: datetime) -> str | None:
         if self._trust.is_revoked(fingerprint):
             return f"the certificate {fingerprint} was revoked"
         if self._trust.of(fingerprint) is None and not self._trust.awaits_unknown():
-            return f"nobody who is trusted shows the certificate {fingerprint}"
+            return f"the certificate {fingerprint} is not trusted"
         return None
 
     def _now(self) -> datetime:

@@ -170,7 +170,7 @@ class Channel:
         proved = self._connection.get_peer_certificate(as_cryptography=True)
         judged = None if self.shown is None else self.shown.fingerprint
         if proved is None or proved.fingerprint(hashes.SHA256()).hex() != judged:
-            raise TlsFailed("the certificate is not the one that was judged")
+            raise TlsFailed("the certificate changed during the handshake")
         self.stands = True
 
     def _verify(self, shown: X509, _error: int, depth: int, _ok: int) -> bool:
@@ -184,7 +184,7 @@ class Channel:
             begins, expires = certificate.not_valid_before_utc, certificate.not_valid_after_utc
             fingerprint = certificate.fingerprint(hashes.SHA256()).hex()
         except ValueError:
-            self._refused = "what was shown is no certificate"
+            self._refused = "invalid certificate"
             return False
         now = self._now()
         if now >= expires:
@@ -200,8 +200,8 @@ class Channel:
 def _failure(error: SSL.Error) -> TlsFailed:
     """Return OpenSSL's own reason: these texts are constants."""
     if isinstance(error, SSL.SysCallError):
-        return TlsFailed("the connection ended in the middle")
+        return TlsFailed("the connection ended during the handshake")
     words = [str(entry[-1]) for entry in (error.args[0] if error.args else []) if entry]
     if any("alert" in one and ("certificate" in one or "unknown ca" in one) for one in words):
-        return NotAccepted("the other side does not know the certificate that was shown to it")
+        return NotAccepted("the peer does not trust this node's certificate")
     return TlsFailed(f"TLS: {', '.join(words) or 'it failed'}")

@@ -56,31 +56,32 @@ class Help:
 
 
 ACCESS_FLAGS: Final = (
-    Flag("--user", "<name>", f"who signs in; {FIRST_USER} when neither it nor STORE_USER is given"),
-    Flag("--token", "<token>", "a token of POST /session in place of user and password"),
-    Flag("--tls", None, "TLS, with a certificate that the system trusts"),
-    Flag("--ca", "<file>", "TLS, with a certificate that is signed by one of this file (PEM)"),
+    Flag("--user", "<name>", f"user to sign in as (default STORE_USER, else {FIRST_USER})"),
+    Flag("--token", "<token>", "token of POST /session, instead of user and password"),
+    Flag("--tls", None, "use TLS, with a certificate that the system trusts"),
+    Flag("--ca", "<file>", "use TLS, with a certificate signed by a CA of this file (PEM)"),
 )
 SHELL_FLAGS: Final = (
-    Flag("-c", "<statements>", "run these, or one of the shortcuts, and leave"),
-    Flag("-f", "<script>", "run a file as one script and leave; - is standard input"),
-    Flag("--json", None, "answers as JSON, a line for each statement that answers something"),
-    Flag("--csv", None, "rows as CSV"),
-    Flag("--use", "<ns.db>", "where statements start; a namespace alone will do"),
-    Flag("--timeout", "<duration>", "for each script: 5s, 1m"),
-    Flag("--leader", None, "go to the node that takes changes, as the one at the address names it"),
+    Flag("-c", "<statements>", "run statements or one shortcut, and exit"),
+    Flag("-f", "<script>", "run a file as one script, and exit; - is standard input"),
+    Flag("--json", None, "print results as JSON, one line per statement with a result"),
+    Flag("--csv", None, "print rows as CSV"),
+    Flag("--use", "<ns.db>", "initial database, or namespace"),
+    Flag("--timeout", "<duration>", "time limit of each script, such as 5s or 1m"),
+    Flag("--leader", None, "connect to the leader that the node at the address names"),
     *ACCESS_FLAGS,
-    Flag("--help", None, "this text"),
+    Flag("--help", None, "show this help"),
 )
 USAGE: Final = """\
 storenode shell [host:port]                    statements at a prompt
-storenode shell [host:port] -c <statements>    run these and leave
-storenode shell [host:port] -f <script>        run a file and leave
-storenode shell [host:port] < script           run standard input and leave
+storenode shell [host:port] -c <statements>    run statements and exit
+storenode shell [host:port] -f <script>        run a file and exit
+storenode shell [host:port] < script           run standard input and exit
 """
 ENVIRONMENT: Final = """\
-STORE_USER, STORE_PASSWORD   who signs in; --user wins. Without a password it is asked for
-STORE_TOKEN                  as --token, which wins
+STORE_USER, STORE_PASSWORD   user to sign in as, unless --user is given; without a password
+                             the shell asks for it
+STORE_TOKEN                  default of --token
 """
 
 
@@ -94,7 +95,9 @@ def understand(words: Sequence[str], environment: Mapping[str, str]) -> Shell | 
     if "--help" in given:
         return Help(flags.table_text(USAGE, SHELL_FLAGS, ENVIRONMENT, EXIT_CODES))
     if len(given.positions) > 1:
-        raise UsageRefused(f"one address, not {len(given.positions)}: see storenode shell --help")
+        raise UsageRefused(
+            f"expected one address, not {len(given.positions)}: see storenode shell --help"
+        )
     for one, other in (("-c", "-f"), ("--json", "--csv"), ("--leader", "--token")):
         if one in given and other in given:
             raise UsageRefused(f"{one} contradicts {other}")
@@ -118,7 +121,7 @@ def access(given: flags.Given, address: str, environment: Mapping[str, str]) -> 
     """
     token = given.get("--token")
     if token is not None and "--user" in given:
-        raise UsageRefused("--token contradicts --user: a token is somebody's already")
+        raise UsageRefused("--token contradicts --user: a token names its user")
     if token is None and "--user" not in given:
         token = environment.get("STORE_TOKEN") or None
     tls, ca = "--tls" in given, given.get("--ca")
@@ -143,4 +146,4 @@ def _place(text: str | None) -> tuple[str | None, str | None]:
 
 
 def _timeout(text: str | None) -> timedelta | None:
-    return None if text is None else flags.lasting("--timeout", text, "it is longer than zero")
+    return None if text is None else flags.lasting("--timeout", text, "it must be above zero")

@@ -13,15 +13,15 @@ from surfaces.shell.outcomes import EXIT_CODES
 
 AT: Final = "--at"
 OWN_FLAGS: Final = (
-    Flag(AT, "<host:port>", "the node, where it serves the wire"),
-    Flag("--backup", "<file>", "where the snapshot goes; nothing is replaced"),
-    Flag("--snapshot", None, "a snapshot, by its own name: it is always one"),
+    Flag(AT, "<host:port>", "address of the node's wire port"),
+    Flag("--backup", "<file>", "file for the snapshot; it must not exist"),
+    Flag("--snapshot", None, "the only form, so optional"),
     *ACCESS_FLAGS,
-    Flag("--help", None, "this text"),
+    Flag("--help", None, "show this help"),
 )
 REFUSED_FLAGS: Final = ("--from", "--dump")
 """Flags of backups that a process takes of a store it opens itself."""
-USAGE: Final = "storenode --at <host:port> --backup <file>   a snapshot of a node that runs\n"
+USAGE: Final = "storenode --at <host:port> --backup <file>   write a snapshot of a running node\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,17 @@ def understand(words: Sequence[str], environment: Mapping[str, str]) -> BackUp |
     for refused in REFUSED_FLAGS:
         if any(word.partition("=")[0] == refused for word in words):
             raise UsageRefused(
-                f"{refused} contradicts {AT}: of a node that runs only a snapshot is taken; its"
-                " log and its script come by GET /backup, or by BACKUP … TO 'name'"
+                f"{refused} contradicts {AT}: a running node gives a snapshot; for its log or"
+                " script use GET /backup, or BACKUP … TO 'name'"
             )
     given = flags.take_apart(words, OWN_FLAGS, None)
     if "--help" in given:
         return Help(flags.table_text(USAGE, OWN_FLAGS, ENVIRONMENT, EXIT_CODES))
     if given.positions:
-        raise UsageRefused(f"{given.positions[0]} contradicts {AT}: the node has its own directory")
+        raise UsageRefused(
+            f"{given.positions[0]} contradicts {AT}: give no directory, the node has its own"
+        )
     address, path = given.get(AT), given.get("--backup")
     if not address or not path:
-        raise UsageRefused(f"a node and a file are wanted: {USAGE.strip()}")
+        raise UsageRefused(f"expected a node and a file: {USAGE.strip()}")
     return BackUp(access(given, address, environment), path)

@@ -86,14 +86,16 @@ class Column:
                 return "" if self.type == "string" else b""
             if self.type == "string" and cell.startswith("\\\\"):
                 return cell[1:]
-            raise CellRefused(f"{self.name}: {cell[:40]!r} is no escape")
+            raise CellRefused(f"{self.name}: {cell[:40]!r} is not an escape")
         try:
             return TYPES[self.type](cell)
         except (ValueError, InvalidOperation, binascii.Error, Refusal):
             hint = (
-                f"; --null {shlex.quote(cell)} reads it as an empty one" if cell in MISSING else ""
+                f"; --null {shlex.quote(cell)} reads it as an empty cell" if cell in MISSING else ""
             )
-            raise CellRefused(f"{self.name}: {cell[:40]!r} is no {self.type}{hint}") from None
+            raise CellRefused(
+                f"{self.name}: cannot read {cell[:40]!r} as {self.type}{hint}"
+            ) from None
 
 
 def from_head(head: str, known: Callable[[str], str | None]) -> Column:

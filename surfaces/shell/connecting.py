@@ -67,8 +67,8 @@ def ask_password(user: str, ask: Callable[[str], str] = getpass.getpass) -> str:
         os.close(os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY))
     except OSError:
         raise Ended(
-            f"no password for {user}: set STORE_PASSWORD, or STORE_TOKEN; there is no terminal to"
-            " ask at",
+            f"no password for {user} and no terminal to ask for it: set STORE_PASSWORD or"
+            " STORE_TOKEN",
             USAGE,
         ) from None
     try:

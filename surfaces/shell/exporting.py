@@ -126,7 +126,7 @@ async def _to_part(
     "x" follows no symbolic link."""
     with part.open("r+b" if goes_on else "x+b") as file:
         if os.fstat(file.fileno()).st_size < pages.state.bytes:
-            raise Ended(f"{part}: cut; remove it and {resume.path} to begin anew", USAGE)
+            raise Ended(f"{part}: truncated; remove it and {resume.path} to start over", USAGE)
         # Bytes behind this offset were written but not recorded: these rows are read again.
         file.truncate(pages.state.bytes)
         for line in file if pages.is_csv else ():
@@ -142,7 +142,7 @@ async def _to_part(
 
 
 def _there(path: Path) -> Ended:
-    return Ended(f"{path}: there already; nothing is ever replaced", USAGE)
+    return Ended(f"{path}: file exists; choose another name", USAGE)
 
 
 async def _to_stream(asked: Export, patient: Patient, report: Report) -> str:
@@ -260,7 +260,9 @@ class _Pages:
         when = (
             f"as of sequence {first}"
             if first == last
-            else f"each as of a sequence from {first} to {last}: the node did not keep the first"
+            else (
+                f"each as of a sequence from {first} to {last}: the node did not keep the snapshot"
+            )
         )
         return f"exported {self.state.rows} records of {self._asked.table} to {path}, {when}"
 

@@ -156,7 +156,7 @@ class Tables:
         else:
             self._table(names, shown)
         if len(shown) < len(rows):
-            self._say(f"{len(rows) - len(shown)} more are not drawn: narrow it down with LIMIT")
+            self._say(f"{len(rows) - len(shown)} more are not shown: narrow the query with LIMIT")
 
     def _table(self, names: list[str], rows: list[dict[str, Any]]) -> None:
         cells = [[cell(row.get(name, NONE)) for name in names] for row in rows]

@@ -33,7 +33,7 @@ def open_history(path: Path) -> tuple[History, str | None]:
         os.chmod(path, PRIVATE_FILE)  # an existing file may be readable by others
         _shorten(path)
     except OSError as error:
-        return InMemoryHistory(), f"no history is kept: {path}: {error.strerror}"
+        return InMemoryHistory(), f"the history is not saved: {path}: {error.strerror}"
     return StatementHistory(path), None
 
 

@@ -180,7 +180,7 @@ class _Run:
         done = f"imported {self._state.rows} rows into {self._asked.table}"
         if self._asked.on_duplicate == IGNORE:
             passed = self._state.rows - self._state.inserted
-            done += f": {self._state.inserted} inserted, {passed} there already"
+            done += f": {self._state.inserted} inserted, {passed} existed already"
         return done
 
     def _begin(self, defined: dict[str, str]) -> int:
@@ -193,8 +193,8 @@ class _Run:
             self._save(_digest(self._file, 0))
         elif _digest(self._file, self._state.bytes) != self._state.digest:
             raise Ended(
-                f"{self._asked.path}: changed among the {self._state.rows} rows that are in; remove"
-                f" {self._resume.path} to begin anew",
+                f"{self._asked.path}: changed among the {self._state.rows} imported rows;"
+                f" remove {self._resume.path} to start over",
                 USAGE,
             )
         self._file.seek(0)
@@ -214,21 +214,21 @@ class _Run:
             if asked.guess or (name == ID and kind in KEYS)
         }
         told = self._patient.tell
-        where = f"{asked.path}: the head {', '.join(head)[:200]!r} says no type of"
+        where = f"{asked.path}: the head {', '.join(head)[:200]!r} has no type for"
         if taken:
-            told(f"{where} {', '.join(taken)}: taken as --types {_types(taken)}")
+            told(f"{where} {', '.join(taken)}: imported as --types {_types(taken)}")
         left = {name: kind for name, kind in found.items() if name not in taken}
         if left:
             told(
-                f"{where} {', '.join(left)}: strings, which look like --types {_types(left)};"
-                " --guess takes them so"
+                f"{where} {', '.join(left)}: imported as strings, look like --types"
+                f" {_types(left)}; --guess applies these"
             )
         left, missing = guess.types_without_missing()
         if left:
             nulls = " ".join(f"--null {shlex.quote(cell)}" for cell in missing)
             told(
-                f"{where} {', '.join(left)}: strings, which look like --types {_types(left)} but"
-                f" for {', '.join(missing)}; --guess {nulls} takes them so"
+                f"{where} {', '.join(left)}: imported as strings, look like --types"
+                f" {_types(left)} except for {', '.join(missing)}; --guess {nulls} applies these"
             )
         return taken
 
@@ -238,14 +238,14 @@ class _Run:
             self._resume.save(self._state)
 
     def _ended(self, error: RowRefused) -> Ended:
-        message = f"{self._asked.path}: {error}\n{self._state.rows} rows before it are in"
+        message = f"{self._asked.path}: {error}\n{self._state.rows} rows before it are imported"
         if self._resume is not None:
             if self._state.rows:
                 # Earlier rows of the same batch too: exactly the acknowledged rows are saved.
                 self._save(_digest(self._file, self._state.bytes))
             else:
                 self._resume.remove()  # guessed types bind only once rows are imported
-            message += "; mend it and run the same command again to go on"
+            message += "; fix it and run the same command again to continue"
         return Ended(message, REFUSED)
 
     async def _defined(self) -> dict[str, str]:

@@ -18,8 +18,8 @@ INTERRUPTED: Final = 130
 """Ctrl-C; the running statement was cancelled at the node first."""
 
 EXIT_CODES: Final = """\
-exit codes: 0 well, 1 refused, 2 usage, 3 no connection or sign-in refused,
-            4 the connection broke under a script, which may have run, 130 Ctrl-C
+exit codes: 0 success, 1 refused, 2 usage, 3 no connection, or sign-in refused,
+            4 connection lost during a script, which may have run, 130 Ctrl-C
 """
 
 

@@ -77,9 +77,9 @@ class Patient:
                 problem = error
             if loop.time() >= deadline:
                 raise Ended(
-                    f"{problem}; run the same command again to go on", NOT_CONNECTED
+                    f"{problem}; run the same command again to continue", NOT_CONNECTED
                 ) from problem
             if not told:
-                self.tell(f"{problem}; trying again")
+                self.tell(f"{problem}; retrying")
                 told = True
             await asyncio.sleep(PAUSE_SECONDS)

@@ -63,9 +63,11 @@ class Prompt:
         self.tell(f"storenode {welcome.version}, as {user}; \\? lists the shortcuts, \\q leaves")
         if welcome.writable is False:
             at = (
-                f", {', '.join(welcome.leader)} does: \\leader goes there" if welcome.leader else ""
+                f", {', '.join(welcome.leader)} does: \\leader connects to it"
+                if welcome.leader
+                else ""
             )
-            self.tell(f"this node takes no changes{at}")
+            self.tell(f"this node is read-only{at}")
 
     async def run(self) -> None:
         """Run typed statements until the user leaves."""
@@ -93,7 +95,7 @@ class Prompt:
         """Handle Ctrl-C while a statement runs."""
         if self._session.interrupt():
             self._screen.print()  # behind the ^C that the terminal has drawn
-            self.tell("cancelling; Ctrl-C once more waits no longer for the node's answer")
+            self.tell("cancelling; press Ctrl-C again to stop waiting for the node's answer")
 
     async def _do(self, text: str) -> None:
         if not text.strip():
@@ -117,7 +119,7 @@ class Prompt:
         except asyncio.CancelledError:
             if _is_ending():
                 raise
-            self._complain("not waited for any longer; it may have run")
+            self._complain("stopped waiting; the statement may have run")
         if "\\use" in text or statements.declares(text):
             self._learn()
 

@@ -23,7 +23,7 @@ def explain(error: StoreError, script: str, path: str | None = None) -> str:
     :param path: its file: the position is then formatted as by compilers
     """
     if not isinstance(error, Refused):
-        advice = "; look before you run it again" if isinstance(error, OutcomeUnknown) else ""
+        advice = "; check before you run it again" if isinstance(error, OutcomeUnknown) else ""
         return harmless(f"{type(error).__name__}: {error}{advice}")
     message, drawn = error.args[0], ""
     near = error.detail.get("near")
@@ -40,7 +40,7 @@ def explain(error: StoreError, script: str, path: str | None = None) -> str:
     leader = error.detail.get("leader")
     named = leader if isinstance(error, NotWritable) and isinstance(leader, list) else []
     helps = (
-        f"\n{', '.join(map(str, named))} takes changes: \\leader goes there, and so does --leader"
+        f"\n{', '.join(map(str, named))} takes changes: \\leader or --leader connects to it"
         if named
         else ""
     )

@@ -46,13 +46,13 @@ class ResumeFile:
         except FileNotFoundError:
             return False
         except (OSError, ValueError) as error:
-            raise self._refused("it can't be read") from error
+            raise self._refused("the file is not readable") from error
         if not isinstance(found, dict) or found.keys() != {one.name for one in fields(begun)}:
-            raise self._refused("it is of another form")
+            raise self._refused("the file has another format")
         if found["task"] != begun.task:
-            raise self._refused(f"it belongs to: {found['task']}")
+            raise self._refused(f"the file belongs to: {found['task']}")
         if found["store"] != begun.store:
-            raise self._refused("it was begun with another store")
+            raise self._refused("the transfer began with another store")
         for name, value in found.items():
             setattr(begun, name, value)
         return True
@@ -73,4 +73,4 @@ class ResumeFile:
         self.path.unlink(missing_ok=True)
 
     def _refused(self, why: str) -> Ended:
-        return Ended(f"{self.path}: {why}; remove it to begin anew", USAGE)
+        return Ended(f"{self.path}: {why}; remove it to start over", USAGE)

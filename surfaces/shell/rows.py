@@ -110,22 +110,22 @@ class Lines:
         while True:
             sign = ahead.sign().decode("latin-1")
             if not sign:
-                raise RowRefused(f"line {self._line_of(ahead)}: the array has no end")
+                raise RowRefused(f"line {self._line_of(ahead)}: the array is not closed")
             if sign not in wanted:
-                raise RowRefused(f"line {self._line_of(ahead)}: a comma is wanted, not {sign!r}")
+                raise RowRefused(f"line {self._line_of(ahead)}: expected a comma, not {sign!r}")
             ahead.at += 1
             after = ahead.sign()
             if sign == "]" or (sign == "[" and after == b"]"):
                 ahead.at += sign == "["
                 if ahead.sign():
-                    raise RowRefused(f"line {self._line_of(ahead)}: more behind the array")
+                    raise RowRefused(f"line {self._line_of(ahead)}: extra text after the array")
                 return
             line, start = self._line_of(ahead), len(ahead.passed)
             if after != b"{":
-                raise RowRefused(f"line {line}: an object is wanted")
+                raise RowRefused(f"line {line}: expected an object")
             if not ahead.pass_object():
                 raise RowRefused(
-                    f"line {line}: an object without end, or of over {LINE_BYTES} bytes"
+                    f"line {line}: the object is not closed, or over {LINE_BYTES} bytes"
                 )
             data = ahead.take()
             self._count(data)
@@ -214,10 +214,10 @@ def json_rows(lines: Lines, start: int) -> Iterator[Row]:
         except Refusal as error:
             why = error.message
             if not is_array and line == 1 and why.startswith("not JSON"):
-                why += "; wanted: an object a line, or one array of objects"
+                why += "; expected one object per line, or one array of objects"
             raise RowRefused(f"line {line}: {why}") from error
         if type(fields) is not dict:
-            raise RowRefused(f"line {line}: an object is wanted")
+            raise RowRefused(f"line {line}: expected an object")
         yield Row(line, lines.bytes, _addressed(fields))
 
 
@@ -258,7 +258,7 @@ def csv_rows(
     for column in columns:
         if asked.get(column.name, column.type) != column.type:
             raise ColumnsRefused(
-                f"--types: {column.name}:{asked[column.name]}, but the head says {column.head}"
+                f"--types: {column.name}:{asked[column.name]} contradicts the head, {column.head}"
             )
     lines.skip(start)
     reader = csv.reader(source, delimiter=delimiter, strict=True)
@@ -313,22 +313,22 @@ def _check_head(columns: list[Column], delimiter: str) -> None:
         if not column.name and not column.exact:
             raise RowRefused(
                 f"line 1: column {number} of the head has no name: write one into the file, or"
-                " `:string`, say, where the field's name is to be empty"
+                " `:string` for a field with an empty name"
             )
     if twice:
-        raise RowRefused(f"line 1: the column {min(twice)!r} stands twice in the head")
+        raise RowRefused(f"line 1: duplicate column {min(twice)!r} in the head")
     others = [sign for sign in _DELIMITERS if sign != delimiter and sign in "".join(names)]
     if len(names) == 1 and others:
         sign = "tab" if others[0] == "\t" else shlex.quote(others[0])
         raise RowRefused(
-            f"line 1: the head is one column, {names[0][:80]!r}, without any {delimiter!r}; the"
-            f" sign between columns is given as --delimiter {sign}"
+            f"line 1: the head is one column, {names[0][:80]!r}, without any {delimiter!r};"
+            f" try --delimiter {sign}"
         )
 
 
 def _fields(columns: list[Column], cells: list[str], line: int) -> dict[str, Any]:
     if len(cells) != len(columns):
-        raise RowRefused(f"line {line}: {len(cells)} cells below a head of {len(columns)}")
+        raise RowRefused(f"line {line}: {len(cells)} cells, but the head has {len(columns)}")
     try:
         read = {column.name: column.read(cell) for column, cell in zip(columns, cells, strict=True)}
     except CellRefused as error:

@@ -62,7 +62,7 @@ class Session:
             connecting.cancel()
         before, self._welcome = self._welcome, welcome
         if before is not None and before is not welcome:
-            other = "" if before.node == welcome.node else ", which is another node than before"
+            other = "" if before.node == welcome.node else ", a different node than before"
             self._tell(f"the connection was lost; connected again to node {welcome.node}{other}")
         return welcome
 

@@ -49,11 +49,11 @@ class Shortcuts:
         word, *arguments = line.strip().rstrip(";").split()
         shortcut = BY_WORD.get(word)
         if shortcut is None:
-            raise ShortcutRefused(f"{word} is no shortcut: \\? lists them")
+            raise ShortcutRefused(f"unknown shortcut {word}: \\? lists them")
         if len(arguments) > (1 if shortcut.argument else 0):
-            raise ShortcutRefused(f"it is written {word} {shortcut.argument}".rstrip())
+            raise ShortcutRefused(f"too many arguments: write {word} {shortcut.argument}".rstrip())
         if not arguments and shortcut.argument.startswith("<"):
-            raise ShortcutRefused(f"{word} wants {shortcut.argument}")
+            raise ShortcutRefused(f"{word} needs {shortcut.argument}")
         await shortcut.act(self, *arguments)
 
     async def ask(self, statement: str) -> Any:
@@ -129,9 +129,9 @@ async def _leader(here: Shortcuts) -> None:
     if welcome.writable is False:
         named = ", ".join(welcome.leader)
         raise ShortcutRefused(
-            f"nobody was reached at {named}, which takes changes"
+            f"no connection to {named}, which takes changes"
             if named
-            else "this node knows of none that takes changes"
+            else "this node knows no node that takes changes"
         )
     here.tell(f"connected to node {welcome.node}, which takes changes")
 
@@ -144,7 +144,7 @@ async def _running(here: Shortcuts) -> None:
 
 async def _kill(here: Shortcuts, request: str) -> None:
     await here.session.run("KILL $id", {"id": request})
-    here.tell(f"told {request} to end")
+    here.tell(f"asked {request} to end")
 
 
 async def _log(here: Shortcuts, user: str | None = None) -> None:
@@ -197,12 +197,12 @@ async def _expanded(here: Shortcuts) -> None:
     tables = _tables(here)
     tables.expanded = {None: True, True: False, False: None}[tables.expanded]
     said = {None: "as the width allows", True: "one below the other", False: "in tables"}
-    here.tell(f"records are drawn {said[tables.expanded]}")
+    here.tell(f"records are shown {said[tables.expanded]}")
 
 
 async def _include(here: Shortcuts, path: str) -> None:
     if here.run_file is None:
-        raise ShortcutRefused("\\i is for the prompt: give the file with -f")
+        raise ShortcutRefused("\\i works only at the prompt: give the file with -f")
     await here.run_file(path)
 
 
@@ -222,7 +222,7 @@ async def _quit(here: Shortcuts) -> None:
 
 def _tables(here: Shortcuts) -> Tables:
     if not isinstance(here.form, Tables):
-        raise ShortcutRefused("that is about tables: without --json and --csv")
+        raise ShortcutRefused("this applies to tables only: leave out --json and --csv")
     return here.form
 
 
@@ -253,23 +253,23 @@ SHORTCUTS: Final = (
     Shortcut("\\l", "", "the namespaces and their databases", _places),
     Shortcut("\\u", "", "the users", _users),
     Shortcut("\\n", "", "the node", _node),
-    Shortcut("\\leader", "", "go to the node that takes changes, and stay with it", _leader),
-    Shortcut("\\r", "", "what is running", _running),
-    Shortcut("\\kill", "<id>", "end what is running", _kill),
-    Shortcut("\\log", "[user]", "what was changed and refused last, or by one user", _log),
+    Shortcut("\\leader", "", "connect to the leader, and stay with it", _leader),
+    Shortcut("\\r", "", "running statements", _running),
+    Shortcut("\\kill", "<id>", "cancel a running statement", _kill),
+    Shortcut("\\log", "[user]", "newest entries of the statement log, or those of one user", _log),
     Shortcut(
         "\\f",
         "[prefix]",
-        "the functions, those of the database too: \\f string, \\f fn::",
+        "functions, also those of the database: \\f string, \\f fn::",
         _functions,
     ),
-    Shortcut("\\use", "<ns.db>", "where statements start from now on", _use),
+    Shortcut("\\use", "<ns.db>", "change the current database", _use),
     Shortcut("\\i", "<file>", "run a file as one script", _include),
-    Shortcut("\\timing", "", "show times, or don't", _timing),
+    Shortcut("\\timing", "", "turn times on or off", _timing),
     Shortcut(
-        "\\x", "", "records one below the other, in tables, or as the width allows", _expanded
+        "\\x", "", "show records expanded, as tables, or by the width of the screen", _expanded
     ),
-    Shortcut("\\?", "", "this list", _help),
-    Shortcut("\\q", "", "leave; so does Ctrl-D", _quit),
+    Shortcut("\\?", "", "show this list", _help),
+    Shortcut("\\q", "", "quit (or Ctrl-D)", _quit),
 )
 BY_WORD: Final = {one.word: one for one in SHORTCUTS}

@@ -71,20 +71,28 @@ class Import:
     """Delimiter of CSV columns."""
 
 
-_AT: Final = Flag("--at", "<host:port>", f"the node; {ADDRESS} when not given")
-_FORMAT: Final = Flag("--format", "<jsonl|csv>", "when the file's name does not say it")
-EXPORT_FLAGS: Final = (_AT, _FORMAT, *ACCESS_FLAGS, Flag("--help", None, "this text"))
+_AT: Final = Flag("--at", "<host:port>", f"address of the node (default {ADDRESS})")
+_FORMAT: Final = Flag(
+    "--format", "<jsonl|csv>", "format of the file, if its name has no known ending"
+)
+EXPORT_FLAGS: Final = (_AT, _FORMAT, *ACCESS_FLAGS, Flag("--help", None, "show this help"))
 IMPORT_FLAGS: Final = (
     _AT,
     _FORMAT,
-    Flag("--on-duplicate", "<ignore|update>", "of a record that is there: ignore the row, or set"),
-    Flag("--types", "<column:type,...>", "of CSV columns whose head does not say them"),
-    Flag("--guess", None, "take CSV columns as they look whose type nothing says"),
-    Flag("--delimiter", "<sign>", "between CSV columns: not a comma, but ';', '|' or tab, say"),
-    Flag("--null", "<text>", "read a CSV cell of this text as an empty one", repeats=True),
-    Flag("--batch", "<rows>", f"rows of one commit; {BATCH_ROWS} when not given"),
+    Flag(
+        "--on-duplicate",
+        "<ignore|update>",
+        "if the record exists: ignore the row, or update the record",
+    ),
+    Flag("--types", "<column:type,...>", "types of CSV columns without a type in the head"),
+    Flag("--guess", None, "guess the types of CSV columns without a type"),
+    Flag(
+        "--delimiter", "<sign>", "separator of CSV columns, such as ';', '|' or tab (default comma)"
+    ),
+    Flag("--null", "<text>", "read CSV cells with this text as empty", repeats=True),
+    Flag("--batch", "<rows>", f"rows per commit (default {BATCH_ROWS})"),
     *ACCESS_FLAGS,
-    Flag("--help", None, "this text"),
+    Flag("--help", None, "show this help"),
 )
 OF_CSV: Final = ("--types", "--guess", "--delimiter", "--null")
 EXPORT_USAGE: Final = "storenode export <ns.db.table> <file>   - is standard output\n"
@@ -116,7 +124,7 @@ def understand_import(words: Sequence[str], environment: Mapping[str, str]) -> I
     form = _form(given, path, {**FORMS, TSV: "csv"})
     for name in OF_CSV:
         if name in given and form != "csv":
-            raise UsageRefused(f"{name} is for CSV, and {path} is read as {form}: see --format")
+            raise UsageRefused(f"{name} is for CSV, but {path} is read as {form}: see --format")
     return Import(
         _access(given, environment),
         table,
@@ -137,11 +145,11 @@ def _access(given: flags.Given, environment: Mapping[str, str]) -> Access:
 
 def _positions(given: flags.Given, usage: str) -> tuple[Table, str]:
     if len(given.positions) != 2 or not given.positions[1]:
-        raise UsageRefused(f"a table and a file are wanted: {usage.strip()}")
+        raise UsageRefused(f"expected a table and a file: {usage.strip()}")
     written, path = given.positions
     parts = written.split(".")
     if len(parts) != 3:
-        raise UsageRefused(f"{written!r} is no table with its place: wanted ns.db.table")
+        raise UsageRefused(f"{written!r} is not a full table name: expected ns.db.table")
     try:
         for part, what in zip(parts, ("namespace", "database", "table"), strict=True):
             check_name(part, what)
@@ -158,14 +166,14 @@ def _form(given: flags.Given, path: str, forms: Mapping[str, str]) -> str:
         return "jsonl"
     found = next((form for end, form in forms.items() if path.lower().endswith(end)), None)
     if found is None:
-        raise UsageRefused(f"{path}: is it jsonl or csv? Say so with --format")
+        raise UsageRefused(f"{path}: unknown format: give --format jsonl or csv")
     return found
 
 
 def _one_of(given: flags.Given, name: str, values: tuple[str, ...]) -> str | None:
     told = given.get(name)
     if told is not None and told not in values:
-        raise UsageRefused(f"{name}: {told!r} is none of {', '.join(values)}")
+        raise UsageRefused(f"{name}: {told!r} is not one of {', '.join(values)}")
     return told
 
 
@@ -174,9 +182,11 @@ def _types(text: str | None) -> dict[str, str]:
     for part in text.split(",") if text else ():
         name, colon, kind = part.rpartition(":")
         if not colon or kind not in TYPES:
-            raise UsageRefused(f"--types: {part!r}: wanted column:type, of {', '.join(TYPES)}")
+            raise UsageRefused(
+                f"--types: {part!r}: expected column:type, with one of {', '.join(TYPES)}"
+            )
         if name in found:
-            raise UsageRefused(f"--types: the column {name!r} stands twice")
+            raise UsageRefused(f"--types: duplicate column {name!r}")
         found[name] = kind
     return found
 
@@ -185,7 +195,9 @@ def _delimiter(text: str) -> str:
     if text in (TAB, "\\t"):
         return "\t"
     if len(text) != 1 or text in '"\r\n':
-        raise UsageRefused(f"--delimiter: {text!r} is no delimiter: wanted one sign, or {TAB}")
+        raise UsageRefused(
+            f"--delimiter: {text!r} is not a delimiter: expected one character, or {TAB}"
+        )
     return text
 
 
@@ -193,5 +205,5 @@ def _batch(text: str | None) -> int:
     if text is None:
         return BATCH_ROWS
     if not re.fullmatch(r"[0-9]{1,6}", text) or not 0 < int(text) <= BATCH_ROWS_MOST:
-        raise UsageRefused(f"--batch: {text!r} is no number from 1 to {BATCH_ROWS_MOST}")
+        raise UsageRefused(f"--batch: {text!r} is not a number from 1 to {BATCH_ROWS_MOST}")
     return int(text)

@@ -51,7 +51,7 @@ async def shell(
             await work
     except asyncio.CancelledError:
         raise Ended(
-            "interrupted; what was running may have been done, or not", INTERRUPTED
+            "interrupted; the running statement may have been executed", INTERRUPTED
         ) from None
     finally:
         await session.close()
@@ -81,7 +81,7 @@ async def transfer(asked: Import | Export, file: IO[bytes] | None) -> None:
                 done = await work
         _say(done)
     except asyncio.CancelledError:
-        raise Ended("interrupted; the same command goes on", INTERRUPTED) from None
+        raise Ended("interrupted; run the same command again to continue", INTERRUPTED) from None
     finally:
         await client.close()
 

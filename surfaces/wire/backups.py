@@ -68,7 +68,8 @@ class Streams:
             frame = encode(Kind.PART, id, body)
             if not link.outgoing.takes(len(frame)):
                 raise AnswerTooLarge(
-                    f"{len(frame)} bytes find no room beside the answers that were not read yet",
+                    f"the answer has {len(frame)} bytes, more than the unread answers leave room"
+                    " for: read those first",
                     bytes=len(frame),
                 )
             link.send(Kind.PART, id, None, frame)

@@ -59,12 +59,12 @@ def _known(what: str, body: dict[str, Any] | None, fields: frozenset[str]) -> di
 
 
 def _unknown(what: str, name: str) -> BadRequest:
-    return BadRequest(f"{what} has no field {name[:64]!r}", field=name[:64])
+    return BadRequest(f"unknown field {name[:64]!r} in {what}", field=name[:64])
 
 
 def _mistyped(what: str, name: str, kind: type, value: object) -> BadRequest:
     return BadRequest(
-        f"{what} {name} is a {kind.__name__}, not a {type(value).__name__}", field=name
+        f"{what} {name} must be a {kind.__name__}, not a {type(value).__name__}", field=name
     )
 
 
@@ -87,14 +87,16 @@ def read_hello(body: dict[str, Any] | None) -> tuple[int, Credential | None]:
     """
     body = _known("HELLO", body, _HELLO)
     if body.get("magic") != MAGIC:
-        raise BadRequest(f"HELLO magic is {MAGIC!r}")
+        raise BadRequest(f"HELLO magic must be {MAGIC!r}")
     spoken = {"major": MAJOR, "minor": [0, MINOR]}
     major = field("HELLO", body, "major", int)
     if major != MAJOR:
         raise VersionNotSupported(f"this node speaks major {MAJOR}, not {major}", **spoken)
     minor = field("HELLO", body, "minor", list)
     if minor is None or len(minor) != 2 or not all(type(n) is int and n >= 0 for n in minor):
-        raise BadRequest("HELLO minor is an array of the lowest and the highest", field="minor")
+        raise BadRequest(
+            "HELLO minor must be an array of the lowest and the highest", field="minor"
+        )
     lowest, highest = minor
     if lowest > MINOR or highest < lowest:
         raise VersionNotSupported(f"this node speaks minor 0 to {MINOR}, not {minor}", **spoken)
@@ -119,7 +121,7 @@ def _credential(what: str, body: dict[str, Any]) -> Credential | None:
     if user is None and password is None and token is None:
         return None
     if (user is None) != (password is None) or (user is None) == (token is None):
-        raise BadRequest(f"{what} takes user and password, or a token, or none of them")
+        raise BadRequest(f"{what} takes user and password, or a token, or neither")
     return Credential(user, password, token)
 
 
@@ -134,11 +136,11 @@ def operation(
     word = body.get("op")
     found = operations.get(word) if type(word) is str else None
     if found is None:
-        raise BadRequest(f"{kind} op is one of {', '.join(operations)}", field="op")
+        raise BadRequest(f"{kind} op must be one of {', '.join(operations)}", field="op")
     fields, read = found
     if not body.keys() <= fields:
         unknown = sorted(str(name) for name in body.keys() - fields)[0][:64]
-        raise BadRequest(f"{kind} {word} has no field {unknown!r}", field=unknown)
+        raise BadRequest(f"unknown field {unknown!r} in {kind} {word}", field=unknown)
     return read
 
 
@@ -167,11 +169,11 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str, minor: int)
         raise BadRequest("RUN needs a script", field="script")
     timeout = body.get("timeout")
     if timeout is not None and timeout <= timedelta(0):
-        raise BadRequest("RUN timeout is longer than nothing", field="timeout")
+        raise BadRequest("RUN timeout must be above zero", field="timeout")
     stream = bool(body.get("stream"))
     if stream and minor < MINOR_OF_STREAMS:
         raise BadRequest(
-            f"RUN stream needs minor {MINOR_OF_STREAMS}, {minor} was agreed on", field="stream"
+            f"RUN stream needs minor {MINOR_OF_STREAMS}, the connection has {minor}", field="stream"
         )
     reason = body.get("reason")
     if reason is not None and len(reason) > limits.REASON_CHARACTERS:
@@ -184,7 +186,8 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str, minor: int)
     current = bool(body.get("current"))
     if current and minor < MINOR_OF_SEQUENCES:
         raise BadRequest(
-            f"RUN current needs minor {MINOR_OF_SEQUENCES}, {minor} was agreed on", field="current"
+            f"RUN current needs minor {MINOR_OF_SEQUENCES}, the connection has {minor}",
+            field="current",
         )
     keep = body.get("keep")
     return RunScript(
@@ -214,10 +217,13 @@ def check_after(what: str, after: int, minor: int, needed: int) -> None:
     :raises BadRequest: not a sequence, or not supported by that minor version
     """
     if minor < needed:
-        raise BadRequest(f"{what} after needs minor {needed}, {minor} was agreed on", field="after")
+        raise BadRequest(
+            f"{what} after needs minor {needed}, the connection has {minor}", field="after"
+        )
     if not 0 <= after <= limits.SEQUENCE_MAX:
         raise BadRequest(
-            f"{what} after is a sequence, 0 to {limits.SEQUENCE_MAX}, not {after}", field="after"
+            f"{what} after must be a sequence, 0 to {limits.SEQUENCE_MAX}, not {after}",
+            field="after",
         )
 
 

@@ -450,7 +450,10 @@ class WireConnection(asyncio.Protocol):
             if data is None:
                 data = encode(kind, id, body)
             if len(data) > SMALL_ANSWER and not self.outgoing.takes(len(data)):
-                why = f"{len(data)} bytes find no room beside the answers that were not read yet"
+                why = (
+                    f"the answer has {len(data)} bytes, more than the unread answers leave room"
+                    " for: read those first"
+                )
                 raise AnswerTooLarge(why, bytes=len(data))
         except (AnswerTooLarge, TypeError, ValueError, OverflowError) as error:
             own = error if isinstance(error, AnswerTooLarge) else self.failed(self.name(id))
@@ -579,7 +582,7 @@ class WireConnection(asyncio.Protocol):
         """Log a bug, and return its error. For anonymous peers at most one a second is logged."""
         said = _log.error if self.token is not None else self.wire.limited_log.error
         said("a request failed", request=name, exc_info=error or True)
-        return Failed("the node failed at this request; its log has the trace", request=name)
+        return Failed("internal error: the node's log has the trace", request=name)
 
     # --- sign-in and shutdown --------------------------------------------------------------------
 
@@ -676,4 +679,4 @@ class WireConnection(asyncio.Protocol):
 
 
 def _too_much() -> Busy:
-    return Busy("the node holds as many bytes of requests as it will, for this user or in all")
+    return Busy("too many bytes of requests in memory, of this user or of all: retry later")

@@ -35,7 +35,7 @@ def read_watch(body: Body | None, caller: Caller, request: str, minor: int, sink
     body = body or {}
     if not body.keys() <= _WATCH:
         unknown = sorted(body.keys() - _WATCH)[0][:64]
-        raise BadRequest(f"WATCH has no field {unknown!r}", field=unknown)
+        raise BadRequest(f"unknown field {unknown!r} in WATCH", field=unknown)
     names = [field("WATCH", body, name, str) for name in ("ns", "db", "table")]
     namespace, database, table = names
     if namespace is None or database is None or table is None:
@@ -63,7 +63,7 @@ def read_watch(body: Body | None, caller: Caller, request: str, minor: int, sink
 def _natural(body: Body, name: str) -> int | None:
     number = field("WATCH", body, name, int)
     if number is not None and number < 0:
-        raise BadRequest(f"WATCH {name} is 0 or more", field=name)
+        raise BadRequest(f"WATCH {name} must be 0 or more", field=name)
     return number
 
 
@@ -73,7 +73,7 @@ def _actions(body: Body) -> frozenset[str]:
         return frozenset(ACTIONS)
     words = [word for word in asked if type(word) is str]
     if len(words) < len(asked):
-        raise BadRequest("WATCH actions is a list of strings", field="actions")
+        raise BadRequest("WATCH actions must be a list of strings", field="actions")
     return frozenset(words)
 
 

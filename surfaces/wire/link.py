@@ -127,5 +127,5 @@ def tick_for(link: Link, tick: Tick) -> None:
     :raises Cancelled: it is closed
     """
     if link.gone:
-        raise Cancelled("nobody is there to read the answer")
+        raise Cancelled("the client has disconnected")
     tick()

@@ -70,7 +70,7 @@ class SignIn:
     def _late(self) -> None:
         self.timer = None
         seconds = limits.GREETING_SECONDS
-        what = "nobody signed in" if self._link.talk.welcomed else "no HELLO"
+        what = "no sign-in" if self._link.talk.welcomed else "no HELLO"
         self._link.break_off(BadRequest(f"{what} within {seconds} seconds", seconds=seconds))
 
     # --- HELLO and AUTH -------------------------------------------------------------------------

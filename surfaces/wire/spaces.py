@@ -68,11 +68,11 @@ def with_values_packed(message: Message, tick: Tick) -> Message:
 def _set_key(body: dict[str, Any]) -> KeyOperation:
     when = field("KV", body, "if", str)
     if when not in (None, "absent", "present"):
-        raise BadRequest("KV if is absent or present", field="if")
+        raise BadRequest("KV if must be absent or present", field="if")
     keep = field("KV", body, "keep", bool) or False
     expire_us = _expire(body)
     if keep and expire_us is not None:
-        raise BadRequest("KV takes expire or keep", field="keep")
+        raise BadRequest("KV takes expire or keep, not both", field="keep")
     word: Any = None if when is None else when.upper()
     return SetKey(check_key(body.get("key")), _given(body, "value"), expire_us, keep, word)
 
@@ -98,7 +98,7 @@ def _lasting(body: dict[str, Any]) -> int:
 def _fence(body: dict[str, Any]) -> int | None:
     fence = field("KV", body, "fence", int)
     if fence is not None and fence < 1:
-        raise BadRequest("KV fence is what lock answered: 1 or more", field="fence")
+        raise BadRequest("KV fence must be 1 or more, as returned by lock", field="fence")
     return fence
 
 

@@ -40,7 +40,7 @@ class WireSurface:
     def __init__(self, gate: Gate, settings: WireSettings) -> None:
         self._settings = settings
         self._wire = Wire(gate)
-        refusal = Full(f"the node holds {limits.CONNECTIONS} wire connections, which is all")
+        refusal = Full(f"too many wire connections: the limit is {limits.CONNECTIONS}")
         self._refusals = Refusals(_last_word(refusal))
         self.was_probed = False
         self._listener: Listener | None = None
@@ -59,8 +59,8 @@ class WireSurface:
             refused=self._refused,
             in_clear=_last_word(
                 BadRequest(
-                    "TLS is spoken at this port: connect with it, as the shell does with --tls, or"
-                    " --ca and the file of who has signed the certificate"
+                    "this port speaks TLS: connect with it; in the shell with --tls, or with --ca"
+                    " and the file of the certificate authority"
                 )
             ),
             descriptors=self._settings.descriptors,

@@ -44,7 +44,7 @@ def read_messages(body: Body | None) -> tuple[tuple[str, str], MessageOperation,
     read = operation("TOPIC", body, _OPERATIONS)
     timeout = field("TOPIC", body, "timeout", timedelta)
     if timeout is not None and timeout <= timedelta(0):
-        raise BadRequest("TOPIC timeout is longer than nothing", field="timeout")
+        raise BadRequest("TOPIC timeout must be above zero", field="timeout")
     timeout_us = None if timeout is None else timeout // MICROSECOND
     return (_name(body, "ns"), _name(body, "db")), read(body), timeout_us
 
@@ -65,10 +65,10 @@ def _publish(body: Body) -> MessageOperation:
     if many is ("value" in body):
         raise BadRequest("TOPIC publish needs value or values", field="value")
     if many and body.get("id") is not None:
-        raise BadRequest("an ID is that of one message: VALUES takes none")
+        raise BadRequest("ID belongs to one message: use it with VALUE, not with VALUES")
     delay, at, expect = body.get("delay"), body.get("at"), body.get("expect")
     if delay is not None and at is not None:
-        raise BadRequest("a message is held back by DELAY or by AT, not by both", field="at")
+        raise BadRequest("a message takes DELAY or AT, not both", field="at")
     return PublishMessages(
         _name(body, "topic"),
         values(body["values"]) if many else [body["value"]],

@@ -105,7 +105,7 @@ def _names(body: dict[str, Any]) -> Names | None:
         return None
     namespace, database, vault = found
     if namespace is None or database is None or vault is None:
-        raise BadRequest("VAULT names ns, db and vault, or none of them", field="vault")
+        raise BadRequest("VAULT takes ns, db and vault, or none of them", field="vault")
     return checked_names(namespace, database, vault)
 
 

@@ -112,14 +112,16 @@ class Watches:
                 raise message.refusal
             if link.minor < MINOR_OF_FEEDS:
                 raise VersionNotSupported(
-                    f"a WATCH needs minor {MINOR_OF_FEEDS}, {link.minor} was agreed on",
+                    f"a WATCH needs minor {MINOR_OF_FEEDS}, the connection has {link.minor}",
                     major=MAJOR,
                     minor=[MINOR_OF_FEEDS, MINOR_OF_FEEDS],
                 )
             if link.token is None:
                 raise SignInRefused("a WATCH needs a signed-in user")
             if len(self._open) >= limits.CONNECTION_FEEDS:
-                raise Busy(f"{limits.CONNECTION_FEEDS} feeds are open here, and that is all")
+                raise Busy(
+                    f"too many open feeds: the limit of a connection is {limits.CONNECTION_FEEDS}"
+                )
         except Refusal as refusal:
             link.refuse(id, refusal)
             return
@@ -224,7 +226,9 @@ class Watches:
         link, outgoing = self._link, self._link.outgoing
         frame = around(Kind.CHANGE, one.id, packed)
         if not outgoing.takes(len(frame)):
-            raise TooSlow("what is to be told finds no room beside what was not read yet")
+            raise TooSlow(
+                "the client reads too slowly: the unread changes leave no room for the next"
+            )
         link.send(Kind.CHANGE, one.id, None, frame)
         counts = min(len(frame), limits.FEED_PART_BYTES)
         one.behind += counts

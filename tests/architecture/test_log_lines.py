@@ -58,37 +58,37 @@ nodes | the store is copied anew: the node begins again
 nodes | this node follows no more
 nodes | this node's state is not its leader's
 nodes | what
-operator | SIGHUP: there is no certificate to be read again
-operator | STORE_USER and STORE_PASSWORD do nothing: the store has users already
+operator | SIGHUP: no certificate to reload
+operator | STORE_USER and STORE_PASSWORD are ignored: the store already has users
 operator | already stopping
 operator | asked to stop
 operator | connections are cut off
 operator | few open files allowed
 operator | first owner: its password was generated and is in a file; change it, and remove the file
-operator | how etcd lets this node in was not read again
-operator | how etcd lets this node in was read again
+operator | etcd credentials were not reloaded
+operator | etcd credentials reloaded
 operator | log recovered after an unclean stop
 operator | log replayed
 operator | node failed
 operator | node started
 operator | node stopped
-operator | other machines can connect without TLS: passwords and data travel in the clear; give --cert and --cert-key, or listen on loopback behind what speaks TLS
+operator | other machines can connect without TLS: passwords and data travel in the clear; give --cert and --cert-key, or listen on loopback behind a TLS proxy
 operator | places of a script that was not restored to its end are left
 operator | places of a script that was not restored to its end were dropped
 operator | ready
 operator | stopping
-operator | the certificate for other nodes was read again
+operator | the certificate for other nodes was reloaded
 operator | the certificate was not renewed
 operator | the certificate was not renewed: the one before stays in use
 operator | the certificate was read again
 operator | the clock has jumped, and that was accepted
 operator | the data directory was open to other users and is closed now
-operator | the join token does nothing: the directory holds a store already
+operator | the join token is ignored: the directory already holds a store
 operator | the last commits were refused
 operator | the next start replays more of the log
-operator | the node is in a cluster, and follows nobody without --peer
+operator | the node is in a cluster but follows no node: start it with --peer
 operator | the state is made anew from the log
-operator | what is shown to other nodes was not renewed
+operator | the certificate for other nodes was not reloaded
 operator | work in flight is ended
 slow | slow statement
 time | a value does not open, its key is kept

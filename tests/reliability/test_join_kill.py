@@ -99,7 +99,7 @@ def test_a_node_joins(tmp_path: Path, leader: Leader) -> None:
     token, new = leader.token(tmp_path), tmp_path / "new"
     assert joined(new, token) == state_of(new) == leader.state
     again = run(str(new), "--join", str(token))
-    assert again.returncode == 0 and "has joined already" in again.stdout
+    assert again.returncode == 0 and "has already joined" in again.stdout
     other = leader.token(tmp_path).read_text()
     served = NodeProcess(
         tmp_path / "served", ("--http", "127.0.0.1:0"), {"STORE_JOIN_TOKEN": other}
@@ -124,7 +124,7 @@ def test_a_node_that_has_joined_follows(tmp_path: Path, leader: Leader) -> None:
             node.stop()
             said = str(node.lines)
             assert "joined store" in said or value > 7_777
-            assert "without --peer" not in said and "unclean stop" not in said
+            assert "with --peer" not in said and "unclean stop" not in said
             node = NodeProcess(tmp_path / "new", words).start()
     finally:
         node.end()
@@ -181,7 +181,7 @@ def test_alone_it_follows_nobody(tmp_path: Path, leader: Leader) -> None:
     words = ("--http", "127.0.0.1:0", "--join", str(token))
     node = NodeProcess(tmp_path / "new", words).start()
     try:
-        assert "the node is in a cluster, and follows nobody without --peer" in node.events()
+        assert "the node is in a cluster but follows no node: start it with --peer" in node.events()
         assert node.script("SELECT * FROM t", ns="n", db="d")["error"]["code"] == "Busy"
     finally:
         node.end()

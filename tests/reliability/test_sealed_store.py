@@ -226,7 +226,7 @@ def _held(store: Path) -> dict[str, bytes | None]:
 def test_no_password_is_kept_in_a_file(tmp_path: Path, keys: dict[str, str]) -> None:
     node = serve(tmp_path / "store", "--key-file", keys["key"])
     node.more = {"STORE_USER": "", "STORE_PASSWORD": ""}
-    with pytest.raises(StartFailed, match="a sealed store keeps no password in a file"):
+    with pytest.raises(StartFailed, match="a sealed store writes no password to a file"):
         node.start()
     assert not list(tmp_path.rglob("FIRST-PASSWORD"))
 

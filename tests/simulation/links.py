@@ -359,7 +359,7 @@ class ModelLink(Link):
             self._taken += 1
         if self._why is not None and not self._unsent and not self.over:
             self.over = True
-            self._add(None, "the other side ended the connection")
+            self._add(None, "the peer ended the connection")
             self.home.links.pop(self, None)
         self._deliver_soon()
         self._watch()
@@ -419,7 +419,7 @@ class ModelLink(Link):
         if self._taken > before or not (self._unsent or self._transit):
             self._watch()
         else:
-            self.break_off("it takes nothing")
+            self.break_off("the peer reads nothing")
 
     async def _change(self) -> None:
         wake: asyncio.Future[None] = self._loop.create_future()

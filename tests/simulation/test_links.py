@@ -114,7 +114,7 @@ def test_who_sends_into_a_cut_for_long_gives_up_and_who_hears_nothing_does_not_k
         mine, theirs = await pair.linked()
         pair.net.cut("a", "b")
         mine.send(said(1)[0])
-        with pytest.raises(LinkClosed, match="takes nothing"):
+        with pytest.raises(LinkClosed, match="reads nothing"):
             await mine.receive()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1_000):

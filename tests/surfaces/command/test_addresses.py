@@ -55,7 +55,7 @@ def test_taken_port_is_refused_by_name() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         taken = Address("127.0.0.1", other.getsockname()[1])
-        with pytest.raises(AddressRefused, match=f"^{taken}: the port is taken$"):
+        with pytest.raises(AddressRefused, match=f"^{taken}: the port is in use$"):
             Reservation(taken)
 
 
@@ -100,16 +100,16 @@ def test_a_name_is_refused_where_one_of_its_addresses_is_taken() -> None:
             other.bind(where)
             other.listen()
             taken = Address("localhost", other.getsockname()[1])
-            with pytest.raises(AddressRefused, match=f"^{taken}: the port is taken$"):
+            with pytest.raises(AddressRefused, match=f"^{taken}: the port is in use$"):
                 Reservation(taken)
 
 
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        (Address("192.0.2.1", 8000), "192.0.2.1:8000: the address is not this machine's"),
+        (Address("192.0.2.1", 8000), "192.0.2.1:8000: the address does not belong to this machine"),
         (Address("no-such-host.invalid", 1), "no-such-host.invalid:1: "),
-        (Address(f"::1%{'a' * 70}", 1), f"[::1%{'a' * 70}]:1: no machine has such a name"),
+        (Address(f"::1%{'a' * 70}", 1), f"[::1%{'a' * 70}]:1: invalid host name"),
     ],
 )
 def test_address_of_another_is_refused(address: Address, message: str) -> None:

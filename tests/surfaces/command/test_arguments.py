@@ -90,31 +90,31 @@ REFUSED = [
     ("d", "nothing to do: give --http, --serve, --health, --backup, --dump, --verify,"),
     ("--http :1", "no data directory"),
     ("--health", "no data directory"),
-    ("d e --http :1", "one data directory, not 2: 'd', 'e'"),
+    ("d e --http :1", "expected one data directory, not 2: 'd', 'e'"),
     ("d --htpp :1", "unknown flag --htpp (did you mean --http?)"),
     ("d -x", "unknown flag -x"),
     ("d --http", "--http needs a value"),
     ("d --http --serve :1", "--http needs a value"),
     ("d --http= --serve :1", "--http needs a value"),
     ("d --health=yes", "--health takes no value"),
-    ("d --http :1 --http :2", "--http stands twice"),
+    ("d --http :1 --http :2", "--http is given twice"),
     ("d --health -f s", "--health contradicts -f"),
     ("d --health --serve :1", "--health contradicts --serve"),
     ("d -f s --http :1", "-f contradicts --http"),
-    ("d --health --backup-dir b", "--backup-dir is for a node that serves"),
-    ("d -f s --unseal-for 1m", "--unseal-for is for a node that serves"),
-    ("d --unseal-for 1m", "--unseal-for is for a node that serves"),
-    ("d --backup-dir b", "--backup-dir is for a node that serves"),
-    ("d --health --cert c --cert-key k", "--cert is for a node that serves"),
+    ("d --health --backup-dir b", "--backup-dir applies to a serving node"),
+    ("d -f s --unseal-for 1m", "--unseal-for applies to a serving node"),
+    ("d --unseal-for 1m", "--unseal-for applies to a serving node"),
+    ("d --backup-dir b", "--backup-dir applies to a serving node"),
+    ("d --health --cert c --cert-key k", "--cert applies to a serving node"),
     ("d --http :1 --cert c", "--cert needs --cert-key"),
     ("d --backup a --restore b", "--backup contradicts --restore"),
     ("d --backup a --dump b", "--backup contradicts --dump"),
     ("d --restore a --http :1", "--restore contradicts --http"),
     ("d --backup a --from 2 --snapshot", "--from contradicts --snapshot"),
-    ("d --backup a --upto 2", "--upto is for --restore"),
-    ("d --health --reading", "--reading is for --restore"),
-    ("d --restore a --snapshot", "--snapshot is for --backup"),
-    ("d --from 3", "--from is for --backup"),
+    ("d --backup a --upto 2", "--upto needs --restore"),
+    ("d --health --reading", "--reading needs --restore"),
+    ("d --restore a --snapshot", "--snapshot needs --backup"),
+    ("d --from 3", "--from needs --backup"),
     ("d --backup a --from 0", "--from: 0 is refused"),
     ("d --backup a --from 2 --despite-damage", "--from contradicts --despite-damage"),
     ("d --backup -", "--backup - is refused: it takes the name of a file"),
@@ -126,30 +126,30 @@ REFUSED = [
     ("--backup a", "no data directory"),
     ("--restore a", "no data directory"),
     ("d --http :1 --cert-key k", "--cert-key needs --cert"),
-    ("d --http :1 --serve :1", "--http contradicts --serve: both ask for 127.0.0.1:1"),
-    ("d --health --peer :1", "--peer is for a node that serves"),
-    ("d --http :1 --peer 8002", "--peer: '8002' is no address"),
-    ("d --http :1 --peer :1", "--peer contradicts another address: 127.0.0.1:1 is asked for"),
+    ("d --http :1 --serve :1", "--http contradicts --serve: both use 127.0.0.1:1"),
+    ("d --health --peer :1", "--peer applies to a serving node"),
+    ("d --http :1 --peer 8002", "--peer: '8002' is not an address"),
+    ("d --http :1 --peer :1", "--peer contradicts another flag: 127.0.0.1:1 is used twice"),
     ("d --http :1 --peer :2 --peer-cert c", "--peer-cert needs --peer-key"),
     ("d --http :1 --peer :2 --peer-key k", "--peer-key needs --peer-cert"),
-    ("d --http :1 --peer-cert c --peer-key k", "--peer-cert is for --peer, which is not there"),
+    ("d --http :1 --peer-cert c --peer-key k", "--peer-cert needs --peer"),
     ("d --http :1 --unseal-for 0s", "--unseal-for: 0s is refused"),
     ("d --http :1 --unseal-for 0m0s", "is refused"),
     ("d --http :1 --unseal-for -5m", "--unseal-for"),
     ("d --http :1 --unseal-for soon", "--unseal-for"),
-    ("d --http :1 --unseal-for 53w", "--unseal-for is refused: an unseal lasts at most 366 days"),
-    ("d --http :1 --unseal-for 10000000w", "an unseal lasts at most 366 days"),
-    ("d --http 8000", "--http: '8000' is no address"),
-    ("d --http host", "--http: 'host' is no address"),
-    ("d --serve :65536", "--serve: ':65536' is no address: ports end at 65535"),
-    ("d --http ::1:80", "is no address"),
-    ("d --http [::1]", "is no address"),
-    ("d --http [zz]:1", "is no address"),
-    ("d --http [1.2.3.4]:1", "is no address"),
-    ("d --http http://h:1", "is no address"),
-    ("d --http :", "is no address"),
-    ("d --http :-1", "is no address"),
-    ("d --http -h:1", "is no address"),
+    ("d --http :1 --unseal-for 53w", "--unseal-for is refused: it must be at most 366 days"),
+    ("d --http :1 --unseal-for 10000000w", "it must be at most 366 days"),
+    ("d --http 8000", "--http: '8000' is not an address"),
+    ("d --http host", "--http: 'host' is not an address"),
+    ("d --serve :65536", "--serve: ':65536' is not an address: the port must be at most 65535"),
+    ("d --http ::1:80", "is not an address"),
+    ("d --http [::1]", "is not an address"),
+    ("d --http [zz]:1", "is not an address"),
+    ("d --http [1.2.3.4]:1", "is not an address"),
+    ("d --http http://h:1", "is not an address"),
+    ("d --http :", "is not an address"),
+    ("d --http :-1", "is not an address"),
+    ("d --http -h:1", "is not an address"),
 ]
 
 
@@ -168,7 +168,10 @@ def test_refused_naming_which(line: str, message: str) -> None:
         ({"STORE_UNSEAL_FOR": "x"}, "STORE_UNSEAL_FOR"),
         ({"STORE_USER": "ana"}, "STORE_USER is set without STORE_PASSWORD"),
         ({"STORE_PASSWORD": "12345678"}, "STORE_PASSWORD is set without STORE_USER"),
-        ({"STORE_USER": "a b", "STORE_PASSWORD": "12345678"}, "STORE_USER: 'a b' is no user name"),
+        (
+            {"STORE_USER": "a b", "STORE_PASSWORD": "12345678"},
+            "STORE_USER: invalid user name 'a b'",
+        ),
         ({"STORE_USER": "ana", "STORE_PASSWORD": "canary"}, "STORE_PASSWORD: a password has 8 to"),
     ],
 )
@@ -212,7 +215,7 @@ def test_keep_log(text: str, kept: timedelta | int) -> None:
 def test_keep_log_refused(text: str) -> None:
     with pytest.raises(UsageRefused, match="--keep-log"):
         understand(["d", "--http", ":1", f"--keep-log={text}"], {})
-    with pytest.raises(UsageRefused, match="--keep-log is for a node that serves"):
+    with pytest.raises(UsageRefused, match="--keep-log applies to a serving node"):
         understand(["d", "--health", "--keep-log", "7d"], {})
 
 
@@ -243,7 +246,7 @@ def test_how_etcd_lets_it_in() -> None:
     refused: list[tuple[str, dict[str, str], str]] = [
         ("d --http :0 --etcd-cert c", {}, "--etcd-cert needs --etcd-key"),
         ("d --http :0 --etcd-key c", {}, "--etcd-key needs --etcd-cert"),
-        ("d --health --etcd-ca a", {}, "--etcd-ca is for a node that serves"),
+        ("d --health --etcd-ca a", {}, "--etcd-ca applies to a serving node"),
         ("d --http :0", {"STORE_ETCD_USER": "a"}, "STORE_ETCD_USER is set without"),
         ("d --http :0", {"STORE_ETCD_PASSWORD": "a"}, "STORE_ETCD_PASSWORD is set without"),
     ]
@@ -276,7 +279,7 @@ def test_join_by_itself_and_beside_what_serves() -> None:
 def test_a_variable_that_was_to_be_filled_in_is_no_other_node(
     name: str, flag: str, text: str
 ) -> None:
-    with pytest.raises(UsageRefused, match=f"{name} is set, and empty"):
+    with pytest.raises(UsageRefused, match=f"{name} is set but empty"):
         understand(["d", "--http", ":0"], {name: text})
     assert serving(f"d --http :0 {flag}", **{name: text}).http is not None, "the flag wins"
 
@@ -288,7 +291,7 @@ def test_a_variable_that_was_to_be_filled_in_is_no_other_node(
         ("d --join t --health", "--health contradicts --join"),
         ("d --join", "--join needs a value"),
         ("--join t", "no data directory"),
-        ("d --join t --keep-log 7d", "--keep-log is for a node that serves"),
+        ("d --join t --keep-log 7d", "--keep-log applies to a serving node"),
     ],
 )
 def test_join_is_refused(line: str, why: str) -> None:

@@ -135,7 +135,7 @@ def test_one_that_is_replaced_while_it_is_read(
     read = Path.read_bytes
     texts = [read(chain), read(other)]
     monkeypatch.setattr(Path, "read_bytes", lambda path: texts.pop(0))
-    assert refused(chain, key) == f"--cert: {chain}: it was replaced while it was read"
+    assert refused(chain, key) == f"--cert: {chain}: the file changed during the read; try again"
 
 
 def test_only_aead_is_offered_from_tls_12_on(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_an_address_that_is_taken_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = Address("127.0.0.1", taken.getsockname()[1])
         with (
-            pytest.raises(AddressTaken, match="the port is taken"),
+            pytest.raises(AddressTaken, match="the port is in use"),
             probed(address, None, SystemClock()),
         ):
             raise AssertionError("it listens where another does")

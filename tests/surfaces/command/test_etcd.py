@@ -40,7 +40,7 @@ def test_a_node_leads_by_an_etcd_that_is_guarded(tmp_path: Path) -> None:
         assert refused["code"] == "Busy" and "authentication failed" in refused["message"]
         login.write_text(":".join(LOGIN) + "\n")
         node.signal(signal.SIGHUP)
-        assert node.wait_line("how etcd lets this node in was read again") is not None
+        assert node.wait_line("etcd credentials reloaded") is not None
         value(node, policy)
         about = value(node, "INFO FOR NODE")
         assert about["life"] == "leading"
@@ -73,14 +73,14 @@ def test_a_user_from_the_environment_stands_in_no_list_of_processes(tmp_path: Pa
     ("names", "why"),
     [
         ({"ca": "none"}, "--etcd-ca: .*none: No such file"),
-        ({"ca": "text"}, "--etcd-ca: .*text: no certificates in PEM"),
+        ({"ca": "text"}, "--etcd-ca: .*text: no PEM certificates in this file"),
         ({"cert": "none", "key": "a.key"}, "--etcd-cert: .*none: No such file"),
         ({"cert": "a.pem", "key": "none"}, "--etcd-key: .*none: No such file"),
         ({"cert": "a.pem", "key": "b.key"}, "--etcd-cert: .*a.pem: no certificate that fits"),
         ({"login": "open"}, "--etcd-login: .*open: other users may read or write it, .*0666"),
         ({"cert": "a.pem", "key": "open"}, "--etcd-key: .*open: other users may read or write it"),
         ({"login": "none"}, "--etcd-login: .*none: No such file"),
-        ({"login": "text"}, "--etcd-login: .*text: it is one line, user:password"),
+        ({"login": "text"}, "--etcd-login: .*text: expected one line, user:password"),
         ({"login": "lines"}, "--etcd-login: .*lines: it is one line"),
         ({"login": "nobody"}, "--etcd-login: .*nobody: it is one line"),
         ({"login": "bytes"}, "--etcd-login: .*bytes: it is one line"),
@@ -107,7 +107,7 @@ def test_what_can_not_be_used_stops_the_start(
 
 
 def test_what_can_not_be_read_again_changes_nothing(tmp_path: Path, logbook: Logbook) -> None:
-    logbook.allow("was not read again")
+    logbook.allow("were not reloaded")
     login = tmp_path / "login"
     login.touch(0o600)
     login.write_text("root:planted")

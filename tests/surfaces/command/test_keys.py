@@ -24,12 +24,12 @@ def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     secret = base64.b64decode(path.read_text().strip(), validate=True)
     assert len(secret) == KEY_BYTES
     assert key_of(secret).id.hex() in made.stdout
-    assert "whoever loses it loses all that it seals" in made.stdout
+    assert "without it, all data sealed with it is lost" in made.stdout
     assert path.read_text().strip() not in made.stdout
     before = tree(tmp_path)
     again = run("--make-key", str(path))
     assert (again.returncode, again.stdout) == (1, "")
-    assert "exists, and is not replaced" in said(again.stderr)
+    assert "exists; choose another name" in said(again.stderr)
     assert tree(tmp_path) == before
     other = tmp_path / "other"
     assert run("--make-key", str(other)).returncode == 0

@@ -72,7 +72,7 @@ def test_what_is_somebodys_own_stays(tmp_path: Path, kind: str) -> None:
         partial.mkdir()
     else:
         os.mkfifo(partial)
-    with pytest.raises(NotOpened, match="is in the way"):
+    with pytest.raises(NotOpened, match="is not a partial backup"):
         make(tmp_path / "x")
     assert os.listdir(tmp_path) == ["x.partial"]
     assert kind != "file" or partial.read_text() == "a letter"

@@ -79,7 +79,7 @@ def test_without_the_flag_nobody_listens_and_nothing_is_made(tmp_path: Path) -> 
     with serving(tmp_path / "x", **OWNER) as node:
         value(node, "DEFINE REPLICA n2 PEER 'n2.example:8002'")
         said = value(node, "CREATE JOIN TOKEN FOR n2")["token"]
-        with pytest.raises(Exception, match="without --peer"):
+        with pytest.raises(Exception, match="with --peer"):
             join_tokens.read(said)
         assert node.stop() == 0
     assert not (tmp_path / "x" / "PEER").exists()
@@ -97,7 +97,7 @@ def test_what_is_given_is_shown_and_the_next_one_once_the_row_has_it(
         assert token(node).where.fingerprint == first.fingerprint
         written(tmp_path, second)
         node.signal(signal.SIGHUP)
-        assert node.wait_line("the certificate for other nodes was read again") is not None
+        assert node.wait_line("the certificate for other nodes was reloaded") is not None
         assert token(node).where.fingerprint == first.fingerprint, "no row has it yet"
         own = value(node, "INFO FOR NODE")["id"]
         at = node.address("peer")

@@ -65,9 +65,9 @@ def held(store: Path) -> dict[str, bytes | None]:
     ("words", "says"),
     [
         (["--nonsense"], "unknown flag --nonsense"),
-        (["--http", "nonsense"], "--http: 'nonsense' is no address"),
+        (["--http", "nonsense"], "--http: 'nonsense' is not an address"),
         (["--http", ":0", "--unseal-for", "0s"], "--unseal-for: 0s is refused"),
-        (["--health", "--backup-dir", "b"], "--backup-dir is for a node that serves"),
+        (["--health", "--backup-dir", "b"], "--backup-dir applies to a serving node"),
         (["--health", "--http", ":0"], "--health contradicts --http"),
     ],
 )
@@ -83,8 +83,8 @@ def test_taken_port(tmp_path: Path, store: Path, form: str) -> None:
         other.listen()
         taken = f"127.0.0.1:{other.getsockname()[1]}"
         before = tree(store)
-        refused(str(tmp_path / "new"), form, taken, code=1, says=f"{taken}: the port is taken")
-        refused(str(store), form, taken, code=1, says=f"{taken}: the port is taken")
+        refused(str(tmp_path / "new"), form, taken, code=1, says=f"{taken}: the port is in use")
+        refused(str(store), form, taken, code=1, says=f"{taken}: the port is in use")
     assert tree(store) == before
     assert not (tmp_path / "new").exists()
 
@@ -111,7 +111,7 @@ def test_addresses_that_overlap(
 
 
 def test_address_of_another_machine(tmp_path: Path) -> None:
-    says = "192.0.2.1:80: the address is not this machine's"
+    says = "192.0.2.1:80: the address does not belong to this machine"
     refused(str(tmp_path / "new"), "--http", "192.0.2.1:80", code=1, says=says)
     assert tree(tmp_path) == {}
 

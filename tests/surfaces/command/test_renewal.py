@@ -331,7 +331,7 @@ def test_without_a_certificate_sighup_does_nothing_until_the_terminal_is_gone(
 
     read_until(b"ready")
     process.send_signal(signal.SIGHUP)
-    read_until(b"there is no certificate to be read again")
+    read_until(b"no certificate to reload")
     os.close(parent)
     process.send_signal(signal.SIGHUP)
     assert process.wait(60) == 0

@@ -158,7 +158,7 @@ def test_a_store_is_dumped_and_made_again_from_its_script(tmp_path: Path, script
     assert [path.name for path in tmp_path.glob("all*")] == ["all.storeql"]
     taken = run(str(store), "--dump", str(dump))
     assert (taken.returncode, taken.stderr) == (
-        1, f"storenode: {dump} exists, and is not replaced\n",
+        1, f"storenode: {dump} exists; choose another name\n",
     )  # fmt: skip
     ran = run(str(again), "-f", str(dump))
     assert (ran.returncode, ran.stdout[:4]) == (0, "ran "), ran.stderr

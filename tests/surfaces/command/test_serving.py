@@ -149,7 +149,7 @@ def test_off_a_terminal_every_line_is_one_json_object(tmp_path: Path) -> None:
         (line,) = ended.stderr.splitlines()
         told = json.loads(line)
         assert (ended.returncode, told["level"]) == (1, "error")
-        assert told["event"].startswith("storenode: ") and "the port is taken" in told["event"]
+        assert told["event"].startswith("storenode: ") and "the port is in use" in told["event"]
         node.stop()
         assert not [line for line in node.lines if "plain" in line or "timestamp" not in line]
         lines = [line for line in node.lines if line.get("request") == refused["request"]]
@@ -177,7 +177,7 @@ def test_owner_of_the_environment_signs_in_and_its_password_is_never_logged(tmp_
 
 
 def test_a_first_owner_that_comes_too_late_is_said_to_do_nothing(tmp_path: Path) -> None:
-    late = "STORE_USER and STORE_PASSWORD do nothing: the store has users already"
+    late = "STORE_USER and STORE_PASSWORD are ignored: the store already has users"
     with serving(tmp_path / "store", STORE_USER="ana") as node:
         node.stop()
         assert late not in node.events()

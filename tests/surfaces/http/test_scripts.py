@@ -276,9 +276,7 @@ async def test_who_uses_curl_is_told_a_type_that_the_route_takes(
     answer = await raw.ask(
         "POST", path, b"{}", content_type="application/x-www-form-urlencoded", authorization=bearer
     )
-    assert answer.error["message"].endswith(
-        f": say -H 'Content-Type: {kind}' when it was curl that said so"
-    )
+    assert answer.error["message"].endswith(f"; with curl, add -H 'Content-Type: {kind}'")
 
 
 async def test_a_compressed_body_is_a_bad_request(raw: Raw, bearer: str) -> None:

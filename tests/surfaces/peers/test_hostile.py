@@ -117,7 +117,7 @@ async def untrusted(node: Node, shown: Identity, why: str) -> None:
 
 async def a_wrong_fingerprint(node: Node) -> None:
     node.peering.knows(identity("a"))
-    await untrusted(node, identity("a"), "nobody who is trusted shows")
+    await untrusted(node, identity("a"), "is not trusted")
 
 
 async def one_that_has_expired(node: Node) -> None:
@@ -157,7 +157,7 @@ async def somebody_elses_certificate(node: Node) -> None:
     context.use_certificate(shown.parsed)
     with pytest.raises(SSL.Error):
         context.use_privatekey(identity("x").private_key)  # type: ignore[arg-type]
-    await untrusted(node, identity("a"), "nobody who is trusted shows")
+    await untrusted(node, identity("a"), "is not trusted")
 
 
 async def revoked_while_linked(node: Node) -> None:
@@ -177,7 +177,7 @@ async def revoked_while_linked(node: Node) -> None:
     link.send(Part(1, b"secret"))
     while (heard := await bare.hear()) is not None:
         assert heard != Part(1, b"secret")
-    await node.logged("trusted no more")
+    await node.logged("no longer trusted")
     await bare.close()
 
 
@@ -188,7 +188,7 @@ async def dropped_before_its_greeting(node: Node) -> None:
     bare = await Bare.connect(node.surface, shown)
     node.peering.trust.pinned.clear()
     await bare.say(HELLO)
-    await node.ended(bare, "nobody who is trusted shows")
+    await node.ended(bare, "is not trusted")
 
 
 CERTIFICATES: list[Scenario] = [
@@ -282,10 +282,10 @@ def said(*fields: object) -> bytes:
 
 LONG = (2**32 - 1).to_bytes(4, "big")
 BROKEN = {
-    "four gibibytes": (LONG + b"x", "4294967295 bytes is announced"),
+    "four gibibytes": (LONG + b"x", "4294967295 bytes is over the limit"),
     "one byte too long": (
         (limits.LINK_MESSAGE_BYTES + 1).to_bytes(4, "big"),
-        f"{limits.LINK_MESSAGE_BYTES} may be",
+        f"over the limit of {limits.LINK_MESSAGE_BYTES}",
     ),
     "no message": (b"\0\0\0\x04\xc1\xc1\xc1\xc1", "are no message"),
     "an unknown one": (b"\0\0\0\x05\x91\xa3abc", "are no message"),
@@ -335,7 +335,7 @@ def test_one_that_says_nothing_at_all_is_cut(book: Logbook) -> None:
     async def scenario(node: Node) -> None:
         reader, writer = await opened(node.surface)
         assert await reader.read() == b""
-        await node.logged("did not say in time")
+        await node.logged("did not sign in in time")
         writer.transport.abort()
 
     play(scenario, book, SOON)
@@ -356,7 +356,7 @@ async def another_node(node: Node) -> None:
     heard = await bare.hear()
     assert isinstance(heard, Refused) and heard.code == "SignInRefused"
     assert await bare.hear() is None and node.peering.accepted.empty()
-    await node.logged("the certificate is of another node")
+    await node.logged("the certificate belongs to another node")
     await bare.close()
 
 
@@ -405,7 +405,7 @@ async def a_slow_reader(node: Node) -> None:
     for n in range(40):
         link.send(Part(n, bytes(limits.MIB)))
     assert await link.receive() == ATTACH
-    with pytest.raises(LinkClosed, match="takes nothing"):
+    with pytest.raises(LinkClosed, match="reads nothing"):
         await link.receive()
     await bare.close()
 
@@ -450,7 +450,7 @@ async def stranger(node: Node) -> Bare:
 async def a_stranger_that_greets(node: Node) -> None:
     bare = await stranger(node)
     await bare.say(HELLO)
-    await node.ended(bare, "nobody who is trusted shows")
+    await node.ended(bare, "is not trusted")
 
 
 async def a_stranger_that_attaches(node: Node) -> None:
@@ -462,7 +462,7 @@ async def a_stranger_that_attaches(node: Node) -> None:
 async def a_stranger_with_a_long_message(node: Node) -> None:
     bare = await stranger(node)
     await bare.say((limits.LINK_UNKNOWN_BYTES + 1).to_bytes(4, "big"))
-    await node.ended(bare, f"{limits.LINK_UNKNOWN_BYTES} may be")
+    await node.ended(bare, f"over the limit of {limits.LINK_UNKNOWN_BYTES}")
 
 
 async def a_stranger_with_a_token(node: Node) -> None:
@@ -488,7 +488,7 @@ async def says_more(node: Node, more: bytes) -> None:
     await bare.say(Redeem(VERSION, "n2.secret", "node-x"))
     await asked.wait()
     await bare.say(more)
-    await node.ended(bare, "more than the one message that may be")
+    await node.ended(bare, "more than one message")
     assert not connection._heard and not connection._reader.begun
     answered.set()
 
@@ -513,7 +513,7 @@ async def a_stranger_that_begins_another(node: Node) -> None:
 async def a_stranger_that_says_it_all_at_once(node: Node) -> None:
     bare = await stranger(node)
     await bare.say(encode(Redeem(VERSION, "n2.secret", "node-x")) + encode(ATTACH))
-    await node.ended(bare, "more than the one message that may be")
+    await node.ended(bare, "more than one message")
 
 
 async def one_that_is_declared_before_it_greets(node: Node) -> None:
@@ -536,7 +536,7 @@ async def one_that_is_declared_before_it_greets(node: Node) -> None:
 
 
 async def a_stranger_where_no_token_is_out(node: Node) -> None:
-    await untrusted(node, identity("x"), "nobody who is trusted shows")
+    await untrusted(node, identity("x"), "is not trusted")
 
 
 STRANGERS: list[Scenario] = [
@@ -560,7 +560,7 @@ async def a_silent_crowd(node: Node) -> None:
         await asyncio.sleep(0.005)
     bare = await attached(node)
     assert node.surface.load().connections <= 9
-    await node.logged("too many at once")
+    await node.logged("too many connections without sign-in")
     await bare.close()
     for _, writer in crowd:
         writer.transport.abort()
@@ -582,7 +582,7 @@ def test_a_crowd_that_comes_all_at_once_is_no_larger(book: Logbook) -> None:
         for one in crowd:
             one.close()
 
-    book.allow("too many at once")
+    book.allow("too many connections without sign-in")
     play(scenario, book, Patience(greeting=1_000))
 
 
@@ -617,7 +617,7 @@ def test_who_is_gone_leaves_nothing(book: Logbook, monkeypatch: pytest.MonkeyPat
 
 def test_there_are_no_more_than_may_be(book: Logbook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PEER_CONNECTIONS", 2)
-    book.allow("as many connections of other nodes")
+    book.allow("too many connections of other nodes")
 
     async def scenario(node: Node) -> None:
         two = [await known(node) for _ in range(2)]
@@ -663,7 +663,7 @@ class Liar:
         (b"\0\0\0\x01\xc1", "no message"),
         (b"\0\0", "in time"),
         (None, "in time"),
-        (b"\0\0\0\x0c\x95\xa6Attach\x90\0\0\0", "did not greet"),
+        (b"\0\0\0\x0c\x95\xa6Attach\x90\0\0\0", "sent no greeting"),
     ],
 )
 def test_what_a_known_node_says_wrongly_ends_it(
@@ -687,7 +687,7 @@ def test_nothing_is_said_to_who_shows_another_certificate(book: Logbook) -> None
         liar = Liar(identity("liar"), None)
         server = await asyncio.start_server(liar.serve, "127.0.0.1", 0)
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        with pytest.raises(LinkClosed, match="not the one that is known"):
+        with pytest.raises(LinkClosed, match="not the expected one"):
             await node.surface.connect(address, [identity("other").fingerprint])
         await liar.done.wait()
         liar.done.clear()

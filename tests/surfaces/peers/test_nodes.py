@@ -688,7 +688,7 @@ async def one_that_is_claimed(leader: Linked) -> None:
     who = replace(joiner("b"), name=ID.format(1))
     await leader.here.value(f"DEFINE REPLICA n3 PEER 'n3:1' CERTIFICATE '{who.shown.fingerprint}'")
     async with listening(who) as surface:
-        with pytest.raises(LinkClosed, match="known by another"):
+        with pytest.raises(LinkClosed, match="declared with another"):
             await surface.connect(at(leader.surface), [leader.shown])
 
 

@@ -65,11 +65,11 @@ def test_who_may_not(here: Here, tmp_path: Path) -> None:
         ("--at :1 --backup x --from 3", "--from contradicts --at"),
         ("--at :1 --dump x", "--dump contradicts --at"),
         ("--at :1 --dump=x --backup y", "--dump contradicts --at"),
-        ("--at :1", "a node and a file are wanted"),
+        ("--at :1", "expected a node and a file"),
         ("--at :1 --backup", "--backup needs a value"),
         ("store --at :1 --backup x", "store contradicts --at"),
         ("--at :1 --backup x --http :2", "unknown flag --http"),
-        ("--at :1 --at :2 --backup x", "stands twice"),
+        ("--at :1 --at :2 --backup x", "is given twice"),
     ],
 )
 def test_usage(words: str, says: str) -> None:

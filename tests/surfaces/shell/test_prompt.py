@@ -100,7 +100,7 @@ def test_an_outage(tmp_path: Path) -> None:
             terminal.wait_for("OutcomeUnknown")
             terminal.wait_prompt("a.b> ")
             terminal.enter("RETURN 40 + 2;")
-            terminal.wait_for("no connection yet; trying for 10 s")
+            terminal.wait_for("no connection yet; retrying for 10 s")
             with serving(store, "--serve", at):
                 terminal.wait_for("connected again to node")
                 terminal.wait_for("\n42")
@@ -192,4 +192,4 @@ def test_a_history_that_cannot_be_kept(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     kept, problem = open_history(tmp_path / "file" / "shell_history")
     assert isinstance(kept, InMemoryHistory)
-    assert problem is not None and "no history is kept" in problem
+    assert problem is not None and "the history is not saved" in problem

@@ -189,7 +189,7 @@ def test_what_can_not_be_sent_is_a_matter_of_usage(here: Here, tmp_path: Path) -
     code, _, err = here.shell("-f", str(script))
     assert (code, "a request has at most" in err) == (2, True)
     code, _, err = here.run("shell", "a..b:8001", "-c", "RETURN 1")
-    assert (code, "is no address" in err) == (2, True)
+    assert (code, "is not an address" in err) == (2, True)
     assert here.shell("--json", "-c", "-- one\nRETURN 1") == (0, "1\n", "")
 
 
@@ -213,7 +213,7 @@ def test_a_connection_that_breaks_under_a_script(
 
     monkeypatch.setattr(AsyncClient, "run", broken)  # a real break: test_prompt.test_an_outage
     code, _, err = here.shell("-c", "RETURN 1")
-    assert code == 4 and "OutcomeUnknown" in err and "look before" in err
+    assert code == 4 and "OutcomeUnknown" in err and "check before" in err
 
 
 def test_an_interrupt_cancels_the_statement_at_the_node(here: Here) -> None:
@@ -248,7 +248,7 @@ def test_tls(here: Here, tmp_path: Path) -> None:
         assert code == 2 and "no certificates" in err
         with_tls, in_clear = ("--ca", str(chain)), ()
         for of, surface, flags, says in (
-            (node, "wire", in_clear, "TLS is spoken at this port: connect with it, as the shell"),
+            (node, "wire", in_clear, "this port speaks TLS: connect with it; in the shell"),
             (node, "http", in_clear, "HTTP is spoken there: the wire protocol has a port of its"),
             (node, "http", with_tls, "HTTP is spoken there: the wire protocol has a port of its"),
             (here.node, "http", in_clear, "HTTP is spoken there: the wire protocol has a port"),
@@ -261,7 +261,7 @@ def test_tls(here: Here, tmp_path: Path) -> None:
                 assert code == 3 and says in err, err
         with pytest.raises(HTTPError) as refused:  # in clear, where HTTPS is spoken
             urlopen("http://{}:{}/".format(*node.address("http")))
-        assert refused.value.code == 400 and b"ask by https://" in refused.value.read()
+        assert refused.value.code == 400 and b"use https://" in refused.value.read()
 
 
 async def test_the_node_that_takes_changes_is_named_and_gone_to() -> None:
@@ -276,7 +276,7 @@ async def test_the_node_that_takes_changes_is_named_and_gone_to() -> None:
             with pytest.raises(NotWritable) as refused:
                 await session.run("CREATE t:1")
             assert (
-                f"\n{three.addresses[1]} takes changes: \\leader goes there, and so does --leader"
+                f"\n{three.addresses[1]} takes changes: \\leader or --leader connects to it"
                 in explain(refused.value, "CREATE t:1")
             )
             await shortcuts.run("\\leader")
@@ -286,7 +286,7 @@ async def test_the_node_that_takes_changes_is_named_and_gone_to() -> None:
             assert (await session.run("CREATE t:2")).value == "n2"
             assert session.place == ("a", "b")
             three.leader = None
-            with pytest.raises(ShortcutRefused, match="knows of none that takes changes"):
+            with pytest.raises(ShortcutRefused, match="knows no node that takes changes"):
                 await shortcuts.run("\\leader")
         finally:
             await session.close()
@@ -406,13 +406,13 @@ def test_shortcuts(here: Here) -> None:
 @pytest.mark.parametrize(
     ("line", "code", "said"),
     [
-        ("\\zz", 2, "\\zz is no shortcut"),
-        ("\\use", 2, "\\use wants <ns.db>"),
-        ("\\u ana", 2, "it is written \\u"),
-        ("\\d a b", 2, "it is written \\d [table]"),
-        ("\\d a;b", 2, "is no name"),
+        ("\\zz", 2, "unknown shortcut \\zz"),
+        ("\\use", 2, "\\use needs <ns.db>"),
+        ("\\u ana", 2, "too many arguments: write \\u"),
+        ("\\d a b", 2, "too many arguments: write \\d [table]"),
+        ("\\d a;b", 2, "invalid name"),
         ("\\use nix.nix", 1, "Unknown"),
-        ("\\i f", 2, "\\i is for the prompt"),
+        ("\\i f", 2, "\\i works only at the prompt"),
     ],
 )
 def test_shortcuts_refused(here: Here, line: str, code: int, said: str) -> None:
@@ -459,10 +459,10 @@ def test_the_words_of_a_shell() -> None:
         ("--token t --user u", "--token contradicts --user"),
         ("--use a.b.c", "--use"),
         ("--timeout soon", "--timeout"),
-        ("--timeout 0s", "longer than zero"),
+        ("--timeout 0s", "above zero"),
         ("--http :1", "a directory of that name is written ./shell"),
         ("--jsn", "did you mean --json?"),
-        ("[::1]x -c 1", "is no address"),
+        ("[::1]x -c 1", "is not an address"),
     ],
 )
 def test_words_refused(line: str, said: str, here: Here) -> None:

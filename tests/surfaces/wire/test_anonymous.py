@@ -154,7 +154,7 @@ class TestGreetingLimits:
                 peer.say(Kind.PING, 2)
                 await peer.must_hear(Kind.PONG, 2)
             error = await peer.must_hear(Kind.ERROR)
-            assert "nobody signed in" in error["error"]["message"]
+            assert "no sign-in" in error["error"]["message"]
             assert await peer.closed()
         await until(lambda: not surface.held)
 

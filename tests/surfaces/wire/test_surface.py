@@ -557,7 +557,7 @@ class TestCeilings:
             await until(lambda: len(node.held) == limits.RUNNING)
             found = await other.run(1, "RETURN")
             error = assert_error(found.body or {}, "Busy")
-            told = "the node is running as many statements as it will: 400 on this surface"
+            told = "too many running statements: the limit of this surface is reached (400); retry later"
             assert error["message"] == told
             assert error["retry"] is True
             node.release(next(iter(node.held)))
