@@ -480,9 +480,9 @@ class TestBrokenConnections:
     @pytest.mark.parametrize(
         ("says", "why"),
         [
-            (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP is spoken there"),
-            (b"\x15\x03\x03\x00\x02\x02\x28", "TLS is spoken there"),
-            (b"\x00\x00\x00\x01\xc1", "what is no message"),
+            (b"HTTP/1.1 400 Bad Request\r\n\r\n", "this port speaks HTTP"),
+            (b"\x15\x03\x03\x00\x02\x02\x28", "this port speaks TLS"),
+            (b"\x00\x00\x00\x01\xc1", "invalid message"),
         ],
     )
     async def test_a_peer_that_speaks_nonsense(self, says: bytes, why: str) -> None:
@@ -550,7 +550,7 @@ class TestBrokenConnections:
         server = await asyncio.start_server(turning, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         client = AsyncClient(f"127.0.0.1:{port}", connect_timeout=0.3)
-        with pytest.raises(Unreachable, match="before anything was sent"):
+        with pytest.raises(Unreachable, match="before a request was sent"):
             await client.run("RETURN")
         assert connections < 20
         await client.close()

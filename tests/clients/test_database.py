@@ -250,7 +250,7 @@ async def test_what_is_to_be_kept(db: AsyncDatabase, client: AsyncClient) -> Non
 async def test_a_moment(db: AsyncDatabase, client: AsyncClient) -> None:
     await db.run("DEFINE TABLE item; CREATE item:1 SET n = 1")
     moment = db.moment(keep=30)
-    with pytest.raises(ValueError, match="within its `with`"):
+    with pytest.raises(ValueError, match="inside its `with`"):
         await moment.query("RETURN 1")
     async with moment as then:
         await db.run("CREATE item:2; UPDATE item:1 SET n = 2")

@@ -68,7 +68,7 @@ def test_addresses() -> None:
 
 
 def test_arguments_that_contradict() -> None:
-    with pytest.raises(ValueError, match="a token is of one node"):
+    with pytest.raises(ValueError, match="a token is valid at one node"):
         AsyncClient("a,b", token="t0k")
     with pytest.raises(ValueError, match="leader, any"):
         Client("a,b", reads="all")  # type: ignore[arg-type]

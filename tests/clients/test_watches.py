@@ -207,7 +207,7 @@ class TestPosition:
             Position(seq, house.here.node.store.id, 7),
             Position(seq + 1_000),
         ):
-            with pytest.raises(errors.Diverged, match="read the table anew"):
+            with pytest.raises(errors.Diverged, match="read the table again"):
                 await first(db.watch("t", position))
 
     async def test_a_quiet_table_moves_it_too(self, house: House, db: AsyncDatabase) -> None:
@@ -359,7 +359,7 @@ class TestTheEnd:
     ) -> None:
         known = await house.seq("CREATE t:1")
         await house.seq("DROP TABLE t; DEFINE TABLE t")
-        with pytest.raises(errors.Unknown, match="read the table anew") as refused:
+        with pytest.raises(errors.Unknown, match="read the table again") as refused:
             await first(db.watch("t", known))
         assert refused.value.detail["created"] > known
 
@@ -714,7 +714,7 @@ class TestTheNodeAway:
                         await db.run("UPSERT t:1 SET pad = $pad", {"pad": f"{number:4000}"})
                         await first(db.watch("t", old))
 
-                with pytest.raises(errors.LogPruned, match=r"begins at .*: read the table anew"):
+                with pytest.raises(errors.LogPruned, match=r"begins at .*: read the table again"):
                     await until_pruned()
         finally:
             node.end()

@@ -65,7 +65,7 @@ class Fields:
         """Return the answer with its commit's sequence. :raises ProtocolBroken: invalid form"""
         seq = self.fields.pop("seq", 0)
         if type(seq) is not int or seq < 0:
-            raise ProtocolBroken(f"the node tells no seq with {str(seq)[:40]!r}")
+            raise ProtocolBroken(f"the node sent an invalid seq, {str(seq)[:40]!r}")
         return Fields(self.fields, seq)
 
 
@@ -95,5 +95,5 @@ def read_answer(body: dict[str, Any]) -> Answer:
         raise ProtocolBroken("an answer of the node has a moment without a name")
     store, epoch = body.get("store"), body.get("epoch")
     if not (isinstance(store, str | None) and isinstance(epoch, int | None)):
-        raise ProtocolBroken("an answer of the node does not name its history")
+        raise ProtocolBroken("an answer of the node has no epoch")
     return Answer(read_results(body.get("results")), body["seq"], store, epoch, moment)

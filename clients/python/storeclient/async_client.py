@@ -99,7 +99,7 @@ class AsyncClient:
         reads: Reads = "leader",
     ) -> None:
         if reads not in get_args(Reads):
-            raise ValueError(f"reads is one of {', '.join(get_args(Reads))}, not {reads!r}")
+            raise ValueError(f"reads must be one of {', '.join(get_args(Reads))}, not {reads!r}")
         settings = make_settings(address, user, password, token, tls, connect_timeout)
         check_place(ns, db)
         self._user = user
@@ -499,7 +499,8 @@ class AsyncClient:
         elif self._seen.is_foreign(answer):
             node.is_foreign = True
             raise ProtocolBroken(
-                f"{node.where} is a node of another store, {answer.store}: it is not read any more"
+                f"{node.where} is a node of another store, {answer.store}: the client no longer"
+                " reads from it"
             )
         else:
             self._seen.told(answer.position)
@@ -582,15 +583,15 @@ def _check_known(connection: Connection, body: Mapping[str, Any]) -> None:
     welcome = connection.welcome
     assert welcome is not None
     if welcome.minor < MINOR_OF_AFTER:
-        raise _too_old(welcome, "requests that come after a sequence", MINOR_OF_AFTER)
+        raise _too_old(welcome, "requests with `after`", MINOR_OF_AFTER)
     if "current" in body and welcome.minor < MINOR_OF_SEQUENCES:
-        raise _too_old(welcome, "requests that read what is current", MINOR_OF_SEQUENCES)
+        raise _too_old(welcome, "requests with `current`", MINOR_OF_SEQUENCES)
 
 
 def _too_old(welcome: Welcome, what: str, minor: int) -> VersionNotSupported:
     message = (
-        f"node {welcome.node} of version {welcome.version} speaks minor {welcome.minor} of the"
-        f" wire, which has no {what}: they came with {minor}"
+        f"node {welcome.node} of version {welcome.version} speaks minor {welcome.minor}"
+        f" of the wire protocol, which has no {what}: they came with {minor}"
     )
     return VersionNotSupported({"code": "VersionNotSupported", "message": message, "status": 505})
 

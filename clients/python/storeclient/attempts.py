@@ -190,7 +190,7 @@ class Attempts:
 
 def turned_away(nodes: Nodes, connection: Connection, where: str) -> Unreachable:
     """Return the error for connections that all end before a request can be sent."""
-    why = connection.cause or "it says goodbye"
+    why = connection.cause or "the node is stopping"
     return Unreachable(
         f"{where} has ended each connection for {nodes.connect_timeout:g} s before anything was"
         f" sent: {why}"

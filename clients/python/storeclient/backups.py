@@ -104,7 +104,7 @@ class Parts:
     def answer(self) -> Answer:
         """Answer of the node after the last part."""
         if not isinstance(self._end, Answer):
-            raise ProtocolBroken("the node ended a snapshot with what is no answer")
+            raise ProtocolBroken("the node ended a snapshot with an invalid answer")
         return self._end
 
 
@@ -112,7 +112,7 @@ def statement(ns: str | None, db: str | None) -> str:
     """Return the BACKUP statement. :raises ValueError: a database without its namespace"""
     if ns is None:
         if db is not None:
-            raise ValueError("a database is named together with its namespace: ns and db")
+            raise ValueError("a database needs its namespace: give ns and db")
         return "BACKUP"
     if db is None:
         return f"BACKUP OF NAMESPACE {quote_name(ns)}"
@@ -130,19 +130,19 @@ class Target:
         self.path = path
         self._partial = path + PARTIAL
         if os.path.lexists(path):
-            raise FileExistsError(f"{path} is there already, and is not replaced")
+            raise FileExistsError(f"{path} exists; choose another name")
         with suppress(FileNotFoundError):
             if _is_held(self._partial):
-                raise FileExistsError(f"somebody else is writing {path}")
+                raise FileExistsError(f"another process is writing {path}")
             if not _was_cut_off(self._partial):
-                why = "it is no snapshot that was cut off"
-                raise FileExistsError(f"{self._partial} is in the way: {why}")
+                why = "it is not a partial snapshot; remove it, or choose another name"
+                raise FileExistsError(f"{self._partial} exists: {why}")
             os.unlink(self._partial)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         self._file = os.fdopen(os.open(self._partial, flags, 0o600), "wb")
         if not _hold(self._file.fileno()):  # another process was just testing the lock
             self._file.close()
-            raise FileExistsError(f"somebody else is writing {path}")
+            raise FileExistsError(f"another process is writing {path}")
 
     def write(self, data: bytes) -> None:
         """Append bytes."""
@@ -212,7 +212,7 @@ async def write(parts: Parts, target: Target, progress: Progress | None) -> Back
         done += len(data)
         total = part.get("total")
         if not isinstance(total, int) or done > total:
-            raise ProtocolBroken("the parts of the snapshot are more than it has")
+            raise ProtocolBroken("the snapshot has more parts than announced")
         if progress is not None:
             progress(done, total)
         whole = done == total

@@ -306,7 +306,7 @@ class AsyncLease:
         except StoreError as failure:  # the lease expires by itself
             if error is None:
                 raise
-            error.add_note(f"the lock was not released either: {failure}")
+            error.add_note(f"releasing the lock failed, too: {failure}")
 
 
 class Wait(Protocol):

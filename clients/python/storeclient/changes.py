@@ -71,7 +71,7 @@ def read_seq(body: Body) -> int:
     """Return the `seq` of a feed's message. :raises ProtocolBroken: it is missing"""
     seq = body.get("seq")
     if type(seq) is not int:
-        raise ProtocolBroken("a feed of the node tells no seq")
+        raise ProtocolBroken("the node sent a commit without seq")
     return seq
 
 
@@ -82,7 +82,7 @@ def read_epoch(body: Body, name: str = "epoch") -> int | None:
     """
     epoch = body.get(name)
     if epoch is not None and type(epoch) is not int:
-        raise ProtocolBroken(f"a feed of the node tells {name} {str(epoch)[:40]!r}")
+        raise ProtocolBroken(f"the node sent an invalid {name} in a feed, {str(epoch)[:40]!r}")
     return epoch
 
 
@@ -109,7 +109,7 @@ def read_commit(parts: list[Body], position: Position) -> Commit:
         if type(seq) is not int or not all(isinstance(one.id, RecordId) for one in changes):
             raise TypeError("a commit has a seq, and changes are of records")
     except (KeyError, TypeError, AttributeError) as error:
-        raise ProtocolBroken("a feed of the node tells what is no commit") from error
+        raise ProtocolBroken("the node sent an invalid commit in a feed") from error
     return Commit(seq, at, by, reason, changes, position)
 
 

@@ -197,9 +197,9 @@ class Connection(asyncio.Protocol):
     def _lose(self) -> None:
         self._end(
             TimeoutError(
-                "nothing came any more after the node's BYE"
+                "the node sent nothing after its BYE"
                 if self._said_bye
-                else "nothing came any more, not in answer to a PING either"
+                else "the node sent nothing, and did not answer a PING"
             )
         )
         self._transport.abort()  # close() would wait for unsent data

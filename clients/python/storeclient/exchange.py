@@ -43,9 +43,9 @@ class Credential:
 
     def __post_init__(self) -> None:
         if (self.user is None) != (self.password is None):
-            raise ValueError("a user signs in with a password")
+            raise ValueError("a user needs a password to sign in")
         if self.user is not None and self.token is not None:
-            raise ValueError("sign in with user and password, or with a token, not with both")
+            raise ValueError("give either user and password, or a token")
 
     def fields(self) -> dict[str, str]:
         """Return the fields for HELLO and AUTH."""
@@ -191,7 +191,7 @@ class Exchange(Generic[Waiter]):
                 kind, waiter = found
                 if kind is not Kind.WATCH:
                     self.broken = True
-                    self.cause = ProtocolBroken(f"the node tells of changes to a {kind.name}")
+                    self.cause = ProtocolBroken(f"the node sent changes in answer to a {kind.name}")
                     break
                 settled.append((waiter, Told(message.body, message.size)))
             elif message.kind == Kind.PART:
@@ -200,7 +200,9 @@ class Exchange(Generic[Waiter]):
                     continue  # abandoned
                 if message.id not in self._streams:
                     self.broken = True
-                    self.cause = ProtocolBroken("the node answers in parts what asked for none")
+                    self.cause = ProtocolBroken(
+                        "the node answered in parts, which were not requested"
+                    )
                     break
                 settled.append((found[1], Told(message.body, message.size)))
             else:
@@ -229,7 +231,7 @@ class Exchange(Generic[Waiter]):
                 settled.append((waiter, cause))
                 continue
             error = OutcomeUnknown(
-                "the connection ended before the answer came; what was asked may have been done"
+                "the connection ended before the answer came; the request may have been executed"
                 if kind in (Kind.RUN, Kind.KV, Kind.TOPIC, Kind.VAULT)
                 else f"the connection ended before {kind.name} was answered"
             )
@@ -292,7 +294,7 @@ def _welcome(body: dict[str, Any]) -> Welcome:
     writable, leader = body.get("writable"), body.get("leader") or ()
     named = isinstance(leader, list | tuple) and all(isinstance(one, str) for one in leader)
     if not (isinstance(writable, bool | None) and named):
-        raise ProtocolBroken("the node's welcome does not say who takes changes")
+        raise ProtocolBroken("the node's welcome does not name the leader")
     return Welcome(
         body["version"], body["node"], body["minor"], body["limits"], user, writable, tuple(leader)
     )
@@ -302,4 +304,4 @@ def _check(what: str, found: dict[str, Any], wanted: Mapping[str, type | tuple[t
     """Check the types of fields. :raises ProtocolBroken: a field is missing, or has another type"""
     for name, kind in wanted.items():
         if not isinstance(found.get(name), kind):
-            raise ProtocolBroken(f"the {what} that the node sent has no {name} that is one")
+            raise ProtocolBroken(f"the node sent an invalid {name} in {what}")

@@ -98,7 +98,7 @@ class Feed:
         if isinstance(end, StoreError | NotSent):
             raise end
         if not isinstance(end, Over):
-            raise ProtocolBroken("the node ended a feed with what is no end of one")
+            raise ProtocolBroken("the node ended a feed with an invalid message")
 
     def close(self) -> None:
         """End the feed and drop queued messages."""

@@ -17,7 +17,7 @@ def give_name(made: str, path: str) -> None:
         raise
     except OSError:  # a file system without links
         if os.path.lexists(path):
-            raise FileExistsError(f"{path} is there already") from None
+            raise FileExistsError(f"{path} exists; choose another name") from None
         os.rename(made, path)
     else:
         os.unlink(made)

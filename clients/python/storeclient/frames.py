@@ -107,12 +107,9 @@ def _speaks(begins: bytes) -> str | None:
     :param begins: first bytes of the stream
     """
     if begins.startswith(b"HTTP"):
-        return (
-            "HTTP is spoken there: the wire protocol has a port of its own, that of the node's"
-            " --serve"
-        )
+        return "this port speaks HTTP: use the port of the wire protocol, from the node's --serve"
     if begins.startswith(b"\x15\x03"):  # a TLS alert
-        return "TLS is spoken there: connect with it"
+        return "this port speaks TLS: connect with TLS"
     return None
 
 
@@ -120,11 +117,11 @@ def _decode(frame: memoryview) -> Message:
     try:
         kind, id, body = unpack(frame)
     except (ValueError, TypeError, ArithmeticError) as error:
-        raise ProtocolBroken("the node sent what is no message") from error
+        raise ProtocolBroken("the node sent an invalid message") from error
     if type(kind) is not int or type(id) is not int or not isinstance(body, dict | None):
-        raise ProtocolBroken("the node sent what is no message")
+        raise ProtocolBroken("the node sent an invalid message")
     if kind not in _KINDS:
-        raise ProtocolBroken(f"the node sent a message of kind {kind}, which is not known")
+        raise ProtocolBroken(f"the node sent a message of an unknown kind, {kind}")
     if body is None:
         body = {}
     elif len(frame) > DEPTH and _nests_deeper(body, DEPTH - 1):  # each level takes at least a byte

@@ -209,7 +209,7 @@ class AsyncGroup:
     ) -> Answer | None:
         given = dict(params or {})
         if RECEIPT in given:
-            raise ValueError(f"parameter {RECEIPT!r} is what `done` names the receipt")
+            raise ValueError(f"parameter {RECEIPT!r} is reserved: `done` passes the receipt in it")
         # On the script's first line, so that its line numbers stay valid.
         before = (
             f"BEGIN; LET ${RECEIPT}_ack = ACK {quote_name(self._topic)} AS {quote_name(self.name)}"
@@ -297,8 +297,8 @@ class _Single:
 
 def _unsure() -> OutcomeUnknown:
     return OutcomeUnknown(
-        "the connection broke under the acknowledgement, and the node has the message no longer:"
-        " it was in time, or it was not"
+        "the connection broke during the acknowledgement, and the node no longer has"
+        " the message: it may have been acknowledged or expired"
     )
 
 
@@ -316,7 +316,7 @@ class AsyncConsumer:
 
     def __init__(self, group: AsyncGroup, prefetch: int, member: str | None, extend: bool) -> None:
         if prefetch < 1:
-            raise ValueError("at least one message is taken at a time")
+            raise ValueError("prefetch must be at least 1")
         self._group = group
         self._single = _Single(group)
         self._prefetch = prefetch

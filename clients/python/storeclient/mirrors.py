@@ -125,7 +125,7 @@ class AsyncMirror(Rows):
 
     async def __aenter__(self) -> Self:
         if self._work is not None:
-            raise RuntimeError("a mirror is entered once")
+            raise RuntimeError("a mirror can be entered only once")
         await self._copy(None)
         self._work = asyncio.create_task(self._keep())
         return self
@@ -140,7 +140,7 @@ class AsyncMirror(Rows):
         self._work.cancel()
         await asyncio.gather(self._work, return_exceptions=True)
         if self._failure is None:
-            self._failure = Closed("the mirror was left")
+            self._failure = Closed("the mirror is closed")
         self._tell()
 
     async def _keep(self) -> None:

@@ -94,7 +94,7 @@ class AsyncMoment:
         :raises ValueError: it was not entered, or left
         """
         if self._name is None:
-            raise ValueError("a moment is read within its `with`")
+            raise ValueError("read a moment only inside its `with`")
         return await self._client.run(
             script, params, ns=self._ns, db=self._db, timeout=timeout, repeatable=True,
             moment=self._name, keep=self._keep,

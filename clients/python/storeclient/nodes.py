@@ -329,7 +329,7 @@ class Nodes:
             ) from error
         if isinstance(error, ssl.SSLError):
             raise Unreachable(
-                f"no TLS is spoken at {self.where}: connect without it, or to another port"
+                f"{self.where} does not speak TLS: connect without it, or to another port"
             ) from error
         if isinstance(error, ProtocolBroken):
             raise Unreachable(f"no connection to {self.where}: {error}") from error

@@ -73,7 +73,7 @@ def _one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
             return _made(kind, value, where)
         except TypeError as error:
             said = said or error
-    raise said or TypeError(f"{where} is none of {kinds}")
+    raise said or TypeError(f"{where} is not one of {kinds}")
 
 
 def _items(origin: Any, kinds: tuple[Any, ...], value: Any, where: str) -> Any:
@@ -81,7 +81,7 @@ def _items(origin: Any, kinds: tuple[Any, ...], value: Any, where: str) -> Any:
         raise _mistyped(where, list, value)
     if origin is tuple and not (len(kinds) == 2 and kinds[1] is Ellipsis):
         if len(kinds) != len(value):
-            raise TypeError(f"{where} has {len(value)} items, wanted {len(kinds)}")
+            raise TypeError(f"{where} has {len(value)} items, expected {len(kinds)}")
         each = kinds
     else:
         each = (kinds[0],) * len(value)

@@ -37,11 +37,11 @@ class Pages:
 
     def __init__(self, select: str, params: Mapping[str, Any] | None, page: int) -> None:
         if page < 1:
-            raise ValueError(f"a page has at least one row, not {page}")
+            raise ValueError(f"page must be at least 1, not {page}")
         self._params = dict(params or {})
         for name in (AFTER, ROWS):
             if name in self._params:
-                raise ValueError(f"parameter {name!r} is what `rows` names its own")
+                raise ValueError(f"parameter {name!r} is reserved: `rows` uses it")
         self._page = page
         self._head, self._where = _split(select)
         self._after: RecordId | None = None
@@ -63,13 +63,15 @@ class Pages:
     def took(self, rows: Any) -> list[dict[str, Any]]:
         """Take a page, and return its rows. :raises ValueError: they have no id"""
         if not isinstance(rows, list):
-            raise ValueError("rows are those of one SELECT")
+            raise ValueError("rows takes one SELECT")
         self.over = len(rows) < self._page
         if rows:
             last = rows[-1]
             after = last.get("id") if isinstance(last, dict) else None
             if not isinstance(after, RecordId):
-                raise ValueError("a SELECT that is read page by page has `id` among its fields")
+                raise ValueError(
+                    "a SELECT that is read page by page must have `id` among its fields"
+                )
             self._after = after
         return rows
 
@@ -95,7 +97,7 @@ def _words(text: str) -> Iterator[tuple[str, int, int]]:
         elif found["close"]:
             depth -= 1
         elif found["end"] and not depth:
-            raise ValueError("one SELECT is read page by page, without a `;`")
+            raise ValueError("rows takes one SELECT without a `;`")
         elif found["word"] and not depth:
             yield found["word"].upper(), found.start(), found.end()
 
@@ -104,7 +106,7 @@ def _split(select: str) -> tuple[str, str | None]:
     """Return the text before WHERE, and the condition."""
     words = list(_words(select))
     if not words or words[0][0] != "SELECT":
-        raise ValueError(f"what is read page by page is a SELECT, not {select[:40]!r}")
+        raise ValueError(f"rows takes a SELECT, not {select[:40]!r}")
     begins = [at for at, (word, _, _) in enumerate(words) if word == "FROM"]
     if not begins:
         raise ValueError("the SELECT has no FROM")
@@ -115,8 +117,7 @@ def _split(select: str) -> tuple[str, str | None]:
     clauses += [one for one in words[of + 1 : of + 2] if one[0] == "ONLY"]
     for word, _, _ in clauses:
         raise ValueError(
-            f"{word} has no place in a SELECT that is read page by page: all of its rows come, in"
-            " the order of their ids"
+            f"rows does not support {word}: it reads all rows of a SELECT in the order of their ids"
         )
     for word, start, end in words[of + 1 :]:
         if word == "WHERE":

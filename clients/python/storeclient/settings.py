@@ -45,15 +45,17 @@ def make_settings(
     given = address.split(",") if isinstance(address, str) else list(address)
     addresses = dict.fromkeys(split_address(one.strip()) for one in given)
     if not addresses:
-        raise ValueError("a client is given at least one address")
+        raise ValueError("a client needs at least one address")
     if token is not None and len(addresses) > 1:
-        raise ValueError("a token is of one node: with several addresses, give user and password")
+        raise ValueError(
+            "a token is valid at one node: with several addresses, give user and password"
+        )
     if tls is True:
         context: ssl.SSLContext | None = ssl.create_default_context()
     else:
         context = tls or None
     if not connect_timeout > 0:  # also refuses NaN
-        raise ValueError(f"connect_timeout is longer than nothing, not {connect_timeout!r}")
+        raise ValueError(f"connect_timeout must be above zero, not {connect_timeout!r}")
     credential = Credential(user, password, token)
     return tuple(
         Settings(host, port, credential, context, connect_timeout) for host, port in addresses
@@ -68,16 +70,16 @@ def split_address(address: str) -> tuple[str, int]:
     if address.startswith("["):
         host, bracket, rest = address[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
-            raise ValueError(f"{address!r} is no address")
+            raise ValueError(f"{address!r} is not an address")
         port = rest[1:]
     else:
         host, _, port = address.partition(":")
         if ":" in port:
-            raise ValueError(f"{address!r} is no address: write [{address}] or [host]:port")
+            raise ValueError(f"{address!r} is not an address: write [{address}] or [host]:port")
     if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise ValueError(f"{address!r} is no address: {port!r} is no port")
+        raise ValueError(f"{address!r} is not an address: {port!r} is not a port")
     try:
         host.encode("idna")
     except UnicodeError as error:
-        raise ValueError(f"{address!r} is no address: {host!r} is no host") from error
+        raise ValueError(f"{address!r} is not an address: {host!r} is not a host") from error
     return host or "127.0.0.1", int(port) if port else DEFAULT_PORT

@@ -70,7 +70,7 @@ def read_record(text: str) -> tuple[str, Any]:
 
 
 def _no_record(text: str) -> ValueError:
-    return ValueError(f"{text[:80]!r} is no record: wanted table:id, such as person:1")
+    return ValueError(f"{text[:80]!r} is not a record: expected table:id, such as person:1")
 
 
 def _read_name(text: str, at: int) -> tuple[str, int]:
@@ -123,7 +123,7 @@ def _meant(found: re.Match[str]) -> str:
     if found[1] is not None:
         code = int(found[1], 16)
         if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-            raise ValueError(f"{found[0]} names no character")
+            raise ValueError(f"{found[0]} is not a character")
         return chr(code)
     return _MEANT.get(found[2], found[2])
 

@@ -132,7 +132,7 @@ def _outward(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, int):  # only reached if out of range
-        raise ValueError("an int has 64 bits")
+        raise ValueError("an int must fit 64 bits")
     raise TypeError(f"{type(value).__name__} is not a type of the language")
 
 
@@ -156,7 +156,7 @@ def _inward(code: int, data: bytes) -> object:
         # decoder per level.
         table, id = msgpack.unpackb(data, ext_hook=_inside_id, timestamp=3)
         if not (isinstance(table, str) and isinstance(id, str | int | UUID | list)):
-            raise ValueError("a record is a table and an id")
+            raise ValueError("a record must be a table and an id")
         return RecordId(table, id)
     if code == _EXT_NONE:
         return NONE
@@ -165,7 +165,7 @@ def _inward(code: int, data: bytes) -> object:
 
 def _inside_id(code: int, data: bytes) -> object:
     if code == _EXT_RECORD:
-        raise ValueError("a record's id holds no record")
+        raise ValueError("a record's id must not contain a record")
     return _inward(code, data)
 
 
@@ -181,12 +181,12 @@ def duration(seconds: float | timedelta | None) -> timedelta | None:
         _check_span(seconds)
         return seconds
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise TypeError(f"a time is seconds or a timedelta, not {type(seconds).__name__}")
+        raise TypeError(f"a duration must be seconds or a timedelta, not {type(seconds).__name__}")
     try:
         span = timedelta(seconds=seconds)
     except (ValueError, OverflowError):
         raise ValueError(
-            f"{seconds!r} seconds is no time: it has no end, or too late a one"
+            f"{seconds!r} seconds is not a duration: it is not finite, or too long"
         ) from None
     _check_span(span)
     return span

@@ -37,13 +37,13 @@ from storeclient.errors import (
 from storeclient.feeds import Feed
 from storeclient.outages import Pause, is_behind, is_outage
 
-COPY_ANEW: Final = "read the table anew, and watch it from the `seq` of that answer"
+COPY_ANEW: Final = "read the table again, and watch it from the `seq` of that answer"
 _THEN: Final[dict[type[Refused], str]] = {
     LogPruned: COPY_ANEW,
     Diverged: COPY_ANEW,
-    Unknown: f"what is declared under its name now is another table: {COPY_ANEW}",
-    NotAllowed: "once READ is granted again, go on from `position`",
-    SessionEnded: "with a client of another token, go on from `position`",
+    Unknown: f"another table has its name now: {COPY_ANEW}",
+    NotAllowed: "once READ is granted again, continue from `position`",
+    SessionEnded: "with a client of another token, continue from `position`",
 }
 """Advice added to the errors that end a watch."""
 
@@ -210,7 +210,7 @@ class _Following:
                 or opened.get("type") != "open"
                 or type(opened.get("start")) is not int
             ):
-                raise ProtocolBroken("a feed of the node does not say how it begins")
+                raise ProtocolBroken("the node sent an invalid start of a feed")
             read_seq(opened)
             read_epoch(opened)
         except ProtocolBroken:

@@ -33,7 +33,7 @@ def test_a_snapshot(here: Here, tmp_path: Path) -> None:
     assert verify(file).result == "whole"
     file.close()
     code, _, err = take(here, path)
-    assert (code, err.count(str(path)), "is there already" in err) == (1, 1, True)
+    assert (code, err.count(str(path)), "exists; choose another name" in err) == (1, 1, True)
     assert os.listdir(tmp_path) == ["all.storesnap"]
 
 

@@ -249,11 +249,11 @@ def test_tls(here: Here, tmp_path: Path) -> None:
         with_tls, in_clear = ("--ca", str(chain)), ()
         for of, surface, flags, says in (
             (node, "wire", in_clear, "this port speaks TLS: connect with it; in the shell"),
-            (node, "http", in_clear, "HTTP is spoken there: the wire protocol has a port of its"),
-            (node, "http", with_tls, "HTTP is spoken there: the wire protocol has a port of its"),
-            (here.node, "http", in_clear, "HTTP is spoken there: the wire protocol has a port"),
-            (here.node, "http", with_tls, "no TLS is spoken at 127.0.0.1:"),
-            (here.node, "wire", with_tls, "no TLS is spoken at 127.0.0.1:"),
+            (node, "http", in_clear, "this port speaks HTTP: use the port of the wire"),
+            (node, "http", with_tls, "this port speaks HTTP: use the port of the wire"),
+            (here.node, "http", in_clear, "this port speaks HTTP: use the port of"),
+            (here.node, "http", with_tls, "does not speak TLS"),
+            (here.node, "wire", with_tls, "does not speak TLS"),
         ):
             with case(of is node, surface, flags):
                 host, port = of.address(surface)

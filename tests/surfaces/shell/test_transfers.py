@@ -378,8 +378,8 @@ def test_cells_that_stand_for_nothing_are_read_as_empty_ones(here: Here, tmp_pat
     assert code == 0
     head = f"{path}: the head 'id, mass, sex, at, of' has no type for"
     assert (
-        f"{head} mass, at: imported as strings, look like --types mass:int,at:datetime except for -, NA;"
-        " --guess --null - --null NA applies these"
+        f"{head} mass, at: imported as strings, look like --types mass:int,at:datetime except for"
+        " -, NA; --guess --null - --null NA applies these"
     ) in err
     assert table(here, "t")[1]["mass"] == "NA"
     code, err = transfer(here, "import", "u", path, "--types", "of:int")

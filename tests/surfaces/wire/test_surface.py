@@ -557,8 +557,8 @@ class TestCeilings:
             await until(lambda: len(node.held) == limits.RUNNING)
             found = await other.run(1, "RETURN")
             error = assert_error(found.body or {}, "Busy")
-            told = "too many running statements: the limit of this surface is reached (400); retry later"
-            assert error["message"] == told
+            assert error["message"].startswith("too many running statements: ")
+            assert "(400)" in error["message"]
             assert error["retry"] is True
             node.release(next(iter(node.held)))
             await peer.hear()
