@@ -125,7 +125,7 @@ export function choose(theme) {
   set({ theme });
 }
 
-/** Whether what is sent can be read on its way: no TLS, and not this machine. */
+/** Whether traffic can be read on the network: no TLS, and not this machine. */
 export function isClear({ protocol, hostname } = location) {
   const here = /^(localhost|.*\.localhost|127(\.\d+){3}|\[::1\])$/.test(hostname);
   return protocol !== 'https:' && !here;

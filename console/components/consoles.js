@@ -15,5 +15,5 @@ export const Consoles = ({ endpoints }) => likely(endpoints).map((one, at) => ht
 
 /** Who takes changes, where this node does not. @param {{endpoints: string[]}} props of who leads; none: nobody is known */
 export const Led = ({ endpoints }) => (endpoints.length
-  ? html`<p>Changes are taken by who leads, at <${Consoles} endpoints=${endpoints} />. Sign in there.</p>`
-  : html`<p>Nobody is known to lead. <a href="#/cluster">Open Cluster</a></p>`);
+  ? html`<p>The leader takes changes, at <${Consoles} endpoints=${endpoints} />. Sign in there.</p>`
+  : html`<p>No leader is known. <a href="#/cluster">Open Cluster</a></p>`);

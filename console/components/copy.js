@@ -22,7 +22,7 @@ export function Copy({ text, label = 'Copy' }) {
       await copy(typeof text === 'function' ? text() : text);
       say('Copied');
     } catch {
-      say('Not allowed by the browser');
+      say('The browser does not allow it');
     }
     setTimeout(() => say(''), 1500);
   };

@@ -8,7 +8,7 @@ import { Perform } from './perform.js';
 export const Killing = ({ row, title = 'End a running script', onDone, onClose, children }) => html`
   <${Perform} title=${title} statement=${kill(row.id)} act="End" look="danger" reasoned onDone=${onDone} onClose=${onClose}
     run=${(reason) => node.run(kill(row.id), { reason, record: true })}>
-    ${children ?? html`<p>It hears <code>Cancelled</code> at its next slice. The transaction that it is in leaves nothing; what it has
+    ${children ?? html`<p>It ends with <code>Cancelled</code> at its next slice. Its open transaction is rolled back; what it has
       committed stays.</p>`}
     <pre tabindex="0"><bdi>${(row.text ?? '').slice(0, 2000)}</bdi></pre>
   <//>`;

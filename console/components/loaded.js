@@ -18,5 +18,5 @@ export function Loaded({ tab, ...more }) {
 /** What stands where scripts did not come. @param {{what: string}} props */
 export const Missing = ({ what }) => html`
   <${Notice} look="gone" title="Part of the console failed to load">
-    <p>The node is away, or it has another version than ${what} has. Loaded anew it is whole; what was typed is lost then.</p>
+    <p>The node does not respond, or its version differs from that of ${what}. Reload the page; unsaved input is lost.</p>
     <p><button type="button" onClick=${() => location.reload()}>Reload</button></p><//>`;

@@ -28,7 +28,7 @@ export const Empty = ({ title, children }) =>
 
 const LOOKS = {
   Sealed: ['sealed', 'Sealed'],
-  Draining: ['drained', 'This node answers no clients'],
+  Draining: ['drained', 'This node serves no clients'],
   Unknown: ['gone', 'Not found'],
   NotASpace: ['gone', 'Not found'],
   NoKey: ['gone', 'Not found'],
@@ -45,9 +45,9 @@ export function Refused({ error, again }) {
   const [look, title] = LOOKS[error.code] ?? ['refused', 'Refused'];
   const half = error.detail?.committed !== undefined;
   return html`
-    <${Notice} look=${half ? 'half' : look} title=${half ? 'Refused, and a part of it stands' : title} again=${again}>
+    <${Notice} look=${half ? 'half' : look} title=${half ? 'Refused after a part was committed' : title} again=${again}>
       <p class="said"><bdi>${error.message}</bdi></p>
-      ${half && html`<p>What was committed before it stays, up to commit ${String(error.detail.committed)}.</p>`}
+      ${half && html`<p>Everything up to commit ${String(error.detail.committed)} is kept.</p>`}
       ${Array.isArray(error.detail?.leader) && html`<${Led} endpoints=${error.detail.leader} />`}
       ${look === 'sealed' && html`<p><a href=${placed('vault', place)}>Unseal it</a></p>`}
       ${look === 'drained' && html`<p><a href="#/node">Open Node</a></p>`}

@@ -99,7 +99,7 @@ function Picker({ onClose }) {
       <${Answer} asked=${asked} what="namespaces">
         ${(all) => {
           const found = all.filter((one) => one.ns.startsWith(ns ?? ''));
-          if (!found.length) return html`<p class="nothing">No namespace that you may see. A database that is not
+          if (!found.length) return html`<p class="nothing">No namespace is visible to you. A database that is not
             there yet is named above and made.</p>`;
           return html`
             <ul class="places">

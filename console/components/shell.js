@@ -140,14 +140,14 @@ function Banners({ ended, onSignIn }) {
     <div class="banners" aria-live="polite">
       ${isClear() && html`<${Clear} />`}
       ${away && html`<${Notice} look="away" title="The node does not respond">
-        <p>It is looked for, and the page goes on by itself when it is back.
-          ${condition && html` Last heard of ${ago(condition.at)}.`}</p>
+        <p>The page retries, and continues when the node is back.
+          ${condition && html` Last response ${ago(condition.at)}.`}</p>
         <p><button type="button" onClick=${node.lookNow}>Check now</button></p><//>`}
       ${other && html`<${Notice} look="warning" title=${`The node has version ${condition.health.version} now`}>
-        <p>This page is of ${began.current}, and goes on. Loaded again it is of the other; what was typed is lost then.</p>
+        <p>This page is of version ${began.current}. Reload it to get the new one; unsaved input is lost.</p>
         <p><button type="button" onClick=${() => location.reload()}>Reload</button></p><//>`}
       ${!away && drained && html`<${Notice} look="drained" title="This node is drained">
-        <p>It keeps its data and answers no clients until it has a role again. <a href="#/node">Open Node</a></p><//>`}
+        <p>It keeps its data and serves no clients until it has a role again. <a href="#/node">Open Node</a></p><//>`}
       ${ended && html`<${Notice} look="ended" title="You are signed out">
         <p><button type="button" onClick=${onSignIn}>Sign in</button></p><//>`}
     </div>`;

@@ -58,7 +58,7 @@ export function SignInAgain({ onLater }) {
   const { who } = useShared();
   return html`
     <${Dialog} title="Sign in again" onClose=${onLater}>
-      <p>The session has ended. What you have typed is still there.</p>
+      <p>The session has ended. Your input is kept.</p>
       <${Fields} named=${who?.name} />
     <//>`;
 }
@@ -67,7 +67,7 @@ export function SignInAgain({ onLater }) {
 export function Clear() {
   return html`
     <${Notice} look="warning" title="This connection is not encrypted">
-      <p>Whoever is on the way reads what you send, passwords too. Give the node a certificate, or reach it
+      <p>Others on the network can read what you send, including passwords. Give the node a certificate, or reach it
         through a tunnel.</p>
     <//>`;
 }

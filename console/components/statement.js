@@ -7,7 +7,7 @@ import { Copy } from './copy.js';
  * @param {object} props `of`: a Statement of statements.js, or a request
  *   `{method, path, body}` whose secrets are '...' already; `place`; `reason`; `title`
  */
-export function Composed({ of, place, reason, title = 'What will run' }) {
+export function Composed({ of, place, reason, title = 'Statement preview' }) {
   const text = of.method ? `${of.method} ${of.path}${of.body ? `\n${literal(of.body)}` : ''}` : of.shown;
   const params = Object.entries(of.secrets ? {} : of.params ?? {});
   return html`

@@ -6,7 +6,7 @@ import { Area, Choice } from './form.js';
 
 /** @typedef {{as: 'json'|'text', text: string}} Draft what stands in the fields */
 
-const KINDS = [['json', 'JSON'], ['text', 'Text, as it stands']];
+const KINDS = [['json', 'JSON'], ['text', 'Plain text']];
 
 /** The draft that stands for a value: a field would make one end of lines of another, so a text with such a one is JSON. @returns {Draft} */
 export const draft = (value) => (typeof value === 'string' && !value.includes('\r')
@@ -30,10 +30,10 @@ export function meant({ as, text }) {
       }
       return value;
     });
-    if (lost.length) return { wrong: `${lost[0]} is too large for JSON: write {"$int": "${lost[0]}"}.` };
+    if (lost.length) return { wrong: `${lost[0]} is too large for a JSON number: write {"$int": "${lost[0]}"}.` };
     return { value: parse(text) };
   } catch (error) {
-    return { wrong: `No JSON: ${error.message}` };
+    return { wrong: `Not JSON: ${error.message}` };
   }
 }
 

@@ -45,7 +45,7 @@ function Cluster({ tab, parts }) {
     <${Answer} asked=${asked} what="the cluster">
       ${(about) => html`
         ${!may && html`<${Notice} look="" title=${`Signed in as ${who.name}, ${who.role}${who.space ? ` of ${who.space}` : ''}`}>
-          <p>All of it is shown. Changing any of it takes an owner of the store.</p><//>`}
+          <p>Changes need an owner of the store.</p><//>`}
         ${builds ? html`<${Build} about=${about} may=${may} again=${asked.again} />` : html`<${Whole} about=${about} may=${may} again=${asked.again} />`}`}
     <//>`;
 }
@@ -80,14 +80,14 @@ function About({ about, may }) {
   const { cluster, led } = about;
   const building = may && html`<p><a class="button main" href=${link('cluster', [BUILDING])}>Build a cluster step by step</a></p>`;
   if (!about.takes) {
-    return html`<${Notice} look="" title=${about.self.life === 'waiting' || led === null || about.lost ? 'This node reads only' : `This node reads only: ${led.name} leads`}>
+    return html`<${Notice} look="" title=${about.self.life === 'waiting' || led === null || about.lost ? 'This node is read-only' : `This node is read-only: the leader is ${led.name}`}>
       <p>Rows, tokens, certificates and the policy are changed where the store is led${led && !about.lost && led.endpoints.length > 0
         ? html`: <${Consoles} endpoints=${led.endpoints} />. Each node has sessions of its own.` : '.'}</p><//>`;
   }
   if (about.inForce) return null;
   return html`
     <${Notice} look="empty" title=${cluster.replicas.length ? 'Not a whole cluster yet' : 'This node is alone'}>
-      <p>${cluster.replicas.length ? 'Nodes are declared, and nobody would take over from this one so far.'
+      <p>${cluster.replicas.length ? 'Nodes are declared, but none would take over from this one yet.'
         : 'A cluster is several nodes that hold the same store: one takes changes, the others follow it, answer reads, and one of them takes over when it is lost.'}
         ${' '}<a href=${docs('cluster.md')} target="_blank" rel="noopener">Cluster documentation</a></p>
       ${building}
@@ -102,7 +102,7 @@ function Outside() {
   return html`
     <section class="card stack" aria-labelledby="outside-title">
       <h2 id="outside-title">This node</h2>
-      <p class="soft">What it says to everybody. Which nodes there are and how they stand is for who may read INFO FOR NODE: owners and viewers of the whole store.</p>
+      <p class="soft">The status that every user sees. The other nodes and their status need INFO on the node: owners and viewers of the whole store have it.</p>
       <dl class="pairs">
         <dt>Ready</dt><dd><span class="chip ${ready.ready ? 'well' : 'ill'}">${ready.ready ? 'ready' : ready.reason}</span> ${UNREADY[ready.reason] ?? ''}</dd>
         <dt>Roles</dt><dd>${ready.roles.join(', ') || 'none'}</dd>

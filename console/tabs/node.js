@@ -101,7 +101,7 @@ function Surfaces({ about }) {
       ${about.surfaces.map((one) => html`<div class="stack">
         <h3>${one.surface} <code><bdi>${one.address}</bdi></code></h3>
         <p>${one.tls ? html`TLS, until <${Expiry} at=${one.certificate_expires.text} />`
-          : html`<span class="chip warn">no TLS</span> <span class="soft">what is sent can be read on its way</span>`}</p>
+          : html`<span class="chip warn">no TLS</span> <span class="soft">traffic can be read on the network</span>`}</p>
         <${Share} label="Connections" of=${one.connections} most=${one.connections_most} />
         ${one.running_most > 0 && html`<${Share} label="Running" of=${one.running} most=${one.running_most} />`}
       </div>`)}
@@ -119,7 +119,7 @@ function Stored({ about, newest, at }) {
         <dt>Log</dt><dd>commit ${count(about.log_begins)} to ${count(about.sequence)}, ${bytes(about.log_bytes)}</dd>
         <dt>Integrity check</dt><dd>${damage.length ? html`<span class="chip ill">${damage.length} damaged</span> <${Value} of=${damage} />`
           : html`<span class="chip well">no damage</span>`} <span class="soft">${
-            checked ? `round ${rounds + 1}, up to commit ${count(checked)}` : 'of segments that are closed'}</span></dd>
+            checked ? `round ${rounds + 1}, up to commit ${count(checked)}` : 'of closed segments'}</span></dd>
         <dt>State</dt><dd>${about.state_damage === null ? html`<span class="chip well">no damage</span>`
           : html`<span class="chip ill">damaged</span> <bdi>${about.state_damage}</bdi>`}</dd>
         <dt>Hash</dt><dd>${hash ? html`<code>${hash.hash}</code> <span class="soft">at commit ${count(hash.sequence)}</span>`

@@ -16,7 +16,7 @@ function Topics({ tab, place, parts, query }) {
   const [topic] = parts;
   if (!isName(topic)) {
     return html`<${Head} tab=${tab} />
-      <${Notice} look="gone" title="Not found"><p><bdi>${topic}</bdi> is no name of a topic.</p><//>`;
+      <${Notice} look="gone" title="Not found"><p><bdi>${topic}</bdi> is not a name of a topic.</p><//>`;
   }
   return html`<${Topic} key=${`${key}.${topic}`} tab=${tab} place=${place} name=${topic} query=${query} />`;
 }

@@ -20,10 +20,10 @@ function Vault({ tab, place, parts, query }) {
   };
   return html`
     <${Head} tab=${tab} title=${named ? `Vault ${named.slice(0, 64)}` : tab.title} asked=${asked} />
-    <${Answer} asked=${asked} what="what is sealed and what is open">
+    <${Answer} asked=${asked} what="the state of the vaults">
       ${(found) => {
         if (named && !isName(named)) {
-          return html`<${Notice} look="gone" title="No vault has such a name"><p><a href=${placed('vault', place)}>Vaults</a></p><//>`;
+          return html`<${Notice} look="gone" title="Not a name of a vault"><p><a href=${placed('vault', place)}>Vaults</a></p><//>`;
         }
         if (named && place) {
           return html`<${One} key=${`${place.ns}.${place.db}.${named}`} of=${{ ...place, vault: named }} standings=${found}
@@ -56,15 +56,15 @@ function Store({ found, onChange }) {
         ${!store.sealed && html`<${Seal} of=${null} onDone=${onChange} />`}
         <${Button} onClick=${() => change(true)}>${store.set ? 'Change the passphrase…' : 'Set the passphrase…'}<//>
       </div>
-      ${!store.set && html`<${Empty} title="The store has no passphrase yet"><p>An owner of the store sets it, once. Until
-        then no vault can be opened that has none of its own.</p><//>`}
+      ${!store.set && html`<${Empty} title="The store has no passphrase yet"><p>An owner of the store sets it. Until
+        then, vaults without their own passphrase can't be opened.</p><//>`}
       ${store.set && store.sealed && html`<${Notice} look="sealed" title="Sealed">
-        <p>Vaults that hang on the store's passphrase are neither listed nor read nor written.</p>
+        <p>Vaults under the store's passphrase can't be listed, read or written.</p>
         <${Unseal} of=${null} called="the store" onDone=${onChange} /><//>`}
-      ${store.set && !store.sealed && html`<p class="soft">Open for everybody who may, until the time is over or somebody
-        seals it. Using it makes the time no longer.</p>`}
-      ${changed && html`<${Notice} look="well" title=${changed.rewrapped === 1 ? 'The passphrase is in force'
-        : 'The passphrase and all keys are others now'}><p>${String(changed.rewrapped)} wraps made anew.</p><//>`}
+      ${store.set && !store.sealed && html`<p class="soft">Open for all authorized users, until the time is over or a user
+        seals it. Use does not extend the time.</p>`}
+      ${changed && html`<${Notice} look="well" title=${changed.rewrapped === 1 ? 'Passphrase changed'
+        : 'Passphrase and keys changed'}><p>${String(changed.rewrapped)} keys rewrapped.</p><//>`}
       ${changing && html`<${Change} of=${null} called="the store" first=${!store.set} onDone=${done} onClose=${() => change(false)} />`}
     </section>`;
 }

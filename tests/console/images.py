@@ -58,8 +58,8 @@ VIEWS: Final = (
     View("backup", "#/backup", "monday.storesnap"),
     View("vault", f"#/vault/{AT}/keys", "Seal now"),
 )
-BUILDING: Final = View("cluster-build", "#/cluster/build", "it wants a join token", tall=900)
-CLUSTER: Final = View("cluster", "#/cluster", "none of them behind", tall=1100)
+BUILDING: Final = View("cluster-build", "#/cluster/build", "create a join token", tall=900)
+CLUSTER: Final = View("cluster", "#/cluster", "none behind", tall=1100)
 OF_SEVERAL: Final = (CLUSTER, BUILDING)
 
 

@@ -127,10 +127,10 @@ def declared(page: Page, machines: list[Machine]) -> None:
     for number, each in enumerate(machines, 1):
         box = dialog.get_by_role("group", name="This node" if number == 1 else f"Node {number}")
         if number == 1:  # what is known of this node stands there
-            expect(box.get_by_label("Peers reach it at")).to_have_value(f"127.0.0.1:{each.peer}")
+            expect(box.get_by_label("Address for peers")).to_have_value(f"127.0.0.1:{each.peer}")
             continue
-        box.get_by_label("Peers reach it at").fill(f"127.0.0.1:{each.peer}")
-        box.get_by_label("Clients reach it at").fill(f"{each.endpoint}\n127.0.0.1:{each.wire}")
+        box.get_by_label("Address for peers").fill(f"127.0.0.1:{each.peer}")
+        box.get_by_label("Addresses for clients").fill(f"{each.endpoint}\n127.0.0.1:{each.wire}")
     dialog.get_by_role("button", name="Declare all of them").click()
     expect(dialog).to_have_count(0)
 
@@ -144,7 +144,7 @@ def let_in(page: Page, machine: Machine) -> None:
     shown = shlex.split(dialog.locator(".command").inner_text().replace("\\\n", ""))
     name, token = shown[0].split("=", 1)
     assert name == "STORE_JOIN_TOKEN" and f"0.0.0.0:{machine.peer}" in shown
-    dialog.get_by_role("button", name="I have it").click()
+    dialog.get_by_role("button", name="Done").click()
     machine.start(STORE_JOIN_TOKEN=token)
     expect(line).to_contain_text("in sync")
 
@@ -170,6 +170,6 @@ def built(
     dialog.get_by_label("Where etcd is reached").fill(etcd.endpoint)
     dialog.get_by_label("LEASE").fill("2s")
     dialog.get_by_label("BEHIND").fill("1s")
-    dialog.get_by_role("button", name="Put it into force").click()
-    expect(page.get_by_text("The cluster stands")).to_be_visible()
-    page.get_by_role("link", name="Look at it").click()
+    dialog.get_by_role("button", name="Define").click()
+    expect(page.get_by_text("The cluster is complete")).to_be_visible()
+    page.get_by_role("link", name="Show the cluster").click()

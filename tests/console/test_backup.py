@@ -90,9 +90,9 @@ def test_a_part_and_its_restore(tab: Page, node: NodeProcess, watch: Watch) -> N
     watch.allow(refusal_of(409))
     tab.get_by_label("Form").select_option("script")
     tab.get_by_label("Of", exact=True).select_option("part")
-    tab.get_by_label("Which, by commas").fill("shop.main, a b")
+    tab.get_by_label("Which, comma-separated").fill("shop.main, a b")
     expect(tab.get_by_text("a b names no namespace or database")).to_be_visible()
-    tab.get_by_label("Which, by commas").fill("shop.main")
+    tab.get_by_label("Which, comma-separated").fill("shop.main")
     tab.get_by_label("Name", exact=True).fill("main.storeql")
     assert composed(tab) == "BACKUP SCRIPT OF `shop`.`main` TO 'main.storeql'"
     taken(tab)
@@ -134,7 +134,7 @@ def test_a_download_says_its_size_and_is_what_the_node_made(tab: Page, tmp_path:
     waiting.value.save_as(path)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
     assert waiting.value.suggested_filename.endswith(".storesnap")
-    expect(tab.locator(".notice.well")).to_contain_text("It is here")
+    expect(tab.locator(".notice.well")).to_contain_text("Downloaded")
 
 
 def test_a_download_goes_to_a_file_part_by_part(tab: Page) -> None:
@@ -147,7 +147,7 @@ def test_a_download_goes_to_a_file_part_by_part(tab: Page) -> None:
     tab.get_by_role("button", name="Create").click()
     tab.get_by_role("button", name="Download").click()
     shown = tab.locator(".notice.well")
-    expect(shown).to_contain_text("It is here")
+    expect(shown).to_contain_text("Downloaded")
     came = tab.evaluate("window.parts.reduce((sum, one) => sum + one, 0)")
     assert f"{came} bytes" in shown.inner_text()
 
@@ -155,7 +155,7 @@ def test_a_download_goes_to_a_file_part_by_part(tab: Page) -> None:
 def test_a_part_comes_in_an_answer(tab: Page, tmp_path: Path) -> None:
     tab.get_by_label("Form").select_option("script")
     tab.get_by_label("Of", exact=True).select_option("part")
-    tab.get_by_label("Which, by commas").fill("shop")
+    tab.get_by_label("Which, comma-separated").fill("shop")
     tab.get_by_label("To", exact=True).select_option("here")
     assert composed(tab) == "BACKUP SCRIPT OF NAMESPACE `shop`"
     with tab.expect_download() as waiting:
@@ -216,7 +216,7 @@ def test_one_that_is_being_made_is_shown_and_ended(
 
     tab.route("**/script", answer)
     tab.reload()
-    made = tab.locator(".notice", has_text="Being made")
+    made = tab.locator(".notice", has_text="Running backup")
     expect(made).to_contain_text("BACKUP TO 'slow'")
     expect(made).to_contain_text("for 12s")
     made.get_by_role("button", name="End…").click()

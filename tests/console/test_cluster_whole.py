@@ -77,11 +77,11 @@ def _is_whole(leader: Machine, machines: list[Machine], browser: Browser) -> Non
     expect(own(page)).to_contain_text("leads")
     for each in machines:
         if each is not leader:
-            expect(card(page, each)).to_contain_text("lacks nothing")
-            expect(card(page, each)).to_contain_text("in the set: it may take over")
+            expect(card(page, each)).to_contain_text("up to date")
+            expect(card(page, each)).to_contain_text("in sync: it may take over")
             expect(card(page, each)).to_contain_text("days left")
     region = page.get_by_role("region", name="Who leads")
-    expect(region).to_contain_text("2 attached, none of them behind")
+    expect(region).to_contain_text("2 attached, none behind")
     expect(region).to_contain_text("s left; it is renewed when a third is over")
     assert leader.about()["life"] == "leading"
     assert findings(page) == []
@@ -90,7 +90,7 @@ def _is_whole(leader: Machine, machines: list[Machine], browser: Browser) -> Non
 
 def _a_follower_names_who_leads(leader: Machine, other: Machine, browser: Browser) -> None:
     page = other.tab(browser)
-    expect(page.get_by_text(f"This node reads only: {leader.name} leads")).to_be_visible()
+    expect(page.get_by_text(f"This node is read-only: {leader.name} leads")).to_be_visible()
     expect(own(page)).to_contain_text("in sync")
     expect(page.get_by_role("button", name="Change the policy")).to_have_count(0)
     assert findings(page) == []
@@ -122,7 +122,7 @@ def _row_is_amended(leader: Machine, other: Machine, browser: Browser) -> None:
     page = leader.tab(browser)
     card(page, other).get_by_role("button", name="Amend").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Clients reach it at").fill(other.endpoint)
+    dialog.get_by_label("Addresses for clients").fill(other.endpoint)
     expect(dialog.locator(".composed pre")).to_have_text(
         f"ALTER REPLICA `{other.name}` SET ENDPOINTS '{other.endpoint}'"
     )
@@ -140,7 +140,7 @@ def _the_lead_moves(
     page.get_by_role("button", name="Change the policy").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("PROMOTE").select_option("MANUAL")
-    dialog.get_by_role("button", name="Put it into force").click()
+    dialog.get_by_role("button", name="Define").click()
     expect(dialog).to_have_count(0)
     for each in machines:  # a node that has not heard of it would still take the lead by itself
         policy = each.tab(browser).get_by_role("region", name="Failover")
@@ -149,13 +149,13 @@ def _the_lead_moves(
     # As long as somebody leads it is refused, and says who.
     assert to.watch is not None
     to.watch.allow(READS)
-    page.get_by_text("Moving the lead").click()
+    page.get_by_text("Move the lead").click()
     page.get_by_role("button", name="Take the lead").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Take it").click()
     expect(dialog.get_by_role("alert")).to_contain_text("a lead is taken when nobody has it")
     leader.end(signal.SIGTERM)
-    expect(page.get_by_text(f"{leader.name} is not heard of").first).to_be_visible()
+    expect(page.get_by_text(f"No contact with {leader.name}").first).to_be_visible()
     until = time.monotonic() + LEASE_SECONDS
     while dialog.count() and time.monotonic() < until:
         # Who was stopped in a hurry has not given its lease back: it is refused until that is over.
@@ -198,10 +198,10 @@ def _one_is_shut_out(leader: Machine, gone: Machine, left: list[Machine], browse
 def _what_is_left_begins_anew(leader: Machine, last: Machine, browser: Browser) -> None:
     """Who leads is gone for good, and the other is told to lead with what it has."""
     page = last.tab(browser)
-    page.get_by_text("Moving the lead").click()
+    page.get_by_text("Move the lead").click()
     leader.end(signal.SIGKILL)
-    expect(page.get_by_text(f"{leader.name} is not heard of").first).to_be_visible()
-    page.get_by_role("button", name="Begin anew here").click()
+    expect(page.get_by_text(f"No contact with {leader.name}").first).to_be_visible()
+    page.get_by_role("button", name="Force the lead").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Type the name of this node again").fill(last.name)
     dialog.get_by_label("Reason").fill("both others burnt")
@@ -209,7 +209,7 @@ def _what_is_left_begins_anew(leader: Machine, last: Machine, browser: Browser) 
         with page.expect_response(
             lambda answer: "FORCE" in (answer.request.post_data or "")
         ) as said:
-            dialog.get_by_role("button", name="Begin anew").click()
+            dialog.get_by_role("button", name="Force").click()
         if said.value.status == 200:
             break
         expect(dialog.get_by_role("alert")).to_be_visible()

@@ -88,7 +88,7 @@ def a_table_is_imported(page: Page, node: NodeProcess, folder: Path) -> None:
     ]
     file = folder / "cities.jsonl"
     file.write_text("\n".join(json.dumps(row) for row in rows))
-    page.get_by_text("Parameters and more").click()
+    page.get_by_text("Parameters and options").click()
     page.get_by_label("Rows from a file").set_input_files(file)
     expect(page.get_by_label("Parameters, as JSON")).to_have_value(
         f'{{"rows": [{file.read_text().replace(chr(10), "," + chr(10))}]}}'
@@ -107,7 +107,7 @@ def an_index_is_chosen(page: Page, node: NodeProcess) -> None:
     page.get_by_role("button", name="New script").click()
     plan = page.locator(".plan")
     run(page, f"EXPLAIN ANALYZE {FRENCH}")
-    expect(plan).to_contain_text("all records of the table")
+    expect(plan).to_contain_text("full table scan")
     expect(plan).to_contain_text("400 rows read")
     run(page, f"DEFINE INDEX by_country ON city FIELDS country; EXPLAIN ANALYZE {FRENCH}")
     french = len(told(node, FRENCH))
@@ -221,7 +221,7 @@ def backups_are_taken_and_one_is_restored(page: Page, node: NodeProcess, folder:
     expect(row).to_contain_text("whole")
     page.get_by_label("Form").select_option("script")
     page.get_by_label("Of", exact=True).select_option("part")
-    expect(page.get_by_label("Which, by commas")).to_have_value("world.main")
+    expect(page.get_by_label("Which, comma-separated")).to_have_value("world.main")
     page.get_by_label("To", exact=True).select_option("here")
     with page.expect_download() as saved:
         page.get_by_role("button", name="Back up", exact=True).click()

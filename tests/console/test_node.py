@@ -56,7 +56,7 @@ def test_it_is_drained_and_resumed(opened: Opened, node: NodeProcess, watch: Wat
     expect(page.locator(".condition")).to_contain_text("drained")
     assert node.script("RETURN 1")["error"]["code"] == "Draining"
     page.evaluate("location.hash = '#/access'")
-    expect(page.get_by_text("This node answers no clients")).to_be_visible()
+    expect(page.get_by_text("This node serves no clients")).to_be_visible()
     page.evaluate("location.hash = '#/node'")
     stands.get_by_role("button", name="Resume").click()
     dialog = page.get_by_role("dialog", name="Resume")
@@ -182,7 +182,7 @@ def test_it_is_drained_and_resumed_by_the_keyboard_alone(
 def test_figures_come_by_themselves(opened: Opened) -> None:
     page = opened("#/node")
     figures = page.get_by_role("region", name="Figures")
-    answers = figures.locator("figure").filter(has_text="Answers")
+    answers = figures.locator("figure").filter(has_text="Responses")
     expect(answers.locator("b").first).not_to_have_text("–")
     expect(figures.locator("figure").filter(has_text="Memory").locator("b")).not_to_have_text("–")
     expect(figures.locator("canvas")).to_have_count(6)

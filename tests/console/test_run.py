@@ -105,12 +105,12 @@ def test_what_ran_before_a_refusal_is_shown_with_it(console: Page, watch: Watch)
     expect(console.get_by_label("Result 1", exact=True)).to_contain_text("1 record created")
     expect(console.get_by_label("Result 2", exact=True)).to_contain_text("0 records deleted")
     expect(console.get_by_role("alert")).to_contain_text("on purpose")
-    expect(console.get_by_role("alert")).to_contain_text("a part of it stands")
+    expect(console.get_by_role("alert")).to_contain_text("after a part was committed")
 
 
 def test_parameters_reason_and_record(console: Page, node: NodeProcess) -> None:
     write(console, "SELECT VALUE name FROM person WHERE age = $age LIMIT 1")
-    console.get_by_text("Parameters and more").click()
+    console.get_by_text("Parameters and options").click()
     console.get_by_label("Parameters, as JSON").fill('{"age": ')
     expect(console.get_by_role("button", name="Run", exact=True)).to_be_disabled()
     console.get_by_label("Parameters, as JSON").fill('{"age": {"$int": "7a"}}')
@@ -125,7 +125,7 @@ def test_parameters_reason_and_record(console: Page, node: NodeProcess) -> None:
 
 
 def test_rows_of_a_file_are_a_parameter(console: Page, node: NodeProcess, tmp_path: Path) -> None:
-    console.get_by_text("Parameters and more").click()
+    console.get_by_text("Parameters and options").click()
     file = console.get_by_label("Rows from a file")
     given = console.get_by_label("Parameters, as JSON")
     (tmp_path / "whole.json").write_text('[{"id": 1, "n": 1.0, "m": 12345678901234567890.5}]')
@@ -218,7 +218,7 @@ def test_results_are_saved_as_csv_and_json(console: Page, tmp_path: Path) -> Non
 def test_a_plan_is_drawn(console: Page) -> None:
     run(console, "EXPLAIN ANALYZE SELECT * FROM person WHERE age = 7 AND name != 'x' ORDER BY name")
     plan = console.locator(".plan")
-    for words in ("SELECT", "ORDER", "WHERE", "index by_age", "leads to 17", "17 rows read"):
+    for words in ("SELECT", "ORDER", "WHERE", "index by_age", "17 entries", "17 rows read"):
         expect(plan).to_contain_text(words)
 
 
@@ -242,7 +242,7 @@ def test_a_table_is_read_page_by_page_at_one_moment(opened: Opened, node: NodePr
     page.get_by_role("button", name="Read 1000 more").click()
     expect(page.get_by_label("Table", exact=True)).to_contain_text("1500 of 1500 read")
     expect(page.get_by_role("button", name="Read 1000 more")).to_have_count(0)
-    page.get_by_role("button", name="Read anew").click()
+    page.get_by_role("button", name="Reload").click()
     expect(page.get_by_label("Table", exact=True)).to_contain_text("of 1501 read")
     node.script("DELETE person:9000", **PLACE)
 
@@ -329,7 +329,7 @@ def test_a_script_that_runs_out_of_time_runs_once(
     """Browsers send a request again by themselves that was answered 408."""
     watch.allow("console: Failed to load resource: the server responded with a status of 503")
     write(console, "CREATE odd SET late = true; FOR $x IN 0..100000000 { LET $y = $x }")
-    console.get_by_text("Parameters and more").click()
+    console.get_by_text("Parameters and options").click()
     console.get_by_label("Timeout").fill("300ms")
     console.get_by_role("button", name="Run", exact=True).click()
     expect(console.get_by_role("alert")).to_contain_text("StatementTimeout")
@@ -346,7 +346,7 @@ def test_what_ran_is_for_everybody(console: Page) -> None:
         "EXPLAIN ANALYZE SELECT * FROM person WHERE age = 7 AND name != 'x' ORDER BY name;"
         " SELECT * FROM person LIMIT 20; SELECT * FROM odd; RETURN { a: [1, 'b', NULL] }",
     )
-    console.get_by_text("Parameters and more").click()
+    console.get_by_text("Parameters and options").click()
     expect(console.get_by_label("Result 4", exact=True)).to_be_visible()
     assert findings(console) == []
     assert overflow(console) == []

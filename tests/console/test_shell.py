@@ -67,7 +67,7 @@ def test_who_comes_after_somebody_sees_nothing_of_it(
     expect(console.get_by_role("textbox", name="Script")).not_to_contain_text("typed before")
     expect(console.locator(".results")).to_have_count(0)
     console.get_by_role("link", name="History", exact=True).click()
-    expect(console.locator("main")).to_contain_text("Nothing was run yet")
+    expect(console.locator("main")).to_contain_text("No statements yet")
 
 
 @pytest.mark.own_page

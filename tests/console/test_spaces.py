@@ -58,7 +58,7 @@ def test_keys_are_found_by_their_beginning_and_paged(opened: Opened, sessions: N
     expect(page.get_by_text("102 keys", exact=True)).to_be_visible()
     page.get_by_role("link", name="From the first").click()
     expect(page.get_by_role("link", name="nightly")).to_be_visible()
-    page.get_by_label("Keys that begin with").fill("user:204")
+    page.get_by_label("Prefix").fill("user:204")
     page.get_by_role("button", name="Find", exact=True).click()
     expect(page.get_by_text("10 keys", exact=True)).to_be_visible()
     page.get_by_role("link", name="user:2042").click()
@@ -78,7 +78,7 @@ def test_a_key_tells_its_value_its_expiry_and_its_holder(
     expect(shown).to_contain_text("worker-1")
     expect(shown).to_contain_text("its value is its holder")
     opened(f"{SPACE}?key=nothing")
-    expect(shown).to_contain_text("There is no such key")
+    expect(shown).to_contain_text("No such key")
 
 
 def test_a_key_is_set_and_one_that_is_there_is_left_alone(
@@ -103,7 +103,7 @@ def test_a_key_is_set_and_one_that_is_there_is_left_alone(
     box.get_by_label("Value as").select_option("text")
     box.get_by_label("Value", exact=True).fill("other")
     box.get_by_role("button", name="Set").click()
-    expect(page.get_by_text("Not written: the key is there.")).to_be_visible()
+    expect(page.get_by_text("Not written: the key exists.")).to_be_visible()
     assert run(sessions, "GET 'a/b c' FROM few")["value"]["one"] == 1.0
     page.get_by_role("button", name="Set", exact=True).click()
     expect(box.get_by_label("It expires")).to_have_value("keep")
@@ -125,11 +125,11 @@ def test_an_expiry_is_changed_and_taken_away(opened: Opened, sessions: NodeProce
     expect(box.get_by_role("button", name="Save")).to_be_disabled()
     box.get_by_label("It expires after").fill("2h")
     box.get_by_role("button", name="Save").click()
-    expect(page.get_by_text("Its expiry is changed.")).to_be_visible()
+    expect(page.get_by_text("Expiry changed.")).to_be_visible()
     assert run(sessions, "GET 'short' FROM few")["ttl"]["$dur"].startswith("1h59m")
     page.get_by_role("button", name="Persist").click()
     dialog(page, "Persist the key").get_by_role("button", name="Persist it").click()
-    expect(page.get_by_text("It does not expire any more.")).to_be_visible()
+    expect(page.get_by_text("The key no longer expires.")).to_be_visible()
     assert run(sessions, "GET 'short' FROM few")["ttl"] is None
     expect(page.get_by_role("button", name="Persist")).to_be_disabled()
 
@@ -139,13 +139,13 @@ def test_a_lock_is_unlocked_and_a_plain_text_is_not(opened: Opened, sessions: No
     page = opened(f"{FEW}?key=plain")
     page.get_by_role("button", name="Unlock").click()
     confirm(page, "Unlock the key", "plain", "Unlock it")
-    expect(page.get_by_text("Nothing was changed: it is no lock of that holder.")).to_be_visible()
+    expect(page.get_by_text("Nothing was changed: that holder does not hold the lock.")).to_be_visible()
     assert run(sessions, "GET 'plain' FROM few")["value"] == "w"
     opened(f"{FEW}?key=lock")
     key_of(page, "lock")
     page.get_by_role("button", name="Unlock").click()
     confirm(page, "Unlock the key", "lock", "Unlock it", "its worker is gone")
-    expect(page.get_by_text("There is no such key")).to_be_visible()
+    expect(page.get_by_text("No such key")).to_be_visible()
     assert run(sessions, "LOCK 'lock' IN few HOLDER 'x' EXPIRE 1h")["held"] is True
 
 
@@ -154,7 +154,7 @@ def test_a_key_is_deleted(opened: Opened, sessions: NodeProcess) -> None:
     page = opened(f"{FEW}?key=old")
     page.get_by_role("button", name="Delete").click()
     confirm(page, "Delete the key", "old", "Delete it", "not wanted")
-    expect(page.get_by_text("There is no such key")).to_be_visible()
+    expect(page.get_by_text("No such key")).to_be_visible()
     expect(page.get_by_role("link", name="old", exact=True)).to_have_count(0)
     assert run(sessions, "KEYS FROM few PREFIX 'old'")["keys"] == []
     assert last_kept(sessions)[1] == "not wanted"
@@ -173,13 +173,13 @@ def test_hostile_keys_are_text(opened: Opened, sessions: NodeProcess) -> None:
     assert page.locator("main img").count() == 0
     page.get_by_role("button", name="Delete").click()
     confirm(page, "Delete the key", HOSTILE, "Delete it")
-    expect(page.get_by_text("There is no such key")).to_be_visible()
+    expect(page.get_by_text("No such key")).to_be_visible()
     assert run(sessions, "KEYS FROM hostile")["keys"] == ["k" * 1024]
     sessions.script("SET $k IN hostile VALUE 1", params={"k": "two\nlines"}, ns="shop", db="main")
     opened("#/run/shop/main/space/hostile?key=two%0Alines")
     page.get_by_role("button", name="Delete").click()
     confirm(page, "Delete the key", "two\nlines", "Delete it")
-    expect(page.get_by_text("There is no such key")).to_be_visible()
+    expect(page.get_by_text("No such key")).to_be_visible()
     assert run(sessions, "KEYS FROM hostile PREFIX 'two'")["keys"] == []
     opened(f"#/run/shop/main/space/hostile?key={quote('k' * 1024)}")
     expect(page.get_by_role("button", name="Show all")).to_be_visible()

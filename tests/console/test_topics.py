@@ -172,7 +172,7 @@ def test_a_topic_is_made_with_its_clauses(opened: Opened, node: NodeProcess) -> 
     box.get_by_label("Hold at most").fill("64MiB")
     box.get_by_label("When it is full").select_option("REFUSE")
     box.get_by_label("Largest message").fill("1MiB")
-    box.get_by_label("Know ids for").fill("10m")
+    box.get_by_label("Deduplicate ids for").fill("10m")
     box.get_by_label("Comment").fill("it's <b>made</b>")
     box.get_by_label("Reason").fill("a trial")
     expect(box.locator("pre")).to_have_text(
@@ -211,7 +211,7 @@ def test_a_message_is_published(opened: Opened, node: NodeProcess) -> None:
     box = dialog(page, "Publish a message")
     publish = box.get_by_role("button", name="Publish")
     box.get_by_label("Value", exact=True).fill("{ no json")
-    expect(box).to_contain_text("No JSON")
+    expect(box).to_contain_text("Not JSON")
     expect(publish).to_be_disabled()
     box.get_by_label("Value", exact=True).fill("9007199254740993")
     expect(box).to_contain_text('{"$int": "9007199254740993"}')
@@ -324,14 +324,14 @@ def test_a_topic_is_trimmed(opened: Opened, node: NodeProcess) -> None:
     page = opened("#/topics/shop/main/long")
     page.get_by_role("button", name="Trim", exact=True).click()
     box = dialog(page, "Trim the topic")
-    box.get_by_label("First position that stays").fill("4")
-    expect(box).to_contain_text("3 messages go.")
+    box.get_by_label("First position to keep").fill("4")
+    expect(box).to_contain_text("3 messages will be removed.")
     confirm(page, "Trim the topic", "long", "Trim", "too old")
     expect(page.get_by_text("Trimmed: 3 messages.")).to_be_visible()
     assert [one["value"] for one in run(node, "READ FROM long AFTER 0")] == [4]
     assert last_kept(node)[1] == "too old"
     opened("#/topics/shop/main/long?message=2")
-    expect(page.get_by_text("There is no message at this position")).to_be_visible()
+    expect(page.get_by_text("No message at this position")).to_be_visible()
 
 
 def test_dead_letters_are_redriven(opened: Opened, node: NodeProcess) -> None:
@@ -382,7 +382,7 @@ def test_following_shows_what_comes_and_disturbs_no_group(
     page.get_by_role("button", name="Follow").click()
     expect(page.get_by_text("Following")).to_be_visible()
     run(node, "PUBLISH INTO live VALUE 'second <i>one</i>'")
-    came = page.get_by_role("region", name="Messages as they come")
+    came = page.get_by_role("region", name="New messages")
     expect(came).to_contain_text("second <i>one</i>")
     run(node, "PUBLISH INTO live VALUE 'third'")
     expect(came.get_by_role("row").nth(1)).to_contain_text("third")

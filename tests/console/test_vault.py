@@ -108,7 +108,7 @@ def test_the_first_passphrase(tmp_path: Path, page: Page, watch: Watch) -> None:
             "POST /vault/passphrase\n{ new: '...' }"
         )
         dialog.get_by_role("button", name="Set").click()
-        expect(page.get_by_text("The passphrase is in force")).to_be_visible()
+        expect(page.get_by_text("Passphrase changed")).to_be_visible()
         assert other.request("GET", "/vault").json["store"]["set"]
         assert leaks(page, other, PASSPHRASE) == []
         page.get_by_label("Passphrase of the store").fill(PASSPHRASE)
@@ -175,7 +175,7 @@ def test_changing_the_passphrase(unsealed: NodeProcess, opened: Opened, rekey: b
     else:
         expect(dialog).to_contain_text("The keys stay")
     dialog.get_by_role("button", name="Save").click()
-    expect(page.locator(".notice.well")).to_contain_text("wraps made anew")
+    expect(page.locator(".notice.well")).to_contain_text("keys rewrapped")
     assert leaks(page, unsealed, PASSPHRASE, "canary second") == []
     well(unsealed, "/vault/passphrase", old="canary second", new=PASSPHRASE)
 
@@ -305,7 +305,7 @@ def test_a_value_is_copied_without_being_shown(
     }).observe(document, { subtree: true, childList: true, characterData: true }); }""")
     page.get_by_label("Id", exact=True).fill("copied")
     page.get_by_role("button", name="Copy without showing").click()
-    expect(page.get_by_text("is on the clipboard")).to_be_visible()
+    expect(page.get_by_text("copied to the clipboard")).to_be_visible()
     assert page.evaluate("navigator.clipboard.readText()") == VALUE
     assert page.evaluate("window.seen") is False
     assert leaks(page, unsealed, VALUE) == []
@@ -356,7 +356,7 @@ def test_ids_are_listed_page_by_page_and_erased(unsealed: NodeProcess, opened: O
     many = "; ".join(f"WRITE 'many/{n:03}' IN VAULT payment VALUE 1" for n in range(150))
     assert "error" not in unsealed.script(many, ns="shop", db="main")
     page = opened("#/vault/shop/main/payment")
-    page.get_by_label("That begin with").fill("many/")
+    page.get_by_label("Prefix").fill("many/")
     page.get_by_role("button", name="List", exact=True).click()
     ids = page.get_by_role("region", name="Ids")
     expect(ids).to_contain_text("many/000")
@@ -384,24 +384,24 @@ def test_the_trail_is_paged_and_filtered(unsealed: NodeProcess, opened: Opened) 
     assert "error" not in unsealed.script(many, ns="shop", db="main")
     page = opened("#/vault/shop/main/payment")
     rows = page.get_by_role("region", name="Trail").locator("tbody tr:not(.gap)")
-    expect(page.get_by_text("100 of 100 that were read")).to_be_visible()
+    expect(page.get_by_text("100 of 100 loaded")).to_be_visible()
     page.get_by_role("button", name="Older").click()
-    expect(page.get_by_text("100 of 100 that were read")).to_have_count(0)
+    expect(page.get_by_text("100 of 100 loaded")).to_have_count(0)
     well(unsealed, f"{PAYMENT}/erase", id="nothing")
     page.get_by_role("button", name="Load newest").click()
     newest = trail(unsealed)[0]["seq"]
     expect(rows.first).to_contain_text(str(newest))
-    expect(page.get_by_text("100 of 100 that were read")).to_have_count(0)
-    page.get_by_label("User, id, reason or address has").fill("trail/2")
+    expect(page.get_by_text("100 of 100 loaded")).to_have_count(0)
+    page.get_by_label("User, id, reason or address contains").fill("trail/2")
     expect(rows).to_have_count(1)
     expect(rows.first).to_contain_text("a <b>reason</b>")
     expect(rows.first).to_contain_text("intact")
     page.get_by_label("Action").select_option("write")
     expect(rows).to_have_count(1)
     page.get_by_label("Outcome").select_option("refused")
-    expect(page.get_by_text("No such entry")).to_be_visible()
+    expect(page.get_by_text("No match among the loaded entries")).to_be_visible()
     page.get_by_role("button", name="Verify all").click()
-    expect(page.get_by_text("Nothing is wrong with it")).to_be_visible()
+    expect(page.get_by_text("The trail is intact")).to_be_visible()
 
 
 def test_the_trail_of_the_store(unsealed: NodeProcess, opened: Opened) -> None:
@@ -442,7 +442,7 @@ def test_without_a_grant(unsealed: NodeProcess, page: Page, watch: Watch) -> Non
     page.evaluate("location.hash = '#/vault/shop/main/own'")
     expect(page.locator(".notice.gone").first).to_contain_text("Unknown")
     page.evaluate("location.hash = '#/vault/shop/main/a%20b'")
-    expect(page.get_by_text("No vault has such a name")).to_be_visible()
+    expect(page.get_by_text("Not a name of a vault")).to_be_visible()
 
 
 @pytest.mark.hard

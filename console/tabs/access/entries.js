@@ -60,13 +60,13 @@ function Entries({ name, ask, query, about }) {
   return html`
     <p class="soft">${about}</p>
     <${Form} class="filters" onSubmit=${() => put({ of: user.trim() })}>
-      <${Text} label="User" value=${user} onInput=${type} placeholder="everybody"
+      <${Text} label="User" value=${user} onInput=${type} placeholder="any user"
         wrong=${user.trim() !== '' && !isName(user.trim()) && 'No name of a user'} />
       <${Text} label="Contains" value=${text} onInput=${(typed) => put({ text: typed })}
         placeholder="in statement, reason, place" />
       <${Choice} label="Outcome" value=${outcome} options=${OUTCOMES} onInput=${(to) => put({ outcome: to })} />
       ${name === 'audit' && html`<${Choice} label="Action" value=${action} onInput=${(to) => put({ action: to })}
-        options=${[['', 'all'], ['came', 'who came and left'], ['statement', 'statements']]} />`}
+        options=${[['', 'all'], ['came', 'sign-ins and sign-outs'], ['statement', 'statements']]} />`}
       <${Button} submit>Search<//>
     <//>
     <${Answer} asked=${asked} what="entries">
@@ -110,13 +110,13 @@ function Read({ first, at, again, loading, ask, filters, name, onOpen }) {
   const rows = entries.filter((entry) => passes(entry, filters));
   return html`
     <p class="actions">
-      <span>${rows.length === entries.length ? `${rows.length} entries` : `${rows.length} of the ${entries.length} entries that were read`}</span>
+      <span>${rows.length === entries.length ? `${rows.length} entries` : `${rows.length} of ${entries.length} loaded entries`}</span>
       <${Ago} at=${at} />
       <${Button} onClick=${again} busy=${loading}>Refresh<//>
-      ${all ? html`<span class="soft">all that is kept</span>` : html`<${Button} onClick=${older} busy=${busy}>Older<//>`}
+      ${all ? html`<span class="soft">no older entries</span>` : html`<${Button} onClick=${older} busy=${busy}>Older<//>`}
       <${Button} onClick=${() => save(`${name}.json`, json(rows), 'application/json')}>Save<//>
     </p>
     ${error && html`<${Refused} error=${error} />`}
     <${Table} label="Entries" columns=${columns(onOpen)} rows=${rows} height="70vh"
-      empty=${entries.length ? 'None of those that were read' : 'Nothing is kept'} />`;
+      empty=${entries.length ? 'No match among the loaded entries' : 'No entries'} />`;
 }

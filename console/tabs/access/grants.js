@@ -68,7 +68,7 @@ export function Grants({ user, held, place, onDone }) {
           hint=${`${fitting.length} of ${nouns.length}`} />`}
         <div class="table" tabindex="0" role="region" aria-label="Grants">
           <table class="matrix">
-            <caption class="unseen">Grants: what is ticked is granted</caption>
+            <caption class="unseen">Grants: a ticked privilege is granted</caption>
             <thead><tr><th scope="col">On</th>${VERBS.map((verb) => html`<th scope="col">${verb}</th>`)}</tr></thead>
             <tbody>
               ${fitting.filter((noun, at) => at < most || added.includes(noun)).map((noun) => html`<tr key=${noun}>
@@ -79,7 +79,7 @@ export function Grants({ user, held, place, onDone }) {
               </tr>`)}
             </tbody>
           </table>
-          ${nouns.length === 0 && html`<p class="nothing">Nothing is granted to it.</p>`}
+          ${nouns.length === 0 && html`<p class="nothing">No grants.</p>`}
         </div>
         ${fitting.length > most && html`<p class="actions"><${Button} onClick=${() => draw(most + DRAWN)}>Show more of ${fitting.length}<//></p>`}
         ${composed && html`
@@ -97,7 +97,7 @@ export function Grants({ user, held, place, onDone }) {
 
 /** One verb on one noun: ticked where it is granted there, and marked where something else brings it too. */
 function Cell({ noun, verb, held, ticked, changed, onTurn }) {
-  if (!means(noun, verb)) return html`<td class="soft"><span aria-hidden="true">·</span><span class="unseen">means nothing</span></td>`;
+  if (!means(noun, verb)) return html`<td class="soft"><span aria-hidden="true">·</span><span class="unseen">not applicable</span></td>`;
   const others = reasons(held.filter(({ on, from }) => from !== 'grant' || on !== noun), noun, verb);
   return html`<td class=${changed ? 'changed' : ''}><span class="cell">
     <input type="checkbox" aria-label=${`${verb} on ${noun}`} checked=${ticked}
@@ -126,7 +126,7 @@ function Added({ place, known, onAdd }) {
       <${Choice} label="Kind" value=${kind} onInput=${choose} options=${Object.keys(KINDS)} />
       ${most > 0 && html`<${Text} label="Name" value=${typed} onInput=${type} list="nouns-offered"
         placeholder=${['', 'namespace', 'namespace.database', 'namespace.database.name'][most]}
-        wrong=${known.includes(noun) && 'It has a row already'} />
+        wrong=${known.includes(noun) && 'Already in the table'} />
         <datalist id="nouns-offered">${(offered.value ?? []).map((one) => html`<option value=${one} />`)}</datalist>`}
       <${Button} submit disabled=${!whole || known.includes(noun)}>Add a row<//>
     <//>`;

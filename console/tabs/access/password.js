@@ -11,6 +11,6 @@ export function NewPassword({ onInput, hint = '8 to 1024 characters', ...more })
     <${Text} label="New password" type="password" autocomplete="new-password" value=${first} hint=${hint} ...${more}
       onInput=${(text) => { type(text); both(text, again); }} />
     <${Text} label="Repeat new password" type="password" autocomplete="new-password" value=${again}
-      wrong=${again !== '' && again !== first && 'It is not the same'}
+      wrong=${again !== '' && again !== first && 'The two differ'}
       onInput=${(text) => { repeat(text); both(first, text); }} />`;
 }

@@ -10,10 +10,10 @@ export const ROLES = ['owner', 'editor', 'viewer', 'member'];
 
 /** What a role means inside its user's space. */
 export const BRINGS = {
-  owner: 'everything, users, grants and vaults among it',
-  editor: 'reads, writes, consumes and defines everything but vaults',
-  viewer: 'reads everything but vaults',
-  member: 'nothing but what is granted to it',
+  owner: 'everything, including users, grants and vaults',
+  editor: 'reads, writes, consumes and defines everything except vaults',
+  viewer: 'reads everything except vaults',
+  member: 'only what is granted to it',
 };
 
 const PLACE = ['READ', 'WRITE', 'CONSUME', 'DEFINE', 'INFO'];

@@ -58,7 +58,7 @@ export function OneUser({ user, place }) {
         ${open === 'remove' && html`
           <${Confirm} title=${`Remove the user ${found.name}`} name=${found.name} called="name" twice act="Remove"
             statement=${dropUser(found.name)} onClose=${close} onDone=${() => go(link('access'))}>
-            <p>Its sessions end and what is granted to it goes with it. What it wrote stays.</p>
+            <p>Its sessions end and its grants are removed. Its data stays.</p>
           <//>`}`}
     <//>`;
 }

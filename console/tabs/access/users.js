@@ -38,8 +38,8 @@ export function Users() {
       <${Ago} at=${asked.at} />
       <button type="button" onClick=${asked.again} aria-busy=${asked.loading}>Refresh</button></p>
     <${Answer} asked=${asked} what="users">${(users) => html`<${Listed} users=${users} />`}<//>
-    ${asked.error?.code === 'NotAllowed' && html`<p class="soft">Only an owner sees users: of the store all of them,
-      of a place those who belong to it. <a href=${link('access', ['you'])}>Your privileges</a></p>`}
+    ${asked.error?.code === 'NotAllowed' && html`<p class="soft">Only owners see users: an owner of the store sees all,
+      an owner of a place those of that place. <a href=${link('access', ['you'])}>Your privileges</a></p>`}
     ${making && html`<${Made} space=${who?.space ?? ''} onClose=${() => make(false)} />`}`;
 }
 
@@ -55,7 +55,7 @@ function Listed({ users }) {
         options=${[[ANYWHERE, `${ANYWHERE} (${users.length})`], ...places.map(([place, count]) => [place, `${place} (${count})`])]} />
     </div>
     <${Table} label="Users" columns=${COLUMNS} rows=${found} sorted=${['place', false]}
-      empty=${users.length ? 'No user that is called so' : 'No users'} />`;
+      empty=${users.length ? 'No user with that name' : 'No users'} />`;
 }
 
 function counted(users) {

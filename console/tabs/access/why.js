@@ -6,7 +6,7 @@ import { KINDS, parted, reasons } from './rights.js';
 
 /** Each right that it holds. @param {{held: object[]}} props of INFO FOR GRANTS */
 export function Why({ held }) {
-  if (!held.length) return html`<p class="soft">Nothing: it may change its own password, and no more.</p>`;
+  if (!held.length) return html`<p class="soft">Only to change its own password.</p>`;
   return html`<ul>${held.map(({ on, verbs, from }) => html`<li>
     ${verbs.map((verb) => html`<span class="chip">${verb}</span> `)}
     <span class="soft">${from === 'grant' ? 'granted on ' : `by its ${from} on `}</span><bdi>${on}</bdi></li>`)}</ul>`;
@@ -22,12 +22,12 @@ export function May({ held }) {
   return html`
     <div class="stack">
       <${Text} label="Check a privilege" placeholder="TABLE shop.main.invoice" value=${typed} onInput=${type}
-        hint="A noun, with all its names: what may be done on it, and why." />
-      ${whole && html`<dl class="pairs" aria-label="What may be done">
+        hint="A securable with its full name: shows its privileges and their source." />
+      ${whole && html`<dl class="pairs" aria-label="Effective privileges">
         ${KINDS[kind].verbs.map((verb) => {
           const why = reasons(held, noun, verb);
           return html`<dt><span class="chip ${why.length ? 'well' : ''}">${verb}</span></dt>
-            <dd>${why.length ? `yes: ${why.join('; ')}` : 'no: neither its role nor a grant brings it'}</dd>`;
+            <dd>${why.length ? `yes: ${why.join('; ')}` : 'no: neither its role nor a grant gives it'}</dd>`;
         })}
       </dl>`}
     </div>`;

@@ -51,10 +51,10 @@ export function Download({ form, from, isBad, onBusy, onDone }) {
   return html`
     <${Composed} of=${{ method: 'GET', path: shown }} />
     ${!offered && html`<p class="actions"><${Button} look="main" busy=${doing} disabled=${isBad} onClick=${make}>
-      ${doing ? 'Being made…' : 'Create'}<//></p>`}
+      ${doing ? 'Creating…' : 'Create'}<//></p>`}
     ${offered && html`<${Offer} of=${offered} come=${come} doing=${doing} onSave=${store} onLeave=${leave} />`}
     ${error && html`<${Refused} error=${error} />`}
-    ${saved && html`<${Notice} look="well" title="It is here"><${About} of=${saved} /><//>`}`;
+    ${saved && html`<${Notice} look="well" title="Downloaded"><${About} of=${saved} /><//>`}`;
 }
 
 function Offer({ of, come, doing, onSave, onLeave }) {
@@ -62,11 +62,11 @@ function Offer({ of, come, doing, onSave, onLeave }) {
   return html`
     <${Notice} look="warning" title=${`${of.name}: ${size(of.bytes)}`}>
       <${About} of=${of} />
-      ${come !== null && html`<p><progress max=${of.bytes} value=${come} aria-label="What has come"></progress>
+      ${come !== null && html`<p><progress max=${of.bytes} value=${come} aria-label="Download progress"></progress>
         ${size(come)} of ${size(of.bytes)}</p>`}
-      ${tooMuch ? html`<p>This browser would hold all of it in memory. Fetch it with a tool that writes as it reads:
+      ${tooMuch ? html`<p>This browser would hold the whole file in memory. Download it with a tool instead:
           <code>curl -fOJ -u <i>user</i> ${location.origin}/backup</code></p>`
-        : come === null && html`<p>The node waits half a minute for somebody to take it.</p>`}
+        : come === null && html`<p>The node keeps the file for 30 seconds: start the download.</p>`}
       <p class="actions">
         <${Button} onClick=${onLeave}>Cancel<//>
         ${!tooMuch && html`<${Button} look="main" busy=${doing} onClick=${onSave}>Download<//>`}

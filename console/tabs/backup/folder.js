@@ -35,7 +35,7 @@ const columns = (choose) => [
   {
     name: 'state', title: 'Whole', width: '16ch', value: ({ verifies }) => verifies,
     cell: (file) => (file.verifies ? html`<span class="chip well">whole</span>`
-      : html`<${Value} of=${file.problem} room=${18} name="What is wrong with it" />`),
+      : html`<${Value} of=${file.problem} room=${18} name="Problem" />`),
   },
   {
     name: 'does', title: 'Restore', width: '15ch',
@@ -68,12 +68,12 @@ function Restore({ path, onBusy, onDone, onClose }) {
       <${Confirm} title="Restore a script" name=${path} called="path" act="Restore" statement=${restore(path)} run=${run}
         onDone=${onDone} onClose=${onClose}>
         <${Makes} of=${asked.value} />
-        <p class="soft">It goes on when this is closed. What ends it early takes away again what it has made.</p>
+        <p class="soft">It continues when this dialog is closed. If it fails, everything that it has created is removed.</p>
       <//>`;
   }
   return html`
     <${Dialog} title="Restore a script" onClose=${onClose}>
-      <${Composed} of=${restore(path, { check: true })} title="What was asked" />
+      <${Composed} of=${restore(path, { check: true })} title="Statement" />
       <${Answer} asked=${asked} what="all of the script, to check it">
         ${(found) => html`
           <${Makes} of=${found} />
@@ -82,7 +82,7 @@ function Restore({ path, onBusy, onDone, onClose }) {
             <${Button} look="main" onClick=${() => ask(true)} disabled=${Boolean(asked.error)}>Go on<//>
           </p>`}
       <//>
-      ${asked.error?.code === 'RestoreTargetExists' && html`<p>Databases come back under the names that they had. To have
+      ${asked.error?.code === 'RestoreTargetExists' && html`<p>Databases are restored under their own names. To have
         one beside what is there, <a href=${docs('console.md#an-evening')} target="_blank" rel="noopener">run its text under
         another name</a>.</p>`}
     <//>`;
@@ -90,8 +90,8 @@ function Restore({ path, onBusy, onDone, onClose }) {
 
 function Makes({ of, past = false }) {
   return html`
-    <p>${past ? 'It made' : 'It makes'} ${of.databases.length === 1 ? 'a database' : `${of.databases.length} databases`},
+    <p>${past ? 'It created' : 'It creates'} ${of.databases.length === 1 ? 'a database' : `${of.databases.length} databases`},
       with ${String(of.statements)} statements:</p>
     <ul class="plain">${of.databases.map((one) => html`<li><code><bdi>${one}</bdi></code></li>`)}</ul>
-    ${!past && html`<p class="soft">Whatever else is there stays as it is.</p>`}`;
+    ${!past && html`<p class="soft">Everything else stays as it is.</p>`}`;
 }

@@ -56,8 +56,8 @@ export function Last({ turn }) {
       <${Answer} asked=${asked} what="the audit trail">
         ${({ entries, back }) => html`
           <${Table} label="The last backups and restores" columns=${COLUMNS} rows=${entries} height="40vh"
-            empty="None that the audit trail still has" />
-          ${back !== null && html`<p class="actions soft">Looked back to commit ${String(back)}
+            empty="None in the audit trail" />
+          ${back !== null && html`<p class="actions soft">Searched back to commit ${String(back)}
             <${Button} look="quiet" onClick=${further} busy=${asked.loading}>Load older<//></p>`}`}
       <//>
     </section>`;

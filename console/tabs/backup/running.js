@@ -30,7 +30,7 @@ export function Running({ busy, onEnd }) {
   return html`
     <div class="live" aria-live="polite">
       ${found.map((one) => html`
-        <${Notice} key=${one.id} look="loading" title="Being made">
+        <${Notice} key=${one.id} look="loading" title="Running backup">
           <p class="said"><bdi>${one.text}</bdi></p>
           <p class="small">
             <span>by <bdi>${one.user}</bdi></span>
@@ -43,5 +43,5 @@ export function Running({ busy, onEnd }) {
           </p><//>`)}
     </div>
     ${ending && html`<${Killing} row=${ending} title="End" onClose=${() => end(null)}>
-      <p>What it has made so far goes: no file is left, and no place.</p><//>`}`;
+      <p>Everything that it has created is removed.</p><//>`}`;
 }

@@ -13,14 +13,14 @@ import { size } from './size.js';
 
 const FORMS = [
   ['snapshot', 'Snapshot: everything at one commit'],
-  ['log', 'Log: every commit from one on'],
-  ['script', 'Script: statements that make it anew'],
+  ['log', 'Log: all commits from a given one'],
+  ['script', 'Script: statements that create it again'],
 ];
 const EXTENSIONS = { snapshot: '.storesnap', log: '.storelog', script: '.storeql' };
 const CARRIES = {
-  snapshot: 'Has the hashes of all passwords: keep it as you keep the store.',
-  log: 'On top of the backup that it joins; alone where it begins at 1.',
-  script: 'Text that people can read. Without histories, vaults and positions of groups.',
+  snapshot: 'Contains the hashes of all passwords: protect it like the store.',
+  log: 'Applies on top of an earlier backup; restores alone if it begins at 1.',
+  script: 'Readable text. Without histories, vaults and positions of groups.',
 };
 const FOLDER = ['folder', "The node's backup folder"];
 const HERE = ['here', 'This computer'];
@@ -80,13 +80,13 @@ export function Take({ place, files, onBusy, onDone }) {
           <${Choice} label="Of" value=${whole ? 'store' : 'part'} options=${[['store', 'The whole store'],
             ['part', form === 'script' ? 'Namespaces and databases' : 'One namespace or database']]}
             onInput=${(value) => all(value === 'store')} />
-          ${!whole && html`<${Text} label=${form === 'script' ? 'Which, by commas' : 'Which'} value=${text} onInput=${type}
+          ${!whole && html`<${Text} label=${form === 'script' ? 'Which, comma-separated' : 'Which'} value=${text} onInput=${type}
             placeholder="shop.main" wrong=${wrong.place}
             hint=${form === 'script' ? 'shop is a namespace, shop.main a database' : ''} />`}`}
         <${Choice} label="To" value=${into} options=${hasFolder ? [FOLDER, HERE] : [HERE]}
           hint=${into === 'here' && !streamed ? 'A part comes in one answer, up to 16 MiB.' : ''} onInput=${put} />
         ${into === 'folder' && html`<${Text} label="Name" value=${asked.to} onInput=${call}
-          hint="A path in the folder. What is there is never replaced." />`}
+          hint="A path in the folder. Existing files are never replaced." />`}
         ${!streamed && html`<${Text} label="Reason" value=${reason} onInput=${explain} maxlength="500"
           hint="Kept in the statement log." />`}
         ${streamed ? html`<${Download} key=${`${form} ${asked.from}`} form=${form} from=${asked.from} isBad=${isBad} onBusy=${onBusy} onDone=${onDone} />`
@@ -97,7 +97,7 @@ export function Take({ place, files, onBusy, onDone }) {
       <//>
       ${error && html`<${Refused} error=${error} />`}
       ${answer && html`<${Taken} answer=${answer} />`}
-      ${who.space && html`<p class="soft small">Who owns a place takes scripts of it, to this computer.</p>`}
+      ${who.space && html`<p class="soft small">An owner of a place can download scripts of it to this computer.</p>`}
     </section>`;
 }
 
@@ -108,8 +108,8 @@ function wrongOf({ form, whole, parts, from }) {
   } else if (!whole) {
     const strange = parts.find((one) => !isPart(one));
     if (!parts.length) found.place = 'A namespace, or a database as namespace.database';
-    else if (strange !== undefined) found.place = `${strange.slice(0, 80)} names no namespace or database`;
-    else if (form === 'snapshot' && parts.length > 1) found.place = 'A snapshot is of one of them';
+    else if (strange !== undefined) found.place = `${strange.slice(0, 80)} is not a namespace or database`;
+    else if (form === 'snapshot' && parts.length > 1) found.place = 'A snapshot takes one of them';
   }
   return found;
 }
@@ -118,9 +118,9 @@ function wrongOf({ form, whole, parts, from }) {
 function joins(files) {
   const ends = (files ?? []).filter(({ sequence, place }) => sequence !== null && place === null)
     .map(({ sequence }) => Number(sequence));
-  if (!ends.length) return 'Nothing said: from 1, all that the node still has.';
+  if (!ends.length) return 'Empty: from 1, all commits in the log.';
   const newest = Math.max(...ends);
-  return `Nothing said: from 1. The newest file here ends at commit ${newest}: ${newest + 1} joins it.`;
+  return `Empty: from 1. The newest file here ends at commit ${newest}: ${newest + 1} continues it.`;
 }
 
 async function taken(asked, reason) {

@@ -24,8 +24,8 @@ export function Build({ about, may, again }) {
   const now = steps.findIndex(({ done }) => !done);
   return html`
     <p><a href="#/cluster">Back to the cluster</a></p>
-    <p class="about">Nodes link over TLS 1.3 and nothing else, with certificates that they make themselves and that their rows name. Nothing has to be
-      installed for that, and no authority is asked. <a href=${docs('cluster.md#how-nodes-trust-each-other')} target="_blank" rel="noopener">How they trust each other</a></p>
+    <p class="about">Nodes connect only over TLS 1.3, with certificates that they make themselves and that their rows name. No
+      installation and no certificate authority is needed. <a href=${docs('cluster.md#how-nodes-trust-each-other')} target="_blank" rel="noopener">How they trust each other</a></p>
     <ol class="steps">
       ${steps.map(({ title, view, done }, at) => html`
         <li class="card stack" key=${title} aria-current=${at === now ? 'step' : undefined}>
@@ -34,8 +34,8 @@ export function Build({ about, may, again }) {
           <${view} about=${about} may=${may} again=${again} done=${done} look=${at === now ? 'main' : ''} />
         </li>`)}
     </ol>
-    ${now < 0 && html`<${Notice} look="well" title="The cluster stands"><p>${about.self.followers + 1} nodes hold this store, and another takes over when one is lost.
-      ${' '}<a href="#/cluster">Look at it</a></p><//>`}`;
+    ${now < 0 && html`<${Notice} look="well" title="The cluster is complete"><p>${about.self.followers + 1} nodes hold this store, and another takes over when one is lost.
+      ${' '}<a href="#/cluster">Show the cluster</a></p><//>`}`;
 }
 
 const others = ({ nodes }) => nodes.filter(({ isSelf }) => !isSelf);
@@ -45,7 +45,7 @@ function Reached({ about: { self }, done }) {
   if (done) return html`<p>It listens at <code><bdi>${self.surfaces.find(({ surface }) => surface === 'peer').address}</bdi></code> for other nodes.</p>`;
   const text = reachable(self);
   return html`
-    <p>Start it once more, with an address at which the others reach it. This page goes on by itself when it is back.</p>
+    <p>Restart it with an address at which the others reach it. This page continues when it is back.</p>
     <pre tabindex="0" class="command">${text}</pre>
     <p class="actions"><${Copy} text=${text} label="Copy the command" /></p>`;
 }
@@ -54,9 +54,9 @@ function Declared({ about, may, again, done, look }) {
   const [open, see] = useState(false);
   const { replicas } = about.cluster;
   return html`
-    <p>A row for each node, this one among them: where the others reach it, where clients do, and what it is to do. All are declared in one transaction.</p>
+    <p>One row for each node, including this one: its address for peers, its addresses for clients, and its roles. All are declared in one transaction.</p>
     ${replicas.length > 0 && html`<p>Declared: ${replicas.map(({ name }, at) => html`${at > 0 && ', '}<bdi>${name}</bdi>`)}.
-      ${about.cluster.member === null && html` None of them is this node's.`}</p>`}
+      ${about.cluster.member === null && html` None of them names this node.`}</p>`}
     ${may && html`<p class="actions"><${Button} look=${look} onClick=${() => see(true)}>${done ? 'Declare more nodes' : 'Declare nodes'}<//></p>`}
     ${open && html`<${Rows} self=${about.self} rows=${replicas} onDone=${again} onClose=${() => see(false)} />`}`;
 }
@@ -64,7 +64,7 @@ function Declared({ about, may, again, done, look }) {
 function Able({ about, may, again, done, look }) {
   const [open, see] = useState(false);
   return html`
-    <p>${done ? 'This node is declared coordinating: it may lead.' : 'A node that was never declared coordinating leads no cluster: neither its row nor its own roles say so.'}</p>
+    <p>${done ? 'This node is declared coordinating: it can become the leader.' : 'Only a coordinating node can become the leader: neither the row nor the roles of this node say so.'}</p>
     ${may && !done && html`<p class="actions"><${Button} look=${look} onClick=${() => see(true)}>Its roles<//></p>`}
     ${open && html`<${Roles} roles=${rolesOf(about.self)} chosen=${ROLES} onDone=${again} onClose=${() => see(false)} />`}`;
 }
@@ -72,9 +72,9 @@ function Able({ about, may, again, done, look }) {
 function Joined({ about, may, again }) {
   const rows = others(about);
   return html`
-    <p>A token for each row that waits. It is shown once, with the line to type on that machine; the node copies the store, and follows.</p>
+    <p>Create a token for each waiting row. It is shown once, with the command to run on that machine; the node copies the store, and follows.</p>
     <ul class="stack">${rows.map((one) => html`<li key=${one.name}><${Joining} one=${one} about=${about} may=${may} again=${again} /></li>`)}</ul>
-    ${rows.length === 0 && html`<p class="soft">No other node is declared so far.</p>`}`;
+    ${rows.length === 0 && html`<p class="soft">No other node is declared yet.</p>`}`;
 }
 
 function Joining({ one: { row, standing }, about, may, again }) {
@@ -91,7 +91,7 @@ function Joining({ one: { row, standing }, about, may, again }) {
       ${open === 'serve' && html`
         <${Perform} title=${`Set ${row.name} to serving`} act="Set" reasoned onDone=${again} onClose=${close}
           statement=${alterReplica(row.name, { roles: ROLES.filter((role) => role === 'serving' || row.roles.includes(role)) })}>
-          <p>What is declared of it says then that it answers clients.</p><//>`}
+          <p>Its row then says that it serves clients.</p><//>`}
     </div>`;
 }
 
@@ -99,27 +99,27 @@ function Safe({ about, may, again, done, look }) {
   const [open, see] = useState(false);
   const ready = about.nodes.some((one) => !one.isSelf && follows(about, one));
   return html`
-    <p>${done ? 'A policy is in force: another node takes over when the one that leads is lost.'
-      : 'The nodes agree in etcd on who leads. The policy says where that is, on how many disks everything is before it is answered, and how long anybody is waited for.'}</p>
+    <p>${done ? 'A policy is in force: another node takes over when the leader is lost.'
+      : 'The nodes elect a leader in etcd. The policy has the addresses of etcd, the number of followers that must hold each commit, and the timeouts.'}</p>
     ${may && !done && html`<p class="actions"><${Button} look=${look} onClick=${() => see(true)}>Define a policy<//>
-      ${!ready && html`<span class="soft">No follower is in sync so far: only one with ACKS 0 would be taken.</span>`}</p>`}
+      ${!ready && html`<span class="soft">No follower is in sync yet: only a policy with ACKS 0 would be accepted.</span>`}</p>`}
     ${open && html`<${Define} about=${about} again=${again} onClose=${() => see(false)} />`}`;
 }
 
 function Shown({ about, done }) {
   const far = others(about).filter(({ row }) => row.endpoints.length);
   return html`
-    <p>Each node has a console of its own, and sessions of its own: sign in there with the same users.</p>
+    <p>Each node has its own console and its own sessions: sign in there with the same users.</p>
     ${done && html`<ul>${far.map(({ name, row }) => html`<li><bdi>${name}</bdi>: <${Consoles} endpoints=${row.endpoints} /></li>`)}</ul>`}`;
 }
 
 const joined = (about) => others(about).length > 0 && others(about).every((one) => follows(about, one));
 
 const STEPS = [
-  { title: 'Others reach this node', view: Reached, isDone: ({ self }) => self.surfaces.some(({ surface }) => surface === 'peer') },
-  { title: 'Who belongs is declared', view: Declared, isDone: ({ cluster }) => cluster.member !== null && cluster.replicas.length > 1 },
-  { title: 'This node may lead', view: Able, isDone: ({ self }) => self.coordinates },
-  { title: 'The others join', view: Joined, isDone: joined },
-  { title: 'A failover policy is in force', view: Safe, isDone: ({ inForce }) => inForce },
-  { title: 'Where it is looked at', view: Shown, isDone: (about) => about.inForce && joined(about) },
+  { title: 'Open this node to peers', view: Reached, isDone: ({ self }) => self.surfaces.some(({ surface }) => surface === 'peer') },
+  { title: 'Declare the nodes', view: Declared, isDone: ({ cluster }) => cluster.member !== null && cluster.replicas.length > 1 },
+  { title: 'Let this node lead', view: Able, isDone: ({ self }) => self.coordinates },
+  { title: 'Join the other nodes', view: Joined, isDone: joined },
+  { title: 'Define the failover policy', view: Safe, isDone: ({ inForce }) => inForce },
+  { title: 'Open the other consoles', view: Shown, isDone: (about) => about.inForce && joined(about) },
 ];

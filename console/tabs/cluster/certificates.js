@@ -17,8 +17,8 @@ const finger = { name: 'certificate', title: 'Fingerprint', value: (one) => one.
 
 const trusted = (revoke, may) => [
   { name: 'replica', title: 'Row', width: '16ch', value: (one) => one.replica, cell: (one) => html`<bdi>${one.replica}</bdi>` },
-  { name: 'days', title: 'Good until', width: '28ch', value: (one) => one.days_left, cell: (one) => (one.expires === null
-    ? html`<span class="soft">no node has shown it yet</span>` : html`<${Expiry} at=${one.expires.text} />`) },
+  { name: 'days', title: 'Valid until', width: '28ch', value: (one) => one.days_left, cell: (one) => (one.expires === null
+    ? html`<span class="soft">not used yet</span>` : html`<${Expiry} at=${one.expires.text} />`) },
   ...(may ? [{ name: 'revoke', title: 'Revoke', width: '12ch', cell: (one) => html`<${Button} look="danger"
     aria-label=${`Revoke ${one.certificate.slice(0, TYPED)}`} onClick=${() => revoke(one)}>Revoke<//>` }] : []),
   finger,
@@ -40,23 +40,23 @@ export function Certificates({ self, cluster, may, again }) {
   return html`
     <section class="card stack" aria-labelledby="certificates-title">
       <h2 id="certificates-title">Certificates</h2>
-      ${soon.length > 0 && html`<${Notice} look="warning" title="Within fourteen days a certificate is good no more">
-        <p>One that a node made itself is renewed a month ahead, over its link to who leads: a node that is not attached misses that. One that was given
-          is renewed by you, and read again at SIGHUP.</p><//>`}
+      ${soon.length > 0 && html`<${Notice} look="warning" title="A certificate expires within 14 days">
+        <p>The node renews its own certificate 30 days ahead, over its link to the leader, if it is attached. You renew a certificate that you gave it; SIGHUP
+          reloads it.</p><//>`}
       <dl class="pairs">
         ${self.surfaces.map((one) => html`<dt>This node, ${one.surface}</dt>
           <dd>${one.tls ? html`<${Expiry} at=${one.certificate_expires.text} />` : html`<span class="soft">no TLS</span>`}</dd>`)}
       </dl>
       <h3>Trusted</h3>
       <${Table} label="Trusted certificates" columns=${trusted(revoke, may)} rows=${cluster.trusted} height="40vh"
-        empty="No row names a certificate." />
+        empty="No certificates in the rows" />
       <h3>Revoked</h3>
       <${Table} label="Revoked certificates" columns=${REVOKED} rows=${cluster.revoked} height="40vh" empty="None." />
       ${revoking && html`
         <${Confirm} title="Revoke a certificate" name=${revoking.certificate.slice(0, TYPED)} called="first eight digits"
           statement=${revokeCertificate(revoking.certificate)} act="Revoke" onDone=${again} onClose=${() => revoke(null)}>
-          <p>Of the row <bdi>${revoking.replica}</bdi>: <code>${revoking.certificate}</code>. The links of its node end at once, and if the row has
-            another certificate, that is trusted no more either. What is revoked stays so: no row can be declared with it again.</p>
+          <p>Of the row <bdi>${revoking.replica}</bdi>: <code>${revoking.certificate}</code>. The links of its node end at once. If the row has
+            another certificate, that is no longer trusted either. A revocation is final: no row can be declared with this certificate again.</p>
         <//>`}
     </section>`;
 }

@@ -31,6 +31,6 @@ export function Amend({ row, onClose, onDone }) {
     <${Perform} title=${`Amend the row ${row.name}`} statement=${emptied ? null : statement} act="Amend it" reasoned
       onDone=${onDone} onClose=${onClose}>
       <${Fields} draft=${draft} onInput=${put} named=${false} />
-      ${emptied && html`<p class="hint wrong">No statement takes the last address of clients away.</p>`}
+      ${emptied && html`<p class="hint wrong">The last address of clients can't be removed.</p>`}
     <//>`;
 }

@@ -9,7 +9,7 @@ import { shown } from '../../values.js';
 import { html, useState } from '../../vendor/preact.js';
 import { lines } from './fields.js';
 
-const PROMOTE = [['AUTO', 'by itself'], ['MANUAL', 'when it is told to']];
+const PROMOTE = [['AUTO', 'automatically'], ['MANUAL', 'by command']];
 const PATIENCE = { lease: '5s', behind: '2s' };
 const ACKS_MOST = 255;
 /** Where etcd is reached: never with a user or a password, of which nothing is composed. */
@@ -31,24 +31,24 @@ export function Failover({ about, may, again }) {
       ${open === 'drop' && html`
         <${Confirm} title="Drop the failover policy" name="failover" called="word" statement=${dropFailover()} act="Drop it"
           onDone=${again} onClose=${close}>
-          <p>It binds nobody here. Without it this node goes on alone, and takes writes again.</p>
+          <p>The policy is not in force here. Without it this node continues alone, and takes writes again.</p>
         <//>`}
     </section>`;
 }
 
 function Policy({ kept, about }) {
   if (kept === null) {
-    return html`<p>There is no policy: nothing waits for followers, and when this node is lost nobody takes over. What it had committed comes back
+    return html`<p>There is no policy: commits do not wait for followers, and no node takes over when this one is lost. Its commits can be restored
       from its disk, or from a <a href="#/backup">backup</a>.</p>`;
   }
   const { via, lease, acks, behind, promote } = kept;
   return html`
     ${!kept.in_force && html`<${Notice} look="warning" title="Not in force on this node">
-      <p>It came with a backup, or it never came to its end to put it into force. The node takes no writes until a policy is defined here, or this one is
+      <p>The policy came with a backup, or its definition did not finish. The node takes no writes until a policy is defined here, or this one is
         dropped.</p><//>`}
-    ${about.self.etcd_faults?.length > 0 && html`<${Notice} look="warning" title="Known of the etcd that this node asks">
+    ${about.self.etcd_faults?.length > 0 && html`<${Notice} look="warning" title="Known faults of this etcd">
       <ul>${about.self.etcd_faults.map((fault) => html`<li><bdi>${fault}</bdi></li>`)}</ul>
-      <p><a href=${docs('cluster.md#etcd')} target="_blank" rel="noopener">What is mended in which release</a></p><//>`}
+      <p><a href=${docs('cluster.md#etcd')} target="_blank" rel="noopener">Fixes by release</a></p><//>`}
     <${Means} acks=${acks} lease=${shown(lease)} behind=${shown(behind)} promote=${promote} nodes=${about.cluster.replicas.length} />
     <dl class="pairs"><dt>Agreed in</dt><dd>${via.map((one, at) => html`${at > 0 && ', '}<bdi>${one}</bdi>`)}</dd></dl>`;
 }
@@ -62,17 +62,17 @@ function Means({ acks: given, lease, behind, promote, nodes }) {
   return html`
     <ul class="means">
       <li><b>ACKS ${String(acks)}.</b> ${acks === 0
-        ? html`What is answered may be on this one disk alone. <b>A leader that is lost may take with it what it had answered.</b>`
-        : html`What is answered is on ${acks + 1} disks at least: any ${acks === 1 ? 'one node may be lost' : `${acks} nodes may be lost at once`}, and nothing of it is.`}
+        ? html`An acknowledged commit may be on this disk only. <b>When the leader is lost, acknowledged commits may be lost.</b>`
+        : html`An acknowledged commit is on at least ${acks + 1} disks: ${acks === 1 ? 'one node' : `${acks} nodes`} may be lost without losing it.`}
         ${' '}${acks > 0 && (spare > 0
-          ? html`Of ${nodes} nodes ${times(spare, 'follower')} may be away, and writes go on; with fewer they are refused until one is back.`
-          : spare === 0 ? html`With ${nodes} nodes each of them is needed: when one is away, writes are refused until it is back.`
-            : html`<b>There are only ${nodes} nodes: so many followers there will never be.</b>`)}</li>
-      <li><b>LEASE ${lease}.</b> When the node that leads dies, ${promote === 'AUTO'
-        ? html`another takes over by itself, at most ${lease} and a moment later.` : html`nobody takes over until somebody presses <i>Take the lead</i>; it may be taken after ${lease}.`}
+          ? html`Of ${nodes} nodes ${times(spare, 'follower')} may be away without stopping writes; beyond that writes are refused.`
+          : spare === 0 ? html`With ${nodes} nodes, all are needed: when one is away, writes are refused.`
+            : html`<b>There are only ${nodes} nodes: too few for this many followers.</b>`)}</li>
+      <li><b>LEASE ${lease}.</b> When the leader fails, ${promote === 'AUTO'
+        ? html`another node takes over automatically, shortly after at most ${lease}.` : html`no node takes over until <i>Take the lead</i> is pressed, which is possible after ${lease}.`}
         ${' '}Until then nothing is written; followers go on answering reads. One that is stopped in order gives its lead up at once.</li>
-      <li><b>BEHIND ${behind}.</b> A follower that says nothing is waited for so long, and writers with it; then, if enough are left, they go on without it. It comes back by itself.</li>
-      <li>When etcd is out of reach for longer than the lease, writes are refused, and reads go on.</li>
+      <li><b>BEHIND ${behind}.</b> Writes wait this long for a silent follower. Then they continue without it, if enough followers are left. It rejoins by itself.</li>
+      <li>When etcd is unreachable for longer than the lease, writes are refused, and reads continue.</li>
     </ul>`;
 }
 
@@ -90,25 +90,25 @@ export function Define({ about, again, onClose }) {
   const wrong = via.find((one) => !ADDRESS.test(one));
   const whole = via.length > 0 && wrong === undefined && isSpan(draft.lease) && isSpan(draft.behind) && isCount(draft.acks);
   return html`
-    <${Perform} title=${about.inForce ? 'Change the failover policy' : 'Define a failover policy'} wide act="Put it into force"
+    <${Perform} title=${about.inForce ? 'Change the failover policy' : 'Define a failover policy'} wide act="Define"
       statement=${whole ? defineFailover({ ...draft, via }) : null} reasoned onDone=${again} onClose=${onClose}>
       <div class="columns">
         <div class="stack">
-          <${Area} label="Where etcd is reached" rows="3" value=${draft.via} onInput=${set('via')} placeholder="https://etcd1.example:2379"
-            hint="Addresses, one a line, never with a password: as whom a node asks is said at its start. Every node has to reach it." wrong=${wrong !== undefined && 'http or https, a host and a port, and nothing else'} />
+          <${Area} label="Addresses of etcd (VIA)" rows="3" value=${draft.via} onInput=${set('via')} placeholder="https://etcd1.example:2379"
+            hint="One address per line, without a password: each node is started with its own login. Every node must reach etcd." wrong=${wrong !== undefined && 'Only http or https, a host and a port'} />
           <${Text} label="Followers that hold each commit (ACKS)" inputmode="numeric" value=${draft.acks} onInput=${set('acks')}
             wrong=${draft.acks !== '' && !isCount(draft.acks) && `0 to ${ACKS_MOST}`} />
-          <${Text} label="How long a node leads that is not heard of (LEASE)" value=${draft.lease} onInput=${set('lease')} hint="2s to 5m, whole seconds"
+          <${Text} label="Leader lease (LEASE)" value=${draft.lease} onInput=${set('lease')} hint="2s to 5m, whole seconds"
             wrong=${!isSpan(draft.lease) && 'A duration such as 5s'} />
-          <${Text} label="How long a silent follower is waited for (BEHIND)" value=${draft.behind} onInput=${set('behind')} hint="100ms to 10m"
+          <${Text} label="Timeout for a silent follower (BEHIND)" value=${draft.behind} onInput=${set('behind')} hint="100ms to 10m"
             wrong=${!isSpan(draft.behind) && 'A duration such as 2s'} />
-          <${Choice} label="Another takes over (PROMOTE)" value=${draft.promote} onInput=${set('promote')} options=${PROMOTE} />
+          <${Choice} label="Another node takes over (PROMOTE)" value=${draft.promote} onInput=${set('promote')} options=${PROMOTE} />
         </div>
-        <div class="stack"><h3>What that means</h3>
+        <div class="stack"><h3>Consequences</h3>
           <${Means} acks=${isCount(draft.acks) ? draft.acks : 0} lease=${draft.lease || '…'} behind=${draft.behind || '…'} promote=${draft.promote}
             nodes=${about.cluster.replicas.length} />
-          <p class="soft">${about.inForce ? 'Other addresses have to be of the same etcd. Another LEASE counts when the lead is taken the next time.'
-            : 'It is answered once the policy stands on this node and its followers, and this node leads. Until then nothing is committed.'}
+          <p class="soft">${about.inForce ? 'New addresses must belong to the same etcd. A new LEASE applies from the next election on.'
+            : 'The statement returns when the policy is on this node and its followers, and this node leads. Until then nothing is committed.'}
             ${' '}<a href=${docs('cluster.md#failover')} target="_blank" rel="noopener">Each clause</a></p></div>
       </div>
     <//>`;

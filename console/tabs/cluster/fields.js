@@ -4,7 +4,7 @@ import { isName } from '../../statements.js';
 import { html } from '../../vendor/preact.js';
 
 export const ROLES = ['serving', 'writable', 'coordinating'];
-const BY = [['', 'nobody yet: it waits for a join token'], ['node', 'the id of the node'], ['certificate', 'the fingerprint of its certificate']];
+const BY = [['', 'no node yet: waiting for a join token'], ['node', 'id of the node'], ['certificate', 'fingerprint of its certificate']];
 
 /** @typedef {{name: string, peer: string, endpoints: string, by: string, id: string, roles: ?string[], comment: string}} Draft */
 
@@ -27,19 +27,19 @@ export function Fields({ draft, onInput, named = true }) {
   return html`
     ${named && html`<${Text} label="Name" value=${draft.name} onInput=${put('name')}
       wrong=${draft.name !== '' && !isName(draft.name) && 'Letters, digits, _ and -, at most 64, no digit first'} />`}
-    <${Text} label="Peers reach it at" value=${draft.peer} onInput=${put('peer')} placeholder="n2.example:8002" />
-    <${Area} label="Clients reach it at" rows="2" value=${draft.endpoints} onInput=${put('endpoints')}
-      hint="Addresses, one a line" placeholder="n2.example:8001" />
+    <${Text} label="Address for peers" value=${draft.peer} onInput=${put('peer')} placeholder="n2.example:8002" />
+    <${Area} label="Addresses for clients" rows="2" value=${draft.endpoints} onInput=${put('endpoints')}
+      hint="One address per line" placeholder="n2.example:8001" />
     ${named && html`<${Choice} label="Known by" value=${draft.by} onInput=${put('by')} options=${BY} />
       ${draft.by && html`<${Text} label=${draft.by === 'node' ? 'Its id' : 'Fingerprint'} value=${draft.id} onInput=${put('id')}
-        hint=${draft.by === 'node' ? 'its own INFO FOR NODE says it' : 'SHA-256: 64 hexadecimal digits, with colons or without'} />`}`}
+        hint=${draft.by === 'node' ? 'As in its INFO FOR NODE' : 'SHA-256: 64 hexadecimal digits, with colons or without'} />`}`}
     <${Ticks} roles=${draft.roles} onInput=${put('roles')} />
     ${named && html`<${Text} label="Comment" value=${draft.comment} onInput=${put('comment')} />`}`;
 }
 
 const Ticks = ({ roles, onInput }) => html`
-  <fieldset class="stack"><legend>What it is to do</legend>
+  <fieldset class="stack"><legend>Roles</legend>
     ${ROLES.map((role) => html`<${Tick} label=${role} value=${roles?.includes(role) ?? false}
       onInput=${(to) => onInput(ROLES.filter((one) => (one === role ? to : roles?.includes(one))))} />`)}
-    ${!roles?.length && html`<p class="hint">${roles === null ? 'Nothing is declared so far.' : 'ROLES NONE: it is drained.'}</p>`}
+    ${!roles?.length && html`<p class="hint">${roles === null ? 'No roles are declared.' : 'ROLES NONE: the node is drained.'}</p>`}
   </fieldset>`;

@@ -35,7 +35,7 @@ function Node({ one, about, may, again }) {
       <p class="soft says">${standing.says}</p>
       <dl class="pairs">
         ${isSelf && html`<${Self} self=${about.self} row=${row} />`}
-        ${about.untold ? null : row ? html`<${Row} one=${one} own=${rolesOf(about.self)} />` : html`<dt>Its row</dt><dd><span class="soft">none: no row names this node</span></dd>`}
+        ${about.untold ? null : row ? html`<${Row} one=${one} own=${rolesOf(about.self)} />` : html`<dt>Its row</dt><dd><span class="soft">none: this node has no row</span></dd>`}
       </dl>
       ${may && (isSelf || rows) && html`<p class="actions">
         ${isSelf && html`<${Button} onClick=${() => see('roles')}>Roles<//>`}
@@ -61,14 +61,14 @@ function Row({ one, own }) {
   const { row, isSelf, certificates } = one;
   return html`
     ${!(isSelf && alike(row.roles, own)) && html`<dt>${isSelf ? 'Roles in its row' : 'Roles'}</dt><dd>${chips(row.roles)}</dd>`}
-    <dt>Peers reach it</dt><dd><bdi>${row.peer}</bdi></dd>
-    <dt>Clients reach it</dt><dd>${row.endpoints.length === 0 ? html`<span class="soft">none declared</span>`
+    <dt>Address for peers</dt><dd><bdi>${row.peer}</bdi></dd>
+    <dt>Addresses for clients</dt><dd>${row.endpoints.length === 0 ? html`<span class="soft">none declared</span>`
       : isSelf ? row.endpoints.map((address, at) => html`${at > 0 && ', '}<bdi>${address}</bdi>`) : html`<${Consoles} endpoints=${row.endpoints} />`}</dd>
     <dt>Known by</dt><dd>${row.node ? html`its id <code>${row.node}</code>` : row.certificate
-      ? html`its certificate <code title=${row.certificate}>${row.certificate.slice(0, DIGITS)}…</code>` : html`<span class="soft">nobody yet</span>`}</dd>
+      ? html`its certificate <code title=${row.certificate}>${row.certificate.slice(0, DIGITS)}…</code>` : html`<span class="soft">no node yet</span>`}</dd>
     ${certificates.map(({ certificate, expires }) => html`<dt>Certificate</dt>
       <dd><code title=${certificate}>${certificate.slice(0, 8)}…</code>${' '}
-        ${expires === null ? html`<span class="soft">no node has shown it yet</span>` : html`<${Expiry} at=${expires.text} />`}</dd>`)}
+        ${expires === null ? html`<span class="soft">not used yet</span>` : html`<${Expiry} at=${expires.text} />`}</dd>`)}
     ${row.token_expires !== null && html`<dt>Token</dt><dd>until <${Value} of=${row.token_expires} /></dd>`}
     ${row.comment !== null && html`<dt>Comment</dt><dd><${Value} of=${row.comment} name="Comment" /></dd>`}`;
 }
@@ -76,6 +76,6 @@ function Row({ one, own }) {
 const Dropped = ({ row, onDone, onClose }) => html`
   <${Confirm} title=${`Drop the row ${row.name}`} name=${row.name} statement=${dropReplica(row.name)} act="Drop"
     onDone=${onDone} onClose=${onClose}>
-    <p>The node that it names belongs to this store no more: its links end at once, its certificate is trusted no more, and its token opens
+    <p>Its node no longer belongs to this store: its links end at once, its certificate is no longer trusted, and its token opens
       nothing. What it holds is not touched. Where too few would be left for the policy, it is refused.</p>
   <//>`;

@@ -42,18 +42,18 @@ export function Rows({ self, rows, onDone, onClose }) {
   return html`
     <${Perform} title="Declare nodes" wide reasoned act="Declare all of them" onDone=${onDone} onClose=${onClose}
       statement=${statements.every(Boolean) ? inOne(...statements) : null}>
-      <p>All of them are declared, or none. A row that names no node waits for who brings its join token. With three nodes one may be lost, and
-        writes go on.</p>
+      <p>All of them are declared, or none. A row without a node waits for a node with its join token. With three nodes, one may be lost and
+        writes continue.</p>
       ${drafts.some(({ peer }) => isHere(peer)) && drafts.some(({ peer }) => peer && !isHere(peer)) && html`
-        <${Notice} look="warning" title="An address of this machine alone"><p>Nodes on other machines don't reach one at localhost.</p><//>`}
+        <${Notice} look="warning" title="A local address"><p>Nodes on other machines can't reach localhost.</p><//>`}
       <div class="columns">
         ${drafts.map((draft, at) => html`
           <fieldset class="card stack" key=${at}>
             <legend>${draft.id === self.id && self.id ? 'This node' : `Node ${rows.length + at + 1}`}</legend>
             <${Fields} draft=${draft} onInput=${set(at)} />
-            ${drafts.length > 1 && html`<p><${Button} onClick=${() => put(drafts.filter((_, index) => index !== at))}>Leave out<//></p>`}
+            ${drafts.length > 1 && html`<p><${Button} onClick=${() => put(drafts.filter((_, index) => index !== at))}>Remove<//></p>`}
           </fieldset>`)}
       </div>
-      <p><${Button} onClick=${more}>One more node<//></p>
+      <p><${Button} onClick=${more}>Add a node<//></p>
     <//>`;
 }

@@ -46,7 +46,7 @@ export function seen({ self, cluster: told, untold = '' }) {
 const isLost = (self) => self.upstream_why !== null || microseconds(self.upstream_silent.text) > LOST_US;
 
 /** How long something was silent, if that is worth a word. */
-const silence = (span) => (span !== null && microseconds(span.text) > LATELY_US ? `, not heard of for ${lasting(span)}` : '');
+const silence = (span) => (span !== null && microseconds(span.text) > LATELY_US ? `, no contact for ${lasting(span)}` : '');
 
 /** A duration of the node in words: `0.4 s`, `3 min`, `2 h`. @param {{text: string}} span */
 export function lasting({ text }) {
@@ -56,21 +56,21 @@ export function lasting({ text }) {
 }
 
 const UPSTREAM = {
-  copying: ['copying', 'warn', 'its directory is being filled with a copy of the store'],
-  'catching up': ['catching up', 'warn', 'it lacks some of what was released more than a second ago'],
-  'in sync': ['in sync', 'well', 'it has all that was released a second ago'],
-  'copy failed': ['copy failed', 'ill', 'it has to be copied anew: who leads no longer holds the log that it lacks'],
-  stranded: ['stranded', 'ill', 'it shows what is not in its leader\'s history. Find out which of both is right, and have the other copied anew'],
+  copying: ['copying', 'warn', 'receiving a copy of the store'],
+  'catching up': ['catching up', 'warn', 'lacks commits that were released more than a second ago'],
+  'in sync': ['in sync', 'well', 'has all commits released up to a second ago'],
+  'copy failed': ['copy failed', 'ill', 'must be copied again: the leader no longer has the log that it lacks'],
+  stranded: ['stranded', 'ill', 'it shows commits that its leader does not have. Find out which of the two is right, and copy the other again'],
 };
 
 const says = ([word, look, words]) => ({ word, look, says: words });
 
 function own(self, cluster) {
   if (self.upstream === 'stranded' && self.waits_for) return says(['stranded', 'ill', self.waits_for]);
-  if (self.life === 'leading' && self.waits_for) return says(['leads, held up', 'ill', `it waits for ${self.waits_for}`]);
-  if (self.life === 'leading') return says(['leads', 'well', 'takes changes, and ships them to who follows']);
-  if (self.life === 'founding') return says(['founding', 'warn', 'its policy is coming into force: nothing is committed for that moment']);
-  if (self.life === 'waiting') return says(['waits', 'ill', self.waits_for ?? 'there is nobody to follow']);
+  if (self.life === 'leading' && self.waits_for) return says(['leads, held up', 'ill', `waiting for ${self.waits_for}`]);
+  if (self.life === 'leading') return says(['leads', 'well', 'takes changes and replicates them to its followers']);
+  if (self.life === 'founding') return says(['founding', 'warn', 'its policy is being put into force: no commits until then']);
+  if (self.life === 'waiting') return says(['waits', 'ill', self.waits_for ?? 'there is no leader to follow']);
   if (self.life === 'alone') return alone(self, cluster);
   const silent = silence(self.upstream_silent);
   if (self.upstream === 'catching up' && self.upstream_why !== null) {
@@ -81,32 +81,32 @@ function own(self, cluster) {
 }
 
 function alone(self, { failover }) {
-  if (failover !== null && !failover.in_force) return says(['not in force', 'ill', 'there is a policy that binds nobody here']);
-  return self.downstream.length ? says(['is copied', 'well', 'takes changes; others copy it, and nobody would take over'])
-    : says(['alone', '', 'takes changes, and nobody follows it']);
+  if (failover !== null && !failover.in_force) return says(['not in force', 'ill', 'there is a policy that is not in force']);
+  return self.downstream.length ? says(['is copied', 'well', 'takes changes; others copy it, but none would take over'])
+    : says(['alone', '', 'takes changes, and has no followers']);
 }
 
 /** Another node, by what this one hears of it. */
 function other(row, self, { failover }, lost) {
   if (row.waits) {
-    return says(row.token_expires === null ? ['waits', 'warn', 'nobody yet: it wants a join token']
-      : ['token is out', 'warn', 'it comes in with the token that was made']);
+    return says(row.token_expires === null ? ['waits', 'warn', 'no node yet: create a join token']
+      : ['token is out', 'warn', 'waiting for the node with its join token']);
   }
-  if (row.node === null) return says(['not shown yet', 'warn', 'the node that has this certificate has not shown it']);
+  if (row.node === null) return says(['not shown yet', 'warn', 'no node has connected with this certificate']);
   if (row.node === self.leader) {
-    return lost ? says(['led last', 'ill', `it is not heard of${silence(self.upstream_silent).replace(', not heard of', '')}`])
-      : says(failover === null ? ['is copied', 'well', 'takes changes'] : ['leads', 'well', 'takes changes, and ships them to who follows']);
+    return lost ? says(['led last', 'ill', `no contact${silence(self.upstream_silent).replace(', no contact', '')}`])
+      : says(failover === null ? ['is copied', 'well', 'takes changes'] : ['leads', 'well', 'takes changes and replicates them to its followers']);
   }
-  if (!TAKES.includes(self.life)) return says(['not known here', '', 'who leads knows how it stands']);
+  if (!TAKES.includes(self.life)) return says(['not known here', '', 'only the leader knows its status']);
   const told = self.downstream.find(({ node }) => node === row.node);
   if (!told || told.standing === null) {
     const since = told ? silence(told.silent) : '';
-    return says(['not attached', 'ill', `it does not follow at the moment${since}${holds(told)}`]);
+    return says(['not attached', 'ill', `not following at present${since}${holds(told)}`]);
   }
   const [word, look, words] = UPSTREAM[told.standing] ?? [told.standing, 'warn', ''];
-  const lag = told.lag === null ? words : told.lag === 0 ? 'lacks nothing' : `lacks ${told.lag} commits`;
+  const lag = told.lag === null ? words : told.lag === 0 ? 'up to date' : `lacks ${told.lag} commits`;
   return says([word, look, `${lag}${silence(told.silent)}${holds(told)}`]);
 }
 
 /** Whether it is in the set: who may take over, and is waited for. */
-const holds = (told) => (told?.in_set === true ? '; in the set: it may take over' : told?.in_set === false ? '; not in the set: it may not take over' : '');
+const holds = (told) => (told?.in_set === true ? '; in sync: it may take over' : told?.in_set === false ? '; not in sync: it may not take over' : '');

@@ -23,11 +23,11 @@ export function Token({ row, self, onDone, onClose }) {
   return html`
     <${Perform} title=${`A join token for ${row.name}`} statement=${createToken(row.name, span)} act="Create" reasoned
       onDone=${take} onClose=${onClose} stays>
-      <p>Whoever brings it becomes this row's node, and is given all that the store holds. It opens once; a new one ends the one before.</p>
+      <p>The node with this token becomes the node of this row, and receives the whole store. The token works once; a new token replaces it.</p>
       ${self.surfaces.every(({ surface }) => surface !== 'peer') && html`
-        <${Notice} look="warning" title="It can be brought nowhere">
-          <p>This node listens for no other: it has to be started with <code>--peer</code> first.</p><//>`}
-      <${Choice} label="It lasts" value=${span} onInput=${last} options=${SPANS} />
+        <${Notice} look="warning" title="This node does not listen for peers">
+          <p>Start it with <code>--peer</code> first.</p><//>`}
+      <${Choice} label="Valid for" value=${span} onInput=${last} options=${SPANS} />
     <//>`;
 }
 
@@ -36,15 +36,15 @@ function Shown({ made, row, self, onClose }) {
   const command = joining(row, self, made.token);
   return html`
     <${Dialog} title=${`The join token for ${row.name}`}><div>
-      <${Notice} look="warning" title="It is shown once">
-        <p>The store keeps a digest of it, and the statement log the statement alone. Until <${Moment} of=${made.expires} />.</p><//>
+      <${Notice} look="warning" title="Shown only once">
+        <p>The store keeps only a digest of it. Valid until <${Moment} of=${made.expires} />.</p><//>
       <pre tabindex="0" class="token">${made.token}</pre>
       <p class="actions"><${Copy} text=${made.token} label="Copy the token" /></p>
       <h3>On the machine of ${row.name}</h3>
-      <p>In an empty directory, with addresses and files of its own there. The node copies the store, and serves it then; typed again, the same goes on.</p>
+      <p>Run it in an empty directory, with the addresses and files of that machine. The node copies the store, then serves it; run it again to resume.</p>
       <pre tabindex="0" class="command">${command}</pre>
       <p class="actions"><${Copy} text=${command} label="Copy the command" /></p>
-      <p class="soft">Or put the token into a file that nobody else reads, and say <code>--join</code> with that file.</p>
-      <p class="actions ends"><${Button} look="main" onClick=${onClose}>I have it<//></p>
+      <p class="soft">Or put the token into a private file, and give that file to <code>--join</code>.</p>
+      <p class="actions ends"><${Button} look="main" onClick=${onClose}>Done<//></p>
     </div><//>`;
 }

@@ -7,9 +7,9 @@ import { defineNode } from '../../statements.js';
 import { html, useState } from '../../vendor/preact.js';
 
 const ROLES = {
-  serving: 'asks for traffic: /ready answers 200',
+  serving: 'accepts traffic: /ready returns 200',
   writable: 'takes changes',
-  coordinating: 'may take the lead of its cluster; changes nothing for a node alone',
+  coordinating: 'may become the leader of its cluster; no effect on a single node',
 };
 
 /** What is the same of all of them. A node that takes no changes keeps no reason. */
@@ -35,10 +35,10 @@ export function Roles({ roles, chosen = roles, title = 'Roles of this node', onD
       ${Object.entries(ROLES).map(([role, about]) => html`<${Tick} label=${role} hint=${about} value=${ticked.includes(role)}
         onInput=${(to) => tick(to ? [...ticked, role] : ticked.filter((one) => one !== role))} />`)}
       ${drains && html`<${Notice} look="warning" title="This drains the node">
-        <p>It keeps its data and answers no clients, on either surface, until it has a role again. This page can give it one.</p><//>`}
+        <p>It keeps its data and serves no clients, on either surface, until it has a role again. This page can assign one.</p><//>`}
       ${roles.includes('coordinating') && !wanted.includes('coordinating') && html`
-        <p>It takes the lead of its cluster no more, whatever its row says.</p>`}
-      ${!wanted.includes('writable') && html`<p class="soft">A node that takes no changes keeps no entry of this in its log.</p>`}
+        <p>It can no longer become the leader, whatever its row says.</p>`}
+      ${!wanted.includes('writable') && html`<p class="soft">A node that is not writable logs no entry of this change.</p>`}
     <//>`;
 }
 
@@ -57,9 +57,9 @@ export function Addresses({ endpoints, origins, onDone, onClose }) {
   const statement = emptied || !Object.keys(changed).length ? null : defineNode(changed);
   return html`
     <${Perform} title="Endpoints and origins" statement=${statement} act="Declare" ...${declared(onDone, onClose)}>
-      <${Area} label="Endpoints" value=${typed} onInput=${type} hint="Addresses that clients use, one a line: db1.example:8001"
-        wrong=${emptied && 'At least one: no statement takes the last one away'} />
+      <${Area} label="Endpoints" value=${typed} onInput=${type} hint="Addresses for clients, one per line: db1.example:8001"
+        wrong=${emptied && 'At least one: the last one can\'t be removed'} />
       <${Area} label="Origins" value=${from} onInput=${allow}
-        hint="Pages that may ask here from a browser, one a line, in full: https://app.example. None: nobody's." />
+        hint="Origins of web pages that may send requests, one per line: https://app.example. Empty: none." />
     <//>`;
 }

@@ -39,9 +39,9 @@ export function Figures({ readings, asked }) {
           <${Ago} at=${asked.at} /></p></div>
       ${asked.error && html`<${Refused} error=${asked.error} again=${asked.again} />`}
       <div class="columns plots">
-        <${Plot} title="Answers" unit="/s" times=${times}
+        <${Plot} title="Responses" unit="/s" times=${times}
           series=${[of('all', (step) => step.requests), of('refused', (step) => step.refused)]} />
-        <${Plot} title="Time to answer" unit="ms" times=${times} series=${[of('half', (step) => thousandths(step.p50)),
+        <${Plot} title="Response time" unit="ms" times=${times} series=${[of('half', (step) => thousandths(step.p50)),
           of('95 %', (step) => thousandths(step.p95)), of('99 %', (step) => thousandths(step.p99))]} />
         <${Plot} title="Commits" unit="/s" times=${times} series=${[of('commits', (step) => step.commits)]} />
         <${Plot} title="Memory" unit="MiB" times=${times} series=${[now('resident', ({ memory }) => memory / MEBIBYTE)]} />

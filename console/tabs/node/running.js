@@ -32,9 +32,9 @@ export function Running() {
   return html`
     <section class="card stack" aria-labelledby="running-title">
       <div class="head"><h2 id="running-title">Running</h2><p class="actions"><${Ago} at=${asked.at} /></p></div>
-      <${Answer} asked=${asked} what="what runs">
+      <${Answer} asked=${asked} what="the running statements">
         ${(all) => html`<${Table} label="Running scripts" columns=${columns(end)} sorted=${['since', true]} height="40vh"
-          rows=${all.filter(({ text }) => text !== info.running().text)} empty="Nothing but this question" />`}
+          rows=${all.filter(({ text }) => text !== info.running().text)} empty="No other statements" />`}
       <//>
       ${ending && html`<${Killing} row=${ending} onClose=${() => end(null)} onDone=${asked.again} />`}
     </section>`;

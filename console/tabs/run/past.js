@@ -8,7 +8,7 @@ import { useDesk } from './desk.js';
 /** @param {object} props `onOpen(text, place)`: as a script where it was run, without running it */
 export function Past({ onOpen }) {
   const { history } = useDesk();
-  if (!history.length) return html`<${Empty} title="Nothing was run yet"><p>What you run stands here until this page is closed.</p><//>`;
+  if (!history.length) return html`<${Empty} title="No statements yet"><p>Statements are kept here until this page is closed.</p><//>`;
   return html`
     <ol class="past" aria-label="History of this browser session" reversed>
       ${history.map((entry) => html`<li key=${entry.id} class="card">

@@ -8,14 +8,14 @@ export const isPlan = (value) =>
 
 const GOOD = new Set(['record', 'range', 'index', 'indexes', 'union', 'count']);
 const SAYS = {
-  record: 'by their ids',
+  record: 'by id',
   range: 'a range of ids',
-  index: 'through an index',
-  indexes: 'through several indexes: the records that all lead to',
-  union: 'through indexes, for each side of OR',
-  count: 'the count is kept: nothing is read',
-  scan: 'all records of the table',
-  values: 'values of the statement itself',
+  index: 'by an index',
+  indexes: 'by the intersection of several indexes',
+  union: 'by an index for each side of OR',
+  count: 'from the stored count, without a read',
+  scan: 'full table scan',
+  values: 'values in the statement',
 };
 
 /** @param {{of: object}} props */
@@ -25,11 +25,11 @@ export function Plan({ of }) {
     of.rows !== undefined && `${of.rows} rows`, of.took !== undefined && shown(of.took),
   ] });
   if (of.order) {
-    const says = { sort: 'sorts all rows', 'as read': 'already in that order as read' }[of.order] ?? `keeps ${of.order} while it sorts`;
+    const says = { sort: 'sorts all rows', 'as read': 'read in that order' }[of.order] ?? `keeps ${of.order} while it sorts`;
     steps.push({ title: 'ORDER', says, warn: of.order === 'sort' });
   }
-  if (of.distinct) steps.push({ title: 'DISTINCT', says: 'leaves the first of equal rows' });
-  if (of.filter) steps.push({ title: 'WHERE', code: of.filter, says: 'asked of every row' });
+  if (of.distinct) steps.push({ title: 'DISTINCT', says: 'keeps the first of equal rows' });
+  if (of.filter) steps.push({ title: 'WHERE', code: of.filter, says: 'applied to each row' });
   const read = of.rows_read !== undefined && `${of.rows_read} rows read`;
   return html`<div class="plan"><${Step} steps=${steps} last=${html`<ul>
     ${of.sources.map((source) => html`<${Source} of=${source} read=${of.sources.length === 1 && read} />`)}</ul>`} />
@@ -54,7 +54,7 @@ function Source({ of, read }) {
       <span class="chip ${GOOD.has(of.access) ? 'well' : of.access === 'scan' ? 'warn' : ''}">${of.access}</span>
       <span class="soft">${SAYS[of.access] ?? ''}${of.backwards ? ', backwards' : ''}</span>
       ${indexes.map((name) => html`<span class="chip">index <bdi>${name}</bdi></span>`)}
-      ${of.entries !== undefined && html`<span class="chip">leads to ${of.entries}</span>`}
+      ${of.entries !== undefined && html`<span class="chip">${of.entries} entries</span>`}
       ${read && html`<span class="chip">${read}</span>`}
       ${(of.bounds ?? []).map((bound) => html`<code><bdi>${bound}</bdi></code>`)}
     </div>
@@ -66,5 +66,5 @@ function Source({ of, read }) {
 /** How much of what was read was wanted. */
 function Share({ read, kept }) {
   const share = Math.min(1, kept / read);
-  return html`<p class="small soft">Of ${read} rows read ${kept} are answered <progress max="1" value=${share} aria-label=${`${Math.round(share * 100)} % of the rows read`}></progress></p>`;
+  return html`<p class="small soft">${kept} of ${read} rows read are in the result <progress max="1" value=${share} aria-label=${`${Math.round(share * 100)} % of the rows read`}></progress></p>`;
 }

@@ -13,9 +13,9 @@ import { html, useEffect, useState } from '../../vendor/preact.js';
 
 const PAGE = 50;
 const STOPPED = {
-  limit: 'There is more.',
-  budget: 'The search has come this far.',
-  pruned: 'What was before is no more in the log.',
+  limit: 'There are older changes.',
+  budget: 'The search stopped here.',
+  pruned: 'Older changes are no longer in the log.',
 };
 
 const fieldsOf = ({ id: _id, ...fields }) => fields;
@@ -28,7 +28,7 @@ export function RecordPage({ id, place, onOpen }) {
       <h2><bdi>${id}</bdi> <${Ago} at=${now.at} /></h2>
       <${Answer} asked=${now} what=${id}>
         ${(value) => (kind(value) === 'none'
-          ? html`<${Empty} title="There is no such record"><p>Its history says whether there was one.</p><//>`
+          ? html`<${Empty} title="No such record"><p>Its history shows if it ever existed.</p><//>`
           : html`<div class="whole"><${Tree} of=${value} place=${place} /></div>
             <p class="actions"><${Button} onClick=${() => onOpen(changing(id, fieldsOf(value)).text)}>Change it in a script<//>
               <${Button} onClick=${now.again}>Refresh<//></p>`)}
@@ -56,16 +56,16 @@ function History({ id, place }) {
     { name: 'at', cell: (row) => html`<${Value} of=${row.at} />`, width: '29ch' },
     { name: 'action', cell: (row) => row.action, width: '9ch' },
     { name: 'by', cell: (row) => html`<bdi>${row.by ?? '–'}</bdi>`, width: '11ch' },
-    { name: 'changed', cell: (row) => html`<bdi>${row.changed ? row.changed.join(', ') : 'not known'}</bdi>`, width: '20ch' },
+    { name: 'changed', cell: (row) => html`<bdi>${row.changed ? row.changed.join(', ') : 'unknown'}</bdi>`, width: '20ch' },
     { name: 'reason', cell: (row) => html`<bdi>${row.reason ?? ''}</bdi>`, width: '16ch' },
-    { name: 'fields after it', cell: (row) => row.value && html`<${Value} of=${row.value} place=${place} name="Fields" />`, width: '26ch' },
+    { name: 'fields afterwards', cell: (row) => row.value && html`<${Value} of=${row.value} place=${place} name="Fields" />`, width: '26ch' },
   ];
   return html`
     <section class="card" aria-label="History">
       <h2>History <${Ago} at=${asked.at} /></h2>
       <${Answer} asked=${asked} what="its history">
         ${() => html`
-          <${Table} label=${`History of ${id}`} columns=${columns} rows=${entries} empty="No change of it was found" />
+          <${Table} label=${`History of ${id}`} columns=${columns} rows=${entries} empty="No changes found" />
           ${older?.stopped && html`<${Notice} look="empty" title=${STOPPED[older.stopped]}>
             ${older.next !== null && html`<p><${Button} busy=${doing} onClick=${more}>Read older ones<//></p>`}<//>`}
           ${error && html`<${Refused} error=${error} />`}`}

@@ -34,7 +34,7 @@ const done = (text) => DONE[firstWord(text ?? '')] ?? 'changed';
 function Failed({ error, text }) {
   if (error.name === 'AbortError') {
     return html`<${Notice} look="ended" title="Stopped">
-      <p>The node was told. What was committed by then stays.</p><//>`;
+      <p>The script was cancelled. Its commits up to then are kept.</p><//>`;
   }
   return html`${text && html`<p class="told"><code><bdi>${text.slice(0, 200)}</bdi></code></p>`}<${Refused} error=${error} />`;
 }
@@ -60,7 +60,7 @@ function Result({ number, result, text, place }) {
       </header>
       ${!silent && html`
         <div class="actions">
-          <div role="group" aria-label="How it is shown">
+          <div role="group" aria-label="View">
             ${ways.map(([name, label]) => html`<button type="button" class="bare" aria-pressed=${chosen === name}
               onClick=${() => choose(name)}>${label}</button>`)}
           </div>
@@ -110,7 +110,7 @@ export function Grid({ rows, place, label, height, children }) {
       ${names.length > MOST_COLUMNS && html`<span class="small soft">the first ${MOST_COLUMNS} of ${names.length} fields</span>`}
       ${children}
     </div>
-    <${Table} label=${label} columns=${columns} rows=${found} height=${height} empty="No row has that in it" />`;
+    <${Table} label=${label} columns=${columns} rows=${found} height=${height} empty="No matching rows" />`;
 }
 
 const isFigure = (value) => value !== undefined && ['int', 'float', 'decimal'].includes(kind(value));

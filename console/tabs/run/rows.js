@@ -43,6 +43,6 @@ export function Rows({ onRead }) {
       <input id=${id} type="file" accept=".json,.jsonl,.ndjson" aria-describedby=${`${id}-hint`} onChange=${read}
         aria-invalid=${wrong ? 'true' : undefined} />
       <p class="hint ${wrong ? 'wrong' : ''}" id=${`${id}-hint`}>${wrong
-        || 'JSON or a value a line: $rows of INSERT INTO a_table $rows.'}</p>
+        || 'JSON, or one value per line: $rows of INSERT INTO a_table $rows.'}</p>
     </div>`;
 }

@@ -32,7 +32,7 @@ export function Scripts({ place }) {
         onClick=${() => go(held.current?.() ?? null)}>Run<//>
       ${script.running && html`<${Button} onClick=${() => script.running.over.abort()}>Stop<//>
         <${Elapsed} since=${script.running.since} />`}
-      <span class="soft small">${place ? html`in <bdi>${place.ns}.${place.db}</bdi>` : 'in no place: the script has to say USE'}</span>
+      <span class="soft small">${place ? html`in <bdi>${place.ns}.${place.db}</bdi>` : 'no database chosen: the script needs USE'}</span>
     </div>
     ${script.answer && html`<${Results} key=${script.id} answer=${script.answer} />`}`;
 }
@@ -49,7 +49,7 @@ function Strip({ desk }) {
       ${desk.scripts.map((script) => html`<span key=${script.id} class="one">
         <button type="button" class="bare" aria-pressed=${script.id === desk.current} onClick=${() => choose(script.id)}>
           <bdi>${title(script)}</bdi>${script.running ? ' …' : ''}</button>
-        ${(desk.scripts.length > 1 || script.text) && html`<button type="button" class="bare" aria-label=${`Put away: ${title(script)}`}
+        ${(desk.scripts.length > 1 || script.text) && html`<button type="button" class="bare" aria-label=${`Close: ${title(script)}`}
           onClick=${() => close(script.id)}><span aria-hidden="true">×</span></button>`}
       </span>`)}
       <button type="button" class="quiet" onClick=${() => open()}>New script</button>
@@ -62,7 +62,7 @@ function Beside({ script }) {
   const put = (name) => (value) => change(script.id, { [name]: value });
   return html`
     <details class="extras" open=${shown} onToggle=${(event) => show(event.target.open)}>
-      <summary>Parameters and more ${(script.params.trim() || script.reason || script.timeout || script.record) && html`<span class="chip">given</span>`}</summary>
+      <summary>Parameters and options ${(script.params.trim() || script.reason || script.timeout || script.record) && html`<span class="chip">given</span>`}</summary>
       <div class="columns">
         <${Area} label="Parameters, as JSON" hint=${'{"age": 30, "from": {"$dt": "2026-01-02T03:04:05Z"}} for $age and $from'} value=${script.params} wrong=${wrong(script.params)}
           onInput=${put('params')} />
@@ -70,7 +70,7 @@ function Beside({ script }) {
           <${Rows} onRead=${put('params')} />
           <${Text} label="Reason" hint="Kept in the statement log." value=${script.reason} onInput=${put('reason')} maxlength="500" />
           <${Text} label="Timeout" hint="For the whole script, such as 5s." value=${script.timeout} onInput=${put('timeout')} />
-          <${Tick} label="Keep it in the statement log though it only reads" value=${script.record} onInput=${put('record')} />
+          <${Tick} label="Keep it in the statement log although it only reads" value=${script.record} onInput=${put('record')} />
         </div>
       </div>
     </details>`;

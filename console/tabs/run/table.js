@@ -60,12 +60,12 @@ function Records({ table, place, total, onAnew }) {
   }, []);
   if (rows === null) return error ? html`<${Refused} error=${error} again=${next} />` : html`<${Loading} what=${table} />`;
   return html`
-    ${rows.length === 0 ? html`<${Empty} title="The table holds no record" />` : html`
+    ${rows.length === 0 ? html`<${Empty} title="The table is empty" />` : html`
       <${Grid} rows=${rows} place=${place} label=${`Records of ${table}`} height="65vh">
         <span class="small soft">${rows.length}${total === undefined ? '' : ` of ${total}`} read</span>
-        <${Ago} at=${at} what="as it was" />
+        <${Ago} at=${at} what="as of" />
         ${!whole && html`<${Button} busy=${doing} onClick=${next}>Read ${PAGE} more<//>`}
-        <${Button} onClick=${onAnew}>Read anew<//>
+        <${Button} onClick=${onAnew}>Reload<//>
       <//>`}
     ${error && html`<${Refused} error=${error} again=${error.detail?.moment ? onAnew : next} />`}`;
 }

@@ -31,8 +31,8 @@ export function Key({ place, space, name, onChanged, onClose }) {
           <button type="button" onClick=${onClose}>Close</button></p>
       </div>
       <${Answer} asked=${asked} what="the key">
-        ${(found) => (found === NONE ? html`<${Notice} look="gone" title="There is no such key">
-            <p>It has expired, was deleted, or never was.</p><//>`
+        ${(found) => (found === NONE ? html`<${Notice} look="gone" title="No such key">
+            <p>It has expired, was deleted, or never existed.</p><//>`
           : html`<${Entry} found=${found} at=${asked.at} place=${place} />`)}
       <//>
       <p class="actions">

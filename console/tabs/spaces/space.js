@@ -68,7 +68,7 @@ function Told({ place, space }) {
   const { value, error } = asked;
   if (!value) return error ? html`<p class="soft"><bdi>${error.message}</bdi> <code>${error.code}</code></p>` : null;
   return html`
-    <p class="soft">${value.keys.toLocaleString()} keys (<${Ago} at=${asked.at} what="counted" />). A key that says nothing
+    <p class="soft">${value.keys.toLocaleString()} keys (<${Ago} at=${asked.at} what="counted" />). By default a key
       ${value.expire ? ` expires after ${value.expire.text}` : ' does not expire'}.
       ${value.comment && html` <bdi>${value.comment}</bdi>`}</p>`;
 }
@@ -77,7 +77,7 @@ function Prefix({ prefix, onFind }) {
   const [text, type] = useState(prefix);
   return html`
     <${Form} class="row" onSubmit=${() => onFind(text)}>
-      <${Text} label="Keys that begin with" type="search" value=${text} onInput=${type} />
+      <${Text} label="Prefix" type="search" value=${text} onInput=${type} />
       <${Button} submit>Find<//>
     <//>`;
 }
@@ -95,5 +95,5 @@ function Names({ names, current, to, after }) {
       ${full && html`<a href=${to({ after: names.at(-1) })}>The next ${PAGE}</a>`}
     </p>
     <${Table} label="Keys" columns=${columns} rows=${names} height="65vh" current=${(name) => name === current}
-      empty="No key begins so." />`;
+      empty="No keys with this prefix" />`;
 }

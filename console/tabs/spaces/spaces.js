@@ -23,8 +23,8 @@ const COLUMNS = (place) => [
     cell: ({ name }) => html`<a href=${at(place, name)}><bdi>${name}</bdi></a>`,
   },
   {
-    name: 'expire', title: 'A key gets', width: '24ch',
-    cell: ({ expire }) => (expire ? `${expire.text}, unless it says otherwise` : 'no expiry of itself'),
+    name: 'expire', title: 'Default expiry', width: '24ch',
+    cell: ({ expire }) => (expire ? expire.text : 'none'),
   },
   { name: 'comment', title: 'Comment', width: '40ch', cell: ({ comment }) => html`<bdi>${comment ?? ''}</bdi>` },
 ];
@@ -34,7 +34,7 @@ export function Spaces({ place, name, query }) {
   if (name === undefined) return html`<${All} place=${place} />`;
   if (!isName(name)) {
     return html`<${Head} tab=${ABOUT} />
-      <${Notice} look="gone" title="Not found"><p><bdi>${name}</bdi> is no name of a space.</p><//>`;
+      <${Notice} look="gone" title="Not found"><p><bdi>${name}</bdi> is not a name of a space.</p><//>`;
   }
   return html`<${Space} key=${`${place.ns}.${place.db}.${name}`} place=${place} space=${name} query=${query} />`;
 }
@@ -45,7 +45,7 @@ function All({ place }) {
     <${Head} tab=${ABOUT} asked=${asked} />
     <${Answer} asked=${asked} what="spaces">
       ${({ spaces }) => (spaces.length === 0 ? html`<${Empty} title="No cache spaces here">
-          <p><code>DEFINE SPACE sessions EXPIRE 30m</code> makes one.</p><//>`
+          <p><code>DEFINE SPACE sessions EXPIRE 30m</code> creates one.</p><//>`
         : html`<${Table} label="Cache spaces" columns=${COLUMNS(place)} rows=${spaces} height="70vh" />`)}
     <//>`;
 }

@@ -24,12 +24,12 @@ export function Consumers({ topic, place, onDone }) {
           <${Button} onClick=${() => see({ what: 'group' })}>New group<//>
         </p>
       </div>
-      ${consumers.length === 0 ? html`<p class="soft">Nobody's position is kept. A reader is one position under a name; a
-          group shares the messages out. <a href=${docs('topics.md#groups')} target="_blank" rel="noopener">More</a></p>`
+      ${consumers.length === 0 ? html`<p class="soft">No readers and groups. A reader is a named position; a
+          group distributes the messages among its members. <a href=${docs('topics.md#groups')} target="_blank" rel="noopener">More</a></p>`
         : html`<div class="acting"><${Table} label="Readers and groups" columns=${columnsOf(topic.name, place, see)}
             rows=${consumers} height="24rem" rowHeight=${36} /></div>`}
-      ${open?.what === 'reader' && html`<${MakeReader} ...${shared} onDone=${after('The reader is made.')} />`}
-      ${open?.what === 'group' && html`<${MakeGroup} ...${shared} onDone=${after('The group is made.')} />`}
+      ${open?.what === 'reader' && html`<${MakeReader} ...${shared} onDone=${after('Reader created.')} />`}
+      ${open?.what === 'group' && html`<${MakeGroup} ...${shared} onDone=${after('Group created.')} />`}
       ${open?.what === 'move' && html`<${Move} ...${shared} onDone=${after('Moved.')} />`}
       ${open?.what === 'change' && html`<${ChangeGroup} ...${shared} onDone=${after('Changed.')} />`}
       ${open?.what === 'remove' && html`<${RemoveConsumer} ...${shared} onDone=${after('Removed.')} />`}
@@ -58,10 +58,10 @@ function columnsOf(topic, place, see) {
       name: 'lag', title: 'Lag', width: '17ch', align: 'end', cell: (row) => html`<span class="line">
         <${Spark} times=${kept(row).times} values=${kept(row).lag} hue="hue-1" />${figure(row.lag)}</span>`,
     },
-    of('waiting', 'Waiting', 'Not handed out yet, delayed, or behind another of their key'),
-    of('in_flight', 'In flight', 'Handed out, and their deadline is not over'),
-    of('redelivered', 'Redelivered', 'Handed out again', '14ch'),
-    of('dead_lettered', 'Dead letters', 'Given up, since the group was made', '14ch'),
+    of('waiting', 'Waiting', 'Not delivered yet, delayed, or waiting for an earlier message of their key'),
+    of('in_flight', 'In flight', 'Delivered, with a deadline that has not expired'),
+    of('redelivered', 'Redelivered', 'Delivered again', '14ch'),
+    of('dead_lettered', 'Dead letters', 'Given up since the group was created', '14ch'),
     {
       name: 'position', title: 'Done up to', width: '14ch', align: 'end',
       cell: ({ told }) => figure(told.position ?? told.committed),

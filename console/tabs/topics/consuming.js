@@ -30,15 +30,15 @@ export function MakeReader({ place, topic, onDone, onClose }) {
 }
 
 const SETTINGS = { deadline: '30s', max_in_flight: '', deliveries: '', dead_letter: '', backoff: '' };
-const whole = (text) => (/^\d{0,9}$/.test(text) ? undefined : 'A whole number is wanted.');
+const whole = (text) => (/^\d{0,9}$/.test(text) ? undefined : 'Expected a whole number.');
 
 /** What is wrong with what stands in the fields, by field. */
 const wrongIn = (settings) => ({
-  deadline: isLasting(settings.deadline) ? undefined : 'A duration such as 30s is wanted.',
+  deadline: isLasting(settings.deadline) ? undefined : 'Expected a duration such as 30s.',
   max_in_flight: whole(settings.max_in_flight),
   deliveries: whole(settings.deliveries),
   dead_letter: !settings.dead_letter || isName(settings.dead_letter) ? undefined : NO_NAME,
-  backoff: !settings.backoff || isPauses(settings.backoff) ? undefined : 'Durations with commas between them, such as 1s, 10s, 1m.',
+  backoff: !settings.backoff || isPauses(settings.backoff) ? undefined : 'Expected comma-separated durations, such as 1s, 10s, 1m.',
 });
 const fit = (settings) => !Object.values(wrongIn(settings)).some(Boolean);
 
@@ -49,12 +49,12 @@ function Fields({ value, onInput }) {
   });
   return html`
     <div class="columns">
-      <${Text} label="Deadline" hint="What is not acknowledged by then is handed out again." ...${field('deadline')} />
+      <${Text} label="Deadline" hint="Messages not acknowledged by then are delivered again." ...${field('deadline')} />
       <${Text} label="In flight at most" placeholder="1000" inputmode="numeric" ...${field('max_in_flight')} />
       <${Text} label="Deliveries at most" placeholder="any number" inputmode="numeric"
-        hint="After so many hand-outs a message is given up." ...${field('deliveries')} />
+        hint="After this many deliveries a message is given up." ...${field('deliveries')} />
       <${Text} label="Dead letter topic" placeholder="none: they are dropped" ...${field('dead_letter')} />
-      <${Text} label="Backoff" placeholder="1s, 10s, 1m" hint="Pauses before it is handed out again." ...${field('backoff')} />
+      <${Text} label="Backoff" placeholder="1s, 10s, 1m" hint="Delays before redeliveries." ...${field('backoff')} />
     </div>`;
 }
 
@@ -71,7 +71,7 @@ export function MakeGroup({ place, topic, onDone, onClose }) {
       onClose=${onClose}>
       <${Name} value=${name} onInput=${call} />
       <${Fields} value=${settings} onInput=${set} />
-      <${Tick} label="Messages of one key one after the other" value=${ordered} onInput=${order} />
+      <${Tick} label="Messages of one key in order" value=${ordered} onInput=${order} />
       <${Position} value=${where} onInput=${put} />
     <//>`;
 }
@@ -98,15 +98,15 @@ export function ChangeGroup({ place, topic, consumer, onDone, onClose }) {
 export function Move({ place, topic, consumer, onDone, onClose }) {
   const [where, put] = useState({ at: 'END', text: '' });
   const done = consumer.told.committed;
-  const again = done === undefined ? [] : [['DONE', `where it stands, behind ${done}: what is out is handed out again`]];
+  const again = done === undefined ? [] : [['DONE', `its committed position, after ${done}: messages in flight are delivered again`]];
   const at = where.at === 'DONE' ? { at: 'AFTER', value: Number(done) } : position(where);
   const move = consumer.is === 'group' ? moveGroup : moveReader;
   return html`
     <${Confirm} title=${`Move the ${consumer.is}`} name=${consumer.name} called=${consumer.is} act="Move" place=${place}
       ready=${at !== null} statement=${at && move(consumer.name, topic, at)} onDone=${onDone} onClose=${onClose}>
       ${consumer.is === 'group'
-        ? html`<p>What is handed out counts no more: its receipts are stale, and it may be handed out again.</p>`
-        : html`<p>Whoever reads as it goes on there: messages are read again, or passed over.</p>`}
+        ? html`<p>Receipts of messages in flight become stale, and the messages may be delivered again.</p>`
+        : html`<p>Clients of this reader continue there: messages are read again, or skipped.</p>`}
       <${Position} label="To" options=${[...WHERE, ...again]} value=${where} onInput=${put} />
     <//>`;
 }
@@ -117,7 +117,7 @@ export function RemoveConsumer({ place, topic, consumer, onDone, onClose }) {
   return html`
     <${Confirm} title=${`Remove the ${consumer.is}`} name=${consumer.name} called=${consumer.is} act="Remove"
       statement=${drop(consumer.name, topic)} place=${place} onDone=${onDone} onClose=${onClose}>
-      <p>${consumer.is === 'group' ? 'What it has handed out, its place and its counts are lost; the messages stay.'
-        : 'Its place is lost; the messages stay.'}</p>
+      <p>${consumer.is === 'group' ? 'Its deliveries, position and counts are lost; the messages stay.'
+        : 'Its position is lost; the messages stay.'}</p>
     <//>`;
 }

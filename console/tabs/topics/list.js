@@ -42,9 +42,9 @@ export function List({ tab, place }) {
     <//>
     <${Answer} asked=${{ ...asked, again }} what="topics">
       ${({ topics, refused }) => html`
-        ${refused && html`<${Partly} error=${refused} what="the topics that you may read or that are granted to you" />`}
+        ${refused && html`<${Partly} error=${refused} what="the topics that you may read" />`}
         ${topics.size === 0 ? html`<${Empty} title="No topics here">
-            <p>A topic keeps messages in their order, for readers and for groups that share the work.</p><//>`
+            <p>A topic keeps messages in order, for readers and for groups that share the work.</p><//>`
           : html`<div class="find" ref=${find}>
               <${Text} label="Find" type="search" value=${wanted} onInput=${want} placeholder="a part of the name" /></div>
             <${Topics} topics=${topics} wanted=${wanted.trim().toLowerCase()} place=${place} />`}`}
@@ -69,7 +69,7 @@ function Topics({ topics, wanted, place }) {
   return html`
     <p class="soft" role="status">${names.length === topics.size ? `${topics.size} topics`
       : `${names.length} of ${topics.size} topics`}</p>
-    <${Table} label="Topics" columns=${columns} rows=${rows} height="70vh" empty="No topic has that in its name." />`;
+    <${Table} label="Topics" columns=${columns} rows=${rows} height="70vh" empty="No matching topics" />`;
 }
 
 const number = (figure) => (figure === undefined ? html`<span class="soft" title="no permission">–</span>`

@@ -31,7 +31,7 @@ export function Message({ place, topic, position, near, first, last, onTurn, onC
       </p>
       <${Answer} asked=${answered} what="the message">
         ${(message) => (message ? html`<${Whole} message=${message} place=${place} topic=${topic} />`
-          : html`<${Notice} look="gone" title="There is no message at this position">
+          : html`<${Notice} look="gone" title="No message at this position">
               <p>It has been trimmed, or was never published.</p><//>`)}
       <//>
     <//>`;

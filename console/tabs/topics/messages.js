@@ -146,9 +146,9 @@ function Followed({ place, name, after, see, onStop }) {
   return html`
     <p class="actions turning">
       <${Button} look="main" onClick=${onStop}>Stop<//>
-      <span role="status">Following: what is published stands here.</span>
-      <span class="soft">${came.toLocaleString()} came</span>
+      <span role="status">Following: new messages are shown here.</span>
+      <span class="soft">${came.toLocaleString()} received</span>
     </p>
     ${error && html`<${Refused} error=${error} again=${again} />`}
-    <div ref=${box}><${Page} page=${messages} place=${place} see=${see} label="Messages as they come" /></div>`;
+    <div ref=${box}><${Page} page=${messages} place=${place} see=${see} label="New messages" /></div>`;
 }

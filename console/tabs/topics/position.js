@@ -7,7 +7,7 @@ import { Tagged } from '../../values.js';
 
 /** Where something may stand, as options. */
 export const WHERE = [
-  ['START', 'the first message that is held'], ['END', 'the end: only what comes'],
+  ['START', 'the oldest message'], ['END', 'the end: only new messages'],
   ['AFTER', 'behind a position'], ['TIME', 'a time'],
 ];
 
@@ -39,7 +39,7 @@ export function Position({ label = 'Begins at', options = WHERE, value, onInput 
   return html`
     <${Choice} label=${label} options=${options} value=${value.at} onInput=${(at) => onInput({ at, text: '' })} />
     ${value.at === 'AFTER' && html`<${Text} label="Position" inputmode="numeric" value=${value.text} onInput=${type}
-      hint="The next message is the one behind it." />`}
+      hint="The next message is the one after it." />`}
     ${value.at === 'TIME' && html`<${Text} label="Time" type="datetime-local" step="1" value=${value.text} onInput=${type}
       hint=${`The next message is the first one of that time or later. ${zone()}`} />`}`;
 }

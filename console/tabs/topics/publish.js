@@ -28,9 +28,9 @@ export function Publish({ place, topic, like, onDone, onClose }) {
   const headers = headersOf(more.headers);
   const late = more.delay.trim();
   const wrong = {
-    headers: headers === null ? 'One in a line: name: value' : undefined,
-    delay: late && !isLasting(late) ? 'A duration such as 5m is wanted.' : undefined,
-    expect: /^\d{0,15}$/.test(more.expect) ? undefined : 'A position is a whole number.',
+    headers: headers === null ? 'One per line: name: value' : undefined,
+    delay: late && !isLasting(late) ? 'Expected a duration such as 5m.' : undefined,
+    expect: /^\d{0,15}$/.test(more.expect) ? undefined : 'Expected a whole number.',
   };
   const found = meant(value);
   const complete = !found.wrong && !Object.values(wrong).some(Boolean);
@@ -43,13 +43,13 @@ export function Publish({ place, topic, like, onDone, onClose }) {
       onDone=${onDone} onClose=${onClose}>
       <${Typed} value=${value} onInput=${type} autofocus />
       <div class="columns">
-        <${Text} label="Key" hint="Messages of one key are handed out in order, where a group asks for it." value=${more.key}
+        <${Text} label="Key" hint="Ordered groups deliver messages of one key in order." value=${more.key}
           onInput=${set('key')} />
-        <${Text} label="Id" hint="Not appended twice, while the topic knows ids." value=${more.id} onInput=${set('id')} />
-        <${Text} label="Delay" placeholder="at once" hint="Groups get it only then." value=${more.delay} wrong=${wrong.delay}
+        <${Text} label="Id" hint="Deduplicated, if the topic has DEDUP." value=${more.id} onInput=${set('id')} />
+        <${Text} label="Delay" placeholder="none" hint="Groups receive it only after that." value=${more.delay} wrong=${wrong.delay}
           onInput=${set('delay')} />
         <${Text} label="Expected last position" placeholder="any" inputmode="numeric"
-          hint="Refused where another message has come." value=${more.expect} wrong=${wrong.expect} onInput=${set('expect')} />
+          hint="Refused if the last position is another." value=${more.expect} wrong=${wrong.expect} onInput=${set('expect')} />
       </div>
       <${Area} label="Headers" rows="2" placeholder="name: value" value=${more.headers} wrong=${wrong.headers}
         onInput=${set('headers')} />

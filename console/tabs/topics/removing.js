@@ -14,7 +14,7 @@ const MOST = 1000;
 export const Remove = ({ place, topic, onDone, onClose }) => html`
   <${Confirm} title="Remove the topic" name=${topic} called="topic" statement=${drop(topic)} place=${place}
     act="Remove" onDone=${onDone} onClose=${onClose}>
-    <p>Its messages, readers and groups go with it.</p>
+    <p>Its messages, readers and groups are removed, too.</p>
   <//>`;
 
 /** @param {{place: object, topic: string, figures: object, onDone: (answer: object) => void, onClose: () => void}} props */
@@ -26,11 +26,11 @@ export function Trim({ place, topic, figures, onDone, onClose }) {
   return html`
     <${Confirm} title="Trim the topic" name=${topic} called="topic" act="Trim" ready=${whole} place=${place}
       statement=${whole ? trim(topic, Number(text)) : null} onDone=${onDone} onClose=${onClose}>
-      <p>Whoever has not read them will not: readers and groups go on with the first message that is left.</p>
-      <${Text} label="First position that stays" inputmode="numeric" value=${text} onInput=${(given) => type(given.trim())}
-        wrong=${text && !whole ? 'A position is a whole number from 1.' : undefined} autofocus
+      <p>Unread messages are lost, too: readers and groups continue with the first message that is left.</p>
+      <${Text} label="First position to keep" inputmode="numeric" value=${text} onInput=${(given) => type(given.trim())}
+        wrong=${text && !whole ? 'Expected a whole number from 1.' : undefined} autofocus
         hint=${first === undefined ? undefined : `It holds ${first} to ${figures.last}.`} />
-      ${going !== null && html`<p role="status">${going.toLocaleString()} messages go.</p>`}
+      ${going !== null && html`<p role="status">${going.toLocaleString()} messages will be removed.</p>`}
     <//>`;
 }
 
@@ -52,10 +52,10 @@ export function Redrive({ place, from, to, onDone, onClose }) {
   return html`
     <${Perform} title="Redrive messages" statement=${statement} place=${place} act="Redrive" reasoned
       onDone=${onDone} onClose=${onClose}>
-      <p>The oldest messages of <bdi>${from}</bdi> move to the end of another topic, without the headers that say how they
+      <p>The oldest messages of <bdi>${from}</bdi> move to the end of another topic, without the headers about how they
         died. They leave <bdi>${from}</bdi> in the same commit.</p>
       <${Text} label="To the topic" value=${target} onInput=${(given) => aim(given.trim())} autofocus
-        hint=${came ? html`The oldest message died in <bdi>${came}</bdi>.` : undefined} />
+        hint=${came ? html`The oldest message comes from <bdi>${came}</bdi>.` : undefined} />
       <${Text} label="At most" inputmode="numeric" value=${text} wrong=${wrong} onInput=${(given) => count(given.trim())} />
     <//>`;
 }

@@ -8,8 +8,8 @@ import { size } from './words.js';
 
 const NOTHING = { keep: '', max_bytes: '', largest: '', dedup: '', full: 'DROP', comment: '' };
 const FULL = [['DROP', 'drop the oldest messages'], ['REFUSE', 'refuse new ones']];
-const DURATION = 'A duration such as 7d or 1h30m is wanted.';
-const SIZE = 'A size such as 64MiB, 500KB or a number of bytes is wanted.';
+const DURATION = 'Expected a duration such as 7d or 1h30m.';
+const SIZE = 'Expected a size such as 64MiB, 500KB or a number of bytes.';
 
 const wrong = (holds, words) => (text) => (text && !holds(text) ? words : undefined);
 const lasting = wrong(isLasting, DURATION);
@@ -24,12 +24,12 @@ function Fields({ value, onInput }) {
     <div class="columns">
       <${Text} label="Keep messages for" placeholder="for ever" hint="Older ones are trimmed." value=${value.keep}
         wrong=${lasting(value.keep)} onInput=${set('keep')} />
-      <${Text} label="Hold at most" placeholder="without a bound" hint="Bytes of all messages together." value=${value.max_bytes}
+      <${Text} label="Hold at most" placeholder="no limit" hint="Bytes of all messages together." value=${value.max_bytes}
         wrong=${sized(value.max_bytes)} onInput=${set('max_bytes')} />
       <${Choice} label="When it is full" options=${FULL} value=${value.full} onInput=${set('full')} />
       <${Text} label="Largest message" placeholder="8MiB" value=${value.largest} wrong=${sized(value.largest)}
         onInput=${set('largest')} />
-      <${Text} label="Know ids for" placeholder="not at all" hint="A message with an id that it knows is not appended again."
+      <${Text} label="Deduplicate ids for" placeholder="not at all" hint="A message with the same id is not appended again."
         value=${value.dedup} wrong=${lasting(value.dedup)} onInput=${set('dedup')} />
       <${Text} label="Comment" value=${value.comment} onInput=${set('comment')} />
     </div>`;
@@ -65,7 +65,7 @@ export function Change({ place, topic, told, onDone, onClose }) {
   return html`
     <${Perform} title="Settings of the topic" wide statement=${statement} place=${place} act="Save"
       reasoned onDone=${onDone} onClose=${onClose}>
-      <p class="soft">What messages it holds beyond new bounds is trimmed soon after.</p>
+      <p class="soft">Messages beyond the new limits are trimmed soon after.</p>
       <${Fields} value=${settings} onInput=${set} />
     <//>`;
 }

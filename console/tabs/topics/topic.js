@@ -72,7 +72,7 @@ function Standing({ topic, place }) {
   const fast = useMemo(() => rates(kept), [kept.times.length, kept.times.at(-1)]);
   if (topic.last === undefined) {
     return html`<${Notice} look="warning" title="No permission to see its figures">
-      <p>They need INFO or READ on the topic.</p><//>`;
+      <p>This needs INFO or READ on the topic.</p><//>`;
   }
   // New arrays each time: a plot draws what it is given anew.
   return html`
@@ -81,7 +81,7 @@ function Standing({ topic, place }) {
       <section class="card" aria-label="Rate"><${Plot} title="Published" times=${[...kept.times]} unit="a second" height=${140}
         series=${[{ label: 'messages', values: fast }]} /></section>
       <section class="card" aria-label="Lag"><${Plot} title="Lag" times=${[...kept.times]} unit="messages" height=${140}
-        series=${[{ label: 'furthest behind', values: [...kept.lag] }]} /></section>
+        series=${[{ label: 'largest lag', values: [...kept.lag] }]} /></section>
     </div>`;
 }
 
@@ -97,7 +97,7 @@ function Figures({ topic }) {
         <dt>Keeps</dt><dd>${retention(told)}</dd>
         ${told.bytes !== undefined && html`<dt>Holds</dt><dd>${about(told.bytes)} of ${size(told.max_bytes)}</dd>`}
         <dt>Largest message</dt><dd>${size(told.largest)}</dd>
-        <dt>Knows ids for</dt><dd>${told.dedup?.text ?? 'not at all'}</dd>
+        <dt>Deduplicates ids for</dt><dd>${told.dedup?.text ?? 'not at all'}</dd>
         ${told.comment && html`<dt>Comment</dt><dd><bdi>${told.comment}</bdi></dd>`}`}
     </dl>`;
 }

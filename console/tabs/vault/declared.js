@@ -35,12 +35,12 @@ export function Make({ place, onDone, onClose }) {
       <${Text} label="Versions of each record that are kept" inputmode="numeric" value=${versions} onInput=${keep}
         wrong=${isCount(versions) ? '' : NO_COUNT} />
       <${Text} label="Comment" value=${comment} onInput=${explain} />
-      <${Tick} label="It has a passphrase of its own" value=${own} onInput=${tick} hint="Else the store's opens it, and that stays." />
+      <${Tick} label="It has a passphrase of its own" value=${own} onInput=${tick} hint="Otherwise the store's passphrase opens it. This can't be changed later." />
       ${own && html`
         <${Notice} look="warning" title="A lost passphrase is a lost vault" />
         <${Passphrase} label="Its passphrase" value=${passphrase} onInput=${type} hint="8 to 1024 characters" />
         <${Passphrase} label="Its passphrase again" value=${again} onInput=${typeAgain}
-          wrong=${again && again !== passphrase ? 'It is not the same' : ''} />`}
+          wrong=${again && again !== passphrase ? 'The two differ' : ''} />`}
     <//>`;
 }
 
@@ -58,7 +58,7 @@ export function Alter({ of, found, onDone, onClose }) {
     <${Perform} title="Alter a vault" act="Alter" place=${{ ns: of.ns, db: of.db }} reasoned onDone=${onDone} onClose=${onClose}
       statement=${differs && !wrong ? vaults.alter(of.vault, other) : null}>
       <${Text} label="Versions of each record that are kept" inputmode="numeric" value=${versions} onInput=${keep} wrong=${wrong}
-        hint=${Number(versions) < found.versions ? 'Older ones go at once, and never from backups.' : ''} />
+        hint=${Number(versions) < found.versions ? 'Older ones are removed at once, but not from backups.' : ''} />
       <${Text} label="Comment" value=${comment} onInput=${explain} />
     <//>`;
 }

@@ -16,8 +16,8 @@ export function Vaults({ found, place, onChange }) {
     <section class="part">
       <div class="actions"><h2>Vaults of <bdi>${place.ns}.${place.db}</bdi></h2>
         <${Button} onClick=${() => make(true)}>New vault…<//></div>
-      ${here.length === 0 ? html`<${Empty} title="No vault here that you may see"><p>A vault holds what is readable only
-          while somebody has unsealed it, and never without a trace.</p><//>`
+      ${here.length === 0 ? html`<${Empty} title="No vaults visible to you"><p>A vault holds secrets that are readable only
+          while it is unsealed; every access is recorded.</p><//>`
         : html`<${Table} label="Vaults" rows=${here} sorted=${['vault', false]}
           columns=${columns(place, found, onChange)} />`}
       ${elsewhere.length > 0 && html`<p class="soft">Elsewhere:

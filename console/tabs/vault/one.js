@@ -42,11 +42,11 @@ export function One({ of, standings, onChange, onGone }) {
         ${state && !state.sealed && html`<${Seal} of=${opens} onDone=${anew} />`}
       </div>
       ${state?.sealed && html`<${Notice} look="sealed" title="Sealed">
-        <p>Nothing of it is listed, revealed or written until it is unsealed. Erasing and its trail open nothing.</p>
+        <p>Its records can't be listed, revealed or written until it is unsealed. Erasing and the trail still work.</p>
         <${Unseal} of=${opens} called=${called} onDone=${anew} /><//>`}
       ${changed && html`<${Notice} look="well" title="Passphrase changed">
-        <p>${String(changed.rewrapped)} wraps made anew.</p><//>`}
-      <${Answer} asked=${asked} what="how it stands">
+        <p>${String(changed.rewrapped)} keys rewrapped.</p><//>`}
+      <${Answer} asked=${asked} what="its status">
         ${(found) => html`
           <dl class="pairs card">
             <dt>Records</dt><dd>${String(found.records)}, of each ${String(found.versions)}
@@ -54,8 +54,8 @@ export function One({ of, standings, onChange, onGone }) {
             <dt>Opened by</dt><dd>${found.own ? 'a passphrase of its own' : "the store's passphrase"}</dd>
             ${found.comment && html`<dt>Comment</dt><dd><bdi>${found.comment}</bdi></dd>`}
             <dt>Key</dt><dd>version ${String(found.key_version)}${found.rotation !== 'none'
-              && html` <span class="chip warn">values are sealed again: ${found.rotation}</span>`}</dd>
-            ${found.in_log_until !== null && html`<dt>Erased values</dt><dd>stand in the log up to commit
+              && html` <span class="chip warn">re-encrypting values: ${found.rotation}</span>`}</dd>
+            ${found.in_log_until !== null && html`<dt>Erased values</dt><dd>are in the log up to commit
               ${String(found.in_log_until)} until it is pruned. <a href=${docs('vaults.md')}>More</a></dd>`}
             <dt>Trail</dt><dd>${String(found.audit.entries)} ${found.audit.entries === 1 ? 'entry' : 'entries'}${found.audit.hash
               && html`, the newest <code>${found.audit.hash.slice(0, 16)}…</code>`}</dd>
@@ -77,6 +77,6 @@ export function One({ of, standings, onChange, onGone }) {
       onClose=${end} />`}
     ${doing === 'drop' && html`<${Confirm} title="Drop a vault" name=${of.vault} place=${place} act="Drop" called="name"
       statement=${vaults.drop(of.vault)} onDone=${onGone} onClose=${end}>
-      <p>All that is in it goes${asked.value ? `: ${asked.value.records} records` : ''}. Its trail stays, and backups
+      <p>All its records are removed${asked.value ? `: ${asked.value.records} records` : ''}. Its trail stays, and backups
         keep what they have.</p><//>`}`;
 }

@@ -53,7 +53,7 @@ function List({ of, id, gone, onChoose, onTrace }) {
     <section class="part">
       <div class="actions"><h2>Ids</h2>${found && html`<${Ago} at=${found.at} />`}</div>
       <${Form} class="row" onSubmit=${() => ask(prefix, [])}>
-        <${Text} label="That begin with" value=${prefix} onInput=${type} />
+        <${Text} label="Prefix" value=${prefix} onInput=${type} />
         <${Button} submit busy=${doing}>List<//>
       <//>
       ${error && html`<${Refused} error=${error} />`}
@@ -63,6 +63,6 @@ function List({ of, id, gone, onChoose, onTrace }) {
             title=${one}><bdi>${one.length > SHOWN ? `${one.slice(0, SHOWN)}…` : one}</bdi><//>` }]} />
         <p class="actions soft">${rows.length} ${found.more ? 'so far' : 'in all'}
           ${found.more && html`<${Button} busy=${doing} onClick=${() => ask(found.prefix, found.ids)}>Next ${PAGE}<//>`}</p>`
-        : html`<p class="nothing">Each time ids are listed is an entry of the trail, so they are when you ask.</p>`}
+        : html`<p class="nothing">Listing ids adds an entry to the trail, so they are listed on request.</p>`}
     </section>`;
 }

@@ -41,7 +41,7 @@ export function Reveal({ of, id, sealed, onTrace }) {
     const { value, version: taken } = await ask();
     try {
       await copy(asText(value));
-      say(`Version ${taken} is on the clipboard, which may keep it.`);
+      say(`Version ${taken} is copied to the clipboard, which may keep it.`);
     } catch {
       say('The browser does not let the page write to the clipboard.');
     }
@@ -77,7 +77,7 @@ function Shown({ of, onHide, onCopied }) {
   const put = async () => {
     try {
       await copy(asText(of.value));
-      onCopied('It is on the clipboard, which may keep it.');
+      onCopied('Copied to the clipboard, which may keep it.');
     } catch {
       onCopied('The browser does not let the page write to the clipboard.');
     }
@@ -103,9 +103,9 @@ export function Erase({ of, id, onDone }) {
   };
   return html`
     <p class="actions"><${Button} look="danger" disabled=${id === ''} onClick=${() => ask(true)}>Erase…<//></p>
-    ${nothing !== null && nothing === id && html`<p role="status">There was no such record.</p>`}
+    ${nothing !== null && nothing === id && html`<p role="status">No such record.</p>`}
     ${asking && html`<${Confirm} title="Erase a record" name=${id} called="id" act="Erase" run=${erase}
       statement=${routes.shown(of, 'erase', { id })} onDone=${done} onClose=${() => ask(false)}>
-      <p>All its versions go from the state at once, from the log when it is pruned past them, from backups never.</p>
+      <p>All its versions are removed from the state at once, and from the log when it is pruned, but never from backups.</p>
     <//>`}`;
 }

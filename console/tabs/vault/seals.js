@@ -38,9 +38,9 @@ export function Seal({ of, onDone }) {
     ${error && html`<${Refused} error=${error} />`}`;
 }
 
-const KEEPS = 'The keys stay, wrapped anew at once. Whoever has an old copy of disk, log or backup and the old'
-  + ' passphrase still opens what is in it, and with its root key also what is sealed today.';
-const RENEWS = 'A new root key and new vault keys, and every value is sealed again behind the answer, as long as it'
+const KEEPS = 'The keys stay, and are rewrapped at once. With an old copy of disk, log or backup, the old'
+  + ' passphrase still opens that copy, and with its root key also the present data.';
+const RENEWS = 'A new root key and new vault keys; every value is re-encrypted in the background while the vault'
   + ' is unsealed. Old copies stay readable with the old passphrase.';
 
 /** Sets the store's first passphrase, or changes one. @param {object} props `of`, `called`, `first`, `onDone(answer)`, `onClose` */
@@ -69,14 +69,14 @@ export function Change({ of, called, first = false, onDone, onClose }) {
     <${Dialog} title=${first ? 'Set the passphrase' : 'Change the passphrase'} onClose=${onClose}>
       <${Form} onSubmit=${submit}>
         <${Notice} look="warning" title="A lost passphrase is a lost vault">
-          <p>Nobody can open what it sealed: no owner, no backup, no file of the node. Keep it where it outlives this
-            machine, with two people at least.</p><//>
+          <p>No owner, backup or file of the node can open its data. Keep it where it survives the loss of this
+            machine, with at least two people.</p><//>
         ${!first && html`<${Passphrase} label=${html`Old passphrase of <bdi>${called}</bdi>`} value=${old} onInput=${typeOld} />`}
         <${Passphrase} label="New passphrase" value=${fresh} onInput=${typeFresh} hint="8 to 1024 characters" />
         <${Passphrase} label="Repeat new passphrase" value=${again} onInput=${typeAgain}
-          wrong=${again && !same ? 'It is not the same' : ''} />
+          wrong=${again && !same ? 'The two differ' : ''} />
         ${!first && html`<${Choice} label="Keys" value=${rekey ? 'new' : 'same'} hint=${rekey ? RENEWS : KEEPS}
-          options=${[['same', 'Stay: only another passphrase'], ['new', 'All made anew, after a leak']]}
+          options=${[['same', 'Keep: change only the passphrase'], ['new', 'Replace all, after a leak']]}
           onInput=${(value) => choose(value === 'new')} />`}
         <${Composed} of=${routes.shown(of, 'passphrase', said)} title="Request preview" />
         ${error && html`<${Refused} error=${error} />`}

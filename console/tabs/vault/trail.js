@@ -45,10 +45,10 @@ export function Trail({ of, turn = 0 }) {
           <${Choice} label="Action" value=${action} onInput=${only} options=${[['', 'any'], ...actions]} />
           <${Choice} label="Outcome" value=${outcome} onInput=${how}
             options=${[['', 'any'], ['granted', 'granted'], ['refused', 'refused']]} />
-          <${Text} label="User, id, reason or address has" value=${text} onInput=${find} />
+          <${Text} label="User, id, reason or address contains" value=${text} onInput=${find} />
         </div>
-        <${Table} label="Trail" rows=${rows} columns=${COLUMNS} height="30rem" empty="No such entry among those that were read" />
-        <p class="actions soft">${rows.length} of ${entries.length} that were read${found.more ? '' : ', which are all that it has'}
+        <${Table} label="Trail" rows=${rows} columns=${COLUMNS} height="30rem" empty="No match among the loaded entries" />
+        <p class="actions soft">${rows.length} of ${entries.length} loaded${found.more ? '' : ', no older entries'}
           ${found.more && html`<${Button} busy=${doing} onClick=${older}>Older<//>`}</p>
         <${Check} of=${of} />`}
     </section>`;
@@ -70,14 +70,14 @@ function Check({ of }) {
   })));
   return html`
     <div class="actions"><${Button} busy=${doing} onClick=${look}>Verify all<//>
-      <span class="soft small">While it is unsealed its proofs are looked at too.</span></div>
+      <span class="soft small">While the vault is unsealed, proofs are verified too.</span></div>
     ${error && html`<${Refused} error=${error} />`}
     ${found && html`
-      <${Notice} look=${found.intact ? 'well' : 'refused'} title=${found.intact ? 'Nothing is wrong with it' : 'It is not what was written'}>
+      <${Notice} look=${found.intact ? 'well' : 'refused'} title=${found.intact ? 'The trail is intact' : 'The trail was altered'}>
         <dl class="pairs">
           <dt>Entries</dt><dd>${String(found.entries)}, the newest is ${String(found.newest)}</dd>
           <dt>Hash</dt><dd><code>${found.hash}</code></dd>
-          <dt>Proven</dt><dd>${String(found.proven)}, and ${String(found.unproven)} that can't be looked at now; nobody held a key for the others</dd>
+          <dt>Proven</dt><dd>${String(found.proven)}, and ${String(found.unproven)} that can't be verified now; the others have no proof</dd>
           ${found.wrong.length > 0 && html`<dt>Wrong</dt><dd>${found.wrong.map(String).join(', ')}</dd>`}
           ${found.put_back.length > 0 && html`<dt>Put back</dt><dd>${found.put_back.map((id, at) => html`${at > 0 && ', '}<bdi>${id}</bdi>`)}</dd>`}
         </dl><//>`}`;

@@ -8,7 +8,7 @@ import * as routes from './routes.js';
 import { useSecret } from './secret.js';
 
 const KINDS = [
-  ['text', 'Text, as it is typed'], ['json', 'JSON, as it stands'],
+  ['text', 'Plain text'], ['json', 'JSON'],
   ['tagged', 'JSON with tags: {"$dec": "1.50"}'],
 ];
 
@@ -30,7 +30,7 @@ function valueOf(kind, text) {
     if (holds(plain, (one) => typeof one === 'bigint')) return { wrong: 'Beyond ±2^53 an int is {"$int": "…"}' };
     return { value: parse(text) };
   } catch {
-    return { wrong: 'This is no JSON' }; // what the browser says of it would show a part of it
+    return { wrong: 'Not JSON' }; // what the browser says of it would show a part of it
   }
 }
 
@@ -67,7 +67,7 @@ export function Write({ of, id, onDone }) {
       <${Area} label="Value" class=${clear ? '' : 'masked'} autocomplete="off" value=${typed} onInput=${type} wrong=${wrong} />
       <${Tick} label="Show it while I type" value=${clear} onInput=${see} />
       <${Choice} label="Only if" value=${when} onInput=${expect}
-        options=${[['any', 'whatever is there'], ['absent', 'there is none'], ['version', 'its version is']]} />
+        options=${[['any', 'always'], ['absent', 'the record is absent'], ['version', 'the version is']]} />
       ${when === 'version' && html`<${Text} label="Expected version" inputmode="numeric" value=${version} onInput=${count}
         wrong=${strange ? 'The number of a version' : ''} />`}
       <${Text} label="Reason" value=${reason} onInput=${explain} maxlength="500" hint="Kept in its trail." />
