@@ -250,7 +250,7 @@ def _decode(
         raise BadRequest("a frame must hold an array of three: kind, id, body")
     number, request, body = parts
     if type(number) is not int or number not in _KINDS:
-        raise BadRequest(f"{number!r:.40} is no kind of message", kind=repr(number)[:40])
+        raise BadRequest(f"unknown kind of message: {number!r:.40}", kind=repr(number)[:40])
     if type(request) is not int or not 0 <= request <= ID_MAX:
         raise BadRequest(f"an id must be an integer from 0 to {ID_MAX}")
     if body is not None and type(body) is not dict:

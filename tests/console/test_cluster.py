@@ -168,7 +168,9 @@ def test_a_certificate_is_revoked_behind_its_first_digits(
     dialog.get_by_role("button", name="Revoke").click()
     revoked = page.get_by_role("region", name="Revoked certificates")
     expect(revoked).to_contain_text("its disk was sold")
-    expect(page.get_by_role("region", name="Trusted certificates")).to_contain_text("No certificates")
+    expect(page.get_by_role("region", name="Trusted certificates")).to_contain_text(
+        "No certificates"
+    )
     told = cluster(node)
     assert told["trusted"] == []
     assert [one["certificate"] for one in told["revoked"]] == [FINGERPRINT[::-1]]

@@ -211,7 +211,7 @@ class ModelLinks(Links):
         for link, trusted in list(self.links.items()):
             now = self.trusts(link.peer.fingerprint) is not None
             if trusted and not now:
-                link.break_off("the certificate is trusted no more")
+                link.break_off("the certificate is no longer trusted")
             else:
                 self.links[link] = now
 
@@ -242,7 +242,7 @@ class ModelLinks(Links):
         if self.model.breaks():
             raise LinkClosed(f"{address}: the connection broke")
         if other.fingerprint not in pins:
-            raise LinkClosed(f"{address}: the certificate is not the one that is known")
+            raise LinkClosed(f"{address}: the certificate is not the expected one")
         return other
 
     async def _travel(self, source: str, target: str) -> None:

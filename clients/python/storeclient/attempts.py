@@ -192,8 +192,8 @@ def turned_away(nodes: Nodes, connection: Connection, where: str) -> Unreachable
     """Return the error for connections that all end before a request can be sent."""
     why = connection.cause or "the node is stopping"
     return Unreachable(
-        f"{where} has ended each connection for {nodes.connect_timeout:g} s before anything was"
-        f" sent: {why}"
+        f"{where} ended every connection before a request was sent, for"
+        f" {nodes.connect_timeout:g} s: {why}"
     )
 
 

@@ -172,7 +172,10 @@ def test_refused_naming_which(line: str, message: str) -> None:
             {"STORE_USER": "a b", "STORE_PASSWORD": "12345678"},
             "STORE_USER: invalid user name 'a b'",
         ),
-        ({"STORE_USER": "ana", "STORE_PASSWORD": "canary"}, "STORE_PASSWORD: a password has 8 to"),
+        (
+            {"STORE_USER": "ana", "STORE_PASSWORD": "canary"},
+            "STORE_PASSWORD: a password must have 8 to",
+        ),
     ],
 )
 def test_bad_environment_is_refused(environment: dict[str, str], message: str) -> None:

@@ -386,7 +386,7 @@ async def this_very_node(node: Node) -> None:
 async def no_greeting(node: Node) -> None:
     bare = await known(node)
     await bare.say(ATTACH)
-    await node.ended(bare, "said Attach before it had greeted")
+    await node.ended(bare, "sent Attach before its greeting")
 
 
 @pytest.mark.parametrize(
