@@ -56,9 +56,7 @@ class Session:
         try:
             done, _ = await asyncio.wait({connecting}, timeout=NOTICE_SECONDS)
             if not done:
-                self._tell(
-                    f"no connection yet; retrying for {CONNECT_SECONDS:g} s, Ctrl-C gives up"
-                )
+                self._tell(f"no connection yet; retrying for {CONNECT_SECONDS:g} s, Ctrl-C stops")
             welcome = await connecting
         finally:
             connecting.cancel()

@@ -42,7 +42,7 @@ where they come from."""
 INSTALLED: Final = "/opt/storenode/.venv/bin/"
 """Where a machine has its commands; here they are those of this tree, and nothing is installed."""
 COMMAND_SECONDS: Final = 600
-IMPATIENT: Final = ("storenode: no connection yet; retrying for 10 s, Ctrl-C gives up",)
+IMPATIENT: Final = ("storenode: no connection yet; retrying for 10 s, Ctrl-C stops",)
 """What is said on a machine that is slower than others."""
 MASKS: Final = (
     (re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"), "<id>"),

@@ -174,7 +174,7 @@ def test_refused_naming_which(line: str, message: str) -> None:
         ),
         (
             {"STORE_USER": "ana", "STORE_PASSWORD": "canary"},
-            "STORE_PASSWORD: a password must have 8 to",
+            "STORE_PASSWORD: a password must have",
         ),
     ],
 )
