@@ -167,7 +167,7 @@ def built(
             halfway()
     page.get_by_role("button", name="Define a policy").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Where etcd is reached").fill(etcd.endpoint)
+    dialog.get_by_label("Addresses of etcd").fill(etcd.endpoint)
     dialog.get_by_label("LEASE").fill("2s")
     dialog.get_by_label("BEHIND").fill("1s")
     dialog.get_by_role("button", name="Define").click()

@@ -91,7 +91,7 @@ def test_a_part_and_its_restore(tab: Page, node: NodeProcess, watch: Watch) -> N
     tab.get_by_label("Form").select_option("script")
     tab.get_by_label("Of", exact=True).select_option("part")
     tab.get_by_label("Which, comma-separated").fill("shop.main, a b")
-    expect(tab.get_by_text("a b names no namespace or database")).to_be_visible()
+    expect(tab.get_by_text("a b is not a namespace or database")).to_be_visible()
     tab.get_by_label("Which, comma-separated").fill("shop.main")
     tab.get_by_label("Name", exact=True).fill("main.storeql")
     assert composed(tab) == "BACKUP SCRIPT OF `shop`.`main` TO 'main.storeql'"

@@ -354,19 +354,19 @@ def test_a_policy_is_said_in_words_before_it_is_composed(
     page = opened("#/cluster")
     page.get_by_role("button", name="Define a policy").click()
     dialog = page.get_by_role("dialog")
-    via, acks = dialog.get_by_label("Where etcd is reached"), dialog.get_by_label("ACKS")
+    via, acks = dialog.get_by_label("Addresses of etcd"), dialog.get_by_label("ACKS")
     expect(acks).to_have_value("1")
-    expect(dialog).to_contain_text("one node may be lost, and nothing of it is")
+    expect(dialog).to_contain_text("one node may be lost without losing it")
     expect(dialog).to_contain_text("Of 3 nodes one follower may be away")
     acks.fill("2")
-    expect(dialog).to_contain_text("With 3 nodes each of them is needed")
+    expect(dialog).to_contain_text("With 3 nodes, all are needed")
     acks.fill("0")
     expect(dialog).to_contain_text("acknowledged commits may be lost")
     acks.fill("9")
     expect(dialog).to_contain_text("too few for this many followers")
     acks.fill("1")
     dialog.get_by_label("PROMOTE").select_option("MANUAL")
-    expect(dialog).to_contain_text("nobody takes over until somebody presses Take the lead")
+    expect(dialog).to_contain_text("no node takes over until Take the lead is pressed")
     expect(dialog.locator(".composed")).to_have_count(0)
     via.fill("http://user:secret@127.0.0.1:1")
     expect(dialog).to_contain_text("Only http or https, a host and a port")
@@ -377,7 +377,7 @@ def test_a_policy_is_said_in_words_before_it_is_composed(
         " PROMOTE MANUAL"
     )
     dialog.get_by_role("button", name="Define").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("Only a coordinating node")
+    expect(dialog.get_by_role("alert")).to_contain_text("was never declared coordinating")
     assert cluster(node)["failover"] is None
 
 
@@ -432,7 +432,7 @@ FOLLOWS = {
 
 def test_a_follower_names_who_leads_and_offers_nothing_that_is_refused(told: Told) -> None:
     page = told(FOLLOWS, {"failover": POLICY})
-    expect(page.get_by_text("This node reads only: far leads")).to_be_visible()
+    expect(page.get_by_text("This node is read-only: the leader is far")).to_be_visible()
     link = page.get_by_role("status").get_by_role("link", name="far.example:8001")
     expect(link).to_have_attribute("href", "http://far.example:8001/#/cluster")
     expect(page.get_by_role("article", name="This node")).to_contain_text("in sync")
@@ -469,7 +469,7 @@ def test_a_leader_that_releases_nothing_says_what_it_waits_for(told: Told) -> No
     }
     own = told(held_up, {"failover": POLICY}).get_by_role("article", name="This node")
     expect(own).to_contain_text("leads, held up")
-    expect(own).to_contain_text("it waits for far: 0 of 1")
+    expect(own).to_contain_text("waiting for far: 0 of 1")
 
 
 def test_a_stranded_node_says_what_helps(told: Told) -> None:

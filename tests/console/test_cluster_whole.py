@@ -82,7 +82,7 @@ def _is_whole(leader: Machine, machines: list[Machine], browser: Browser) -> Non
             expect(card(page, each)).to_contain_text("days left")
     region = page.get_by_role("region", name="Who leads")
     expect(region).to_contain_text("2 attached, none behind")
-    expect(region).to_contain_text("s left; it is renewed when a third is over")
+    expect(region).to_contain_text("s left; renewed after a third of it")
     assert leader.about()["life"] == "leading"
     assert findings(page) == []
     assert overflow(page) == []
@@ -90,7 +90,7 @@ def _is_whole(leader: Machine, machines: list[Machine], browser: Browser) -> Non
 
 def _a_follower_names_who_leads(leader: Machine, other: Machine, browser: Browser) -> None:
     page = other.tab(browser)
-    expect(page.get_by_text(f"This node is read-only: {leader.name} leads")).to_be_visible()
+    expect(page.get_by_text(f"This node is read-only: the leader is {leader.name}")).to_be_visible()
     expect(own(page)).to_contain_text("in sync")
     expect(page.get_by_role("button", name="Change the policy")).to_have_count(0)
     assert findings(page) == []
@@ -191,7 +191,7 @@ def _one_is_shut_out(leader: Machine, gone: Machine, left: list[Machine], browse
     told = leader.about("CLUSTER")
     assert {row["name"] for row in told["replicas"]} == {each.name for each in left}
     expect(page.get_by_role("region", name="Failover")).to_contain_text(
-        "With 2 nodes each of them is needed"
+        "With 2 nodes, all are needed"
     )
 
 

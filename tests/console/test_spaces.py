@@ -41,7 +41,7 @@ def key_of(page: Page, name: str) -> None:
 def test_all_spaces_of_a_place(opened: Opened, sessions: NodeProcess) -> None:
     page = opened("#/run/shop/main/space")
     table = page.get_by_role("region", name="Cache spaces")
-    expect(table).to_contain_text("30m, unless it says otherwise")
+    expect(table).to_contain_text("30m")
     expect(table).to_contain_text("of people")
     assert findings(page) == []
     assert overflow(page) == []

@@ -171,7 +171,7 @@ def test_changing_the_passphrase(unsealed: NodeProcess, opened: Opened, rekey: b
     if rekey:
         dialog.get_by_label("Keys").select_option("new")
         expect(dialog.locator(".composed pre")).to_contain_text("rekey: true")
-        expect(dialog).to_contain_text("every value is sealed again")
+        expect(dialog).to_contain_text("every value is re-encrypted")
     else:
         expect(dialog).to_contain_text("The keys stay")
     dialog.get_by_role("button", name="Save").click()
