@@ -339,7 +339,7 @@ def decode(body: bytes | bytearray | memoryview) -> Message:
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadMessage(f"{len(body)} bytes are no message of this version") from error
+        raise BadMessage(f"{len(body)} bytes are not a message of this version") from error
 
 
 class LinkClosed(Exception):

@@ -241,7 +241,7 @@ class Listener:
         # A failed or late handshake (ssl.SSLError and TimeoutError are OSErrors) is the client's
         # affair; there is no connection to answer on.
         if error is not None and not isinstance(error, OSError):
-            self._limited_log.error("a connection failed before it stood", exc_info=error)
+            self._limited_log.error("a connection failed during its setup", exc_info=error)
 
     def _refuse(self, listening: socket.socket) -> None:
         """Refuse one connection that there is no descriptor for, by using the reserve."""

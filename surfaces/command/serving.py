@@ -301,7 +301,7 @@ def _raise_descriptor_limit() -> int:
     limit = descriptors.raise_limit()
     if limit < descriptors.NEEDED:
         structlog.get_logger().warning(
-            "few open files allowed",
+            "low limit of open files",
             limit=limit,
             for_connections=descriptors.for_connections(limit),
             needed_at_the_ceilings=descriptors.NEEDED,

@@ -102,11 +102,11 @@ async def drain(node: Drainable, surfaces: Sequence[Surface]) -> None:
     finishing = asyncio.gather(node.drain(), *(surface.drain() for surface in surfaces))
     await asyncio.wait([finishing], timeout=limits.DRAIN_SECONDS)
     if not finishing.done():
-        log.warning("work in flight is ended", after_seconds=limits.DRAIN_SECONDS)
+        log.warning("requests in flight are cancelled", after_seconds=limits.DRAIN_SECONDS)
         await node.end_requests()
         await asyncio.wait([finishing], timeout=SAID_SECONDS)
     if not finishing.done():
-        log.warning("connections are cut off", after_seconds=SAID_SECONDS)
+        log.warning("open connections are aborted", after_seconds=SAID_SECONDS)
         finishing.cancel()
     with suppress(asyncio.CancelledError):
         await finishing

@@ -164,7 +164,7 @@ class NodeGate:
         except (SessionEnded, Draining):
             return
         except Busy:
-            _log.warning("a session was left to end by itself")
+            _log.warning("a session was not signed out: it ends at its expiry")
 
     def run(self, request: RunScript, now: bool) -> ScriptAnswer | asyncio.Future[ScriptAnswer]:
         return (call_now if now else ask)(self._node.scripts, request)
@@ -206,7 +206,7 @@ class NodeGate:
         try:
             tell(self._node.scripts, CancelScript(request))
         except Busy:
-            _log.warning("a script was left to run to its end", request=request)
+            _log.warning("a script was not cancelled: the node is busy", request=request)
 
     def waiting(self) -> int:
         return self._node.running.waiting("wire")

@@ -14,8 +14,8 @@ LOGS = {"log", "_log", "self._log", "structlog.get_logger()", "say"}
 LINES = """
 bug | actor failed
 bug | handler failed
-busy | a script was left to run to its end
-busy | a session was left to end by itself
+busy | a script was not cancelled: the node is busy
+busy | a session was not signed out: it ends at its expiry
 disk | a part of the state can't be read
 disk | a part of the state can't be read, and it can't be made anew
 disk | frames that were not released gave way
@@ -62,8 +62,8 @@ operator | SIGHUP: no certificate to reload
 operator | STORE_USER and STORE_PASSWORD are ignored: the store already has users
 operator | already stopping
 operator | asked to stop
-operator | connections are cut off
-operator | few open files allowed
+operator | open connections are aborted
+operator | low limit of open files
 operator | first owner: its password was generated and is in a file; change it, and remove the file
 operator | etcd credentials were not reloaded
 operator | etcd credentials reloaded
@@ -89,7 +89,7 @@ operator | the next start replays more of the log
 operator | the node is in a cluster but follows no node: start it with --peer
 operator | the state is made anew from the log
 operator | the certificate for other nodes was not reloaded
-operator | work in flight is ended
+operator | requests in flight are cancelled
 slow | slow statement
 time | a value does not open, its key is kept
 time | another certificate is shown to other nodes

@@ -120,7 +120,7 @@ def test_a_crowd_leaves_log_and_state_what_they_need(
     assert (statuses, code) == ({200}, 0)
     assert refused == ASKED, "those beyond what connections may have hear Full"
     assert loud <= {
-        "few open files allowed",
+        "low limit of open files",
         "out of file descriptors: connections are refused",
         "not logged one by one",
     }

@@ -299,7 +299,7 @@ async def test_a_node_that_stops_answers_every_request(
 ) -> None:
     drains = states[0] not in (COMMITTING, AUDIT)
     if drains:
-        logbook.allow("work in flight is ended")
+        logbook.allow("requests in flight are cancelled")
         monkeypatch.setattr(limits, "DRAIN_SECONDS", 0.1)
     async with desk(tmp_path) as here:
         tokens = [await here.token() for state in states for _ in KINDS[state]]

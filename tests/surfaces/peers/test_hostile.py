@@ -287,19 +287,19 @@ BROKEN = {
         (limits.LINK_MESSAGE_BYTES + 1).to_bytes(4, "big"),
         f"over the limit of {limits.LINK_MESSAGE_BYTES}",
     ),
-    "no message": (b"\0\0\0\x04\xc1\xc1\xc1\xc1", "are no message"),
-    "an unknown one": (b"\0\0\0\x05\x91\xa3abc", "are no message"),
-    "nothing": (b"\0\0\0\0", "are no message"),
-    "a wrong type": (b"\0\0\0\x0b\x94\xa6Frames\xa11\xa12\x90", "are no message"),
-    "without end": (b"\0\0\x40\0" + b"\x91" * 0x4000, "are no message"),
+    "no message": (b"\0\0\0\x04\xc1\xc1\xc1\xc1", "are not a message"),
+    "an unknown one": (b"\0\0\0\x05\x91\xa3abc", "are not a message"),
+    "nothing": (b"\0\0\0\0", "are not a message"),
+    "a wrong type": (b"\0\0\0\x0b\x94\xa6Frames\xa11\xa12\x90", "are not a message"),
+    "without end": (b"\0\0\x40\0" + b"\x91" * 0x4000, "are not a message"),
     "a renewal until a moment without a zone": (
         said("Renew", "ab" * 32, "2027-01-01T00:00:00"),
-        "are no message",
+        "are not a message",
     ),
-    "a way since one": (said("Way", ["http://x:1"], "2027-01-01T00:00:00"), "are no message"),
+    "a way since one": (said("Way", ["http://x:1"], "2027-01-01T00:00:00"), "are not a message"),
     "a moment that UTC does not have": (
         said("Renew", "ab" * 32, "0001-01-01T00:00:00+14:00"),
-        "are no message",
+        "are not a message",
     ),
 }
 
