@@ -127,7 +127,7 @@ def test_a_person_is_shown_it_once(tmp_path: Path) -> None:
     process.terminate()
     assert process.wait(60) == 0
     os.close(parent)
-    assert re.search(rb"first owner: root, password: (\S+) \(shown this once\)", shown)
+    assert re.search(rb"first owner: root, password: (\S+) \(shown only once\)", shown)
     assert not (tmp_path / "store" / "FIRST-PASSWORD").exists()
 
 
