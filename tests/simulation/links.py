@@ -300,7 +300,7 @@ class ModelLink(Link):
         self._unsent_bytes += len(data)
         self.pump()
         if self._unsent_bytes + self._transit_bytes > limits.LINK_UNSENT_BYTES:
-            self.break_off("the peer takes too little")
+            self.break_off("the peer reads too little")
 
     async def drained(self) -> None:
         while self._unsent_bytes > limits.LINK_BUFFER_BYTES and self._why is None:

@@ -256,7 +256,7 @@ def test_a_log_alone_is_no_backup_and_a_store_with_its_name_beside_it(
     for path, what in ((segment, "a segment of a store's log"), (segment.parent, "a directory")):
         for words in (("--verify",), (str(tmp_path / "new"), "--restore")):
             done = run(*words, str(path))
-            assert done.returncode == 1 and f"is {what}, not a backup: " in done.stderr
+            assert done.returncode == 1 and f"is {what}, and no backup: " in done.stderr
             assert "copy log/ and STORE of its data directory" in done.stderr
             assert done.stderr.count("\n") == 1 and not (tmp_path / "new").exists()
     done = run(str(copy), "--health")

@@ -83,7 +83,7 @@ def test_each_file_that_does_not_fit_is_named(tmp_path: Path) -> None:
             chain,
             open_to_all,
             f"--cert-key: {open_to_all}: other users may read or write it, its mode is 0666:"
-            " chmod 600",
+            " run chmod 600",
         ),
         (chain, empty, f"--cert-key: {empty}: not an unsealed private key in PEM"),
         (chain, chain, f"--cert-key: {chain}: not an unsealed private key in PEM"),

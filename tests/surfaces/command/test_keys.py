@@ -29,7 +29,7 @@ def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     before = tree(tmp_path)
     again = run("--make-key", str(path))
     assert (again.returncode, again.stdout) == (1, "")
-    assert "exists; choose another name" in said(again.stderr)
+    assert "exists, and is not replaced" in said(again.stderr)
     assert tree(tmp_path) == before
     other = tmp_path / "other"
     assert run("--make-key", str(other)).returncode == 0

@@ -79,7 +79,7 @@ def test_without_the_flag_nobody_listens_and_nothing_is_made(tmp_path: Path) -> 
     with serving(tmp_path / "x", **OWNER) as node:
         value(node, "DEFINE REPLICA n2 PEER 'n2.example:8002'")
         said = value(node, "CREATE JOIN TOKEN FOR n2")["token"]
-        with pytest.raises(Exception, match="with --peer"):
+        with pytest.raises(Exception, match="without --peer"):
             join_tokens.read(said)
         assert node.stop() == 0
     assert not (tmp_path / "x" / "PEER").exists()

@@ -246,7 +246,10 @@ def test_short_first_password_is_not_shown(tmp_path: Path) -> None:
 
 def test_a_store_without_users_wants_a_whole_first_owner(store: Path) -> None:
     """Its file of what it is does not say whether it has users."""
-    for user, password, says in (("ana", "", "a password has 8"), ("", "12345678", "no user name")):
+    for user, password, says in (
+        ("ana", "", "a password has 8"),
+        ("", "12345678", "invalid user name"),
+    ):
         ended = run(str(store), *SERVE, STORE_USER=user, STORE_PASSWORD=password)
         assert ended.returncode == 1
         assert says in json.loads(ended.stderr.splitlines()[-1])["event"]

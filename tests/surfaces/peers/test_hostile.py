@@ -456,7 +456,7 @@ async def a_stranger_that_greets(node: Node) -> None:
 async def a_stranger_that_attaches(node: Node) -> None:
     bare = await stranger(node)
     await bare.say(ATTACH)
-    await node.ended(bare, "said Attach before")
+    await node.ended(bare, "sent Attach before")
 
 
 async def a_stranger_with_a_long_message(node: Node) -> None:
@@ -660,7 +660,7 @@ class Liar:
     ("says", "why"),
     [
         (LONG, "4294967295 bytes"),
-        (b"\0\0\0\x01\xc1", "no message"),
+        (b"\0\0\0\x01\xc1", "not a message"),
         (b"\0\0", "in time"),
         (None, "in time"),
         (b"\0\0\0\x0c\x95\xa6Attach\x90\0\0\0", "sent no greeting"),

@@ -178,7 +178,7 @@ def test_exit_codes(here: Here, tmp_path: Path) -> None:
     del here.environment["STORE_PASSWORD"]
     here.patch.setattr("surfaces.shell.connecting.TERMINAL", str(tmp_path / "no terminal"))
     code, _, err = here.shell("-c", "RETURN 1")
-    assert code == 2 and "no password for root: set STORE_PASSWORD" in err
+    assert code == 2 and "no password for root and no terminal" in err
 
 
 def test_what_can_not_be_sent_is_a_matter_of_usage(here: Here, tmp_path: Path) -> None:
@@ -433,7 +433,7 @@ def test_many_columns_are_drawn_as_records(capsys: pytest.CaptureFixture[str]) -
     assert "f8" in out and len(out.splitlines()) > 9
     tables.expanded = False
     tables.rows("rows", [{"a": 1}] * 1001)
-    assert "1 more are not drawn" in capsys.readouterr().out
+    assert "1 more are not shown" in capsys.readouterr().out
 
 
 # --- the command line ----------------------------------------------------------------------------
