@@ -120,19 +120,22 @@ def table(found: list[Row]) -> Table:
 def facts_line(facts: dict[str, Any], settings: Settings) -> str:
     """Describe the machine and the rounds, as printed above a table."""
     told = [f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()]
-    return "; ".join([*told, f"rounds: {settings.rounds}, one before them for warmth"])
+    return "; ".join([*told, f"rounds: {settings.rounds}, after one warm-up round"])
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     names = [name for source in SOURCES for name in source.NAMES]
-    parser.add_argument("--row", choices=names, help="only this row")
+    parser.add_argument("--row", choices=names, help="measure only this row")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--scale", type=float, default=1.0, help="of the amounts of work")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on the amounts of work")
     parser.add_argument(
-        "--top", type=Path, default=TOP, help="the checkout that results, page and stores go to"
+        "--top",
+        type=Path,
+        default=TOP,
+        help="checkout that results, page and stores are written to",
     )
-    parser.add_argument("--directory", type=Path, help="where stores are kept")
+    parser.add_argument("--directory", type=Path, help="directory of the stores")
     parser.add_argument("--publish", action="store_true", help="write docs/benchmarks.md too")
     parser.add_argument("--results", type=Path)
     return parser

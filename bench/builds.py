@@ -114,13 +114,25 @@ NOT_OF_THE_FLOOR: Final = frozenset({"sign-in-http-4", "update-64", "read-http-3
 def main() -> None:
     """Run the rows that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m bench.builds", description=__doc__)
-    parser.add_argument("--row", choices=ROWS, action="append", help="only this row, and others")
+    parser.add_argument(
+        "--row", choices=ROWS, action="append", help="measure only this row; may be repeated"
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--turns", type=int, default=1, help="each with fresh nodes")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the amounts of work")
-    parser.add_argument("--before", type=Path, help="another checkout, instead of the builds")
-    parser.add_argument("--floor", action="store_true", help="a toy, instead of the builds")
-    parser.add_argument("--plain", action="store_true", help="the plain tree beside the floor")
+    parser.add_argument(
+        "--turns", type=int, default=1, help="number of turns, each with fresh nodes"
+    )
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on the amounts of work")
+    parser.add_argument(
+        "--before", type=Path, help="compare with this checkout instead of the other build"
+    )
+    parser.add_argument(
+        "--floor",
+        action="store_true",
+        help="compare with the floor, a toy server, instead of the other build",
+    )
+    parser.add_argument(
+        "--plain", action="store_true", help="compare the floor with the plain tree"
+    )
     asked = parser.parse_args()
     (TOP / STORES).mkdir(exist_ok=True)
     console = Console(width=WIDTH)

@@ -127,7 +127,7 @@ def _told(end: Connection) -> Any:
     try:
         found = end.recv()
     except EOFError:
-        raise LoadFailed("a driver ended without a word") from None
+        raise LoadFailed("a driver ended without a result") from None
     if isinstance(found, Exception):
         raise LoadFailed(str(found))
     return found

@@ -104,7 +104,7 @@ class Etcds:
                     if told["leader"] == told["header"]["member_id"]:
                         return member
             time.sleep(0.02)
-        raise PeerNotStarted("etcd: nobody leads")
+        raise PeerNotStarted("etcd: no member leads")
 
     def put_anywhere(self) -> None:
         """Put a key on any member, and retry until one accepts it."""

@@ -575,9 +575,15 @@ def table(rows: Sequence[Row]) -> Table:
 def main() -> None:
     """Run the inputs that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m bench.hostile", description=__doc__)
-    parser.add_argument("--input", action="append", choices=INPUTS, help="only this one")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of what has no end")
-    parser.add_argument("--stacks", action="store_true", help="what held the loop longest")
+    parser.add_argument(
+        "--input", action="append", choices=INPUTS, help="run only this input; may be repeated"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, help="duration of inputs without an end"
+    )
+    parser.add_argument(
+        "--stacks", action="store_true", help="print the stacks that held the loop longest"
+    )
     asked = parser.parse_args()
     (TOP / "build").mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="storenode-hostile-", dir=TOP / "build"))

@@ -453,14 +453,16 @@ def main() -> None:
     """Run the rows that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m bench.inside", description=__doc__)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
-    parser.add_argument("--tree", type=Path, default=ROOT, help="in place of this checkout")
-    parser.add_argument("--before", type=Path, help="another checkout")
-    parser.add_argument("--row", action="append", help="only this row, and others")
-    parser.add_argument("--pieces", type=int, default=15, help="of each side, for one row")
-    parser.add_argument("--count", action="store_true", help="instructions instead of time")
-    parser.add_argument("--profile", action="store_true", help="what cProfile says")
-    parser.add_argument("--stacks", action="store_true", help="what perf says, of whole stacks")
-    parser.add_argument("--within", default="", help="only stacks with such a function")
+    parser.add_argument(
+        "--tree", type=Path, default=ROOT, help="tree to measure instead of this checkout"
+    )
+    parser.add_argument("--before", type=Path, help="compare with this checkout")
+    parser.add_argument("--row", action="append", help="measure only this row; may be repeated")
+    parser.add_argument("--pieces", type=int, default=15, help="pieces of each side for one row")
+    parser.add_argument("--count", action="store_true", help="count instructions instead of time")
+    parser.add_argument("--profile", action="store_true", help="print a profile by cProfile")
+    parser.add_argument("--stacks", action="store_true", help="print whole stacks by perf")
+    parser.add_argument("--within", default="", help="only stacks with this function")
     asked = parser.parse_args()
     if asked.worker:
         asyncio.run(serve(asked.worker))

@@ -94,7 +94,7 @@ class NodeProcess:
                     return found
         self.process.kill()
         self.process.wait()
-        raise NodeFailed(log_path.read_text().strip() or "it said nothing")
+        raise NodeFailed(log_path.read_text().strip() or "the node wrote nothing to its log")
 
     @property
     def process(self) -> subprocess.Popen[str]:

@@ -67,7 +67,7 @@ class Chooser:
                 port = next(self._next)
                 if _is_free(port):
                     return port
-        raise NoPorts(f"somebody listens on each port of {self._block}")
+        raise NoPorts(f"all ports of {self._block} are in use")
 
     def close(self) -> None:
         """Release the block."""
@@ -111,7 +111,7 @@ def _claimed() -> tuple[socket.socket, range]:
             held.close()
         else:
             return held, block
-    raise NoPorts(f"other processes choose from each of {len(found)} blocks")
+    raise NoPorts(f"all {len(found)} port blocks are in use by other processes")
 
 
 def _is_free(port: int) -> bool:

@@ -37,7 +37,7 @@ def missing() -> str | None:
     if not any(HOMES.glob("*/bin/pg_dump")):
         return "not installed: apt-get install postgresql"
     if os.getuid() != 0:
-        return "its server is started as another user: run as root"
+        return "the PostgreSQL server runs as another user: run as root"
     return None
 
 

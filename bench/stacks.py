@@ -41,7 +41,7 @@ def record(thread: int, seconds: float, into: Path) -> None:
     try:
         subprocess.run(command, check=True, capture_output=True)
     except FileNotFoundError:
-        raise SystemExit("perf is not here: apt-get install linux-perf") from None
+        raise SystemExit("perf is not installed: apt-get install linux-perf") from None
     except subprocess.CalledProcessError as error:
         raise SystemExit(f"perf: {error.stderr.decode().strip()}") from None
 

@@ -184,7 +184,7 @@ def table(found: Mapping[str, Figures]) -> list[str]:
 def main() -> None:
     """Run the traces that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m bench.trace", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="as JSON, without the sums")
+    parser.add_argument("--json", action="store_true", help="print JSON without the sums")
     asked = parser.parse_args()
     (ROOT / "build").mkdir(exist_ok=True)
     folder = tempfile.TemporaryDirectory(prefix="trace-", dir=ROOT / "build")

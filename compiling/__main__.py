@@ -25,7 +25,7 @@ TREE: Final = ROOT / "build" / "compiled"
 MADE_OF: Final = ".compiled"
 """File in the tree with a hash of the inputs of its extension modules."""
 NO_COMPILER: Final = """\
-{lacks}: nothing can be compiled here.
+{lacks}: modules cannot be compiled here.
 On Debian: apt-get install gcc libc6-dev python3-dev. The plain sources need no compiler."""
 
 

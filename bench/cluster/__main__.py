@@ -30,7 +30,7 @@ def main() -> int:
     )
     words.add_argument("--directory", type=Path, default=ROOT / "cluster")
     words.add_argument("--nodes", type=int, default=3)
-    words.add_argument("--node", default="1", help="of the one it is done to: 1, n1, or leader")
+    words.add_argument("--node", default="1", help="node to act on: 1, n1 or leader")
     words.add_argument("--minutes", type=float, default=5)
     words.add_argument("--seed", type=int, default=1)
     asked = words.parse_args()
@@ -62,7 +62,7 @@ def do(asked: argparse.Namespace, directory: Path) -> int:
     else:
         node = Asker(plan).leader() if asked.node == LEADER else plan.node(asked.node)
         if node is None:
-            raise NoCluster("nobody leads just now: `make cluster-status` says who does what")
+            raise NoCluster("no node leads at the moment: `make cluster-status` shows the roles")
         if asked.act == "cut":
             processes.cut(plan, around(plan, node, ETCD))
         elif asked.act == "kill":
@@ -124,7 +124,7 @@ def _standing(plan: Plan, node: NodeAt) -> str:
     if pid_of(plan, node.name) is None:
         return f"does not run (make cluster-resume N={number})"
     if processes.is_paused(plan, node.name):
-        return f"stands still (make cluster-resume N={number})"
+        return f"is paused (make cluster-resume N={number})"
     asker = Asker(plan)
     try:
         info = asker.value(node, "INFO FOR NODE")
@@ -132,7 +132,7 @@ def _standing(plan: Plan, node: NodeAt) -> str:
     except (Refused, Unknown) as error:
         return str(error).removeprefix(f"{node.name} ")
     does = "leads" if leads(info) else info["upstream"] or info["life"]
-    waits = f"; it waits: {info['waits_for']}" if info["waits_for"] else ""
+    waits = f"; waiting for: {info['waits_for']}" if info["waits_for"] else ""
     return f"{does}, at sequence {state['sequence']}{waits}"
 
 
@@ -148,7 +148,7 @@ def told(plan: Plan) -> str:
     )
     return (
         f"{consoles}\n  user {plan.user}, password {plan.password}\n"
-        f"  a shell takes all of that from a file:  . {plan.directory.name}/{ENVIRONMENT}\n"
+        f"  to set all of that in a shell:  . {plan.directory.name}/{ENVIRONMENT}\n"
         "  .venv/bin/storenode shell $N1                statements on n1\n"
         "  .venv/bin/python -m examples.cluster.count   writes numbers, and looks for them\n"
         "  make cluster-status, cluster-kill N=leader, cluster-resume N=1, cluster-pause N=1,"

@@ -29,19 +29,21 @@ def build(plan: Plan, said: Callable[[str], None]) -> None:
     asker = Asker(plan, ANSWER_SECONDS)
     if processes.pid_of(plan, first.name) is None:
         processes.start_node(plan, first)
-    _until(lambda: _is_declared(asker, first, others), "the rows are not declared")
-    said(f"{first.name} runs, and {len(plan.nodes)} rows are declared")
+    _until(lambda: _is_declared(asker, first, others), "the replicas were not declared in time")
+    said(f"{first.name} runs, and {len(plan.nodes)} replicas are declared")
     for node in others:
         _until(partial(_has_joined, asker, first, node), f"{node.name} has not joined")
         said(f"{node.name} has joined with its token")
     _until(
         lambda: _follow(asker, first, len(others)) or asker.leader() not in (None, first),
-        f"not all follow: {plan.directory}/*.log",
+        f"not all nodes follow the leader: {plan.directory}/*.log",
     )
-    _until(lambda: _is_in_force(asker, first), "the policy does not come into force")
-    _until(lambda: asker.leader() is not None, "nobody took the lead")
+    _until(
+        lambda: _is_in_force(asker, first), "the failover policy did not come into force in time"
+    )
+    _until(lambda: asker.leader() is not None, "no node took the lead in time")
     # The others become followers by the policy: earlier writes may be refused.
-    _until(lambda: all(map(asker.is_in_sync, plan.nodes)), "not all are in sync")
+    _until(lambda: all(map(asker.is_in_sync, plan.nodes)), "not all nodes are in sync")
     disks = plan.failover.acks + 1
     said(f"failover is on: each write is on {disks} disks before it is answered")
 
@@ -76,7 +78,7 @@ def _until(done: Callable[[], bool], what: str) -> None:
     try:
         processes.wait_for(holds, what)
     except processes.NotStarted as error:
-        advice = "the machine may do too much else: make cluster, typed again, goes on from here"
+        advice = "the machine may be too busy; run make cluster again to continue"
         raise processes.NotStarted(f"{error}{last}: {advice}") from error
 
 

@@ -66,7 +66,7 @@ def run(plan: Plan, minutes: float, seed: int, said: Callable[[str], None]) -> s
 def written_again(clients: Clients, began: float, name: str) -> float:
     """Wait until a write is accepted. Return the longest time without one since a fault began."""
     healed = time.monotonic()
-    processes.wait_for(lambda: clients.probe.last > healed, f"nobody writes again after {name}")
+    processes.wait_for(lambda: clients.probe.last > healed, f"no write was accepted after {name}")
     return clients.probe.longest(began)
 
 
@@ -81,8 +81,8 @@ def judge(plan: Plan, clients: Clients) -> str:
     if wrong:
         raise Wrong("\n".join(wrong))
     return (
-        f"{clients.figures}\n{len(plan.nodes)} nodes hold all of it, all of it can be true, and"
-        f" their states were the same from {upto} on"
+        f"{clients.figures}\nall {len(plan.nodes)} nodes hold all acknowledged writes, the"
+        f" histories are consistent, and the states are equal from {upto} on"
     )
 
 
@@ -96,11 +96,11 @@ def level(plan: Plan) -> int:
         upto = _stands(asker, writable(plan))
         return upto > 0  # not: the lead moves, say
 
-    processes.wait_for(is_said, "no leader says what it has")
+    processes.wait_for(is_said, "no leader reports its sequence")
     for node in plan.nodes:
         processes.wait_for(
             lambda: _stands(asker, node) >= upto,  # noqa: B023
-            f"{node.name} does not come to {upto}",
+            f"{node.name} does not reach sequence {upto}",
         )
     return upto
 
@@ -125,7 +125,7 @@ def differing(plan: Plan) -> list[str]:
             for hashes in states.values()
         )
 
-    processes.wait_for(are_compared, "the nodes are never at one sequence")
+    processes.wait_for(are_compared, "the nodes never reach the same sequence")
     return [
         f"states differ at {sequence}: {dict(hashes)}"
         for sequence, hashes in states.items()
@@ -136,7 +136,7 @@ def differing(plan: Plan) -> list[str]:
 def writable(plan: Plan) -> NodeAt:
     """Wait for a leader and return it."""
     asker = Asker(plan)
-    processes.wait_for(lambda: asker.leader() is not None, "nobody leads: see make cluster-status")
+    processes.wait_for(lambda: asker.leader() is not None, "no node leads: see make cluster-status")
     found = asker.leader()
     return writable(plan) if found is None else found
 

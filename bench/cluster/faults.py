@@ -86,7 +86,7 @@ class Faults:
         processes.delay(self._plan, around(self._plan, node, ETCD), late)
         time.sleep(self._plan.failover.lease * 2)
         processes.delay(self._plan, [], 0)
-        return f"all of {node.name} was {late * 1000:.0f} ms late"
+        return f"all links of {node.name} were delayed by {late * 1000:.0f} ms"
 
     def etcd_killed(self) -> str:
         """Stop etcd for longer than a lease."""
@@ -94,7 +94,7 @@ class Faults:
         began = time.monotonic()
         time.sleep(self._plan.failover.lease * 1.5)
         processes.start_etcd(self._plan)
-        return f"etcd was away for {time.monotonic() - began:.1f} s"
+        return f"etcd was down for {time.monotonic() - began:.1f} s"
 
     def etcd_paused(self) -> str:
         """Pause etcd (SIGSTOP) for as long: its connections stay open, but it answers nothing."""
@@ -119,7 +119,7 @@ class Faults:
             processes.start_node(self._plan, node)
             processes.wait_for(
                 lambda: self._asker.is_in_sync(node),  # noqa: B023
-                f"{node.name} does not come to be in sync",
+                f"{node.name} does not get in sync",
             )
         return f"all were in sync again after {time.monotonic() - began:.1f} s"
 
@@ -138,7 +138,7 @@ class Faults:
         processes.send(self._plan, name, signal.SIGSTOP)
         time.sleep(seconds)
         processes.send(self._plan, name, signal.SIGCONT)
-        return f"{name} stood still for {seconds} s"
+        return f"{name} was paused for {seconds} s"
 
     def _cut(self, pairs: Sequence[Pair]) -> str:
         seconds = self._chance.uniform(0.5, self._plan.failover.lease * 2)

@@ -93,7 +93,9 @@ class Plan:
         for node in self.nodes:
             if node.name == name:
                 return node
-        raise NoCluster(f"no node {which}: there are {', '.join(one.name for one in self.nodes)}")
+        raise NoCluster(
+            f"no node {which}: the nodes are {', '.join(one.name for one in self.nodes)}"
+        )
 
     @property
     def environment(self) -> str:
@@ -154,7 +156,7 @@ def load(directory: Path) -> Plan:
     try:
         facts = json.loads((directory / "plan.json").read_text())
     except FileNotFoundError:
-        raise NoCluster(f"no cluster in {directory}: `make cluster` makes one") from None
+        raise NoCluster(f"no cluster in {directory}: create one with `make cluster`") from None
     nodes = tuple(NodeAt(**one) for one in facts.pop("nodes"))
     failover = Failover(**facts.pop("failover"))
     return Plan(**{**facts, "directory": directory, "nodes": nodes, "failover": failover})

@@ -93,7 +93,7 @@ def end(plan: Plan, name: str, number: signal.Signals = signal.SIGKILL) -> None:
     """End a process, even a paused one, and wait until it is gone."""
     if send(plan, name, number):
         send(plan, name, signal.SIGCONT)
-        wait_for(lambda: pid_of(plan, name) is None, f"{name} does not end")
+        wait_for(lambda: pid_of(plan, name) is None, f"{name} did not end in time")
         # Those of this command have been waited for: else they are left to the system.
         _children[:] = [child for child in _children if child.poll() is None]
 

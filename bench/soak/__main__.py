@@ -97,10 +97,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--module", default="surfaces.command.main", help="run as the command")
+    parser.add_argument(
+        "--module", default="surfaces.command.main", help="module of the node's command"
+    )
     parser.add_argument(
         "--small", action="store_const", const="bench.soak.small", dest="module",
-        help="with small bounds for what fills up, so that minutes show what grows",
+        help="use small limits for what fills up, so that growth shows within minutes",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, default=OUT)
     asked = parser.parse_args()
@@ -129,7 +131,7 @@ def soak(minutes: float, seed: int, module: str, out: Path) -> int:
     try:
         found = verdicts(run.samples)
     except TooShort as short:
-        print(f"too short to be judged: {short}")
+        print(f"too few samples to judge: {short}")
         return 2
     for verdict in found:
         print(verdict)

@@ -49,7 +49,7 @@ def judge(name: str, samples: Sequence[float], slack: float) -> Verdict:
     half = samples[len(samples) // 2 :]
     each = len(half) // PARTS
     if each < FEWEST:
-        raise TooShort(f"{len(samples)} samples; {2 * PARTS * FEWEST} are the fewest")
+        raise TooShort(f"{len(samples)} samples; at least {2 * PARTS * FEWEST} are needed")
     medians = tuple(
         statistics.median(half[len(half) - (PARTS - at) * each :][:each]) for at in range(PARTS)
     )

@@ -84,14 +84,14 @@ def written(plan: Plan) -> Clients:
 
 
 def test_what_is_right_is_told_so(plan: Plan, nodes_say: dict[str, dict[str, Any]]) -> None:
-    assert "3 nodes hold all of it" in chaos.judge(plan, written(plan))
+    assert "all 3 nodes hold all acknowledged writes" in chaos.judge(plan, written(plan))
 
 
 @pytest.mark.parametrize(
     ("says", "wrong"),
     [
         ({"SELECT VALUE n FROM seen": [1, 3]}, r"n2 has lost 1 records: \[2\]"),
-        ({"SELECT VALUE n FROM seen": [1, 2, 4]}, r"n2 has records that nobody wrote: \[4\]"),
+        ({"SELECT VALUE n FROM seen": [1, 2, 4]}, r"n2 has records that were never written: \[4\]"),
         ({"INFO FOR STATE": {"sequence": 9, "hash": "01"}}, "states differ at 9"),
     ],
 )
@@ -109,7 +109,7 @@ def test_a_node_that_does_not_come_after_is_named(
     monkeypatch.setattr(processes, "WAIT_SECONDS", 0)
     monkeypatch.setattr(processes.wait_for, "__defaults__", (0,))
     nodes_say["n3"] = {"INFO FOR STATE": {"sequence": 8, "hash": "00"}}
-    with pytest.raises(processes.NotStarted, match="n3 does not come to 9"):
+    with pytest.raises(processes.NotStarted, match="n3 does not reach sequence 9"):
         chaos.judge(plan, written(plan))
 
 
@@ -128,8 +128,8 @@ def test_the_status_says_what_each_node_waits_for(
     }
     nodes_say.update({name: {"INFO FOR NODE": info} for name, info in said.items()})
     assert status(plan).splitlines() == [
-        "n1: in sync, at sequence 9; it waits: nobody leads",
-        "n2: leads, at sequence 9; it waits: followers",
+        "n1: in sync, at sequence 9; waiting for: nobody leads",
+        "n2: leads, at sequence 9; waiting for: followers",
         "n3: in sync, at sequence 9",
         "etcd: runs",
     ]

@@ -99,8 +99,8 @@ def planted(made: Callable[[], Any], said: str, **changed: Any) -> Any:
     ("made", "changed", "said"),
     [
         planted(records, "n2 has lost 1 records", shown={"n2": {1}}),
-        planted(records, "n2 has records that nobody wrote", shown={"n2": {1, 2, 4}}),
-        planted(records, "nobody wrote: [3]", tried={1, 2}, shown={"n1": {1, 2, 3}}),
+        planted(records, "n2 has records that were never written", shown={"n2": {1, 2, 4}}),
+        planted(records, "never written: [3]", tried={1, 2}, shown={"n1": {1, 2, 3}}),
         planted(
             registers, "register 0.0 can't have been so: set(1,) = True [0.000, 1.000]; get()",
             history=[op("set", 1, answer=True, at=(0, 1)), op("get", answer=ABSENT, at=(2, 3))],
@@ -127,7 +127,7 @@ def planted(made: Callable[[], Any], said: str, **changed: Any) -> Any:
         planted(bank, "7 accounts have", looks=[Look("n3 at 9", WHOLE[1:])]),
         planted(bank, "n1 has lost 1 moves", endings=[Ending("n1", WHOLE, frozenset())]),
         planted(
-            bank, "n1 has moves that nobody made",
+            bank, "n1 has moves that were never made",
             endings=[Ending("n1", (*AFTER[:2], EACH - 1, EACH + 1, *AFTER[4:]),
                             frozenset({MOVED, Move(9, 2, 3, 1)}))],
         ),
@@ -144,11 +144,11 @@ def planted(made: Callable[[], Any], said: str, **changed: Any) -> Any:
         planted(lock, "n2 has lost guarded writes", ends={"n2": Guarded(3, 5, "a")}),
         planted(topic, "n1 has lost 1 messages", shown={"n1": ((1, "i2"),)}),
         planted(topic, "n1 has messages twice", shown={"n1": ((1, "m1"), (2, "m1"), (3, "i2"))}),
-        planted(topic, "that nobody published", shown={"n1": ((1, "m1"), (2, "i2"), (3, "x"))}),
+        planted(topic, "that were never published", shown={"n1": ((1, "m1"), (2, "i2"), (3, "x"))}),
         planted(topic, "positions with gaps", shown={"n1": ((1, "m1"), (3, "i2"))}),
         planted(topic, "1 messages of n1 were never handed out",
                 handed=[HandOut(1, "m1", 1.0)]),
-        planted(topic, "what n1 does not have was handed out",
+        planted(topic, "messages were handed out that n1 does not have",
                 handed=[HandOut(1, "m1", 1.0), HandOut(2, "i2", 1.0), HandOut(3, "x", 1.0)]),
         planted(topic, "came after its acknowledgement", acked=[Ack(1, 3.0)]),
     ],

@@ -89,7 +89,7 @@ def test_what_somebody_listens_on_is_not_chosen(chooser: Chooser) -> None:
 
 def test_none_left_is_said(monkeypatch: pytest.MonkeyPatch, chooser: Chooser) -> None:
     monkeypatch.setattr(ports, "_is_free", lambda port: False)
-    with pytest.raises(NoPorts, match="somebody listens"):
+    with pytest.raises(NoPorts, match="are in use"):
         chooser.free()
     monkeypatch.setattr(ports, "blocks", lambda: [chooser._block])
     with pytest.raises(NoPorts, match="other processes"):

@@ -41,7 +41,7 @@ def test_everybody_works_and_all_is_drawn(
     monkeypatch.setattr(command, "SAMPLES", 20)
     assert command.soak(0.3, 1, "surfaces.command.main", tmp_path) == 2
     said = capsys.readouterr().out
-    assert "too short to be judged" in said
+    assert "too few samples to judge" in said
     assert all(f" {name}" in said.splitlines()[0] for name in work.WORK)
     with (tmp_path / "samples.csv").open() as file:
         rows = list(csv.DictReader(file))

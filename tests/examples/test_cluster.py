@@ -108,7 +108,7 @@ def test_the_round_of_the_readme(tmp_path: Path) -> None:
         assert [one, other, third] == [
             f"{at} holds all {number}" for at in variables["STORE_AT"].split(",")
         ]
-        assert "stands still" in does("pause", "--node", "2")
+        assert "is paused" in does("pause", "--node", "2")
         does("resume", "--node", "2")
         assert "cut off from all others: n3" in does("cut", "--node", "3")
         assert "cut off" not in does("heal") + does("status")

@@ -124,10 +124,10 @@ class Bank(History):
             if lost := sorted(self.acknowledged - ending.moves):
                 found.append(f"{ending.node} has lost {len(lost)} moves: {lost[:5]} …")
             if invented := sorted(ending.moves - self.tried):
-                found.append(f"{ending.node} has moves that nobody made: {invented[:5]} …")
+                found.append(f"{ending.node} has moves that were never made: {invented[:5]} …")
             if ending.money != left_by(ending.moves):
                 found.append(
-                    f"{ending.node} has {ending.money} in its accounts, and its moves leave"
+                    f"{ending.node} has {ending.money} in its accounts, but its moves leave"
                     f" {left_by(ending.moves)}"
                 )
         return found

@@ -44,7 +44,7 @@ class Records(History):
             if lost := sorted(self.acknowledged - shown):
                 found.append(f"{name} has lost {len(lost)} records: {lost[:5]} …")
             if invented := sorted(shown - self.tried):
-                found.append(f"{name} has records that nobody wrote: {invented[:5]} …")
+                found.append(f"{name} has records that were never written: {invented[:5]} …")
         return found
 
     @property

@@ -170,7 +170,7 @@ class Topic(History):
             if twice := [mark for mark, often in times.items() if often > 1]:
                 found.append(f"{name} has messages twice: {twice[:5]} …")
             if invented := sorted(set(times) - self.tried):
-                found.append(f"{name} has messages that nobody published: {invented[:5]} …")
+                found.append(f"{name} has messages that were never published: {invented[:5]} …")
         return found
 
     @property
@@ -190,7 +190,7 @@ def unlike(handed: list[HandOut], shown: dict[str, tuple[tuple[int, str], ...]])
         if never := sorted(set(there) - given):
             found.append(f"{len(never)} messages of {name} were never handed out: {never[:5]} …")
         if made_up := sorted(given - set(there)):
-            found.append(f"what {name} does not have was handed out: {made_up[:5]} …")
+            found.append(f"messages were handed out that {name} does not have: {made_up[:5]} …")
     return found
 
 
