@@ -57,7 +57,7 @@ CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 5.0
 """Timeout of one endpoint, short enough for the next one to answer within most leases."""
 NOT_IN_CLEAR: Final = (
-    "goes over https alone, or to this machine: say https in VIA, or start with"
+    "is sent only over https or to this machine: use https in VIA, or start with"
     " --etcd-login-in-clear"
 )
 _NOT_FOUND: Final = 5
@@ -193,7 +193,7 @@ class Etcd(Agreement):
         found: dict[str, None] = {}
         for endpoint in tuple(self._endpoints):
             if self._access.credential and not _is_private(endpoint):
-                goes = "goes there in the clear" if self._access.in_clear else NOT_IN_CLEAR
+                goes = "is sent there unencrypted" if self._access.in_clear else NOT_IN_CLEAR
                 found[f"{endpoint}: the password of its user {goes}"] = None
                 if not self._access.in_clear:
                     continue
@@ -251,13 +251,15 @@ class Etcd(Agreement):
                 if silence.perhaps and not again:
                     raise
                 why, perhaps = str(silence), perhaps or silence.perhaps
-        raise NotAnswered(f"etcd is out of reach: {why}", perhaps=perhaps)
+        raise NotAnswered(f"etcd does not answer at any address of VIA: {why}", perhaps=perhaps)
 
     def _said(self, answer: dict[str, Any], read: Callable[[dict[str, Any]], T]) -> T:
         try:
             return read(answer)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            why = f"{self._endpoints[0]} answers otherwise than etcd, or holds what no node wrote"
+            why = (
+                f"{self._endpoints[0]} does not answer like etcd, or holds data that no node wrote"
+            )
             raise NotAnswered(why, perhaps=True) from error
 
     async def _of_one(
@@ -285,7 +287,10 @@ class Etcd(Agreement):
         """Get a token. :raises NotAnswered: etcd refuses this node's credentials; the request was
         not executed"""
         if self._access.credential is None:
-            raise NotAnswered(f"{self._endpoints[0]} asks for a user", perhaps=False)
+            raise NotAnswered(
+                f"{self._endpoints[0]} requires a user: give its login with --etcd-login",
+                perhaps=False,
+            )
         self._token = None
         name, password = self._access.credential
         try:
@@ -297,7 +302,7 @@ class Etcd(Agreement):
         try:
             self._token = etcd_answers.token(answer)
         except (KeyError, ValueError) as error:
-            raise NotAnswered(f"{self._endpoints[0]} gives no token", perhaps=False) from error
+            raise NotAnswered(f"{self._endpoints[0]} returned no token", perhaps=False) from error
 
     async def _post(
         self,
@@ -355,7 +360,7 @@ class Etcd(Agreement):
         try:
             body = etcd_answers.parsed(data)
         except ValueError as error:
-            why = f"{endpoint} answered {status}, and no JSON that etcd would answer"
+            why = f"{endpoint} answered {status} without the JSON of etcd"
             raise NotAnswered(why, perhaps=True) from error
         if status == 200:
             return body
@@ -411,7 +416,9 @@ class _Exchange(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the exchange if its response is incomplete."""
-        self._fail(exc or ConnectionResetError("it closed the connection without an answer"))
+        self._fail(
+            exc or ConnectionResetError("it closed the connection before its answer was complete")
+        )
 
     def on_body(self, body: bytes) -> None:
         """Collect a part of the response body (called by the parser)."""

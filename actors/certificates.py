@@ -72,7 +72,7 @@ def _say(expires: datetime, surfaces: list[Surface], now: datetime) -> None:
         _say_of_peers(expires, now)
     elif now >= expires:
         log.error(
-            "the certificate has expired: clients that look at it refuse to connect",
+            "the certificate has expired: clients that verify it refuse to connect",
             expires=expires.isoformat(),
             surfaces=surfaces,
         )
@@ -90,7 +90,7 @@ def _say_of_peers(expires: datetime, now: datetime) -> None:
     automatic."""
     if now >= expires:
         log.error(
-            "the certificate for other nodes has expired: none of them links with this one",
+            "the certificate for other nodes has expired: they refuse to link with this node",
             expires=expires.isoformat(),
         )
     elif now >= expires - WARNING:

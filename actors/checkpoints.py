@@ -102,7 +102,7 @@ class FlushActor(ThreadActor):
         try:
             self._note_damage(message.what)
         except OSError as error:
-            log.warning("the damage of the state could not be noted", reason=str(error))
+            log.warning("could not record the damage of the state", reason=str(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class CheckpointsActor(LoopActor):
             await self._checkpoint()
         except DiskFull as refusal:
             if not self._waits_for_room:
-                log.warning("the checkpoint waits for room", reason=refusal.message)
+                log.warning("the checkpoint waits for disk space", reason=refusal.message)
             self._waits_for_room = True
         else:
             self._waits_for_room = False

@@ -133,7 +133,7 @@ class EntryRetentionActor(LoopActor):
             for where, count in self._counts.items():
                 await self._prune_readable(where, count)
         except _LATER as refusal:
-            log.info("old entries are still kept", why=str(refusal))
+            log.info("old entries could not be removed yet", why=str(refusal))
         self.after(LOOK_SECONDS, self._look)
 
     async def _prune_readable(self, where: int, count: _Count) -> None:

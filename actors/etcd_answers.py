@@ -51,7 +51,11 @@ def refusal(answer: dict[str, Any]) -> tuple[int, str]:
     must not be shown to the user that configured it.
     """
     code, found = answer.get("code"), answer.get("message") or answer.get("error")
-    said = found if isinstance(found, str) and _OWN.fullmatch(found) else "no words of etcd's"
+    said = (
+        found
+        if isinstance(found, str) and _OWN.fullmatch(found)
+        else "an answer that is not etcd's"
+    )
     return (code if isinstance(code, int) else -1), said
 
 

@@ -25,17 +25,17 @@ class Fault(NamedTuple):
 LEAST: Final = (3, 4, 0)
 FAULTS: Final = (
     Fault(
-        "a leader of it that hangs answers renewals, and may end leases that the next one renewed",
+        "a leader that hangs answers renewals, and may end leases that the next leader renewed",
         15247,
         ((3, 4, 31), (3, 5, 13)),
     ),
     Fault(
-        "its revision may go back when it is killed while it compacts",
+        "its revision may go back if it is killed during a compaction",
         17780,
         ((3, 4, 32), (3, 5, 14)),
     ),
     Fault(
-        "its members may disagree for good after one of them was killed",
+        "its members may diverge for ever after one of them was killed",
         13766,
         ((3, 5, 3),),
     ),
@@ -55,9 +55,9 @@ def known(said: object) -> tuple[str, ...]:
     version = numbers[0]
     release = int(numbers[1]), int(numbers[2]), int(numbers[3])
     if release < LEAST:
-        return (f"etcd {version} is older than any that this was tried with",)
+        return (f"etcd {version} is older than any release that was tested",)
     return tuple(
-        f"etcd {version}: {fault.what} (issue {fault.issue}; mended in {_shown(fault.mended)})"
+        f"etcd {version}: {fault.what} (issue {fault.issue}; fixed in {_shown(fault.mended)})"
         for fault in FAULTS
         if _has(release, fault)
     )

@@ -255,7 +255,7 @@ class LogActor(ThreadActor):
             self.refuse(envelope, refusal)
             return
         if before > after:
-            log.warning("frames that were not released gave way", after=after, last=before)
+            log.warning("unreleased frames were cut off", after=after, last=before)
         self.reply(envelope, self._log.present)
 
     def _give_way(self) -> int:

@@ -55,7 +55,7 @@ class NodeMemory:
                 account,
                 TooLarge(
                     f"a request holds at most {limits.REQUEST_MEMORY_BYTES} bytes of rows,"
-                    f" variables and results together, this one about {held}",
+                    f" variables and results together, this one holds about {held}",
                     limit=limits.REQUEST_MEMORY_BYTES,
                 ),
             )
@@ -96,9 +96,9 @@ class NodeMemory:
             self._end(
                 largest,
                 Busy(
-                    f"the scripts of {account.user} hold too much memory together: {user.going}"
-                    f" bytes, all of the node {self.going}; the largest, of {largest.held}, was"
-                    " ended: run fewer at once, or have each hold less"
+                    f"the scripts of {account.user} hold too much memory together, {user.going}"
+                    f" bytes of {self.going} on this node. The largest, of {largest.held} bytes,"
+                    " was ended: run fewer scripts at once, or have each hold less"
                 ),
             )
 

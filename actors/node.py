@@ -291,7 +291,10 @@ class Node(NodeParts):
         try:
             await ask(self._checkpoints.ref, CheckpointNow())
         except DiskFull as refusal:
-            log.warning("the next start replays more of the log", reason=refusal.message)
+            log.warning(
+                "no checkpoint was taken: the next start replays more of the log",
+                reason=refusal.message,
+            )
         except Exception as error:
             self.fail(error)
 

@@ -184,7 +184,7 @@ class NodeParts:
         self.reads = LogReads(committer, opened, reader, pins)
         committer.may_follow(opened, self.reads.stored)
         if self.store.cluster is not None:
-            committer.follow_first(NotWritable("this node is in a cluster, and has no leader yet"))
+            committer.follow_first(NotWritable("this node is in a cluster and has no leader yet"))
         if serves:
             self._supervise(
                 lambda: LogChecksActor.start(runtime, committer, reader), refoldable=True

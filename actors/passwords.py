@@ -126,7 +126,7 @@ class PasswordActor(ThreadActor):
         try:
             return stretched(message.passphrase, message.salt, message.stretch)
         except MemoryError as error:
-            raise Busy("there is no memory for a passphrase now") from error
+            raise Busy("there is not enough memory to check a passphrase now: try again") from error
 
     def _is_weaker(self, passhash: str) -> bool:
         """True if a hash is cheaper than the node's own. A costlier one, imported with PASSHASH,
@@ -287,7 +287,9 @@ class Passwords:
             if not self._waiting[most]:
                 del self._waiting[most]
             if not job.reply.done():
-                refusal = Busy(f"{limits.HASH_QUEUE} passwords wait to be hashed")
+                refusal = Busy(
+                    f"too many passwords wait to be hashed: the limit is {limits.HASH_QUEUE}"
+                )
                 job.reply.set_exception(refusal)
 
     async def stop(self) -> None:

@@ -37,7 +37,7 @@ def redacted(refusal: Refusal, table: str, fields: Iterable[Field]) -> Refusal:
     for part in ("field", "index"):
         if part in detail:
             where = f"{part} {detail[part]} of {where}"
-    return type(refusal)(f"{where} refuses it; whoever may READ is told more", **detail)
+    return type(refusal)(f"{where} refuses it: with READ the reason is shown", **detail)
 
 
 def _definition(field: str, fields: Iterable[Field]) -> str:

@@ -138,7 +138,7 @@ class Unfinished:
         if not (passes or self._told):
             self._told = True
             log.warning(
-                "places of a script that was not restored to its end are left",
+                "could not drop the places of an unfinished restore",
                 places=[".".join(mark.names) for mark in self._left],
                 why=str(refusal),
             )
@@ -154,9 +154,7 @@ class Unfinished:
             self._left += marks
             self._later()
         elif dropped:
-            log.info(
-                "places of a script that was not restored to its end were dropped", places=dropped
-            )
+            log.info("the places of an unfinished restore were dropped", places=dropped)
 
     def _later(self, wait_us: int | None = None) -> None:
         if self._timer is None:

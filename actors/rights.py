@@ -192,7 +192,7 @@ class Rights:
             return _OPERATOR  # file access to the directory already gives full control
         user = users.find(tx, caller.user)
         if user is None:
-            raise SessionEnded(f"there is no user {caller.user} any more: sign in again")
+            raise SessionEnded(f"user {caller.user} no longer exists: sign in again")
         return self.standing_of(user)
 
     def standing_of(self, user: User) -> Standing:

@@ -69,8 +69,8 @@ def _origin(text: str) -> str:
     found = _ORIGIN.fullmatch(text.lower())
     if found is None:
         raise BadRequest(
-            f"{text[:80]!r} is no origin: wanted https://app.example or https://app.example:8443,"
-            " each by itself and without a path",
+            f"{text[:80]!r} is not an origin: an origin is like https://app.example or"
+            " https://app.example:8443, without a path",
             origin=text[:80],
         )
     scheme, host, port = found.groups()
@@ -124,7 +124,9 @@ class Roles:
         :raises Busy: it does not know enough of its cluster's commit index at the moment
         """
         if not self.words:
-            raise Draining("the node has no role: it answers nobody until one is declared")
+            raise Draining(
+                "the node has no role and answers no requests: declare one with DEFINE NODE ROLES"
+            )
         if self.check_told is not None:
             self.check_told(caller)
 

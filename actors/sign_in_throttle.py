@@ -405,11 +405,11 @@ def _refuse(one: Try, why: Refusal) -> None:
 
 
 def _gone() -> Refusal:
-    return Cancelled("nobody waits for the answer")
+    return Cancelled("the client that asked is gone")
 
 
 def _too_many() -> Refusal:
-    return TooManyTries("too many sign-ins of this user or from this address came before")
+    return TooManyTries("too many sign-ins of this user or from this address: try again later")
 
 
 def _place_us() -> int:

@@ -247,10 +247,10 @@ class SessionsActor(LoopActor):
             if seen.user is None:
                 return None
             if not same_user(seen.user, before):
-                raise SessionEnded("the user was changed while it signed in: sign in again")
+                raise SessionEnded("the user was changed during the sign-in: sign in again")
             if seen.user.passhash == before.passhash:
                 return seen
-        raise Busy("the password of this user is being changed again and again")
+        raise Busy("the password of this user changes too often: try again")
 
     @handles(LetGo)
     def let_go(self, _message: LetGo) -> None:

@@ -221,7 +221,7 @@ class Statements:
         at_us = self._runtime.clock.wall_us()
         noted = Noted(user, surface, statement, reason, entry, at_us)
         if len(self._waiting) >= WAITING:
-            self._hold([noted], "too many come at once")
+            self._hold([noted], "too many entries at once")
             return
         self._waiting.append(noted)
         if self._turn is None:

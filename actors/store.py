@@ -131,7 +131,7 @@ class Store:
         )
         if self.directory.was_open_to_others:
             log.warning(
-                "the data directory was open to other users and is closed now",
+                "the data directory was open to other users: its access was restricted",
                 directory=self.directory.path,
             )
         self.cluster = cluster_file.load(self.directory)
@@ -168,12 +168,14 @@ class Store:
                 if begins > 1:
                     raise StateDamaged(_not_rebuilt(what, begins)) from error
         if self._settings.check:
-            mends = ": a node that serves makes the state anew from the log" if begins == 1 else ""
+            mends = ": serve the store to rebuild the state from the log" if begins == 1 else ""
             raise StateDamaged(f"{what}{mends}")
         if begins > 1:
             if asked:
                 raise StateDamaged(_not_rebuilt("--rebuild-state", begins))
-            log.error("a part of the state can't be read, and it can't be made anew", reason=what)
+            log.error(
+                "a part of the state can't be read, and the state can't be rebuilt", reason=what
+            )
             self.damage = what
             return self._engine(directory, may_compact=False)
         what = what or "--rebuild-state"
@@ -195,13 +197,11 @@ class Store:
             return
         if not self._settings.accept_clock_jump:
             raise ClockRefused(
-                f"the clock says {_day(wall_us)}, and the newest frame of the log is of"
-                f" {_day(newest_us)}: set the clock right, or start with --accept-clock-jump if it"
-                " is. Log time never goes back"
+                f"the clock says {_day(wall_us)}, but the newest frame of the log is of"
+                f" {_day(newest_us)}: set the clock, or start with --accept-clock-jump if the"
+                " clock is right; log time never goes back"
             )
-        log.info(
-            "the clock has jumped, and that was accepted", days=(wall_us - newest_us) // DAY_US
-        )
+        log.info("a jump of the clock was accepted", days=(wall_us - newest_us) // DAY_US)
 
     async def _check_log(self, opened: Log) -> None:
         """Read every frame, yielding periodically. :raises LogDamaged: a frame is damaged"""
@@ -233,7 +233,7 @@ class Store:
         if first <= last:
             if first < opened.first:
                 raise StateUnusable(
-                    f"the state stands at {first - 1} and the log begins at {opened.first}"
+                    f"the state is at sequence {first - 1}, but the log begins at {opened.first}"
                 )
             for frame in opened.read(first, last):
                 ledger.replay(frame)
@@ -259,7 +259,7 @@ class Store:
         try:
             rebuilding.note(self.directory, str(error))
         except OSError as failed:
-            log.warning("the damage of the state could not be noted", reason=str(failed))
+            log.warning("could not record the damage of the state", reason=str(failed))
 
     def spoiled(self, error: EngineUnreadable) -> bool:
         """Note a read error of the state while the node runs. Return True if it is the first."""
@@ -269,9 +269,9 @@ class Store:
         log.error(
             "a part of the state can't be read",
             reason=self.damage,
-            next_start="makes the state anew from the log"
+            next_start="rebuilds the state from the log"
             if self.begins == 1
-            else "can't make it anew",
+            else "can't rebuild the state",
         )
         return True
 
@@ -293,8 +293,8 @@ class Store:
 
 def _not_rebuilt(what: str, begins: int) -> str:
     return (
-        f"{what}: the state can't be made anew, since the log begins at {begins}. Put a copy of the"
-        " whole directory back"
+        f"{what}: the state cannot be rebuilt, because the log begins at {begins}. Put a copy of"
+        " the whole directory back"
     )
 
 
@@ -303,7 +303,10 @@ def _close_engine(engine: Engine) -> None:
     try:
         engine.close()
     except EngineFailed as error:
-        log.warning("the next start replays more of the log", reason=str(error))
+        log.warning(
+            "the state was not closed cleanly: the next start replays more of the log",
+            reason=str(error),
+        )
 
 
 def _day(time_us: int) -> str:

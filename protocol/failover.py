@@ -68,7 +68,7 @@ def unpacked(value: bytes) -> Policy:
     try:
         return of_clauses(binary.unpack_object(value))
     except (KeyError, TypeError, Refusal) as error:
-        raise ValueError(f"no policy: {error}") from error
+        raise ValueError(f"not a failover policy: {error}") from error
 
 
 def clauses(policy: Policy) -> dict[str, Any]:

@@ -44,8 +44,8 @@ assert all(len(magic) == MAGIC_BYTES for magic in MAGIC.values())
 
 
 TO_COPY: Final = (
-    "to have the store elsewhere, copy log/ and STORE of its data directory into a new one (state/"
-    " too where the log does not begin at 1), and serve that; or take a backup, --backup"
+    "to move the store, copy log/ and STORE of its data directory into a new one (and state/ if"
+    " the log does not begin at 1) and serve that; or take a backup with --backup"
 )
 """Advice in the error for a log segment that is passed as a backup."""
 
@@ -57,9 +57,9 @@ def not_a_backup(file: File, other: str = "") -> BackupCorrupt:
     """
     if file.read(0, len(SEGMENT_BEGINS)) == SEGMENT_BEGINS:
         return BackupCorrupt(
-            f"it is a segment of a store's log, and no backup: {TO_COPY}", offset=0
+            f"this is a segment of a store's log, not a backup: {TO_COPY}", offset=0
         )
-    return BackupCorrupt(f"it does not begin as a backup does{other}", offset=0)
+    return BackupCorrupt(f"the file does not begin with the signature of a backup{other}", offset=0)
 
 
 def form_of(file: File) -> Form | None:

@@ -93,7 +93,7 @@ def load(directory: StoreDirectory) -> Cluster | None:
             stored.get("doubts") is True,
         )
     except KeyError as error:
-        why = f"it has no {error} where a cluster's file has one"
+        why = f"field {error} is missing"
         raise StoreDamaged(f"{path} is damaged: {why}") from None
     except ValueError as error:
         raise StoreDamaged(f"{path} is damaged: {error}") from None
@@ -112,7 +112,7 @@ def save(directory: StoreDirectory, cluster: Cluster) -> None:
 
 def _upstream(stored: object) -> Upstream:
     if not isinstance(stored, dict) or not isinstance(stored.get("peers"), list):
-        raise ValueError("its upstream is none")
+        raise ValueError("field upstream is invalid")
     peers = tuple(map(str, stored["peers"]))
     return Upstream(str(stored["node"]), peers, str(stored["fingerprint"]))
 
@@ -127,7 +127,7 @@ def _founding(stored: object) -> Founding | None:
     if stored is None:
         return None
     if not isinstance(stored, dict) or not isinstance(stored.get("members"), list):
-        raise ValueError("what it founds is nothing")
+        raise ValueError("field founding is invalid")
     policy = unpacked(bytes.fromhex(str(stored["policy"])))
     return Founding(frozenset(map(str, stored["members"])), policy, int(str(stored["sequence"])))
 

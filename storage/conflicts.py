@@ -173,9 +173,9 @@ class Conflicts:
         :raises Conflict: validation failed
         """
         if reads.rolled_back:
-            raise Conflict("a commit that this transaction had seen was taken back")
+            raise Conflict("a commit that this transaction had read was rolled back")
         if reads.since < self._forgotten:
-            raise Conflict("the transaction ran for too long beside others that write")
+            raise Conflict("the transaction ran too long beside concurrent writes: make it shorter")
         changes = self._changes
         # `compare` covers keys and ranges only, so check look-ups against every catalog change.
         for sequence in reversed(self._declaring):
@@ -183,7 +183,7 @@ class Conflicts:
                 break
             change = changes[sequence]
             if reads.rest_on(change.declared, change.ranges):
-                raise Conflict("a declaration changed that the transaction had looked up")
+                raise Conflict("another commit changed a definition that this transaction had read")
         for sequence in range(max(_compared(reads) + 1, self._first), self._last + 1):
             found = changes.get(sequence)
             if found is not None:

@@ -107,12 +107,12 @@ class Header(NamedTuple):
         """
         form = next((form for form, magic in MAGIC.items() if data.startswith(magic)), None)
         if form is None:
-            raise BackupCorrupt("it does not begin as a backup does", offset=0)
+            raise BackupCorrupt("the file does not begin with the signature of a backup", offset=0)
         if len(data) < HEADER_BYTES:
-            raise BackupCut(f"it ends inside its header, at byte {len(data)}", offset=0)
+            raise BackupCut(f"the file ends inside its header, at byte {len(data)}", offset=0)
         head = data[: _HEADER.size]
         if _sum(head) != data[_HEADER.size : HEADER_BYTES]:
-            raise BackupCorrupt("the checksum of its header does not match", offset=0)
+            raise BackupCorrupt("the checksum of the file header does not match", offset=0)
         _, written, flags, _, key_id, salt = _HEADER.unpack(head)
         if written != FORMAT or flags & ~SEALED:
             raise StoreTooNew(f"the backup has format {written}; this version reads {FORMAT}")
@@ -264,8 +264,8 @@ class Reader:
             raise WrongKey("the backup is sealed, and no key was given")
         if self.header.sealed and key is not None and key.id != self.header.key_id:
             raise WrongKey(
-                f"the backup is sealed with key {self.header.key_id.hex()}, and this is"
-                f" {key.id.hex()}"
+                f"the backup is sealed with key {self.header.key_id.hex()}, not with the given"
+                f" key {key.id.hex()}"
             )
         self._checks = _Checks(self.header, key)
         self._digest = sha256(data)
@@ -284,7 +284,7 @@ class Reader:
         assert self._number == 0, "facts are read first"
         found, content = self._chunk()
         if found != FACTS:
-            raise self._corrupt("no facts stand in the first chunk")
+            raise self._corrupt("the first chunk holds no metadata")
         return self._decoded(content, kind)
 
     def chunks(self) -> Iterator[bytes]:
@@ -301,13 +301,13 @@ class Reader:
                 yield content
                 continue
             if kind != END:
-                raise self._corrupt("facts stand between the chunks", begun)
+                raise self._corrupt("a metadata entry is not in the first chunk", begun)
             end = self._decoded(content, End)
             sums = before.digest(), self._stream.digest()
             if end.size != begun or (end.sha256, end.stream) != sums:
-                raise self._corrupt("its end is not that of what comes before it", begun)
+                raise self._corrupt("the end record does not match the data before it", begun)
             if self.offset != self._size:
-                raise self._corrupt("something follows its end")
+                raise self._corrupt("there is data after the end record")
             self.end = end
 
     @property
@@ -340,10 +340,10 @@ class Reader:
         if len(head) < CHUNK_HEAD_BYTES:
             raise self._cut()
         if not self._checks.head_holds(head):
-            raise self._corrupt("the head of a chunk does not match its check")
+            raise self._corrupt("the check value of a chunk header does not match")
         length, number, kind = _HEAD.unpack_from(head)
         if number != self._number:
-            raise self._corrupt(f"chunk {number} stands in the place of chunk {self._number}")
+            raise self._corrupt(f"expected chunk {self._number}, found chunk {number}")
         if length > CONTENT_BYTES_MAX:
             raise self._corrupt("the length of a chunk is impossible")
         content = file.read(offset + CHUNK_HEAD_BYTES, length)
@@ -351,7 +351,7 @@ class Reader:
             raise self._cut()
         found = self._checks.take_apart(number, kind, head, content)
         if found is None:
-            raise self._corrupt("a chunk does not match its check")
+            raise self._corrupt("the check value of a chunk does not match")
         self._digest.update(head)
         self._digest.update(content)
         self._number += 1
@@ -362,11 +362,12 @@ class Reader:
         try:
             return msgspec.msgpack.decode(content, type=kind)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise self._corrupt(f"a chunk is not what it should be: {error}") from None
+            raise self._corrupt(f"a chunk cannot be decoded: {error}") from None
 
     def _cut(self) -> BackupCut:
         return BackupCut(
-            f"it ends early: what is whole of it ends at byte {self.offset} of {self._size}",
+            f"the file is truncated: its last complete chunk ends at byte {self.offset} of"
+            f" {self._size}",
             offset=self.offset,
         )
 

@@ -382,7 +382,9 @@ class StoreDirectory:
             self.created = str(facts["created"])
             self.origin = origin_in(facts)
         except (KeyError, ValueError):
-            raise StoreDamaged(f"{self._store_file} names no store") from None
+            raise StoreDamaged(
+                f"{self._store_file} is damaged: it holds no valid store id"
+            ) from None
 
     def _close_to_others(self) -> None:
         # A careless copy may have left the files accessible too; mode 0700 on the directory
@@ -391,7 +393,8 @@ class StoreDirectory:
             self.was_open_to_others = self.fs.close_to_others(self.path)
         except PermissionError:
             raise StoreOpenToOthers(
-                f"{self.path} is open to other users, and belongs to somebody else: chmod 700 it"
+                f"{self.path} is open to other users and has another owner: run chmod 700 on it"
+                " as its owner"
             ) from None
 
     def _empty_tmp(self) -> None:
@@ -447,28 +450,24 @@ def _refuse_unless_ours(fs: Fs, path: str, create: bool, key: Key | None) -> Non
         raise StoreForeign(f"{path} is not a directory")
     names = fs.names(path)
     if _RESTORING in names:
-        raise StoreUnfinished(
-            f"{path} is no store yet: a restore into it did not come to its end. Run --restore"
-            " again"
-        )
+        raise StoreUnfinished(f"{path} holds an unfinished restore: run --restore again")
     if JOINING in names:
         raise StoreUnfinished(
-            f"{path} is no store yet: a copy of a store into it did not come to its end. Serve it,"
-            " or run --join, again"
+            f"{path} holds an unfinished copy of a store: serve it, or run --join, again"
         )
     if "STORE" in names:
         read_facts(fs, f"{path}/STORE", key)
         return
     others = [name for name in names if name not in _EMPTY_STORE]
     if others:
-        raise StoreForeign(f"{path} is not a store and holds {others[0]!r}: nothing was touched")
+        raise StoreForeign(f"{path} is not a store and holds {others[0]!r}: nothing was changed")
     if not _only_begun(fs, path):
         if fs.exists(f"{path}/STORE"):
             return  # another process completed a first start meanwhile; `_locked` checks the
             # result again once it holds the lock
         raise StoreForeign(
-            f"{path} holds data but no file STORE: nothing was touched. In the data directory that"
-            " was copied it stands beside log/, and is copied with it"
+            f"{path} holds data but no file STORE: nothing was changed. To move a store, copy"
+            " STORE together with log/"
         )
     if not create:
         raise StoreMissing(f"{path} holds no store")
@@ -486,12 +485,12 @@ def refuse_unless_empty(fs: Fs, path: str) -> None:
     names = fs.names(path)
     unfinished = _RESTORING in names
     if "STORE" in names and not unfinished:
-        raise NotRestored(f"{path} holds a store: a backup is restored into an empty directory")
+        raise NotRestored(f"{path} holds a store: restore a backup into an empty directory")
     mays = _OF_A_RESTORE if unfinished else _EMPTY_STORE
     others = [name for name in names if name not in mays]
     if others or not (unfinished or _only_begun(fs, path)):
         what = f"holds {others[0]!r}" if others else "holds data"
-        raise NotRestored(f"{path} {what}: a backup is restored into an empty directory")
+        raise NotRestored(f"{path} {what}: restore a backup into an empty directory")
 
 
 def refuse_unless_joins(fs: Fs, path: str) -> None:
@@ -509,7 +508,7 @@ def refuse_unless_joins(fs: Fs, path: str) -> None:
     others = [name for name in names if name not in _EMPTY_STORE]
     if others or not _only_begun(fs, path):
         what = "a store" if "STORE" in names else repr(others[0]) if others else "data"
-        raise NotJoined(f"{path} holds {what}: a node joins with an empty directory")
+        raise NotJoined(f"{path} holds {what}: join with an empty directory")
 
 
 def is_joining(fs: Fs, path: str) -> bool:
@@ -519,7 +518,7 @@ def is_joining(fs: Fs, path: str) -> bool:
 
 def _refuse_unless_restored(fs: Fs, path: str, key: Key | None) -> None:
     if restored_from(fs, path, key) is None:
-        raise NotRestored(f"{path} holds no store that was restored")
+        raise NotRestored(f"{path} holds no restored store")
 
 
 def restored_from(fs: Fs, path: str, key: Key | None = None) -> Origin | None:
@@ -537,7 +536,7 @@ def restored_from(fs: Fs, path: str, key: Key | None = None) -> Origin | None:
     try:
         return origin_in(read_facts(fs, f"{path}/STORE", key))
     except (KeyError, ValueError):
-        raise StoreDamaged(f"{path}/STORE names no store") from None
+        raise StoreDamaged(f"{path}/STORE is damaged: it holds no valid store id") from None
 
 
 def origin_in(facts: Mapping[str, object]) -> Origin | None:

@@ -140,7 +140,7 @@ def decode(body: bytes) -> Commit:
     try:
         found: Body = _decoder.decode(body)
     except msgspec.MsgspecError as error:
-        raise EffectsDamaged(f"the body of a frame is no commit: {error}") from None
+        raise EffectsDamaged(f"the body of a frame is not a valid commit: {error}") from None
     for effect in found.effects:
         _check(effect)
     who = Attribution(found.by, found.how, found.statement, found.reason, found.entry)
@@ -195,7 +195,7 @@ def decode_in_steps(body: bytes, tick: Tick) -> Generator[Any, None, Attribution
             return msgspec.structs.replace(who, entry=entry)
         return who
     except (ValueError, TypeError, msgpack.UnpackException, msgspec.MsgspecError) as error:
-        raise EffectsDamaged(f"the body of a frame is no commit: {error}") from None
+        raise EffectsDamaged(f"the body of a frame is not a valid commit: {error}") from None
 
 
 class _Fed:
@@ -225,7 +225,7 @@ class _Fed:
 def _check(effect: Effect) -> None:
     shape = _SHAPES.get(effect[0]) if effect and type(effect[0]) is int else None
     if shape is None or tuple(map(type, effect[1:])) != shape:
-        raise EffectsDamaged("a commit has an effect of unknown form")
+        raise EffectsDamaged("a commit has an effect of an unknown form")
 
 
 def stamped(key: bytes, value: bytes | None, sequence: int) -> bytes | None:

@@ -107,21 +107,21 @@ def read_facts(fs: Fs, path: str, key: Key | None = None, store: bytes = b"") ->
         raise StoreDamaged(f"{path} is damaged: it does not match its checksum")
     facts = _parsed(path, line)
     if not isinstance(facts.get("format"), int):
-        raise StoreDamaged(f"{path} is damaged: it names no format")
+        raise StoreDamaged(f"{path} is damaged: it has no format version")
     if facts["format"] > FORMAT:
         raise StoreTooNew(f"{path} has format {facts['format']}; this version reads {FORMAT}")
     if facts["format"] < FORMAT:
         raise StoreTooOld(
-            f"{path} has format {facts['format']}, of an earlier version; this one reads {FORMAT}"
-            " and changed nothing"
+            f"{path} has format {facts['format']}, of an earlier version; this version reads"
+            f" {FORMAT}. Nothing was changed"
         )
     if "sealed" in facts:
         return _opened(path, facts, key, store)
     if key is not None:
         raise StoreNotSealed(
-            f"{path} is not sealed, and a key was given: a store is sealed from its first start or"
-            " never. Start without the key; to seal what it holds, back it up and restore that into"
-            " an empty directory with the key"
+            f"{path} is not sealed, and a key was given: a store is sealed from its first start"
+            " or never. Start without the key; to seal its data, back it up and restore the"
+            " backup into an empty directory with the key"
         )
     return facts
 
@@ -131,14 +131,18 @@ def _opened(
 ) -> dict[str, object]:
     """Decrypt the sealed content of a metadata file."""
     if key is None or key.id.hex() != facts.get("key"):
-        given = "no key was given: --key-file" if key is None else f"this is key {key.id.hex()}"
-        raise WrongKey(f"{path} is sealed with key {facts.get('key')}, and {given}")
+        given = (
+            "and no key was given: use --key-file"
+            if key is None
+            else f"not with the given key {key.id.hex()}"
+        )
+        raise WrongKey(f"{path} is sealed with key {facts.get('key')}, {given}")
     try:
         found = open_up(key, base64.b64decode(str(facts["sealed"])), store + _name(path))
     except binascii.Error:
         found = None
     if found is None:
-        raise StoreDamaged(f"{path} is damaged: it does not open, though the key is right")
+        raise StoreDamaged(f"{path} is damaged: it cannot be decrypted with its key")
     return _parsed(path, found)
 
 
@@ -149,7 +153,7 @@ def _parsed(path: str, line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):  # invalid UTF-8 is a ValueError
         facts = None
     if not isinstance(facts, dict):
-        raise StoreDamaged(f"{path} is damaged: it holds no facts")
+        raise StoreDamaged(f"{path} is damaged: it holds no metadata")
     return facts
 
 

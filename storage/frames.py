@@ -248,7 +248,7 @@ class SegmentHeader:
         head = data[: _SEGMENT.size]
         magic, form, reach, flags, store_id, salt, first, epoch, time = _SEGMENT.unpack(head)
         if magic != MAGIC:
-            raise BadHeader("it does not begin as a segment does")
+            raise BadHeader("the file does not begin with the signature of a segment")
         if _sum(head) != data[_SEGMENT.size : _LASTING_BYTES]:
             raise BadHeader("the checksum of the segment header does not match")
         if form not in READ:
@@ -296,11 +296,11 @@ def opened(header: SegmentHeader, key: Key | None) -> FrameCodec:
     seal = header.seal
     if seal is None:
         if key is not None:
-            raise BadHeader("it is in clear, and the store is sealed")
+            raise BadHeader("the segment is not sealed, but the store is")
         return FrameCodec(header.salt)
     if key is None or key.id != seal.key_id:
-        given = "no key was given" if key is None else f"this is key {key.id.hex()}"
-        raise WrongKey(f"the log is sealed with key {seal.key_id.hex()}, and {given}")
+        given = "and no key was given" if key is None else f"not with the given key {key.id.hex()}"
+        raise WrongKey(f"the log is sealed with key {seal.key_id.hex()}, {given}")
     sealer = FrameSealer(key, seal.salt, _named(header))
     first = bytes(FRAME_SEAL_BYTES - TAG_BYTES)
     if sealer.open(first + seal.tag, _covered(header)) is None:
@@ -410,7 +410,7 @@ class Walk:
             [length] = _WORD.unpack_from(window, at)
             size = FRAME_HEADER_BYTES + length
             if not codec.head_holds(window, at) or length > LENGTH_MAX:
-                self.bad = "the head check of the frame does not match"
+                self.bad = "the checksum of the frame header does not match"
                 return
             if offset + size > end:
                 self.bad = "the file ends inside the frame"
@@ -438,7 +438,7 @@ class Walk:
             length, _, checksum = _PREFIX.unpack_from(window, at)
             size = FRAME_HEADER_BYTES + length
             if length > LENGTH_MAX:  # before a read: a damaged length may claim gigabytes
-                self.bad = "the length of the frame is impossible"
+                self.bad = "the length of the frame is out of range"
                 return
             if offset + size > end:
                 self.bad = "the file ends inside the frame"
@@ -467,7 +467,10 @@ class Walk:
                 found = sealer.open(body, beside)
                 # Seal counts have no gaps: a removed, repeated or moved frame shows here.
                 if found is None or (seals is not None and found[0] != seals + 1):
-                    self.bad, self.forged = "the frame is not what was sealed here", True
+                    self.bad, self.forged = (
+                        "the frame was not sealed for this place in the log",
+                        True,
+                    )
                     return
                 seals, body = found
             fields = _COVERED.unpack_from(window, covered_at)

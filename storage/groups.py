@@ -300,10 +300,10 @@ def _check(tx: Transaction, group: Group) -> None:
         raise BadRequest(f"BACKOFF has at most {limits.GROUP_BACKOFF} steps")
     for step_us in group.backoff_us:
         if not 0 <= step_us <= limits.SPAN_SECONDS * 1_000_000:
-            raise BadRequest("BACKOFF takes durations up to 1000 years")
+            raise BadRequest("BACKOFF takes durations of up to 1000 years")
     if group.dead_letter is not None:
         if group.dead_letter == group.topic.name:
-            raise BadRequest("DEAD LETTER names another topic than the group's own")
+            raise BadRequest("DEAD LETTER must name another topic than the group's own")
         topic_of(tx, group.topic.database, group.dead_letter)
 
 

@@ -158,7 +158,7 @@ def _check_paths(paths: Sequence[Path]) -> None:
     if len(set(paths)) < len(paths):
         raise BadRequest("an index names each field once")
     if any(path[0] == "id" for path in paths):
-        raise BadRequest("records are found by their id without an index")
+        raise BadRequest("the field id needs no index: records are found by id without one")
 
 
 # --- building -------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def refusal_of(index: Index) -> Refusal:
     assert index.problem is not None, "it has not failed"
     code, _, message = index.problem.partition(": ")
     return CATALOGUE[code](
-        f"{message}; index {index.name} has failed: mend that and REBUILD it, or DROP it",
+        f"{message}; index {index.name} has failed: correct the records and REBUILD it, or DROP it",
         index=index.name,
         table=index.table,
     )

@@ -76,7 +76,7 @@ def create(
     most = timedelta(seconds=limits.JOIN_TOKEN_SECONDS_MAX)
     lasting = timedelta(seconds=limits.JOIN_TOKEN_SECONDS) if lasting is None else lasting
     if lasting <= timedelta(0):
-        raise ExpireRefused("a join token that expires at once opens nothing")
+        raise ExpireRefused("the EXPIRES of a join token must be longer than 0")
     if lasting > most:
         raise TooLarge(
             f"a join token lasts at most {most // timedelta(hours=1)} hours",
@@ -95,20 +95,20 @@ def read(token: str) -> Invitation:
     :raises BadRequest: it is no token, or contains no location
     """
     if not token.strip():
-        raise BadRequest("there is no join token where one was to be: it is empty")
+        raise BadRequest("the join token is empty")
     name, _, rest = token.strip().partition(_NAME_ENDS)
     secret, _, told = rest.partition(_NAME_ENDS)
     if len(token) > limits.JOIN_TOKEN_CHARACTERS or NAME.match(name) is None or not secret:
-        raise BadRequest("this is no join token")
+        raise BadRequest("this is not a join token")
     if not told:
         raise BadRequest(
-            "the join token does not say where it opens something: the node that made it was"
-            " started without --peer"
+            "the join token has no address to join: the node that made it was started without"
+            " --peer"
         )
     try:
         where = _where(unpack_strictly(urlsafe_b64decode(told + "=" * (-len(told) % 4))))
     except (Refusal, ValueError, TypeError) as error:
-        raise BadRequest("this is no join token, or not all of one") from error
+        raise BadRequest("this is not a join token, or it is incomplete") from error
     return Invitation(f"{name}{_NAME_ENDS}{secret}", where)
 
 
@@ -157,7 +157,7 @@ def redeem(
     """
     found = _opened(tx, store, token)
     if found is None:
-        raise SignInRefused("the join token opens nothing: it may have been used, or have expired")
+        raise SignInRefused("the join token is unknown, used or expired: create a new one")
     return replicas.settle(tx, found, node, certificate, expires)
 
 

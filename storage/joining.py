@@ -149,9 +149,9 @@ class JoiningDirectory:
             facts = self.directory.read_joining()
         except WrongKey as wrong:
             raise WrongKey(
-                f"{wrong.message}. What was begun is gone on with by the key that it was begun"
-                " with. If the other nodes have this one, begin with an empty directory, and with a"
-                " new token if that one was used"
+                f"{wrong.message}. A join continues with the key that it began with. To join with"
+                " another key, use an empty directory, and a new join token if the first was"
+                " used"
             ) from None
         if facts is None:
             begun = Joining(new_uuid(self.directory.rng))
@@ -213,4 +213,6 @@ def _read(path: str, facts: Mapping[str, object]) -> Joining:
     try:
         return Joining.of(facts)
     except (KeyError, TypeError, ValueError):
-        raise StoreDamaged(f"{path}/JOINING does not say what is joined") from None
+        raise StoreDamaged(
+            f"{path}/JOINING is damaged: it does not name the store to join"
+        ) from None

@@ -350,8 +350,8 @@ def record(prefix: bytes, id: Any) -> bytes:
     encoded = order.encode(id)
     if len(encoded) > limits.RECORD_ID_BYTES:
         raise TooLarge(
-            f"a record id takes at most {limits.RECORD_ID_BYTES} bytes in a key,"
-            f" this one {len(encoded)}",
+            f"a record id takes at most {limits.RECORD_ID_BYTES} bytes in a key, this one takes"
+            f" {len(encoded)}",
             limit=limits.RECORD_ID_BYTES,
             size=len(encoded),
         )

@@ -318,7 +318,7 @@ class _Unchanged(Layer):
 
 
 def _shared() -> AssertionError:
-    return AssertionError("a change was written to the layer of those who change nothing")
+    return AssertionError("a change was written to the shared empty write set")
 
 
 UNCHANGED: Final[Layer] = _Unchanged()

@@ -79,8 +79,8 @@ class Ledger:
     ) -> None:
         if engine.applied > end.sequence:
             raise StateUnusable(
-                f"the state stands at {engine.applied}, beyond the end of the log at"
-                f" {end.sequence}: the log was cut or belongs to another state"
+                f"the state is at sequence {engine.applied}, beyond the end of the log at"
+                f" {end.sequence}: the log was cut, or the state belongs to another log"
             )
         self.state = CommittedState(engine, rng, end.store_id)
         """State that transactions and pinned snapshots read."""
@@ -156,7 +156,8 @@ class Ledger:
         state = self.state
         if frame.sequence != state.committed + 1:
             raise StateUnusable(
-                f"the state stands at {state.committed} and the log goes on at {frame.sequence}"
+                f"the state is at sequence {state.committed}, but the log continues at"
+                f" {frame.sequence}"
             )
         commit, replay, sequence = effects.decode(frame.body), self._replay, frame.sequence
         alone = self._settled.begun != NO_DIGEST or stands_alone(commit.effects)
@@ -215,10 +216,12 @@ class Ledger:
                 return tx.ticket  # read-only: no frame, but the response waits for its reads
             if self.barrier is not None and self.barrier.holds_back(tx):
                 tx.barred = True
-                raise Conflict("what it changes is kept still until another transaction has ended")
+                raise Conflict(
+                    "a key of this transaction is locked until another transaction has ended"
+                )
             if tx.paused:
                 if 0 < tx.alive_until_us <= self.log_time():
-                    raise Conflict("a key that it changes has expired meanwhile")
+                    raise Conflict("a key that this transaction changes has expired meanwhile")
                 self.state.conflicts.validate(tx.reads)
             else:
                 assert tx.sequence == self.state.committed, "control was given away without a pause"

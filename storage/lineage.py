@@ -63,16 +63,18 @@ def read(engine: Engine, store_id: bytes) -> Lineage:
     if stored is None and engine.applied == 0:
         return Lineage(store_id)
     if stored is None or len(stored) != _NOTE.size:
-        raise StateForeign(f"the state stands at {engine.applied} and does not say of which store")
+        raise StateForeign(f"the state is at sequence {engine.applied}, but names no store")
     found = Lineage(*_NOTE.unpack(stored))
     if found.store_id != store_id:
         raise StateForeign(
-            f"the state is that of store {UUID(bytes=found.store_id)},"
-            f" and the log that of {UUID(bytes=store_id)}. If the log is right,"
-            " --rebuild-state makes the state anew"
+            f"the state belongs to store {UUID(bytes=found.store_id)}, but the log to"
+            f" {UUID(bytes=store_id)}. If the log is right, rebuild the state with"
+            " --rebuild-state"
         )
     if found.sequence != engine.applied:
-        raise StateForeign(f"the state stands at {engine.applied} and says {found.sequence}")
+        raise StateForeign(
+            f"the state is at sequence {engine.applied}, but its lineage names {found.sequence}"
+        )
     return found
 
 
@@ -89,8 +91,8 @@ def require_joined(found: Lineage, digest_at: Callable[[int], bytes | None]) -> 
         there = digest_at(sequence)
         if digest != NO_DIGEST and there is not None and there != digest:
             raise StateForeign(
-                f"the state was made of another history than this log: frame {sequence} has digest"
-                f" {there.hex()} in the log, and {digest.hex()} in the state. One of the two is a"
-                " copy from elsewhere, or from before the store was put back. If the log is right,"
-                " --rebuild-state makes the state anew"
+                f"the state was built from another history than this log: frame {sequence} has"
+                f" digest {there.hex()} in the log, but {digest.hex()} in the state. One of them"
+                " is a copy from elsewhere, or from before a restore. If the log is right,"
+                " rebuild the state with --rebuild-state"
             )

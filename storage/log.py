@@ -345,7 +345,7 @@ class Log(LogWriter):
         """
         if after < self.released:
             raise Stranded(
-                f"the log is to be cut after {after}, and up to {self.released} it was released",
+                f"the log cannot be cut after {after}: it is released up to {self.released}",
                 released=self.released,
             )
         if after >= self.last:

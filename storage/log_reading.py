@@ -126,8 +126,8 @@ class LogReader:
             self._reserve.release()
             if self.headroom.left(needed) is None:
                 raise DiskFull(
-                    f"no room left on the disk to open the state: it needs {needed.bytes} bytes"
-                    f" and {needed.files} files more"
+                    f"no room left on the disk to open the state: it needs another {needed.bytes}"
+                    f" bytes and {needed.files} files"
                 )
 
     def _look(self) -> None:
@@ -163,7 +163,7 @@ class LogReader:
             return epochs.read(told)
         except (KeyError, TypeError, ValueError):
             path = f"{self._path}/HISTORY"
-            raise LogDamaged(path, 0, self.first, "it tells no reigns") from None
+            raise LogDamaged(path, 0, self.first, "it holds no epoch history") from None
 
     @property
     def present(self) -> Reign:

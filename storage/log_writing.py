@@ -100,8 +100,8 @@ class LogWriter(LogReader):
             if first is None or file.read(self._segments[-1].size, first) != data[:first]:
                 raise
             raise UnknownOutcome(
-                "the disk is full, and what was written of this can't be taken back before there is"
-                " room: it may be there after the next start, or not",
+                "the disk is full and a partly written commit cannot be rolled back until there"
+                " is room: the next start may find it or not",
                 sequence=self.last + 1,
             ) from refusal
 

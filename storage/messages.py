@@ -273,7 +273,10 @@ class Messages:
         if topic.full == "DROP" or topic.max_bytes is None:
             return
         if self.held.size + sum(map(len, bodies)) + HEAD.size * len(bodies) > topic.max_bytes:
-            raise Full(f"topic {topic.path} holds as many bytes as it will", limit=topic.max_bytes)
+            raise Full(
+                f"topic {topic.path} is full: it holds at most {topic.max_bytes} bytes, its BYTES",
+                limit=topic.max_bytes,
+            )
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -563,7 +566,7 @@ def redrive(
         No message is moved then; a smaller LIMIT moves those before it.
     """
     if dead.id == topic.id:
-        raise BadRequest("REDRIVE moves messages into another topic")
+        raise BadRequest("REDRIVE needs another topic as its target")
     if not 1 <= limit <= limits.REDRIVEN:
         raise BadRequest(f"LIMIT is from 1 to {limits.REDRIVEN}", limit=limit)
     source = MessageRows(tx, dead)
@@ -608,7 +611,7 @@ def check_message_name(name: Any, what: str) -> str:
         size = len(name.encode())
     if not 1 <= size <= limits.MESSAGE_NAME_BYTES or "\0" in name:
         raise BadRequest(
-            f"{what} has 1 to {limits.MESSAGE_NAME_BYTES} bytes without a NUL", bytes=size
+            f"{what} takes 1 to {limits.MESSAGE_NAME_BYTES} bytes without a NUL", bytes=size
         )
     return name
 
@@ -632,7 +635,8 @@ def check_headers(headers: Any) -> None:
     size = len(binary.pack(headers))
     if size > limits.HEADERS_BYTES:
         raise TooLarge(
-            f"the headers of a message take at most {limits.HEADERS_BYTES} bytes, these {size}",
+            f"the headers of a message take at most {limits.HEADERS_BYTES} bytes, these take"
+            f" {size}",
             limit=limits.HEADERS_BYTES,
             size=size,
         )
@@ -644,7 +648,7 @@ def _packed(value: Value) -> bytes:
     :raises TypeRefused, NumberTooLarge, TooLarge:
     """
     if value is NONE:
-        raise TypeRefused("NONE is no value of a message", found="none")
+        raise TypeRefused("the value of a message cannot be NONE", found="none")
     check(value)
     if type(value) is dict or type(value) is list:
         value = without_none({"value": value})["value"]

@@ -41,13 +41,13 @@ def load_node(directory: StoreDirectory) -> NodeFacts:
     try:
         node_id = UUID(str(stored["node"]))
     except (KeyError, ValueError):
-        raise StoreDamaged(f"{path} names no node") from None
+        raise StoreDamaged(f"{path} is damaged: it holds no node id") from None
     if (
         not isinstance(endpoints, list)
         or not isinstance(origins, list)
         or not isinstance(roles, list | None)
     ):
-        raise StoreDamaged(f"{path} holds no roles or endpoints")
+        raise StoreDamaged(f"{path} is damaged: it holds no roles or endpoints")
     words = None if roles is None else tuple(str(role) for role in roles)
     return NodeFacts(node_id, words, tuple(map(str, endpoints)), tuple(map(str, origins)))
 

@@ -159,7 +159,9 @@ def given(certificate: bytes, key: bytes, now: datetime) -> Identity:
         found = Identity(certificate.decode(), key.decode())
         fits, own, _ = found.fits, found.parsed, found.chain
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise BadRequest("no certificate, or no unsealed private key, in PEM") from error
+        raise BadRequest(
+            "the files do not hold a certificate and its unencrypted private key in PEM"
+        ) from error
     if not fits:
         raise BadRequest("the key does not belong to the certificate")
     if now >= own.not_valid_after_utc:
@@ -189,7 +191,9 @@ def load(directory: StoreDirectory) -> Identities | None:
             raise ValueError("another's key")
         return Identities(found[""], found.get("next_"), found.get("late_"))
     except (KeyError, ValueError, TypeError):
-        raise StoreDamaged(f"{path} holds no certificate, or not its key") from None
+        raise StoreDamaged(
+            f"{path} is damaged: it does not hold a certificate with its key"
+        ) from None
 
 
 def save(directory: StoreDirectory, identities: Identities) -> None:

@@ -21,7 +21,7 @@ def damage(directory: StoreDirectory) -> str | None:
         return None
     what = directory.read(path).get("what")
     if not isinstance(what, str):
-        raise StoreDamaged(f"{path} is damaged: it does not say what is wrong with the state")
+        raise StoreDamaged(f"{path} is damaged: it holds no reason for the rebuild")
     return what
 
 

@@ -291,7 +291,7 @@ def packed(fields: dict[str, Any], tick: Tick | None = None) -> bytes:
         found = bytes(parts)
     if len(found) > limits.RECORD_BYTES:
         raise TooLarge(
-            f"a record takes at most {limits.RECORD_BYTES} bytes, this one {len(found)}",
+            f"a record takes at most {limits.RECORD_BYTES} bytes, this one takes {len(found)}",
             limit=limits.RECORD_BYTES,
             size=len(found),
         )

@@ -129,13 +129,13 @@ def _refuse_misplaced(segment: Segment, placed: Placed, ending: Ending) -> None:
     frame, upto, released, offset = placed
     expected = ending.last if frame.flags & MARK else ending.last + 1
     if frame.sequence != expected:
-        what = f"a frame of sequence {frame.sequence} stands in its place"
+        what = f"expected sequence {expected}, found {frame.sequence}"
     elif not ending.durable <= upto <= ending.last:
-        what = f"it says that {upto} was durable, after {ending.durable} and {ending.last}"
+        what = f"its synced sequence {upto} is not between {ending.durable} and {ending.last}"
     elif released < ending.released:
-        what = f"it says that {released} was released, after {ending.released}"
+        what = f"its commit index {released} is lower than {ending.released} before it"
     elif frame.epoch < ending.epoch:
-        what = f"its epoch {frame.epoch} is older than {ending.epoch} before it"
+        what = f"its epoch {frame.epoch} is lower than {ending.epoch} before it"
     else:
         return
     raise LogDamaged(segment.path, offset, ending.last + 1, what)
@@ -156,7 +156,7 @@ def refuse_changed(segment: Segment, ending: Ending, closed: dict[str, object]) 
         or closed["first"] != segment.first
         or not ending.clean
     ):
-        what = f"the log ends at sequence {ending.last} here; it ended at {at}"
+        what = f"the log ends at sequence {ending.last}, but it ended at {at}"
     else:
         return
     raise LogDamaged(segment.path, ending.good, ending.last + 1, what)
@@ -169,8 +169,8 @@ def refuse_lost(segment: Segment, ending: Ending, proven: int) -> None:
     """
     if ending.last < proven:
         what = (
-            f"the log ends here, and the state holds frames up to {proven}: they were lost, or"
-            " the state is a copy from elsewhere"
+            f"the log ends here, but the state has applied frames up to {proven}: they were lost,"
+            " or the state is a copy from elsewhere"
         )
         raise LogDamaged(segment.path, ending.good, ending.last + 1, what)
 
@@ -187,6 +187,6 @@ def end_of_torn(file: File, segment: Segment, ending: Ending) -> int:
         assert ending.bad is not None, "a walk ends at a bad frame, or at the end"
         proof = find_proof(file, segment.codec, ending.good, segment.size, ending.last + 1)
         if proof is not None:
-            what = f"{ending.bad}, and byte {proof} shows that it had been acknowledged"
+            what = f"{ending.bad}, but byte {proof} shows that it had been acknowledged"
             raise LogDamaged(segment.path, ending.good, ending.last + 1, what)
     return end

@@ -167,8 +167,8 @@ def give_token(tx: Transaction, replica: Replica, token: TokenKept) -> None:
     """
     if not replica.waits:
         raise BadRequest(
-            f"replica {replica.name} has its node already: there is nothing that a token would"
-            " open. Where that node's directory is gone, DROP REPLICA and DEFINE REPLICA come first"
+            f"replica {replica.name} already has a node and needs no join token. If the directory"
+            " of that node is lost, DROP REPLICA and DEFINE REPLICA first"
         )
     tx.put(_key(replica.name), _packed(replace(replica, token=token)))
 
@@ -316,7 +316,9 @@ def is_id(text: str) -> bool:
 
 def _check_id(text: str) -> str:
     if not is_id(text):
-        raise BadRequest(f"{text[:100]!r} is no id of a node: INFO FOR NODE shows its own")
+        raise BadRequest(
+            f"{text[:100]!r} is not the id of a node: INFO FOR NODE on that node shows it"
+        )
     return text.lower()
 
 
@@ -341,7 +343,9 @@ def _put(tx: Transaction, replica: Replica, others: list[Replica]) -> Replica:
                     )
     for certificate in replica.certificates:
         if revocations.find(tx, certificate) is not None:
-            raise BadRequest(f"the certificate {certificate} was revoked: no replica may show it")
+            raise BadRequest(
+                f"the certificate {certificate} was revoked: a replica cannot use it again"
+            )
     tx.put(_key(replica.name), _packed(replica))
     return replica
 

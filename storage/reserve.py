@@ -174,7 +174,7 @@ class Reserve:
                 missing = self._part - file.size()
                 if missing > 0:
                     if self._fs.room(self._folder).bytes < missing:
-                        raise OSError(errno.ENOSPC, "less is left than the reserve holds")
+                        raise OSError(errno.ENOSPC, "the free space is less than the reserve needs")
                     file.append(bytes(missing))
                     file.sync()
             finally:

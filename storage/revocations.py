@@ -55,8 +55,8 @@ def revoke(tx: Transaction, certificate: str, reason: str | None) -> bool:
         return False
     if sum(map(len, tx.scan(*keys.tagged(keys.REVOKED)))) >= limits.REVOKED_CERTIFICATES:
         raise TooLarge(
-            f"{limits.REVOKED_CERTIFICATES} certificates are revoked, which is as many as may be:"
-            " DROP REPLICA shuts out the one that a row names",
+            f"too many revoked certificates: the limit is {limits.REVOKED_CERTIFICATES}. To shut"
+            " out the certificate of a row, use DROP REPLICA",
             limit=limits.REVOKED_CERTIFICATES,
         )
     tx.put(key, binary.pack({"at": tx.now, "reason": reason}))

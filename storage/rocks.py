@@ -96,7 +96,7 @@ class RocksEngine:
             noted: bytes | None = self._db.get(APPLIED_KEY)
         except Exception as error:
             kind = EngineUnreadable if _DAMAGED in str(error) else EngineFailed
-            raise kind(f"the state in {path} does not open: {error}") from error
+            raise kind(f"cannot open the state in {path}: {error}") from error
         self._get = self._db.get
         self._write_options = WriteOptions()
         # The stub of rocksdict calls this a method; it is a property.
@@ -227,7 +227,9 @@ class RocksEngine:
         try:
             Checkpoint(self._db).create_checkpoint(path)
         except Exception as error:
-            raise EngineFailed(f"no checkpoint of the state at {path}: {error}") from error
+            raise EngineFailed(
+                f"cannot write a checkpoint of the state to {path}: {error}"
+            ) from error
 
     def stored_bytes(self) -> int:
         # The tables are compressed, so this underestimates the uncompressed size.
@@ -246,7 +248,7 @@ class RocksEngine:
             try:
                 self._db.close()
             except Exception as error:
-                raise EngineFailed(f"the state was not closed in order: {error}") from error
+                raise EngineFailed(f"the state was not closed cleanly: {error}") from error
 
 
 class RocksInMemory(RocksEngine):
@@ -457,7 +459,7 @@ def _prove(proof: RdictIter) -> None:
     :raises EngineUnreadable: reading failed
     """
     if proof.valid():
-        raise EngineFailed("a scan of the state ended before its range did")
+        raise EngineFailed("a scan of the state ended before the end of its range")
     _check(proof)
 
 

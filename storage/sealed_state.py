@@ -80,7 +80,7 @@ class SealedEngine:
             self._image_bytes = file.size()
             reader = Reader(file, self._key)
             if not reader.header.sealed:  # unauthenticated: it could be forged without the key
-                raise BackupCorrupt("it is in clear, and the store is sealed", offset=0)
+                raise BackupCorrupt("the state is not sealed, but the store is", offset=0)
             facts = reader.facts(StateFacts)
             for pairs in _pairs(reader):
                 self._put(pairs, 0)
@@ -215,4 +215,6 @@ def _pairs(reader: Reader) -> Iterator[list[Pair]]:
         yield found
     assert reader.end is not None, "a stream ends with the file's end"
     if rest or reader.end.items != count:
-        raise BackupCorrupt("its end is not that of what comes before it", offset=reader.offset)
+        raise BackupCorrupt(
+            "the end record does not match the data before it", offset=reader.offset
+        )

@@ -91,7 +91,7 @@ def read_key(fs: Fs, path: str) -> Key:
     except binascii.Error:
         secret = b""
     if len(secret) != KEY_BYTES:
-        raise BadRequest(f"{path} holds no key: that is {KEY_BYTES} bytes, or their base64")
+        raise BadRequest(f"{path} holds no key: a key is {KEY_BYTES} bytes, or their base64")
     return key_of(secret)
 
 

@@ -98,7 +98,7 @@ def open_segment(fs: Fs, path: str, first: int, store_id: bytes, key: Key | None
     if header.store_id != store_id:
         raise LogDamaged(path, 0, first, "the segment belongs to another store")
     if header.first != first:
-        raise LogDamaged(path, 0, first, f"the segment is that of sequence {header.first}")
+        raise LogDamaged(path, 0, first, f"the segment header names sequence {header.first}")
     return Segment(path, header, codec, size)
 
 
@@ -264,11 +264,11 @@ def _belongs(segment: Segment, found: int, flags: int, at: int, expected: int, s
     if flags & MARK:
         if found == expected - 1:
             return False
-        what = f"a mark of sequence {found} stands in its place"
+        what = f"expected a mark of sequence {expected - 1}, found one of {found}"
     elif found == expected and expected < stop:
         return True
     else:
-        what = f"a frame of sequence {found} stands in its place"
+        what = f"expected the frame of sequence {expected}, found that of {found}"
     raise LogDamaged(segment.path, at, expected, what)
 
 

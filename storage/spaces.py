@@ -295,12 +295,12 @@ class Keys(Entries):
             present = self._value(name, found)
             if type(present) is not int:
                 # Don't report the value: the caller may have WRITE without READ.
-                raise NotANumber(f"{key!r} holds no int", key=key)
+                raise NotANumber(f"the value of {key!r} is not an int", key=key)
             number, expires_us = present, found.expires_us
             self._rests_on(name, found)
         number += by
         if not limits.INT_MIN <= number <= limits.INT_MAX:
-            raise NumberTooLarge(f"the counter {key!r} would leave 64 bits", key=key)
+            raise NumberTooLarge(f"the counter {key!r} would exceed 64 bits", key=key)
         self._put(name, binary.pack(number), expires_us, before)
         return {"value": number}
 

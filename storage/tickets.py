@@ -71,4 +71,4 @@ class RollBacks:
 
 def rolled_back(sequence: int) -> Failed:
     """Return the error for a commit that was rolled back without a known reason."""
-    return Failed(f"commit {sequence} was taken back")
+    return Failed(f"commit {sequence} was rolled back")

@@ -120,7 +120,7 @@ def define(
     if not overwrite:
         raise AlreadyExists(f"user {name} exists", kind="user", name=name)
     if present.space != space:
-        raise BadRequest(f"the space of user {name} can't be altered")
+        raise BadRequest(f"user {name} cannot be moved to another namespace or database")
     _keep_an_owner(tx, present, role, tick)
     return _put(tx, replace(present, role=role, passhash=passhash, comment=comment))
 
@@ -157,8 +157,8 @@ def grant(tx: Transaction, user: User, verbs: Verbs, noun: Noun) -> User:
     more = tuple(Grant(verb, noun) for verb in Verb if verb in verbs - held)
     if len({each.noun for each in (*user.grants, *more)}) > limits.GRANTS:
         raise TooLarge(
-            f"user {user.name} has grants on {limits.GRANTS} things, which is as many as may be:"
-            " grant on the place that they lie in",
+            f"user {user.name} has grants on {limits.GRANTS} objects, which is the limit: grant"
+            " on the namespace or database that contains them",
             limit=limits.GRANTS,
         )
     return _put(tx, replace(user, grants=user.grants + more)) if more else user
@@ -205,7 +205,10 @@ def _keep_an_owner(tx: Transaction, user: User, role: str | None, tick: Tick) ->
     if user.owns_store and role != OWNER:
         every = everyone(tx, tick)
         if not any(other.owns_store and other.name != user.name for other in every):
-            raise LastOwner(f"{user.name} is the last owner of the store", name=user.name)
+            raise LastOwner(
+                f"{user.name} is the last owner of the store: make another user an owner first",
+                name=user.name,
+            )
 
 
 def check_role(role: str) -> None:
@@ -214,7 +217,9 @@ def check_role(role: str) -> None:
     :raises Unknown: there is no such role
     """
     if role not in ROLES:
-        raise Unknown(f"{role!r} is no role; there are {', '.join(ROLES)}", kind="role", name=role)
+        raise Unknown(
+            f"{role!r} is not a role: the roles are {', '.join(ROLES)}", kind="role", name=role
+        )
 
 
 def _put(tx: Transaction, user: User) -> User:

@@ -238,4 +238,6 @@ def trail_key(key: bytes | bytearray, domain: bytes, vault: int) -> bytes:
 
 
 def _wrong() -> WrongKey:
-    return WrongKey("what is sealed does not open: it is of another key or another place")
+    return WrongKey(
+        "a sealed value cannot be decrypted: it belongs to another key or another place"
+    )

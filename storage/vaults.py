@@ -143,13 +143,15 @@ def check_id(id: object) -> bytes:
     :raises TypeRefused, BadRequest, TooLarge:
     """
     if not isinstance(id, str):
-        raise TypeRefused("the id of a vault's record is a string")
+        raise TypeRefused("the id of a record in a vault must be a string")
     encoded = id.encode("utf-8", "surrogatepass")
     if not id or any(character < " " or character == "\x7f" for character in id):
-        raise BadRequest("the id of a vault's record is not empty and has no control characters")
+        raise BadRequest(
+            "the id of a record in a vault must not be empty or hold control characters"
+        )
     if len(encoded) > limits.VAULT_ID_BYTES:
         raise TooLarge(
-            f"the id of a vault's record has at most {limits.VAULT_ID_BYTES} bytes",
+            f"the id of a record in a vault takes at most {limits.VAULT_ID_BYTES} bytes",
             limit=limits.VAULT_ID_BYTES,
         )
     return encoded

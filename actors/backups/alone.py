@@ -65,7 +65,9 @@ class Taking:
         node, directory = self._node, self._node.store.parts.directory
         upto = node.committer.released_upto
         if first > upto + 1:
-            raise BadRequest(f"the log ends at {upto}: there is no {first} yet", ends=upto)
+            raise BadRequest(
+                f"the log ends at sequence {upto}: {first} does not exist yet", ends=upto
+            )
         if first < node.reads.begins:
             raise pruned(first, node.reads.begins)
         try:
@@ -105,7 +107,7 @@ def read_back(file: File, written: Written, tick: Tick, key: Key | None = None) 
         found = verify(file, key, lambda done: tick(done, written.size))
         digest, why = found.sha256, found.problem
     if digest != written.sha256:
-        why = why or "its bytes are others"
+        why = why or "its checksum differs"
         raise Failed(f"the backup does not read back as it was written: {why}")
 
 

@@ -184,7 +184,7 @@ def _check_loadable(raw: bytes, what: str) -> Iterator[str]:
             yield ""
     except (TooLarge, ValueError) as error:
         raise TooLarge(
-            f"{what} holds more arrays, objects or elements than a script can bring: take a"
-            " snapshot",
+            f"{what} holds more arrays, objects or elements than a script can carry: take a"
+            " snapshot instead",
             limit=limits.CONTAINERS,
         ) from error

@@ -162,11 +162,16 @@ def _told(needed: int) -> Iterator[None]:
     except OSError as error:
         if error.errno in NO_ROOM:
             raise _no_room(needed) from error
-        raise Failed(f"a file beside the store can't be written: {error.strerror}") from error
+        raise Failed(
+            f"cannot write the temporary file of a backup in the data directory: {error.strerror}"
+        ) from error
 
 
 def _no_room(needed: int) -> DiskFull:
-    return DiskFull("no room left on the disk for a backup beside the store", needed=needed)
+    return DiskFull(
+        "no room left on the disk for a backup: it needs a temporary file in the data directory",
+        needed=needed,
+    )
 
 
 # --- one backup -----------------------------------------------------------------------------------
@@ -240,7 +245,7 @@ class _Making:
                 raise _not_read_back(report.problem)
             found = report.sha256
         if found != written.sha256:
-            raise _not_read_back("its bytes are others")
+            raise _not_read_back("its checksum differs")
 
 
 def _digest_of(file: File, over: Over) -> bytes:
@@ -254,7 +259,7 @@ def _digest_of(file: File, over: Over) -> bytes:
 
 def _check_over(over: Over) -> None:
     if over():
-        raise Cancelled("the backup was ended while it was read back")
+        raise Cancelled("the backup was cancelled while it was read back")
 
 
 def _not_read_back(why: str | None) -> Failed:

@@ -51,7 +51,7 @@ def plain_parts(name: str) -> tuple[str, ...]:
     :raises BackupNameRefused: it is absolute, or a part is not plain
     """
     if name.startswith("/"):
-        raise _refused(name, "it is absolute, and a backup's name is relative to the backup folder")
+        raise _refused(name, "it is absolute, not relative to the backup folder")
     if len(name.encode("utf-8", "surrogatepass")) > limits.BACKUP_NAME_BYTES:
         raise _refused(name, f"it is longer than {limits.BACKUP_NAME_BYTES} bytes")
     parts = tuple(name.split("/"))
@@ -67,20 +67,20 @@ def plain_parts(name: str) -> tuple[str, ...]:
 def _not_plain(part: str) -> str | None:
     """Return the reason why a part is refused; None: it is plain."""
     if part in ("", ".", ".."):
-        return f"{part!r} is no plain part" if part else "a part of it is empty"
+        return f"the part {part!r} is not allowed" if part else "a part of it is empty"
     if not part.isprintable() or "\\" in part:
         # Control characters, lone surrogates, and characters that make names look alike.
-        return f"{part!r} has a character that no plain part has"
+        return f"the part {part!r} has a character that is not allowed"
     if len(part.encode()) > limits.BACKUP_PART_BYTES:
         return f"a part of it is longer than {limits.BACKUP_PART_BYTES} bytes"
     if part.endswith(PARTIAL):
-        return f"a name that ends in {PARTIAL} is that of an unfinished backup"
+        return f"names that end in {PARTIAL} are for unfinished backups"
     return None
 
 
 def _refused(name: str, why: str) -> BackupNameRefused:
     shown = name if len(name) <= _SHOWN else name[:_SHOWN] + "..."
-    return BackupNameRefused(f"{shown!r} is no name for a backup: {why}", name=shown)
+    return BackupNameRefused(f"{shown!r} is not a valid name of a backup: {why}", name=shown)
 
 
 _SHOWN: Final = 200
@@ -203,7 +203,7 @@ def _entered(folder: Folder, part: str, name: str) -> Folder:
     try:
         return folder.enter(part)
     except NotADirectoryError as error:
-        raise _refused(name, f"{part} is a link or a file, and not a folder") from error
+        raise _refused(name, f"{part} is a link or a file, not a folder") from error
 
 
 @contextmanager
@@ -216,7 +216,9 @@ def _told(name: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in NO_ROOM:
             raise _full(name, 0) from error
-        raise Failed(f"the backup folder fails at {name}: {error.strerror}", path=name) from error
+        raise Failed(
+            f"the backup folder cannot be used at {name}: {error.strerror}", path=name
+        ) from error
 
 
 # --- a file in the making -------------------------------------------------------------------------
@@ -324,7 +326,9 @@ class Draft:
             folder.rename(self._partial, self._own)
             if not folder.is_at(file, self._own):
                 folder.unlink(self._own)  # such as a link put in place of the partial
-                raise Failed(f"somebody has replaced {self.name}{PARTIAL}", path=self.name)
+                raise Failed(
+                    f"{self.name}{PARTIAL} was replaced by another process", path=self.name
+                )
             folder.sync()
 
     def close(self) -> None:

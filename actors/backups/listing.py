@@ -102,7 +102,10 @@ class BackupListActor(ThreadActor):
         for listed in self._folder.files():
             if len(found) == limits.BACKUPS_LISTED:
                 most = limits.BACKUPS_LISTED
-                raise TooLarge(f"the backup folder has more than {most} files", limit=most)
+                raise TooLarge(
+                    f"the backup folder has too many files: at most {most} can be listed",
+                    limit=most,
+                )
             found.append(listed)
         return sorted(found)
 
@@ -144,7 +147,7 @@ class BackupListActor(ThreadActor):
         try:
             file = self._folder.open(listed.path)
         except Unknown:
-            return {**_unknown(listed), "problem": "it was removed meanwhile"}
+            return {**_unknown(listed), "problem": "the file was removed meanwhile"}
         except (BackupNameRefused, Failed) as problem:
             return {**_unknown(listed), "problem": problem.message}
         with closing(file):
@@ -231,4 +234,4 @@ def _unread(error: OSError) -> Failed:
 
 def _check_over(over: Over) -> None:
     if over():
-        raise Cancelled("nobody waits for the list of backups any more")
+        raise Cancelled("the request for the list of backups has ended")

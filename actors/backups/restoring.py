@@ -72,7 +72,7 @@ def restore(
     elif form is not Form.SNAPSHOT:
         raise not_a_backup(file, "; other scripts are run by -f")
     elif wanted.upto is not None:
-        raise BadRequest("a snapshot is of one moment: --upto is for logs")
+        raise BadRequest("a snapshot cannot be restored with --upto, which is for logs")
     else:
         restored, what = restore_snapshot(world, path, file, key), "records"
     proven = wanted.key is None or key is not None
@@ -87,7 +87,9 @@ def check_for_script(doors: Doors, wanted: Wanted) -> None:
     """
     if wanted.upto is not None or wanted.reading:
         flag = "--reading" if wanted.upto is None else "--upto"
-        raise BadRequest(f"a script is run, statement by statement: {flag} is not for it")
+        raise BadRequest(
+            f"a script cannot be restored with {flag}, for its statements are run one by one"
+        )
     refuse_unless_empty(doors.fs, wanted.directory)
 
 
@@ -99,29 +101,29 @@ def _told(restored: Restored, what: str, clock: Clock) -> Iterator[str]:
         f"restored {place}store {origin.store} up to sequence {origin.at.sequence},"
         f" {what}: {restored.records}, state {restored.state.hash}"
     )
-    yield f"it is store {restored.store} now, and its log begins at {restored.begins}"
+    yield f"it is now store {restored.store}, and its log begins at {restored.begins}"
     writes = takes_changes(restored.roles)
     if clock_jumps(clock.wall_us(), origin.at.time):
         day = instant(origin.at.time).date()
-        yield f"its newest commit is of {day}: its first start wants --accept-clock-jump"
+        yield f"its newest commit is of {day}: at the first start give --accept-clock-jump"
     unfinished = restored.state.unfinished
     if due or unfinished:
-        when = "as soon as it is served" if writes else "once it is told to write"
+        when = "as soon as it is served" if writes else "once it is writable"
         yield f"{when}, the time that has passed takes effect:"
         for one in due:
             yield f"    {one.path}: {', '.join(_due(one))}"
         for path in unfinished:
-            yield f"    {path}: a script was filling it, and it is dropped"
+            yield f"    {path}: dropped, since the script that was filling it did not finish"
     if not writes:
-        yield "it only reads, until DEFINE NODE ROLES serving, writable"
+        yield "it is read-only until DEFINE NODE ROLES serving, writable"
     elif due or unfinished:
-        yield "restored with --reading, it would keep all that until it is told to write"
+        yield "to keep all that until the store is made writable, restore with --reading"
 
 
 _DUE: tuple[tuple[Callable[[Awaiting], int], str], ...] = (
     (lambda one: one.messages, "messages older than it keeps are removed: {}"),
     (lambda one: one.hand_outs, "hand-outs past their deadline are handed out again: {}"),
-    (lambda one: one.keys, "keys that have expired are removed: {}"),
+    (lambda one: one.keys, "expired keys are removed: {}"),
 )
 
 

@@ -66,7 +66,7 @@ def pieces(read: Read) -> Iterator[Piece]:
         yield rest
     if opening.statements not in (None, found):
         raise BackupCorrupt(
-            f"the script holds {found} statements, and its last line says {opening.statements}"
+            f"the script holds {found} statements, but its last line counts {opening.statements}"
         )
 
 

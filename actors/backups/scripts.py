@@ -45,12 +45,12 @@ Text = Iterator[str]
 """Script text in parts, with a tick at each; empty parts exist only for their tick."""
 
 NOT_CARRIED: Final = (
-    "vault secrets: neither vaults nor what is in them",
-    "queue holds: what a group has handed out and nobody has acknowledged is handed out again",
-    "topic positions: messages count from 1, and are as old as the day they are loaded",
-    "ids of messages that came before: one that comes again is none that came twice",
-    "cluster topology: replicas, and certificates that were revoked",
-    "locks that are held",
+    "vaults and their secrets",
+    "unacknowledged deliveries of groups: these messages are delivered again",
+    "positions and times of messages: positions count from 1, and times are those of the load",
+    "ids of earlier messages: one that is sent again is not recognised as a duplicate",
+    "cluster topology: replicas, and revoked certificates",
+    "held locks",
     "histories of records, the statement log and the audit trail",
     "roles and endpoints of the node",
 )
@@ -164,7 +164,7 @@ class Script:
             f"sequence {about.sequence}",
             f"time {format_datetime(self._tx.now)}",
             f"places: {_named(self._places)}",
-            *(f"left out, since it was being restored: {one.path}" for one in left_out),
+            *(f"left out, because it was being restored: {one.path}" for one in left_out),
             *(f"not carried: {what}" for what in NOT_CARRIED),
             *(f"not carried: {held}" for held in self._secrets(every)),
         ]
@@ -225,7 +225,7 @@ class Script:
             yield self._said(declarations.field(table, field))
         for index in table.indexes:
             if index.state == FAILED:
-                yield f"-- left out, since it failed: index {index.name} on {table.name}\n"
+                yield f"-- left out, because it failed: index {index.name} on {table.name}\n"
             else:
                 yield self._said(declarations.index(table, index))
 
@@ -240,13 +240,13 @@ class Script:
                 kept = _publishable(whole)
                 if kept is not whole:
                     yield from self._counted(publishes.rest())
-                    yield f"-- without what makes it a dead letter, which is too much: of {name}\n"
+                    yield f"-- without dead-letter headers, which do not fit: message of {name}\n"
                 yield from self._counted(publishes.add(kept))
                 yield ""
         yield from self._counted(publishes.rest())
         bounded = topic.max_bytes is None or newest <= topic.max_bytes
         if not bounded:
-            yield f"-- left out, since its newest message takes more: BYTES of {name}\n"
+            yield f"-- left out, because the newest message is larger: BYTES of {name}\n"
         made = declarations.topic_as_it_is(topic, bounded=bounded)
         if made is not None:
             yield self._said(made)

@@ -194,7 +194,9 @@ class Backups:
         """
         upto = self._committer.released_upto
         if first > upto + 1:
-            raise BadRequest(f"the log ends at {upto}: there is no {first} yet", ends=upto)
+            raise BadRequest(
+                f"the log ends at sequence {upto}: {first} does not exist yet", ends=upto
+            )
         with self._one(), ExitStack() as held, _damage_told():
             pin = held.enter_context(self._reads.pin(first))
             before = turn.wait(self._reads.standing(first - 1))
@@ -255,7 +257,7 @@ class Backups:
         :raises Busy: another backup is being taken
         """
         if self.taking:
-            raise Busy("a backup is being taken: one at a time")
+            raise Busy("another backup is being taken: wait until it has ended")
         self.taking = True
         try:
             yield
@@ -324,7 +326,7 @@ class Backups:
         parts: Iterator[Part],
     ) -> Taken:
         if to is None and sum(file.kept for file in self._kept) >= limits.BACKUPS_KEPT:
-            raise Busy(f"{limits.BACKUPS_KEPT} backups are being read, and that is all")
+            raise Busy(f"too many backups are being read: the limit is {limits.BACKUPS_KEPT}")
         number, done = next(self._numbers), False
         try:
             self._wait(turn, Begin(facts, to, estimate))
@@ -411,7 +413,7 @@ def _damage_told() -> Iterator[None]:
         yield
     except LogDamaged as damage:
         raise Failed(
-            f"the log is damaged at commit {damage.sequence}: a snapshot can still be taken",
+            f"the log is damaged at commit {damage.sequence}: take a snapshot instead",
             sequence=damage.sequence,
         ) from damage
 

@@ -102,10 +102,12 @@ class AgreementLookup:
             except NotAnswered:
                 continue
             if known.agreement in (None, agreed.cluster) and agreed.revision >= known.revision:
-                log.warning("what is agreed is asked for where others say", via=via)
+                log.warning("using the etcd addresses reported by other nodes", via=via)
                 self._instead = {policy.via: via}
                 return
-            log.warning("another agreement answers where others say that this one is", via=via)
+            log.warning(
+                "another etcd cluster answers at the addresses reported by other nodes", via=via
+            )
 
 
 def _may_be_asked(via: tuple[str, ...], policy: Policy) -> bool:

@@ -83,7 +83,7 @@ class Amending:
                 take_back()
             elif policy.lease != before.lease:
                 log.warning(
-                    "the lease lasts as it did until the lead is taken another time",
+                    "the new lease time applies from the next election",
                     lease=leadership.lease.seconds,
                     then=policy.lease_seconds,
                 )
@@ -97,7 +97,7 @@ class Amending:
         return self._member.leadership
 
     def _not_leading(self) -> NotWritable:
-        return self._member.not_leading("a policy is changed on the node that leads")
+        return self._member.not_leading("only the leader can change the failover policy")
 
     async def _check_same(self, policy: Policy) -> None:
         """Check that the new addresses lead to the same etcd.
@@ -108,9 +108,9 @@ class Amending:
         try:
             agreed = await self._agreement(policy.via).look()
         except NotAnswered as silence:
-            raise Busy(f"etcd does not answer, so nothing was done: {silence}") from silence
+            raise Busy(f"etcd does not answer, so nothing was changed: {silence}") from silence
         if agreed.cluster != self._known:
-            raise BadRequest("these addresses lead to another etcd than the one that is agreed in")
+            raise BadRequest("VIA leads to another etcd cluster than the one in use")
 
     async def _heard(self, leadership: Leadership, policy: Policy) -> None:
         """Wait for followers to report: one that is recent under the old BEHIND may be silent under

@@ -123,7 +123,7 @@ class Attaching:
 
     def _give_up(self, standing: SyncStatus, why: str) -> None:
         self._failed, self.reason = standing, why
-        log.error("this node follows no more", standing=standing.value, reason=why)
+        log.error("this node stopped following the leader", standing=standing.value, reason=why)
 
     async def _pause(self, why: str) -> None:
         seconds = self._backoff.next_seconds()

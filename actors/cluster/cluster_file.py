@@ -54,7 +54,7 @@ class ClusterFileActor(ThreadActor):
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            raise DiskFull("no room on the disk for what the node knows of its cluster") from error
+            raise DiskFull("no room on the disk for the cluster file of the node") from error
 
     @handles(CopyAnew)
     def copy_anew(self, message: CopyAnew) -> None:
@@ -68,4 +68,4 @@ class ClusterFileActor(ThreadActor):
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            raise DiskFull("no room on the disk to note that the store is copied anew") from error
+            raise DiskFull("no room on the disk to mark the store for a new copy") from error

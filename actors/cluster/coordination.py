@@ -158,7 +158,7 @@ class CoordinationActor(LoopActor):
         """Run iterations until the actor is stopped."""
         member = self._member
         if member.leadership is not None:  # left by a predecessor that has failed
-            await self._step_down(member.leadership, "what coordinates has failed")
+            await self._step_down(member.leadership, "the coordination of this node failed")
         try:
             while True:
                 self._woken.clear()
@@ -174,7 +174,7 @@ class CoordinationActor(LoopActor):
         finally:
             if member.follow_task is not None:
                 # The successor of this actor starts a follow task of its own.
-                member.why = "what coordinates this node has ended"
+                member.why = "the coordination of this node ended"
                 await self._follow_nobody()
             await self._diagnostics.end()
             await self._lookup.end()
@@ -196,7 +196,9 @@ class CoordinationActor(LoopActor):
             stands = self._memory.stands
             if stands is not None and stands.founding is not None and stands.founds:
                 if stands.founding.policy != policy:
-                    raise Busy(f"another policy is coming into force: {member.why}")
+                    raise Busy(
+                        f"another policy is coming into force: {member.why}. Try again afterwards"
+                    )
                 await self._ask_to_lead(founds=True)
                 return None
             if stands is not None:
@@ -226,8 +228,8 @@ class CoordinationActor(LoopActor):
                 raise Unknown("there is no failover policy", kind="failover")
             if self._memory.stands is not None:
                 raise NotImplementedHere(
-                    "a policy in force is replaced by another, DEFINE FAILOVER, and not dropped:"
-                    " nodes that have not heard of it would go on by the old one"
+                    "a policy in force cannot be dropped, for nodes that miss the change would"
+                    " still apply it: replace it with DEFINE FAILOVER"
                 )
             member.check_roles()
             if not member.coordinates:
@@ -257,7 +259,7 @@ class CoordinationActor(LoopActor):
         try:
             agreed = await self._ways.agreement(self._lookup.via(policy)).look()
         except NotAnswered as silence:
-            raise Busy(f"etcd does not answer, so nothing was done: {silence}") from silence
+            raise Busy(f"etcd does not answer, so nothing was changed: {silence}") from silence
         check_vacant(member, agreed, known, self._committer.history(), force=message.force)
         await self._ask_to_lead(force=message.force)
 
@@ -276,7 +278,7 @@ class CoordinationActor(LoopActor):
                     if asked.forestalled is not None:
                         raise asked.forestalled
                     if self._asked is not asked and not founds:
-                        raise Busy("another statement has asked for the lead since")
+                        raise Busy("a later statement has asked for the lead")
                     if self._member.held_up == "followers" and not founds:
                         raise waits_with_lead(self._member)
                     await asyncio.sleep(ASKED_SECONDS)
@@ -304,10 +306,11 @@ class CoordinationActor(LoopActor):
                     await asyncio.sleep(ASKED_SECONDS)
                     if self._member.leadership is not leadership:
                         # The ISR belongs to a later leadership, perhaps of this very node.
-                        raise self._member.not_leading("nodes are let go on the node that leads")
+                        raise self._member.not_leading("only the leader can remove nodes")
         except TimeoutError:
             raise NotEnoughReplicas(
-                "the set in etcd could not be changed in time: say it again once etcd answers"
+                "the in-sync replicas in etcd could not be changed in time: try again once etcd"
+                " answers"
             ) from None
 
     @handles(GiveUpLead)
@@ -383,12 +386,14 @@ class CoordinationActor(LoopActor):
         self._seen = agreed.revision
         coordinates = member.coordinates and not member.is_stranded and not self._gives_up
         if asked is not None and agreed.lead is not None and agreed.lead.node != member.node:
-            asked.forestalled = leads_already(member, agreed.lead, ", which was named meanwhile")
+            asked.forestalled = leads_already(member, agreed.lead, " since a later statement")
         if asked is not None and asked.force and agreed.lead is None and coordinates:
             await self._lead(agreement, await self._takeover.by_order(agreement, policy, agreed))
             return
         if doubt(known, agreed) is not None and was_ordered_since(known, agreed):
-            log.warning("goes by what is agreed since a node was named", lineage=agreed.lineage)
+            log.warning(
+                "trusts etcd again, since an operator has named a leader", lineage=agreed.lineage
+            )
             await memory.goes_by(agreed)
             return
         if was_set_back(known, agreed):
@@ -398,7 +403,7 @@ class CoordinationActor(LoopActor):
                 taken = await self._takeover.first(agreement, known.founding, agreed)
                 await self._lead(agreement, taken)
             else:
-                self._wait(Wait(f"nobody leads yet, and {UNDECLARED}"))
+                self._wait(Wait(f"no node leads yet, and {UNDECLARED}"))
             return
         found = course(
             known, agreed, member.node, self._committer.history(), coordinates=coordinates,
@@ -448,7 +453,11 @@ class CoordinationActor(LoopActor):
     async def _keep_to_upstream(self, cluster: Cluster) -> None:
         """Follow the node that the store was copied from, while no policy is in force."""
         if cluster.upstream is None:
-            self._wait(Wait("no failover policy stands, and it was copied from nobody"))
+            self._wait(
+                Wait(
+                    "no failover policy is in force, and the store was not copied from another node"
+                )
+            )
             return
         await self._go_after(cluster.upstream.node, cluster.upstream, None)
         await self._have_copied(cluster.upstream.node, None)
@@ -479,11 +488,13 @@ class CoordinationActor(LoopActor):
         if member.standing is not SyncStatus.COPY_FAILED or self._copied_anew:
             return
         if insync is not None and member.node in insync.members:
-            self._say("the store has to be copied anew", "this node is in the set still")
+            self._say(
+                "the store has to be copied anew", "this node is still one of the in-sync replicas"
+            )
             return
         self._copied_anew = await self._ways.copy_anew(leader)
         if not self._copied_anew:
-            self._say("the store has to be copied anew", f"nothing says where {leader} is reached")
+            self._say("the store has to be copied anew", f"no address of node {leader} is known")
 
     async def _follow_nobody(self) -> None:
         follow_task = self._member.follow_task
@@ -575,7 +586,7 @@ class CoordinationActor(LoopActor):
         say("leads no more", epoch=leadership.epoch, why=why)
         member.why = why
         member.become(Waiting())
-        leadership.rounds.end(Busy(f"this node leads no more: {why}"))
+        leadership.rounds.end(Busy(f"this node no longer leads: {why}"))
         shown = committer.released_upto
         committer.releasable = lambda _durable: shown
         self._leads.clear()

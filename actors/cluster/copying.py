@@ -185,7 +185,9 @@ class Copies:
         if isinstance(wanted, Copy):
             await self.serve(link, wanted)
         else:
-            refusal = NotImplementedHere("this node gives copies, and takes no followers yet")
+            refusal = NotImplementedHere(
+                "this node gives copies, but does not accept followers yet"
+            )
             link.send(Refused(refusal.code, refusal.message))
 
     async def serve(self, link: Link, asked: Copy) -> None:
@@ -195,9 +197,14 @@ class Copies:
         try:
             giving = self._giving(link, asked)
             taken = await self._taken(giving)
-            log.info("a copy is given", node=node, sequence=taken.at.sequence, offset=asked.offset)
+            log.info(
+                "sending a copy of the store",
+                node=node,
+                sequence=taken.at.sequence,
+                offset=asked.offset,
+            )
             await self._send(giving, taken, asked)
-            log.info("a copy was given", node=node, bytes=giving.sent_bytes)
+            log.info("a copy of the store was sent", node=node, bytes=giving.sent_bytes)
         except LinkClosed as closed:
             log.info("a copy was cut off", node=node, reason=str(closed))
         except Refusal as refusal:
@@ -212,7 +219,7 @@ class Copies:
         node, now_us = link.peer.node, self._clock.monotonic_us()
         found = self._given.get(node)
         if found is not None and found.has_file:
-            found.link.close("the node has come again for its copy")
+            found.link.close("the node has asked for its copy again")
             if asked.resume == found.id or (asked.resume is None and not found.was_whole):
                 found.link, found.asked_us = link, now_us
                 return found
@@ -234,7 +241,7 @@ class Copies:
             return
         whole = [one for one in held if one.was_whole]
         if not whole:
-            raise Busy(f"{limits.COPIES} copies are given at once, and that is all")
+            raise Busy(f"too many copies are being sent: the limit is {limits.COPIES}")
         min(whole, key=lambda one: one.asked_us).drop_file()
 
     async def _taken(self, giving: Giving) -> Taken:
@@ -249,7 +256,7 @@ class Copies:
                 giving.link.send(ALIVE)
                 await giving.link.drained()
         if giving.taking.cancelled():
-            raise LinkClosed("the copy is given no more")
+            raise LinkClosed("the copy is no longer available")
         return giving.taking.result()
 
     async def _send(self, giving: Giving, taken: Taken, asked: Copy) -> None:
@@ -262,7 +269,7 @@ class Copies:
         link.send(CopyBegins(giving.id, self._store.id, size, at.sequence, at.epoch, reigns))
         while offset < size:
             if giving.link is not link or not taken.file.kept:
-                raise LinkClosed("the copy is given no more")
+                raise LinkClosed("the copy is no longer available")
             data = await taken.file.read(offset, PART_BYTES)
             link.send(Part(offset, data))
             offset += len(data)
@@ -344,7 +351,9 @@ class Copies:
             return
         now_us = self._clock.monotonic_us()
         if now_us - giving.asked_us >= limits.COPY_KEPT_SECONDS * 1_000_000:
-            log.warning("a copy was given up", node=node, reason="the node has not come for long")
+            log.warning(
+                "a copy was given up", node=node, reason="the node did not come back for it"
+            )
             self.attached(node)
             return
         if giving.pin is not None:

@@ -18,12 +18,12 @@ from protocol.agreement import Agreed, InSync, Lead
 from storage.cluster_file import Cluster
 
 NAME_ONE: Final = (
-    "nobody leads until an operator names a node: the one that holds most, by log_ends in INFO FOR"
-    " NODE of each, with DEFINE NODE LEADS STORE FORCE REASON 's' on it"
+    "no node leads until an operator names one: on the node with the most log, by log_ends in"
+    " INFO FOR NODE of each, run DEFINE NODE LEADS STORE FORCE REASON 's'"
 )
 UNDECLARED: Final = (
-    "this node is not declared coordinating: DEFINE NODE ROLES serving, writable, coordinating on"
-    " it lets it lead"
+    "this node is not declared coordinating: to let it lead, run DEFINE NODE ROLES serving,"
+    " writable, coordinating on it"
 )
 
 
@@ -58,13 +58,13 @@ Course = Follow | Take | Wait
 def doubt(memory: Cluster, agreed: Agreed) -> str | None:
     """Return the reason to distrust the state in etcd, or None."""
     if memory.agreement is not None and agreed.cluster != memory.agreement:
-        return "the agreement is another one: etcd was made anew, or VIA leads to another"
+        return "VIA leads to another etcd cluster, or etcd was rebuilt"
     if memory.doubts:
-        return f"the agreement was set back: what it says at {agreed.revision} may be of before"
+        return f"etcd was set back: its content at revision {agreed.revision} may be outdated"
     if agreed.revision < memory.revision:
-        return f"the agreement was set back, from {memory.revision} to {agreed.revision}"
+        return f"etcd was set back from revision {memory.revision} to {agreed.revision}"
     if memory.agreement is not None and agreed.insync is None and not memory.founds:
-        return "the agreement knows of no node that holds everything: it was emptied"
+        return "etcd was emptied: it names no in-sync replicas"
     return None
 
 
@@ -95,8 +95,8 @@ def doubt_of_epoch(memory: Cluster, ended: int, epoch: int) -> str | None:
     """
     if epoch <= max(ended, memory.promised):
         return (
-            f"the agreement gives epoch {epoch}, and {max(ended, memory.promised)} was there"
-            " before: it was set back"
+            f"etcd was set back: it gives epoch {epoch}, but epoch {max(ended, memory.promised)}"
+            " was used before"
         )
     return None
 
@@ -113,10 +113,10 @@ def lack(log: History, agreed: Agreed) -> str | None:
     epoch, sequence = agreed.released
     ends = log[-1].last if log else 0
     return (
-        f"this node lacks what it held: frame {sequence} of epoch {epoch} was released, and its log"
-        f" ends at {ends}. An older copy of its directory was put back, or its disk has lost"
-        " writes. Another node of the set may lead, and brings it up to date; with FORCE it leads"
-        " itself, and what it lacks is lost"
+        f"this node lost frames that it had acknowledged: frame {sequence} of epoch {epoch} was"
+        f" released, but its log ends at {ends}. An older copy of its directory was put back, or"
+        " its disk lost writes. Another in-sync replica may lead and bring it up to date; with"
+        " FORCE this node leads, and the missing frames are lost"
     )
 
 
@@ -142,29 +142,29 @@ def course(
     if why is not None:
         return Wait(f"{why}; {NAME_ONE}", doubt=True)
     if agreed.insync is None:
-        return Wait("the first leader has not said yet who holds everything")
+        return Wait("the first leader has not named the in-sync replicas yet")
     if agreed.lead is not None:
         if agreed.lead.node != node:
             if agreed.lead.epoch < memory.promised:
-                why = "who leads does so in an epoch that was over already: etcd was set back"
+                why = "the leader uses an epoch that had ended before: etcd was set back"
                 return Wait(f"{why}; {NAME_ONE}", doubt=True)
             return Follow(agreed.lead)
         # An epoch belongs to one run of one process: the lease of an earlier run has to lapse.
-        return Wait("this node led before it was started: its lease has not lapsed yet")
+        return Wait(
+            "this node led before it was restarted: the lease of that time has not expired yet"
+        )
     if not may_take(agreed, node):
         members = ", ".join(sorted(map(name, agreed.insync.members)))
         return Wait(
-            "nobody leads, and this node may not hold everything: start those who do,"
-            f" {members}. Where these are gone for good, DEFINE"
-            " NODE LEADS STORE FORCE REASON 's' has this one lead with what it has"
+            "no node leads, and this node may lack commits: start the in-sync replicas"
+            f" {members}. If they are lost, DEFINE NODE LEADS STORE FORCE REASON 's' makes this"
+            " node lead with the commits that it has"
         )
     why = lack(log, agreed)
     if why is not None:
         return Wait(why, lacks=True)
     if not coordinates:
-        return Wait(f"nobody leads, and {UNDECLARED}")
+        return Wait(f"no node leads, and {UNDECLARED}")
     if not asked:
-        return Wait(
-            "nobody leads, and this node takes the lead when it is told to: DEFINE NODE LEADS STORE"
-        )
+        return Wait("no node leads, and this node needs an order to lead: DEFINE NODE LEADS STORE")
     return Take(agreed.insync)

@@ -17,7 +17,7 @@ from protocol.errors import Busy
 
 def detached() -> Busy:
     """Return the refusal of a linearizable read while this node is attached to no leader."""
-    return Busy("nobody can say what is current: this node is attached to nobody who leads")
+    return Busy("cannot serve a linearizable read: this node is not connected to a leader")
 
 
 class Receives(Protocol):

@@ -49,7 +49,7 @@ def joint(ours: History, theirs: History) -> int:
             continue
         if reign.last == other.last and reign.digest != other.digest:
             raise Diverged(
-                f"frame {reign.last} of epoch {reign.epoch} is another one in the leader's log",
+                f"frame {reign.last} of epoch {reign.epoch} differs from that in the leader's log",
                 seq=reign.last,
             )
         return min(reign.last, other.last)

@@ -76,8 +76,8 @@ class Founding:
         member, committer = self._member, self._committer
         if not member.coordinates:
             raise BadRequest(
-                "this node was never declared coordinating, so it would not take the lead: DEFINE"
-                " NODE ROLES serving, writable, coordinating"
+                "this node was not declared coordinating, so it would not take the lead: run"
+                " DEFINE NODE ROLES serving, writable, coordinating first"
             )
         agreed = await self._look(agreement)
         members = self._members()
@@ -106,11 +106,10 @@ class Founding:
         try:
             agreed = await agreement.look()
         except NotAnswered as silence:
-            raise Busy(f"etcd does not answer, so nothing was done: {silence}") from silence
+            raise Busy(f"etcd does not answer, so nothing was changed: {silence}") from silence
         if agreed.insync is not None or agreed.lead is not None:
             raise BadRequest(
-                "the nodes of this store have agreed there already on who holds everything: that"
-                " is written once"
+                "etcd already holds the in-sync replicas of this store, which are created only once"
             )
         return agreed
 
@@ -119,8 +118,8 @@ class Founding:
         found = self._shippings.in_sync & self._member.nodes
         if len(found) < self._policy.acks:
             raise NotEnoughReplicas(
-                f"{len(found)} followers are in sync, and ACKS is {self._policy.acks}: no policy"
-                " was kept",
+                f"{len(found)} followers are in sync, but ACKS is {self._policy.acks}: the policy"
+                " was not stored",
                 followers=len(found),
                 acks=self._policy.acks,
             )
@@ -138,8 +137,8 @@ class Founding:
                     await member.news.wait()
         except TimeoutError:
             raise NotEnoughReplicas(
-                f"a follower that was in sync did not show the policy in {SHOWN_SECONDS:.0f} s: it"
-                " is taken back",
+                "a follower that was in sync did not confirm the policy within"
+                f" {SHOWN_SECONDS:.0f} s: the policy was dropped",
                 acks=self._policy.acks,
             ) from None
         return ticket.sequence

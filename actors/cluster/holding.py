@@ -140,7 +140,7 @@ class Holding:
             while marks[0][0] <= began_us:
                 committed = marks.popleft()[1]
             if committed > committer.released_upto:
-                why = f"those who have to hold it did not say in {seconds:.0f} s that they do"
+                why = f"the followers did not acknowledge it within {seconds:.0f} s"
                 committer.end_waits(committed, began_us, StatementTimeout(why))
 
     async def _look_for_stalls(self) -> str:
@@ -202,7 +202,7 @@ class Holding:
                         sent_us = self._clock.boottime_us()
                     agreed = await self._renewed(lease, at_once)
             except LeaseLapsed:
-                return "its lease has lapsed"
+                return "its lease has expired"
             except (NotAnswered, TimeoutError) as silence:
                 self._unanswered(
                     "the lease was not renewed", str(silence) or "etcd does not answer"
@@ -262,7 +262,7 @@ class Holding:
             except NotAnswered as silence:
                 # The change stays under way: reading the ISR settles nothing, for the request may
                 # still arrive.
-                self._unanswered("a change of the set was not answered", str(silence))
+                self._unanswered("a change of the in-sync replicas was not answered", str(silence))
                 await asyncio.sleep(look_s)
                 continue
             why = await self._why_over(known, answer.agreed)
@@ -305,7 +305,7 @@ class Holding:
         if why is not None:
             return why
         if agreed.lead is None:
-            return "its lease has lapsed"
+            return "its lease has expired"
         if agreed.lead.epoch != self._leadership.epoch:
             return "another node leads"
         insync = agreed.insync
@@ -313,7 +313,7 @@ class Holding:
             # It was set back, and its revision has since grown past the one seen.
             with suppress(DiskFull):
                 await self._memory.doubts()
-            return f"the agreement was set back: its set is one of before revision {known.insync}"
+            return f"etcd was set back: its in-sync replicas are of before revision {known.insync}"
         self._memory.sees(agreed)
         return None
 

@@ -193,7 +193,7 @@ class Joiner:
         """
         if self._joining.now.store is None:
             if invited is None:
-                raise BadRequest("the node has not joined yet: it needs a join token, --join")
+                raise BadRequest("the node has not joined yet: start it with a join token, --join")
             try:
                 await self._until_done(lambda: self._redeem(invited))
             except (WrongKey, StoreNotSealed):
@@ -229,7 +229,7 @@ class Joiner:
             try:
                 await work()
             except (LinkClosed, NotGiven, TimeoutError) as problem:
-                why = str(problem) or "nothing was heard of the other node for long"
+                why = str(problem) or "the other node did not answer for too long"
                 await self._pause(why)
             except OSError as problem:
                 if problem.errno not in NO_ROOM:
@@ -241,10 +241,10 @@ class Joiner:
     async def _pause(self, why: str) -> None:
         self._failures += 1
         if self._failures >= limits.JOIN_TRIES:
-            raise CopyFailed(f"it was tried {self._failures} times, and last: {why}")
+            raise CopyFailed(f"the copy failed {self._failures} times, the last time with: {why}")
         longest = limits.JOIN_PAUSE_SECONDS_MAX
         seconds = min(FIRST_PAUSE_SECONDS * 2 ** (self._failures - 1), longest)
-        log.warning("the copy failed, and is tried again", reason=why, seconds=seconds)
+        log.warning("the copy failed and is tried again", reason=why, seconds=seconds)
         await asyncio.sleep(seconds)
 
     # --- the token ------------------------------------------------------------------------------
@@ -307,8 +307,8 @@ class Joiner:
                     return
         if all(isinstance(one, NotKnown) for one in problems):
             raise CopyFailed(
-                "nobody knows this node any more: its row was dropped, or its certificate revoked."
-                " To join again, begin with an empty directory and a new token"
+                "this node is no longer known to the cluster: its row was dropped or its"
+                " certificate revoked. To join again, use an empty directory and a new token"
             )
         raise problems[-1]
 
@@ -317,7 +317,7 @@ class Joiner:
         try:
             now = self._joining.now
             if link.peer.store != str(now.store):
-                raise LinkClosed(f"{address} has another store, {link.peer.store}")
+                raise LinkClosed(f"{address} serves another store, {link.peer.store}")
             coming = await self._opened()
             resume = None if now.parts is None else now.parts.id
             link.send(Copy(resume, coming.size))
@@ -362,7 +362,7 @@ class Joiner:
             raise
         if (coming.size, coming.digest) != (parts.size, digest):
             self._begin_anew()
-            raise NotGiven("what came of the copy is not what was sent")
+            raise NotGiven("the received copy differs from the one that was sent")
         self._sync(coming)
 
     async def _take_each(self, link: Link, coming: _Coming, parts: Parts) -> bytes:
@@ -387,7 +387,10 @@ class Joiner:
         :raises WrongKey, StoreNotSealed, StoreTooNew: the copy can't be used here
         """
         if part.offset != coming.size or coming.size + len(part.data) > parts.size:
-            raise LinkClosed(f"a part came that begins at {part.offset}, not at {coming.size}")
+            raise LinkClosed(
+                f"expected the part of the copy at byte {coming.size}, received that at"
+                f" {part.offset}"
+            )
         if part.offset == 0:
             check_begins(part.data, self._world.key)
         coming.add(part.data)
@@ -504,7 +507,7 @@ async def _next(link: Link) -> Message:
 
 
 def _misplaced(message: Message) -> LinkClosed:
-    return LinkClosed(f"{type(message).__name__} came where a part of a copy should be")
+    return LinkClosed(f"received {type(message).__name__} instead of a part of the copy")
 
 
 def _no_room(needed: int = 0) -> DiskFull:

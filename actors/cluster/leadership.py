@@ -119,8 +119,8 @@ class Leadership:
         found = self._replicating(self.policy)
         if found < self.policy.acks:
             raise NotEnoughReplicas(
-                f"{found} of the followers in sync were heard of lately, and ACKS is"
-                f" {self.policy.acks}: nothing was written. INFO FOR NODE says which are missed",
+                f"only {found} of the followers in sync have answered recently, but ACKS is"
+                f" {self.policy.acks}: nothing was written. INFO FOR NODE shows which are missing",
                 followers=found,
                 acks=self.policy.acks,
             )
@@ -149,14 +149,14 @@ class Leadership:
         """
         if self._leading.node in nodes:
             raise BadRequest(
-                "this node leads: who leads is dropped once another does. Stop this one, and drop"
-                " it there"
+                "the leader cannot be dropped: stop this node, and drop it once another leads"
             )
         left = self._leading.members - nodes
         if len(left) < 1 + self.policy.acks and left != self._leading.members:
             raise NotEnoughReplicas(
-                f"{len(left) - 1} followers would be left in sync, and ACKS is {self.policy.acks}:"
-                " have another node come into the set, or DEFINE FAILOVER with fewer ACKS",
+                f"only {len(left) - 1} followers would be left in sync, but ACKS is"
+                f" {self.policy.acks}: wait until another follower is in sync, or DEFINE FAILOVER"
+                " with fewer ACKS",
                 followers=len(left) - 1,
                 acks=self.policy.acks,
             )
@@ -180,8 +180,8 @@ class Leadership:
         found = self._leading.fewest - 1
         if found < policy.acks:
             raise NotEnoughReplicas(
-                f"{found} followers are in sync, and ACKS would be {policy.acks}: INFO FOR NODE"
-                " says how each stands",
+                f"only {found} followers are in sync, but ACKS would be {policy.acks}: INFO FOR"
+                " NODE shows the status of each",
                 followers=found,
                 acks=policy.acks,
             )

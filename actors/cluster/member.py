@@ -33,19 +33,20 @@ from storage.joining import Source
 from storage.replicas import Replica
 
 NOT_TOLD: Final = (
-    "this node was started, and has not heard yet what was released: it answers once it is attached"
-    " to who leads, and shows what it may have shown before. INFO FOR NODE says what it waits for"
+    "this node was started and does not know the commit index yet: it answers once it is"
+    " connected to the leader, for it must not show less than before. INFO FOR NODE shows what"
+    " it waits for"
 )
 NOT_COORDINATING: Final = (
-    "this node is declared coordinating no more, and gives its lead up: another takes it that is"
+    "this node is no longer declared coordinating and gives up its lead to one that is"
 )
 NOT_IN_FORCE: Final = (
-    "the store came with a failover policy that is not in force here: DEFINE FAILOVER puts one into"
-    " force, DROP FAILOVER has the node go on alone"
+    "the store was copied with a failover policy that is not in force here: put one into force"
+    " with DEFINE FAILOVER, or go on alone with DROP FAILOVER"
 )
 FOUNDING: Final = "the failover policy is coming into force"
 ETCD_AWAY: Final = (
-    "etcd is out of reach: this node may not know whether it still leads. It goes on once etcd"
+    "etcd does not answer, so this node may not know if it still leads. It goes on once etcd"
     " answers at the addresses of VIA"
 )
 _SILENT_US: Final = limits.CLUSTER_SILENT_SECONDS * 1_000_000
@@ -107,7 +108,7 @@ class Member:
         self._heard_us: int | None = None
         """Monotonic time of the last message of a leader in earlier roles (µs); None: there was
         none."""
-        self.why = "" if alone else "the node has just been started"
+        self.why = "" if alone else "the node was just started"
         """Reason why it waits."""
         self.lacks = False
         """True if this replica lost frames it once acknowledged. It keeps following its leader."""
@@ -402,10 +403,10 @@ class Member:
         if self.is_stranded:
             why = f"another node leads the store. {self.stranded}"
         elif self.life is Life.FOLLOWING and not self.is_unled:
-            why = "another node leads the store: this one reads only"
+            why = "another node leads the store: this one is read-only"
         else:
-            says_so = self.why.startswith("nobody leads")
-            why = self.why if says_so else f"nobody leads that this node knows of: {self.why}"
+            says_so = self.why.startswith("no node leads")
+            why = self.why if says_so else f"no node is known to lead: {self.why}"
         told = f"{what}; {why}" if what else why
         return NotWritable(told, leader=list(self.leader_endpoints))
 
@@ -413,7 +414,7 @@ class Member:
     def stranded(self) -> str:
         """Message of a stranded node, with the remedy."""
         found = "" if self.follow_task is None else self.name_of(self.follow_task.node)
-        return stranded(found or "whom it followed")
+        return stranded(found or "its former leader")
 
     def check_replicated(self) -> None:
         """Check rule 1. :raises NotEnoughReplicas: too few recent followers to release a commit"""
@@ -435,8 +436,9 @@ class Member:
             owns = caller is not None and self._rights.owns_all(tx, caller)
         if not owns:
             raise Busy(
-                f"this node has not heard from who leads for {limits.CLUSTER_SILENT_SECONDS} s: it"
-                " answers owners of the store alone, for it may not know whose rights have ended"
+                "this node has had no message from the leader for"
+                f" {limits.CLUSTER_SILENT_SECONDS} s: it answers only owners of the store, for it"
+                " may not know which rights have ended"
             )
 
     @property

@@ -30,8 +30,8 @@ def has_lead(member: Member, *, force: bool) -> bool:
 def waits_with_lead(member: Member) -> NotWritable:
     """Return the refusal of a node that has the lead, but can't use it yet."""
     waits_for = member.waits_for or (
-        "those in the set who are not there: DEFINE FAILOVER with fewer ACKS has it go on without"
-        " them"
+        "in-sync replicas that do not answer: to go on without them, DEFINE FAILOVER with fewer"
+        " ACKS"
     )
     return NotWritable(f"this node has the lead, and waits for {waits_for}", leader=[])
 
@@ -68,13 +68,15 @@ def leads_already(member: Member, lead: Lead, when: str = "") -> NotWritable:
     """
     if lead.node == member.node:
         return NotWritable(
-            "this node led before it was started, and has the lead until that lease lapses: it"
-            " takes it again by itself then, or say this again",
+            "this node led before it was restarted, and has the lead until the lease of that"
+            " time expires: it then takes the lead again by itself, or try again",
             leader=[],
         )
-    why = f"{member.name_of(lead.node)} leads{when}: a lead is taken when nobody has it"
+    why = (
+        f"{member.name_of(lead.node)} leads{when}: the lead can only be taken while no node has it"
+    )
     if member.is_stranded:
         why = f"{why}. {member.stranded}"
     else:
-        why = f"{why}. Where that one should not lead, stop it, and say this again"
+        why = f"{why}. If that node should not lead, stop it and try again"
     return NotWritable(why, leader=list(member.endpoints_of(lead.node)))

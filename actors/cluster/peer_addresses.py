@@ -81,19 +81,23 @@ class PeerAddresses:
         """
         links = await self._peering.opened_links()
         places = self._places(node, upstream)
-        why = LinkClosed(f"no row says where node {node} is reached")
+        why = LinkClosed(f"no row has an address of node {node}")
         for place in places:
             try:
                 return await self._linked(links, node, place)
             except LinkClosed as closed:
                 why = closed
         if self._is_shut_out(node):
-            raise LinkClosed(f"what node {node} shows was revoked")
+            raise LinkClosed(f"the certificate of node {node} was revoked")
         told = await self._ask(links, node) if not places or self._is_lost(node) else None
         if told is None or told in places:
             raise why
         link = await self._linked(links, node, told)
-        log.info("a node was found where others say that it is", node=node, address=told.address)
+        log.info(
+            "a node was reached at an address reported by other nodes",
+            node=node,
+            address=told.address,
+        )
         self._told[node] = told
         return link
 
@@ -134,7 +138,7 @@ class PeerAddresses:
         link = await links.connect(place.address, place.pins)
         if link.peer.node != node:
             link.close("another node was meant")
-            raise LinkClosed(f"another node answers at {place.address} than the one that leads")
+            raise LinkClosed(f"the node that answers at {place.address} is not the leader")
         self._lost_us.pop(node, None)
         return link
 

@@ -65,7 +65,7 @@ Leader = Callable[[], Leads | None]
 async def accept_nobody(link: Link) -> None:
     """Refuse a link, where this node takes none."""
     await link.receive()
-    refusal = NotImplementedHere("this node takes no followers")
+    refusal = NotImplementedHere("this node accepts no followers")
     link.send(Refused(refusal.code, refusal.message))
 
 
@@ -137,7 +137,7 @@ class Peering:
         """
         while self._links is None:
             if not self._is_linked:
-                raise LinkClosed("this node was started without --peer: it links with no other")
+                raise LinkClosed("this node was started without --peer and cannot link with others")
             await self._has_links.wait()
         return self._links
 
@@ -236,7 +236,7 @@ class Peering:
             row = join_tokens.redeem(tx, self._store, asked.token, asked.node, certificate, expires)
             if asked.key is not None and asked.key != self._key:
                 # The token stays valid: with this key the node could not use its copy.
-                raise WrongKey("the store has another key than that node", key=self._key)
+                raise WrongKey("the key of the store is not the key of that node", key=self._key)
             await self._committed(tx, "redeem join token", address)
         return row.name
 
@@ -255,7 +255,7 @@ class Peering:
             # The link of a revoked certificate lasts until the revocation is released: don't rely
             # on it.
             if peer.fingerprint not in replicas.trusted(tx, found):
-                raise SignInRefused("the certificate of this link is trusted no more")
+                raise SignInRefused("the certificate of this link is no longer trusted")
             replicas.renew(tx, found, asked.certificate, asked.expires)
             await self._committed(tx, "renew peer certificate", "")
         return Renewed(asked.certificate)

@@ -74,8 +74,8 @@ class PresentReads:
 
     def _nobody(self) -> Busy:
         member = self._member
-        why = FOUNDING if isinstance(member.role, Founder) else "this node follows nobody"
-        return Busy(f"nobody can say what is current: {member.why or why}")
+        why = FOUNDING if isinstance(member.role, Founder) else "this node follows no leader"
+        return Busy(f"cannot serve a linearizable read: {member.why or why}")
 
     @property
     def _is_soon_led(self) -> bool:
@@ -110,6 +110,8 @@ async def _of_leader(leadership: Leadership, committer: Committer) -> int:
     await leadership.rounds.begin()
     own = leadership.own
     if own is None:
-        raise Busy("this node has just taken the lead: it does not know yet what was released")
+        raise Busy(
+            "this node has just taken the lead and does not know the commit index yet: try again"
+        )
     # Rule 7: its first frame comes after everything that earlier leaders have released.
     return max(own, committer.released_upto)

@@ -85,7 +85,9 @@ class CopyMissing(Exception):
     """The leader's log begins after this node's last frame: the node needs a snapshot copy."""
 
     def __init__(self, begins: int) -> None:
-        super().__init__(f"the leader's log begins at {begins}, and this node lacks what is before")
+        super().__init__(
+            f"the leader's log begins at {begins}, and this node lacks the commits before that"
+        )
         self.begins = begins
 
 
@@ -186,7 +188,7 @@ class Receiving:
 
     def _look_for_silence(self) -> None:
         if self._monotonic_us() - self.heard_us > limits.SHIP_SILENT_SECONDS * 1_000_000:
-            self._link.close(f"the leader has said nothing for {limits.SHIP_SILENT_SECONDS} s")
+            self._link.close(f"the leader has sent nothing for {limits.SHIP_SILENT_SECONDS} s")
         pause = limits.SHIP_SILENT_SECONDS / LOOKS
         self._watch = self._loop.call_later(pause, self._look_for_silence)
 
@@ -207,10 +209,13 @@ class Receiving:
             raise _no(answer)
         if answer.epoch < self._epochs.promised:
             raise LinkClosed(
-                f"it leads in epoch {answer.epoch}, and {self._epochs.promised} was promised"
+                f"the leader has epoch {answer.epoch}, but epoch {self._epochs.promised} was"
+                " promised"
             )
         if answer.agree > end:
-            raise LinkClosed(f"it agrees up to {answer.agree}, and this log ends at {end}")
+            raise LinkClosed(
+                f"the logs agree up to {answer.agree}, but the log of this node ends at {end}"
+            )
         await self._epochs.promise(answer.epoch)
         await committer.cut(answer.agree)
         if answer.time:
@@ -264,7 +269,8 @@ class Receiving:
         promised = self._epochs.promised
         if epoch != self.epoch or epoch < promised:
             raise LinkClosed(
-                f"frames of epoch {epoch}: it was attached in {self.epoch}, {promised} was promised"
+                f"received frames of epoch {epoch}, but the link has epoch {self.epoch}, and"
+                f" {promised} was promised"
             )
 
     def _take(self, frames: list[Frame], released: int) -> None:
@@ -367,7 +373,9 @@ def _frames(message: Frames) -> list[Frame]:
     """
     frames = [Frame(*told) for told in message.frames]
     if any(frame.epoch > message.epoch for frame in frames):
-        raise LinkClosed(f"frames of a later epoch than that of their leader, {message.epoch}")
+        raise LinkClosed(
+            f"received frames with a later epoch than that of their leader, {message.epoch}"
+        )
     return frames
 
 
@@ -376,5 +384,5 @@ def _no(message: object) -> Exception:
     if isinstance(message, CopyNeeded):
         return CopyMissing(message.begins)
     if not isinstance(message, Refused):
-        return BadRequest(f"{type(message).__name__} is nothing that a leader says")
+        return BadRequest(f"{type(message).__name__} is not a message of a leader")
     return CATALOGUE.get(message.code, Failed)(message.message)

@@ -144,7 +144,7 @@ class RenewingActor(LoopActor):
                 self._again = False
                 await self._look()
         except (Refusal, LinkClosed, OSError, StoreFault) as why:
-            log.warning("this node's certificate was not looked after", why=str(why))
+            log.warning("the check of this node's certificate failed", why=str(why))
         except EngineUnreadable as error:
             self.runtime.noticed(type(self).__name__, error)
         finally:
@@ -209,7 +209,8 @@ class RenewingActor(LoopActor):
             return unknown
         for one in unknown:
             log.warning(
-                "this node's certificate was revoked: none of the same file goes into its row",
+                "this node's certificate was revoked: no certificate of the same file is put"
+                " into its row",
                 fingerprint=one.fingerprint,
             )
         return []
@@ -236,8 +237,8 @@ class RenewingActor(LoopActor):
         except NotWritable:
             if one is shown:
                 log.warning(
-                    "this node's row names another certificate than it shows: no other node will"
-                    " link with it",
+                    "this node's row names another certificate than it shows: other nodes refuse"
+                    " to link with it",
                     fingerprint=one.fingerprint,
                 )
             else:
@@ -259,7 +260,7 @@ class RenewingActor(LoopActor):
         if isinstance(answer, Refused):
             log.warning("the next certificate was refused", code=answer.code, why=answer.message)
         elif not isinstance(answer, Renewed):
-            raise LinkClosed(f"the leader said {type(answer).__name__} to a certificate")
+            raise LinkClosed(f"the leader answered a certificate with {type(answer).__name__}")
 
     async def _settle(self, has: Identities) -> None:
         """Drop earlier certificates once the row has only the shown one."""

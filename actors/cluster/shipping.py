@@ -190,7 +190,7 @@ class Shipping:
         except Refusal as refusal:
             self._refuse(refusal)
         except LogDamaged as damage:
-            self._refuse(Failed(f"a frame that the follower lacks can't be read: {damage}"))
+            self._refuse(Failed(f"cannot read a frame that the follower needs: {damage}"))
         finally:
             await self._leave(hearing)
 
@@ -241,7 +241,7 @@ class Shipping:
         begins = self._reads.begins
         self._link.send(CopyNeeded(begins))
         self._failed = SyncStatus.COPY_FAILED
-        self._end(f"the log begins at {begins}, and it has come to {self._position}")
+        self._end(f"the log begins at {begins}, but the follower is at {self._position}")
 
     # --- attaching --------------------------------------------------------------------------------
 
@@ -254,19 +254,19 @@ class Shipping:
         """
         if asked.promised > self.epoch:
             raise NotWritable(
-                f"this node leads in epoch {self.epoch}, and epoch {asked.promised} was promised"
+                f"this node leads in epoch {self.epoch}, but epoch {asked.promised} was promised"
             )
         theirs = [Reign(*told) for told in asked.history]
         if any(a.epoch >= b.epoch or a.last >= b.last for a, b in pairwise(theirs)):
-            raise BadRequest("a history goes from epoch to epoch")
+            raise BadRequest("the epochs and sequences of a history must increase")
         try:
             agree = joint(self._committer.history(), theirs)
         except Diverged as why:
             raise Stranded(why.message) from why
         if agree < asked.applied:
             raise Stranded(
-                f"it shows all up to {asked.applied}, and its log and the leader's agree up to"
-                f" {agree}"
+                f"it shows commits up to {asked.applied}, but its log agrees with the leader's"
+                f" only up to {agree}"
             )
         self._hold(agree + 1)
         self._position = self.synced = agree
@@ -296,13 +296,13 @@ class Shipping:
                     self._strand(message.message)
                 raise LinkClosed(message.message)
             else:
-                raise BadRequest(f"{type(message).__name__} is nothing that a follower says")
+                raise BadRequest(f"{type(message).__name__} is not a message of a follower")
 
     def _acknowledged(self, said: Acknowledge) -> None:
         if said.epoch != self.epoch or not self.synced <= said.synced <= self._position:
             raise BadRequest(
-                f"frame {said.synced} of epoch {said.epoch} was acknowledged, and {self._position}"
-                f" of epoch {self.epoch} was the last that was sent"
+                f"frame {said.synced} of epoch {said.epoch} was acknowledged, but the last one"
+                f" sent was {self._position} of epoch {self.epoch}"
             )
         self.synced, self.applied = said.synced, said.applied
         self.window.acknowledged(said.synced)
@@ -352,11 +352,11 @@ class Shipping:
     def _have_kept(self, said: Entries) -> None:
         """Start to commit entries of the follower. :raises BadRequest: it may send none now"""
         if self._keep is None or not self.is_attached or said.epoch != self.epoch:
-            raise BadRequest(f"entries for the leader of epoch {said.epoch}, and none are taken")
+            raise BadRequest(f"entries for the leader of epoch {said.epoch} are not accepted now")
         if not is_id(self.node):
-            raise BadRequest("entries are taken of a node that has an id")
+            raise BadRequest("entries are accepted only from a node that has an id")
         if self._keeping is not None:
-            raise BadRequest("entries were brought before the last ones were kept")
+            raise BadRequest("entries were sent before the last ones were kept")
         self._keeping = keeping = asyncio.ensure_future(self._keep(self.node, said))
         upto = said.first + len(said.entries) - 1
 
@@ -405,13 +405,13 @@ class Shipping:
         )
 
     def _leads_no_more(self) -> NotWritable:
-        return NotWritable(f"this node leads in epoch {self.epoch} no more")
+        return NotWritable(f"this node no longer leads in epoch {self.epoch}")
 
     def _tick(self) -> None:
         """Heartbeat timer: close a silent link, and have a message sent."""
         silent_us = self._monotonic_us() - self._heard_us
         if silent_us > limits.SHIP_SILENT_SECONDS * 1_000_000:
-            self._link.close(f"it has said nothing for {limits.SHIP_SILENT_SECONDS} s")
+            self._link.close(f"it has sent nothing for {limits.SHIP_SILENT_SECONDS} s")
         self._beat_due = True
         self._woken.set()
         self._beat = self._loop.call_later(self._beat_seconds(), self._tick)

@@ -140,7 +140,7 @@ class Shippings:
                 self._member.check_copied()
                 await self.copies.serve(link, asked)
             else:
-                raise BadRequest("a node that links begins with Attach or Copy")
+                raise BadRequest("the first message of a link must be Attach or Copy")
         except NotWritable as refusal:
             leads = self._way().leader
             detail = {} if leads is None else leads.detail
@@ -162,7 +162,7 @@ class Shippings:
             await end(before)
         epoch = self._member.ships_in  # after the await: the lead may be lost since
         if epoch is None:
-            raise NotWritable("this node leads nobody: it follows another, or waits for one")
+            raise NotWritable("this node does not lead: it follows another, or waits for a leader")
         ships = self._begin(
             link, epoch, lambda _, upto: self._attached(node, ships, upto),
             lambda _, upto: self._heard(node, ships, upto), lambda: self._member.beat_seconds,

@@ -32,8 +32,8 @@ class Stalled:
     def refusal(self) -> NotEnoughReplicas:
         """Return the refusal of requests that would have to wait for pending commits."""
         return NotEnoughReplicas(
-            f"what this rests on is not released: this node waits for {self.why}. Nothing was"
-            " written",
+            f"a commit that this depends on is not released: this node waits for {self.why}."
+            " Nothing was written",
             followers=self.followers,
             acks=self.acks,
         )
@@ -61,25 +61,25 @@ def stall(
     within = f"heard of within BEHIND, {policy.behind_us / 1_000_000:g} s"
     if heard < policy.acks:
         away = (others | trusted) - recent - {leading.node}
-        missing = _named(away, name) if away else "followers that hold all there is"
+        missing = _named(away, name) if away else "followers with all commits"
         one = f"{heard} follower{' is' if heard == 1 else 's are'}"
         why = (
             f"{missing}: {one} {within}, and ACKS is {policy.acks}. It goes on by itself once"
-            f" enough are there; where they are gone for good, DEFINE FAILOVER with fewer ACKS,"
-            f" {heard} at most, has it go on without them"
+            " enough followers answer; if they are lost, go on without them by DEFINE FAILOVER"
+            f" with fewer ACKS, at most {heard}"
         )
         return Stalled("followers", why, heard, policy.acks)
     if not is_late:
         return None
     if silent:
         why = (
-            f"etcd, to take {_named(silent, name)} out of the set, not {within}: it goes on once"
-            " etcd answers, or they are back"
+            f"etcd, to remove {_named(silent, name)} from the in-sync replicas, not {within}: it"
+            " goes on once etcd answers, or they are back"
         )
         return Stalled("etcd", why, heard, policy.acks)
     return Stalled(
         "followers",
-        f"{_named(others, name)} to have on disk what is committed",
+        f"{_named(others, name)} to have the newest commits on disk",
         heard,
         policy.acks,
     )

@@ -15,7 +15,7 @@ from protocol.doors import Clock
 
 LEFT_SECONDS: Final = 2.0
 """Time for which a node that was just started leaves a vacant lead to other ISR members (s)."""
-JUST_STARTED: Final = "this node has just been started: others of the set take the lead before it"
+JUST_STARTED: Final = "this node was just started: other in-sync replicas take the lead before it"
 
 
 class Succession:

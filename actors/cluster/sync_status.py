@@ -11,9 +11,9 @@ def stranded(leader: str) -> str:
     :param leader: display name of the leader it followed
     """
     return (
-        f"this node is stranded: it shows what {leader} does not have, and follows nobody. Where"
-        " that one has an older copy of its directory, or should not lead, stop it and start this"
-        " node again; else delete the directory of this one, and join it anew"
+        f"this node is stranded: it shows commits that {leader} does not have, and follows no"
+        f" node. If {leader} has an older copy of its directory, or should not lead, stop it and"
+        " start this node again; otherwise delete the directory of this node and join it again"
     )
 
 

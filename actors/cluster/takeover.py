@@ -113,7 +113,9 @@ class Takeover:
             return None
         if agreed.lead is not None:
             # An epoch belongs to one run of one process: the lease of an earlier run has to lapse.
-            self._wait(Wait("the lead was taken before this: its lease has not lapsed yet"))
+            self._wait(
+                Wait("the lead was taken before: the lease of that time has not expired yet")
+            )
             return None
         await self._bring_beyond(agreement, agreed, self._newest_promised)
         lease, answer = await self._ask(agreement, founding.policy, NO_SET)
@@ -128,7 +130,10 @@ class Takeover:
         insync, lead = answer.agreed.insync, answer.agreed.lead
         assert insync is not None, "one was written just now, or before"
         if insync.members != founding.members:
-            log.error("another has founded the set", members=sorted(insync.members))
+            log.error(
+                "another node has written the first in-sync replicas",
+                members=sorted(insync.members),
+            )
         if lead is None or lead.node != self._member.node:
             return None
         log.info("a failover policy is in force", insync=sorted(insync.members))
@@ -209,7 +214,7 @@ class Takeover:
             answer = await agreement.take_lead(self._member.node, lease.id, insync)
         except NotAnswered:
             # It may have succeeded, and this node would lead without knowing: revoke the lease.
-            log.warning("the lead may have been taken, or not")
+            log.warning("unknown outcome of a request to take the lead")
             await self.give_back(agreement, lease)
             raise
         except LeaseLapsed:  # and the lead with it
@@ -227,8 +232,12 @@ class Takeover:
         """
         wanted = known + BEYOND if agreed.revision < known else 0
         while agreed.revision < wanted:
-            log.warning("etcd knows less than this node", revision=agreed.revision, wanted=wanted)
-            self._wait(Wait(f"the revision of etcd is raised: {agreed.revision} of {wanted}"))
+            log.warning(
+                "the revision of etcd is behind that of this node",
+                revision=agreed.revision,
+                wanted=wanted,
+            )
+            self._wait(Wait(f"raising the revision of etcd: {agreed.revision} of {wanted}"))
             agreed = await agreement.grow(min(GROWN_BY, wanted - agreed.revision))
 
     @property

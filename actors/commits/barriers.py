@@ -160,7 +160,7 @@ class Barriers:
             self._unsaid += 1
             return
         log.info(
-            "a transaction that kept losing was given its turn",
+            "a transaction that kept conflicting was given priority",
             request=place.who,
             barrier=why,
             stood_ms=stood_us // 1000,

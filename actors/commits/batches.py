@@ -64,7 +64,7 @@ class Batches:
         """Take the next commit. :raises Busy: too many wait already, and this one is not taken"""
         waiting = self._waiting
         if len(waiting) >= limits.MAILBOX:
-            raise Busy(f"the log has {limits.MAILBOX} commits waiting")
+            raise Busy(f"too many commits wait for the log: the limit is {limits.MAILBOX}")
         waiting.append(frame)
         self.taken += 1
         if self._out:

@@ -249,7 +249,7 @@ class Committer(CommitTickets):
         :raises Failed: the log has failed
         """
         if self._lost is not None:
-            raise Failed("the log has failed: the node takes nothing more")
+            raise Failed("the log has failed: the node takes no more changes")
         if transaction.size or entry is not None:
             self.check_writable()
             self.check_replicated()
@@ -276,7 +276,7 @@ class Committer(CommitTickets):
 
     def _check_room(self) -> None:
         if self.ledger.state.flight.memory_bytes > limits.IN_FLIGHT_BYTES:
-            raise Busy("the state has not taken what was committed before: the disk is slow")
+            raise Busy("too many commits wait to be written to the state: the disk is slow")
 
     @property
     def log_is_busy(self) -> bool:
@@ -602,4 +602,4 @@ def released_at_once(durable_upto: int) -> int:
 
 
 def _no_room(_sequence: int) -> DiskFull:
-    return DiskFull("no room for the log: the commit was taken back")
+    return DiskFull("no room left on the disk for the log: the commit was rolled back")

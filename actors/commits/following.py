@@ -35,7 +35,7 @@ READ_BYTES: Final = limits.MIB
 def taken_back(sequence: int) -> UnknownOutcome:
     """Return the refusal of waiters when another node may lead."""
     return UnknownOutcome(
-        f"the node leads no more, and commit {sequence} was not released: it may have happened",
+        f"the node no longer leads, and commit {sequence} was not released: its outcome is unknown",
         sequence=sequence,
     )
 
@@ -220,7 +220,8 @@ class Following:
         floor = max(self._ledger.state.released_upto, self.released)
         if after < floor:
             raise Stranded(
-                f"the leader's log is another one after {after}, and up to {floor} it was shown",
+                f"the leader's log differs after {after}, but this node has shown commits up to"
+                f" {floor}",
                 released=floor,
             )
 

@@ -207,7 +207,7 @@ def _settle(future: asyncio.Future[None], lost: BaseException | None) -> None:
 def late(sequence: int, why: Refusal) -> UnknownOutcome:
     """Return the refusal of waiters when a commit was not released in time."""
     return UnknownOutcome(
-        f"{why.message}, while commit {sequence} was on its way: it may have happened",
+        f"the outcome of commit {sequence} is unknown: {why.message}",
         sequence=sequence,
     )
 
@@ -215,7 +215,7 @@ def late(sequence: int, why: Refusal) -> UnknownOutcome:
 def unknown(sequence: int) -> UnknownOutcome:
     """Return the refusal of waiters when the log has failed."""
     return UnknownOutcome(
-        f"the log failed while commit {sequence} was on its way: it may have happened",
+        f"the log failed while commit {sequence} was being written: its outcome is unknown",
         sequence=sequence,
     )
 
@@ -224,7 +224,7 @@ def left_over(sequence: int) -> UnknownOutcome:
     """Return the refusal of waiters when a full disk holds an unsynced commit that could not be cut
     off."""
     return UnknownOutcome(
-        f"the disk is full, and commit {sequence} can't be taken back before there is room: if the"
-        " node ends until then, it may have happened",
+        f"the disk is full, and commit {sequence} cannot be rolled back before there is room: if"
+        " the node ends until then, its outcome is unknown",
         sequence=sequence,
     )

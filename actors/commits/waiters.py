@@ -126,8 +126,7 @@ class Waiter(ABC):
         except Refusal as rolled_back:
             return rolled_back
         return UnknownOutcome(
-            f"{why.message}, while commit {written.sequence} was on its way to the disk: it may"
-            " have happened",
+            f"the outcome of commit {written.sequence} is unknown: {why.message}",
             sequence=written.sequence,
         )
 

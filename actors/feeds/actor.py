@@ -92,7 +92,7 @@ class FeedsActor(LoopActor):
             await committer.released_in_time(now.ticket)
         # No await from here to `begin`: the position and the privileges stay valid.
         if now.table.id != found.table.id:
-            raise Busy(f"table {now.table.path} is being declared anew: ask again")
+            raise Busy(f"table {now.table.path} is being redefined: ask again")
         self._sessions.check_authenticated(asked.caller)
         feeds.check_room(asked.caller.user, asked.where)
         newest = committer.released_upto
@@ -200,19 +200,22 @@ class FeedsActor(LoopActor):
         start, reads, newest = asked.start, self._feeds.reads, self._committer.released_upto
         if asked.store is not None and asked.store != self._store_id:
             raise Diverged(
-                f"the position is of store {asked.store}, this is {self._store_id}: copy anew",
+                f"the position is of store {asked.store}, but this is {self._store_id}: copy the"
+                " table again",
                 store=self._store_id,
             )
         if start is None:
             return None
         if start > newest:
-            raise Diverged(f"sequence {start} is not there yet: the newest is {newest}", seq=newest)
+            raise Diverged(
+                f"sequence {start} does not exist yet: the newest is {newest}", seq=newest
+            )
         if start == 0:
             return await self._place(max(reads.begins, created) - 1)
         if start < created:
             path = f"{asked.namespace}.{asked.database}.{asked.table}"
             raise Unknown(
-                f"table {path} was declared later, at {created}: copy anew",
+                f"table {path} was created later, at {created}: copy it again",
                 kind="table",
                 name=path,
                 created=created,
@@ -220,8 +223,8 @@ class FeedsActor(LoopActor):
         place = await self._place(start)
         if asked.epoch not in (None, place.epoch) and not self._leads_on(asked, place):
             raise Diverged(
-                f"sequence {start} was written in epoch {place.epoch}, not in {asked.epoch}:"
-                " copy anew",
+                f"sequence {start} was written in epoch {place.epoch}, not in {asked.epoch}: copy"
+                " the table again",
                 epoch=place.epoch,
             )
         return place
@@ -232,7 +235,8 @@ class FeedsActor(LoopActor):
         epoch = await reads.epoch_at(sequence)
         if epoch is None:
             raise LogPruned(
-                f"what follows {sequence} is no longer in the log: it begins at {reads.begins}",
+                f"the commits after {sequence} are no longer in the log, which begins at"
+                f" {reads.begins}",
                 first=reads.begins,
             )
         return Place(sequence, epoch)

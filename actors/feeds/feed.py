@@ -125,7 +125,7 @@ class Feed:
         """
         table = self.view.table
         if standing is None:
-            self.end(SessionEnded(f"there is no user {self.caller.user} any more: sign in again"))
+            self.end(SessionEnded(f"user {self.caller.user} no longer exists: sign in again"))
             return
         try:
             standing.check(table, READ)
@@ -145,7 +145,7 @@ class Feed:
         """LIVE: send a commit, or the progress of the store."""
         sink, before = self.sink, self._place
         if sink.waiting > limits.FEED_BEHIND_BYTES:
-            self.end(TooSlow(f"the reader did not keep up: {sink.waiting} bytes wait for it"))
+            self.end(TooSlow(f"the reader is too slow: {sink.waiting} bytes wait for it"))
             return
         self._place = place
         try:

@@ -161,11 +161,13 @@ class Feeds:
         """:raises Busy: the limit of open feeds, or of this user's filters, is reached"""
         mine, every = self._of_user.get(user, {}), len(self._feeds)
         if not fits(len(mine), 1, every, limits.FEEDS, limits.FEEDS_OF_OTHERS):
-            raise Busy(f"too many feeds are open: {every}, {len(mine)} of them by {user}")
+            raise Busy(f"too many feeds are open: {every}, of which {len(mine)} by {user}")
         if where is not None:
             filters = {feed.asked.where for feed in mine} - {None, where}
             if len(filters) >= limits.USER_FILTERS:
-                raise Busy(f"feeds of one user have at most {limits.USER_FILTERS} filters")
+                raise Busy(
+                    f"too many filters: the feeds of a user have at most {limits.USER_FILTERS}"
+                )
 
     def ended(self, feed: Feed, code: str | None) -> None:
         """Remove a feed that is over.
@@ -260,7 +262,9 @@ class Feeds:
                 feed.end(refusal)
             except Exception as error:
                 self._runtime.noticed("a feed", error, request=feed.request)
-                feed.end(Failed(f"the node failed on this feed; its log has {feed.request}"))
+                feed.end(
+                    Failed(f"the node failed on this feed: see its log for request {feed.request}")
+                )
 
         self._soon(feed.caller.user, work)
 

@@ -32,7 +32,7 @@ async def arrived(asked: OpenFeed, upto: int, committer: Committer, running: Run
     except TimeoutError:
         shown = committer.released_upto
         raise StatementTimeout(
-            f"the node shows {shown}, and not {upto} yet: nothing is followed",
+            f"the node shows {shown}, but not {upto} yet: the feed was not started",
             after=upto,
             seq=shown,
         ) from None

@@ -291,7 +291,7 @@ class MessageEngine:
             of = group.topic.id, group.id
             wait = asked.stand(of, operation.wait_us)
             if wait.queue.of != of:
-                raise Unknown("what this waited for was dropped")
+                raise Unknown("the topic or group that this waited for was dropped")
             # As the statement does: at the end of its time it looks without the turn too.
             if not self.topics.waits.line(*of).may_look(wait) and not wait.over:
                 return  # it has not looked, and waits
@@ -436,7 +436,7 @@ class MessageEngine:
         if isinstance(error, Refusal):
             return error
         self._runtime.noticed("messages", error, request=asked.request)
-        return Failed(f"the node failed at this: see its log for request {asked.request}")
+        return Failed(f"the node failed at this request: see its log for request {asked.request}")
 
 
 def _always() -> bool:

@@ -123,7 +123,7 @@ class LoopFuture(pykka.Future[T]):
         :raises RuntimeError: the reply is not there yet
         """
         if not self.waiter.done():
-            raise RuntimeError("await the reply: blocking for it would stop the loop")
+            raise RuntimeError("await the reply: a blocking get would stop the loop")
         return self.waiter.result()
 
     def __await__(self) -> Any:

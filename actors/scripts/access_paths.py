@@ -40,14 +40,14 @@ ID_BYTES: Final = 64
 """Memory of an index entry's id, about (bytes), for as long as the statement runs."""
 
 _SHORT_RANGE: Final = "the range of ids is read in one step"
-_BEYOND_LINKS: Final = "a record has its values beyond a record link, which no index follows"
-_NO_VALUE: Final = "a value that it would be asked for can't be computed"
-_NO_HELP: Final = "no part of it is what the condition lets through with these values"
-_TOO_MANY: Final = "it leads to more than {} records, which are read faster without it"
+_BEYOND_LINKS: Final = "the values are beyond a record link, which no index follows"
+_NO_VALUE: Final = "the value to look up cannot be computed"
+_NO_HELP: Final = "with these values the condition selects no range of it"
+_TOO_MANY: Final = "it leads to more than {} records, which are read faster by a scan"
 _NO_LIMIT: Final = "without LIMIT, or with DISTINCT, all rows are sorted"
-_LARGE_LIMIT: Final = "with so large a LIMIT rows are read faster without it"
-_INEXACT: Final = "it holds long values by their beginning, so that their order is not known"
-_ENOUGH: Final = "another index leads to few records already"
+_LARGE_LIMIT: Final = "with so large a LIMIT a scan is faster"
+_INEXACT: Final = "it holds only a prefix of long values, so their order is unknown"
+_ENOUGH: Final = "another index already leads to few records"
 
 Access = Literal["record", "range", "index", "indexes", "union", "scan"]
 

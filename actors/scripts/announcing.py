@@ -38,7 +38,7 @@ def declared(node: tree.OnChange | None) -> OnChange | None:
         return None
     for at, name in enumerate(node.fields):
         if name == "id":
-            raise BadRequest("the id of a record never changes: ON CHANGE OF names its fields")
+            raise BadRequest("the id of a record never changes: ON CHANGE OF takes other fields")
         if name in node.fields[:at]:
             raise BadRequest(f"ON CHANGE OF names field {name} twice")
     return OnChange(node.topic, node.fields)

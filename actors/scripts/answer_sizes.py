@@ -27,8 +27,9 @@ class _Sum:
         self.size += len(part)
         if self.size > self._most:
             raise AnswerTooLarge(
-                f"the answer has {self.size} bytes or more, a frame carries at most {self._most}:"
-                " what would make it larger was not done; write RETURN NONE, or fewer rows at once",
+                f"the answer has {self.size} bytes or more, but a frame carries at most"
+                f" {self._most}. Statements that would make it larger were not run: write RETURN"
+                " NONE, or fewer rows at once",
                 bytes=self.size,
                 limit=self._most,
             )

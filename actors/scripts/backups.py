@@ -48,9 +48,9 @@ def backup(run: ScriptRun, statement: tree.Backup) -> Value:
     :raises AnswerTooLarge: no answer can carry it
     """
     if not run.may_run_again:
-        raise NotInTransaction("BACKUP stands in a statement of its own, in no transaction")
+        raise NotInTransaction("BACKUP must be a statement of its own, outside a transaction")
     if run.moment is not None:
-        raise BadRequest("a backup is of what is there now: leave `moment` out")
+        raise BadRequest("a backup is of the current state: leave `moment` out")
     run.services.backups.check_name(statement.to)
     run.enlist()
     _let_go(run)
@@ -120,8 +120,8 @@ def _read(run: ScriptRun, taken: Taken) -> bytes:
     most = (run.request.answer_bytes or limits.FRAME_BYTES) - BESIDE_BYTES
     if size > most:
         raise AnswerTooLarge(
-            f"the backup has {size} bytes, an answer carries at most {most}: take it TO a file of"
-            " the node, as a stream, or by GET /backup",
+            f"the backup has {size} bytes, but an answer carries at most {most}: write it TO a"
+            " file of the node, or get it as a stream or by GET /backup",
             bytes=size,
             limit=most,
         )

@@ -57,8 +57,8 @@ def _check_depth(run: Execution, function: Defined) -> None:
     if run.calls < limits.CALLS and not _is_deep():
         return
     raise TooLarge(
-        f"{function.called} is not called: at most {limits.CALLS} functions run one inside another,"
-        " fewer where what they stand in nests deep",
+        f"{function.called} was not called: at most {limits.CALLS} functions can be nested, and"
+        " fewer in deeply nested statements",
         limit=limits.CALLS,
         function=function.called,
     )

@@ -97,9 +97,9 @@ def alter_replica(run: Execution, statement: tree.AlterReplica, replica: Replica
 
 def _leads(names: tuple[str, ...]) -> BadRequest | NotImplementedHere:
     if not names:
-        return BadRequest("who leads the store is not handed over: no statement moves it")
+        return BadRequest("the lead cannot be moved by this statement")
     return NotImplementedHere(
-        f"{'.'.join(names)} is led by who leads the store: this version divides no table"
+        f"{'.'.join(names)} cannot have a leader of its own: the store has one leader"
     )
 
 
@@ -143,8 +143,8 @@ def create_join_token(
     """
     if not run.may_run_again:
         raise NotInTransaction(
-            "CREATE JOIN TOKEN stands in a statement of its own, in no transaction, IF or FOR: its"
-            " token is for nobody but who is answered"
+            "CREATE JOIN TOKEN must be a statement of its own, outside a transaction, IF or FOR:"
+            " only its caller may get the token"
         )
     tx, services = run.transaction, run.services
     where = services.peering.where(replicas.every(tx))
@@ -166,7 +166,7 @@ def _waiting(tx: Transaction) -> Replica:
         names = ", ".join(one.name for one in found[:_SHOWN]) + (
             ", …" if len(found) > _SHOWN else ""
         )
-        raise BadRequest(f"several replicas wait: CREATE JOIN TOKEN FOR one of {names}")
+        raise BadRequest(f"several replicas wait for a node: CREATE JOIN TOKEN FOR one of {names}")
     return found[0]
 
 
@@ -204,9 +204,8 @@ def _let_go(run: Execution, *rows: Replica) -> None:
     left = [row for row in replicas.every(run.transaction) if row.name not in gone]
     if run.services.roles.node_id in nodes and left:
         raise BadRequest(
-            "this node leads, and others know it by its row and certificate: these are dropped once"
-            " another leads, on that one, or behind all other rows. Stop this node, and another"
-            " takes over"
+            "this node leads, and the other nodes know it by its row and certificate. Stop this"
+            " node, and drop them once another leads, or drop the other rows first"
         )
     transaction = run.transaction  # bound here: a retry replaces `run.transaction`
     cluster = run.services.cluster
@@ -220,7 +219,7 @@ def _check_leads_yet(cluster: Cluster, epoch: int | None) -> None:
     """Check that the lead was held throughout: a new leadership has a new in-sync set, perhaps with
     those nodes in it. :raises Conflict:"""
     if cluster.epoch != epoch:
-        raise Conflict("the lead was lost, and taken again, while nodes were let go")
+        raise Conflict("the lead was lost and taken again while nodes were removed: try again")
 
 
 # --- failover -------------------------------------------------------------------------------------
@@ -277,7 +276,7 @@ def outcome_of(run: Execution, asked: asyncio.Future[Outcome]) -> Outcome:
 
 def _check_alone(run: Execution, what: str) -> None:
     if not run.may_run_again:
-        raise NotInTransaction(f"{what} stands in a statement of its own, in no transaction")
+        raise NotInTransaction(f"{what} must be a statement of its own, outside a transaction")
 
 
 def _policy(run: Execution) -> Value:

@@ -42,12 +42,12 @@ _WORDS = {
 _ANY = tree.PlainType("any")
 _BY_EQUALITY = frozenset({"=", "!=", "IN", "CONTAINS"})
 _LITERALS = {
-    "datetime": "d'…' is a datetime, type::datetime(x) makes one of a string",
-    "duration": "1h30m is a duration, type::duration(x) makes one of a string",
-    "decimal": "12.50dec is a decimal, type::decimal(x) makes one of a string",
-    "float": "1.5 is a float, type::float(x) makes one of a string",
-    "int": "12 is an int, type::int(x) makes one of a string",
-    "number": "12 is a number, type::int(x) and type::decimal(x) make one of a string",
+    "datetime": "d'…' is a datetime; type::datetime(x) converts a string",
+    "duration": "1h30m is a duration; type::duration(x) converts a string",
+    "decimal": "12.50dec is a decimal; type::decimal(x) converts a string",
+    "float": "1.5 is a float; type::float(x) converts a string",
+    "int": "12 is an int; type::int(x) converts a string",
+    "number": "12 is a number; type::int(x) and type::decimal(x) convert a string",
     "bool": "true is a bool",
     "uuid": "u'…' is a uuid",
 }
@@ -220,7 +220,7 @@ def _hint(one: Comparison, kind: tree.FieldType, theirs: frozenset[int]) -> str:
     """Return a hint on the literal of the field's type, for a query with a string or a number."""
     mine = (item_classes if one.operator == "CONTAINS" else classes)(kind) or frozenset()
     if one.operator == "CONTAINS" and not mine:
-        return "CONTAINS looks into an array, a string or an object"
+        return "CONTAINS searches an array, a string or an object"
     met = {_WORDS.get(found, "") for found in theirs}
     of = kind
     if one.operator == "CONTAINS":
@@ -228,11 +228,11 @@ def _hint(one: Comparison, kind: tree.FieldType, theirs: frozenset[int]) -> str:
     for part in parts_of(of):
         if isinstance(part, tree.RecordType) and met & {"string", "number"}:
             name = part.tables[0] if part.tables else "t"
-            return f"{name}:1 is a record, type::record('{name}', x) makes one of an id"
+            return f"{name}:1 is a record; type::record('{name}', x) converts an id"
         if isinstance(part, tree.PlainType) and "string" in met and part.kind in _LITERALS:
             return _LITERALS[part.kind]
         if part == tree.PlainType("decimal") and "number" in met:
-            return "no decimal is worth exactly what that float is: 12.50dec is a decimal"
+            return "no decimal equals that float: 12.50dec is a decimal"
     if rank("") in mine and "number" in met:
-        return "'12' is a string, type::string(x) makes one of a number"
+        return "'12' is a string; type::string(x) converts a number"
     return ""

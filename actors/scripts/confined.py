@@ -15,7 +15,7 @@ from protocol.values import PACE, RecordId, Value
 if TYPE_CHECKING:
     from actors.scripts.execution import Execution
 
-FOR_WRITER: Final = "for whoever writes a record"
+FOR_WRITER: Final = "for the writer of a record"
 IN_FUNCTION: Final = "inside a function"
 
 
@@ -57,7 +57,7 @@ class Confined:
         """:raises TypeRefused: always. A definition with a SELECT, from an earlier version, has to
         be replaced
         """
-        raise TypeRefused(f"a SELECT is not run {self._where}: define it anew")
+        raise TypeRefused(f"a SELECT is not run {self._where}: redefine it without the SELECT")
 
     def record(self, record: RecordId) -> dict[str, Any] | None:
         """Refuse to follow a record link. :raises TypeRefused: always"""

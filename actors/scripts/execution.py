@@ -57,7 +57,7 @@ Place = tuple[str | None, str | None]
 """Current place of a script: the names of a namespace and a database, not yet looked up."""
 
 
-SEEN_ROLLED_BACK: Final = "a commit that this transaction had seen was taken back"
+SEEN_ROLLED_BACK: Final = "a commit that this transaction had read was rolled back"
 """Message of the conflict that ends a transaction which has read a commit rolled back since."""
 
 FOLLOWED: Final = 64
@@ -196,7 +196,7 @@ class Execution:
         """
         if step.writes:
             if self.moment is not None:
-                raise BadRequest("nothing is written in a moment that is over: leave `moment` out")
+                raise BadRequest("a past moment is read-only: leave `moment` out")
             # The commit checks too; checked here, nothing is read, hashed or waited for in vain.
             committer = self.services.committer
             committer.check_writable()
@@ -267,9 +267,9 @@ class Execution:
         :raises BadRequest: it would wait in vain
         """
         if self.moment is not None:
-            raise BadRequest("nothing comes in a moment that is over: leave WAIT out, or `moment`")
+            raise BadRequest("nothing new can come in a past moment: leave WAIT or `moment` out")
         if not self.may_run_again:
-            raise NotInTransaction("WAIT stands in a statement of its own, in no transaction")
+            raise NotInTransaction("WAIT must be in a statement of its own, outside a transaction")
 
     def at_statement(self) -> tuple[int, str] | None:
         """Return number and text of the current statement; see `running.Progress`."""
@@ -358,7 +358,7 @@ class Execution:
         reads released state only, and runs again"""
         if self.transaction.is_past and self.moment is None:
             self._reads_newest = True
-            raise Conflict("what is released is not all that there is to see")
+            raise Conflict("newer commits exist that are not released yet")
 
     def check_authenticated(self) -> None:
         """Check the caller's credential. :raises SessionEnded: it is no longer good"""

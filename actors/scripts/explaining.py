@@ -118,7 +118,7 @@ def _unused(run: Execution, one: AccessPath, plan: SelectPlan) -> Iterator[Value
             continue
         why = one.why.get(index.name)
         if not index.usable:
-            why = f"it is {index.state}"
+            why = f"its state is {index.state}"
         elif why is None and not (one.indexes or one.ordered):
             why = obstacle(known, index)
         if why is not None:

@@ -335,7 +335,7 @@ def _misfits(
     error = type(first) if "wanted" in first.detail else AssertFailed
     return error(
         f"{misfits} of {found} records of {table.path} don't fit {what}; {name} is the first: "
-        f"{first.message}; {instead} defines it all the same",
+        f"{first.message}; to define it anyway, use {instead}",
         **detail,
         records=misfits,
         of=found,

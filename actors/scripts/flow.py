@@ -85,7 +85,7 @@ def _items(run: Execution, node: tree.Expression) -> list[Any] | range:
         return range(low, high + node.inclusive)
     items = run.evaluate(node)
     if not isinstance(items, list):
-        raise TypeRefused(f"FOR goes over an array, not {type_name(items)}", found=type_name(items))
+        raise TypeRefused(f"FOR needs an array, not {type_name(items)}", found=type_name(items))
     return items
 
 

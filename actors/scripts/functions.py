@@ -67,7 +67,7 @@ def drop_function(
     if users:
         listed = ", ".join(users[:_SHOWN]) + (", …" if len(users) > _SHOWN else "")
         raise StillHeld(
-            f"function {function.path} is called by {listed}: change these first",
+            f"function {function.path} is called by {listed}: change these callers first",
             kind="function",
             name=function.path,
             used_by=users,

@@ -31,7 +31,7 @@ def grant(run: Execution, statement: tree.Grant, user: User, noun: Noun) -> Valu
     verbs = _verbs(statement, noun)
     if not is_inside(noun.path, user.space):
         raise GrantOutsideSpace(
-            f"user {user.name} belongs to {user.space}: nothing is granted to it outside of that",
+            f"user {user.name} belongs to {user.space}: privileges outside of it cannot be granted",
             user=user.name,
             space=user.space,
         )
@@ -91,9 +91,9 @@ def _verbs(statement: tree.Grant | tree.Revoke, noun: Noun) -> Verbs:
     for word in statement.verbs:
         if word not in known:
             raise Unknown(
-                f"{word} is no verb; there are {', '.join(known)}", kind="verb", name=word
+                f"{word} is not a verb: the verbs are {', '.join(known)}", kind="verb", name=word
             )
         if known[word] not in meant:
             may = ", ".join(map(str, _in_order(meant)))
-            raise BadRequest(f"{word} means nothing on {noun}: {may} do")
+            raise BadRequest(f"{word} does not apply to {noun}: use {may}")
     return frozenset(known[word] for word in statement.verbs)

@@ -52,10 +52,10 @@ def info_for_history(run: ScriptRun, statement: tree.InfoHistory) -> Value:
     """
     if isinstance(statement.of, tree.NounRef):
         kind, names = statement.of.kind.lower(), ".".join(statement.of.names)
-        raise NoHistory(f"a {kind} has no history, its records have: table:id, not {names}")
+        raise NoHistory(f"a {kind} has no history: ask for that of a record, table:id, not {names}")
     record = run.evaluate(statement.of)
     if not isinstance(record, RecordId):
-        raise BadRequest(f"the history is that of one record, table:id, not {type_name(record)}")
+        raise BadRequest(f"INFO FOR HISTORY needs a record, table:id, not {type_name(record)}")
     table = run.table(record.table, READ)
     limit = whole_number(run, statement.limit, "LIMIT")
     most = limits.HISTORY_ENTRIES if limit is None else limit
@@ -64,7 +64,7 @@ def info_for_history(run: ScriptRun, statement: tree.InfoHistory) -> Value:
         raise BadRequest(f"LIMIT of a history is 1 to {most_of_all}", limit=most_of_all)
     before = whole_number(run, statement.before, "BEFORE")
     if before is not None and before < 0:
-        raise BadRequest("BEFORE is a sequence, which is not below zero")
+        raise BadRequest("BEFORE takes a sequence, 0 or more")
     attributed = run.rights.holds(run.transaction, run.caller, INFO, table)
     newest, upto = _standing(run, table, record)
     below = upto + 1 if before is None else min(before, upto + 1)

@@ -86,7 +86,7 @@ def described(index: Index) -> dict[str, Value]:
     }
 
 
-_UNTOLD: Final = "records stand in its way; whoever may READ the table is told which"
+_UNTOLD: Final = "records do not fit the index; with READ on the table the reason is shown"
 """Replaces an index's problem, which contains values of records."""
 
 
@@ -142,8 +142,8 @@ def _await(run: Execution, table: Table) -> Value:
     found = index_rows.find(run.transaction, known.key)
     if found is None or found.id not in (known.id, known.anew):
         raise Unknown(
-            f"index {known.name} of table {table.path} that this waited for was dropped, or begun"
-            " anew as another",
+            f"index {known.name} of table {table.path} was dropped or rebuilt as another while"
+            " this waited for it",
             kind="index",
             name=known.name,
         )
@@ -152,6 +152,8 @@ def _await(run: Execution, table: Table) -> Value:
     if found.state in (BUILDING, REBUILDING):
         if wait.over:
             run.services.roles.check_answering(run.caller)
-            raise Draining(f"the node stops: index {known.name} is built on at its next start")
+            raise Draining(
+                f"the node is stopping: index {known.name} continues to build at its next start"
+            )
         run.waits, awaited.index = True, found
     return NONE

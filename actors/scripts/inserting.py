@@ -44,7 +44,7 @@ def insert(run: Execution, statement: tree.Insert, table: Table) -> Value:
 TOGETHER: Final = 64
 """Most rows that are inserted in one batch, where that is possible."""
 _OBJECTS: Final = frozenset({dict})
-_ONCE: Final = "ON DUPLICATE UPDATE changes what was there before the statement, and a record once"
+_ONCE: Final = "ON DUPLICATE UPDATE changes only records from before the statement, each once"
 
 
 class _Insertion:
@@ -161,7 +161,9 @@ class _Insertion:
         run, table = self._run, self._table
         run.tick()
         if type(row) is not dict:
-            raise TypeRefused(f"a row is an object, not {type_name(row)}", found=type_name(row))
+            raise TypeRefused(
+                f"a row must be an object, not {type_name(row)}", found=type_name(row)
+            )
         record, fields = address(run, table, row, None), storable(row, run.tick)
         if self._at_once:
             self._create(record, fields, row)
@@ -247,4 +249,4 @@ class _Insertion:
 def _twice(taken: AlreadyExists | Duplicate) -> Refusal:
     """Return the refusal of a row that collides with another row of its own statement, directly or
     through a record."""
-    return type(taken)(f"{taken.message}, as another row of this INSERT: {_ONCE}", **taken.detail)
+    return type(taken)(f"{taken.message}, by another row of this INSERT: {_ONCE}", **taken.detail)

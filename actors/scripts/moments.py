@@ -52,9 +52,9 @@ class KeptMoment:
 
 def _gone(name: str) -> Unknown:
     return Unknown(
-        f"no moment {name!r} is kept: nothing was read in it for as long as it was kept, a user or"
-        " grant has changed, the disk was full, another node leads, or it is another node's or the"
-        " node has started since",
+        f"moment {name!r} is not kept any more: it was not read for too long, a user or grant"
+        " changed, the disk was full, another node leads, the node restarted, or another node"
+        " keeps it",
         moment=name,
     )
 
@@ -123,7 +123,9 @@ class Moments:
         held, mine = len(self), sum(one.user == user for one in self._kept.values())
         alone = min(limits.MOMENTS_OF_USER, limits.MOMENTS)
         if not fits(mine, 1, held, alone, limits.MOMENTS - alone):
-            raise Busy(f"{held} moments are kept, {mine} of them by {user}: let one of them go")
+            raise Busy(
+                f"too many moments are kept: {held}, of which {mine} by {user}. Release one first"
+            )
         ledger = self._committer.ledger
         name = f"m-{ledger.state.rng.bytes(NAME_BYTES).hex()}"
         ends_us = self._now_us() + limits.MOMENT_LIFE_SECONDS * 1_000_000

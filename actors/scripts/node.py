@@ -26,7 +26,7 @@ def define_node(run: Execution, statement: tree.DefineNode) -> Value:
     """Set the node's roles, endpoints or origins. Not a write: accepted in every role, and kept
     beside the log, so it can't be part of a transaction that might be cancelled."""
     if run.in_block:
-        raise NotInTransaction("DEFINE NODE is no part of a transaction")
+        raise NotInTransaction("DEFINE NODE cannot be part of a transaction")
     run.turn.wait(
         run.services.roles.define(statement.roles, statement.endpoints, statement.origins)
     )
@@ -45,7 +45,7 @@ def lead_store(run: Execution, statement: tree.LeadStore) -> Value:
     :raises Unknown, NotWritable, Busy: it may not, or failed to
     """
     if not run.may_run_again:
-        raise NotInTransaction("DEFINE NODE LEADS stands in a statement of its own")
+        raise NotInTransaction("DEFINE NODE LEADS must be a statement of its own")
     run.reason = statement.reason
     outcome_of(run, run.services.cluster.lead(force=statement.force))
     return NONE
@@ -61,7 +61,7 @@ def kill(run: ScriptRun, statement: tree.Kill) -> Value:
     run.enlist()
     id = run.evaluate(statement.id)
     if not isinstance(id, str):
-        raise TypeRefused(f"KILL takes the id of a script, a string, not {type_name(id)}")
+        raise TypeRefused(f"KILL needs the id of a script as a string, not {type_name(id)}")
     if not run.services.running.cancel(id, f"the script was killed by {run.caller.user}"):
         shown = id[:ID_CHARACTERS]
         raise Unknown(f"no script {shown} is running", id=shown)

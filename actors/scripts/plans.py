@@ -221,7 +221,7 @@ def _check_blocks(script: tree.Script, number: int, statement: Any) -> None:
                 word = type(inner).__name__.upper()
                 line, column = script.position(inner.at)
                 raise NotInTransaction(
-                    f"{word} inside a block: a transaction is a part of a script, not of IF or FOR",
+                    f"{word} cannot be inside IF or FOR: put the whole transaction into the script",
                     statement=number + 1,
                     line=line,
                     column=column,

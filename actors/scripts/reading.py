@@ -74,12 +74,12 @@ def _through_index(path: Path, name: str, work: _Listing, run: Execution) -> lis
 
 def _no_way(path: Path, table: Table) -> BadRequest:
     name, field = table.name, path_text(path)
-    goes = f"<-{name}.{field} goes through an index that begins with {field}, and"
+    goes = f"<-{name}.{field} needs an index that begins with {field}, but"
     for each in table.indexes:
         if each.state == BUILDING and each.paths[0] == path:
             return BadRequest(
-                f"{goes} {each.name} is being built: INFO FOR INDEX {each.name} ON {name} says how"
-                " far that has come"
+                f"{goes} {each.name} is being built: INFO FOR INDEX {each.name} ON {name} shows"
+                " its progress"
             )
     return BadRequest(f"{goes} there is none: DEFINE INDEX … ON {name} FIELDS {field}")
 

@@ -19,7 +19,7 @@ def check_handed_over(script: tree.Script, forms: Sequence[str]) -> None:
     backup = statements[0] if len(statements) == 1 else None
     if not isinstance(backup, tree.Backup) or backup.form not in forms or backup.to is not None:
         raise BadRequest(
-            f"what is handed over is one statement, BACKUP {' or '.join(forms)}, without TO"
+            f"the request must be one statement, BACKUP {' or '.join(forms)}, without TO"
         )
 
 
@@ -30,6 +30,6 @@ def check_keep(request: RunScript) -> None:
     """
     most = limits.MOMENT_KEEP_SECONDS
     if request.moment is None:
-        raise BadRequest("keep says how long a moment is kept: name one, or 'new'")
+        raise BadRequest("`keep` needs a moment to keep: name one, or 'new'")
     if not 0 <= (request.keep_us or 0) <= most * 1_000_000:
-        raise BadRequest(f"a moment is kept for 0 to {most} seconds", limit=most)
+        raise BadRequest(f"`keep` takes 0 to {most} seconds", limit=most)

@@ -57,7 +57,7 @@ def restore_script(run: ScriptRun, statement: tree.RestoreScript) -> Value:
     """
     if run.work is None:
         if not run.may_run_again:
-            raise RestoreRefused("RESTORE SCRIPT stands in a statement of its own")
+            raise RestoreRefused("RESTORE SCRIPT must be a statement of its own")
         run.services.backups.check_name(statement.name)
         run.enlist()
         run.work = Restore(run, statement)
@@ -130,7 +130,7 @@ class Restore:
                     raise NotCreating("it is more than one statement")
                 script.take(found.statements[0])
                 if len(script.databases) + len(script.namespaces) > PLACES:
-                    raise NotCreating(f"a script makes at most {PLACES} places")
+                    raise NotCreating(f"a script creates at most {PLACES} namespaces and databases")
             except NotCreating as why:
                 assert found is not None, "only a statement that parses is looked at"
                 one = number, piece, found

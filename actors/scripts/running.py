@@ -281,7 +281,9 @@ class Running:
         """
         total = self._waiting.of[surface] + self._signing_in.of[surface] + len(self._resting)
         if not fits(held, 1, total, limits.WAITING, limits.WAITING_OF_OTHERS):
-            raise Busy(f"too many scripts and sign-ins wait: {total}, {held} of them like this one")
+            raise Busy(
+                f"too many scripts and sign-ins wait: {total}, of which {held} by this caller"
+            )
 
     def slices(self) -> int:
         """Return the number of yields of the scripts now running."""

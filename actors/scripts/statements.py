@@ -35,7 +35,7 @@ def info_for_entries(run: Execution, statement: tree.InfoEntries) -> Value:
         most_of_all = limits.ENTRIES_SHOWN_MAX
         raise BadRequest(f"LIMIT of entries is 0 to {most_of_all}", limit=most_of_all)
     if before is not None and before < 0:
-        raise BadRequest("BEFORE is a sequence, which is not below zero")
+        raise BadRequest("BEFORE takes a sequence, 0 or more")
     run.rights.of_whom(run.transaction, run.caller, statement.user)
     with run.reading_beside() as tx:
         shown = _shown(run, tx, statement)

@@ -506,7 +506,7 @@ def _wait(run: Execution, expression: tree.Expression, of: Of, queue: Callable[[
         return run.begin_wait(queue(), for_us)
     run.need_newest()
     if run.wait.queue.of != of:
-        raise Unknown("what this waited for was dropped")
+        raise Unknown("the topic or group that this waited for was dropped")
     return run.wait
 
 

@@ -127,7 +127,8 @@ class ScriptRun(Execution):
         try:
             if after > self.read_at:
                 raise BadRequest(
-                    f"the moment shows {self.read_at}, and never {after}: leave `after` out"
+                    f"the moment is of sequence {self.read_at} and will never show {after}: leave"
+                    " `after` out"
                 )
             self._run()
             keep_us = request.keep_us
@@ -173,7 +174,7 @@ class ScriptRun(Execution):
         except StatementTimeout:
             shown = committer.released_upto
             raise StatementTimeout(
-                f"the node shows {shown}, and not {after} yet: nothing was run",
+                f"the node shows sequence {shown}, but not {after} yet: nothing was run",
                 after=after,
                 seq=shown,
             ) from None
@@ -211,7 +212,9 @@ class ScriptRun(Execution):
         :raises BadRequest: it reads a pinned snapshot, which is of the past
         """
         if self.request.moment not in (None, NEW_MOMENT) or self.moment is not None:
-            raise BadRequest("a moment shows what was, and never what is current: leave one out")
+            raise BadRequest(
+                "a moment is of the past and cannot be current: leave `current` or `moment` out"
+            )
         self._look()
         found = self.services.cluster.present()
         if isinstance(found, int):
@@ -225,8 +228,8 @@ class ScriptRun(Execution):
         except StatementTimeout:
             shown = self.services.committer.released_upto
             raise StatementTimeout(
-                f"the node shows {shown}, and not all who may lead by now have said in time that"
-                f" this is current: {so_far}",
+                f"the node shows sequence {shown}, but not enough nodes confirmed in time that it"
+                f" is current: {so_far}",
                 seq=shown,
             ) from None
         finally:

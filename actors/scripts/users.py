@@ -113,7 +113,7 @@ def _hashed(run: Execution, statement: tree.DefineUser | tree.AlterUser) -> str:
     if statement.bound is not None:
         password = parameter(run, statement.bound)
     if not isinstance(password, str):
-        raise TypeRefused("a password is a string")
+        raise TypeRefused("a password must be a string")
     asker = Asker(run.caller.user, network(run.caller.address))
     return run.turn.wait(run.services.passwords.hash(password, asker))
 

@@ -252,7 +252,7 @@ def list_secrets(run: Execution, statement: tree.ListSecrets, vault: Vault) -> V
     with run.reading_beside() as tx:
         # It waited for its audit entry: privileges, and the vault of that name, may have changed.
         if run.rights.vault(tx, run.caller, names, vault.name, READ).id != vault.id:
-            raise Conflict(f"vault {vault.path} was declared anew in this moment")
+            raise Conflict(f"vault {vault.path} was redefined meanwhile")
         tx.pause()
         for some in vaults.ids(tx, vault, _raw(prefix), _raw(after)) if most else ():
             found += some
@@ -265,8 +265,8 @@ def list_secrets(run: Execution, statement: tree.ListSecrets, vault: Vault) -> V
 def _check_alone(run: Execution, word: str) -> None:
     if not run.may_run_again:
         raise BadRequest(
-            f"{word} stands in a statement of its own, in no transaction, IF or FOR: its entry must"
-            " stand, whatever becomes of the rest"
+            f"{word} must be a statement of its own, outside a transaction, IF or FOR: its audit"
+            " entry must be kept even if the rest fails"
         )
 
 
@@ -371,7 +371,7 @@ def info_for_trail(run: Execution, statement: tree.InfoTrail, vault: Vault | Non
             limit=limits.VAULT_ENTRIES_LISTED,
         )
     if (before is not None and before < 0) or not 0 <= number < 2**32:
-        raise BadRequest("BEFORE and NUMBER are not below zero")
+        raise BadRequest("BEFORE and NUMBER must be 0 or more")
     of = number if vault is None else vault.id
     trail, found = run.services.vaults.trail, list[Value]()
     with run.reading_beside() as tx:

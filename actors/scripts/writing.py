@@ -261,7 +261,7 @@ def _targets(
     tables: dict[str, Table] = {}
     for record in found:
         if not isinstance(record, RecordId):
-            raise TypeRefused(f"only records can be written, not {type_name(record)}")
+            raise TypeRefused(f"only a record can be written, not {type_name(record)}")
         if record.table not in tables:
             tables[record.table] = run.table(record.table, verbs)
     targets = _with_tables(tables, found)
@@ -348,7 +348,7 @@ def _put(
         raise redacted(refusal, table.name, table.fields) from None
     given = after.get("id", NONE)
     if given is not NONE and _identity(table, given) != record.id:
-        raise BadRequest(f"the id of {format_record(record)} can't be changed")
+        raise BadRequest(f"the id of {format_record(record)} cannot be changed")
     fields = storable(after, run.tick)
     if table.fields or table.schemafull:
         fields = conform(run, table, record, fields, before, data)
@@ -403,7 +403,7 @@ def address(run: Execution, table: Table, fields: Row, named: Any) -> RecordId:
         return RecordId(table.name, run.new_id() if named is None else named)
     identity = _identity(table, given)
     if named is not None and identity != named:
-        raise BadRequest("the statement names one id and the record's fields another")
+        raise BadRequest("the statement and the fields of the record name different ids")
     return RecordId(table.name, identity)
 
 

@@ -99,7 +99,7 @@ class Spaces:
         work = Work(self, asker, who, names, operations, room, began_us)
         if self._put_off or self._late or self._spent_us >= limits.SLICE_US or self._stopped:
             if self._stopped:
-                raise Draining("the node is stopping and begins nothing new")
+                raise Draining("the node is stopping and accepts no new requests")
             if self._stands_behind(work):
                 return None
         urgent = self.runtime.urgent
@@ -125,7 +125,7 @@ class Spaces:
         """
         if self._put_off or self._spent_us >= limits.SLICE_US:
             if len(self._put_off) >= limits.MAILBOX:
-                raise Busy(f"{limits.MAILBOX} requests on keys wait for their turn")
+                raise Busy(f"too many requests on keys wait: the limit is {limits.MAILBOX}")
             self._put_off.append(work)
             self._go_on_soon()
         elif work.names in self._late:
@@ -301,7 +301,7 @@ class Spaces:
         late, self._late = self._late, {}
         for held_back in late.values():
             for work in held_back:
-                work.settle(Draining("the node is stopping and begins nothing new"))
+                work.settle(Draining("the node is stopping and accepts no new requests"))
         for task in list(self._listing):
             task.cancel()
         while self._listing:

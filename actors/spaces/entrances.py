@@ -89,7 +89,7 @@ class Entrances:
             space = self._rights.space(tx, caller, (namespace, database), name, NOTHING)
         except Unknown:
             path = f"{namespace}.{database}.{name}"[:200]
-            raise NotASpace(f"{path} is no cache space", name=path) from None
+            raise NotASpace(f"{path} is not a cache space", name=path) from None
         entrance = Entrance(space, self._rights.standing(tx, caller))
         # A pending commit may be rolled back, and its version given to another declaration.
         if self._version <= tx.released and caller.surface != "command":

@@ -219,7 +219,7 @@ class TopicActor(LoopActor):
         refused = self._pause(part, pause_us)
         if not isinstance(refusal, OF_THE_NODE):
             log.warning(
-                "what is due on a topic was refused",
+                "due work of a topic was refused",
                 topic=self._topic.path,
                 part=name,
                 code=refusal.code,

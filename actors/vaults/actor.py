@@ -72,9 +72,9 @@ AT_ONCE: Final = 64
 """Vaults inspected between two yields of the loop."""
 PROVEN: Final = 1_024
 """Sessions remembered as proven: they have brought the right passphrase."""
-WRONG: Final = "the passphrase does not open it"
-CHANGED: Final = "the passphrase was changed in this moment: try again"
-UNRECORDED: Final = "there is no room to record it"
+WRONG: Final = "wrong passphrase"
+CHANGED: Final = "the passphrase was changed meanwhile: try again"
+UNRECORDED: Final = "there is no room on the disk for the audit entry"
 _SECOND_US: Final = 1_000_000
 _Asked = Unseal | Seal | ChangePassphrase
 
@@ -170,7 +170,7 @@ class VaultsActor(LoopActor):
             seals = self._times_sealed(act.trail)
             await self._kept(ticket)
             if self._times_sealed(act.trail) != seals:
-                raise Sealed("it was sealed, or given other keys, in this moment: try again")
+                raise Sealed("it was sealed or got other keys meanwhile: try again")
         except BaseException:
             wipe(root)
             raise
@@ -212,7 +212,7 @@ class VaultsActor(LoopActor):
             except Refusal as refusal:  # no refusal may keep open what is to be sealed
                 ticket = None
                 self._service.trail.limited_log.warning(
-                    "sealed, and not recorded", user=message.caller.user, why=refusal.code
+                    "sealed without an audit entry", user=message.caller.user, why=refusal.code
                 )
         self._count_seal(act.trail)
         self._ends.pop(act.trail, None)
@@ -337,7 +337,7 @@ class VaultsActor(LoopActor):
             if message.old is not None or act.vault is not None:
                 raise self._refused(message, act, _unset(act.vault), tx)
         elif message.old is None:
-            raise BadRequest("it has a passphrase: changing it takes the old one")
+            raise BadRequest("a passphrase is set already: to change it, give the old one")
 
     async def _old_root(
         self,
@@ -414,7 +414,7 @@ class VaultsActor(LoopActor):
             raise
         if not vault.own:
             raise BadRequest(
-                f"vault {vault.path} has no passphrase of its own: the store's opens it"
+                f"vault {vault.path} has no passphrase of its own: unseal the store instead"
             )
         return replace(act, vault=vault)
 
@@ -447,7 +447,7 @@ class VaultsActor(LoopActor):
         try:
             one = await self._throttle.begin(f"vault {act.trail}", caller.address, proven=proven)
         except TooManyTries as refusal:
-            told = TooManyTries("too many wrong passphrases from this address")
+            told = TooManyTries("too many wrong passphrases from this address: try again later")
             raise self._refused(message, act, told) from refusal
         try:
             root = await self._unwrapped(one, caller, store, wrap, act.trail, passphrase)
@@ -574,8 +574,8 @@ class VaultsActor(LoopActor):
 
 def _unset(vault: Vault | None) -> Sealed:
     if vault is None:
-        return Sealed("the store has no passphrase: an owner of the store has to give it one")
-    return Sealed(f"vault {vault.path} came without its keys: nothing opens it")
+        return Sealed("the store has no passphrase: an owner of the store must set one")
+    return Sealed(f"vault {vault.path} was restored without its keys and cannot be opened")
 
 
 def _said(message: _Asked) -> str:

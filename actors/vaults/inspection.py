@@ -146,8 +146,8 @@ def _text(id: bytes) -> str:
     return id.decode("utf-8", "surrogatepass")
 
 
-_WORDS: Final = "what stands there is not what was written last: an older row was put back"
+_WORDS: Final = "the stored row is not the newest one: an older row was put back"
 
 
 def _put_back(vault: Vault) -> WrongKey:
-    return WrongKey(f"a record of vault {vault.path} does not open: {_WORDS}")
+    return WrongKey(f"a record of vault {vault.path} cannot be decrypted: {_WORDS}")

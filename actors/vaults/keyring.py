@@ -142,7 +142,7 @@ class Keyring:
             raise sealed(vault)
         found, wrap = self._open[of], row.wraps.get(version)
         if wrap is None:
-            raise WrongKey(f"vault {vault.path} has no version {version} of its key any more")
+            raise WrongKey(f"vault {vault.path} no longer has version {version} of its key")
         at = (vault.id, version)
         known = found.keys.get(at)
         if known is None or known.wrap != wrap:
@@ -209,10 +209,10 @@ def root_of(vault: Vault) -> int:
 def sealed(vault: Vault | None) -> Sealed:
     """Return the refusal for a sealed vault or store."""
     if vault is None or not vault.own:
-        return Sealed("the store is sealed: somebody with its passphrase has to unseal it")
-    return Sealed(f"vault {vault.path} is sealed: somebody with its passphrase has to unseal it")
+        return Sealed("the store is sealed: unseal it with its passphrase")
+    return Sealed(f"vault {vault.path} is sealed: unseal it with its passphrase")
 
 
 def changed(vault: Vault) -> Conflict:
     """Return the refusal for keys that were replaced concurrently."""
-    return Conflict(f"the keys of vault {vault.path} were changed in this moment")
+    return Conflict(f"the keys of vault {vault.path} were changed meanwhile")

@@ -307,13 +307,15 @@ class Reveals:
         engine."""
         request = asked.act.request
         if isinstance(error, DiskFull):
-            refused = AuditRefused("there is no room to record it, so nothing is shown")
+            refused = AuditRefused(
+                "there is no room on the disk for the audit entry, so nothing is shown"
+            )
             refused.__cause__ = error
             return refused
         if isinstance(error, Refusal):
             return error
         self._runtime.noticed("reveals", error, request=request)
-        return Failed(f"the node failed at this: see its log for request {request}")
+        return Failed(f"the node failed at this request: see its log for request {request}")
 
 
 def _whose(look: Look) -> Whose:

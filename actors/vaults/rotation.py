@@ -86,7 +86,7 @@ class Rotation:
                 self._told = False
                 await self._all()
         except Refusal as refusal:
-            log.info("values wait to be sealed again", why=refusal.code)
+            log.info("values could not be sealed with the new key yet", why=refusal.code)
             self._after(LATER_SECONDS, self.wake)
         except EngineUnreadable as error:
             self._leave(error)
@@ -119,7 +119,7 @@ class Rotation:
                     await asyncio.sleep(0)
             except WrongKey as refusal:
                 # The older key stays, and with it the values that it has sealed.
-                log.error("a value does not open, its key is kept", vault=vault.path)
+                log.error("a value can't be decrypted, so its key is kept", vault=vault.path)
                 self._service.trail.refused(Act("rotate", None, vault), refusal)
             except EngineUnreadable as error:
                 self._leave(error)  # go on with the next vaults
@@ -153,7 +153,7 @@ class Rotation:
         for one in left:
             before = vaults.find_value(tx, vault, one.id, one.version)
             if before is None or before.key_version != old:
-                raise WrongKey("what a key has sealed is not there")
+                raise WrongKey("a value sealed with the old key is missing")
             spot = vaults.spot(store, vault, one.id, one.version)
             plain = open_sealed(older.cipher, spot, old, before.sealed)
             made = seal(newest.cipher, spot, row.current, plain, self._random)

@@ -128,7 +128,7 @@ class Vaults:
         """Write the next version of a record. :raises Sealed, WrongKey, TooLarge, TypeRefused:"""
         id = vaults.check_id(act.id)
         if value is NONE:
-            raise TypeRefused("NONE is no value of a vault's record: ERASE it")
+            raise TypeRefused("the value of a record in a vault cannot be NONE: use ERASE")
         check(value)
         plain = pack(value)
         if len(plain) > limits.VAULT_VALUE_BYTES:
@@ -232,5 +232,5 @@ def condition_of(absent: bool, expected: object) -> Condition:
     if isinstance(expected, bool) or not isinstance(expected, int):
         raise TypeRefused("EXPECT VERSION takes a whole number")
     if expected < 0:
-        raise BadRequest("EXPECT VERSION is not below zero; 0: there is no such record")
+        raise BadRequest("EXPECT VERSION takes 0 or more; 0 means that the record must not exist")
     return expected

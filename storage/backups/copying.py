@@ -60,7 +60,7 @@ def check_begins(data: bytes, key: Key | None) -> None:
     """
     header = Header.decode(data[:HEADER_BYTES])
     if header.form is not Form.SNAPSHOT:
-        raise CopyFailed(f"what was given as a copy is a {header.form.value}")
+        raise CopyFailed(f"the copy received is a {header.form.value}, not a snapshot")
     check_key(header.key_id.hex() if header.sealed else "", key)
 
 
@@ -73,18 +73,17 @@ def check_key(named: str, key: Key | None) -> None:
     """
     if named and key is None:
         raise WrongKey(
-            f"the store is sealed with key {named}, and no key was given: a node that joins needs"
-            " the key file of the others, --key-file"
+            f"the store is sealed with key {named}, and no key was given: join with the key file"
+            " of the other nodes, --key-file"
         )
     if named and key is not None and name_of(key) != named:
         raise WrongKey(
-            f"the store is sealed with key {named}, and this is key {name_of(key)}: a node that"
-            " joins needs the key file of the others"
+            f"the store is sealed with key {named}, not with the given key {name_of(key)}: join"
+            " with the key file of the other nodes"
         )
     if not named and key is not None:
         raise StoreNotSealed(
-            "the store is not sealed, and a key was given: its copies are in clear as well. Join"
-            " without --key-file"
+            "the store is not sealed, so its copy would not be either: join without --key-file"
         )
 
 
@@ -118,14 +117,14 @@ def _check_facts(facts: SnapshotFacts, store: str, history: tuple[Told, ...]) ->
     :raises CopyFailed: another store, only a part of the store, or another history
     """
     if facts.store != store:
-        raise CopyFailed(f"what was given is a copy of store {facts.store}, not of {store}")
+        raise CopyFailed(f"the copy received is of store {facts.store}, not of {store}")
     if facts.place is not None:
-        raise CopyFailed(f"what was given is a copy of {facts.place} alone")
+        raise CopyFailed(f"the copy received holds only {facts.place}, not the whole store")
     at = facts.at
     last = history[-1] if history else (at.epoch, 0, at.digest)
     grows = all(one[0] < next[0] and one[1] <= next[1] for one, next in pairwise(history))
     if last != (at.epoch, at.sequence, at.digest) or not grows:
-        raise CopyFailed(f"the history that came with the copy does not end with commit {last[1]}")
+        raise CopyFailed(f"the epoch history of the copy does not end at commit {last[1]}")
 
 
 def _make(

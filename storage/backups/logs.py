@@ -128,11 +128,16 @@ class LogBackup:
         epoch = self.facts.before.epoch
         for frame, _, _, _ in walk:
             if frame.sequence != self.last + 1:
-                raise self._corrupt(f"a frame of sequence {frame.sequence} stands in its place")
+                raise self._corrupt(
+                    f"expected the frame of sequence {self.last + 1}, found that of"
+                    f" {frame.sequence}"
+                )
             if frame.epoch < epoch or frame.time < self.time or frame.flags & LOG_FLAGS:
-                raise self._corrupt("the frame does not follow the one before it")
+                raise self._corrupt(
+                    "the epoch or time of the frame is lower than that of the frame before it"
+                )
             if frame.epoch > MOST or frame.time > LATEST_US:
-                raise self._corrupt("the frame is of no time")
+                raise self._corrupt("the epoch or time of the frame is out of range")
             self.last, self.time, epoch = frame.sequence, frame.time, frame.epoch
             yield frame
         if stream.problem is not None:

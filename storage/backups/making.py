@@ -91,9 +91,9 @@ class World:
         behind_s = (time_us - self.clock.wall_us()) // 1_000_000
         if behind_s > 0 and not self.accept_clock:
             raise ClockRefused(
-                f"the newest commit of the backup was made {behind_s} seconds from now, by this"
-                " machine's clock: set the clock right, or restore with --accept-clock-jump if it"
-                " is. Log time never goes back"
+                f"the newest commit of the backup is {behind_s} seconds ahead of this machine's"
+                " clock: set the clock, or restore with --accept-clock-jump if the clock is"
+                " right; log time never goes back"
             )
 
 
@@ -157,7 +157,9 @@ def make_state(
             fill(ledger, _told(world, backup, size, what), found.reached, store_id, at)
         state = state_of(world, engine, LogEnd(at.sequence, at.epoch, at.time, store_id))
     if state.hash != found.stream.hex() or backup.stream != found.stream:
-        raise BackupCorrupt("what was restored is not what the backup holds", offset=0)
+        raise BackupCorrupt(
+            "the digest of the restored state does not match that of the backup", offset=0
+        )
     return backup, state
 
 
@@ -221,7 +223,7 @@ def of_a_store() -> Iterator[None]:
     except UNFIT as problem:
         what = f"{type(problem).__name__} {problem}".strip()
         raise BackupCorrupt(
-            f"it is what was written, but what no store writes: {what[:200]}", offset=0
+            f"the checksums match, but the content is invalid: {what[:200]}", offset=0
         ) from problem
 
 

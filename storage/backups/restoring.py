@@ -136,11 +136,13 @@ def restore_log(
         return _restore_whole(world, path, file, key, upto, backup.facts)
     if origin.store != backup.facts.store:
         raise NotRestored(
-            f"the log is that of store {backup.facts.store}, and {path} was restored from"
+            f"the log belongs to store {backup.facts.store}, but {path} was restored from store"
             f" {origin.store}"
         )
     if origin.place is not None:
-        raise NotRestored(f"{path} holds {origin.place} alone: no log goes on top of that")
+        raise NotRestored(
+            f"{path} holds only {origin.place}, not a whole store: a log cannot be applied to it"
+        )
     directory = StoreDirectory.reopen_restored(path, world.fs, world.clock, world.rng, world.key)
     with closing(directory):
         log = Log.look(directory)
@@ -148,8 +150,8 @@ def restore_log(
             at = log.standing(log.last)
             if not directory.is_restoring and at.sequence != origin.at.sequence:
                 raise NotRestored(
-                    f"{path} was restored up to {origin.at.sequence} and has been written to since,"
-                    f" up to {at.sequence}: no log goes on top of that"
+                    f"{path} was restored up to sequence {origin.at.sequence} and written to"
+                    f" since, up to {at.sequence}: a log can no longer be applied to it"
                 )
             _prove(world, backup, file, upto, at, path)
             directory.mark_restoring()
@@ -166,8 +168,8 @@ def _restore_whole(
     refuse_unless_empty(world.fs, path)
     if facts.first != 1:
         raise NotRestored(
-            f"the log begins at {facts.first}, and {path} holds nothing of what comes before it:"
-            f" restore a snapshot of store {facts.store} first"
+            f"the log begins at {facts.first}, but {path} holds nothing from before that: restore"
+            f" a snapshot of store {facts.store} first"
         )
     _prove(world, LogBackup(file, key), file, upto, facts.before, path)
     directory = StoreDirectory.begin_restore(path, world.fs, world.clock, world.rng, world.key)
@@ -193,22 +195,23 @@ def _prove(
     facts = backup.facts
     if facts.first > at.sequence + 1:
         raise NotRestored(
-            f"the log begins at {facts.first}, and {path} ends at {at.sequence}: what is between"
-            " them is missing"
+            f"the log begins at {facts.first}, but {path} ends at {at.sequence}: the commits"
+            " between them are missing"
         )
     last = facts.last if upto is None else upto
     if last < at.sequence:
         what = f"--upto {upto}" if upto is not None else "the log"
-        raise NotRestored(f"{what} ends before {at.sequence}, which {path} holds already")
+        raise NotRestored(f"{what} ends before sequence {at.sequence}, which {path} already holds")
     if last > facts.last:
-        raise NotRestored(f"--upto {upto} is beyond the end of the log, which is {facts.last}")
+        raise NotRestored(f"--upto {upto} is beyond the end of the log at {facts.last}")
     joins = facts.before.digest if facts.before.sequence == at.sequence else None
     for frame in _read(world, backup, file, upto, "checking the backup"):
         if frame.sequence == at.sequence:
             joins = frame.digest()
     if joins != at.digest:
         raise NotRestored(
-            f"the log has another frame {at.sequence} than {path}: it is of another history"
+            f"frame {at.sequence} of the log differs from that in {path}: their histories have"
+            " diverged"
         )
     world.check_clock(backup.time)
 
@@ -235,8 +238,8 @@ def _read(
         if backup.last < backup.facts.first:
             raise
         raise type(problem)(
-            f"{problem.message}. It is whole up to sequence {backup.last}: --upto {backup.last}"
-            " restores that",
+            f"{problem.message}. The backup is intact up to sequence {backup.last}: restore that"
+            f" with --upto {backup.last}",
             **{**problem.detail, "sequence": backup.last},
         ) from problem
 

@@ -136,4 +136,6 @@ def _proved(reader: Reader, facts: ScriptFacts) -> Iterator[bytes]:
     end = reader.end
     assert end is not None, "a stream ends with the file's end"
     if (end.items, end.sequence) != (size, facts.sequence):
-        raise BackupCorrupt("its end is not that of what comes before it", offset=reader.offset)
+        raise BackupCorrupt(
+            "the end record does not match the data before it", offset=reader.offset
+        )

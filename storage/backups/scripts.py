@@ -92,19 +92,19 @@ class Opening:
         self._begun = True
         data = self._kept
         if SCRIPT_BEGINS.startswith(data):
-            raise BackupCut("the script ends early: it has no whole first line")
+            raise BackupCut("the script is truncated: its first line is incomplete")
         for form, magic in MAGIC.items():
             if data.startswith(magic):
-                raise BackupCorrupt(f"it is a {form}, and no script", offset=0)
+                raise BackupCorrupt(f"this is a {form}, not a script", offset=0)
         self._has_head = data.startswith(SCRIPT_BEGINS)
         if not self._has_head:
             return
         found = _FORMAT.match(data, len(SCRIPT_BEGINS))
         if found is None:
-            raise BackupCorrupt("its first line does not say which form it has", offset=0)
+            raise BackupCorrupt("the first line of the script does not name its format", offset=0)
         if int(found[1]) != FORMAT:
             raise BackupCorrupt(
-                f"the script has form {int(found[1])}; this version reads {FORMAT}", offset=0
+                f"the script has format {int(found[1])}; this version reads {FORMAT}", offset=0
             )
 
     def _last(self) -> str:
@@ -114,15 +114,15 @@ class Opening:
         if found is None:
             if self._has_head:
                 raise BackupCut(
-                    "the script ends early: it has no last line that says where it ends. One that"
-                    " was edited runs without its first line"
+                    "the script is truncated: its last line is missing. To run an edited script,"
+                    " remove its first line"
                 )
             return self._decoded(self._kept, final=True)
         rest = self._decoded(self._kept[: found.start()], final=True)
         if self._digest.hexdigest().encode() != found[2]:
             raise BackupCorrupt(
-                "the script is not what was written: its digest does not match. One that was edited"
-                " runs without its first and last line"
+                "the script was changed: its digest does not match. To run an edited script,"
+                " remove its first and last line"
             )
         self.statements = int(found[1])
         return rest
@@ -132,4 +132,4 @@ class Opening:
         try:
             return self._decoder.decode(part, final)
         except UnicodeDecodeError as error:
-            raise BackupCorrupt("the script is no UTF-8") from error
+            raise BackupCorrupt("the script is not valid UTF-8") from error

@@ -162,11 +162,13 @@ class SnapshotBackup:
             data = b"".join(waiting)
             found, at, needed = taken_apart(data)
             if needed > PAIR_BYTES_MAX:
-                raise self._corrupt("the length of a pair is impossible")
+                raise self._corrupt("the length of a key-value pair is out of range")
             waiting, size = [data[at:]], len(data) - at
             for key, _ in found:
                 if not last < key or not _is_of_state(key):
-                    raise self._corrupt("a pair stands where it can't")
+                    raise self._corrupt(
+                        "a key-value pair is out of order, or its key is not one of the state"
+                    )
                 last = key
                 self.records += keys.is_record(key)
             self.pairs += len(found)
@@ -175,7 +177,7 @@ class SnapshotBackup:
         assert end is not None, "a stream ends with the file's end"
         told = (end.items, end.records, end.sequence)
         if size or told != (self.pairs, self.records, self.facts.at.sequence):
-            raise self._corrupt("its end is not that of what comes before it")
+            raise self._corrupt("the end record does not match the data before it")
 
     def _corrupt(self, what: str) -> BackupCorrupt:
         at = self._reader.offset

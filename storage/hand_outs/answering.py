@@ -54,7 +54,7 @@ class Answering(Lapsing):
         """
         said = _checked_error(error)
         if delay_us is not None and not 0 <= delay_us <= limits.SPAN_SECONDS * 1_000_000:
-            raise BadRequest("DELAY takes a duration up to 1000 years")
+            raise BadRequest("DELAY takes a duration of up to 1000 years")
         done = 0
         for out in self._out(receipts):
             over = Over(REFUSED)

@@ -104,7 +104,7 @@ def parsed_receipts(receipts: Sequence[Any]) -> list[Named]:
     for receipt in receipts:
         parts = _RECEIPT.fullmatch(receipt) if type(receipt) is str else None
         if parts is None:
-            raise BadRequest(f"{str(receipt)[:40]!r} is no receipt of a TAKE")
+            raise BadRequest(f"{str(receipt)[:40]!r} is not a receipt of a TAKE")
         topic, *numbers = parts.groups()
         group, epoch, position, attempt = map(int, numbers)
         found.append((topic, group, epoch, position, attempt))

@@ -89,7 +89,7 @@ def opened_backup(fs: Fs, path: str) -> File:
     :raises OSError: it can't be opened
     """
     if fs.is_directory(path):
-        raise NotOpened(f"{path} is a directory, and no backup: {TO_COPY}")
+        raise NotOpened(f"{path} is a directory, not a backup: {TO_COPY}")
     return fs.open_read(path)
 
 

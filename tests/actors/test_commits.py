@@ -636,7 +636,7 @@ def used_bytes(node: Parts) -> int:
 
 
 def test_a_checkpoint_waits_for_room(logbook: Logbook) -> None:
-    logbook.allow("the checkpoint waits for room")
+    logbook.allow("the checkpoint waits for disk space")
 
     async def main() -> None:
         async with parts("stepped") as node, checkpoints(node):
@@ -650,7 +650,7 @@ def test_a_checkpoint_waits_for_room(logbook: Logbook) -> None:
             assert node.engine.flushed_sequence() == 1
 
     play("stepped", main)
-    assert logbook.names().count("the checkpoint waits for room") == 1
+    assert logbook.names().count("the checkpoint waits for disk space") == 1
 
 
 @both

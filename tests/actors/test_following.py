@@ -234,7 +234,7 @@ def test_who_comes_to_lead_releases_the_rest_behind_its_own_first_frame(kind: st
 
 @both
 def test_who_is_deposed_takes_back_what_was_not_released(kind: str, logbook: Logbook) -> None:
-    logbook.allow("frames that were not released gave way")
+    logbook.allow("unreleased frames were cut off")
 
     async def main() -> None:
         async with parts(kind) as node:
@@ -273,7 +273,7 @@ def test_who_is_deposed_takes_back_what_was_not_released(kind: str, logbook: Log
 @both
 def test_what_was_said_to_be_released_is_not_cut(kind: str, logbook: Logbook) -> None:
     """Though nothing of it is shown yet."""
-    logbook.allow("frames that were not released gave way")
+    logbook.allow("unreleased frames were cut off")
 
     async def main() -> None:
         async with parts(kind) as leader:
@@ -357,7 +357,7 @@ def test_what_memory_does_not_hold_is_read_from_the_log(
 def test_what_was_being_read_of_a_log_that_was_cut_is_not_shown(
     kind: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
-    logbook.allow("gave way")
+    logbook.allow("were cut off")
     monkeypatch.setattr(limits, "RECEIVED_BYTES", 0)
 
     async def main() -> None:
@@ -412,7 +412,7 @@ def test_what_a_link_has_cut_that_ended_meanwhile_is_not_told_by_the_next(
     kind: str, logbook: Logbook
 ) -> None:
     """Else this node would acknowledge what it does not hold any more."""
-    logbook.allow("gave way")
+    logbook.allow("were cut off")
 
     async def main() -> None:
         async with parts(kind) as leader:

@@ -285,9 +285,12 @@ async def test_what_ends_the_wait_for_an_index_is_told(
             return task
 
         table = {
-            "DROP INDEX i ON thing": (Unknown, "index i of table shop.main.thing that this"),
+            "DROP INDEX i ON thing": (Unknown, "index i of table shop.main.thing was dropped"),
             "DROP TABLE thing": (Unknown, "there is no table shop.main.thing"),
-            "DROP INDEX i ON thing; DEFINE INDEX i ON thing FIELDS a": (Unknown, "begun anew"),
+            "DROP INDEX i ON thing; DEFINE INDEX i ON thing FIELDS a": (
+                Unknown,
+                "rebuilt as another",
+            ),
             "KILL": (Cancelled, ""),
             "DEFINE NODE ROLES serving": (NotWritable, ""),
         }
@@ -442,8 +445,8 @@ async def test_links_are_read_backwards_through_what_is_built_alone(
         refusal = (await node.answer(back)).refusal
         assert isinstance(refusal, BadRequest)
         assert refusal.message == (
-            "<-thing.of goes through an index that begins with of, and i is being built:"
-            " INFO FOR INDEX i ON thing says how far that has come (other:1)"
+            "<-thing.of needs an index that begins with of, but i is being built:"
+            " INFO FOR INDEX i ON thing shows its progress (other:1)"
         )
         builder.wake()
         await built(node, "i")
@@ -525,7 +528,7 @@ def test_a_full_disk_holds_a_build_up_and_ends_nothing(
     kind: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     logbook.allow("the next start replays more of the log")
-    logbook.allow("the checkpoint waits for room")  # one may come while it is full
+    logbook.allow("the checkpoint waits for disk space")  # one may come while it is full
     monkeypatch.setattr("actors.indexes.AGAIN_SECONDS", 0.01)
     monkeypatch.setattr(limits, "INDEX_SLICE_BYTES", 2000)
     disk, engine = SimulatedDisk(), MemoryEngine()

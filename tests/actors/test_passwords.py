@@ -411,7 +411,7 @@ def test_no_memory_for_a_passphrase(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def main() -> None:
         passwords = Passwords(Failures().runtime("real"), SeededRng(1), 1, CHEAP)
-        with pytest.raises(Busy, match="no memory"):
+        with pytest.raises(Busy, match="not enough memory"):
             await passwords.derive("a passphrase", b"", Stretch(), Asker("ana"))
         await passwords.stop()
 

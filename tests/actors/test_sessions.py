@@ -130,7 +130,7 @@ def test_a_session_ends_after_an_hour_without_use_and_after_twelve_with_it() -> 
 @both
 def test_who_was_looked_at_in_what_gave_way_is_looked_at_again(kind: str, logbook: Logbook) -> None:
     """The number of a change of users that was taken back is another's that nobody has seen."""
-    logbook.allow("frames that were not released gave way")
+    logbook.allow("unreleased frames were cut off")
 
     async def main() -> None:
         async with desk(kind) as at:

@@ -218,7 +218,7 @@ async def test_nor_is_a_token_good_for_another_user_of_its_name(change: Change) 
 
 
 def test_a_hash_that_the_disk_has_no_room_for_ends_no_session(logbook: Logbook) -> None:
-    logbook.allow("no room for the log")
+    logbook.allow("no room left on the disk for the log")
 
     async def main() -> None:
         async with desk("stepped", cost=Cost(memory_kib=128, passes=1)) as at:

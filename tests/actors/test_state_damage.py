@@ -176,7 +176,7 @@ async def test_a_state_that_does_not_open_is_made_anew(tmp_path: Path, logbook: 
     whole = await fill(tmp_path)
     for manifest in (tmp_path / "store" / "state").glob("MANIFEST-*"):
         manifest.write_bytes(b"no manifest" * 100)
-    with pytest.raises(StateDamaged, match="makes the state anew"):
+    with pytest.raises(StateDamaged, match="rebuild the state"):
         async with running(real_doors(), told(tmp_path, check=True, serves=False)):
             pass
     async with running(real_doors(), told(tmp_path)) as node:

@@ -310,7 +310,7 @@ async def test_what_one_group_is_refused_holds_up_no_other(
     here: Desk, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     """It is logged, counted, and tried again after growing pauses."""
-    logbook.allow("what is due on a topic was refused")
+    logbook.allow("due work of a topic was refused")
     await here.value(
         "DEFINE TOPIC dead; DEFINE TOPIC t KEEP 1h; PUBLISH INTO t VALUES [1, 2];"
         "DEFINE GROUP bad ON t DEADLINE 10s; TAKE 2 FROM t AS bad;"
@@ -332,7 +332,7 @@ async def test_what_one_group_is_refused_holds_up_no_other(
     for _ in range(100):
         await here.pass_time(SECOND)
     assert [at - began for at in tried] == [0, 1, 3, 7, 15, 31, 63, 95]
-    assert logbook.names().count("what is due on a topic was refused") == len(tried)
+    assert logbook.names().count("due work of a topic was refused") == len(tried)
     (line,) = [event for event in logbook.events if event.get("times") == 3]
     assert (line["topic"], line["part"], line["code"]) == ("a.b.t", "group bad", "TooLarge")
     (_, figures), _ = here.node.topics.figures(nodes.ANA, unpaced)
@@ -382,7 +382,7 @@ async def test_what_the_followers_of_a_node_are_too_few_for_is_no_fault_of_a_top
 async def test_what_is_trimmed_at_once_shrinks_until_it_is_taken(
     here: Desk, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
-    logbook.allow("what is due on a topic was refused")
+    logbook.allow("due work of a topic was refused")
     await here.value(
         "DEFINE TOPIC t KEEP 10s; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 1000;"
         "PUBLISH INTO t VALUES 1..=400; TAKE 400 FROM t AS g"
@@ -661,7 +661,7 @@ async def test_what_has_to_come_is_kept_until_the_drop_is_on_the_disk(
 async def test_how_often_work_was_refused_is_forgotten_with_the_topic(
     here: Desk, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
-    logbook.allow("what is due on a topic was refused")
+    logbook.allow("due work of a topic was refused")
 
     def refused(_hand_outs: HandOuts) -> None:
         raise TooLarge("a transaction changes at most so much")
@@ -684,7 +684,7 @@ async def test_room_that_retention_makes_is_taken_though_the_group_was_refused(
     here: Desk, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     """Its work rests for a while then; who waits to take does not wait for that."""
-    logbook.allow("what is due on a topic was refused")
+    logbook.allow("due work of a topic was refused")
 
     def refused(*_: object) -> None:
         raise TooLarge("a transaction changes at most so much")

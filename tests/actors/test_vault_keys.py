@@ -276,7 +276,7 @@ def test_what_a_change_of_keys_gives() -> None:
 
 
 def test_a_value_that_does_not_open_keeps_its_key(logbook: Logbook) -> None:
-    logbook.allow("a value does not open, its key is kept")
+    logbook.allow("a value can't be decrypted, so its key is kept")
 
     async def main() -> None:
         async with node_with_vault() as node:
@@ -351,7 +351,7 @@ def test_a_rotation_that_was_refused_goes_on_whoever_has_asked_for_more_meanwhil
             await value(node, "ROTATE VAULT w")
             assert (await value(node, "INFO FOR VAULT v"))["rotation"] != "none", "it is under way"
             machine.disk.plan = log_is_full
-            while "values wait to be sealed again" not in logbook.names():
+            while "values could not be sealed with the new key yet" not in logbook.names():
                 await asyncio.sleep(0.1)
             machine.disk.plan = None
             await all_rotated(node, "v", "w")
@@ -603,7 +603,7 @@ def test_a_change_of_all_keys_that_is_taken_back_late(logbook: Logbook) -> None:
 def test_a_wrong_passphrase_is_refused_once_the_change_it_rests_on_is_known(
     stays: bool, logbook: Logbook
 ) -> None:
-    logbook.allow("frames that were not released gave way")
+    logbook.allow("unreleased frames were cut off")
 
     async def main() -> None:
         async with node_with_vault(sealed=True) as node:
@@ -634,7 +634,7 @@ def test_a_wrong_passphrase_is_refused_once_the_change_it_rests_on_is_known(
 def test_who_leads_no_more_holds_no_key(stays: bool, logbook: Logbook) -> None:
     """Another may lead meanwhile and make all keys anew: it is unsealed anew, if it leads again,
     with the passphrase that counts then."""
-    logbook.allow("frames that were not released gave way")
+    logbook.allow("unreleased frames were cut off")
 
     async def main() -> None:
         async with node_with_vault() as node:

@@ -361,7 +361,7 @@ def test_what_can_not_be_kept_of_a_trail_that_can_not_be_read_is_said(logbook: L
 
 
 def test_a_node_that_takes_no_writes_reveals_nothing(logbook: Logbook) -> None:
-    logbook.allow("sealed, and not recorded")
+    logbook.allow("sealed without an audit entry")
 
     async def main() -> None:
         async with node_with_vault() as node:

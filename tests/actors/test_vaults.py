@@ -159,7 +159,7 @@ def test_sealed() -> None:
     ],
 )
 def test_it_is_sealed_whatever_refuses_to_record_it(why: Refusal, logbook: Logbook) -> None:
-    logbook.allow("sealed, and not recorded")
+    logbook.allow("sealed without an audit entry")
 
     async def main() -> None:
         async with node_with_vault() as node:
@@ -175,7 +175,9 @@ def test_it_is_sealed_whatever_refuses_to_record_it(why: Refusal, logbook: Logbo
             committer.check_replicated = check
             assert not node._sealed._keyring._open
             assert isinstance(await refusal(node, "REVEAL 'k' FROM VAULT v"), Sealed)
-            (line,) = [one for one in logbook.events if one["event"] == "sealed, and not recorded"]
+            (line,) = [
+                one for one in logbook.events if one["event"] == "sealed without an audit entry"
+            ]
             assert line["why"] == why.code
 
     played(main)
@@ -250,7 +252,7 @@ def test_wrong_passphrases() -> None:
             taken = []
             for passphrase in ("wrong passphrase", "", "x" * 5000):
                 began = clock.monotonic_us()
-                with pytest.raises(WrongKey, match=r"^the passphrase does not open it$"):
+                with pytest.raises(WrongKey, match=r"^wrong passphrase$"):
                     await unseal(node, passphrase)
                 taken.append(clock.monotonic_us() - began)
             assert taken[0] >= 100_000 and taken[1] >= 200_000 and taken[2] >= 400_000

@@ -17,16 +17,16 @@ bug | handler failed
 busy | a script was not cancelled: the node is busy
 busy | a session was not signed out: it ends at its expiry
 disk | a part of the state can't be read
-disk | a part of the state can't be read, and it can't be made anew
-disk | frames that were not released gave way
-disk | the checkpoint waits for room
-disk | the damage of the state could not be noted
+disk | a part of the state can't be read, and the state can't be rebuilt
+disk | unreleased frames were cut off
+disk | the checkpoint waits for disk space
+disk | could not record the damage of the state
 disk | the disk is full: old log was dropped
 disk | the log is damaged
-nodes | a copy is given
-nodes | the lease lasts as it did until the lead is taken another time
+nodes | sending a copy of the store
+nodes | the new lease time applies from the next election
 nodes | a copy was cut off
-nodes | a copy was given
+nodes | a copy of the store was sent
 nodes | a copy was given up
 nodes | a copy was refused
 nodes | a failover policy is in force
@@ -36,26 +36,26 @@ nodes | a follower is stranded
 nodes | a member of the set lacks what was released
 nodes | a new lineage begins, by order
 nodes | a node has joined
-nodes | a node was found where others say that it is
-nodes | another agreement answers where others say that this one is
-nodes | another has founded the set
+nodes | a node was reached at an address reported by other nodes
+nodes | another etcd cluster answers at the addresses reported by other nodes
+nodes | another node has written the first in-sync replicas
 nodes | attached
-nodes | what is agreed is asked for where others say
+nodes | using the etcd addresses reported by other nodes
 nodes | etcd has a known fault
-nodes | etcd knows less than this node
+nodes | the revision of etcd is behind that of this node
 nodes | event
 nodes | follows
-nodes | goes by what is agreed since a node was named
+nodes | trusts etcd again, since an operator has named a leader
 nodes | in sync
 nodes | leads
 nodes | leads no more
 nodes | releases again
 nodes | releases nothing
 nodes | no link to the leader
-nodes | the copy failed, and is tried again
-nodes | the lead may have been taken, or not
+nodes | the copy failed and is tried again
+nodes | unknown outcome of a request to take the lead
 nodes | the store is copied anew: the node begins again
-nodes | this node follows no more
+nodes | this node stopped following the leader
 nodes | this node's state is not its leader's
 nodes | what
 operator | SIGHUP: no certificate to reload
@@ -73,41 +73,42 @@ operator | node failed
 operator | node started
 operator | node stopped
 operator | other machines can connect without TLS: passwords and data travel in the clear; give --cert and --cert-key, or listen on loopback behind a TLS proxy
-operator | places of a script that was not restored to its end are left
-operator | places of a script that was not restored to its end were dropped
+operator | could not drop the places of an unfinished restore
+operator | the places of an unfinished restore were dropped
 operator | ready
 operator | stopping
 operator | the certificate for other nodes was reloaded
 operator | the certificate was not renewed
 operator | the certificate was not renewed: the one before stays in use
 operator | the certificate was read again
-operator | the clock has jumped, and that was accepted
-operator | the data directory was open to other users and is closed now
+operator | a jump of the clock was accepted
+operator | the data directory was open to other users: its access was restricted
 operator | the join token is ignored: the directory already holds a store
 operator | the last commits were refused
-operator | the next start replays more of the log
+operator | no checkpoint was taken: the next start replays more of the log
+operator | the state was not closed cleanly: the next start replays more of the log
 operator | the node is in a cluster but follows no node: start it with --peer
 operator | the state is made anew from the log
 operator | the certificate for other nodes was not reloaded
 operator | requests in flight are cancelled
 slow | slow statement
-time | a value does not open, its key is kept
+time | a value can't be decrypted, so its key is kept
 time | another certificate is shown to other nodes
 time | head of a vault's trail
-time | old entries are still kept
+time | old entries could not be removed yet
 time | the certificate expires soon: replace its files, then send SIGHUP
 time | the certificate for other nodes expires soon, and the next one is not in this node's row: the leader puts it there
-time | the certificate for other nodes has expired: none of them links with this one
-time | the certificate has expired: clients that look at it refuse to connect
+time | the certificate for other nodes has expired: they refuse to link with this node
+time | the certificate has expired: clients that verify it refuse to connect
 time | the next certificate is made
 time | the next certificate was refused
 time | the state is the leader's
-time | this node's certificate was not looked after
-time | this node's certificate was revoked: none of the same file goes into its row
-time | this node's row names another certificate than it shows: no other node will link with it
-time | values wait to be sealed again
-time | what is due on a topic was refused
-writers | a transaction that kept losing was given its turn
+time | the check of this node's certificate failed
+time | this node's certificate was revoked: no certificate of the same file is put into its row
+time | this node's row names another certificate than it shows: other nodes refuse to link with it
+time | values could not be sealed with the new key yet
+time | due work of a topic was refused
+writers | a transaction that kept conflicting was given priority
 """  # noqa: E501
 """Who brings a line about, and what it says.
 

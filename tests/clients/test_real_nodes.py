@@ -134,7 +134,7 @@ async def test_a_real_feed_goes_on_where_changes_are_taken(
 def moves(logbook: Logbook) -> None:
     """The lead does, at any moment: who led has written and not released the entry of a sign-in,
     or of what else there is to log."""
-    logbook.allow("frames that were not released gave way")
+    logbook.allow("unreleased frames were cut off")
 
 
 class Followed:

@@ -305,7 +305,7 @@ class TestGoingOn:
         await house.seq("CREATE t:1")
         await some(changes, 1)
         (feed,) = house.feeds._feeds
-        feed.end(TooSlow("the reader did not keep up"))
+        feed.end(TooSlow("the reader is too slow"))
         await house.seq("CREATE t:2")
         assert (await some(changes, 1))[0].id == RecordId("t", 2)
 

@@ -377,7 +377,7 @@ def test_a_policy_is_said_in_words_before_it_is_composed(
         " PROMOTE MANUAL"
     )
     dialog.get_by_role("button", name="Define").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("was never declared coordinating")
+    expect(dialog.get_by_role("alert")).to_contain_text("was not declared coordinating")
     assert cluster(node)["failover"] is None
 
 

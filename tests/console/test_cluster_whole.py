@@ -153,7 +153,9 @@ def _the_lead_moves(
     page.get_by_role("button", name="Take the lead").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Take it").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("a lead is taken when nobody has it")
+    expect(dialog.get_by_role("alert")).to_contain_text(
+        "the lead can only be taken while no node has it"
+    )
     leader.end(signal.SIGTERM)
     expect(page.get_by_text(f"No contact with {leader.name}").first).to_be_visible()
     until = time.monotonic() + LEASE_SECONDS

@@ -423,12 +423,18 @@ def test_sealed_and_unrecorded_are_said(
     expect(page.locator("section.card .notice.sealed")).to_contain_text("Sealed")
 
     def answer(route: Route) -> None:
-        said = {"code": "AuditRefused", "status": 503, "message": "there is no room to record it"}
+        said = {
+            "code": "AuditRefused",
+            "status": 503,
+            "message": "there is no room on the disk for the audit entry",
+        }
         route.fulfill(status=503, json={"error": said})
 
     page.route("**/reveal", answer)
     show.click()
-    expect(page.locator(".notice.refused")).to_contain_text("there is no room to record it")
+    expect(page.locator(".notice.refused")).to_contain_text(
+        "there is no room on the disk for the audit entry"
+    )
     expect(page.locator(".revealed")).to_have_count(0)
 
 

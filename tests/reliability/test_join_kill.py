@@ -211,7 +211,7 @@ def test_two_join_at_once(tmp_path: Path, leader: Leader) -> None:
 def test_what_is_refused(tmp_path: Path, leader: Leader) -> None:
     token, new = leader.token(tmp_path), tmp_path / "new"
     (tmp_path / "bad").write_text("nothing that opens anything")
-    assert "no join token" in said(run(str(new), "--join", str(tmp_path / "bad")).stderr)
+    assert "not a join token" in said(run(str(new), "--join", str(tmp_path / "bad")).stderr)
     assert "No such file" in said(run(str(new), "--join", str(tmp_path / "none")).stderr)
     assert not new.exists()
     full = tmp_path / "full"
@@ -246,7 +246,7 @@ def test_a_sealed_store_wants_its_key(tmp_path: Path) -> None:
         new, token = tmp_path / "new", leader.token(tmp_path)
         for words in (("--key-file", str(other)), (), ("--key-file", str(other))):
             refused = run(str(new), "--join", str(token), *words)
-            assert "needs the key file of the others" in said(refused.stderr)
+            assert "with the key file of the other nodes" in said(refused.stderr)
         words = ("--key-file", str(key))
         assert joined(new, token, *words) == state_of(new, *words) == leader.state
     finally:
@@ -257,7 +257,7 @@ def test_a_store_in_clear_wants_none(tmp_path: Path, leader: Leader) -> None:
     key, new, token = tmp_path / "key", tmp_path / "new", leader.token(tmp_path)
     assert run("--make-key", str(key)).returncode == 0
     refused = run(str(new), "--join", str(token), "--key-file", str(key))
-    assert "Join without --key-file" in said(refused.stderr)
+    assert "join without --key-file" in said(refused.stderr)
     assert joined(new, token) == state_of(new) == leader.state
 
 
@@ -274,7 +274,7 @@ def test_who_joins_is_killed(tmp_path: Path) -> None:
             if (new / "JOINING").exists():
                 unfinished += 1
                 looked = run(str(new), "--health")
-                assert looked.returncode == 1 and "is no store yet" in looked.stderr
+                assert looked.returncode == 1 and "holds an unfinished copy" in looked.stderr
                 joined(new, token)
             made, there = state_of(new), leader.state
             if made[0] == there[0]:  # else somebody's coming was noted meanwhile

@@ -127,7 +127,7 @@ def test_a_command_that_restores_is_killed(tmp_path: Path, form: str) -> None:
         looked = run(str(new), "--health")
         if (new / "RESTORING").exists():
             unfinished += 1
-            assert looked.returncode == 1 and "is no store yet" in looked.stderr
+            assert looked.returncode == 1 and "holds an unfinished restore" in looked.stderr
         assert made_of(file, new) == whole, lines
     assert unfinished > 1
 
@@ -148,7 +148,7 @@ def test_a_command_that_runs_a_script_is_killed(tmp_path: Path) -> None:
         if (new / "RESTORING").exists():
             unfinished += 1
             for looked in (run(str(new), "--health"), run(str(new), "-f", str(file))):
-                assert looked.returncode == 1 and "is no store yet" in looked.stderr
+                assert looked.returncode == 1 and "holds an unfinished restore" in looked.stderr
         assert run(str(new), "--restore", str(file)).returncode == 0
         assert not (new / "RESTORING").exists()
         assert _rows(new) == rows

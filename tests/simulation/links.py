@@ -192,7 +192,7 @@ class ModelLinks(Links):
     async def redeem(self, address: str, pin: str, asked: Redeem) -> Redeemed:
         other = await self._reach(address, [pin])
         if other.take_token is None:
-            raise SignInRefused("the join token opens nothing")
+            raise SignInRefused("the join token is unknown, used or expired")
         taking, context = other.take_token(asked, self.fingerprint), other._context.copy()
         answer = await asyncio.get_running_loop().create_task(_awaited(taking), context=context)
         await self._travel(other.address, self.address)

@@ -23,7 +23,7 @@ EXPECTED = (
     "LogActor.*Input/output error",
     "node failed.*Input/output error",
     "CheckpointsActor.*the node is stopping",
-    "the checkpoint waits for room",
+    "the checkpoint waits for disk space",
     "the next start replays more of the log",
     "the last commits were refused",
     "the disk is full: old log was dropped",

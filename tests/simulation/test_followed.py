@@ -24,7 +24,7 @@ from tests.simulation.followed import Cluster3
 
 EXPECTED = (
     "node failed.*the machine died",
-    "frames that were not released gave way",
+    "unreleased frames were cut off",
     "the next start replays more of the log",
     "the last commits were refused",
     "actor failed",

@@ -25,7 +25,7 @@ STEPS = 150
 
 EXPECTED = (
     "node failed.*the machine died",
-    "frames that were not released gave way",
+    "unreleased frames were cut off",
     "the next start replays more of the log",
     "the last commits were refused",
     "actor failed",

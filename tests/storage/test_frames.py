@@ -124,7 +124,7 @@ def test_impossible_length_is_not_believed() -> None:
     data = bytearray(FrameCodec(SALT).encode(Frame(1, 1, 1, 0, b"x"), 0, 0))
     data[0:4] = (LENGTH_MAX + 1).to_bytes(4, "big")
     _, end = walk(bytes(data))
-    assert end.bad == "the length of the frame is impossible"
+    assert end.bad == "the length of the frame is out of range"
 
 
 def test_walk_crosses_its_windows() -> None:

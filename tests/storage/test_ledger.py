@@ -647,7 +647,7 @@ def test_log_that_begins_too_late(book: Book) -> None:
     made = Ledger(
         MemoryEngine(), LogEnd(2), book.clock, SeededRng(1), book.frames.append, derived.kept
     )
-    with pytest.raises(StateUnusable, match="goes on at 2"):
+    with pytest.raises(StateUnusable, match="continues at 2"):
         made.replay(book.frames[1])
 
 
@@ -713,7 +713,7 @@ def test_a_paused_transaction_loses_to_a_declaration_that_it_looked_up(
             catalog.define_namespace(beside, name, "changed", catalog.Taken.OVERWRITE)
             book.commit(beside)
         if looked_up:
-            with pytest.raises(Conflict, match="declaration"):
+            with pytest.raises(Conflict, match="definition"):
                 book.commit(writing)
         else:
             book.commit(writing)

@@ -240,7 +240,7 @@ def test_a_state_that_says_nothing_is_refused(store: Store) -> None:
         else:
             batch.put(lineage.NOTE_KEY, stored)
         store.engine.write(batch, 1)
-        with pytest.raises(StateForeign, match="does not say"):
+        with pytest.raises(StateForeign, match="names no store"):
             lineage.read(store.engine, store.directory.store_id.bytes)
     store.close()
 
@@ -248,6 +248,6 @@ def test_a_state_that_says_nothing_is_refused(store: Store) -> None:
 def test_a_state_whose_two_notes_differ_is_refused(store: Store) -> None:
     store.commit(b"a")
     store.engine.write(store.engine.batch(), 2)
-    with pytest.raises(StateForeign, match="stands at 2 and says 1"):
+    with pytest.raises(StateForeign, match="is at sequence 2, but its lineage names 1"):
         lineage.read(store.engine, store.directory.store_id.bytes)
     store.close()

@@ -429,7 +429,7 @@ def test_a_log_that_ends_before_what_is_proven_is_left_as_it_is(store: Store) ->
     for left in (whole[:at], whole[:at] + b"?" + whole[at + 1 :]):
         path.write_bytes(left)
         before = _files(store)
-        with pytest.raises(LogDamaged, match="the state holds frames up to 4") as refusal:
+        with pytest.raises(LogDamaged, match="the state has applied frames up to 4") as refusal:
             store.open(proven=4)
         damage = refusal.value
         assert (damage.file, damage.offset, damage.sequence) == (str(path), at, 4)
@@ -441,7 +441,7 @@ def test_a_log_that_ends_before_what_is_proven_is_left_as_it_is(store: Store) ->
 def test_a_closed_log_that_ends_before_what_is_proven_is_refused(store: Store) -> None:
     store.append(2)
     store.close()
-    with pytest.raises(LogDamaged, match="the state holds frames up to 3"):
+    with pytest.raises(LogDamaged, match="the state has applied frames up to 3"):
         store.open(proven=3)
     store.open(proven=2)
 
@@ -877,7 +877,7 @@ def test_a_start_without_files_lives_on_the_reserve(simulated: Store) -> None:
     log = Log.look(simulated.directory, simulated.sizes)
     log.make_room(Room(1_000, 8))
     assert disk.room("/s").files == 16
-    with pytest.raises(DiskFull, match="17 files more"):
+    with pytest.raises(DiskFull, match="17 files"):
         log.make_room(Room(1_000, 17))
     log.recover()
     assert (log.last, log._reserve.held) == (3, True), "and holds it again"
@@ -965,7 +965,7 @@ def test_an_epoch_that_falls_is_damage(
     if bad is None:
         assert store.open().epoch == 2
         return
-    with pytest.raises(LogDamaged, match="its epoch 1 is older than 2 before it") as refusal:
+    with pytest.raises(LogDamaged, match="its epoch 1 is lower than 2 before it") as refusal:
         store.open()
     offset = SEGMENT_HEADER_BYTES + (bad - 1) * (FRAME_HEADER_BYTES + 1)
     assert (refusal.value.offset, refusal.value.sequence) == (offset, bad)

@@ -238,7 +238,7 @@ def test_a_token_is_used_once(book: Book) -> None:
         assert row(tx) == found
     with pytest.raises(SignInRefused):
         redeem(book, given)
-    with pytest.raises(BadRequest, match="has its node already"):
+    with pytest.raises(BadRequest, match="already has a node"):
         token(book)
 
 

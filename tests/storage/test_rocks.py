@@ -24,7 +24,7 @@ from tests.storage.test_engine import HIGH, LOW, key, put, rows
 def test_opened_once(tmp_path: Path) -> None:
     path = str(tmp_path / "state")
     engine = RocksEngine(path)
-    with pytest.raises(EngineFailed, match="does not open"):
+    with pytest.raises(EngineFailed, match="cannot open"):
         RocksEngine(path)
     put(engine, {key(1): b"still usable"})
     engine.close()
@@ -41,7 +41,7 @@ def test_checkpoint_is_a_state_of_its_own(tmp_path: Path) -> None:
     assert copy.get(key(1)) == b"1"
     assert len(rows(copy)) == 100
     copy.close()
-    with pytest.raises(EngineFailed, match="no checkpoint"):
+    with pytest.raises(EngineFailed, match="cannot write a checkpoint"):
         engine.checkpoint(str(tmp_path / "copy"))
     engine.close()
 
@@ -295,7 +295,7 @@ def test_an_engine_that_does_not_close_in_order_says_so_by_name(tmp_path: Path) 
     engine = RocksEngine(str(tmp_path / "state"))
     put(engine, {key(1): b"a"})
     engine._db = Unclosed(engine._db)  # type: ignore[assignment]
-    with pytest.raises(EngineFailed, match="not closed in order"):
+    with pytest.raises(EngineFailed, match="not closed cleanly"):
         engine.close()
 
 

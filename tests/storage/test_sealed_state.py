@@ -118,7 +118,7 @@ def test_an_image_in_clear_is_nobodys(disk: SimulatedDisk) -> None:
     writer.add(packed([(b"\0\1forged", b"owner")]))
     writer.end(1, 0, 0)
     forged = SimulatedDisk({**disk.image(), IMAGE: b"".join(parts)})
-    with pytest.raises(EngineUnreadable, match="it is in clear"):
+    with pytest.raises(EngineUnreadable, match="the state is not sealed"):
         opened(forged)
 
 
@@ -274,6 +274,6 @@ def test_an_inner_engine_is_closed_where_its_image_is_refused(disk: SimulatedDis
     engine.close()
     broken = SimulatedDisk({**disk.image(), IMAGE: image_of(disk)[:-1]})
     inner = Closes()
-    with pytest.raises(EngineUnreadable, match="it ends early"):
+    with pytest.raises(EngineUnreadable, match="is truncated"):
         SealedEngine(inner, directory_on(broken))
     assert inner.closed

@@ -471,7 +471,7 @@ somebody comes and goes, and what closes a vault."""
 
 async def answered_without_a_role(house: House, logbook: Logbook) -> set[str]:
     """The rows that a drained node answers otherwise than by saying that it is drained."""
-    logbook.allow("sealed, and not recorded")
+    logbook.allow("sealed without an audit entry")
     await house.node.here.values("DEFINE NODE ROLES NONE")
     found = set()
     for row in matrix.rows(matrix.MESSAGES).values():

@@ -665,7 +665,7 @@ async def test_a_definition_of_an_earlier_version_is_not_run(
         )
     told = await house.here.answer("CREATE open:9")
     assert told.refusal is not None and told.refusal.code == "TypeRefused"
-    assert "define it anew" in told.refusal.message
+    assert "redefine it without the SELECT" in told.refusal.message
 
 
 # --- rights that change ---------------------------------------------------------------------------

@@ -50,7 +50,7 @@ async def test_who_answers_is_looked_at(tmp_path_factory: pytest.TempPathFactory
     assert "over https alone" in said and "planted" not in said
     away = Etcd(["http://etcd.invalid:2379"], "s", Access(("root", "planted"), in_clear=True))
     (said,) = await away.faults()
-    assert "in the clear" in said and "planted" not in said
+    assert "unencrypted" in said and "planted" not in said
 
 
 def _version(etcd: EtcdProcess) -> str:

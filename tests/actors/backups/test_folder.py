@@ -130,7 +130,7 @@ def test_hostile_names(
 
 def test_a_refusal_of_a_name_says_why() -> None:
     for name, why in [
-        ("/a", "absolute"), ("../a", "'..' is no plain part"), ("a//b", "empty"),
+        ("/a", "absolute"), ("../a", "'..' is not allowed"), ("a//b", "empty"),
         ("a\n", "character"), ("a.partial", "unfinished"), ("x" * 300, "longer than 247 bytes"),
         ("x" * 2000, "longer than 1024 bytes"), ("a/" * 20, "more than 16 parts"),
     ]:  # fmt: skip
@@ -195,7 +195,7 @@ def test_links_and_files_in_the_way(here: tuple[BackupFolder, Path]) -> None:
     (path / "file").write_text("")
     before = tree(path)
     for name in ("link/a", "file/a", "loop/a", "link/sub/a"):
-        with pytest.raises(BackupNameRefused, match="a link or a file, and not a folder"):
+        with pytest.raises(BackupNameRefused, match="a link or a file, not a folder"):
             folder.draft(name, NOTHING)
         with pytest.raises(BackupNameRefused):
             folder.open(name)
@@ -290,7 +290,7 @@ def test_a_link_in_the_place_of_the_partial_never_gets_the_name(
     draft.sync()
     (path / "a.partial").unlink()
     (path / "a.partial").symlink_to("../outside/secret")
-    with pytest.raises(Failed, match="somebody has replaced"):
+    with pytest.raises(Failed, match="was replaced by another process"):
         draft.publish()
     draft.abandon()
     assert "a" not in tree(path)

@@ -283,7 +283,7 @@ def test_values_that_no_store_writes(history: History, value: bytes) -> None:
         snapshot.add(piece)
         snapshot.end()
         machine = Machine(clock=history.clock_at_end())
-        with pytest.raises(BackupCorrupt, match="what no store writes"):
+        with pytest.raises(BackupCorrupt, match="the content is invalid"):
             machine.restore(b"".join(parts))
         machine.restore(history.snapshot(history.last))
 
@@ -359,7 +359,7 @@ def test_a_log_without_its_end_is_cut(history: History, key: Key | None) -> None
     begins, ends = held.chunks(data)[-1]
     for size in (begins, begins + 1, begins + CHUNK_HEAD_BYTES, ends - 1):
         machine = Machine(clock=history.clock_at_end())
-        with pytest.raises(BackupCut, match=f"whole up to sequence {history.last}"):
+        with pytest.raises(BackupCut, match=f"intact up to sequence {history.last}"):
             machine.restore(data[:size], key)
         assert not machine.disk.exists("/data/store")
         done = machine.restore(data[:size], key, history.last)

@@ -356,7 +356,7 @@ def test_any_changed_byte_is_told(everything: bytes) -> None:
 
 def test_the_count_of_statements_is_held_against_what_is_there() -> None:
     assert len(list(pieces_of(sealed("DEFINE NAMESPACE a;\n")))) == 1
-    with pytest.raises(BackupCorrupt, match="holds 1 statements, and its last line says 2"):
+    with pytest.raises(BackupCorrupt, match="holds 1 statements, but its last line counts 2"):
         list(pieces_of(sealed("DEFINE NAMESPACE a;\n", statements=2)))
 
 
@@ -401,7 +401,7 @@ async def test_an_index_that_failed_is_left_out_and_named(tmp_path: Path) -> Non
         while (await here.value("INFO FOR INDEX one ON t"))["state"] == "building":
             await asyncio.sleep(0)
         script = written(here.node, [("shop",)]).decode()
-        assert "-- left out, since it failed: index one on t\n" in script
+        assert "-- left out, because it failed: index one on t\n" in script
         assert "DEFINE INDEX" not in script
 
 
@@ -454,7 +454,7 @@ async def test_a_node_that_serves_takes_one(tmp_path: Path) -> None:
         assert statements(script) == statements(written(here.node, [("shop",)]))
         (tmp_path / "folder" / "b.storeql").write_bytes(script[:-10])
         cut = (await here.value("INFO FOR BACKUPS"))[1]
-        assert (cut["verifies"], cut["problem"][:22]) == (False, "the script ends early:")
+        assert (cut["verifies"], cut["problem"][:22]) == (False, "the script is truncated:")
         with pytest.raises(Refusal, match="there is no database shop"):
             await here.value("BACKUP SCRIPT OF shop.nothing")
         assert statements(await here.value("BACKUP SCRIPT")).count("DEFINE USER") == 1

@@ -89,7 +89,7 @@ async def test_it_is_dropped_at_the_first_start(tmp_path: Path) -> None:
     folder.mkdir()
     await half_done(folder, tmp_path / "store")
     said = restored(folder / "x", tmp_path / "new", reading=False)
-    assert "    half.done: a script was filling it, and it is dropped" in said
+    assert "    half.done: dropped, since the script that was filling it did not finish" in said
     async with running(tmp_path / "new") as here:
         assert (await places(here), await marks(here)) == ({"mine"}, 0)
 
@@ -97,12 +97,12 @@ async def test_it_is_dropped_at_the_first_start(tmp_path: Path) -> None:
 async def test_one_that_only_reads_keeps_it_until_it_is_told_to_write(
     tmp_path: Path, logbook: Logbook
 ) -> None:
-    logbook.allow("places of a script that was not restored to its end are left")
+    logbook.allow("could not drop the places of an unfinished restore")
     folder = tmp_path / "folder"
     folder.mkdir()
     await half_done(folder, tmp_path / "store")
     said = restored(folder / "x", tmp_path / "new", reading=True)
-    assert any(line.startswith("once it is told to write") for line in said)
+    assert any(line.startswith("once it is writable") for line in said)
     async with reading(tmp_path / "new") as here:
         assert (await places(here), await marks(here)) == ({"mine", "half"}, 2)
         refusal = (await here.answer("DEFINE NAMESPACE more")).refusal
@@ -124,7 +124,7 @@ async def test_one_that_only_reads_keeps_it_until_it_is_told_to_write(
 async def test_what_can_not_be_dropped_for_a_moment_is_dropped_behind_it(
     why: Refusal, tmp_path: Path, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    logbook.allow("places of a script that was not restored to its end are left")
+    logbook.allow("could not drop the places of an unfinished restore")
     monkeypatch.setattr("actors.restores.AGAIN_US", 1_000)
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -235,7 +235,7 @@ async def test_what_can_not_be_read_is_dropped_later(
 async def test_one_whose_node_no_longer_writes_is_dropped_when_it_does_again(
     tmp_path: Path, logbook: Logbook
 ) -> None:
-    logbook.allow("places of a script that was not restored to its end are left")
+    logbook.allow("could not drop the places of an unfinished restore")
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "x").write_bytes(script(4_000, body=300))
@@ -284,7 +284,7 @@ async def test_a_last_commit_that_is_taken_back_leaves_no_places(
 
     def full_disk(log: Log, frames: list[Frame], *more: Any, **how: Any) -> Any:
         if full and frames:
-            raise DiskFull("no room for the log")
+            raise DiskFull("no room left on the disk for the log")
         return append(log, frames, *more, **how)
 
     def finished(*of: Any) -> None:

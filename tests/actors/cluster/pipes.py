@@ -140,7 +140,7 @@ class Pipes:
             raise refusal
         used = asked.node in self.knows
         if pin != self.other.fingerprint or not (used or asked.token in self.tokens):
-            raise SignInRefused("the join token opens nothing")
+            raise SignInRefused("the join token is unknown, used or expired")
         self.tokens.discard(asked.token)
         self.knows.add(asked.node)
         if self.lost:

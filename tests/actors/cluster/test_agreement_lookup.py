@@ -31,7 +31,7 @@ KNOWN = Cluster(agreement="model", revision=1)
 
 @pytest.fixture(autouse=True)
 def told(logbook: Logbook) -> None:
-    logbook.allow("what is agreed is asked for|another agreement answers")
+    logbook.allow("using the etcd addresses|another etcd cluster answers")
 
 
 def way(*via: str, later: int = 1) -> Way:

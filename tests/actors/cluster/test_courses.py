@@ -48,11 +48,11 @@ def test_somebody_who_leads_is_followed() -> None:
 @pytest.mark.parametrize(
     ("why", "decision"),
     [
-        ("may not hold everything", decided(node="c")),
+        ("may lack commits", decided(node="c")),
         ("not declared coordinating", decided(coordinates=False)),
-        ("when it is told to", decided(asked=False)),
+        ("needs an order to lead", decided(asked=False)),
         ("led before", decided(VACANT._replace(lead=Lead("a", 16)))),
-        ("not said yet", decided(VACANT._replace(insync=None), Cluster())),
+        ("not named the in-sync replicas yet", decided(VACANT._replace(insync=None), Cluster())),
     ],
 )
 def test_who_may_not_waits(why: str, decision: Course) -> None:
@@ -63,10 +63,10 @@ def test_who_may_not_waits(why: str, decision: Course) -> None:
 @pytest.mark.parametrize(
     ("why", "agreed"),
     [
-        ("another one", VACANT._replace(cluster="other")),
+        ("another etcd cluster", VACANT._replace(cluster="other")),
         ("set back", VACANT._replace(revision=19)),
         ("emptied", VACANT._replace(insync=None)),
-        ("over already", VACANT._replace(lead=Lead("b", 6))),
+        ("had ended before", VACANT._replace(lead=Lead("b", 6))),
     ],
 )
 def test_an_agreement_that_can_not_be_believed_lets_nobody_lead(why: str, agreed: Agreed) -> None:
@@ -124,7 +124,7 @@ def test_who_holds_what_was_told_takes_the_lead(epoch: int, sequence: int) -> No
 def test_who_lacks_what_was_told_does_not(epoch: int, sequence: int) -> None:
     decision = decided(told(epoch, sequence))
     assert isinstance(decision, Wait) and decision.lacks
-    assert f"frame {sequence} of epoch {epoch} was released, and its log ends at 30" in decision.why
+    assert f"frame {sequence} of epoch {epoch} was released, but its log ends at 30" in decision.why
 
 
 def test_an_empty_log_lacks_whatever_was_told() -> None:

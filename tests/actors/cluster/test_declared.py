@@ -23,7 +23,7 @@ from tests.simulation import loop as stepped
 def quiet(logbook: Logbook) -> None:
     """What operators hear of."""
     logbook.allow("releases nothing")
-    logbook.allow("leads no more|nobody leads|was not renewed|follows no more")
+    logbook.allow("leads no more|nobody leads|was not renewed|stopped following")
 
 
 def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]], **more: Any) -> None:

@@ -27,8 +27,8 @@ ASKED: list[dict[str, Any]] = [{}, {"where": "n >= 0"}, {"before": True}]
 def quiet(logbook: Logbook) -> None:
     """What operators hear of when nodes die, and when one begins anew."""
     logbook.allow("releases nothing")
-    logbook.allow("leads no more|nobody leads|was not renewed|follows no more|were not kept")
-    logbook.allow("frames that were not released gave way|a new lineage begins|goes by what is")
+    logbook.allow("leads no more|nobody leads|was not renewed|stopped following|were not kept")
+    logbook.allow("unreleased frames were cut off|a new lineage begins|trusts etcd again")
     logbook.allow("strand|shows what")
 
 

@@ -122,7 +122,7 @@ def test_what_a_deposed_leader_has_left_is_cut() -> None:
 
 def test_who_shows_what_its_leader_does_not_have_is_stranded(logbook: Logbook) -> None:
     logbook.allow("a follower is stranded")
-    logbook.allow("this node follows no more")
+    logbook.allow("this node stopped following the leader")
 
     async def main() -> None:
         fleet = Fleet(1, "ab", "a")
@@ -137,7 +137,7 @@ def test_who_shows_what_its_leader_does_not_have_is_stranded(logbook: Logbook) -
         follows = fleet["b"].attaching
         assert follows is not None
         assert follows.standing is SyncStatus.STRANDED, follows.reason
-        assert "shows all up to 3" in follows.reason
+        assert "shows commits up to 3" in follows.reason
         assert own.disk[-1].body == b"from nowhere", "nothing is cut"
         await asyncio.sleep(100)
         assert fleet.links == 0, "it does not come back by itself"
@@ -152,7 +152,7 @@ async def _given_up(fleet: Fleet) -> None:
 
 
 def test_who_was_away_for_longer_than_the_log_is_kept_has_to_be_copied(logbook: Logbook) -> None:
-    logbook.allow("this node follows no more")
+    logbook.allow("this node stopped following the leader")
 
     async def main() -> None:
         fleet = Fleet(1, "ab", "a")

@@ -29,7 +29,7 @@ def quiet(logbook: Logbook) -> None:
     """What operators hear of when nodes die."""
     logbook.allow("releases nothing")
     logbook.allow("leads no more|etcd does not answer|was not renewed|was not answered")
-    logbook.allow("may have been taken|follows no more|held up|knows less")
+    logbook.allow("request to take the lead|stopped following|held up|is behind that of")
 
 
 def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]]) -> None:
@@ -172,7 +172,7 @@ def test_what_can_not_be_noted_is_taken_back() -> None:
 
 
 async def _full(_cluster: Cluster) -> None:
-    raise DiskFull("no room on the disk for what the node knows of its cluster")
+    raise DiskFull("no room on the disk for the cluster file of the node")
 
 
 def test_who_has_it_come_into_force_waits_for_followers_that_are_slow_to_come() -> None:
@@ -246,7 +246,7 @@ def test_who_may_have_founded_without_hearing_of_it_takes_nothing_of_its_own_for
         assert len(await first.value("SELECT * FROM t")) == 2, "else it reads on"
         member.check_answering(None)
         await asyncio.sleep(CLUSTER_SILENT_SECONDS)
-        with pytest.raises(Busy, match="owners of the store alone"):
+        with pytest.raises(Busy, match="only owners of the store"):
             member.check_answering(None)
         assert isinstance(await saying, Busy)
         first.mend()

@@ -120,7 +120,7 @@ class World:
 
         async def redeem(asked: Redeem, fingerprint: str) -> Redeemed:
             if asked.token != "n2.secret" or (self.known and fingerprint not in self.known):
-                raise SignInRefused("the join token opens nothing")
+                raise SignInRefused("the join token is unknown, used or expired")
             self.known.add(fingerprint)
             return Redeemed(store, "n2", node.roles.node_id)
 

@@ -30,7 +30,7 @@ NEWS_SECONDS = TOLD_SECONDS + RENEWED_SECONDS
 
 @pytest.fixture
 def put_back_lines(logbook: Logbook) -> None:
-    logbook.allow("does not take the lead|lacks what was released|were not released gave way")
+    logbook.allow("does not take the lead|lacks what was released|unreleased frames were cut off")
 
 
 def put_back(machine: Machine, copy: SimulatedDisk) -> None:
@@ -163,13 +163,13 @@ def test_a_young_copy_that_others_follow_is_stopped_with_them_and_force_said() -
 def test_an_older_copy_does_not_take_the_lead(leader_first: bool) -> None:
     async def main(trio: Trio) -> None:
         leader, older, away = await with_an_older_copy(trio, leader_first=leader_first)
-        await trio.until(lambda: "lacks what it held" in older.runs.member.why)
+        await trio.until(lambda: "lost frames that it had acknowledged" in older.runs.member.why)
         await asyncio.sleep(30)
         assert trio.etcd.lead is None
         about = await older.value("INFO FOR NODE")
         assert "An older copy of its directory was put back" in about["waits_for"]
         refusal = await refused(older, "DEFINE NODE LEADS STORE", NotWritable)
-        assert "lacks what it held" in refusal.message
+        assert "lost frames that it had acknowledged" in refusal.message
         await leader.start()
         assert await trio.led() is leader
         await trio.in_sync("a", "b", "c")
@@ -195,7 +195,7 @@ def test_without_that_rule_it_leads_and_what_it_lacks_is_lost() -> None:
 def test_by_order_it_leads_and_the_price_is_what_it_lacks() -> None:
     async def main(trio: Trio) -> None:
         leader, older, _ = await with_an_older_copy(trio)
-        await trio.until(lambda: "lacks what it held" in older.runs.member.why)
+        await trio.until(lambda: "lost frames that it had acknowledged" in older.runs.member.why)
         before = trio.etcd.told
         await older.value("DEFINE NODE LEADS STORE FORCE REASON 'the others are burnt'")
         await trio.until_done(lambda: older.value("CREATE t:new"))

@@ -46,8 +46,8 @@ pytestmark = pytest.mark.usefixtures("quiet")
 def quiet(logbook: Logbook) -> None:
     """What operators hear of when nodes die."""
     logbook.allow("releases nothing")
-    logbook.allow("leads no more|nobody leads|was not renewed|follows no more|were not kept")
-    logbook.allow("frames that were not released gave way")
+    logbook.allow("leads no more|nobody leads|was not renewed|stopped following|were not kept")
+    logbook.allow("unreleased frames were cut off")
 
 
 def played(main: Callable[[Trio], Coroutine[Any, Any, None]], **more: Any) -> None:

@@ -265,7 +265,7 @@ def test_pauses_grow_are_bounded_and_differ() -> None:
 
 
 def test_it_comes_again_until_another_attempt_would_bring_nothing(logbook: Logbook) -> None:
-    logbook.allow("this node follows no more")
+    logbook.allow("this node stopped following the leader")
 
     async def main() -> None:
         fleet = Fleet(1, "ab", "a")

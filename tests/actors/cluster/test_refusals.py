@@ -41,11 +41,10 @@ Said = dict[str, tuple[str, ...]]
 @pytest.fixture(autouse=True)
 def quiet(logbook: Logbook) -> None:
     """What operators hear of."""
-    logbook.allow("leads no more|releases nothing|nobody leads|was not renewed|follows no more")
+    logbook.allow("leads no more|releases nothing|nobody leads|was not renewed|stopped following")
     logbook.allow("were not kept|etcd does not answer|is stranded|held up|new lineage|not answered")
-    logbook.allow(
-        "may have been|knows less|goes by what|was copied|gave way|does not take the lead"
-    )
+    logbook.allow("to take the lead|is behind that of|trusts etcd again|was copied|were cut off")
+    logbook.allow("does not take the lead")
 
 
 def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]], **more: Any) -> None:
@@ -145,8 +144,8 @@ STANDS: dict[str, tuple[Callable[[Trio, Machine], Awaitable[Machine]], str, Said
         follower,
         "AUTO",
         {
-            **each_of(CHANGES, "NotWritable", "another node leads", "reads only"),
-            ACKS_0: ("NotWritable", "on the node that leads", "another node leads"),
+            **each_of(CHANGES, "NotWritable", "another node leads", "read-only"),
+            ACKS_0: ("NotWritable", "only the leader", "another node leads"),
             LEADS: ("NotWritable", "a (", "stop it"),
             FORCED: ("NotWritable", "a (", "stop it"),
             "DROP FAILOVER": ("NotImplementedHere", "DEFINE FAILOVER"),
@@ -180,8 +179,8 @@ STANDS: dict[str, tuple[Callable[[Trio, Machine], Awaitable[Machine]], str, Said
         unled,
         "MANUAL",
         {
-            **each_of(CHANGES, "NotWritable", "nobody leads", LEADS),
-            ACKS_0: ("NotWritable", "on the node that leads", "nobody leads", LEADS),
+            **each_of(CHANGES, "NotWritable", "no node leads", LEADS),
+            ACKS_0: ("NotWritable", "only the leader", "no node leads", LEADS),
             **each_of(ASKS),
             LEADS: (),
         },
@@ -190,9 +189,9 @@ STANDS: dict[str, tuple[Callable[[Trio, Machine], Awaitable[Machine]], str, Said
         outside,
         "AUTO",
         {
-            **each_of(CHANGES, "NotWritable", "may not hold everything", "FORCE", "a ("),
-            ACKS_0: ("NotWritable", "on the node that leads", "FORCE"),
-            LEADS: ("NotWritable", "may not hold everything", "FORCE", "a ("),
+            **each_of(CHANGES, "NotWritable", "may lack commits", "FORCE", "a ("),
+            ACKS_0: ("NotWritable", "only the leader", "FORCE"),
+            LEADS: ("NotWritable", "may lack commits", "FORCE", "a ("),
             **each_of(ASKS),
             FORCED: (),
         },
@@ -212,7 +211,7 @@ STANDS: dict[str, tuple[Callable[[Trio, Machine], Awaitable[Machine]], str, Said
         without_etcd,
         "AUTO",
         {
-            **each_of(CHANGES, "NotWritable", "etcd is out of reach"),
+            **each_of(CHANGES, "NotWritable", "etcd does not answer"),
             LEADS: (),
             FORCED: (),
             **each_of(ASKS),
@@ -250,7 +249,7 @@ def test_whatever_is_refused_is_so_at_once_and_says_what_helps(stands: str) -> N
             missing = [word for word in words if word not in told]
             if missing or bool(told) != bool(words) or now(node) - began > SOON:
                 found.append(f"{statement} ({now(node) - began:.1f} s): {told} lacks {missing}")
-            if isinstance(answer, NotWritable) and "nobody leads" in told and answer.leader:
+            if isinstance(answer, NotWritable) and "no node leads" in told and answer.leader:
                 found.append(f"{statement}: {told} names {answer.leader} for who leads")
         for each in trio.machines:
             each.mend()
@@ -270,7 +269,7 @@ def test_of_two_that_are_named_at_once_one_hears_that_the_other_leads() -> None:
         assert len(refused) == 1 and isinstance(refused[0], NotWritable), answers
         assert now(leader) - began < SOON
         (leads,) = (each for each in named if each.leads)
-        assert f"{leads.name} ({leads.id}) leads, which was named meanwhile" in refused[0].message
+        assert f"{leads.name} ({leads.id}) leads since a later statement" in refused[0].message
         assert refused[0].leader == (f"{leads.name}.example:8001",)
         await trio.in_sync("a", "b", "c")
 

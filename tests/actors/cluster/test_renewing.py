@@ -59,7 +59,7 @@ def test_one_that_is_given_while_another_comes_into_the_row_is_shown() -> None:
 def test_followers_that_are_lost_do_not_keep_it_from_looking(logbook: Logbook) -> None:
     """What looks after it looks at dates too, and ends links whose certificates have run out."""
     logbook.allow("releases nothing|leads no more|nobody leads|does not answer|was not renewed")
-    logbook.allow("was not looked after|follows no more|was not answered")
+    logbook.allow("certificate failed|stopped following|was not answered")
 
     async def main() -> None:
         async with cluster() as trio:

@@ -154,7 +154,7 @@ async def members(path: Path, names: str = "abc") -> AsyncIterator[list[Member]]
 
 
 def test_three_nodes_show_the_same_and_another_leads_on(tmp_path: Path, logbook: Logbook) -> None:
-    logbook.allow("frames that were not released gave way")
+    logbook.allow("unreleased frames were cut off")
 
     async def main() -> None:
         async with members(tmp_path) as (a, b, c):

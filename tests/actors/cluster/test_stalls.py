@@ -36,9 +36,9 @@ THINGS = "DEFINE SPACE keys; DEFINE TOPIC queue; CREATE t:1; SET 'k' IN keys VAL
 @pytest.fixture(autouse=True)
 def quiet(logbook: Logbook) -> None:
     """What operators hear of."""
-    logbook.allow("leads no more|nobody leads|was not renewed|follows no more|was not answered")
+    logbook.allow("leads no more|nobody leads|was not renewed|stopped following|was not answered")
     logbook.allow("were not kept|etcd does not answer|is stranded|held up|new lineage")
-    logbook.allow("may have been")
+    logbook.allow("to take the lead")
     logbook.allow("releases nothing")
 
 

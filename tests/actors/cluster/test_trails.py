@@ -48,7 +48,9 @@ def quiet(logbook: Logbook) -> None:
     logbook.allow(
         "leads no more|nobody leads|etcd does not answer|was not renewed|was not answered"
     )
-    logbook.allow("may have been taken|new lineage|is stranded|follows no more|held up|no room")
+    logbook.allow(
+        "request to take the lead|new lineage|is stranded|stopped following|held up|no room"
+    )
 
 
 def played(main: Callable[[Trio], Coroutine[Any, Any, None]], **more: Any) -> None:

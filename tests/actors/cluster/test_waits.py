@@ -46,7 +46,7 @@ WRITES = {
 def quiet(logbook: Logbook) -> None:
     """What operators hear of."""
     logbook.allow("releases nothing")
-    logbook.allow("leads no more|nobody leads|was not renewed|follows no more|was not answered")
+    logbook.allow("leads no more|nobody leads|was not renewed|stopped following|was not answered")
     logbook.allow("were not kept|etcd does not answer")
 
 

@@ -155,7 +155,7 @@ async def holder(node: Running) -> dict[str, Any]:
 
 def every(logbook: Logbook) -> list[dict[str, Any]]:
     """The lines on barriers."""
-    event = "a transaction that kept losing was given its turn"
+    event = "a transaction that kept conflicting was given priority"
     return [line for line in logbook.events if line["event"] == event]
 
 

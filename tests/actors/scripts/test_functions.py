@@ -213,7 +213,7 @@ async def test_whoever_may_only_write_calls_what_the_fields_call(node: Running) 
     assert await node.value("SELECT VALUE m FROM t:1") == [2]
     refusal = (await node.answer("UPDATE t:2 SET n = 'secret'", caller=eve)).refusal
     assert type(refusal) is TypeRefused
-    assert refusal.message == "field n of table t refuses it; whoever may READ is told more"
+    assert refusal.message == "field n of table t refuses it: with READ the reason is shown"
     assert refusal.detail.keys() == {"table", "field", "statement", "line", "column"}
     assert (await node.answer("fn::f(2)", caller=eve)).results[0].value == 5
     assert type((await node.answer("INFO FOR FUNCTION f", caller=eve)).refusal) is NotAllowed

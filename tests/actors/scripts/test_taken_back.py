@@ -303,7 +303,7 @@ def test_time_comes_to_what_another_leader_has_given_the_same_id(
     gone: str, stays: str, tag: int, logbook: Logbook
 ) -> None:
     """This node has led, and leads again: what it knew by the id was of its own declaration."""
-    logbook.allow("frames that were not released gave way")
+    logbook.allow("unreleased frames were cut off")
 
     async def main(node: Node, disk: SimulatedDisk) -> None:
         committer, released = node.committer, node.committer.released_upto

@@ -112,7 +112,7 @@ def test_chunks_are_good_in_their_place_only(key: Key | None) -> None:
 
 def test_what_follows_the_end_is_damage() -> None:
     file = held.container([b"some"])
-    with pytest.raises(BackupCorrupt, match="follows its end") as problem:
+    with pytest.raises(BackupCorrupt, match="after the end record") as problem:
         read(file + b"\0")
     assert problem.value.detail["offset"] == len(file)
 
@@ -122,7 +122,7 @@ def test_an_end_of_something_else_is_damage(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(container, "sha256", lambda data=b"": Blind())
     file = held.container([b"some"])
     monkeypatch.undo()
-    with pytest.raises(BackupCorrupt, match="not that of what comes before"):
+    with pytest.raises(BackupCorrupt, match="does not match the data before"):
         read(file)
 
 
@@ -169,7 +169,7 @@ def test_a_later_format_is_said_to_be_one() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"S", b"STORELOG" + bytes(100), b"-- storenode script"])
 def test_what_begins_otherwise_is_no_container(data: bytes) -> None:
-    with pytest.raises(BackupCorrupt, match="does not begin as a backup"):
+    with pytest.raises(BackupCorrupt, match="signature of a backup"):
         read(data)
 
 

@@ -147,14 +147,14 @@ def test_what_is_not_what_was_written(history: History, key: Key | None) -> None
 
 def test_what_is_of_something_else(history: History) -> None:
     part = history.snapshot(20, place=Place("shop", "main"))
-    assert "shop.main alone" in str(refused(machine_of(history), history, part))
+    assert "holds only shop.main" in str(refused(machine_of(history), history, part))
     assert "is a log" in str(refused(machine_of(history), history, history.log()))
     other = refused(machine_of(history), history, history.snapshot(20), 21)
-    assert isinstance(other, CopyFailed) and "does not end with commit 21" in str(other)
+    assert isinstance(other, CopyFailed) and "does not end at commit 21" in str(other)
     machine = machine_of(history)
     joining = begun(machine)
     joining.note(UUID(int=9), (LEADER,), Parts(b"x", 1, told(history, 20), 1))
-    with pytest.raises(CopyFailed, match=f"a copy of store {STORE}, not of {UUID(int=9)}"):
+    with pytest.raises(CopyFailed, match=f"of store {STORE}, not of {UUID(int=9)}"):
         make_copy(machine.world, joining, HeldFile(history.snapshot(20)))
 
 
@@ -327,7 +327,7 @@ def test_what_is_given_up_is_an_empty_directory_or_gone_on_with_by_its_key() -> 
         after = replace(found, key=KEY)
         if is_joining(after.disk, PATH):
             kept += 1
-            with pytest.raises(WrongKey, match="begin with an empty directory"):
+            with pytest.raises(WrongKey, match="use an empty directory"):
                 begun(after)
             again = begun(replace(after, key=OTHER_KEY))
             assert again.now == joining.now

@@ -124,7 +124,7 @@ def test_pairs_that_no_view_holds_are_damage(pairs: list[Pair]) -> None:
     snapshot = snapshots.Snapshot(held.snapshot_facts(AT), parts.append, SeededRng(5))
     snapshot.add(snapshots._piece(pairs))
     snapshot.end()
-    with pytest.raises(BackupCorrupt, match="where it can't"):
+    with pytest.raises(BackupCorrupt, match="out of order"):
         read(b"".join(parts))
 
 

@@ -26,7 +26,7 @@ IN_FLIGHT = """
 RESTORED = re.compile(
     r"restored (?P<place>\S+ of )?store (?P<of>\S+) up to sequence (?P<sequence>\d+),"
     r" \w+: \d+, state (?P<hash>[0-9a-f]{64})\n"
-    r"it is store (?P<store>\S+) now, and its log begins at (?P<begins>\d+)\n"
+    r"it is now store (?P<store>\S+), and its log begins at (?P<begins>\d+)\n"
 )
 HEALTH = re.compile(r"well: sequence (\d+), log from (\d+), state ([0-9a-f]{64})\n")
 
@@ -210,7 +210,7 @@ def test_a_cut_log_is_restored_as_far_as_it_is_whole(story: Story, tmp_path: Pat
     whole = story.log.read_bytes()
     cut.write_bytes(whole[: len(whole) * 2 // 3])
     said = run(str(tmp_path / "new"), "--restore", str(cut)).stderr
-    upto = re.search(r"--upto (\d+) restores that", said)
+    upto = re.search(r"with --upto (\d+)", said)
     assert upto is not None, said
     made = restored(tmp_path / "new", cut, "--upto", upto[1])
     assert made["hash"] == restored(tmp_path / "b", story.log, "--upto", upto[1])["hash"]
@@ -232,14 +232,19 @@ def test_what_does_not_go_where_it_is_to(story: Story, tmp_path: Path) -> None:
         (story.store, snapshot, (), "holds a store"),
         (other, story.log, (), "holds a store"),
         (early, snapshot, (), "holds a store"),
-        (early, tail, (), "what is between them is missing"),
+        (early, tail, (), "the commits between them are missing"),
         (early, story.log, ("--upto", "4"), "ends before 5"),
-        (tmp_path / "new", tail, (), "holds nothing of what comes before it"),
-        (tmp_path / "new", snapshot, ("--upto", "4"), "--upto is for logs"),
+        (tmp_path / "new", tail, (), "holds nothing from before that"),
+        (tmp_path / "new", snapshot, ("--upto", "4"), "--upto, which is for logs"),
         (tmp_path / "new", story.log, ("--upto", "99999"), "is beyond the end of the log"),
-        (tmp_path / "new", story.scripts["alone"], ("--reading",), "is not for it"),
+        (
+            tmp_path / "new",
+            story.scripts["alone"],
+            ("--reading",),
+            "for its statements are run one by one",
+        ),
         (tmp_path / "new", tmp_path / "none", (), "No such file or directory"),
-        (tmp_path / "new", _script(tmp_path), (), "does not begin as a backup does"),
+        (tmp_path / "new", _script(tmp_path), (), "signature of a backup"),
     ):
         before = tree(directory)
         done = run(str(directory), "--restore", str(file), *words)
@@ -256,7 +261,7 @@ def test_a_log_alone_is_no_backup_and_a_store_with_its_name_beside_it(
     for path, what in ((segment, "a segment of a store's log"), (segment.parent, "a directory")):
         for words in (("--verify",), (str(tmp_path / "new"), "--restore")):
             done = run(*words, str(path))
-            assert done.returncode == 1 and f"is {what}, and no backup: " in done.stderr
+            assert done.returncode == 1 and f"is {what}, not a backup: " in done.stderr
             assert "copy log/ and STORE of its data directory" in done.stderr
             assert done.stderr.count("\n") == 1 and not (tmp_path / "new").exists()
     done = run(str(copy), "--health")
@@ -440,10 +445,10 @@ def test_what_only_reads_keeps_what_time_has_brought(tmp_path: Path) -> None:
     did(store, "-f", fill)
     did(store, "--backup", file)
     due = (
-        "once it is told to write, the time that has passed takes effect:\n",
-        "n.d.s: keys that have expired are removed: 1\n",
+        "once it is writable, the time that has passed takes effect:\n",
+        "n.d.s: expired keys are removed: 1\n",
         "n.d.q: messages older than it keeps are removed: 3",
-        "it only reads, until DEFINE NODE ROLES serving, writable\n",
+        "it is read-only until DEFINE NODE ROLES serving, writable\n",
     )
     for number in count():
         reads = tmp_path / f"reads{number}"

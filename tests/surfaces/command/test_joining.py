@@ -53,7 +53,7 @@ async def test_a_node_that_has_joined_needs_no_token_to_go_on(
 ) -> None:
     logbook.allow("another node")
     monkeypatch.setattr(limits, "JOIN_TRIES", 1)
-    assert "it was tried 1 times" in await ended(begun(tmp_path / "n", knows=True), told)
+    assert "the copy failed 1 times" in await ended(begun(tmp_path / "n", knows=True), told)
 
 
 @pytest.mark.parametrize("is_begun", [False, True])

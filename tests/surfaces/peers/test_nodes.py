@@ -101,7 +101,7 @@ async def linked(
 
 @pytest.fixture
 async def leader(tmp_path: Path, logbook: Logbook) -> AsyncIterator[Linked]:
-    logbook.allow("another node|takes no followers")
+    logbook.allow("another node|no followers")
     async with linked(tmp_path / "leader") as found:
         yield found
 
@@ -598,8 +598,8 @@ async def test_a_file_that_is_damaged_ends_no_node_that_serves(
     tmp_path: Path, logbook: Logbook
 ) -> None:
     """What is shown is in memory. A start says what is wrong with the file."""
-    logbook.allow("another node|handler failed|was not looked after")
-    told = "this node's certificate was not looked after"
+    logbook.allow("another node|handler failed|certificate failed")
+    told = "the check of this node's certificate failed"
     async with linked(tmp_path / "x") as one:
         await in_its_row(one)
         shown, file = one.shown, tmp_path / "x" / "PEER"

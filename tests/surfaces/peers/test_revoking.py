@@ -27,7 +27,9 @@ from tests.surfaces.peers.test_nodes import (
 
 __all__ = ["leader"]
 
-WITHHELD = "this node's certificate was revoked: none of the same file goes into its row"
+WITHHELD = (
+    "this node's certificate was revoked: no certificate of the same file is put into its row"
+)
 
 
 async def next_known(leader: Linked, who: FakePeering) -> Identity:
@@ -119,7 +121,7 @@ async def test_what_a_revoked_node_has_made_beside_it_it_puts_into_no_row(
     tmp_path: Path, logbook: Logbook, revoked: str
 ) -> None:
     """Its key stands in the same file. With another file the node is in its row again."""
-    logbook.allow("another node|was revoked: none of the same file")
+    logbook.allow("another node|was revoked: no certificate of the same file")
     clock = Ahead()
     doors = replace(system_doors(), clock=clock)
     async with linked(tmp_path / "x", doors=doors) as one:
