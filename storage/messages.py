@@ -31,7 +31,8 @@ from protocol.values import NONE, Tick, Value, check, check_unicode, type_name, 
 from storage import groups, keys
 from storage.appends import HEAD, NUMBER, Append
 from storage.catalog import Database, Taken, each_named
-from storage.hand_outs import DEAD_HEADERS, HandOuts
+from storage.hand_outs.hand_outs import HandOuts
+from storage.hand_outs.lapsing import DEAD_HEADERS
 from storage.message_rows import (
     Held,
     MessageRows,

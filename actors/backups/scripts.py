@@ -29,7 +29,7 @@ from protocol.version import VERSION
 from storage import catalog, functions, groups, records, restores, topics, users, vaults
 from storage.backups.scripts import BEGINS, Sealing
 from storage.catalog import Database, Namespace, Space, Table
-from storage.hand_outs import DEAD_HEADERS
+from storage.hand_outs.lapsing import DEAD_HEADERS
 from storage.indexes import FAILED
 from storage.message_rows import Content, MessageRows, content
 from storage.messages import Messages

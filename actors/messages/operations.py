@@ -22,7 +22,7 @@ from protocol.messages import (
 )
 from protocol.values import Tick
 from storage.groups import Group
-from storage.hand_outs import HandOuts
+from storage.hand_outs.hand_outs import HandOuts
 from storage.messages import Messages, Published
 from storage.topics import Topic
 from storage.transactions import Transaction

@@ -42,7 +42,7 @@ from protocol.values import MICROSECOND, NONE, Value
 from storage import groups, topics
 from storage.catalog import Database
 from storage.groups import Group
-from storage.hand_outs import HandOuts
+from storage.hand_outs.hand_outs import HandOuts
 from storage.message_rows import NOTHING_HELD, Held, held_by_all
 from storage.messages import Messages, bounded_bytes, redrive
 from storage.topics import START, Place, Topic

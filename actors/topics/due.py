@@ -34,7 +34,7 @@ from protocol.values import unpaced
 from storage import catalog
 from storage.engine import EngineUnreadable
 from storage.groups import Group, each, find_group, groups
-from storage.hand_outs import HandOuts
+from storage.hand_outs.hand_outs import HandOuts
 from storage.messages import Messages
 from storage.tickets import NO_COMMIT, CommitTicket
 from storage.topics import Topic, find_topic

@@ -18,7 +18,7 @@ from protocol import limits
 from protocol.values import Tick, paced
 from storage import groups
 from storage.catalog import Database
-from storage.hand_outs import HandOuts
+from storage.hand_outs.hand_outs import HandOuts
 from storage.message_rows import NOTHING_HELD, Held, held_by_all
 from storage.messages import Messages, readers_of_all
 from storage.topics import Topic

@@ -42,7 +42,7 @@ from protocol.values import Tick, unpaced
 from storage import catalog, keys
 from storage.engine import EngineUnreadable
 from storage.groups import Group, find_group
-from storage.hand_outs import HandOuts
+from storage.hand_outs.hand_outs import HandOuts
 from storage.keys import Range
 from storage.layers import Layer
 from storage.tickets import CommitTicket

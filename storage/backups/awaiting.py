@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from protocol.values import unpaced
 from storage import catalog, functions, replicas, revocations, topics, users, vaults
 from storage.groups import groups
-from storage.hand_outs import HandOuts
+from storage.hand_outs.hand_outs import HandOuts
 from storage.message_rows import MessageRows
 from storage.spaces import Keys
 from storage.topics import Place, Topic

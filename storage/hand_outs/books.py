@@ -2,6 +2,27 @@
 
 These are the delivery rows, the index of ack deadlines, the index of messages ready for redelivery,
 the order by key, and the group's cursors.
+
+A message that a group has read and is not done with has a delivery row (`rows.py`) in one of three
+states:
+
+- OUT: in flight, a member has it until its ack deadline (SQS: visibility timeout);
+- WAITING: to be delivered, again or for the first time, once it is due;
+- PARKED: in a group ORDERED BY KEY, an earlier message of its key is not done.
+
+Invariants:
+
+- Messages delivered together share an entry of the ack deadline index: time · first position →
+  number still in flight under it (4) · last position (8). It is deleted with the last of them.
+- Every WAITING delivery is in the index of ready messages under its time.
+- The head of a key (position (8) · number parked behind it (4)) is its earliest delivery, and
+  the only one that is not parked.
+- A delivery whose ack deadline has passed is no longer in flight, even if it has not been taken
+  back yet. It is due since then, or since its backoff after that. So the outcome does not depend
+  on when the expiry runs.
+- Exception: an ack deadline does not pass before the member has received the delivery. While the
+  commit of a delivery is unreleased, the delivery is in flight, so a stalled disk uses up no
+  attempt. A late release restarts the deadline (`HandOuts.count_from_now`).
 """
 
 from __future__ import annotations

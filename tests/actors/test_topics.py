@@ -23,7 +23,7 @@ from protocol.errors import DiskFull, Draining, NotEnoughReplicas, Refusal, TooL
 from protocol.values import NONE, unpaced
 from storage.engine import Engine
 from storage.groups import find_group
-from storage.hand_outs import HandOuts
+from storage.hand_outs.hand_outs import HandOuts
 from storage.memory import MemoryEngine
 from tests.actors import nodes
 from tests.actors.parts import outcome, until

@@ -298,7 +298,7 @@ def overfills() -> None:
     from dataclasses import replace
 
     from storage.groups import Group
-    from storage.hand_outs import HandOuts
+    from storage.hand_outs.hand_outs import HandOuts
     from storage.transactions import Transaction
 
     make = HandOuts.__init__

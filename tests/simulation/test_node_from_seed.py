@@ -28,7 +28,8 @@ from storage import conflicts, effects, forwarded, indexes, keys, records, repla
 from storage.appends import Append
 from storage.derived import Kept
 from storage.frames import Frame, Placed
-from storage.hand_outs import HandOuts, books
+from storage.hand_outs import books
+from storage.hand_outs.hand_outs import HandOuts
 from storage.layers import apply_writes
 from storage.ledger import Ledger
 from storage.message_rows import MessageRows

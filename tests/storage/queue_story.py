@@ -22,7 +22,7 @@ from storage.catalog import Database, Taken
 from storage.effects import Attribution
 from storage.frames import Frame
 from storage.groups import Group, standing
-from storage.hand_outs import HandOuts
+from storage.hand_outs.hand_outs import HandOuts
 from storage.hand_outs.rows import unpacked
 from storage.histories import LogEnd
 from storage.ledger import Ledger

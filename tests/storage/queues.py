@@ -9,7 +9,7 @@ from typing import Any
 from protocol.values import unpaced
 from storage import catalog, groups, keys, topics
 from storage.groups import Group
-from storage.hand_outs import HandOuts
+from storage.hand_outs.hand_outs import HandOuts
 from storage.messages import Messages
 from storage.topics import Topic
 from storage.transactions import Transaction

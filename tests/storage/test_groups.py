@@ -15,7 +15,7 @@ from protocol.errors import AlreadyExists, BadRequest, Conflict, NameRefused, To
 from storage import groups, keys, topics
 from storage.catalog import Taken
 from storage.groups import Group, standing
-from storage.hand_outs import HandOuts
+from storage.hand_outs.hand_outs import HandOuts
 from storage.keys import Pair
 from storage.memory import MemoryEngine
 from storage.messages import Messages

@@ -10,7 +10,7 @@ import pytest
 
 from storage.appends import Append
 from storage.groups import Standing
-from storage.hand_outs import HandOuts
+from storage.hand_outs.hand_outs import HandOuts
 from storage.hand_outs.rows import HandOut
 from storage.layers import Layer
 from storage.message_rows import MessageRows

@@ -20,7 +20,7 @@ from protocol.requests import CancelScript, RunScript, ScriptAnswer, SignIn, Sig
 from protocol.spaces import GetKey, IncrKey, KeyOperation, SetKey
 from protocol.values import NONE
 from storage import catalog, groups, topics
-from storage.hand_outs import HandOuts
+from storage.hand_outs.hand_outs import HandOuts
 from storage.memory import MemoryEngine
 from tests.actors.nodes import ANA, OWNER, prepare, running, simulated_doors, value
 from tests.actors.parts import code, outcome, play

@@ -16,7 +16,7 @@ from storage.backups.restoring import Restored, restore_log, restore_snapshot
 from storage.directory import StoreDirectory
 from storage.engine import Engine, View
 from storage.frames import NO_DIGEST, Frame
-from storage.hand_outs import HandOuts
+from storage.hand_outs.hand_outs import HandOuts
 from storage.histories import Standing
 from storage.keys import Pair
 from storage.ledger import Ledger
