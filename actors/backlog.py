@@ -3,8 +3,8 @@
 They are held in memory until this node or the leader commits them.
 
 - Each entry has a number. It is sent again until it is known to be committed, and its commit
-  records the number with it (`storage/forwarded.py`). So delivery is at-least-once, and the commit
-  idempotent: the entry is stored once.
+  records the number with it (`storage/audit/forwarded.py`). So delivery is at-least-once, and the
+  commit idempotent: the entry is stored once.
 - Capacity is bounded, in all and per user: a user whose statements are often refused displaces no
   other user's entries. An entry that finds no room is counted; the next one that is kept reports
   the count.
@@ -23,10 +23,10 @@ from typing import Final, NamedTuple
 from actors.commits import By, Committer
 from protocol import limits
 from protocol.doors import Clock, Rng
-from storage import forwarded
-from storage.entries import AUDIT, Entry
-from storage.statements import bounded, cut, elsewhere, of_store
-from storage.tickets import CommitTicket
+from storage.audit import forwarded
+from storage.audit.trail import bounded, cut, elsewhere, of_store
+from storage.formats.entries import AUDIT, Entry
+from storage.txn.tickets import CommitTicket
 
 MISSED: Final = "entries not kept"
 """Action of the entry that reports how many entries were dropped."""

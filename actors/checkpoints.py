@@ -24,9 +24,9 @@ from protocol import limits
 from protocol.doors import Room
 from protocol.errors import DiskFull, Draining
 from protocol.requests import Request
-from storage.engine import Engine
-from storage.reserve import Headroom
-from storage.retention import Keep
+from storage.engine.engine import Engine
+from storage.files.disk_reserve import Headroom
+from storage.log.retention import Keep
 
 log = structlog.get_logger("node")
 

@@ -1,6 +1,6 @@
 """Production environment: the system's clock, randomness, network and event loop.
 
-`storage/disk.py` implements the file system. No other module of the node uses these directly.
+`storage/files/disk.py` implements the file system. No other module of the node uses these directly.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from protocol.doors import COURTESY, Clock, Fs, Listener, Net, Rng, Scheduler
-from storage.disk import Disk
-from storage.engine import Engine
-from storage.rocks import RocksEngine, RocksInMemory
+from storage.engine.engine import Engine
+from storage.engine.rocksdb import RocksEngine, RocksInMemory
+from storage.files.disk import Disk
 
 SWITCH_SECONDS: Final = 0.0001
 """Python's thread switch interval: how long a thread waits before it requests the GIL.

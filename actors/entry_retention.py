@@ -30,10 +30,10 @@ from protocol.errors import (
     NotWritable,
     UnknownOutcome,
 )
-from storage.engine import EngineUnreadable
-from storage.entries import AUDIT, STATEMENTS
-from storage.statements import Maker, forget, forget_each, makers, oldest
-from storage.transactions import Transaction
+from storage.audit.trail import Maker, forget, forget_each, makers, oldest
+from storage.engine.engine import EngineUnreadable
+from storage.formats.entries import AUDIT, STATEMENTS
+from storage.txn.transaction import Transaction
 
 log = structlog.get_logger("statements")
 

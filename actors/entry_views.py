@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from protocol.rights import is_inside
-from storage.statements import Kept
+from storage.audit.trail import Kept
 
 Ids = tuple[int, ...]
 """Ids of a place: (), (namespace,) or (namespace, database)."""

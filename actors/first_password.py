@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.doors import Fs
-from storage.facts import replace_file
+from storage.files.metadata_file import replace_file
 
 FIRST_PASSWORD: Final = "FIRST-PASSWORD"
 """File name in the store's directory. Only its owner can read it."""

@@ -2,8 +2,8 @@
 
 It builds one index at a time, in bounded commits, and begins the next once the last is durable. So
 a build never has more in flight than one slice, and writers and readers get their turns in between.
-Its progress is kept in the store (`storage/index_builds.py`) and nowhere else: after a restart the
-builder searches it first.
+Its progress is kept in the store (`storage/records/index_builds.py`) and nowhere else: after a
+restart the builder searches it first.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from protocol.errors import (
     NotWritable,
     UnknownOutcome,
 )
-from storage import index_builds
-from storage.engine import EngineUnreadable
-from storage.transactions import Transaction
+from storage.engine.engine import EngineUnreadable
+from storage.records import index_builds
+from storage.txn.transaction import Transaction
 
 AGAIN_SECONDS: Final = 1.0
 """Delay before a retry, seconds, while the disk is full, the node not writable, or a priority lock

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from protocol.doors import Fs, Rng
 from protocol.errors import BadRequest
-from storage import sealing
-from storage.sealing import Key as Key
+from storage.formats import sealing
+from storage.formats.sealing import Key as Key
 
 
 class KeyRefused(Exception):

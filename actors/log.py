@@ -32,11 +32,11 @@ from actors.runtime import Runtime, ThreadActor, tell_now
 from protocol.doors import Room
 from protocol.errors import DiskFull, Refusal, UnknownOutcome
 from protocol.requests import Request
-from storage.effects import only_removes
-from storage.epochs import Reign
-from storage.frames import Frame
-from storage.log import Log
-from storage.retention import Keep
+from storage.formats.effects import only_removes
+from storage.formats.epochs import Reign
+from storage.formats.frames import Frame
+from storage.log.log import Log
+from storage.log.retention import Keep
 
 log = structlog.get_logger("node")
 

@@ -17,7 +17,7 @@ from typing import Self
 
 from protocol import limits
 from protocol.doors import Clock
-from storage.segments import pruned
+from storage.log.segments import pruned
 
 
 class Pin:

@@ -24,11 +24,11 @@ from protocol.errors import LogPruned, Refusal
 from protocol.requests import Request
 from protocol.values import Value
 from storage.faults import LogDamaged
-from storage.frames import FRAME_HEADER_BYTES, Frame
-from storage.histories import Standing
-from storage.history import Searched, Trail, follow, search
-from storage.log_reading import LogReader
-from storage.segments import pruned
+from storage.formats.frames import FRAME_HEADER_BYTES, Frame
+from storage.formats.positions import Standing
+from storage.log.reader import LogReader
+from storage.log.segments import pruned
+from storage.records.history import Searched, Trail, follow, search
 
 log = structlog.get_logger("node")
 
@@ -375,7 +375,7 @@ class LogReads:
             return None
 
     async def changes(self, key: bytes, at: int, count: int) -> Trail:
-        """Return changes of a record from a commit backwards; see `storage.history.follow`.
+        """Return changes of a record from a commit backwards; see `storage.records.history.follow`.
 
         :param at: like `upto` of `frames`
         :raises LogDamaged: the first frame is damaged
@@ -385,7 +385,8 @@ class LogReads:
         return await ask(self._reader.ref, FollowRecord(key, at, count))
 
     async def search(self, key: bytes, below: int) -> Searched:
-        """Return the newest change of a record in a part of the log; see `storage.history.search`.
+        """Return the newest change of a record in a part of the log; see
+        `storage.records.history.search`.
 
         :param below: at most one above what `upto` of `frames` may be
         :raises LogDamaged: a frame is damaged

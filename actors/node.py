@@ -37,10 +37,11 @@ from protocol.requests import (
 from protocol.text import check_name
 from protocol.values import Value
 from protocol.version import VERSION
-from storage import derived, users
-from storage.engine import EngineFailed, EngineSpoiled, EngineUnreadable
+from storage.catalog import users
+from storage.engine.engine import EngineFailed, EngineSpoiled, EngineUnreadable
 from storage.faults import StoreFault
-from storage.ledger import Ledger, StateUnusable
+from storage.indexes import derived
+from storage.txn.ledger import Ledger, StateUnusable
 
 log = structlog.get_logger("node")
 

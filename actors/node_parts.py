@@ -58,11 +58,11 @@ from actors.vaults import Parts as VaultParts
 from actors.vaults import begin as begin_vaults
 from protocol.errors import NotWritable
 from protocol.requests import Caller, Surface
-from storage import rebuilding
-from storage.engine import Engine
-from storage.peer_identity import Identity
-from storage.reserve import Headroom
-from storage.sealing import name_of
+from storage.engine.engine import Engine
+from storage.files import rebuild_marker
+from storage.files.disk_reserve import Headroom
+from storage.files.peer_file import Identity
+from storage.formats.sealing import name_of
 
 
 class NodeParts:
@@ -162,7 +162,7 @@ class NodeParts:
         headroom = Headroom(
             self.doors.fs, directory.state_path, directory.tmp_path, opened.headroom
         )
-        note = partial(rebuilding.note, directory)
+        note = partial(rebuild_marker.note, directory)
         self._flush = self._supervise(
             lambda: FlushActor.start(runtime, engine, headroom, note), refoldable=False
         )

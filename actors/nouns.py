@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.rights import Kind, Noun
-from storage.catalog import Database, Namespace, Space, Table
-from storage.functions import Function
-from storage.topics import Topic
-from storage.vaults import Vault
+from storage.catalog.catalog import Database, Namespace, Space, Table
+from storage.catalog.functions import Function
+from storage.topics.topics import Topic
+from storage.vaults.vaults import Vault
 
 Thing = Namespace | Database | Table | Topic | Space | Function | Vault | Noun
 """Object of an authorization: a declared object, or the nouns `STORE` and `NODE`.

@@ -24,7 +24,7 @@ from protocol import limits
 from protocol.doors import Rng
 from protocol.errors import BadRequest, Busy, Draining
 from protocol.requests import Request
-from storage.vault_seals import Stretch, stretched
+from storage.vaults.cipher import Stretch, stretched
 
 SALT_BYTES: Final = 16
 

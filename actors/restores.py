@@ -25,13 +25,14 @@ from protocol.errors import (
     Refusal,
 )
 from protocol.values import unpaced
-from storage import restores, vaults
-from storage.catalog import Database, Namespace
-from storage.engine import EngineUnreadable
-from storage.restores import Mark
-from storage.tickets import CommitTicket
-from storage.transactions import Transaction
-from storage.vaults import Vault
+from storage.catalog import restores
+from storage.catalog.catalog import Database, Namespace
+from storage.catalog.restores import Mark
+from storage.engine.engine import EngineUnreadable
+from storage.txn.tickets import CommitTicket
+from storage.txn.transaction import Transaction
+from storage.vaults import vaults
+from storage.vaults.vaults import Vault
 
 if TYPE_CHECKING:
     from actors.sessions import Sessions

@@ -48,15 +48,17 @@ from protocol.rights import (
     needed,
 )
 from protocol.values import Tick, unpaced
-from storage import catalog, functions, replicas, topics, users, vaults
-from storage.catalog import Database, Namespace, Space, Table, absent
-from storage.functions import Function
-from storage.replicas import Replica
-from storage.statements import Kept
-from storage.topics import Topic
-from storage.transactions import Transaction
-from storage.users import User
-from storage.vaults import Vault
+from storage.audit.trail import Kept
+from storage.catalog import catalog, functions, replicas, users
+from storage.catalog.catalog import Database, Namespace, Space, Table, absent
+from storage.catalog.functions import Function
+from storage.catalog.replicas import Replica
+from storage.catalog.users import User
+from storage.topics import topics
+from storage.topics.topics import Topic
+from storage.txn.transaction import Transaction
+from storage.vaults import vaults
+from storage.vaults.vaults import Vault
 
 LOOKED_AT: Final = 256
 """Tables of a database that are searched for a similar name."""

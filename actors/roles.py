@@ -19,8 +19,8 @@ from protocol.errors import BadRequest, Busy, DiskFull, Draining, NotWritable
 from protocol.node_roles import SERVING, WRITABLE, check_node_roles
 from protocol.requests import Caller, Request, Unready
 from protocol.values import Value
-from storage.directory import StoreDirectory
-from storage.node_file import NodeFacts, load_node, save_node
+from storage.files.directory import StoreDirectory
+from storage.files.node_file import NodeFacts, load_node, save_node
 
 UNDECLARED: Final = (SERVING, WRITABLE)
 """Default roles of a node that was never given any: alone, it serves and takes writes."""

@@ -32,11 +32,12 @@ from protocol.requests import (
     Caller,
     Surface,
 )
-from storage import feeds, users
-from storage.frames import Frame
-from storage.tickets import CommitTicket
-from storage.transactions import Transaction
-from storage.users import User
+from storage.catalog import users
+from storage.catalog.users import User
+from storage.formats.frames import Frame
+from storage.records import commit_changes
+from storage.txn.tickets import CommitTicket
+from storage.txn.transaction import Transaction
 
 _SECOND_US: Final = 1_000_000
 IDLE_US: Final = limits.SESSION_IDLE_SECONDS * _SECOND_US
@@ -525,7 +526,7 @@ def end_with_users(sessions: Sessions, committer: Committer) -> None:
 
     def look(frames: Sequence[Frame]) -> None:
         for frame in frames:
-            commit = feeds.read(frame, (), _nothing)
+            commit = commit_changes.read(frame, (), _nothing)
             for name, row in commit.users.items():
                 user = None if row is None else users.read_row(name, row)
                 # The node itself never changes a password, only the hash of the same one.

@@ -11,8 +11,8 @@ from actors.passwords import Cost
 from actors.vaults.told import VaultSettings
 from protocol import limits
 from protocol.agreement import Agreement
-from storage.retention import Keep
-from storage.sealing import Key
+from storage.formats.sealing import Key
+from storage.log.retention import Keep
 
 Progress = Callable[[int, int], None]
 

@@ -42,8 +42,8 @@ from protocol.requests import (
     stays,
 )
 from protocol.values import instant
-from storage import users
-from storage.users import User
+from storage.catalog import users
+from storage.catalog.users import User
 
 REFUSED: Final = "user and password do not match"
 READINGS: Final = 4

@@ -30,11 +30,11 @@ from actors.sign_in_throttle import network
 from protocol.doors import Rng
 from protocol.errors import NotAllowed, Refusal
 from protocol.requests import Caller, Surface
-from storage import users
-from storage.catalog import Space
-from storage.entries import AUDIT, STATEMENTS, Entry
-from storage.statements import after
-from storage.transactions import Transaction
+from storage.audit.trail import after
+from storage.catalog import users
+from storage.catalog.catalog import Space
+from storage.formats.entries import AUDIT, STATEMENTS, Entry
+from storage.txn.transaction import Transaction
 
 BURST: Final = 20
 """Entries of one kind and user kept in a burst; then one each second (token bucket)."""

@@ -19,18 +19,19 @@ from actors.settings import NodeSettings
 from protocol import limits
 from protocol.doors import Room
 from protocol.values import instant
-from storage import cluster_file, lineage, rebuilding
-from storage.cluster_file import Cluster
-from storage.directory import StoreDirectory
-from storage.engine import Engine, EngineFailed, EngineUnreadable
+from storage.engine.engine import Engine, EngineFailed, EngineUnreadable
+from storage.engine.sealed import open_state
 from storage.faults import ClockRefused, LogDamaged, StateDamaged
-from storage.histories import LogEnd
-from storage.ledger import Ledger, StateUnusable
-from storage.lineage import Lineage
-from storage.log import Log
-from storage.log_reading import LogReader
-from storage.recovery import Recovery
-from storage.sealed_state import open_state
+from storage.files import cluster_file, rebuild_marker
+from storage.files.cluster_file import Cluster
+from storage.files.directory import StoreDirectory
+from storage.formats.positions import LogEnd
+from storage.log.log import Log
+from storage.log.reader import LogReader
+from storage.log.recovery import Recovery
+from storage.txn import applied_position
+from storage.txn.applied_position import Lineage
+from storage.txn.ledger import Ledger, StateUnusable
 
 log = structlog.get_logger("node")
 
@@ -139,8 +140,8 @@ class Store:
         self._check_clock(self.log.last_time)
         self.log.make_room(TO_OPEN)
         self.engine = self._open_state(self.directory, self.log)
-        found = lineage.read(self.engine, self.directory.store_id.bytes)
-        lineage.require_joined(found, self.log.digest_at)
+        found = applied_position.read(self.engine, self.directory.store_id.bytes)
+        applied_position.require_joined(found, self.log.digest_at)
         self.log.recover(found.proves)
         _report(self.log.recovery)
         if settings.check or settings.check_log:
@@ -159,7 +160,7 @@ class Store:
         :raises EngineFailed: it does not open, and is not known to be damaged
         """
         begins, asked = opened.first, self._settings.rebuild_state
-        what = rebuilding.damage(directory)
+        what = rebuild_marker.damage(directory)
         if what is None and not asked:
             try:
                 return self._engine(directory)
@@ -180,8 +181,8 @@ class Store:
             return self._engine(directory, may_compact=False)
         what = what or "--rebuild-state"
         log.warning("the state is made anew from the log", reason=what, frames=opened.last)
-        rebuilding.note(directory, what)
-        rebuilding.throw_away(directory)
+        rebuild_marker.note(directory, what)
+        rebuild_marker.throw_away(directory)
         self._rebuilds = True
         return self._engine(directory)
 
@@ -215,7 +216,7 @@ class Store:
         directory, opened, engine = self.parts
         if self.cluster is None:
             return opened.end
-        found = lineage.read(engine, directory.store_id.bytes)
+        found = applied_position.read(engine, directory.store_id.bytes)
         return end_of_released(found, opened)
 
     async def replay(self, ledger: Ledger) -> None:
@@ -243,7 +244,7 @@ class Store:
                     await asyncio.sleep(0)
             log.info("log replayed", frames=last - first + 1)
         if self._rebuilds:
-            rebuilding.finish(self.parts.directory)
+            rebuild_marker.finish(self.parts.directory)
 
     def restored(self) -> None:
         """Mark a completed, durable restore as a store. :raises OSError:"""
@@ -257,7 +258,7 @@ class Store:
         if self.directory is None or self._settings.check:
             return
         try:
-            rebuilding.note(self.directory, str(error))
+            rebuild_marker.note(self.directory, str(error))
         except OSError as failed:
             log.warning("could not record the damage of the state", reason=str(failed))
 

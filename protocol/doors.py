@@ -1,7 +1,7 @@
 """Doors: interfaces to the environment of the node.
 
 Time, randomness, files, network and scheduling reach the node only through these. Production passes
-the real ones (`actors/doors.py`, `storage/disk.py`). A test passes a manual clock, a seeded
+the real ones (`actors/doors.py`, `storage/files/disk.py`). A test passes a manual clock, a seeded
 generator, a faulty disk and an event loop with virtual time; a whole node then runs in one thread,
 deterministically, from one seed. A call of `time.time()`, `random` or `os` elsewhere breaks that,
 and `tests/architecture` refuses it.

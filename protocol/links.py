@@ -163,7 +163,7 @@ class Acknowledge(Struct, tag=True, array_like=True, frozen=True):
 
 class EntryTold(Struct, array_like=True, frozen=True):
     """Entry of the statement log or the audit trail, made at a follower. The leader takes the
-    follower's name from the link. Other fields are described in `storage/entries.py`."""
+    follower's name from the link. Other fields are described in `storage/formats/entries.py`."""
 
     at: Annotated[int, Meta(ge=0, le=limits.WALL_US_MAX)]
     """Time by the wall clock of the follower, in microseconds since 1970."""

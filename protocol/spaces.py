@@ -1,9 +1,9 @@
 """Operations on the keys of a cache space: one immutable struct for each kind of statement.
 
-Surfaces build them from routes and wire messages, scripts from statements; `storage/spaces.py`
-holds the rules. The answer of an operation is an object with exactly the fields that its docstring
-names. `writes`: True if it needs a writable node; `needs`: the verbs that its caller needs on the
-space.
+Surfaces build them from routes and wire messages, scripts from statements;
+`storage/keyspace/keyspace.py` holds the rules. The answer of an operation is an object with exactly
+the fields that its docstring names. `writes`: True if it needs a writable node; `needs`: the verbs
+that its caller needs on the space.
 """
 
 from __future__ import annotations

@@ -9,8 +9,10 @@ from actors.node import Node
 from actors.nouns import noun_of
 from protocol.requests import Caller
 from protocol.rights import Noun, Verb
-from storage import catalog, topics, users, vaults
-from storage.catalog import Database
+from storage.catalog import catalog, users
+from storage.catalog.catalog import Database
+from storage.topics import topics
+from storage.vaults import vaults
 
 PASSWORD = "correct horse battery"
 

@@ -17,7 +17,7 @@ from actors.settings import FirstOwner, NodeSettings
 from actors.vaults import VaultSettings
 from protocol.requests import Caller, RunScript, ScriptAnswer
 from protocol.vaults import ChangePassphrase, ShowVaults, Unseal
-from storage.vault_seals import Stretch
+from storage.vaults.cipher import Stretch
 from tests import canaries, durations
 
 CHECKED_NOW: Final = 1 << 62

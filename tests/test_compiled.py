@@ -84,8 +84,8 @@ HOLD_LITTLE = {
     "actors.scripts.judging": ["_in_database.thing"],
     "actors.sessions": ["end_with_users.look", "end_with_users.look_at_released"],
     "protocol.text": ["unescape.one"],
-    "storage.messages": ["trim_due.stays"],
-    "storage.records": ["record_id.address"],
+    "storage.topics.messages": ["trim_due.stays"],
+    "storage.records.records": ["record_id.address"],
 }
 """Functions in a function: made once, or what they share with the other is small."""
 

@@ -42,13 +42,13 @@ def test_only_what_runs_is_mutated(line: int, text: str, silent: bool) -> None:
 
 def test_near_are_those_of_its_name_and_those_that_import_it() -> None:
     tests = {
-        "tests/storage/test_log.py": "",
-        "tests/storage/test_ledger.py": "import storage.log\n",
-        "tests/storage/test_frames.py": "from storage import frames, log\n",
+        "tests/storage/log/test_log.py": "",
+        "tests/storage/txn/test_ledger.py": "import storage.log.log\n",
+        "tests/storage/formats/test_frames.py": "from storage import frames, log\n",
         "tests/storage/test_logs.py": "from storage.logs import x\nimport storage.logs\n",
-        "tests/actors/test_log.py": "from storage.log import Log\n",
+        "tests/actors/test_log.py": "from storage.log.log import Log\n",
     }
-    near = mutants.near("storage/log.py", tests)
+    near = mutants.near("storage/log/log.py", tests)
     assert near == [path for path in tests if path.startswith("tests/storage")][:3]
 
 

@@ -11,14 +11,14 @@ from protocol import limits
 from protocol.doors import File
 from protocol.errors import BadRequest, Failed
 from protocol.version import VERSION
-from storage.backup_facts import LogFacts, SnapshotFacts, Written
-from storage.backup_forms import Form
-from storage.backups import snapshots
-from storage.backups.logs import LogCopy
-from storage.backups.verifying import verify
+from storage.backups import snapshot_file
+from storage.backups.log_file import LogCopy
+from storage.backups.verify import verify
 from storage.faults import LogDamaged
-from storage.sealing import Key
-from storage.segments import pruned
+from storage.formats.backup_facts import LogFacts, SnapshotFacts, Written
+from storage.formats.backup_forms import Form
+from storage.formats.sealing import Key
+from storage.log.segments import pruned
 
 Tick = Callable[[int, int | None], None]
 """Progress callback: bytes done, and bytes in all; None: the total is not known yet."""
@@ -49,8 +49,8 @@ class Taking:
             moment.end()  # the snapshot stays open as long as its only view
             at = await node.reads.standing(view.sequence)
             facts = SnapshotFacts(VERSION, node.store.id, directory.created, self._taken_us, at)
-            snapshot = snapshots.Snapshot(facts, self._write, node.doors.rng, self._key)
-            for piece in snapshots.pieces(view):
+            snapshot = snapshot_file.Snapshot(facts, self._write, node.doors.rng, self._key)
+            for piece in snapshot_file.pieces(view):
                 snapshot.add(piece)
                 await self._step()
             return self._told(snapshot.end())

@@ -17,10 +17,10 @@ from protocol.binary import check_counts, unpack, unpack_object
 from protocol.errors import TooLarge
 from protocol.text import format_record, format_value, quote_string
 from protocol.values import instant
-from storage import records
-from storage.catalog import Space, Table
-from storage.message_rows import Content
-from storage.spaces import Held
+from storage.catalog.catalog import Space, Table
+from storage.keyspace.keyspace import Held
+from storage.records import records
+from storage.topics.message_rows import Content
 
 READABLE_BYTES: Final = 16 * limits.KIB
 """Size, in bytes, above which a value is written in its stored form."""

@@ -18,14 +18,14 @@ from language.parser import parse_expression, parse_type
 from protocol import limits
 from protocol.rights import Grant, Kind, Noun, Verb
 from protocol.values import MICROSECOND
-from storage.catalog import Database, Namespace, Space, Table
-from storage.fields import Field
-from storage.functions import Function
-from storage.groups import Group
-from storage.indexes import Index
-from storage.on_change import OnChange
-from storage.topics import Topic
-from storage.users import User
+from storage.catalog.catalog import Database, Namespace, Space, Table
+from storage.catalog.fields import Field
+from storage.catalog.functions import Function
+from storage.catalog.on_change import OnChange
+from storage.catalog.users import User
+from storage.indexes.entries import Index
+from storage.topics.groups import Group
+from storage.topics.topics import Topic
 
 SKIP: Final = tree.Exists.SKIP
 OVERWRITE: Final = tree.Exists.OVERWRITE

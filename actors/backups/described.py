@@ -10,12 +10,12 @@ from protocol.doors import File
 from protocol.errors import BackupCorrupt, BackupCut
 from protocol.text import format_datetime
 from protocol.values import instant
-from storage.backup_facts import LogFacts, SnapshotFacts
-from storage.backup_forms import MAGIC, MAGIC_BYTES, Form, form_of
-from storage.backup_forms import TO_COPY as TO_COPY
-from storage.backups.verifying import Report, verify
-from storage.container import key_for
-from storage.sealing import Key
+from storage.backups.verify import Report, verify
+from storage.formats.backup_facts import LogFacts, SnapshotFacts
+from storage.formats.backup_forms import MAGIC, MAGIC_BYTES, Form, form_of
+from storage.formats.backup_forms import TO_COPY as TO_COPY
+from storage.formats.container import key_for
+from storage.formats.sealing import Key
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,16 +20,16 @@ from protocol import limits
 from protocol.doors import File, Fs, Rng, Room
 from protocol.errors import Cancelled, DiskFull, Failed
 from protocol.requests import Request
-from storage.backup_facts import LogFacts, ScriptFacts, SnapshotFacts, Written
-from storage.backup_forms import Form
 from storage.backups import script_texts
-from storage.backups.logs import LogCopy
-from storage.backups.snapshots import Piece, Snapshot
-from storage.backups.verifying import verify
-from storage.container import Sink
-from storage.frames import Frame
-from storage.reserve import NO_ROOM
-from storage.sealing import Key
+from storage.backups.log_file import LogCopy
+from storage.backups.snapshot_file import Piece, Snapshot
+from storage.backups.verify import verify
+from storage.files.disk_reserve import NO_ROOM
+from storage.formats.backup_facts import LogFacts, ScriptFacts, SnapshotFacts, Written
+from storage.formats.backup_forms import Form
+from storage.formats.container import Sink
+from storage.formats.frames import Frame
+from storage.formats.sealing import Key
 
 RESERVE: Final = Room(limits.BACKUP_RESERVE_BYTES, limits.BACKUP_RESERVE_FILES)
 """Disk space that a backup must leave free."""

@@ -36,7 +36,7 @@ from protocol.errors import (
     NoBackupFolder,
     Unknown,
 )
-from storage.reserve import NO_ROOM
+from storage.files.disk_reserve import NO_ROOM
 
 PARTIAL: Final = ".partial"
 """Suffix of unfinished backups."""

@@ -30,13 +30,13 @@ from protocol.errors import (
 )
 from protocol.requests import Request
 from protocol.values import Value, instant
-from storage.backup_facts import LogFacts, SnapshotFacts
-from storage.backup_forms import Form, form_of, not_a_backup
 from storage.backups.script_texts import ScriptText
-from storage.backups.verifying import verify
-from storage.container import key_for
+from storage.backups.verify import verify
 from storage.faults import StoreTooNew
-from storage.sealing import Key
+from storage.formats.backup_facts import LogFacts, SnapshotFacts
+from storage.formats.backup_forms import Form, form_of, not_a_backup
+from storage.formats.container import key_for
+from storage.formats.sealing import Key
 
 REMEMBERED: Final = 2 * limits.BACKUPS_LISTED
 

@@ -15,13 +15,13 @@ from protocol.doors import Clock, File
 from protocol.errors import BadRequest
 from protocol.node_roles import SERVING
 from protocol.values import instant
-from storage.backup_forms import Form, form_of, not_a_backup
-from storage.backups.awaiting import Awaiting
-from storage.backups.making import Tick, World
-from storage.backups.restoring import Restored, restore_log, restore_snapshot
-from storage.container import key_for
-from storage.directory import refuse_unless_empty
-from storage.sealing import Key
+from storage.backups.due_work import Awaiting
+from storage.backups.restore import Restored, restore_log, restore_snapshot
+from storage.backups.state_builder import Tick, World
+from storage.files.directory import refuse_unless_empty
+from storage.formats.backup_forms import Form, form_of, not_a_backup
+from storage.formats.container import key_for
+from storage.formats.sealing import Key
 
 NOT_PROVEN: Final = "the backup was not sealed: origin not proven"
 """Warning for an unsealed backup restored into a sealed store: anyone with write access to the file
@@ -52,7 +52,7 @@ def restore(
     :param keys: keys to open a sealed file with
     :raises BackupCorrupt: it begins like neither form
     :raises BadRequest: an option is for another form
-    :raises Refusal, StoreFault, EngineFailed, OSError: as `storage.backups.restoring`
+    :raises Refusal, StoreFault, EngineFailed, OSError: as `storage.backups.restore`
     """
     path, form = wanted.directory, form_of(file)
     world = World(

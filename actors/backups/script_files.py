@@ -16,14 +16,14 @@ from protocol import limits
 from protocol.doors import File
 from protocol.errors import BackupCorrupt, Refusal
 from protocol.version import VERSION
-from storage.backup_facts import ScriptFacts
-from storage.backup_forms import Form, form_of
 from storage.backups.script_texts import ScriptText as ScriptText
 from storage.backups.script_texts import Writing as Writing
 from storage.backups.script_texts import writing
 from storage.backups.scripts import Opening
-from storage.container import Sink
-from storage.sealing import Key
+from storage.formats.backup_facts import ScriptFacts
+from storage.formats.backup_forms import Form, form_of
+from storage.formats.container import Sink
+from storage.formats.sealing import Key
 
 CHUNK_BYTES: Final = 256 * limits.KIB
 """Bytes per read."""

@@ -26,16 +26,19 @@ from protocol.binary import pack
 from protocol.text import format_datetime
 from protocol.values import Tick, paced
 from protocol.version import VERSION
-from storage import catalog, functions, groups, records, restores, topics, users, vaults
 from storage.backups.scripts import BEGINS, Sealing
-from storage.catalog import Database, Namespace, Space, Table
-from storage.hand_outs.lapsing import DEAD_HEADERS
-from storage.indexes import FAILED
-from storage.message_rows import Content, MessageRows, content
-from storage.messages import Messages
-from storage.spaces import Keys
-from storage.topics import Topic
-from storage.transactions import Transaction
+from storage.catalog import catalog, functions, restores, users
+from storage.catalog.catalog import Database, Namespace, Space, Table
+from storage.indexes.entries import FAILED
+from storage.keyspace.keyspace import Keys
+from storage.records import records
+from storage.topics import groups, topics
+from storage.topics.deliveries.expiry import DEAD_HEADERS
+from storage.topics.message_rows import Content, MessageRows, content
+from storage.topics.messages import Messages
+from storage.topics.topics import Topic
+from storage.txn.transaction import Transaction
+from storage.vaults import vaults
 
 CHUNK_BYTES: Final = 64 * limits.KIB
 """Size of one chunk, characters, approximate: one or two milliseconds of work."""

@@ -43,12 +43,12 @@ from protocol.errors import BadRequest, Busy, Failed
 from protocol.requests import Request
 from protocol.values import Value
 from protocol.version import VERSION
-from storage.backup_facts import LogFacts, Place, ScriptFacts, SnapshotFacts, Written
-from storage.backups import places, snapshots
+from storage.backups import place_copy, snapshot_file
 from storage.backups.script_texts import ScriptText
-from storage.engine import Engine
+from storage.engine.engine import Engine
 from storage.faults import LogDamaged
-from storage.transactions import Transaction
+from storage.formats.backup_facts import LogFacts, Place, ScriptFacts, SnapshotFacts, Written
+from storage.txn.transaction import Transaction
 
 if TYPE_CHECKING:
     from actors.scripts.turns import Turn
@@ -176,7 +176,7 @@ class Backups:
         :raises Unknown: the store has no such place
         """
         with self._one(), self._moment() as view:
-            pieces = snapshots.pieces(view, place)
+            pieces = snapshot_file.pieces(view, place)
             first = next(pieces, None)
             at = turn.wait(self._reads.standing(view.sequence))
             facts = SnapshotFacts(
@@ -223,7 +223,7 @@ class Backups:
     def _estimate(self, turn: Turn, view: Transaction, some: Sequence[Place]) -> int:
         """Estimate the bytes of a backup: those of the state, or the share of some places."""
         stored = self._engine.stored_bytes()
-        return int(stored * places.share(view, some, turn.tick)) if some else stored
+        return int(stored * place_copy.share(view, some, turn.tick)) if some else stored
 
     def listed(self, turn: Turn) -> list[Value]:
         """Return the files of the folder, as INFO FOR BACKUPS shows them.
@@ -376,7 +376,7 @@ class Taken:
 
 
 def _together(
-    turn: Turn, first: Sequence[snapshots.Piece], pieces: Iterator[snapshots.Piece]
+    turn: Turn, first: Sequence[snapshot_file.Piece], pieces: Iterator[snapshot_file.Piece]
 ) -> Iterator[Part]:
     """Group the pieces of a snapshot into parts of about `PART_BYTES`."""
     found = list(first)

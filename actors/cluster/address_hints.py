@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from protocol.links import AskWay, Leads, LinkClosed, Links, Way
-from storage.replicas import Replica
+from storage.catalog.replicas import Replica
 
 SECONDS: Final = 5.0
 """Timeout of one request (s)."""

@@ -25,8 +25,8 @@ from protocol.doors import Clock
 from protocol.errors import Refusal
 from protocol.failover import Policy, check_url
 from protocol.links import Way
-from storage.cluster_file import Cluster
-from storage.failover import Kept
+from storage.catalog.failover import Kept
+from storage.files.cluster_file import Cluster
 
 log = structlog.get_logger("cluster")
 

@@ -21,7 +21,7 @@ from actors.commits import Committer, Who
 from protocol.agreement import Agreement, NotAnswered
 from protocol.errors import BadRequest, Busy, NotWritable
 from protocol.failover import Policy
-from storage.tickets import CommitTicket
+from storage.txn.tickets import CommitTicket
 
 log = structlog.get_logger("cluster")
 

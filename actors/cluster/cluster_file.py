@@ -1,4 +1,4 @@
-"""Thread that writes the file CLUSTER (`storage/cluster_file.py`)."""
+"""Thread that writes the file CLUSTER (`storage/files/cluster_file.py`)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from uuid import UUID
 from actors.runtime import Runtime, ThreadActor, handles
 from protocol.errors import DiskFull
 from protocol.requests import Request
-from storage.cluster_file import Cluster, save
-from storage.directory import StoreDirectory
-from storage.joining import Source, note_anew
-from storage.reserve import NO_ROOM
+from storage.files.cluster_file import Cluster, save
+from storage.files.directory import StoreDirectory
+from storage.files.disk_reserve import NO_ROOM
+from storage.files.joining_file import Source, note_anew
 
 
 @dataclass(frozen=True, slots=True)

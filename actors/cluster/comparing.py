@@ -6,8 +6,8 @@
 3. Both hash their snapshots in steps with long pauses. The leader sends its digest (a `Compare`
    with digest). A follower with another digest is stranded.
 
-The digest covers only state that comes from the log (`storage/state_hash.py`); indexes are local to
-each node.
+The digest covers only state that comes from the log (`storage/engine/state_hash.py`); indexes are
+local to each node.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from actors.runtime import Runtime
 from protocol import limits
 from protocol.doors import Clock
 from protocol.links import Compare
-from storage.engine import EngineFailed
-from storage.state_hash import hash_in_slices
-from storage.transactions import Transaction
+from storage.engine.engine import EngineFailed
+from storage.engine.state_hash import hash_in_slices
+from storage.txn.transaction import Transaction
 
 log = structlog.get_logger("cluster")
 

@@ -57,8 +57,8 @@ from protocol.errors import (
 )
 from protocol.failover import Policy
 from protocol.links import Way
-from storage.cluster_file import Cluster, Upstream
-from storage.tickets import CommitTicket
+from storage.files.cluster_file import Cluster, Upstream
+from storage.txn.tickets import CommitTicket
 
 log = structlog.get_logger("cluster")
 

@@ -38,12 +38,12 @@ from protocol.doors import Clock
 from protocol.errors import Busy, Failed, LogPruned, NotImplementedHere, Refusal
 from protocol.links import Copy, CopyBegins, CopyEnds, Frames, Link, LinkClosed, Part, Refused
 from protocol.version import VERSION
-from storage.backup_facts import SnapshotFacts, Written
-from storage.backups import snapshots
-from storage.engine import Engine
+from storage.backups import snapshot_file
+from storage.engine.engine import Engine
 from storage.faults import LogDamaged
-from storage.histories import Standing
-from storage.transactions import Transaction
+from storage.formats.backup_facts import SnapshotFacts, Written
+from storage.formats.positions import Standing
+from storage.txn.transaction import Transaction
 
 log = structlog.get_logger("cluster")
 
@@ -321,10 +321,10 @@ class Copies:
         facts = SnapshotFacts(VERSION, store.id, store.created, self._clock.wall_us(), at)
         await ask(files.ref, Begin(facts, None, self._engine.stored_bytes()))
         writing: asyncio.Future[None] | None = None
-        found: list[snapshots.Piece] = []
+        found: list[snapshot_file.Piece] = []
         size, until_us = 0, self._clock.monotonic_us() + limits.SLICE_US
         try:
-            for piece in snapshots.pieces(view):
+            for piece in snapshot_file.pieces(view):
                 found.append(piece)
                 size += len(piece.data)
                 if size >= PART_BYTES:

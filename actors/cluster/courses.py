@@ -15,7 +15,7 @@ from typing import Final
 from actors.cluster.following import History, holds
 from actors.cluster.leading import may_take
 from protocol.agreement import Agreed, InSync, Lead
-from storage.cluster_file import Cluster
+from storage.files.cluster_file import Cluster
 
 NAME_ONE: Final = (
     "no node leads until an operator names one: on the node with the most log, by log_ends in"

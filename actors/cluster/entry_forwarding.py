@@ -16,7 +16,7 @@ from actors.runtime import Runtime
 from protocol import limits
 from protocol.errors import Refusal
 from protocol.links import Entries, EntryTold
-from storage.entries import Entry
+from storage.formats.entries import Entry
 
 AGAIN_SECONDS: Final = 1.0
 """Interval of retrying a refused commit (s): the disk is full, or too few followers are attached.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from protocol.agreement import Released
 from protocol.errors import Diverged
-from storage.epochs import History, Reign
+from storage.formats.epochs import History, Reign
 
 __all__ = ["History", "Promised", "Reign", "frame_at", "holds", "joint", "last_of"]
 

@@ -33,10 +33,10 @@ from protocol.agreement import Agreed, Agreement, NotAnswered
 from protocol.doors import Clock
 from protocol.errors import BadRequest, Busy, NotEnoughReplicas
 from protocol.failover import Policy
-from storage import failover
-from storage.cluster_file import Cluster
-from storage.cluster_file import Founding as Founded
-from storage.tickets import CommitTicket
+from storage.catalog import failover
+from storage.files.cluster_file import Cluster
+from storage.files.cluster_file import Founding as Founded
+from storage.txn.tickets import CommitTicket
 
 log = structlog.get_logger("cluster")
 

@@ -22,8 +22,8 @@ from actors.commits import Committer, Stall
 from protocol.agreement import Agreed, Agreement, LeaseLapsed, NotAnswered
 from protocol.doors import Clock
 from protocol.errors import DiskFull, Refusal, StatementTimeout
-from storage.cluster_file import Cluster
-from storage.tickets import CommitTicket
+from storage.files.cluster_file import Cluster
+from storage.txn.tickets import CommitTicket
 
 log = structlog.get_logger("cluster")
 

@@ -51,17 +51,18 @@ from protocol.links import (
     Refused,
 )
 from protocol.values import instant
-from storage import join_tokens, peer_identity
-from storage.backups.copying import Copied as Copied
-from storage.backups.copying import check_begins, check_key, make_copy
-from storage.backups.making import Tick, World
-from storage.directory import COPIED, is_joining
+from storage.backups.replica_copy import Copied as Copied
+from storage.backups.replica_copy import check_begins, check_key, make_copy
+from storage.backups.state_builder import Tick, World
+from storage.catalog import join_tokens
+from storage.catalog.join_tokens import Invitation
 from storage.faults import CopyFailed, StoreNotSealed
-from storage.join_tokens import Invitation
-from storage.joining import JoiningDirectory, Parts, Source
-from storage.peer_identity import Identity
-from storage.reserve import NO_ROOM
-from storage.sealing import Key, name_of
+from storage.files import peer_file
+from storage.files.directory import COPIED, is_joining
+from storage.files.disk_reserve import NO_ROOM
+from storage.files.joining_file import JoiningDirectory, Parts, Source
+from storage.files.peer_file import Identity
+from storage.formats.sealing import Key, name_of
 
 log = structlog.get_logger("cluster")
 
@@ -153,7 +154,7 @@ def _identity(joining: JoiningDirectory, doors: Doors) -> Identity:
     """Return the certificate of the node, made if it is new. It is durable before any node trusts
     it."""
     node, now = str(joining.now.node), instant(doors.clock.wall_us())
-    return peer_identity.of_now(joining.directory, node, now, doors.rng).shown
+    return peer_file.of_now(joining.directory, node, now, doors.rng).shown
 
 
 class Joiner:

@@ -27,10 +27,10 @@ from protocol.failover import Policy
 from protocol.node_roles import COORDINATING
 from protocol.requests import Caller, HeldUp, Unready
 from protocol.values import Value
-from storage import failover, replicas
-from storage.failover import Kept
-from storage.joining import Source
-from storage.replicas import Replica
+from storage.catalog import failover, replicas
+from storage.catalog.failover import Kept
+from storage.catalog.replicas import Replica
+from storage.files.joining_file import Source
 
 NOT_TOLD: Final = (
     "this node was started and does not know the commit index yet: it answers once it is"

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from protocol.agreement import Agreed, InSync, Lead
-from storage.cluster_file import Cluster
+from storage.files.cluster_file import Cluster
 
 Save = Callable[[Cluster], Awaitable[None]]
 """Replaces the file; it is durable on return. :raises DiskFull, OSError:"""

@@ -10,7 +10,7 @@ from actors.cluster.following import History
 from actors.cluster.member import Member
 from protocol.agreement import Agreed, Lead
 from protocol.errors import NotWritable
-from storage.cluster_file import Cluster
+from storage.files.cluster_file import Cluster
 
 
 def has_lead(member: Member, *, force: bool) -> bool:

@@ -17,8 +17,8 @@ from actors.cluster.member import Member
 from actors.cluster.peering import Peering
 from protocol.doors import Clock
 from protocol.links import Leads, Link, LinkClosed, Links, Way
-from storage.cluster_file import Upstream
-from storage.joining import Source
+from storage.files.cluster_file import Upstream
+from storage.files.joining_file import Source
 
 log = structlog.get_logger("cluster")
 

@@ -42,12 +42,12 @@ from protocol.links import (
     Renew,
     Renewed,
 )
-from storage import join_tokens, replicas
-from storage.entries import AUDIT, Entry
-from storage.join_tokens import Where
-from storage.peer_identity import Identities, Identity, given
-from storage.replicas import Replica
-from storage.transactions import Transaction
+from storage.catalog import join_tokens, replicas
+from storage.catalog.join_tokens import Where
+from storage.catalog.replicas import Replica
+from storage.files.peer_file import Identities, Identity, given
+from storage.formats.entries import AUDIT, Entry
+from storage.txn.transaction import Transaction
 
 __all__ = ["Identity", "Leader", "Peering", "given"]
 

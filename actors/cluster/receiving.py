@@ -54,7 +54,7 @@ from protocol.links import (
     Refused,
     Told,
 )
-from storage.frames import FRAME_HEADER_BYTES, Frame
+from storage.formats.frames import FRAME_HEADER_BYTES, Frame
 
 log = structlog.get_logger("cluster")
 

@@ -25,13 +25,14 @@ from protocol.errors import NotWritable, Refusal
 from protocol.links import LinkClosed, Refused, Renew, Renewed
 from protocol.requests import Request
 from protocol.values import instant
-from storage import peer_identity, replicas
-from storage.directory import StoreDirectory
-from storage.engine import EngineUnreadable
+from storage.catalog import replicas
+from storage.catalog.replicas import Replica
+from storage.engine.engine import EngineUnreadable
 from storage.faults import StoreFault
-from storage.peer_identity import Identities, Identity
-from storage.replicas import Replica
-from storage.transactions import Transaction
+from storage.files import peer_file
+from storage.files.directory import StoreDirectory
+from storage.files.peer_file import Identities, Identity
+from storage.txn.transaction import Transaction
 
 log = structlog.get_logger("peers")
 
@@ -80,15 +81,15 @@ class IdentityActor(ThreadActor):
         :raises OSError: the disk failed
         """
         now = instant(self.runtime.clock.wall_us())
-        return peer_identity.of_now(self._directory, message.node, now, self._rng)
+        return peer_file.of_now(self._directory, message.node, now, self._rng)
 
     @handles(PrepareIdentity)
     def prepare(self, message: PrepareIdentity) -> Identities:
         """Make and save the next certificate. :raises OSError: the disk failed"""
         now = instant(self.runtime.clock.wall_us())
-        made = peer_identity.make(message.node, now, self._rng)
+        made = peer_file.make(message.node, now, self._rng)
         found = Identities(message.shown, made)
-        peer_identity.save(self._directory, found)
+        peer_file.save(self._directory, found)
         return found
 
     @handles(SaveIdentities)
@@ -98,8 +99,8 @@ class IdentityActor(ThreadActor):
         :raises StoreDamaged: the file is corrupt
         :raises OSError: the disk failed
         """
-        if peer_identity.load(self._directory) != message.identities:
-            peer_identity.save(self._directory, message.identities)
+        if peer_file.load(self._directory) != message.identities:
+            peer_file.save(self._directory, message.identities)
 
 
 @dataclass(frozen=True, slots=True)

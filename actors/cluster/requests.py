@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from actors.commits import Who
 from protocol.failover import Policy
 from protocol.requests import Request
-from storage.tickets import CommitTicket
+from storage.txn.tickets import CommitTicket
 
 
 @dataclass(frozen=True, slots=True)

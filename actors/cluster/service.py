@@ -18,8 +18,8 @@ from protocol.doors import Clock
 from protocol.errors import Draining
 from protocol.failover import Policy
 from protocol.values import Value
-from storage.failover import Kept
-from storage.tickets import CommitTicket
+from storage.catalog.failover import Kept
+from storage.txn.tickets import CommitTicket
 
 
 class ClusterService:

@@ -61,9 +61,9 @@ from protocol.links import (
     LinkClosed,
     Refused,
 )
+from storage.catalog.replicas import is_id
 from storage.faults import LogDamaged
-from storage.frames import FRAME_HEADER_BYTES, Frame
-from storage.replicas import is_id
+from storage.formats.frames import FRAME_HEADER_BYTES, Frame
 
 log = structlog.get_logger("cluster")
 

@@ -31,9 +31,9 @@ from actors.runtime import Runtime, Supervised, ask
 from protocol.agreement import Agreement
 from protocol.doors import Rng
 from protocol.links import Link, Way
-from storage.cluster_file import Cluster, Upstream
-from storage.directory import StoreDirectory
-from storage.joining import Source
+from storage.files.cluster_file import Cluster, Upstream
+from storage.files.directory import StoreDirectory
+from storage.files.joining_file import Source
 
 log = structlog.get_logger("cluster")
 

@@ -27,7 +27,7 @@ from protocol.agreement import Agreed, Agreement, Answered, InSync, LeaseLapsed,
 from protocol.doors import Clock
 from protocol.errors import DiskFull
 from protocol.failover import Policy
-from storage.cluster_file import Founding
+from storage.files.cluster_file import Founding
 
 log = structlog.get_logger("cluster")
 

@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 from actors.commits import Committer, FellBehind, Follower
 from actors.runtime import Runtime
 from protocol.values import instant
-from storage import join_tokens, replicas, revocations
-from storage.engine import EngineUnreadable
-from storage.replicas import Replica
-from storage.transactions import Transaction
+from storage.catalog import join_tokens, replicas, revocations
+from storage.catalog.replicas import Replica
+from storage.engine.engine import EngineUnreadable
+from storage.txn.transaction import Transaction
 
 AGAIN_SECONDS: Final = 5.0
 """Delay before link holders are notified again, after the declarations could not be read (s)."""

@@ -1,4 +1,4 @@
-"""Priority locks (`storage/barriers.py`): admission, order, timeout.
+"""Priority locks (`storage/txn/priority_lock.py`): admission, order, timeout.
 
 - At most one is held at a time and its holder waits for no other, so they cannot deadlock. Requests
   queue first come, first served.
@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from protocol import limits
-from storage.barriers import Barrier
-from storage.read_set import ReadSet
+from storage.txn.priority_lock import Barrier
+from storage.txn.read_set import ReadSet
 
 if TYPE_CHECKING:
     from actors.runtime import Runtime
-    from storage.ledger import Ledger
+    from storage.txn.ledger import Ledger
 
 log = structlog.get_logger("commits")
 

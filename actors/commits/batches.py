@@ -19,7 +19,7 @@ from typing import Final
 from actors.runtime import Runtime
 from protocol import limits
 from protocol.errors import Busy
-from storage.frames import Frame
+from storage.formats.frames import Frame
 
 GATHER_US: Final = limits.SLICE_US
 """Longest wait of a group's first commit for others (µs)."""

@@ -34,17 +34,17 @@ from actors.log import Append, Cut, Durable, Ends, FindEnd, Mark
 from actors.runtime import Runtime, ask, tell
 from protocol import limits
 from protocol.errors import Busy, Conflict, DiskFull, Draining, Failed, NotWritable, Refusal
-from storage import epochs, keys
-from storage.effects import Attribution, only_removes
-from storage.entries import STATEMENTS, Entry
-from storage.epochs import History, Reign
-from storage.frames import Frame
-from storage.ledger import Ledger
-from storage.log_reading import LogReader
-from storage.moments import read_released
-from storage.reserve import disk_full
-from storage.tickets import CommitTicket, Why
-from storage.transactions import Transaction
+from storage.files.disk_reserve import disk_full
+from storage.formats import epochs, keys
+from storage.formats.effects import Attribution, only_removes
+from storage.formats.entries import STATEMENTS, Entry
+from storage.formats.epochs import History, Reign
+from storage.formats.frames import Frame
+from storage.log.reader import LogReader
+from storage.txn.ledger import Ledger
+from storage.txn.snapshots import read_released
+from storage.txn.tickets import CommitTicket, Why
+from storage.txn.transaction import Transaction
 
 
 class Who(Protocol):

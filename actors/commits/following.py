@@ -21,10 +21,10 @@ from typing import Any, Final
 from actors.runtime import Runtime
 from protocol import limits
 from protocol.errors import Diverged, Refusal, Stranded, UnknownOutcome
-from storage.epochs import Reign
-from storage.frames import BODY_BYTES_MAX, LOG_FLAGS, Frame
-from storage.ledger import Ledger
-from storage.log_reading import LogReader
+from storage.formats.epochs import Reign
+from storage.formats.frames import BODY_BYTES_MAX, LOG_FLAGS, Frame
+from storage.log.reader import LogReader
+from storage.txn.ledger import Ledger
 
 Stored = Callable[[int, int, int], Awaitable[list[tuple[Frame, bytes]]]]
 """Reads frames of the log with their digests, as `LogReads.stored` does."""

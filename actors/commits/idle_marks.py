@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from storage.ledger import Ledger
+from storage.txn.ledger import Ledger
 
 IDLE_SECONDS: Final = 1.0
 """Without a new commit."""

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from storage.ledger import Ledger
+from storage.txn.ledger import Ledger
 
 STALL_SECONDS: Final = 0.01
 """Interval of asking a stalled engine again (s)."""

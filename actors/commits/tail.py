@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Final
 
 from protocol import limits
-from storage.frames import Frame
+from storage.formats.frames import Frame
 
 FRAME_BYTES: Final = 256
 """Memory of a frame beside its body, about (bytes)."""

@@ -1,4 +1,4 @@
-"""Answers that wait for commits, each by its ticket: see `storage/tickets.py`."""
+"""Answers that wait for commits, each by its ticket: see `storage/txn/tickets.py`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import NamedTuple
 from actors.commits.waiters import Waiter
 from actors.runtime import Runtime
 from protocol.errors import Refusal, UnknownOutcome
-from storage.ledger import Ledger
-from storage.tickets import CommitTicket, Why
+from storage.txn.ledger import Ledger
+from storage.txn.tickets import CommitTicket, Why
 
 Told = Callable[[BaseException | None], None]
 """Hears why a commit was not released, or None when it was."""

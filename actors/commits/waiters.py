@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from protocol import limits
 from protocol.errors import Refusal, StatementTimeout, UnknownOutcome
 from protocol.values import Value
-from storage.tickets import NO_COMMIT, CommitTicket
+from storage.txn.tickets import NO_COMMIT, CommitTicket
 
 if TYPE_CHECKING:
     from actors.commits.committer import Committer

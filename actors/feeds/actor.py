@@ -29,9 +29,9 @@ from protocol.errors import (
 )
 from protocol.rights import INFO, READ
 from protocol.values import unpaced
-from storage import catalog
-from storage.catalog import Table
-from storage.tickets import CommitTicket
+from storage.catalog import catalog
+from storage.catalog.catalog import Table
+from storage.txn.tickets import CommitTicket
 
 
 class _Found(NamedTuple):

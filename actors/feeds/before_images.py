@@ -13,9 +13,9 @@ from typing import Final
 
 from protocol import limits
 from protocol.values import Tick
-from storage.feeds import Change, read
-from storage.frames import Frame
-from storage.keys import RECORD_PREFIX_BYTES
+from storage.formats.frames import Frame
+from storage.formats.keys import RECORD_PREFIX_BYTES
+from storage.records.commit_changes import Change, read
 
 
 class Pruned(Enum):

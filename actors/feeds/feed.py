@@ -25,7 +25,7 @@ from protocol.errors import NotAllowed, Refusal, SessionEnded, TooSlow, Unknown
 from protocol.requests import Caller
 from protocol.rights import INFO, READ
 from protocol.values import Value
-from storage.feeds import Commit
+from storage.records.commit_changes import Commit
 
 if TYPE_CHECKING:
     from actors.feeds.hub import Feeds

@@ -56,10 +56,11 @@ from protocol.errors import (
     Unknown,
 )
 from protocol.shares import fits
-from storage import feeds, users
-from storage.catalog import Table
-from storage.feeds import Commit
-from storage.frames import Frame
+from storage.catalog import users
+from storage.catalog.catalog import Table
+from storage.formats.frames import Frame
+from storage.records import commit_changes
+from storage.records.commit_changes import Commit
 
 TAKEN_BYTES: Final = 256 * limits.KIB
 """Bytes taken from the tail at once."""
@@ -484,7 +485,7 @@ class Feeds:
         if known is not None:
             return known
         wanted = self._prefixes
-        commit = feeds.read(frame, wanted, turn.tick)
+        commit = commit_changes.read(frame, wanted, turn.tick)
         decoded[frame.sequence] = commit, wanted
         while len(decoded) > most:
             del decoded[next(iter(decoded))]

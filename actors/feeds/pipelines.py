@@ -19,7 +19,7 @@ from protocol.errors import Cancelled, Failed, Refusal
 
 if TYPE_CHECKING:
     from actors.feeds.hub import Feeds
-    from storage.feeds import Commit
+    from storage.records.commit_changes import Commit
 
 
 class Pipeline:

@@ -20,9 +20,9 @@ from protocol import limits
 from protocol.errors import Refusal
 from protocol.text import format_record
 from protocol.values import Tick
-from storage import feeds, records
-from storage.catalog import Table
-from storage.feeds import Commit
+from storage.catalog.catalog import Table
+from storage.records import commit_changes, records
+from storage.records.commit_changes import Commit
 
 CHANGE_BYTES: Final = 64
 """Encoded size of a change beside its record and its id, about (bytes)."""
@@ -172,7 +172,12 @@ class View:
         return Head(place, commit.time, None, None)
 
     def _change(
-        self, raw: feeds.Change, commit: Commit, images: BeforeImages, fetch: Fetch, tick: Tick
+        self,
+        raw: commit_changes.Change,
+        commit: Commit,
+        images: BeforeImages,
+        fetch: Fetch,
+        tick: Tick,
     ) -> Change | None:
         """Return a change to deliver; None: it is left out."""
         tick()
@@ -184,7 +189,7 @@ class View:
         return told if told is not None and told.action in self.wanted.actions else None
 
     def _judged(
-        self, change: feeds.Change, before: bytes | Pruned | None, tick: Tick
+        self, change: commit_changes.Change, before: bytes | Pruned | None, tick: Tick
     ) -> Change | None:
         """Return a record's change as a reader of the filtered table sees it; None: no change."""
         fields, existed = change.fields, bool(change.previous)
@@ -202,7 +207,7 @@ class View:
         id, looks = self._record_id(change.key), self.wanted.before
         return Change(action, id, fields, shown, missing, looks)
 
-    def _passes(self, change: feeds.Change, fields: bytes, tick: Tick) -> bool:
+    def _passes(self, change: commit_changes.Change, fields: bytes, tick: Tick) -> bool:
         assert self.condition is not None
         try:
             return self.condition.passes(change.key, fields, self._record_id, tick)
@@ -223,7 +228,7 @@ class View:
         return before, None
 
 
-def _weight(raw: feeds.Change, change: Change) -> int:
+def _weight(raw: commit_changes.Change, change: Change) -> int:
     """Encoded size of a change, about (bytes)."""
     shown = len(change.fields or b"") + len(change.before or b"")
     return CHANGE_BYTES + IDS * len(raw.key) + shown

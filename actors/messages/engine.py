@@ -53,10 +53,10 @@ from protocol.errors import (
 from protocol.messages import MessageOperation, PublishMessages, TakeMessages
 from protocol.requests import CancelScript, RunScript, ScriptAnswer, Surface
 from protocol.rights import Verbs
-from storage import groups
-from storage.tickets import NO_COMMIT, CommitTicket
-from storage.topics import Topic
-from storage.transactions import Transaction
+from storage.topics import groups
+from storage.topics.topics import Topic
+from storage.txn.tickets import NO_COMMIT, CommitTicket
+from storage.txn.transaction import Transaction
 
 COMMIT_BYTES: Final = 4 * limits.MIB
 """Bytes that operations put into one commit before the next one begins."""

@@ -21,11 +21,11 @@ from protocol.messages import (
     TakeMessages,
 )
 from protocol.values import Tick
-from storage.groups import Group
-from storage.hand_outs.hand_outs import HandOuts
-from storage.messages import Messages, Published
-from storage.topics import Topic
-from storage.transactions import Transaction
+from storage.topics.deliveries.group import HandOuts
+from storage.topics.groups import Group
+from storage.topics.messages import Messages, Published
+from storage.topics.topics import Topic
+from storage.txn.transaction import Transaction
 
 
 class Performed:

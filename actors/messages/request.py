@@ -25,7 +25,7 @@ from protocol.errors import Refusal
 from protocol.messages import MessageOperation
 from protocol.requests import Caller
 from protocol.values import Value
-from storage.tickets import NO_COMMIT, CommitTicket
+from storage.txn.tickets import NO_COMMIT, CommitTicket
 
 if TYPE_CHECKING:
     from actors.messages.engine import MessageEngine

@@ -20,10 +20,12 @@ from protocol import order
 from protocol.errors import Refusal
 from protocol.paths import Path
 from protocol.values import RecordId, paced
-from storage import indexes, keys, records
-from storage.catalog import Table
-from storage.indexes import Index
-from storage.keys import Pair
+from storage.catalog.catalog import Table
+from storage.formats import keys
+from storage.formats.keys import Pair
+from storage.indexes import entries as indexes
+from storage.indexes.entries import Index
+from storage.records import records
 
 FEW: Final = 64
 """Most records that are fetched one by one without comparing the cost of a scan."""

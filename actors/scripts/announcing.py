@@ -19,11 +19,11 @@ from protocol.errors import BadRequest, Refusal, TooLarge
 from protocol.rights import WRITE
 from protocol.text import format_record
 from protocol.values import RecordId, Value, identical
-from storage import records
-from storage.announcing import Noted, take_noted
-from storage.catalog import Table
-from storage.messages import Messages
-from storage.on_change import OnChange
+from storage.catalog.catalog import Table
+from storage.catalog.on_change import OnChange
+from storage.records import records
+from storage.records.change_notes import Noted, take_noted
+from storage.topics.messages import Messages
 
 if TYPE_CHECKING:
     from actors.scripts.execution import Execution

@@ -16,7 +16,7 @@ from protocol import limits
 from protocol.errors import ENDED, FROM_OUTSIDE, Failed, Refusal
 from protocol.requests import ScriptAnswer
 from protocol.values import Value
-from storage.tickets import CommitTicket
+from storage.txn.tickets import CommitTicket
 
 
 class Answers:

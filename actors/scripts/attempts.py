@@ -19,8 +19,8 @@ from protocol.errors import Conflict, Refusal
 if TYPE_CHECKING:
     from actors.commits import Committer
     from actors.scripts.turns import Turn
-    from storage.read_set import ReadSet
-    from storage.transactions import Transaction
+    from storage.txn.read_set import ReadSet
+    from storage.txn.transaction import Transaction
 
 
 class Attempts:

@@ -15,10 +15,10 @@ from protocol import limits
 from protocol.errors import AnswerTooLarge, BadRequest, NotInTransaction
 from protocol.rights import OWN, Kind
 from protocol.values import Value
-from storage.backup_facts import Place, Written
-from storage.catalog import Database, Namespace
-from storage.tickets import CommitTicket
-from storage.transactions import Transaction
+from storage.catalog.catalog import Database, Namespace
+from storage.formats.backup_facts import Place, Written
+from storage.txn.tickets import CommitTicket
+from storage.txn.transaction import Transaction
 
 BESIDE_BYTES: Final = 4 * limits.KIB
 """Most bytes of an answer beside those of a backup."""

@@ -18,7 +18,7 @@ from language.parser import parse_expression, parse_type
 from protocol import limits
 from protocol.errors import Refusal, TooLarge
 from protocol.rights import NOTHING
-from storage.functions import Function, declared_of_function
+from storage.catalog.functions import Function, declared_of_function
 
 if TYPE_CHECKING:
     from actors.scripts.execution import Execution

@@ -31,10 +31,10 @@ from protocol.failover import Policy, check_policy
 from protocol.fingerprints import check_fingerprint
 from protocol.rights import INFO, OWN, Kind
 from protocol.values import NONE, Value, instant
-from storage import failover, join_tokens, replicas, revocations
-from storage.replicas import Replica
-from storage.tickets import CommitTicket
-from storage.transactions import Transaction
+from storage.catalog import failover, join_tokens, replicas, revocations
+from storage.catalog.replicas import Replica
+from storage.txn.tickets import CommitTicket
+from storage.txn.transaction import Transaction
 
 Outcome = TypeVar("Outcome")
 _SHOWN: Final = 10

@@ -44,14 +44,14 @@ from protocol.errors import (
 from protocol.requests import HeldFile, Result, RunScript
 from protocol.rights import NOTHING, READ, Verbs
 from protocol.values import NONE, RecordId, Value
-from storage import records
-from storage.catalog import Space, Table
-from storage.fields import Field
-from storage.functions import Function
-from storage.tickets import NO_COMMIT, CommitTicket
-from storage.topics import Topic
-from storage.transactions import Transaction
-from storage.vaults import Vault
+from storage.catalog.catalog import Space, Table
+from storage.catalog.fields import Field
+from storage.catalog.functions import Function
+from storage.records import records
+from storage.topics.topics import Topic
+from storage.txn.tickets import NO_COMMIT, CommitTicket
+from storage.txn.transaction import Transaction
+from storage.vaults.vaults import Vault
 
 Place = tuple[str | None, str | None]
 """Current place of a script: the names of a namespace and a database, not yet looked up."""

@@ -38,11 +38,12 @@ from protocol.paths import path_text
 from protocol.rights import DEFINE, NOTHING, READ, WRITE, Kind
 from protocol.text import format_record
 from protocol.values import NONE, RecordId, Tick, Value, paced
-from storage import catalog, records
-from storage.catalog import Table
-from storage.fields import Field
-from storage.topics import Topic
-from storage.transactions import Transaction
+from storage.catalog import catalog
+from storage.catalog.catalog import Table
+from storage.catalog.fields import Field
+from storage.records import records
+from storage.topics.topics import Topic
+from storage.txn.transaction import Transaction
 
 Row = dict[str, Any]
 

@@ -15,9 +15,9 @@ from language.printing import print_expression, print_type
 from protocol.errors import StillHeld
 from protocol.rights import DEFINE, INFO, NOTHING, Kind
 from protocol.values import NONE, Value
-from storage import catalog, functions
-from storage.catalog import Database
-from storage.functions import Function
+from storage.catalog import catalog, functions
+from storage.catalog.catalog import Database
+from storage.catalog.functions import Function
 
 _SHOWN = 10
 """Most callers of a function that a message names."""

@@ -10,8 +10,8 @@ from language import tree
 from protocol.errors import BadRequest, GrantOutsideSpace, Unknown
 from protocol.rights import NOTHING, OWN, ROLES, STORE, VERBS, Kind, Noun, Verb, Verbs, is_inside
 from protocol.values import NONE, Value
-from storage import users
-from storage.users import User
+from storage.catalog import users
+from storage.catalog.users import User
 
 
 @handles(

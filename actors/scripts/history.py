@@ -32,10 +32,11 @@ from protocol.errors import (
 )
 from protocol.rights import INFO, READ
 from protocol.values import RecordId, Tick, Value, identical, instant, type_name
-from storage import keys, records
-from storage.catalog import Table
+from storage.catalog.catalog import Table
 from storage.faults import LogDamaged
-from storage.history import Change, Searched, Trail
+from storage.formats import keys
+from storage.records import records
+from storage.records.history import Change, Searched, Trail
 
 FEW: Final = 64
 """Most changes newer than BEFORE that are skipped to reach the first one requested. Beyond that a

@@ -13,9 +13,11 @@ from language.printing import print_path
 from protocol.errors import Draining, Unknown
 from protocol.rights import DEFINE, INFO, Kind
 from protocol.values import NONE, Value
-from storage import catalog, index_builds, index_rows, records
-from storage.catalog import Table
-from storage.indexes import BUILDING, FAILED, REBUILDING, Index
+from storage.catalog import catalog
+from storage.catalog.catalog import Table
+from storage.indexes import index_rows
+from storage.indexes.entries import BUILDING, FAILED, REBUILDING, Index
+from storage.records import index_builds, records
 
 _ON_TABLE: Final = [Need(DEFINE, Kind.TABLE, ("table",))]
 

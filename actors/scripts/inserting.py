@@ -16,9 +16,10 @@ from protocol import order
 from protocol.errors import AlreadyExists, Duplicate, Refusal, TypeRefused
 from protocol.rights import READ, WRITE, Kind
 from protocol.values import NONE, RecordId, Value, check, type_name
-from storage import keys, records
-from storage.catalog import Table
-from storage.changes import Changes
+from storage.catalog.catalog import Table
+from storage.formats import keys
+from storage.records import records
+from storage.records.changes import Changes
 
 
 @handles(

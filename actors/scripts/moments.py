@@ -21,8 +21,8 @@ from protocol import limits
 from protocol.errors import Busy, Unknown
 from protocol.requests import NEW_MOMENT
 from protocol.shares import fits
-from storage.moments import Moment
-from storage.transactions import Transaction
+from storage.txn.snapshots import Moment
+from storage.txn.transaction import Transaction
 
 NAME_BYTES: Final = 9
 NAME_CHARACTERS: Final = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from language import tree
-from storage.catalog import Taken
+from storage.catalog.catalog import Taken
 
 IF_TAKEN: Final = {
     tree.Exists.REFUSE: Taken.REFUSE,

@@ -14,8 +14,8 @@ from language import tree
 from protocol.errors import Conflict, NotInTransaction, TypeRefused, Unknown
 from protocol.rights import INFO, OWN, Kind
 from protocol.values import NONE, Value, type_name
-from storage import replicas
-from storage.state_hash import hash_in_slices
+from storage.catalog import replicas
+from storage.engine.state_hash import hash_in_slices
 
 ID_CHARACTERS: Final = 128
 """Most characters of an unknown id that a refusal shows."""

@@ -19,11 +19,12 @@ from language.printing import print_path
 from protocol.rights import DEFINE, INFO, NOTHING, OWN, READ, WRITE, Kind
 from protocol.text import duration
 from protocol.values import FEW, NONE, Value, paced
-from storage import catalog, functions, records
-from storage.catalog import Database, Namespace, Space, Table
-from storage.fields import Field
-from storage.on_change import OnChange
-from storage.topics import Topic
+from storage.catalog import catalog, functions
+from storage.catalog.catalog import Database, Namespace, Space, Table
+from storage.catalog.fields import Field
+from storage.catalog.on_change import OnChange
+from storage.records import records
+from storage.topics.topics import Topic
 
 
 @handles(tree.Use, "none", writes=False, needs=[Need(NOTHING, Kind.NAMESPACE, ("namespace",))])

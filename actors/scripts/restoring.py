@@ -3,8 +3,8 @@
 The script is read twice. The first pass checks all of it and writes nothing: the script is
 complete, every statement only creates, in places that the script makes, and none of these databases
 exists. The second pass writes, in commits of a few megabytes: the places, each with a mark
-(`storage/restores.py`); their content; with the last commit the marks go. If it ends before, the
-places are dropped again, at the latest at the next start.
+(`storage/catalog/restores.py`); their content; with the last commit the marks go. If it ends
+before, the places are dropped again, at the latest at the next start.
 
 Each statement runs with the caller's privileges, authorized at its own run.
 """
@@ -29,10 +29,10 @@ from protocol import limits
 from protocol.errors import FROM_OUTSIDE, Refusal, RestoreRefused, RestoreTargetExists, Unknown
 from protocol.rights import NOTHING, OWN, Kind
 from protocol.values import NONE, Value
-from storage import restores
-from storage.catalog import Database, Namespace
-from storage.restores import Mark
-from storage.tickets import CommitTicket
+from storage.catalog import restores
+from storage.catalog.catalog import Database, Namespace
+from storage.catalog.restores import Mark
+from storage.txn.tickets import CommitTicket
 
 COMMIT_BYTES: Final = 4 * limits.MIB
 """Changes of one commit, about (bytes)."""

@@ -24,10 +24,10 @@ from protocol.doors import Clock
 from protocol.failover import Policy
 from protocol.requests import Caller
 from protocol.values import Value
-from storage.catalog import Database, Namespace, Space
-from storage.failover import Kept
-from storage.tickets import CommitTicket
-from storage.vault_seals import Stretch
+from storage.catalog.catalog import Database, Namespace, Space
+from storage.catalog.failover import Kept
+from storage.txn.tickets import CommitTicket
+from storage.vaults.cipher import Stretch
 
 
 class Roles(Protocol):

@@ -36,9 +36,9 @@ from protocol.spaces import (
     check_prefix,
 )
 from protocol.values import MICROSECOND, NONE, Value, type_name
-from storage import catalog
-from storage.catalog import Database, Space
-from storage.spaces import LAPSED_NOTED, Keys
+from storage.catalog import catalog
+from storage.catalog.catalog import Database, Space
+from storage.keyspace.keyspace import LAPSED_NOTED, Keys
 
 
 @handles(tree.DefineSpace, "none", writes=True, needs=[Need(DEFINE, Kind.DATABASE)])

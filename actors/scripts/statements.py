@@ -11,9 +11,9 @@ from language import tree
 from protocol import limits
 from protocol.errors import BadRequest, TypeRefused
 from protocol.values import Value, type_name
-from storage.entries import AUDIT, STATEMENTS
-from storage.statements import Kept, newest
-from storage.transactions import Transaction
+from storage.audit.trail import Kept, newest
+from storage.formats.entries import AUDIT, STATEMENTS
+from storage.txn.transaction import Transaction
 
 _WHERE: Final = {"STATEMENTS": STATEMENTS, "AUDIT": AUDIT}
 

@@ -39,13 +39,13 @@ from protocol.messages import (
 from protocol.rights import CONSUME, DEFINE, INFO, NOTHING, READ, WRITE, Kind
 from protocol.text import duration
 from protocol.values import MICROSECOND, NONE, Value
-from storage import groups, topics
-from storage.catalog import Database
-from storage.groups import Group
-from storage.hand_outs.hand_outs import HandOuts
-from storage.message_rows import NOTHING_HELD, Held, held_by_all
-from storage.messages import Messages, bounded_bytes, redrive
-from storage.topics import START, Place, Topic
+from storage.catalog.catalog import Database
+from storage.topics import groups, topics
+from storage.topics.deliveries.group import HandOuts
+from storage.topics.groups import Group
+from storage.topics.message_rows import NOTHING_HELD, Held, held_by_all
+from storage.topics.messages import Messages, bounded_bytes, redrive
+from storage.topics.topics import START, Place, Topic
 
 _CONSUMES: Final = [Need(TakeMessages.needs, Kind.TOPIC, ("topic",))]
 _DEFINES_GROUP: Final = [

@@ -43,7 +43,7 @@ from protocol.errors import (
 )
 from protocol.requests import NEW_MOMENT, Result, ResultKind, RunScript
 from protocol.values import NONE, Value
-from storage.tickets import NO_COMMIT, CommitTicket
+from storage.txn.tickets import NO_COMMIT, CommitTicket
 
 log = structlog.get_logger("scripts")
 

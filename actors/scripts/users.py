@@ -13,8 +13,8 @@ from language.operators import parameter
 from protocol.errors import AlreadyExists, TypeRefused
 from protocol.rights import NOTHING, OWN, Kind, Noun
 from protocol.values import NONE, Value, paced
-from storage import users
-from storage.users import User, check_role
+from storage.catalog import users
+from storage.catalog.users import User, check_role
 
 
 @handles(tree.DefineUser, "none", writes=True, needs=[OnNoun(OWN, "space")], audited=True)

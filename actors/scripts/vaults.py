@@ -32,10 +32,11 @@ from protocol.errors import (
 from protocol.rights import INFO, NOTHING, OWN, READ, UNSEAL, WRITE, Kind
 from protocol.values import NONE, Value, instant
 from protocol.vaults import check_passphrase
-from storage import vault_trail, vaults
-from storage.catalog import Database
-from storage.vault_trail import Head, Kept
-from storage.vaults import Vault
+from storage.catalog.catalog import Database
+from storage.vaults import trail as vault_trail
+from storage.vaults import vaults
+from storage.vaults.trail import Head, Kept
+from storage.vaults.vaults import Vault
 
 
 def _act(

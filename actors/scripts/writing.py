@@ -38,9 +38,10 @@ from protocol.values import (
     type_name,
     without_none,
 )
-from storage import keys, records
-from storage.catalog import Table
-from storage.changes import Changes
+from storage.catalog.catalog import Table
+from storage.formats import keys
+from storage.records import records
+from storage.records.changes import Changes
 
 Row = dict[str, Any]
 AFTER = tree.Return("AFTER")

@@ -36,9 +36,9 @@ from protocol.errors import (
     UnknownOutcome,
 )
 from protocol.spaces import KeyOperation, ListKeys, Room
-from storage.catalog import Space
-from storage.spaces import Keys
-from storage.tickets import CommitTicket
+from storage.catalog.catalog import Space
+from storage.keyspace.keyspace import Keys
+from storage.txn.tickets import CommitTicket
 
 
 class Spaces:
@@ -276,7 +276,7 @@ class Spaces:
 
     def remove_expired(self, lapsed: Sequence[tuple[Space, list[bytes]]]) -> CommitTicket:
         """Remove expired keys that a read skipped, in one commit. Return the ticket that its answer
-        must wait for. See `storage/spaces.py`.
+        must wait for. See `storage/keyspace/keyspace.py`.
 
         :raises Busy, NotEnoughReplicas, Draining: they can't be removed now, so that no answer may
             say that they are gone

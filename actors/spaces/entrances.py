@@ -15,8 +15,8 @@ from actors.sessions import Sessions
 from protocol.errors import NotASpace, Unknown
 from protocol.requests import Caller
 from protocol.rights import NOTHING
-from storage.catalog import Space
-from storage.transactions import Transaction
+from storage.catalog.catalog import Space
+from storage.txn.transaction import Transaction
 
 REMEMBERED_SPACES: Final = 10_000
 """Most names of spaces in the cache."""

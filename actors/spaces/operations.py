@@ -23,7 +23,7 @@ from protocol.spaces import (
     check_prefix,
 )
 from protocol.text import duration, format_duration, quote_string
-from storage.spaces import Keys
+from storage.keyspace.keyspace import Keys
 
 _PERFORM: Final[dict[type, Callable[[Keys, Any], Any]]] = {
     GetKey: lambda keys, op: keys.get(op.key),

@@ -4,7 +4,7 @@ A sweep removes a bounded slice of expired keys in a commit of its own, waits un
 and pauses as long as it took. Keys have no timers: a space has one, for its earliest expiry. A
 space without expiries has no actor. Its actor starts with the first key that expires. It ends with
 the last such key, with its space, or with the lead: another leader may give an id to another space
-(`storage/ids.py`).
+(`storage/txn/ids.py`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from actors.runtime import REST_SECONDS, LoopActor, Runtime, Slices, Supervised,
 from protocol import limits
 from protocol.errors import Busy, Refusal
 from protocol.values import unpaced
-from storage import catalog
-from storage.catalog import Database, Namespace, Space
-from storage.engine import EngineUnreadable
-from storage.keys import expiry_time
-from storage.spaces import Keys
-from storage.transactions import Transaction
+from storage.catalog import catalog
+from storage.catalog.catalog import Database, Namespace, Space
+from storage.engine.engine import EngineUnreadable
+from storage.formats.keys import expiry_time
+from storage.keyspace.keyspace import Keys
+from storage.txn.transaction import Transaction
 
 EXPIRED: Final = "expired"
 """Reason of commits by which the node removes expired keys."""

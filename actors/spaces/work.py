@@ -20,11 +20,11 @@ from protocol.errors import NotAllowed, Refusal
 from protocol.requests import Caller
 from protocol.spaces import GetKey, KeyAnswer, KeyOperation, ListKeys, LockKey, Room
 from protocol.values import Value
-from storage.catalog import Space
-from storage.present import Present
-from storage.spaces import Entries, Keys
-from storage.tickets import NO_COMMIT, CommitTicket
-from storage.transactions import Transaction
+from storage.catalog.catalog import Space
+from storage.keyspace.keyspace import Entries, Keys
+from storage.txn.latest import Present
+from storage.txn.tickets import NO_COMMIT, CommitTicket
+from storage.txn.transaction import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

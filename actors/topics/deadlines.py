@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from protocol.errors import Refusal
-from storage.tickets import CommitTicket
+from storage.txn.tickets import CommitTicket
 
 if TYPE_CHECKING:
     from actors.topics.service import HandedOut, Topics

@@ -31,14 +31,14 @@ from protocol.errors import (
 )
 from protocol.requests import Request
 from protocol.values import unpaced
-from storage import catalog
-from storage.engine import EngineUnreadable
-from storage.groups import Group, each, find_group, groups
-from storage.hand_outs.hand_outs import HandOuts
-from storage.messages import Messages
-from storage.tickets import NO_COMMIT, CommitTicket
-from storage.topics import Topic, find_topic
-from storage.transactions import Transaction
+from storage.catalog import catalog
+from storage.engine.engine import EngineUnreadable
+from storage.topics.deliveries.group import HandOuts
+from storage.topics.groups import Group, each, find_group, groups
+from storage.topics.messages import Messages
+from storage.topics.topics import Topic, find_topic
+from storage.txn.tickets import NO_COMMIT, CommitTicket
+from storage.txn.transaction import Transaction
 
 if TYPE_CHECKING:
     from actors.topics.service import Topics

@@ -16,13 +16,13 @@ from typing import Final
 
 from protocol import limits
 from protocol.values import Tick, paced
-from storage import groups
-from storage.catalog import Database
-from storage.hand_outs.hand_outs import HandOuts
-from storage.message_rows import NOTHING_HELD, Held, held_by_all
-from storage.messages import Messages, readers_of_all
-from storage.topics import Topic
-from storage.transactions import Transaction
+from storage.catalog.catalog import Database
+from storage.topics import groups
+from storage.topics.deliveries.group import HandOuts
+from storage.topics.message_rows import NOTHING_HELD, Held, held_by_all
+from storage.topics.messages import Messages, readers_of_all
+from storage.topics.topics import Topic
+from storage.txn.transaction import Transaction
 
 OTHERS: Final = "(others)"
 """Name of the summed series; no declaration can have it."""

@@ -4,7 +4,7 @@
   each topic with future work, and one timer for all of them. An actor starts when work is due, and
   ends after some idle time. A dropped topic takes all of that with it once the drop is on the disk.
   A node that loses the lead drops all schedules: another leader may give an id to another topic
-  (`storage/ids.py`).
+  (`storage/txn/ids.py`).
 - Correctness does not depend on these times: TAKE checks ack deadlines exactly, by itself. So runs
   are kept apart a little, unless a consumer waits.
 """
@@ -39,15 +39,16 @@ from actors.topics.waiting import Hear, Waits
 from protocol.requests import Caller
 from protocol.rights import READ, Verbs
 from protocol.values import Tick, unpaced
-from storage import catalog, keys
-from storage.engine import EngineUnreadable
-from storage.groups import Group, find_group
-from storage.hand_outs.hand_outs import HandOuts
-from storage.keys import Range
-from storage.layers import Layer
-from storage.tickets import CommitTicket
-from storage.topics import Topic, each_topic, find_topic
-from storage.transactions import Transaction
+from storage.catalog import catalog
+from storage.engine.engine import EngineUnreadable
+from storage.formats import keys
+from storage.formats.keys import Range
+from storage.topics.deliveries.group import HandOuts
+from storage.topics.groups import Group, find_group
+from storage.topics.topics import Topic, each_topic, find_topic
+from storage.txn.tickets import CommitTicket
+from storage.txn.transaction import Transaction
+from storage.txn.write_set import Layer
 
 APART_US: Final = SECOND_US // 20
 """Shortest interval (µs) between runs for a topic without waiting consumers, …"""

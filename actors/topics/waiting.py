@@ -27,10 +27,10 @@ from heapq import heappop, heappush
 from typing import Final, Protocol
 
 from protocol import limits
-from storage import keys
-from storage.appends import unpack_counter
-from storage.layers import Layer
-from storage.topics import topic_of_reader
+from storage.formats import keys
+from storage.topics.topics import topic_of_reader
+from storage.txn.appends import unpack_counter
+from storage.txn.write_set import Layer
 
 Hear = Callable[[Layer], None]
 Of = tuple[int, int]

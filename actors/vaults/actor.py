@@ -54,19 +54,12 @@ from protocol.vaults import (
     VaultStanding,
     check_passphrase,
 )
-from storage import vaults
-from storage.tickets import CommitTicket
-from storage.transactions import Transaction
-from storage.vault_rows import StoreRow
-from storage.vault_seals import (
-    SALT_BYTES,
-    RootWrap,
-    new_key,
-    unwrap_root,
-    wipe,
-    wrap_root,
-)
-from storage.vaults import Vault
+from storage.txn.tickets import CommitTicket
+from storage.txn.transaction import Transaction
+from storage.vaults import vaults
+from storage.vaults.cipher import SALT_BYTES, RootWrap, new_key, unwrap_root, wipe, wrap_root
+from storage.vaults.rows import StoreRow
+from storage.vaults.vaults import Vault
 
 AT_ONCE: Final = 64
 """Vaults inspected between two yields of the loop."""

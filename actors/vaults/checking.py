@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from actors.vaults.trail import Trail
 from protocol import limits
-from storage import vault_trail, vaults
-from storage.transactions import Transaction
-from storage.vault_trail import Kept
-from storage.vaults import Vault
+from storage.txn.transaction import Transaction
+from storage.vaults import trail as vault_trail
+from storage.vaults import vaults
+from storage.vaults.trail import Kept
+from storage.vaults.vaults import Vault
 
 NAMED: Final = 100
 """Limit of wrong entries, and of records put back, that are listed."""

@@ -17,11 +17,12 @@ from protocol import limits
 from protocol.binary import unpack
 from protocol.errors import Unknown, WrongKey
 from protocol.values import Value
-from storage import vault_trail, vaults
-from storage.transactions import Transaction
-from storage.vault_rows import KeysRow, RecordRow, StoreRow, ValueRow
-from storage.vault_seals import open_sealed
-from storage.vaults import Vault
+from storage.txn.transaction import Transaction
+from storage.vaults import trail as vault_trail
+from storage.vaults import vaults
+from storage.vaults.cipher import open_sealed
+from storage.vaults.rows import KeysRow, RecordRow, StoreRow, ValueRow
+from storage.vaults.vaults import Vault
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 from protocol.doors import Clock
 from protocol.errors import Conflict, Sealed, WrongKey
-from storage.vault_rows import KeysRow
-from storage.vault_seals import Cipher, trail_key, unwrap_key, wipe
-from storage.vault_trail import Kept
-from storage.vaults import Vault
+from storage.vaults.cipher import Cipher, trail_key, unwrap_key, wipe
+from storage.vaults.rows import KeysRow
+from storage.vaults.trail import Kept
+from storage.vaults.vaults import Vault
 
 STORE: Final = 0
 """In place of a vault's number: everything under the store's passphrase."""

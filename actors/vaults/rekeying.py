@@ -14,10 +14,10 @@ from typing import Final
 
 from actors.vaults.service import Vaults
 from protocol.doors import Rng
-from storage import vaults
-from storage.transactions import Transaction
-from storage.vault_seals import unwrap_key, wipe, wrap_key
-from storage.vaults import Vault
+from storage.txn.transaction import Transaction
+from storage.vaults import vaults
+from storage.vaults.cipher import unwrap_key, wipe, wrap_key
+from storage.vaults.vaults import Vault
 
 AT_ONCE: Final = 16
 """Vaults processed between two yields of the loop; each takes some 60 µs."""

@@ -31,12 +31,12 @@ from protocol import limits
 from protocol.errors import AuditRefused, DiskFull, Draining, Failed, Refusal
 from protocol.rights import READ
 from protocol.values import NONE, Value
-from storage import vaults
-from storage.statements import after
-from storage.tickets import CommitTicket
-from storage.transactions import Transaction
-from storage.vault_rows import KeysRow, StoreRow
-from storage.vaults import Vault
+from storage.audit.trail import after
+from storage.txn.tickets import CommitTicket
+from storage.txn.transaction import Transaction
+from storage.vaults import vaults
+from storage.vaults.rows import KeysRow, StoreRow
+from storage.vaults.vaults import Vault
 
 TOGETHER: Final = 256
 """Maximum requests in one commit."""

@@ -1,6 +1,6 @@
 """Key rotation: re-encrypts values under the newest key, in slices, while their vault is unsealed.
 
-The state lists the values of each older key (`storage/vault_rows.py`), so no progress has to be
+The state lists the values of each older key (`storage/vaults/rows.py`), so no progress has to be
 kept: after a crash or at the next unseal, rotation continues with the rest. The commit that deletes
 a key has read that no value uses it.
 """
@@ -23,12 +23,12 @@ from actors.vaults.service import Vaults
 from actors.vaults.trail import Act
 from protocol import limits
 from protocol.errors import Refusal, WrongKey
-from storage import vaults
-from storage.engine import EngineUnreadable
-from storage.transactions import Transaction
-from storage.vault_rows import KeysRow, StoreRow
-from storage.vault_seals import open_sealed, seal
-from storage.vaults import Vault
+from storage.engine.engine import EngineUnreadable
+from storage.txn.transaction import Transaction
+from storage.vaults import vaults
+from storage.vaults.cipher import open_sealed, seal
+from storage.vaults.rows import KeysRow, StoreRow
+from storage.vaults.vaults import Vault
 
 log = structlog.get_logger("vaults")
 

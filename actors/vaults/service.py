@@ -20,10 +20,9 @@ from protocol.doors import Rng
 from protocol.errors import BadRequest, TooLarge, TypeRefused, WrongKey
 from protocol.values import NONE, Value, check, instant
 from protocol.vaults import SealState
-from storage import vaults
-from storage.transactions import Transaction
-from storage.vault_rows import KeysRow, ValueRow
-from storage.vault_seals import (
+from storage.txn.transaction import Transaction
+from storage.vaults import vaults
+from storage.vaults.cipher import (  # fmt: skip
     SALT_BYTES,
     Stretch,
     new_key,
@@ -31,8 +30,9 @@ from storage.vault_seals import (
     wipe,
     wrap_key,
     wrap_root,
-)  # fmt: skip
-from storage.vaults import Vault
+)
+from storage.vaults.rows import KeysRow, ValueRow
+from storage.vaults.vaults import Vault
 
 SET_US: Final = 1_000_000
 """Difference, in µs, above which the wall clock was set; reads alone differ by less."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from protocol import limits
-from storage.vault_seals import Stretch
+from storage.vaults.cipher import Stretch
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,13 +27,13 @@ from actors.runtime import Runtime
 from actors.vaults.keyring import STORE, Keyring
 from protocol.errors import NotAllowed, Refusal, Sealed, Unknown, WrongKey
 from protocol.requests import Caller
-from storage import vault_trail
-from storage.engine import EngineUnreadable
-from storage.transactions import Transaction
-from storage.vault_entries import VaultEntry
-from storage.vault_rows import KeysRow
-from storage.vault_trail import GRANTED
-from storage.vaults import Vault, keys_row, store_row
+from storage.engine.engine import EngineUnreadable
+from storage.formats.vault_entries import VaultEntry
+from storage.txn.transaction import Transaction
+from storage.vaults import trail as vault_trail
+from storage.vaults.rows import KeysRow
+from storage.vaults.trail import GRANTED
+from storage.vaults.vaults import Vault, keys_row, store_row
 
 log = structlog.get_logger("vaults")
 

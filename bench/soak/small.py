@@ -12,11 +12,11 @@ from types import ModuleType
 from typing import Final
 
 from protocol import limits
-from storage import rocks
+from storage.engine import rocksdb
 
 BOUNDS: Final[tuple[tuple[ModuleType, str, int], ...]] = (
-    (rocks, "CACHE_BYTES", 2 * limits.MIB),
-    (rocks, "MEMTABLE_BYTES", limits.MIB),
+    (rocksdb, "CACHE_BYTES", 2 * limits.MIB),
+    (rocksdb, "MEMTABLE_BYTES", limits.MIB),
     (limits, "TAIL_BYTES", limits.MIB // 2),
     (limits, "SEGMENT_BYTES", 2 * limits.MIB),
     (limits, "SEGMENT_FRAMES", 256),

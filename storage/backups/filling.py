@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
-from storage import derived, keys
-from storage.derived import Kept
-from storage.engine import Engine
-from storage.histories import Standing
-from storage.keys import Pair
-from storage.ledger import Ledger
-from storage.lineage import Lineage
-from storage.transactions import Transaction
+from storage.engine.engine import Engine
+from storage.formats import keys
+from storage.formats.keys import Pair
+from storage.formats.positions import Standing
+from storage.indexes import derived
+from storage.indexes.derived import Kept
+from storage.txn.applied_position import Lineage
+from storage.txn.ledger import Ledger
+from storage.txn.transaction import Transaction
 
 
 def fill(

@@ -11,10 +11,10 @@ from typing import Final, Protocol
 
 from protocol.doors import File, Rng
 from protocol.errors import BackupCorrupt
-from storage.backup_facts import ScriptFacts, Written
-from storage.backup_forms import MAGIC, MAGIC_BYTES, Form
-from storage.container import Reader, Sink, Writer, key_for
-from storage.sealing import Key
+from storage.formats.backup_facts import ScriptFacts, Written
+from storage.formats.backup_forms import MAGIC, MAGIC_BYTES, Form
+from storage.formats.container import Reader, Sink, Writer, key_for
+from storage.formats.sealing import Key
 
 _SEALED: Final = MAGIC[Form.SCRIPT]
 

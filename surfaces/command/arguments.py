@@ -23,7 +23,7 @@ from surfaces.logs import LEVELS
 
 _DURATION: Final = re.compile(r"-?[0-9]+[a-z]")
 _MADE: Final = "STORE"
-"""File that every store has from its first start on, as in `storage/directory.py`."""
+"""File that every store has from its first start on, as in `storage/files/directory.py`."""
 UNSEAL_FOR: Final = timedelta(minutes=10)
 """Default lifetime of an unseal."""
 SLOW: Final = timedelta(seconds=limits.SLOW_STATEMENT_SECONDS)

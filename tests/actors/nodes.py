@@ -15,10 +15,10 @@ from actors.settings import FirstOwner, NodeSettings
 from actors.vaults import VaultSettings
 from protocol.doors import Clock, Fs
 from protocol.requests import Caller, RunScript, ScriptAnswer
-from storage.disk import Disk
-from storage.engine import Engine
-from storage.rocks import RocksEngine
-from storage.vault_seals import Stretch
+from storage.engine.engine import Engine
+from storage.engine.rocksdb import RocksEngine
+from storage.files.disk import Disk
+from storage.vaults.cipher import Stretch
 from tests.actors.parts import CHEAP, clock_of, scheduler_of
 from tests.nodes import CHECKED_NOW
 from tests.simulation.disk import SimulatedDisk

@@ -30,13 +30,16 @@ from actors.statements import Statements
 from actors.store import end_of_released
 from protocol.doors import Clock, Scheduler
 from protocol.errors import Refusal
-from storage import derived, keys, lineage, users
-from storage.directory import StoreDirectory
-from storage.ledger import Ledger
-from storage.log import Log
-from storage.memory import MemoryEngine
-from storage.reserve import Headroom
-from storage.retention import Keep
+from storage.catalog import users
+from storage.engine.memory import MemoryEngine
+from storage.files.directory import StoreDirectory
+from storage.files.disk_reserve import Headroom
+from storage.formats import keys
+from storage.indexes import derived
+from storage.log.log import Log
+from storage.log.retention import Keep
+from storage.txn import applied_position
+from storage.txn.ledger import Ledger
 from tests.simulation import loop as stepped
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import LoopClock, SeededRng, SteppedScheduler, ThreadScheduler
@@ -159,10 +162,12 @@ async def parts(
     made.directory = StoreDirectory.open("/store", made.disk, clock, rng, create=True)
     made.engine = engine or MemoryEngine()
     store_id = made.directory.store_id.bytes
-    made.log = log = Log.open(made.directory, proven=lineage.read(made.engine, store_id).proves)
-    lineage.require_joined(lineage.read(made.engine, store_id), log.digest_at)
+    made.log = log = Log.open(
+        made.directory, proven=applied_position.read(made.engine, store_id).proves
+    )
+    applied_position.require_joined(applied_position.read(made.engine, store_id), log.digest_at)
     made.committer = committer = Committer(runtime)
-    found = lineage.read(made.engine, store_id)
+    found = applied_position.read(made.engine, store_id)
     end = log.end if follows is None else end_of_released(found, log)
     made.ledger = ledger = Ledger(made.engine, end, clock, rng, committer.hand_over, derived.kept)
     for frame in log.read(ledger.state.committed + 1, end.sequence):

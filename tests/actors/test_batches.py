@@ -11,7 +11,7 @@ import pytest
 from actors.commits.batches import GATHER_US, Batches
 from protocol import limits
 from protocol.errors import Busy
-from storage.frames import Frame
+from storage.formats.frames import Frame
 from tests.actors.parts import Failures, play
 
 

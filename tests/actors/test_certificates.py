@@ -14,7 +14,7 @@ from actors.runtime import stop, tell
 from protocol.doors import Clock
 from protocol.requests import Surface
 from protocol.values import instant
-from storage.memory import MemoryEngine
+from storage.engine.memory import MemoryEngine
 from tests.actors.nodes import running, simulated_doors
 from tests.actors.parts import Failures, play
 from tests.logbook import Logbook

@@ -17,13 +17,13 @@ from actors.log import SPARE_BYTES, SPARE_FILES, Mark
 from actors.runtime import ask, stop, tell
 from protocol import limits
 from protocol.errors import Busy, Conflict, DiskFull, Failed, NotWritable, UnknownOutcome
-from storage.effects import Attribution, decode
-from storage.engine import Batch
+from storage.engine.engine import Batch
+from storage.engine.memory import MemoryEngine
 from storage.faults import LogFailed
-from storage.layers import InFlight, Layer
-from storage.log_reading import LogSizes
-from storage.memory import MemoryEngine
-from storage.tickets import CommitTicket
+from storage.formats.effects import Attribution, decode
+from storage.log.reader import LogSizes
+from storage.txn.tickets import CommitTicket
+from storage.txn.write_set import InFlight, Layer
 from tests.actors.nodes import ANA
 from tests.actors.parts import (
     KEEP,

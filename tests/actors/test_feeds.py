@@ -37,8 +37,8 @@ from protocol.jsonvalues import to_json
 from protocol.requests import AuthenticatePassword, Caller, SignIn, SignOut
 from protocol.text import format_record
 from protocol.values import RecordId
-from storage.frames import Frame
-from storage.memory import MemoryEngine
+from storage.engine.memory import MemoryEngine
+from storage.formats.frames import Frame
 from tests.actors import nodes
 from tests.actors.scripts.test_stalled_disk import Stall
 from tests.simulation.disk import SimulatedDisk

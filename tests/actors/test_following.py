@@ -11,13 +11,14 @@ from actors.cluster.receiving import Receiving
 from protocol import limits
 from protocol.errors import DiskFull, Diverged, NotWritable, Stranded, UnknownOutcome
 from protocol.links import Attach, Attached
-from storage import ledger, lineage, statements
-from storage.entries import STATEMENTS
-from storage.epochs import Reign
-from storage.frames import NO_DIGEST, Frame
-from storage.memory import MemoryEngine
-from storage.state_hash import state_hash
-from storage.tickets import CommitTicket
+from storage.audit import trail
+from storage.engine.memory import MemoryEngine
+from storage.engine.state_hash import state_hash
+from storage.formats.entries import STATEMENTS
+from storage.formats.epochs import Reign
+from storage.formats.frames import NO_DIGEST, Frame
+from storage.txn import applied_position, ledger
+from storage.txn.tickets import CommitTicket
 from tests.actors.cluster.wires import End, wire
 from tests.actors.parts import KINDS, SOMEBODY, Parts, key, outcome, parts, play, until
 from tests.logbook import Logbook
@@ -190,7 +191,7 @@ def test_a_start_shows_what_the_state_holds_a_part_of(
         async with parts(kind, SimulatedDisk(image), engine, follows=AWAY) as node:
             assert (node.committer.released_upto, engine.applied) == (2, 2)
             assert all(node.get(f"part{number}") == b"x" for number in range(40))
-            assert lineage.read(engine, node.directory.store_id.bytes).begun == NO_DIGEST
+            assert applied_position.read(engine, node.directory.store_id.bytes).begun == NO_DIGEST
             with pytest.raises(Stranded):
                 await node.committer.cut(1)
 
@@ -222,7 +223,7 @@ def test_who_comes_to_lead_releases_the_rest_behind_its_own_first_frame(kind: st
             assert node.log.reigns == (Reign(1, 5, frames[-1].digest()),)
             assert [one.epoch for one in committer.history()] == [1, 7]
             with committer.begin() as tx:
-                [kept] = next(statements.newest(tx, STATEMENTS))
+                [kept] = next(trail.newest(tx, STATEMENTS))
             assert (kept.user, kept.statement, kept.reason) == (
                 "node", "DEFINE NODE LEADS STORE", "epoch 7",
             )  # fmt: skip

@@ -32,7 +32,7 @@ from protocol.errors import (
 )
 from protocol.requests import ScriptAnswer
 from protocol.values import RecordId
-from storage.memory import MemoryEngine
+from storage.engine.memory import MemoryEngine
 from tests.actors import nodes
 from tests.actors.nodes import simulated_doors, value
 from tests.actors.parts import KINDS, play, until

@@ -6,10 +6,10 @@ import pytest
 
 from actors.vaults.keyring import STORE, Keyring
 from protocol.errors import Sealed, WrongKey
-from storage.catalog import Database, Namespace
-from storage.vault_rows import KeysRow
-from storage.vault_seals import wrap_key
-from storage.vaults import Vault
+from storage.catalog.catalog import Database, Namespace
+from storage.vaults.cipher import wrap_key
+from storage.vaults.rows import KeysRow
+from storage.vaults.vaults import Vault
 from tests.simulation.doors import ManualClock
 
 DOMAIN = b"d" * 16

@@ -13,8 +13,8 @@ from actors.log_checks import LogChecksActor
 from actors.log_reads import LogChecks, LogReadActor
 from actors.runtime import Supervised, stop
 from protocol import limits
-from storage.frames import SEGMENT_HEADER_BYTES
-from storage.log_reading import LogSizes
+from storage.formats.frames import SEGMENT_HEADER_BYTES
+from storage.log.reader import LogSizes
 from tests.actors.parts import Parts, parts, play, until
 from tests.logbook import Logbook
 

@@ -17,9 +17,9 @@ from actors.runtime import ask
 from protocol import limits
 from protocol.errors import DiskFull, LogPruned
 from storage.faults import LogDamaged
-from storage.frames import Frame
-from storage.log import Log
-from storage.log_reading import LogSizes
+from storage.formats.frames import Frame
+from storage.log.log import Log
+from storage.log.reader import LogSizes
 from tests.actors.parts import KINDS, Parts, checkpoints, outcome, parts, play, reading, until
 from tests.actors.test_log_checks import damage
 from tests.logbook import Logbook

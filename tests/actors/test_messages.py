@@ -25,10 +25,11 @@ from protocol.messages import (
     TakeMessages,
 )
 from protocol.requests import SignIn, SignOut
-from storage import catalog, topics
-from storage.memory import MemoryEngine
-from storage.read_set import ReadSet
-from storage.tickets import RollBacks
+from storage.catalog import catalog
+from storage.engine.memory import MemoryEngine
+from storage.topics import topics
+from storage.txn.read_set import ReadSet
+from storage.txn.tickets import RollBacks
 from tests.actors.nodes import ANA, prepare, run, running, simulated_doors, value
 from tests.actors.parts import code, outcome, play
 from tests.actors.scripts.test_stalled_disk import Stall, log_time

@@ -18,10 +18,10 @@ from actors.node import GENERATED_OWNER, Node, PartFailed, start
 from actors.runtime import LoopActor, ask, tell
 from protocol.errors import BadRequest, DiskFull, Failed, UnknownOutcome
 from protocol.requests import SignIn
-from storage.engine import Batch, EngineFailed
+from storage.engine.engine import Batch, EngineFailed
+from storage.engine.memory import MemoryEngine
+from storage.engine.state_hash import state_hash
 from storage.faults import ClockRefused, LogDamaged, StoreLocked
-from storage.memory import MemoryEngine
-from storage.state_hash import state_hash
 from tests.actors import nodes
 from tests.actors.nodes import (
     OWNER,

@@ -25,7 +25,7 @@ from actors.runtime import stop
 from actors.sign_in_throttle import Rank
 from protocol import limits
 from protocol.errors import BadRequest, Busy, Draining
-from storage.vault_seals import Stretch
+from storage.vaults.cipher import Stretch
 from tests.actors.parts import CHEAP, KINDS, Failures, outcome, play, until
 from tests.simulation.doors import SeededRng
 

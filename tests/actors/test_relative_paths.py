@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.sealing import Key
+from storage.formats.sealing import Key
 from tests.nodes import running
 from tests.storage.backups.held import KEY
 

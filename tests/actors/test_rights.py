@@ -45,11 +45,12 @@ from protocol.rights import (
     Verbs,
     needed,
 )
-from storage import catalog, topics, users
-from storage.catalog import Database
-from storage.fields import Field
-from storage.functions import Function
-from storage.transactions import Transaction
+from storage.catalog import catalog, users
+from storage.catalog.catalog import Database
+from storage.catalog.fields import Field
+from storage.catalog.functions import Function
+from storage.topics import topics
+from storage.txn.transaction import Transaction
 from tests.callers import Granted, declare
 from tests.nodes import OWNER, Running, running
 

@@ -28,7 +28,7 @@ from protocol.requests import (
     SignIn,
     SignOut,
 )
-from storage import users
+from storage.catalog import users
 from tests.actors.parts import SOMEBODY, SignInDesk, desk, outcome, play, until
 from tests.logbook import Logbook
 from tests.simulation.disk import NO_LIMIT

@@ -51,15 +51,16 @@ from protocol.spaces import (
     UnlockKey,
 )
 from protocol.values import NONE
-from storage import catalog, keys, users
-from storage.catalog import Space
-from storage.effects import DELETE_RECORD, decode
-from storage.engine import EngineFailed
-from storage.memory import MemoryEngine
-from storage.read_set import ReadSet
-from storage.spaces import Keys
-from storage.tickets import RollBacks
-from storage.transactions import Transaction
+from storage.catalog import catalog, users
+from storage.catalog.catalog import Space
+from storage.engine.engine import EngineFailed
+from storage.engine.memory import MemoryEngine
+from storage.formats import keys
+from storage.formats.effects import DELETE_RECORD, decode
+from storage.keyspace.keyspace import Keys
+from storage.txn.read_set import ReadSet
+from storage.txn.tickets import RollBacks
+from storage.txn.transaction import Transaction
 from tests.actors import nodes
 from tests.actors.nodes import ANA, OWNER
 from tests.actors.scripts.test_stalled_disk import Stall

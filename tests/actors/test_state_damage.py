@@ -14,13 +14,14 @@ import pytest
 from actors.node import Node
 from protocol import limits
 from protocol.errors import Failed
-from storage import catalog, keys
-from storage.engine import EngineUnreadable
+from storage.catalog import catalog
+from storage.engine.engine import EngineUnreadable
+from storage.engine.memory import MemoryEngine
 from storage.faults import StateDamaged, StateForeign
-from storage.keys import Pair
-from storage.log import Log
-from storage.log_reading import LogSizes
-from storage.memory import MemoryEngine
+from storage.formats import keys
+from storage.formats.keys import Pair
+from storage.log.log import Log
+from storage.log.reader import LogSizes
 from tests.actors.nodes import (
     prepare,
     real_doors,
@@ -154,7 +155,9 @@ def test_what_drives_itself_leaves_alone_what_it_can_not_read(
             assert await state_of(node, "i", "t") == "ready"
 
     play("stepped", meet)
-    monkeypatch.setattr("storage.rebuilding.damage", lambda _directory: None)  # opened as it is
+    monkeypatch.setattr(
+        "storage.files.rebuild_marker.damage", lambda _directory: None
+    )  # opened as it is
     play("stepped", start)
 
 

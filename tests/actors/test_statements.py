@@ -12,11 +12,11 @@ from actors.rights import Rights
 from actors.statements import Statements
 from protocol.errors import DiskFull, NotAllowed
 from protocol.requests import Surface
-from storage import catalog
-from storage.catalog import Space
-from storage.entries import AUDIT
-from storage.statements import newest
-from storage.transactions import Transaction
+from storage.audit.trail import newest
+from storage.catalog import catalog
+from storage.catalog.catalog import Space
+from storage.formats.entries import AUDIT
+from storage.txn.transaction import Transaction
 from tests.actors.nodes import ANA
 from tests.actors.parts import KINDS, SOMEBODY, Parts, parts, play
 

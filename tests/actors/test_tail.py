@@ -11,7 +11,7 @@ import pytest
 from actors.commits import FellBehind, Follower, Tail
 from actors.commits.tail import FRAME_BYTES
 from protocol import limits
-from storage.frames import Frame
+from storage.formats.frames import Frame
 from tests.actors.parts import KINDS, outcome, parts, play, until
 from tests.actors.test_commits import full
 

@@ -21,10 +21,10 @@ from actors.topics.service import APART_US, IDLE_US, STALE
 from protocol import limits
 from protocol.errors import DiskFull, Draining, NotEnoughReplicas, Refusal, TooLarge
 from protocol.values import NONE, unpaced
-from storage.engine import Engine
-from storage.groups import find_group
-from storage.hand_outs.hand_outs import HandOuts
-from storage.memory import MemoryEngine
+from storage.engine.engine import Engine
+from storage.engine.memory import MemoryEngine
+from storage.topics.deliveries.group import HandOuts
+from storage.topics.groups import find_group
 from tests.actors import nodes
 from tests.actors.parts import outcome, until
 from tests.actors.scripts.test_taken_back import stalled

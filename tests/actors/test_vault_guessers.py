@@ -16,7 +16,7 @@ from actors.vaults.actor import VaultsActor
 from protocol import limits
 from protocol.errors import TooManyTries, WrongKey
 from protocol.requests import AuthenticateToken, Caller, SignIn
-from storage.vault_seals import stretched
+from storage.vaults.cipher import stretched
 from tests.actors.nodes import ANA, OWNER
 from tests.actors.parts import outcome
 from tests.actors.vaulted import PASSPHRASE, node_with_vault, played, unseal

@@ -27,8 +27,11 @@ from protocol.errors import (
     WrongKey,
 )
 from protocol.vaults import ChangePassphrase, Seal, ShowVaults
-from storage import keys, vault_rows, vault_trail, vaults
-from storage.vault_seals import stretched, unwrap_key, unwrap_root
+from storage.formats import keys
+from storage.vaults import rows as vault_rows
+from storage.vaults import trail as vault_trail
+from storage.vaults import vaults
+from storage.vaults.cipher import stretched, unwrap_key, unwrap_root
 from tests.actors.nodes import ANA, VAULTS, run, running, settings, simulated_doors, value
 from tests.actors.parts import outcome
 from tests.actors.scripts.test_taken_back import stalled

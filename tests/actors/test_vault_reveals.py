@@ -18,7 +18,7 @@ from protocol import limits
 from protocol.errors import AuditRefused, Cancelled, NotAllowed, Refusal, Sealed, Unknown, WrongKey
 from protocol.requests import Caller, CancelScript, RunScript, ScriptAnswer
 from protocol.vaults import ChangePassphrase, Seal
-from storage import vault_rows
+from storage.vaults import rows
 from tests.actors.nodes import ANA, run, value, yield_often
 from tests.actors.scripts.test_stalled_disk import Stall
 from tests.actors.vaulted import (
@@ -151,7 +151,7 @@ def test_one_that_is_refused_refuses_no_other() -> None:
     async def main() -> None:
         async with node_with_vault() as node:
             await fill(node, 4)
-            at = vault_rows.value(vault_of(node).numbers, b"2", 1)
+            at = rows.value(vault_of(node).numbers, b"2", 1)
             with node.committer.begin() as tx:
                 row = tx.get(at)
                 assert row is not None

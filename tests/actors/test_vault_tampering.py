@@ -14,8 +14,10 @@ from actors.runtime import ask
 from protocol import limits
 from protocol.errors import Unknown, WrongKey
 from protocol.vaults import ChangePassphrase, Seal
-from storage import keys, vault_rows, vault_trail
-from storage.vault_entries import VaultEntry
+from storage.formats import keys
+from storage.formats.vault_entries import VaultEntry
+from storage.vaults import rows as vault_rows
+from storage.vaults import trail
 from tests.actors.nodes import ANA, value
 from tests.actors.vaulted import (
     PASSPHRASE,
@@ -64,7 +66,7 @@ async def put_back(node: Node, before: Rows) -> None:
 
 def remembered(node: Node, id: str = "k") -> bytes:
     """Where the trail remembers which entry is the newest of a record."""
-    return vault_trail._last(vault_of(node).id, id)
+    return trail._last(vault_of(node).id, id)
 
 
 async def wrongly(node: Node, script: str = "REVEAL 'k' FROM VAULT v") -> None:
@@ -107,10 +109,10 @@ def forged(node: Node, number: int, change: Callable[[VaultEntry], VaultEntry]) 
     """An entry in the place of one that there is, without what only the key makes."""
     vault = vault_of(node).id
     with node.committer.begin() as tx:
-        kept = vault_trail.find(tx, vault, number)
+        kept = trail.find(tx, vault, number)
     assert kept is not None
     body = msgspec.msgpack.encode(change(kept.entry))
-    return {vault_trail._at(vault, number): msgspec.msgpack.encode((body, kept.before, b""))}
+    return {trail._at(vault, number): msgspec.msgpack.encode((body, kept.before, b""))}
 
 
 def test_an_entry_of_a_write_that_nobody_with_the_key_has_made() -> None:
@@ -200,12 +202,12 @@ def test_what_is_wrong_with_a_trail_is_named() -> None:
 
             def entry(at: int) -> bytes:
                 with node.committer.begin() as tx:
-                    row = tx.get(vault_trail._at(number, at))
+                    row = tx.get(trail._at(number, at))
                 assert row is not None
                 return row
 
             async def wrong_with(changed: Rows) -> list[int]:
-                before = {key: entry(vault_trail._number(key)) for key in changed}
+                before = {key: entry(trail._number(key)) for key in changed}
                 await put(node, changed)
                 found = await checked(node)
                 assert not found["intact"] and found["put_back"] == []
@@ -215,7 +217,7 @@ def test_what_is_wrong_with_a_trail_is_named() -> None:
                 return wrong
 
             for at in (1, 2, 5, newest):
-                where = vault_trail._at(number, at)
+                where = trail._at(number, at)
                 assert await wrong_with({where: entry(at).replace(b"ana", b"eve")}) == [at]
                 gone = await wrong_with({where: None})
                 assert gone and min(abs(one - at) for one in gone) <= 1
@@ -223,7 +225,7 @@ def test_what_is_wrong_with_a_trail_is_named() -> None:
             stripped = forged(node, 2, lambda kept: kept)  # of a write, whose chain is sound
             assert await wrong_with(stripped) == [2]
             other = entry(4)
-            assert 3 in await wrong_with({vault_trail._at(number, 3): other})
+            assert 3 in await wrong_with({trail._at(number, 3): other})
 
     played(main)
 

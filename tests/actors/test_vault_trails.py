@@ -16,7 +16,7 @@ from protocol.errors import (
     Unknown,
 )
 from protocol.vaults import ChangePassphrase, Seal, ShowVaults, Unseal
-from storage import keys
+from storage.formats import keys
 from tests.actors.nodes import ANA, run, value
 from tests.actors.test_state_damage import BadBlock
 from tests.actors.vaulted import (

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from random import Random
 
 from actors.topics.waiting import Line, Readers, Wait, Waits
-from storage.appends import HEAD
-from storage.layers import Layer
+from storage.txn.appends import HEAD
+from storage.txn.write_set import Layer
 
 LAST, OTHER = b"last of one", b"last of another"
 """Keys of two topics' last positions."""

@@ -13,8 +13,8 @@ from actors.node import Node
 from actors.runtime import ask
 from protocol.requests import Caller
 from protocol.vaults import ChangePassphrase, Unseal
-from storage.memory import MemoryEngine
-from storage.vaults import Vault
+from storage.engine.memory import MemoryEngine
+from storage.vaults.vaults import Vault
 from tests.actors.nodes import ANA, prepare, run, running, settings, simulated_doors, value
 from tests.actors.parts import play
 from tests.simulation.disk import Fault, SimulatedDisk

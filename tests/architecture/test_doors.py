@@ -24,9 +24,9 @@ PAST_THE_DOORS = re.compile(
 )
 
 DOORS = (
-    "storage/disk.py",
-    "storage/disk_files.py",
-    "storage/folders.py",
+    "storage/files/disk.py",
+    "storage/files/disk_files.py",
+    "storage/files/folders.py",
     "actors/doors.py",
     "surfaces/http/console.py",  # reads pages that are part of the package, once, when imported
     "surfaces/command/",  # the process itself, outside of every simulation

@@ -1,8 +1,8 @@
 """What is kept in memory by the id of a declaration is of that declaration alone.
 
-An id is given by one function, which gives none that was rolled back (`storage/ids.py`). What only
-a leader keeps by ids is dropped when it leads no more, since another leader may give such an id.
-Every other map by numbers is named here with the reason why it never outlives what it names.
+An id is given by one function, which gives none that was rolled back (`storage/txn/ids.py`). What
+only a leader keeps by ids is dropped when it leads no more, since another leader may give such an
+id. Every other map by numbers is named here with the reason why it never outlives what it names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from tests.architecture.sources import Source, called, files
 
 COUNTERS = re.compile(r"(keys\.)?[A-Z_]*_IDS")
-HOMES = ("storage/keys.py", "storage/ids.py", "storage/backups/places.py")
+HOMES = ("storage/formats/keys.py", "storage/txn/ids.py", "storage/backups/place_copy.py")
 """Where counters of ids are named otherwise: they are defined, given by, and put into a backup."""
 GIVES = "next_id"
 

@@ -67,9 +67,9 @@ NEVER: dict[str, frozenset[str]] = {
 
 EXCEPT: dict[str, frozenset[str]] = {
     "protocol/doors.py": frozenset({"asyncio"}),  # the types of the doors
-    "storage/disk.py": DISK | frozenset({"time"}),  # the production door to files
-    "storage/disk_files.py": DISK,  # parts of it
-    "storage/folders.py": DISK,
+    "storage/files/disk.py": DISK | frozenset({"time"}),  # the production door to files
+    "storage/files/disk_files.py": DISK,  # parts of it
+    "storage/files/folders.py": DISK,
     "actors/doors.py": WORLD | CLOCKS | DISK,  # the other production doors
     "actors/agreement.py": frozenset({"httptools"}),  # the one to etcd
     "actors/runtime/": frozenset({"threading", "queue"}),  # the only room that runs actors
@@ -115,14 +115,14 @@ def test_room_imports_only_what_it_may(room: str) -> None:
     [
         ("protocol/planted.py", "import socket"),
         ("protocol/planted.py", "from language import parser"),
-        ("language/planted.py", "def f():\n    from storage.log import Log"),
+        ("language/planted.py", "def f():\n    from storage.log.log import Log"),
         ("language/planted.py", "from ..storage import log"),
         ("storage/planted.py", "import asyncio.events"),
         ("storage/planted.py", "import pykka"),
-        ("storage/log.py", "import os"),
+        ("storage/log/log.py", "import os"),
         ("actors/planted.py", "import tornado.web"),
         ("actors/planted.py", "from random import random"),
-        ("surfaces/http/planted.py", "import storage.log"),
+        ("surfaces/http/planted.py", "import storage.log.log"),
         ("surfaces/http/planted.py", "if TYPE_CHECKING:\n    from language.tree import Select"),
         ("surfaces/http/planted.py", "import time"),
         ("surfaces/http/planted.py", "from storeclient import Client"),
@@ -139,7 +139,7 @@ def test_planted_import_is_caught(path: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("storage/disk.py", "import os, fcntl"),
+        ("storage/files/disk.py", "import os, fcntl"),
         ("surfaces/command/main.py", "import os"),
         ("surfaces/shell/planted.py", "import os\nfrom language import lexer\nimport storeclient"),
         ("actors/planted.py", "import asyncio\nfrom storage import log\nimport pykka"),

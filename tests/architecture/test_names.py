@@ -77,5 +77,5 @@ def test_planted_name_is_caught(path: str) -> None:
 
 
 def test_planted_silence_is_caught() -> None:
-    assert violations(Source("storage/log.py", "x = 1")) != []
-    assert undocumented(Source("storage/log.py", "def append(): ...\nclass Log: ...")) != []
+    assert violations(Source("storage/log/log.py", "x = 1")) != []
+    assert undocumented(Source("storage/log/log.py", "def append(): ...\nclass Log: ...")) != []

@@ -21,7 +21,7 @@ BEHIND_IT = re.compile(
 """What only the door does to the ledger."""
 
 ATTRIBUTES = re.compile(r"(.*\.)?Attribution")
-HOME = "storage/effects.py"
+HOME = "storage/formats/effects.py"
 """Where it is defined, and read back from a frame."""
 
 JUDGES = re.compile(r"(.*\.)?check_writable")
@@ -95,7 +95,7 @@ def violations(source: Source) -> list[str]:
         found += [
             f"{source.path}:{line} imports what says by whom a change is"
             for line, module in imported(source)
-            if module == "storage.effects" and "Attribution" in _names(source, line)
+            if module == "storage.formats.effects" and "Attribution" in _names(source, line)
         ]
     return found
 
@@ -140,7 +140,7 @@ def test_who_asks_before_still_does() -> None:
         ("surfaces/http/planted.py", "node.committer.ledger.mark_durable(7)"),
         ("actors/planted.py", "by = Attribution(caller.user, 'wire')"),
         ("storage/planted.py", "by = effects.Attribution('ana', 'wire')"),
-        ("actors/planted.py", "from storage.effects import SEQUENCE_BYTES, Attribution"),
+        ("actors/planted.py", "from storage.formats.effects import SEQUENCE_BYTES, Attribution"),
         ("actors/planted.py", "self._roles.check_writable()"),
         ("actors/spaces/work.py", "committer.check_writable()\ncommitter.check_writable()"),
         ("actors/planted.py", "if WRITABLE in roles.words: pass"),

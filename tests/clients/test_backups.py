@@ -13,8 +13,8 @@ import pytest
 
 from protocol import limits
 from protocol.frames import FrameReader, Kind, encode
-from storage.backups.verifying import Report, verify
-from storage.disk import Disk
+from storage.backups.verify import Report, verify
+from storage.files.disk import Disk
 from storeclient import (
     AsyncClient,
     Backup,

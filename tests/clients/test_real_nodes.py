@@ -20,10 +20,10 @@ from actors.node import Node, start
 from actors.settings import NodeSettings
 from protocol import limits
 from protocol.errors import NotWritable
-from storage import cluster_file
-from storage.cluster_file import Cluster as ClusterFile
-from storage.directory import StoreDirectory
-from storage.disk import Disk
+from storage.files import cluster_file
+from storage.files.cluster_file import Cluster as ClusterFile
+from storage.files.directory import StoreDirectory
+from storage.files.disk import Disk
 from storeclient import AsyncClient, AsyncWatch, Change, Commit, Copied, Position, errors
 from storeclient.watches import _Following
 from surfaces.wire import NodeGate, WireSettings, WireSurface

@@ -14,14 +14,14 @@ from actors.facts import Listening
 from actors.node import Node
 from actors.scripts.handlers import SUBJECTS
 from protocol import limits
-from storage import failover
+from storage.catalog import failover
 from storage.faults import LogDamaged
 from surfaces.command import flags
 from tests.actors import nodes
 from tests.actors.nodes import real_doors, running, settings, value
 from tests.architecture.sources import ROOT
 from tests.processes import serving
-from tests.storage.test_failover import POLICY
+from tests.storage.catalog.test_failover import POLICY
 
 PAGE: Final = (ROOT / "docs" / "statements.md").read_text(encoding="utf-8")
 VAULTS: Final = (ROOT / "docs" / "vaults.md").read_text(encoding="utf-8")

@@ -6,8 +6,9 @@ import re
 import subprocess
 from pathlib import Path
 
-from storage import container, facts, frames
 from storage.backups import scripts
+from storage.files import metadata_file
+from storage.formats import container, frames
 from tests.architecture.sources import ROOT
 from tests.processes import run, serving
 
@@ -51,7 +52,9 @@ def test_the_page_names_the_formats_of_this_version() -> None:
     rows = dict(re.findall(r"^\| (.+?) \| (.*?\|.*?) \|", section("Upgrade and downgrade"), re.M))
     read = ", ".join(map(str, sorted(frames.READ)))
     assert rows["log"] == f"{frames.FORMAT}, sealed {frames.SEALED_FORMAT} | {read}"
-    assert rows["`STORE`, `NODE` and the like"] == f"{facts.FORMAT} | {facts.FORMAT}"
+    assert (
+        rows["`STORE`, `NODE` and the like"] == f"{metadata_file.FORMAT} | {metadata_file.FORMAT}"
+    )
     assert container.FORMAT == scripts.FORMAT
     backups = rows["snapshots, logs as backups, scripts"]
     assert backups == f"{container.FORMAT} | {container.FORMAT}"

@@ -17,14 +17,14 @@ from hashlib import blake2b
 from uuid import UUID
 
 from protocol.errors import DiskFull, UnknownOutcome
-from storage.directory import StoreDirectory
-from storage.epochs import Reign, whole
 from storage.faults import LogFailed
-from storage.frames import Frame
-from storage.log import Log
-from storage.log_reading import LogSizes
-from storage.node_file import NodeFacts, load_node, save_node
-from storage.sealing import Key
+from storage.files.directory import StoreDirectory
+from storage.files.node_file import NodeFacts, load_node, save_node
+from storage.formats.epochs import Reign, whole
+from storage.formats.frames import Frame
+from storage.formats.sealing import Key
+from storage.log.log import Log
+from storage.log.reader import LogSizes
 from tests.simulation.disk import NO_LIMIT, Fault, Image, SimulatedDisk
 from tests.simulation.doors import START_US, ManualClock, SeededRng
 

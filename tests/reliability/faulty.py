@@ -43,7 +43,7 @@ def unpruned() -> None:
 
 def never_compacts() -> None:
     """The state engine compacts nothing: a bad block is met by who reads it, and by nobody else."""
-    from storage.rocks import RocksEngine
+    from storage.engine.rocksdb import RocksEngine
 
     begin = RocksEngine.__init__
 
@@ -69,7 +69,7 @@ def answers_before_the_log() -> None:
     """Says that a batch is durable, and keeps it until the next one comes."""
     from actors.log import Durable, LogActor
     from actors.runtime import tell
-    from storage.frames import Frame
+    from storage.formats.frames import Frame
 
     held: list[Frame] = []
     append = LogActor._append
@@ -91,8 +91,8 @@ def shows_keys_in_flight() -> None:
     import time
 
     from actors.log import LogActor
-    from storage.frames import Frame
-    from storage.present import Present
+    from storage.formats.frames import Frame
+    from storage.txn.latest import Present
 
     append = LogActor._append
 
@@ -113,7 +113,7 @@ def shows_keys_in_flight() -> None:
 
 def syncs_again() -> None:
     """Takes the second sync's word for it, as if the first had not failed."""
-    from storage.disk_files import DiskFile
+    from storage.files.disk_files import DiskFile
 
     sync = DiskFile.sync
 
@@ -128,7 +128,7 @@ def syncs_again() -> None:
 
 def ignores_sync_errors() -> None:
     """A failed sync is as good as any."""
-    from storage.disk_files import DiskFile
+    from storage.files.disk_files import DiskFile
 
     sync = DiskFile.sync
 
@@ -144,7 +144,8 @@ def ignores_sync_errors() -> None:
 def writes_in_place() -> None:
     """Small files are written where they stand, not beside it and renamed."""
     from protocol.doors import Fs
-    from storage import directory, facts, log
+    from storage.files import directory, metadata_file
+    from storage.log import log
 
     def replace_file(fs: Fs, tmp: str, target: str, data: bytes) -> None:
         file = fs.open(target, create=True)
@@ -157,7 +158,7 @@ def writes_in_place() -> None:
             file.close()
         fs.sync_directory(target.rpartition("/")[0])
 
-    for module in (facts, log, directory):
+    for module in (metadata_file, log, directory):
         vars(module)["replace_file"] = replace_file
 
 
@@ -198,7 +199,7 @@ def keeps_no_files() -> None:
 def keeps_no_room_to_cut() -> None:
     """What a refused write left is cut off without the reserve, as where that takes no room."""
     from protocol.doors import File
-    from storage.log_writing import LogWriter
+    from storage.log.tail_writer import LogWriter
 
     def shorten(self: LogWriter, file: File, reserved: bool) -> None:
         try:
@@ -213,7 +214,7 @@ def keeps_no_room_to_cut() -> None:
 def stays_refused() -> None:
     """A log that was full once never takes anything again."""
     from protocol.errors import DiskFull
-    from storage.log import Log
+    from storage.log.log import Log
 
     append = Log.append
     full = False
@@ -233,7 +234,7 @@ def stays_refused() -> None:
 
 def drops_short_writes() -> None:
     """Takes a short write for a whole one. Comes with `short_writes`."""
-    from storage import disk_files
+    from storage.files import disk_files
 
     def append(self: disk_files.DiskFile, data: bytes, ahead: int = 0) -> None:
         vars(disk_files)["os"].write(self._descriptor, data)
@@ -243,7 +244,7 @@ def drops_short_writes() -> None:
 
 def short_writes() -> None:
     """The system writes only a part of what it is given, now and then."""
-    from storage import disk_files
+    from storage.files import disk_files
 
     class Short:
         """`os`, but for `write`."""
@@ -266,7 +267,7 @@ def locks_a_file() -> None:
     """The lock is on the file LOCK, and goes with it."""
     import fcntl
 
-    from storage.disk import Disk, DiskLock
+    from storage.files.disk import Disk, DiskLock
 
     def lock(self: Disk, path: str, sign: str) -> DiskLock | None:
         descriptor = os.open(sign, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -297,9 +298,9 @@ def overfills() -> None:
     """A group hands out more than it says."""
     from dataclasses import replace
 
-    from storage.groups import Group
-    from storage.hand_outs.hand_outs import HandOuts
-    from storage.transactions import Transaction
+    from storage.topics.deliveries.group import HandOuts
+    from storage.topics.groups import Group
+    from storage.txn.transaction import Transaction
 
     make = HandOuts.__init__
 
@@ -311,19 +312,19 @@ def overfills() -> None:
 
 def promises_too_long() -> None:
     """A worker is told a deadline that is a second later than the one that holds."""
-    from storage.hand_outs import taking
+    from storage.topics.deliveries import fetch
 
-    instant = vars(taking)["instant"]
+    instant = vars(fetch)["instant"]
 
     def later(time_us: int) -> object:
         return instant(time_us + 1_000_000)
 
-    vars(taking)["instant"] = later
+    vars(fetch)["instant"] = later
 
 
 def forgets_attempts() -> None:
     """Every hand-out is shown as the first."""
-    from storage.hand_outs.taking import Taken
+    from storage.topics.deliveries.fetch import Taken
 
     add = Taken.add
 
@@ -359,7 +360,7 @@ def stalls() -> None:
     """No sync of a file returns as long as there is a file beside the store."""
     import time
 
-    from storage.disk_files import DiskFile
+    from storage.files.disk_files import DiskFile
 
     sync = DiskFile.sync
 
@@ -376,8 +377,8 @@ def dies_in_a_backup() -> None:
     What was changed is noted in another one, a line each."""
     import signal
 
-    from storage.disk_files import DiskFile
-    from storage.folders import DiskFolder
+    from storage.files.disk_files import DiskFile
+    from storage.files.folders import DiskFolder
 
     created: set[DiskFile] = set()
     done: list[str] = []
@@ -417,7 +418,7 @@ def dies_in_the_log() -> None:
     there were is noted in `.steps`."""
     import signal
 
-    from storage.disk_files import DiskFile
+    from storage.files.disk_files import DiskFile
 
     paths: dict[int, str] = {}
     done = 0

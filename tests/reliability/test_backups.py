@@ -13,12 +13,12 @@ import pytest
 
 from actors.backups.script_files import pieces
 from protocol.errors import BackupCorrupt, BackupCut
-from storage.backup_forms import Form, form_of
-from storage.backups.snapshots import SnapshotBackup
-from storage.backups.verifying import verify
-from storage.disk import Disk
-from storage.memory import MemoryEngine
-from storage.state_hash import state_hash
+from storage.backups.snapshot_file import SnapshotBackup
+from storage.backups.verify import verify
+from storage.engine.memory import MemoryEngine
+from storage.engine.state_hash import state_hash
+from storage.files.disk import Disk
+from storage.formats.backup_forms import Form, form_of
 from tests.processes import PASSWORD, USER, NodeProcess, StartFailed, run
 from tests.reliability import disks, faulty
 from tests.sweeps import some_of

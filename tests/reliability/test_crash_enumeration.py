@@ -7,16 +7,16 @@ from contextlib import suppress
 
 import pytest
 
-import storage.directory
-import storage.facts
-import storage.log
+import storage.files.directory
+import storage.files.metadata_file
+import storage.log.log
 from protocol.doors import File, Fs
 from storage.faults import StoreFault
-from storage.frames import Frame, Placed
-from storage.histories import Standing
-from storage.log import Log
-from storage.recovery import Ending, Recovery
-from storage.segments import Segment
+from storage.formats.frames import Frame, Placed
+from storage.formats.positions import Standing
+from storage.log.log import Log
+from storage.log.recovery import Ending, Recovery
+from storage.log.segments import Segment
 from tests.reliability.crashes import Broken, Enumeration, enumerate_crashes
 
 STATES = 48_000
@@ -250,7 +250,7 @@ def _directory_not_synced(fs: Fs, tmp: str, target: str, data: bytes) -> None:
 def test_planted_replace_is_caught(
     planted: Callable[[Fs, str, str, bytes], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (storage.log, storage.facts, storage.directory):
+    for module in (storage.log.log, storage.files.metadata_file, storage.files.directory):
         monkeypatch.setattr(module, "replace_file", planted)
     with pytest.raises((Broken, StoreFault, AssertionError)):
         list(sampled("alone"))

@@ -9,13 +9,20 @@ from hashlib import blake2b
 
 import pytest
 
-import storage.log_reading
-import storage.recovery
-from storage import cluster_file, node_file, rebuilding
-from storage.directory import StoreDirectory
+import storage.log.reader
+import storage.log.recovery
 from storage.faults import LogDamaged, StoreDamaged, StoreFault, StoreTooNew
-from storage.frames import MARK, SEGMENT_HEADER_BYTES, Frame, FrameCodec, SegmentHeader, Walk
-from storage.log import Log
+from storage.files import cluster_file, node_file, rebuild_marker
+from storage.files.directory import StoreDirectory
+from storage.formats.frames import (
+    MARK,
+    SEGMENT_HEADER_BYTES,
+    Frame,
+    FrameCodec,
+    SegmentHeader,
+    Walk,
+)
+from storage.log.log import Log
 from tests.reliability.crashes import MACHINE, PATH, open_store
 from tests.simulation.disk import Image, SimulatedDisk
 from tests.simulation.doors import ManualClock, SeededRng
@@ -278,7 +285,7 @@ OPENED: dict[str, Callable[[StoreDirectory], object]] = {
     "STORE": lambda _directory: None,
     "NODE": node_file.load_node,
     "CLUSTER": cluster_file.load,
-    "DAMAGED": rebuilding.damage,
+    "DAMAGED": rebuild_marker.damage,
     "log/CLOSED": Log.open,
     "log/NEWEST": Log.open,
     "log/BEGINS": Log.open,
@@ -317,7 +324,7 @@ def _checksum(line: bytes) -> bytes:
 def test_planted_recovery_that_cuts_at_any_bad_frame_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(storage.recovery, "find_proof", lambda *_: None)
+    monkeypatch.setattr(storage.log.recovery, "find_proof", lambda *_: None)
     with pytest.raises(AssertionError, match="proven frames are left"):
         flip_bits(500)
 
@@ -325,7 +332,7 @@ def test_planted_recovery_that_cuts_at_any_bad_frame_is_caught(
 def test_planted_recovery_that_takes_a_bad_frame_for_the_end_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(storage.recovery, "end_of_content", lambda _file, offset, _end: offset)
+    monkeypatch.setattr(storage.log.recovery, "end_of_content", lambda _file, offset, _end: offset)
     with pytest.raises(AssertionError, match="proven frames are left"):
         flip_bits(500)
 
@@ -364,6 +371,6 @@ def test_planted_log_that_forgets_its_newest_segment_is_caught(
 def test_planted_log_that_ignores_its_clean_close_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(storage.log_reading, "refuse_changed", lambda *_: None)
+    monkeypatch.setattr(storage.log.reader, "refuse_changed", lambda *_: None)
     with pytest.raises(AssertionError, match=r"closed log|proven frames"):
         truncate(500)

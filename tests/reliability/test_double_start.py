@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.rocks import RocksEngine
+from storage.engine.rocksdb import RocksEngine
 from tests.processes import (
     NodeProcess,
     StartFailed,

@@ -37,8 +37,8 @@ from actors.vaults import VaultSettings
 from protocol import limits
 from protocol.frames import Kind
 from protocol.requests import Caller
-from storage import effects, keys
-from storage.transactions import Transaction
+from storage.formats import effects, keys
+from storage.txn.transaction import Transaction
 from tests.nodes import PASSWORD
 from tests.nodes import VAULTS as LEAST
 from tests.surfaces.http.raw import Raw

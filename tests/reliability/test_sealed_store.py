@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from storage.facts import read_facts, write_facts
-from storage.sealing import FRAME_SEAL_BYTES, FrameSealer, Sealer
+from storage.files.metadata_file import read_facts, write_facts
+from storage.formats.sealing import FRAME_SEAL_BYTES, FrameSealer, Sealer
 from tests.nodes import Running, running
 from tests.processes import NodeProcess, StartFailed, run, said, tree
 from tests.storage.backups.held import KEY
@@ -146,8 +146,8 @@ def _chunks_in_clear(patched: pytest.MonkeyPatch) -> None:
 
 def _facts_in_clear(patched: pytest.MonkeyPatch) -> None:
     writes, reads = write_facts, read_facts
-    patched.setattr("storage.directory.write_facts", lambda *told: writes(*told[:4]))
-    patched.setattr("storage.directory.read_facts", lambda fs, path, *_more: reads(fs, path))
+    patched.setattr("storage.files.directory.write_facts", lambda *told: writes(*told[:4]))
+    patched.setattr("storage.files.directory.read_facts", lambda fs, path, *_more: reads(fs, path))
 
 
 @pytest.mark.parametrize("leak", [_frames_in_clear, _chunks_in_clear, _facts_in_clear])

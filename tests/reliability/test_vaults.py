@@ -14,8 +14,8 @@ from actors.runtime import ask
 from actors.vaults import rotation
 from protocol.errors import WrongKey
 from protocol.vaults import ChangePassphrase, Unseal
-from storage import vaults
-from storage.memory import MemoryEngine
+from storage.engine.memory import MemoryEngine
+from storage.vaults import vaults
 from tests.actors.nodes import ANA, prepare, running, settings, simulated_doors, value
 from tests.actors.parts import play
 from tests.simulation.disk import SimulatedDisk

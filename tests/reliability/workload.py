@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from actors.doors import SystemClock, SystemRng
-from storage.directory import StoreDirectory
-from storage.disk import Disk
-from storage.log import Log
+from storage.files.directory import StoreDirectory
+from storage.files.disk import Disk
+from storage.log.log import Log
 from storeclient import Client, OutcomeUnknown, Refused, StoreError
 from tests.processes import PASSWORD, START_SECONDS, USER, NodeProcess, run
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from protocol.binary import unpack_object
-from storage import keys
+from storage.formats import keys
 from tests.simulation.answers import ANYTHING
 from tests.simulation.queues import OUT, hand_out
 

@@ -28,7 +28,7 @@ from unittest.mock import patch
 import actors.cluster.member
 import actors.commits.following
 import actors.store
-import storage.replay
+import storage.txn.replay
 from actors.cluster.following import joint
 from actors.cluster.role import Alone
 from actors.commits import Follower
@@ -36,13 +36,14 @@ from actors.commits.committer import released_at_once
 from actors.node import Node, start
 from protocol import limits
 from protocol.errors import NotWritable, Refusal, UnknownOutcome
-from storage import catalog, cluster_file
-from storage.cluster_file import Cluster
-from storage.directory import StoreDirectory
-from storage.keys import Pair
-from storage.state_hash import state_hash
-from storage.tickets import CommitTicket
-from storage.transactions import Transaction
+from storage.catalog import catalog
+from storage.engine.state_hash import state_hash
+from storage.files import cluster_file
+from storage.files.cluster_file import Cluster
+from storage.files.directory import StoreDirectory
+from storage.formats.keys import Pair
+from storage.txn.tickets import CommitTicket
+from storage.txn.transaction import Transaction
 from tests import leaks
 from tests.actors.nodes import prepare, run, settings, simulated_doors
 from tests.simulation import loop as stepped
@@ -124,9 +125,9 @@ class Cluster3:
         with (
             patch.object(limits, "RECEIVED_BYTES", self.chance.choice([2_000, 20_000, 1 << 20])),
             patch.object(actors.commits.following, "READ_BYTES", 3_000),
-            patch.object(storage.replay, "RECORDS_A_STEP", self.chance.choice([3, 256])),
-            patch.object(storage.effects, "EFFECTS_A_STEP", self.chance.choice([4, 512])),
-            patch.object(storage.effects, "LONG_BYTES", self.chance.choice([600, 65_536])),
+            patch.object(storage.txn.replay, "RECORDS_A_STEP", self.chance.choice([3, 256])),
+            patch.object(storage.formats.effects, "EFFECTS_A_STEP", self.chance.choice([4, 512])),
+            patch.object(storage.formats.effects, "LONG_BYTES", self.chance.choice([600, 65_536])),
             patch.object(actors.store, "Log", SmallLog),
             # What decides in production stands aside.
             patch.object(actors.cluster.member.Member, "check_writable", _takes_changes),

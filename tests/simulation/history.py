@@ -21,13 +21,18 @@ from language.parser import parse
 from protocol.binary import unpack, unpack_object
 from protocol.requests import ScriptAnswer
 from protocol.values import RecordId, unpaced
-from storage import catalog, derived, effects, forwarded, keys, topics, trail_rows
-from storage.frames import Frame
-from storage.histories import LogEnd
-from storage.ledger import Ledger
-from storage.lineage import Lineage
-from storage.memory import MemoryEngine
-from storage.state_hash import state_hash
+from storage.audit import forwarded
+from storage.catalog import catalog
+from storage.engine.memory import MemoryEngine
+from storage.engine.state_hash import state_hash
+from storage.formats import effects, keys
+from storage.formats.frames import Frame
+from storage.formats.positions import LogEnd
+from storage.indexes import derived
+from storage.topics import topics
+from storage.txn import trail_rows
+from storage.txn.applied_position import Lineage
+from storage.txn.ledger import Ledger
 from tests.simulation.answers import ANYTHING, AtLeast
 from tests.simulation.doors import ManualClock, SeededRng
 from tests.simulation.expiring import KEY as EXPIRING_KEY

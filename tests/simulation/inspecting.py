@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from storage import effects
-from storage.entries import AUDIT, STATEMENTS
+from storage.formats import effects
+from storage.formats.entries import AUDIT, STATEMENTS
 from tests.simulation.answers import ANYTHING
 
 if TYPE_CHECKING:
-    from storage.frames import Frame
+    from storage.formats.frames import Frame
     from tests.simulation.history import Request
     from tests.simulation.queues import Said
     from tests.simulation.scripts import Draft

@@ -29,9 +29,9 @@ from actors.commits.following import Following
 from actors.node import Node
 from protocol.agreement import Agreed, Answered, InSync
 from protocol.requests import LogEnds
-from storage.cluster_file import Cluster
-from storage.epochs import History, Reign
-from storage.frames import Frame
+from storage.files.cluster_file import Cluster
+from storage.formats.epochs import History, Reign
+from storage.formats.frames import Frame
 from tests.simulation.agreement import AgreementModel
 
 Patches = Sequence[tuple[Any, str, Any]]

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from protocol.agreement import Agreed
 from protocol.requests import ScriptAnswer
-from storage.directory import is_joining
+from storage.files.directory import is_joining
 from tests.simulation.course import Act, Course
 from tests.simulation.members import PATH, Member
 from tests.simulation.operators import Policies

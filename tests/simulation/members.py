@@ -33,14 +33,14 @@ from protocol.agreement import Agreed, Agreement
 from protocol.errors import Refusal
 from protocol.links import VERSION, Hello, Link, Redeem, Redeemed
 from protocol.requests import RunScript, ScriptAnswer
-from storage.backups.making import World as Making
-from storage.backups.making import untold
-from storage.directory import is_joining
-from storage.engine import Engine
-from storage.frames import Frame
-from storage.join_tokens import Invitation
-from storage.joining import JoiningDirectory
-from storage.state_hash import state_hash
+from storage.backups.state_builder import World as Making
+from storage.backups.state_builder import untold
+from storage.catalog.join_tokens import Invitation
+from storage.engine.engine import Engine
+from storage.engine.state_hash import state_hash
+from storage.files.directory import is_joining
+from storage.files.joining_file import JoiningDirectory
+from storage.formats.frames import Frame
 from tests.actors import nodes
 from tests.actors.cluster.whole import Asks, Dial, Machine, Trio
 from tests.simulation.agreement import AgreementModel, Fate

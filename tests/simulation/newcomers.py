@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from protocol.errors import NotEnoughReplicas, Refusal
 from protocol.requests import ScriptAnswer
-from storage.directory import is_joining
+from storage.catalog.join_tokens import Invitation, Where
 from storage.faults import StoreFault
-from storage.join_tokens import Invitation, Where
+from storage.files.directory import is_joining
 from tests.actors.cluster import whole
 from tests.simulation.course import Act, Course
 from tests.simulation.disk import SimulatedDisk

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.directory import is_joining
+from storage.files.directory import is_joining
 from tests.simulation.course import Act, Course
 from tests.simulation.members import PATH, Copy, Member
 from tests.simulation.newcomers import Newcomers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from actors.cluster.sync_status import SyncStatus
 from protocol.requests import ScriptAnswer
-from storage.directory import is_joining
+from storage.files.directory import is_joining
 from tests.simulation.course import Act, Course
 from tests.simulation.members import PATH, Member
 

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from protocol.agreement import Agreed
-from storage.frames import Frame
+from storage.formats.frames import Frame
 
 
 class Broken(AssertionError):

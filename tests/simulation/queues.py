@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from protocol.binary import unpack, unpack_object
-from storage import keys
+from storage.formats import keys
 from tests.receipts import named, settled
 from tests.simulation.answers import AtLeast
 

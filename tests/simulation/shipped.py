@@ -18,7 +18,7 @@ from actors.cluster.shipping import Shipping
 from actors.cluster.sync_status import SyncStatus
 from actors.runtime import ask, stop
 from protocol.links import VERSION, Attach, Hello, Link
-from storage.cluster_file import Cluster
+from storage.files.cluster_file import Cluster
 from tests.simulation.doors import SeededRng
 from tests.simulation.followed import Broken, Cluster3, Member
 from tests.simulation.links import LinksModel, ModelLinks, Weather

@@ -19,7 +19,7 @@ import pytest
 from actors.cluster.holding import TOLD_SECONDS
 from protocol.agreement import Agreed
 from protocol.links import Frames, Message
-from storage.join_tokens import Invitation, Where
+from storage.catalog.join_tokens import Invitation, Where
 from tests import leaks
 from tests.actors.cluster import whole
 from tests.actors.cluster.test_founding import copied

@@ -11,14 +11,14 @@ import pytest
 
 from actors.commits.following import Following
 from protocol.errors import Refusal
-from storage.committed_state import CommittedState
-from storage.derived import Kept
 from storage.faults import StoreFault
-from storage.layers import Layer
-from storage.ledger import Ledger
-from storage.log import Log
-from storage.log_reading import LogReader
-from storage.lookups import Lookups
+from storage.indexes.derived import Kept
+from storage.log.log import Log
+from storage.log.reader import LogReader
+from storage.txn.catalog_cache import Lookups
+from storage.txn.committed_state import CommittedState
+from storage.txn.ledger import Ledger
+from storage.txn.write_set import Layer
 from tests.logbook import Logbook
 from tests.simulation.followed import Cluster3
 

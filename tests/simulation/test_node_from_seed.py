@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-import storage.ledger
+import storage.txn.ledger
 from actors.commits import Committer
 from actors.feeds.feed import Feed, State
 from actors.scripts.execution import Execution
@@ -24,19 +24,23 @@ from actors.scripts.transactions import ScriptRun
 from actors.sessions import Sessions
 from actors.spaces.sweeping import Sweepers
 from actors.topics import Topics
-from storage import conflicts, effects, forwarded, indexes, keys, records, replay
-from storage.appends import Append
-from storage.derived import Kept
-from storage.frames import Frame, Placed
-from storage.hand_outs import books
-from storage.hand_outs.hand_outs import HandOuts
-from storage.layers import apply_writes
-from storage.ledger import Ledger
-from storage.message_rows import MessageRows
-from storage.read_set import ReadSet
-from storage.sealed_state import SealedEngine
-from storage.spaces import Keys
-from storage.transactions import Transaction
+from storage.audit import forwarded
+from storage.engine.sealed import SealedEngine
+from storage.formats import effects, keys
+from storage.formats.frames import Frame, Placed
+from storage.indexes import entries
+from storage.indexes.derived import Kept
+from storage.keyspace.keyspace import Keys
+from storage.records import records
+from storage.topics.deliveries import index
+from storage.topics.deliveries.group import HandOuts
+from storage.topics.message_rows import MessageRows
+from storage.txn import replay, validation
+from storage.txn.appends import Append
+from storage.txn.ledger import Ledger
+from storage.txn.read_set import ReadSet
+from storage.txn.transaction import Transaction
+from storage.txn.write_set import apply_writes
 from tests.logbook import Logbook
 from tests.simulation.history import Broken
 from tests.simulation.seeds import EXPECTED
@@ -303,7 +307,7 @@ def _ahead_of_the_log(committer: Committer, frame: Frame) -> None:
 
 def _settles_half(ledger: Ledger, layer: Any) -> bool:
     batch = ledger.state.engine.batch()
-    writes = list(layer.writes.items())[: storage.ledger.SETTLE_KEYS]
+    writes = list(layer.writes.items())[: storage.txn.ledger.SETTLE_KEYS]
     apply_writes(writes, layer.sequence, batch)
     ledger._write_settled(batch, [layer])
     return bool(ledger._next_part())
@@ -370,7 +374,7 @@ def _forgets_the_end(rows: MessageRows, exactly: bool = True) -> tuple[int, int]
 PLANTED: dict[str, tuple[Any, str, Any]] = {
     "a key that was read is not validated": (ReadSet, "add_key", _forget_key),
     "a range that was read is not validated": (ReadSet, "add_range", _forget_range),
-    "nothing is validated": (conflicts, "_require_unread", _validate_nothing),
+    "nothing is validated": (validation, "_require_unread", _validate_nothing),
     "a count is kept wrong": (records, "delete", _delete_uncounted),
     "an answer does not wait for what it saw": (ScriptRun, "rest_on_seen", _rests_on_nothing),
     "a replay forgets range deletes": (replay, "fold", _replay_no_range),
@@ -379,9 +383,9 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "half of a large commit reaches the state": (Ledger, "_settle_large", _settles_half),
     "a refused commit stays": (Ledger, "withdraw", _keeps_what_was_refused),
     "the count of a space is kept wrong": (Keys, "_remove", _remove_uncounted),
-    "an index keeps what is no more": (indexes, "_may_delete", _deletes_no_entry),
+    "an index keeps what is no more": (entries, "_may_delete", _deletes_no_entry),
     "what was published in a pause stays where it was": (Append, "settle", _stays_where_it_was),
-    "where a group stands is not written": (books, "differ", _never_differs),
+    "where a group stands is not written": (index, "differ", _never_differs),
     "what is trimmed stays handed out": (HandOuts, "trimmed", _keeps_hand_outs),
     "hand-outs are taken back before their deadline": (HandOuts, "_lapse", _lapses_early),
     "a deadline stays of what was acknowledged": (HandOuts, "_leave", _leaves_deadlines),

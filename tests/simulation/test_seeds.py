@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from storage import conflicts
+from storage.txn import validation
 from tests.simulation import seeds
 from tests.simulation.world import World
 
@@ -24,7 +24,7 @@ def test_whole_seeds_find_nothing(
 def test_a_broken_promise_is_a_line_and_the_rest_goes_on(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conflicts, "_require_unread", lambda *_: None)
+    monkeypatch.setattr(validation, "_require_unread", lambda *_: None)
     assert seeds.main(["0", "3"]) == 1
     out, err = capsys.readouterr()
     assert out.startswith("seed ") and err.startswith("to 2: ")

@@ -14,7 +14,7 @@ from actors.cluster.receiving import Receiving
 from actors.cluster.shipping import Shipping
 from protocol.errors import Refusal
 from storage.faults import StoreFault
-from storage.frames import Frame
+from storage.formats.frames import Frame
 from tests.logbook import Logbook
 from tests.simulation.shipped import Shipped
 

@@ -24,9 +24,9 @@ import actors.checkpoints
 import actors.commits.idle_marks
 import actors.log
 import actors.store
-import storage.directory
-import storage.ledger
-import storage.memory
+import storage.engine.memory
+import storage.files.directory
+import storage.txn.ledger
 from actors.checkpoints import CheckpointNow
 from actors.commits import Committer
 from actors.doors import Doors, SystemNet
@@ -36,15 +36,15 @@ from protocol import limits
 from protocol.doors import Rng
 from protocol.errors import Refusal
 from protocol.requests import Caller, CancelScript, RunScript, ScriptAnswer
-from storage import sealed_state
-from storage.directory import StoreDirectory
-from storage.engine import Batch
-from storage.frames import Frame
-from storage.log import Log
-from storage.log_reading import LogSizes
-from storage.memory import MemoryEngine
-from storage.sealing import Key
-from storage.state_hash import state_hash
+from storage.engine import sealed
+from storage.engine.engine import Batch
+from storage.engine.memory import MemoryEngine
+from storage.engine.state_hash import state_hash
+from storage.files.directory import StoreDirectory
+from storage.formats.frames import Frame
+from storage.formats.sealing import Key
+from storage.log.log import Log
+from storage.log.reader import LogSizes
 from tests import leaks
 from tests.actors.nodes import settings
 from tests.receipts import STORE
@@ -77,7 +77,7 @@ class SmallLog(Log):
         return super().look(directory, LogSizes(segment_frames=24, reserve_bytes=4096))
 
 
-IMAGE: Final = f"/store/state/{sealed_state.NAME}"
+IMAGE: Final = f"/store/state/{sealed.NAME}"
 
 
 class LossyEngine(MemoryEngine):
@@ -117,7 +117,7 @@ class Shape:
     troubles: bool = True
     """True if the disk fills up or fails."""
     settle_keys: int = 6
-    """`storage.ledger.SETTLE_KEYS` for a plain build; a compiled one has it built in."""
+    """`storage.txn.ledger.SETTLE_KEYS` for a plain build; a compiled one has it built in."""
     idle_seconds: float = 0.02
     """`actors.commits.idle_marks.IDLE_SECONDS`, likewise."""
     rebuilt: bool = False
@@ -244,17 +244,17 @@ def surroundings(world: World) -> Iterator[None]:
     with ExitStack() as patches:
         for target, name, value in (
             (actors.store, "Log", world.log_class),
-            (storage.directory, "new_uuid", _new_uuid),
+            (storage.files.directory, "new_uuid", _new_uuid),
             (actors.checkpoints, "LOOK_SECONDS", 0.02),
             (actors.commits.idle_marks, "IDLE_SECONDS", world.shape.idle_seconds),
             (limits, "CHECKPOINT_SECONDS", 0.05),
             (limits, "LOG_FRAMES_KEPT", 30 if world.shape.pruned else FOREVER),
-            (storage.ledger, "SETTLE_KEYS", world.shape.settle_keys),
+            (storage.txn.ledger, "SETTLE_KEYS", world.shape.settle_keys),
             (actors.log, "SPARE_BYTES", 200),
             (
-                storage.memory,
+                storage.engine.memory,
                 "CHUNK_KEYS",
-                4 if world.shape.inspects else storage.memory.CHUNK_KEYS,
+                4 if world.shape.inspects else storage.engine.memory.CHUNK_KEYS,
             ),
             (Committer, "hand_over", seen),
             (Committer, "withdraw", seen_back),

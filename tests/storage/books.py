@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from storage import derived, effects
-from storage.catalog import Table
-from storage.changes import Changes
-from storage.effects import Attribution, Effect
-from storage.frames import Frame
-from storage.histories import LogEnd
-from storage.ledger import Ledger
-from storage.memory import MemoryEngine
-from storage.records import Stored
-from storage.transactions import Transaction
+from storage.catalog.catalog import Table
+from storage.engine.memory import MemoryEngine
+from storage.formats import effects
+from storage.formats.effects import Attribution, Effect
+from storage.formats.frames import Frame
+from storage.formats.positions import LogEnd
+from storage.indexes import derived
+from storage.records.changes import Changes
+from storage.records.records import Stored
+from storage.txn.ledger import Ledger
+from storage.txn.transaction import Transaction
 from tests.simulation.doors import ManualClock, SeededRng
 
 BY = Attribution("ana", "wire test")

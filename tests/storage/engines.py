@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 from typing import Protocol
 
-from storage.directory import StoreDirectory
-from storage.disk import Disk
-from storage.engine import Engine
-from storage.memory import MemoryEngine
-from storage.rocks import RocksEngine, RocksInMemory
-from storage.sealed_state import SealedEngine, open_state
+from storage.engine.engine import Engine
+from storage.engine.memory import MemoryEngine
+from storage.engine.rocksdb import RocksEngine, RocksInMemory
+from storage.engine.sealed import SealedEngine, open_state
+from storage.files.directory import StoreDirectory
+from storage.files.disk import Disk
 from tests.simulation.doors import ManualClock, SeededRng
 from tests.storage.backups.held import KEY
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from actors.node import Node
 from protocol.binary import unpack_object
 from protocol.values import unpaced
-from storage import catalog, index_builds, index_rows, indexes, keys
-from storage.catalog import Table
-from storage.effects import SEQUENCE_BYTES
-from storage.indexes import BUILDING, FAILED, Index
-from storage.transactions import Transaction
+from storage.catalog import catalog
+from storage.catalog.catalog import Table
+from storage.formats import keys
+from storage.formats.effects import SEQUENCE_BYTES
+from storage.indexes import entries as indexes
+from storage.indexes import index_rows
+from storage.indexes.entries import BUILDING, FAILED, Index
+from storage.records import index_builds
+from storage.txn.transaction import Transaction
 
 
 def recomputed(tx: Transaction, table: Table, index: Index) -> dict[bytes, bytes]:

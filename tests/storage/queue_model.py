@@ -10,7 +10,7 @@ from typing import Any
 from protocol import binary
 from protocol.errors import AssertFailed, BadRequest, Full, TooLarge
 from protocol.text import format_datetime
-from storage.topics import Place
+from storage.topics.topics import Place
 from tests.receipts import named
 
 OUT, WAITING, PARKED = 1, 2, 3

@@ -16,20 +16,23 @@ from typing import Any
 
 from protocol.errors import Conflict, Refusal
 from protocol.values import unpaced
-from storage import catalog, derived, groups, keys, messages, topics
-from storage.appends import HEAD, NUMBER
-from storage.catalog import Database, Taken
-from storage.effects import Attribution
-from storage.frames import Frame
-from storage.groups import Group, standing
-from storage.hand_outs.hand_outs import HandOuts
-from storage.hand_outs.rows import unpacked
-from storage.histories import LogEnd
-from storage.ledger import Ledger
-from storage.messages import Messages, Published
-from storage.state_hash import state_hash
-from storage.topics import END, START, Place, Topic
-from storage.transactions import Transaction
+from storage.catalog import catalog
+from storage.catalog.catalog import Database, Taken
+from storage.engine.state_hash import state_hash
+from storage.formats import keys
+from storage.formats.effects import Attribution
+from storage.formats.frames import Frame
+from storage.formats.positions import LogEnd
+from storage.indexes import derived
+from storage.topics import groups, messages, topics
+from storage.topics.deliveries.delivery import unpacked
+from storage.topics.deliveries.group import HandOuts
+from storage.topics.groups import Group, standing
+from storage.topics.messages import Messages, Published
+from storage.topics.topics import END, START, Place, Topic
+from storage.txn.appends import HEAD, NUMBER
+from storage.txn.ledger import Ledger
+from storage.txn.transaction import Transaction
 from tests.receipts import settled
 from tests.simulation.doors import ManualClock, SeededRng
 from tests.storage.books import digests

@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from protocol.values import unpaced
-from storage import catalog, groups, keys, topics
-from storage.groups import Group
-from storage.hand_outs.hand_outs import HandOuts
-from storage.messages import Messages
-from storage.topics import Topic
-from storage.transactions import Transaction
+from storage.catalog import catalog
+from storage.formats import keys
+from storage.topics import groups, topics
+from storage.topics.deliveries.group import HandOuts
+from storage.topics.groups import Group
+from storage.topics.messages import Messages
+from storage.topics.topics import Topic
+from storage.txn.transaction import Transaction
 from tests.storage.books import Book
 from tests.storage.queue_story import check_topic
 

@@ -45,5 +45,5 @@ def counted() -> Iterator[Seals]:
             return self._cipher.encrypt(nonce, data, beside)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("storage.sealing.AESGCM", Counted)
+        patched.setattr("storage.formats.sealing.AESGCM", Counted)
         yield seals

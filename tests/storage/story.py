@@ -14,15 +14,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from protocol.errors import Conflict
-from storage import derived, effects, keys
-from storage.effects import Attribution
-from storage.frames import Frame
-from storage.histories import LogEnd
-from storage.keys import Pair
-from storage.ledger import Ledger
-from storage.moments import Moment
-from storage.state_hash import state_hash
-from storage.transactions import Transaction
+from storage.engine.state_hash import state_hash
+from storage.formats import effects, keys
+from storage.formats.effects import Attribution
+from storage.formats.frames import Frame
+from storage.formats.keys import Pair
+from storage.formats.positions import LogEnd
+from storage.indexes import derived
+from storage.txn.ledger import Ledger
+from storage.txn.snapshots import Moment
+from storage.txn.transaction import Transaction
 from tests.simulation.doors import ManualClock, SeededRng
 from tests.storage.books import digests, is_part_settled
 from tests.storage.engines import MemoryStore, Store

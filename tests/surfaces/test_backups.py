@@ -15,8 +15,8 @@ import pytest
 from actors.backups import taking
 from protocol import limits
 from protocol.frames import Kind
-from storage.backups.verifying import Report, verify
-from storage.disk import Disk
+from storage.backups.verify import Report, verify
+from storage.files.disk import Disk
 from tests.nodes import PASSWORD
 from tests.surfaces.http.raw import Answer, Raw, request
 from tests.surfaces.http.test_errors import check_common, check_error

@@ -20,8 +20,8 @@ import pytest
 from actors.commits.barriers import Place
 from protocol import limits
 from protocol.frames import Kind
-from storage.read_set import ReadSet
-from storage.tickets import RollBacks
+from storage.txn.read_set import ReadSet
+from storage.txn.tickets import RollBacks
 from surfaces.command.stopping import drain
 from tests.actors.scripts.test_stalled_disk import Stall
 from tests.logbook import Logbook

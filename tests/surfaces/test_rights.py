@@ -18,8 +18,9 @@ from protocol.errors import CATALOGUE
 from protocol.frames import Kind as FrameKind
 from protocol.rights import ALL, READ, Verb, Verbs
 from protocol.values import RecordId
-from storage import catalog, records
-from storage.catalog import Table
+from storage.catalog import catalog
+from storage.catalog.catalog import Table
+from storage.records import records
 from tests.callers import PASSWORD, Granted, declare
 from tests.surfaces.http.raw import Answer, Raw
 from tests.surfaces.served import Served, served

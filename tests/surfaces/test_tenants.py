@@ -30,7 +30,7 @@ from protocol.frames import Kind
 from protocol.requests import Caller
 from protocol.rights import ALL, Verbs
 from protocol.values import Tick
-from storage.transactions import Transaction
+from storage.txn.transaction import Transaction
 from surfaces.http.routes import ROUTES
 from tests.actors.scripts.test_rights import ROWS
 from tests.cases import format as cases

@@ -16,9 +16,9 @@ from actors.settings import NodeSettings
 from language.splitting import Piece
 from protocol.requests import ScriptAnswer
 from protocol.values import unpaced
-from storage import catalog
 from storage.backups.scripts import BEGINS, Sealing
-from storage.catalog import Database, Namespace
+from storage.catalog import catalog
+from storage.catalog.catalog import Database, Namespace
 from surfaces.command.caller import OPERATOR
 from tests.nodes import CHEAP, Running
 

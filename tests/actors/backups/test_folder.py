@@ -25,8 +25,8 @@ from protocol.errors import (
     Refusal,
     Unknown,
 )
-from storage.disk import Disk
-from storage.folders import DiskFolder
+from storage.files.disk import Disk
+from storage.files.folders import DiskFolder
 from tests.simulation.disk import Image, SimulatedDisk
 
 NOTHING = Room(0, 0)

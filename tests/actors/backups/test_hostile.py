@@ -15,18 +15,18 @@ import pytest
 from actors.backups.described import describe
 from protocol import limits
 from protocol.errors import BackupCorrupt, BackupCut, Refusal
-from storage import container, pairs
-from storage.backup_facts import Place, ScriptFacts, SnapshotFacts
-from storage.backup_forms import Form
-from storage.backups import snapshots
-from storage.backups.logs import LogCopy
+from storage.backups import snapshot_file
+from storage.backups.log_file import LogCopy
 from storage.backups.script_texts import writing
 from storage.backups.scripts import BEGINS, Sealing
-from storage.container import CHUNK_HEAD_BYTES, HEADER_BYTES, Header, Writer
 from storage.faults import StoreFault
-from storage.frames import FRAME_HEADER_BYTES, SALT_BYTES, FrameCodec
-from storage.histories import LATEST_US, MOST
-from storage.sealing import Key
+from storage.formats import container, pairs
+from storage.formats.backup_facts import Place, ScriptFacts, SnapshotFacts
+from storage.formats.backup_forms import Form
+from storage.formats.container import CHUNK_HEAD_BYTES, HEADER_BYTES, Header, Writer
+from storage.formats.frames import FRAME_HEADER_BYTES, SALT_BYTES, FrameCodec
+from storage.formats.positions import LATEST_US, MOST
+from storage.formats.sealing import Key
 from tests.simulation.doors import SeededRng
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, HeldFile
@@ -257,7 +257,7 @@ def refused(history: History, data: bytes) -> None:
 
 
 def pairs_in(data: bytes) -> list[tuple[bytes, bytes]]:
-    return [pair for some in snapshots.SnapshotBackup(HeldFile(data)).lists() for pair in some]
+    return [pair for some in snapshot_file.SnapshotBackup(HeldFile(data)).lists() for pair in some]
 
 
 def snapshot_of(history: History, stream: bytes, count: int) -> bytes:
@@ -275,9 +275,9 @@ def test_values_that_no_store_writes(history: History, value: bytes) -> None:
         if not any(key[2] == tag for key, _ in found):
             continue
         some = [(key, value if key[2] == tag else before) for key, before in found]
-        piece = snapshots._piece(some)
+        piece = snapshot_file._piece(some)
         parts: list[bytes] = []
-        snapshot = snapshots.Snapshot(
+        snapshot = snapshot_file.Snapshot(
             held.snapshot_facts(history.standing(history.last)), parts.append, SeededRng(1)
         )
         snapshot.add(piece)

@@ -13,7 +13,7 @@ from actors.backups.restoring import Wanted, restore
 from actors.doors import Doors, SystemClock, system_doors
 from actors.node import start
 from actors.settings import NodeSettings
-from storage.backups.making import untold
+from storage.backups.state_builder import untold
 from tests.nodes import CHEAP, Running, running
 
 FIVE_YEARS_US = 5 * 366 * 86_400_000_000

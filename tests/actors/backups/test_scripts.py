@@ -22,8 +22,8 @@ from language.splitting import Splitter
 from protocol import limits
 from protocol.errors import BackupCorrupt, BackupCut, Refusal, TooLarge
 from protocol.values import RecordId, identical, unpaced
-from storage.memory import MemoryEngine
-from storage.transactions import Transaction
+from storage.engine.memory import MemoryEngine
+from storage.txn.transaction import Transaction
 from tests.actors import nodes
 from tests.actors.backups.scripts import (
     EVERYTHING,

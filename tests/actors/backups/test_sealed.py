@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from storage.backup_forms import MAGIC, Form
-from storage.container import HEADER_BYTES, Header
-from storage.sealing import Key
+from storage.formats.backup_forms import MAGIC, Form
+from storage.formats.container import HEADER_BYTES, Header
+from storage.formats.sealing import Key
 from tests.nodes import running
 from tests.storage.backups.held import KEY, OTHER_KEY
 

@@ -43,18 +43,18 @@ from protocol.errors import (
     Unknown,
 )
 from protocol.requests import CancelScript
-from storage import derived
-from storage.backups.logs import LogBackup
-from storage.backups.snapshots import SnapshotBackup
-from storage.backups.verifying import Report, verify
-from storage.disk import Disk
-from storage.disk_files import DiskFile
-from storage.folders import DiskFolder
-from storage.histories import LogEnd
-from storage.keys import Pair
-from storage.ledger import Ledger
-from storage.memory import MemoryEngine
-from storage.state_hash import state_hash
+from storage.backups.log_file import LogBackup
+from storage.backups.snapshot_file import SnapshotBackup
+from storage.backups.verify import Report, verify
+from storage.engine.memory import MemoryEngine
+from storage.engine.state_hash import state_hash
+from storage.files.disk import Disk
+from storage.files.disk_files import DiskFile
+from storage.files.folders import DiskFolder
+from storage.formats.keys import Pair
+from storage.formats.positions import LogEnd
+from storage.indexes import derived
+from storage.txn.ledger import Ledger
 from tests.actors import nodes
 from tests.actors.parts import KINDS, play
 from tests.callers import declare

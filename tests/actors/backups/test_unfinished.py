@@ -27,11 +27,12 @@ from protocol.errors import (
     SessionEnded,
 )
 from protocol.requests import SignIn
-from storage import catalog, restores, vault_trail
-from storage.backups.making import untold
-from storage.engine import EngineUnreadable
-from storage.frames import Frame
-from storage.log import Log
+from storage.backups.state_builder import untold
+from storage.catalog import catalog, restores
+from storage.engine.engine import EngineUnreadable
+from storage.formats.frames import Frame
+from storage.log.log import Log
+from storage.vaults import trail
 from tests.logbook import Logbook
 from tests.nodes import CHEAP, Running, running
 from tests.reliability.test_restore_kill import script
@@ -182,7 +183,7 @@ async def test_vaults_of_others_go_with_entries_in_both_trails(tmp_path: Path) -
         assert drop["action"] == "drop shop.half.v"
         assert drop["reason"] == "a script was not restored to its end"
         with committer.begin() as tx:
-            assert vault_trail.head(tx, drop["version"]).number == 3, "defined, written, dropped"
+            assert trail.head(tx, drop["version"]).number == 3, "defined, written, dropped"
 
 
 async def test_users_of_others_go_with_what_was_let_in_as_them(tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ from actors.runtime import Runtime
 from protocol.agreement import InSync
 from protocol.errors import Diverged, Stranded
 from protocol.links import VERSION, Attach, Hello, Link
-from storage.frames import Frame
-from storage.segments import pruned
+from storage.formats.frames import Frame
+from storage.log.segments import pruned
 from tests.simulation.doors import LoopClock, SeededRng, SteppedScheduler
 from tests.simulation.links import LinksModel
 

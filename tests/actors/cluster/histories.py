@@ -17,7 +17,7 @@ from actors.cluster.following import History, Promised, Reign
 from actors.cluster.following import joint as where_they_agree
 from actors.cluster.leading import DEPOSED, Leading
 from protocol.agreement import Agreed, Answered, InSync, Lead
-from storage.cluster_file import Cluster
+from storage.files.cluster_file import Cluster
 
 NAMES = ("a", "b", "c")
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from actors.cluster.address_hints import ask_around
 from actors.cluster.peer_addresses import PeerAddresses
 from protocol.links import Link, LinkClosed, Links
-from storage.replicas import Replica
+from storage.catalog.replicas import Replica
 from tests.actors.cluster.whole import Dial, Machine, Trio, cluster
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped

@@ -15,8 +15,8 @@ from actors.cluster.agreement_lookup import SILENT_US, AgreementLookup
 from protocol.agreement import Agreement
 from protocol.failover import Policy
 from protocol.links import Way
-from storage.cluster_file import Cluster
-from storage.failover import Kept
+from storage.catalog.failover import Kept
+from storage.files.cluster_file import Cluster
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
 from tests.simulation.agreement import AgreementModel, Fate, ModelAgreement

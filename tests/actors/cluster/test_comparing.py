@@ -18,11 +18,11 @@ from actors.node import Node, start
 from protocol import limits
 from protocol.errors import NotWritable, Stranded
 from protocol.links import Attach
-from storage import cluster_file
-from storage.cluster_file import Cluster
-from storage.directory import StoreDirectory
-from storage.memory import MemoryEngine
-from storage.transactions import Transaction
+from storage.engine.memory import MemoryEngine
+from storage.files import cluster_file
+from storage.files.cluster_file import Cluster
+from storage.files.directory import StoreDirectory
+from storage.txn.transaction import Transaction
 from tests.actors.cluster.wires import wire
 from tests.actors.nodes import prepare, run, settings, simulated_doors
 from tests.actors.parts import key

@@ -54,19 +54,19 @@ from protocol.links import (
     Peer,
     Refused,
 )
-from storage import peer_identity
-from storage.backups.copying import Copied
-from storage.backups.making import World
-from storage.directory import StoreDirectory
-from storage.disk import Disk
-from storage.epochs import Reign, whole
+from storage.backups.replica_copy import Copied
+from storage.backups.state_builder import World
+from storage.catalog.join_tokens import Invitation, Where
+from storage.engine.memory import MemoryEngine
+from storage.engine.rocksdb import RocksEngine
 from storage.faults import CopyFailed, StoreNotSealed, StoreUnfinished
-from storage.join_tokens import Invitation, Where
-from storage.joining import JoiningDirectory, Source
-from storage.memory import MemoryEngine
-from storage.peer_identity import Identities, Identity
-from storage.rocks import RocksEngine
-from storage.sealing import Key, key_of
+from storage.files import peer_file
+from storage.files.directory import StoreDirectory
+from storage.files.disk import Disk
+from storage.files.joining_file import JoiningDirectory, Source
+from storage.files.peer_file import Identities, Identity
+from storage.formats.epochs import Reign, whole
+from storage.formats.sealing import Key, key_of
 from tests.actors.cluster.pipes import Alter, End, Pipes, as_it_is, linked
 from tests.logbook import Logbook
 from tests.nodes import Running, running
@@ -620,7 +620,7 @@ async def test_who_joins_shows_what_it_would_serve_with(tmp_path: Path) -> None:
     )
     path, doors = str(tmp_path / "new"), system_doors()
     with closing(JoiningDirectory.begin(path, doors.fs, doors.clock, doors.rng)) as begun:
-        peer_identity.save(begun.directory, has)
+        peer_file.save(begun.directory, has)
     shown: list[Identity] = []
 
     def links_of(_node: str, own: Identity) -> Any:

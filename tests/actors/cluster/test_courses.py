@@ -19,8 +19,8 @@ from actors.cluster.courses import (
 )
 from actors.cluster.following import frame_at, holds
 from protocol.agreement import Agreed, InSync, Lead, Released, Told
-from storage.cluster_file import Cluster
-from storage.epochs import Reign
+from storage.files.cluster_file import Cluster
+from storage.formats.epochs import Reign
 
 KNOWN: Final = Cluster("etcd", 20, promised=7)
 SET: Final = InSync(7, frozenset({"a", "b"}), 15)

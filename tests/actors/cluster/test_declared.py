@@ -11,7 +11,7 @@ import pytest
 
 from actors.commits import NODE
 from protocol.errors import BadRequest, NotWritable, UnknownOutcome
-from storage import replicas
+from storage.catalog import replicas
 from tests.actors.cluster.test_members import refused, shows, wrote
 from tests.actors.cluster.whole import ROLES, Machine, Trio, cluster
 from tests.actors.parts import outcome

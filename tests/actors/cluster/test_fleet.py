@@ -12,7 +12,7 @@ from actors.cluster import attaching
 from actors.cluster.receiving import Receiving
 from actors.cluster.shipping import Shipping
 from actors.cluster.sync_status import SyncStatus
-from storage.frames import Frame
+from storage.formats.frames import Frame
 from tests.actors.cluster import fleet as fleets
 from tests.actors.cluster.fleet import Broken, Fleet
 from tests.logbook import Logbook

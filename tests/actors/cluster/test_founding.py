@@ -12,7 +12,7 @@ import pytest
 from actors.cluster.memory import Memory
 from protocol.errors import Busy, DiskFull, NotImplementedHere, NotWritable
 from protocol.limits import CLUSTER_SILENT_SECONDS
-from storage.cluster_file import Cluster
+from storage.files.cluster_file import Cluster
 from tests.actors.cluster.whole import POLICY, Machine, Trio, cluster
 from tests.actors.parts import outcome
 from tests.logbook import Logbook

@@ -10,8 +10,8 @@ import pytest
 
 from protocol.errors import NotWritable
 from protocol.links import Leads, LinkClosed, Redeem, Redeemed, Refused
+from storage.catalog.join_tokens import Invitation, Where
 from storage.faults import CopyFailed
-from storage.join_tokens import Invitation, Where
 from tests.actors.cluster import test_copying
 from tests.actors.cluster.pipes import End, Pipes, linked
 from tests.actors.cluster.test_copying import PIN, Leader, at_once, check, leader, new

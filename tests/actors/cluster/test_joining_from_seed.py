@@ -18,18 +18,18 @@ from actors.node import Node
 from protocol import limits
 from protocol.errors import SignInRefused
 from protocol.links import VERSION, Hello, Redeem, Redeemed
-from storage import derived
-from storage.backups import snapshots
-from storage.backups.copying import Copied
-from storage.directory import StoreDirectory
-from storage.engine import Reader
+from storage.backups import snapshot_file
+from storage.backups.replica_copy import Copied
+from storage.catalog.join_tokens import Invitation, Where
+from storage.engine.engine import Reader
+from storage.engine.memory import MemoryEngine
+from storage.engine.state_hash import state_hash
 from storage.faults import CopyFailed, StoreMissing, StoreUnfinished
-from storage.histories import LogEnd
-from storage.join_tokens import Invitation, Where
-from storage.joining import JoiningDirectory
-from storage.ledger import Ledger
-from storage.memory import MemoryEngine
-from storage.state_hash import state_hash
+from storage.files.directory import StoreDirectory
+from storage.files.joining_file import JoiningDirectory
+from storage.formats.positions import LogEnd
+from storage.indexes import derived
+from storage.txn.ledger import Ledger
 from tests.actors import nodes
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
@@ -220,13 +220,13 @@ def test_joining_from_a_seed(figure: Callable[[str, object], None]) -> None:
 
 def test_a_planted_bug_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that leaves something out."""
-    pieces = snapshots.pieces
+    pieces = snapshot_file.pieces
 
-    def some(view: Reader) -> Iterator[snapshots.Piece]:
+    def some(view: Reader) -> Iterator[snapshot_file.Piece]:
         found = list(pieces(view))
         yield from found[:-1]
 
-    monkeypatch.setattr(snapshots, "pieces", some)
+    monkeypatch.setattr(snapshot_file, "pieces", some)
     with pytest.raises(AssertionError):
         for seed in range(5):
             stepped.run(World(seed, Figures()).run(), seed, lambda: 0.0005)

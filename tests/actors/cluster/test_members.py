@@ -31,8 +31,8 @@ from protocol.errors import (
 )
 from protocol.limits import CLUSTER_SILENT_SECONDS
 from protocol.links import Acknowledge, Attach, Attached, Copy, Frames, Link, Message
-from storage.cluster_file import Cluster
-from storage.memory import MemoryEngine
+from storage.engine.memory import MemoryEngine
+from storage.files.cluster_file import Cluster
 from tests.actors.cluster.whole import (
     BEHIND_SECONDS,
     LEASE_SECONDS,

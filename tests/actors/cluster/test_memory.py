@@ -10,7 +10,7 @@ from actors.cluster.courses import was_ordered_since
 from actors.cluster.memory import Memory
 from protocol.agreement import Agreed, InSync, Lead
 from protocol.errors import DiskFull
-from storage.cluster_file import Cluster
+from storage.files.cluster_file import Cluster
 
 AGREED = Agreed("etcd", 9, Lead("a", 8), InSync(8, frozenset("ab"), 9))
 

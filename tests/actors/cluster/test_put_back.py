@@ -11,7 +11,7 @@ import pytest
 from actors.cluster.holding import TOLD_SECONDS
 from protocol.agreement import Answered, Released, Told
 from protocol.errors import NotWritable
-from storage.memory import MemoryEngine
+from storage.engine.memory import MemoryEngine
 from tests.actors.cluster.test_members import played, quiet, refused, shows, wrote
 from tests.actors.cluster.whole import Machine, Trio
 from tests.logbook import Logbook

@@ -31,7 +31,7 @@ from protocol.requests import (
     SignIn,
     SignOut,
 )
-from storage import users
+from storage.catalog import users
 from tests.actors.cluster.whole import Machine, Trio, cluster
 from tests.actors.nodes import ANA, run
 from tests.actors.parts import outcome

@@ -26,7 +26,7 @@ from protocol.links import (
     Message,
     Refused,
 )
-from storage.frames import Frame
+from storage.formats.frames import Frame
 from tests.actors.cluster.fleet import Fleet, ModelNode
 from tests.actors.cluster.wires import wire
 from tests.logbook import Logbook

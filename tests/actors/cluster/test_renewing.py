@@ -11,8 +11,8 @@ from actors.cluster.renewing import LookAfter, RenewingActor
 from actors.node import Node
 from actors.runtime import stop, tell
 from protocol.values import instant
-from storage import peer_identity
-from storage.peer_identity import Identities, Identity
+from storage.files import peer_file
+from storage.files.peer_file import Identities, Identity
 from tests.actors.cluster.whole import cluster
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
@@ -21,7 +21,7 @@ from tests.simulation.doors import SeededRng
 
 def made(node: Node, seed: int) -> Identity:
     now = instant(node.doors.clock.wall_us())
-    return peer_identity.make(node.roles.node_id, now, SeededRng(seed))
+    return peer_file.make(node.roles.node_id, now, SeededRng(seed))
 
 
 @asynccontextmanager

@@ -27,7 +27,7 @@ from protocol.links import (
     Refused,
 )
 from storage.faults import LogDamaged
-from storage.frames import Frame
+from storage.formats.frames import Frame
 from tests.actors.cluster.fleet import Fleet, ModelNode
 from tests.actors.cluster.wires import End, at_once, wire
 from tests.logbook import Logbook

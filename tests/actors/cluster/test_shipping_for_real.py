@@ -20,10 +20,10 @@ from actors.node import Node, start
 from protocol.agreement import InSync
 from protocol.errors import NotWritable, UnknownOutcome
 from protocol.links import Attach, Link
-from storage import cluster_file
-from storage.cluster_file import Cluster
-from storage.directory import StoreDirectory
-from storage.disk import Disk
+from storage.files import cluster_file
+from storage.files.cluster_file import Cluster
+from storage.files.directory import StoreDirectory
+from storage.files.disk import Disk
 from tests.actors.nodes import leads_by_hand, prepare, real_doors, run, settings, value
 from tests.logbook import Logbook
 from tests.surfaces.peers.parts import FakePeering, at, identity, listening

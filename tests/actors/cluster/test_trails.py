@@ -25,8 +25,8 @@ from protocol.errors import Busy, NotAllowed, SignInRefused
 from protocol.links import PREFIX_BYTES, Entries, decode, encode
 from protocol.requests import AuthenticatePassword, Caller, SignIn
 from protocol.values import instant
-from storage import forwarded
-from storage.entries import AUDIT, Entry
+from storage.audit import forwarded
+from storage.formats.entries import AUDIT, Entry
 from tests.actors.cluster.whole import Machine, Trio, cluster
 from tests.actors.nodes import ANA, run
 from tests.actors.parts import outcome

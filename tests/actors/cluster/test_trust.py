@@ -13,8 +13,8 @@ from actors.cluster.trust import Trust
 from actors.commits import NODE
 from actors.commits.committer import released_at_once
 from protocol.errors import NotWritable
-from storage import replicas, revocations
-from storage.engine import EngineUnreadable
+from storage.catalog import replicas, revocations
+from storage.engine.engine import EngineUnreadable
 from tests.logbook import Logbook
 from tests.nodes import Running, running
 

@@ -19,10 +19,10 @@ from actors.node import Node, start
 from protocol.agreement import Agreed, Agreement, Answered, Released
 from protocol.errors import Refusal
 from protocol.links import Link, Links, Redeem, Redeemed
-from storage import cluster_file, node_file
-from storage.cluster_file import Cluster, Upstream
-from storage.directory import StoreDirectory
-from storage.memory import MemoryEngine
+from storage.engine.memory import MemoryEngine
+from storage.files import cluster_file, node_file
+from storage.files.cluster_file import Cluster, Upstream
+from storage.files.directory import StoreDirectory
 from tests.actors.nodes import settings, simulated_doors, value
 from tests.simulation.agreement import AgreementModel, Fate, ModelAgreement
 from tests.simulation.disk import SimulatedDisk

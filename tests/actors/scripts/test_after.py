@@ -32,10 +32,10 @@ from protocol.requests import (
     SignOut,
 )
 from protocol.values import RecordId
-from storage import cluster_file
-from storage.cluster_file import Cluster
-from storage.directory import StoreDirectory
-from storage.memory import MemoryEngine
+from storage.engine.memory import MemoryEngine
+from storage.files import cluster_file
+from storage.files.cluster_file import Cluster
+from storage.files.directory import StoreDirectory
 from tests.actors.nodes import ANA, OWNER, leads_by_hand, prepare, running, simulated_doors, value
 from tests.actors.parts import clock_of, outcome, play, until
 from tests.actors.scripts.test_stalled_disk import Stall

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from protocol.values import RecordId
-from storage import changes, records
-from storage.announcing import note
+from storage.records import changes, records
+from storage.records.change_notes import note
 from tests.nodes import Running, running
 
 SETTING = """

@@ -26,8 +26,8 @@ from protocol.errors import (
 )
 from protocol.requests import ScriptAnswer, SignIn, SignOut
 from protocol.spaces import GetKey, IncrKey, Room
-from storage.read_set import ReadSet
-from storage.tickets import RollBacks
+from storage.txn.read_set import ReadSet
+from storage.txn.tickets import RollBacks
 from tests.actors.nodes import value
 from tests.actors.parts import outcome
 from tests.actors.scripts.test_stalled_disk import Stall, asked, played

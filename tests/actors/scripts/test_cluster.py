@@ -16,9 +16,9 @@ from actors.commits import NODE
 from actors.doors import system_doors
 from protocol.errors import BadRequest, NotWritable, Refusal, SignInRefused
 from protocol.values import instant
-from storage import join_tokens, revocations
-from storage.backups.making import untold
-from storage.replicas import Replica
+from storage.backups.state_builder import untold
+from storage.catalog import join_tokens, revocations
+from storage.catalog.replicas import Replica
 from tests import canaries
 from tests.callers import declare
 from tests.nodes import OWNER, Running, running

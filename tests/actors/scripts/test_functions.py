@@ -27,8 +27,8 @@ from protocol.errors import (
 from protocol.requests import CancelScript
 from protocol.rights import Verb
 from protocol.values import unpaced
-from storage import catalog, functions, users
-from storage.catalog import Taken
+from storage.catalog import catalog, functions, users
+from storage.catalog.catalog import Taken
 from tests.actors.scripts.test_running import begun
 from tests.callers import Granted, declare
 from tests.nodes import OWNER, Running, running

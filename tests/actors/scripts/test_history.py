@@ -15,10 +15,11 @@ from actors.runtime import ask
 from protocol import limits
 from protocol.requests import NEW_MOMENT
 from protocol.values import RecordId
-from storage import effects, history, keys
-from storage.frames import SEGMENT_HEADER_BYTES
-from storage.log import Log
-from storage.log_reading import LogReader, LogSizes
+from storage.formats import effects, keys
+from storage.formats.frames import SEGMENT_HEADER_BYTES
+from storage.log.log import Log
+from storage.log.reader import LogReader, LogSizes
+from storage.records import history
 from tests.logbook import Logbook
 from tests.nodes import OWNER, Running, running
 from tests.tables import case

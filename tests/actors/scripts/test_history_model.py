@@ -17,9 +17,9 @@ from actors.node import Node, start
 from actors.runtime import ask
 from actors.scripts import history as statement
 from protocol import limits
-from storage import history
-from storage.log_reading import LogSizes
-from storage.memory import MemoryEngine
+from storage.engine.memory import MemoryEngine
+from storage.log.reader import LogSizes
+from storage.records import history
 from tests.actors.nodes import prepare, run, settings, simulated_doors, value
 from tests.actors.parts import play
 from tests.simulation.disk import SimulatedDisk

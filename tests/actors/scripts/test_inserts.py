@@ -11,7 +11,7 @@ import pytest
 
 from actors.scripts import inserting
 from protocol.values import NONE, RecordId, identical
-from storage import records
+from storage.records import records
 from tests.actors.scripts import questions
 from tests.nodes import Running
 from tests.storage.index_entries import wrong_entries

@@ -18,7 +18,7 @@ from actors.scripts.execution import Execution
 from language.parsing.expressions import Expressions
 from protocol.paths import EACH
 from protocol.values import NONE, RecordId, identical
-from storage.changes import Changes
+from storage.records.changes import Changes
 from tests.nodes import Running, running
 
 IDS = 12

@@ -18,7 +18,7 @@ from language.select import SelectPlan
 from protocol import order
 from protocol.requests import Caller, ScriptAnswer
 from protocol.values import NONE, RecordId, identical
-from storage import indexes
+from storage.indexes import entries
 from tests.actors.scripts import questions
 from tests.callers import declare
 from tests.nodes import OWNER, Running
@@ -152,11 +152,11 @@ async def test_a_planted_fault_is_found(
     if fault == "long values":
         names = {"encode": order.encode, "shortened": order.shortened}
         wrong = SimpleNamespace(kept_bytes=lambda most: 1 << 20, **names)
-        monkeypatch.setattr(indexes, "order", wrong)
+        monkeypatch.setattr(entries, "order", wrong)
     if fault == "null claims":
-        holder = indexes.holder
+        holder = entries.holder
         monkeypatch.setattr(
-            indexes, "holder", lambda tx, index, v: b"" if v is None else holder(tx, index, v)
+            entries, "holder", lambda tx, index, v: b"" if v is None else holder(tx, index, v)
         )
     if fault == "no such field":
         monkeypatch.setattr(access_paths, "_unique", lambda table, field: table.indexes[0])

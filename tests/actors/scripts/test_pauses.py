@@ -12,10 +12,10 @@ import pytest
 
 from actors.scripts.workers import Turns
 from protocol.requests import ScriptAnswer
-from storage.effects import Attribution
-from storage.read_set import ReadSet
-from storage.tickets import CommitTicket
-from storage.transactions import Transaction
+from storage.formats.effects import Attribution
+from storage.txn.read_set import ReadSet
+from storage.txn.tickets import CommitTicket
+from storage.txn.transaction import Transaction
 from tests.nodes import Running
 
 CALLERS = 12

@@ -23,8 +23,8 @@ from protocol.errors import (
 )
 from protocol.requests import AuthenticatePassword
 from protocol.version import VERSION
-from storage.engine import Reader
-from storage.state_hash import hash_in_slices
+from storage.engine.engine import Reader
+from storage.engine.state_hash import hash_in_slices
 from tests import bound
 from tests.nodes import OWNER, PASSWORD, Running
 from tests.tables import case

@@ -16,8 +16,8 @@ from protocol import order
 from protocol.order import encode
 from protocol.requests import ScriptAnswer
 from protocol.values import compare
-from storage.indexes import entry_id
-from storage.keys import Pair
+from storage.formats.keys import Pair
+from storage.indexes.entries import entry_id
 from tests.actors.scripts import questions
 from tests.nodes import Running, running
 from tests.storage.index_entries import wrong_entries

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from storage import indexes
+from storage.indexes import entries
 from tests.actors.scripts.scripts_model import script, select, shown, world
 from tests.nodes import Running, running
 
@@ -95,7 +95,7 @@ def _forgets_no_entry(*_: Any) -> bool:
 async def test_an_index_that_keeps_what_is_gone_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexes, "_may_delete", _forgets_no_entry)
+    monkeypatch.setattr(entries, "_may_delete", _forgets_no_entry)
     with pytest.raises(ExceptionGroup) as caught:
         await compared(tmp_path / "store", range(ABREAST))
     assert all("seed " in str(error) for error in caught.value.exceptions)

@@ -12,8 +12,8 @@ from actors.doors import SystemClock
 from actors.scripts import plans, writing
 from language import rows, select
 from protocol.values import RecordId
-from storage import keys
-from storage.rocks import RocksEngine
+from storage.engine.rocksdb import RocksEngine
+from storage.formats import keys
 from tests.nodes import Running
 
 ON_ONE_RECORD = (

@@ -19,9 +19,10 @@ from protocol.errors import Cancelled, StatementTimeout, UnknownOutcome
 from protocol.requests import CancelScript, RunScript, ScriptAnswer, SignIn, SignOut
 from protocol.spaces import GetKey, IncrKey, KeyOperation, SetKey
 from protocol.values import NONE
-from storage import catalog, groups, topics
-from storage.hand_outs.hand_outs import HandOuts
-from storage.memory import MemoryEngine
+from storage.catalog import catalog
+from storage.engine.memory import MemoryEngine
+from storage.topics import groups, topics
+from storage.topics.deliveries.group import HandOuts
 from tests.actors.nodes import ANA, OWNER, prepare, running, simulated_doors, value
 from tests.actors.parts import code, outcome, play
 from tests.keys import ask_keys

@@ -29,9 +29,9 @@ from protocol.requests import (
 from protocol.rights import DEFINE, OWN
 from protocol.spaces import SetKey
 from protocol.values import NONE
-from storage.engine import EngineUnreadable
-from storage.entries import AUDIT, STATEMENTS, Entry
-from storage.statements import Maker, oldest
+from storage.audit.trail import Maker, oldest
+from storage.engine.engine import EngineUnreadable
+from storage.formats.entries import AUDIT, STATEMENTS, Entry
 from tests.logbook import Logbook
 from tests.nodes import OWNER, PASSWORD, Running, running
 from tests.tables import case

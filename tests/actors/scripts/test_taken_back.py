@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import actors.vaults.actor
-import storage.ledger
-import storage.memory
+import storage.engine.memory
+import storage.txn.ledger
 from actors.commits import NODE
 from actors.node import Node
 from actors.runtime import ask
@@ -21,9 +21,10 @@ from protocol.errors import DiskFull, NotAllowed, NotWritable, Unknown, UnknownO
 from protocol.requests import Caller
 from protocol.rights import READ
 from protocol.vaults import ChangePassphrase, ShowVaults, Unseal
-from storage import keys, vault_rows
-from storage.memory import MemoryEngine
-from storage.state_hash import state_hash
+from storage.engine.memory import MemoryEngine
+from storage.engine.state_hash import state_hash
+from storage.formats import keys
+from storage.vaults import rows as vault_rows
 from tests.actors.nodes import ANA, prepare, run, running, simulated_doors, value
 from tests.actors.parts import outcome, play, until
 from tests.logbook import Logbook
@@ -229,7 +230,7 @@ def test_the_hash_of_a_node_is_that_of_one_commit(
     settled_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though large commits reach the state engine in parts."""
-    monkeypatch.setattr(storage.ledger, "SETTLE_KEYS", settled_at_once)
+    monkeypatch.setattr(storage.txn.ledger, "SETTLE_KEYS", settled_at_once)
 
     async def main(node: Node, disk: SimulatedDisk) -> None:
         rows = [{"id": id, "n": id} for id in range(300)]
@@ -473,7 +474,7 @@ def test_what_is_kept_of_a_refusal_is_kept_later_where_it_was_taken_back(left_ov
 def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let scripts give the loop its turn at each tick, and scans give few rows at a time."""
     monkeypatch.setattr(Turns, "slice_us", 0)
-    monkeypatch.setattr(storage.memory, "CHUNK_KEYS", 2)
+    monkeypatch.setattr(storage.engine.memory, "CHUNK_KEYS", 2)
 
 
 async def reads_beside(node: Node, statement: str) -> None:

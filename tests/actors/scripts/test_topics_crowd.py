@@ -22,7 +22,7 @@ from protocol.messages import (
     TakeMessages,
 )
 from protocol.requests import RunScript
-from storage.layers import UNCHANGED
+from storage.txn.write_set import UNCHANGED
 from tests.actors.parts import outcome
 from tests.nodes import OWNER, Running
 from tests.operations import Operated

@@ -16,7 +16,7 @@ from protocol.errors import (
     TypeRefused,
 )
 from protocol.values import NONE
-from storage.transactions import Transaction
+from storage.txn.transaction import Transaction
 from tests.nodes import Running
 from tests.tables import case
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol import limits
-from storage import index_steps
+from storage.txn import steps
 from tests.storage.backups.stores import History
 
 
@@ -13,5 +13,5 @@ from tests.storage.backups.stores import History
 def history() -> History:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "INDEX_AT_ONCE", 1)
-        patch.setattr(index_steps, "TOGETHER_BYTES", 1)
+        patch.setattr(steps, "TOGETHER_BYTES", 1)
         return History()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeVar
 
-from storage.backup_facts import LogFacts, SnapshotFacts
-from storage.container import CHUNK_HEAD_BYTES, HEADER_BYTES, Writer
-from storage.frames import NO_DIGEST
-from storage.histories import Standing
-from storage.sealing import Key, key_of
+from storage.formats.backup_facts import LogFacts, SnapshotFacts
+from storage.formats.container import CHUNK_HEAD_BYTES, HEADER_BYTES, Writer
+from storage.formats.frames import NO_DIGEST
+from storage.formats.positions import Standing
+from storage.formats.sealing import Key, key_of
 from tests.simulation.doors import SeededRng
 
 T = TypeVar("T")

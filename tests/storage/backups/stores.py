@@ -8,25 +8,30 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from storage import catalog, derived, groups, index_builds, keys, lineage, records, topics, users
-from storage.backup_facts import Place, SnapshotFacts
-from storage.backups import logs, snapshots
-from storage.backups.making import World
-from storage.backups.restoring import Restored, restore_log, restore_snapshot
-from storage.directory import StoreDirectory
-from storage.engine import Engine, View
-from storage.frames import NO_DIGEST, Frame
-from storage.hand_outs.hand_outs import HandOuts
-from storage.histories import Standing
-from storage.keys import Pair
-from storage.ledger import Ledger
-from storage.log import Log
-from storage.memory import MemoryEngine
-from storage.messages import Messages
-from storage.sealing import Key
-from storage.spaces import Keys
-from storage.state_hash import state_hash
-from storage.transactions import Transaction
+from storage.backups import log_file, snapshot_file
+from storage.backups.restore import Restored, restore_log, restore_snapshot
+from storage.backups.state_builder import World
+from storage.catalog import catalog, users
+from storage.engine.engine import Engine, View
+from storage.engine.memory import MemoryEngine
+from storage.engine.state_hash import state_hash
+from storage.files.directory import StoreDirectory
+from storage.formats import keys
+from storage.formats.backup_facts import Place, SnapshotFacts
+from storage.formats.frames import NO_DIGEST, Frame
+from storage.formats.keys import Pair
+from storage.formats.positions import Standing
+from storage.formats.sealing import Key
+from storage.indexes import derived
+from storage.keyspace.keyspace import Keys
+from storage.log.log import Log
+from storage.records import index_builds, records
+from storage.topics import groups, topics
+from storage.topics.deliveries.group import HandOuts
+from storage.topics.messages import Messages
+from storage.txn import applied_position
+from storage.txn.ledger import Ledger
+from storage.txn.transaction import Transaction
 from tests.simulation.disk import Image, SimulatedDisk
 from tests.simulation.doors import ManualClock, SeededRng
 from tests.storage.backups import held
@@ -89,7 +94,9 @@ class History:
         """A snapshot of one moment."""
         parts: list[bytes] = []
         facts = replace_facts(held.snapshot_facts(self.standing(sequence)), place)
-        steps = snapshots.write(self.views[sequence], facts, parts.append, SeededRng(sequence), key)
+        steps = snapshot_file.write(
+            self.views[sequence], facts, parts.append, SeededRng(sequence), key
+        )
         held.finished(steps)
         return b"".join(parts)
 
@@ -99,7 +106,7 @@ class History:
         parts: list[bytes] = []
         facts = held.log_facts(last, self.standing(first - 1))
         some = self.frames[first - 1 : last]
-        held.finished(logs.write(some, facts, parts.append, SeededRng(first), key))
+        held.finished(log_file.write(some, facts, parts.append, SeededRng(first), key))
         return b"".join(parts)
 
 
@@ -305,8 +312,8 @@ class Machine:
         directory = StoreDirectory.open(PATH, self.disk, self.clock, rng, key=self.key)
         log = Log.open(directory)
         engine: Engine = self.world.open_state(directory)
-        found = lineage.read(engine, directory.store_id.bytes)
-        lineage.require_joined(found, log.digest_at)
+        found = applied_position.read(engine, directory.store_id.bytes)
+        applied_position.require_joined(found, log.digest_at)
         ledger = Ledger(engine, log.end, self.clock, SeededRng(4), lambda frame: None, derived.kept)
         return Opened(directory, log, engine, ledger)
 

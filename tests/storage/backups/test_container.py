@@ -8,11 +8,11 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from protocol.errors import BackupCorrupt, BackupCut, Refusal, WrongKey
-from storage import container
-from storage.backup_facts import SnapshotFacts
-from storage.container import CHUNK_BYTES, HEADER_BYTES, Reader
 from storage.faults import StoreTooNew
-from storage.sealing import Key, Sealer
+from storage.formats import container
+from storage.formats.backup_facts import SnapshotFacts
+from storage.formats.container import CHUNK_BYTES, HEADER_BYTES, Reader
+from storage.formats.sealing import Key, Sealer
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, OTHER_KEY, HeldFile
 
@@ -186,7 +186,7 @@ def test_no_nonce_is_used_twice(monkeypatch: pytest.MonkeyPatch) -> None:
             nonces.append((self.key, nonce))
             return self.cipher.encrypt(nonce, data, beside)
 
-    monkeypatch.setattr("storage.sealing.AESGCM", Watched)
+    monkeypatch.setattr("storage.formats.sealing.AESGCM", Watched)
     for seed in range(20):
         held.container([stream(500, seed)], KEY, seed)
     assert len(nonces) == len(set(nonces)) == 20 * (2 + 8)

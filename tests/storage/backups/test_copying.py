@@ -9,12 +9,8 @@ from uuid import UUID
 import pytest
 
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
-from storage import cluster_file
-from storage.backup_facts import Place
-from storage.backups.copying import Copied, check_begins, make_copy
-from storage.cluster_file import Cluster, Upstream
-from storage.directory import COPIED, StoreDirectory, is_joining
-from storage.epochs import Reign
+from storage.backups.replica_copy import Copied, check_begins, make_copy
+from storage.engine.memory import MemoryEngine
 from storage.faults import (
     CopyFailed,
     NotJoined,
@@ -24,11 +20,15 @@ from storage.faults import (
     StoreNotSealed,
     StoreUnfinished,
 )
-from storage.joining import Joining, JoiningDirectory, Parts, Source, Told, note_anew
-from storage.log import Log
-from storage.memory import MemoryEngine
-from storage.node_file import load_node, save_node
-from storage.sealing import Key
+from storage.files import cluster_file
+from storage.files.cluster_file import Cluster, Upstream
+from storage.files.directory import COPIED, StoreDirectory, is_joining
+from storage.files.joining_file import Joining, JoiningDirectory, Parts, Source, Told, note_anew
+from storage.files.node_file import load_node, save_node
+from storage.formats.backup_facts import Place
+from storage.formats.epochs import Reign
+from storage.formats.sealing import Key
+from storage.log.log import Log
 from tests.simulation.disk import SimulatedDisk
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, OTHER_KEY, HeldFile

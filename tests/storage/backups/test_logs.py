@@ -7,12 +7,12 @@ import random
 import pytest
 
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
-from storage import container
-from storage.backups import logs, verifying
-from storage.backups.logs import LogBackup
-from storage.frames import Frame
-from storage.histories import Standing
-from storage.sealing import Key
+from storage.backups import log_file, verify
+from storage.backups.log_file import LogBackup
+from storage.formats import container
+from storage.formats.frames import Frame
+from storage.formats.positions import Standing
+from storage.formats.sealing import Key
 from tests.simulation.doors import SeededRng
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, HeldFile
@@ -33,7 +33,7 @@ def backup(some: list[Frame], key: Key | None = None, before: Standing = held.ST
     """A log backup of them."""
     parts: list[bytes] = []
     facts = held.log_facts(before.sequence + len(some), before)
-    written = held.finished(logs.write(some, facts, parts.append, SeededRng(5), key))
+    written = held.finished(log_file.write(some, facts, parts.append, SeededRng(5), key))
     data = b"".join(parts)
     assert (written.size, written.records) == (len(data), len(some))
     assert written.sequence == facts.last
@@ -85,7 +85,7 @@ def test_a_log_may_begin_anywhere() -> None:
 
 
 def test_what_is_written_gives_way() -> None:
-    steps = logs.write(frames(2_000), held.log_facts(2_000), lambda data: None, SeededRng(5))
+    steps = log_file.write(frames(2_000), held.log_facts(2_000), lambda data: None, SeededRng(5))
     assert sum(1 for _ in steps) >= 7
 
 
@@ -125,7 +125,7 @@ def test_damage_is_found_and_what_stands_before_it_is_not_lost(key: Key | None) 
         found, problem = read_on(broken, key)
         assert isinstance(problem, BackupCorrupt | BackupCut)
         assert found == some[: len(found)]
-        report = verifying.verify(HeldFile(broken), key)
+        report = verify.verify(HeldFile(broken), key)
         assert report.result in ("corrupt", "cut")
         assert report.sequence == len(found) == report.records
         assert report.at is not None and report.at <= at + container.CHUNK_HEAD_BYTES
@@ -135,7 +135,7 @@ def test_a_gap_is_damage() -> None:
     """As only a fault of whoever wrote it could make one: every check holds."""
     some = frames(20)
     parts: list[bytes] = []
-    copy = logs.LogCopy(held.log_facts(19), parts.append, SeededRng(5))
+    copy = log_file.LogCopy(held.log_facts(19), parts.append, SeededRng(5))
     copy.add(some[:9])
     copy._last = 10
     copy.add(some[10:])
@@ -150,7 +150,7 @@ def test_a_gap_is_damage() -> None:
 def test_verify_says_what_a_whole_file_holds(key: Key | None) -> None:
     some = frames(20, first=5)
     before = Standing(4, 1, 1_004, bytes(16))
-    report = verifying.verify(HeldFile(backup(some, key, before)), key)
+    report = verify.verify(HeldFile(backup(some, key, before)), key)
     assert (report.form, report.result, report.sealed) == ("log", "whole", key is not None)
     assert (report.sequence, report.records) == (24, 20)
     assert report.facts == held.log_facts(24, before)
@@ -158,4 +158,4 @@ def test_verify_says_what_a_whole_file_holds(key: Key | None) -> None:
 
 def test_verify_needs_the_key() -> None:
     with pytest.raises(WrongKey):
-        verifying.verify(HeldFile(backup(frames(3), KEY)), held.OTHER_KEY)
+        verify.verify(HeldFile(backup(frames(3), KEY)), held.OTHER_KEY)

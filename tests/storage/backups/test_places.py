@@ -6,14 +6,17 @@ import pytest
 
 from protocol.errors import Unknown
 from protocol.values import unpaced
-from storage import catalog, groups, keys, records, topics, users
-from storage.backup_facts import Place
-from storage.backups import places
-from storage.catalog import Database
-from storage.message_rows import Held
-from storage.messages import Messages
-from storage.spaces import Keys
-from storage.transactions import Transaction
+from storage.backups import place_copy
+from storage.catalog import catalog, users
+from storage.catalog.catalog import Database
+from storage.formats import keys
+from storage.formats.backup_facts import Place
+from storage.keyspace.keyspace import Keys
+from storage.records import records
+from storage.topics import groups, topics
+from storage.topics.message_rows import Held
+from storage.topics.messages import Messages
+from storage.txn.transaction import Transaction
 from tests.storage.backups.stores import History, Machine, everything
 from tests.storage.queue_story import check_topic
 
@@ -96,7 +99,9 @@ def test_a_namespace_is_all_of_its_databases(history: History) -> None:
 
 def test_of_an_empty_place_nothing_but_what_is_declared(history: History) -> None:
     pairs = [
-        pair for some in places.pairs(history.views[history.last], Place("empty")) for pair in some
+        pair
+        for some in place_copy.pairs(history.views[history.last], Place("empty"))
+        for pair in some
     ]
     assert pairs == sorted(pairs)
     held = {key[keys.TAG_AT] for key, _ in pairs}
@@ -107,7 +112,7 @@ def test_of_an_empty_place_nothing_but_what_is_declared(history: History) -> Non
 @pytest.mark.parametrize("place", [Place("none"), Place("shop", "none"), Place("empty", "main")])
 def test_a_place_that_is_not_there_is_unknown(history: History, place: Place) -> None:
     with pytest.raises(Unknown):
-        list(places.pairs(history.views[history.last], place))
+        list(place_copy.pairs(history.views[history.last], place))
 
 
 def test_the_share_of_places(history: History) -> None:
@@ -115,12 +120,12 @@ def test_the_share_of_places(history: History) -> None:
     view = history.views[history.last]
 
     def share(*some: Place) -> float:
-        return places.share(view, some, unpaced)
+        return place_copy.share(view, some, unpaced)
 
     main, other = Place("shop", "main"), Place("shop", "other")
     assert share(Place("empty")) == 0
     assert 0.3 < share(main) < 0.7
     assert share(main) + share(other) == share(main, other) == share(Place("shop")) == 1
-    assert places.share(history.views[1], (main,), unpaced) == 1  # nothing is there
+    assert place_copy.share(history.views[1], (main,), unpaced) == 1  # nothing is there
     with pytest.raises(Unknown):
         share(Place("shop", "none"))

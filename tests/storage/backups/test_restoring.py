@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
-from storage.backup_facts import Place
-from storage.directory import StoreDirectory
-from storage.engine import EngineFailed
+from storage.engine.engine import EngineFailed
+from storage.engine.memory import MemoryEngine
 from storage.faults import (
     ClockRefused,
     NotRestored,
@@ -18,10 +17,11 @@ from storage.faults import (
     StoreTooNew,
     StoreUnfinished,
 )
-from storage.frames import Frame
-from storage.histories import Origin
-from storage.memory import MemoryEngine
-from storage.sealing import Key
+from storage.files.directory import StoreDirectory
+from storage.formats.backup_facts import Place
+from storage.formats.frames import Frame
+from storage.formats.positions import Origin
+from storage.formats.sealing import Key
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import ManualClock
 from tests.storage.backups import held

@@ -8,12 +8,12 @@ from itertools import pairwise
 import pytest
 
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
-from storage import container
-from storage.backup_facts import ScriptFacts
-from storage.backup_forms import Form, form_of
 from storage.backups.script_texts import ScriptText, writing
 from storage.faults import StoreTooNew
-from storage.sealing import Key
+from storage.formats import container
+from storage.formats.backup_facts import ScriptFacts
+from storage.formats.backup_forms import Form, form_of
+from storage.formats.sealing import Key
 from tests.simulation.doors import SeededRng
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, OTHER_KEY, HeldFile

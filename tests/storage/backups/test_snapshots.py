@@ -7,13 +7,13 @@ import random
 import pytest
 
 from protocol.errors import BackupCorrupt, BackupCut
-from storage import container, keys
-from storage.backups import snapshots, verifying
-from storage.backups.snapshots import SnapshotBackup
-from storage.histories import Standing
-from storage.keys import Pair
-from storage.memory import MemoryEngine
-from storage.sealing import Key
+from storage.backups import snapshot_file, verify
+from storage.backups.snapshot_file import SnapshotBackup
+from storage.engine.memory import MemoryEngine
+from storage.formats import container, keys
+from storage.formats.keys import Pair
+from storage.formats.positions import Standing
+from storage.formats.sealing import Key
 from tests.simulation.doors import SeededRng
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, HeldFile
@@ -46,7 +46,7 @@ def backup(engine: MemoryEngine, key: Key | None = None) -> bytes:
     parts: list[bytes] = []
     facts = held.snapshot_facts(AT)
     written = held.finished(
-        snapshots.write(engine.snapshot(), facts, parts.append, SeededRng(5), key)
+        snapshot_file.write(engine.snapshot(), facts, parts.append, SeededRng(5), key)
     )
     data = b"".join(parts)
     assert (written.size, written.sequence) == (len(data), 7)
@@ -80,7 +80,9 @@ def test_large_values_come_back(key: Key | None) -> None:
 def test_a_snapshot_is_of_one_view_whatever_is_written_meanwhile() -> None:
     engine, wanted = filled(2_000)
     parts: list[bytes] = []
-    steps = snapshots.write(engine.snapshot(), held.snapshot_facts(AT), parts.append, SeededRng(5))
+    steps = snapshot_file.write(
+        engine.snapshot(), held.snapshot_facts(AT), parts.append, SeededRng(5)
+    )
     slices = 0
     for slices, _ in enumerate(steps, 1):
         batch = engine.batch()
@@ -96,15 +98,15 @@ def test_a_snapshot_is_of_one_view_whatever_is_written_meanwhile() -> None:
 def test_verify_tells_whole_from_cut_and_corrupt(key: Key | None) -> None:
     engine, _ = filled(40)
     data = backup(engine, key)
-    report = verifying.verify(HeldFile(data), key)
+    report = verify.verify(HeldFile(data), key)
     assert (report.form, report.result, report.sealed) == ("snapshot", "whole", key is not None)
     assert (report.sequence, report.records, report.at) == (7, 40, None)
     for size in range(8, len(data), 13):
-        report = verifying.verify(HeldFile(data[:size]), key)
+        report = verify.verify(HeldFile(data[:size]), key)
         assert report.result == "cut" and report.at is not None and report.at <= size
     for at in range(container.HEADER_BYTES, len(data), 13):
         broken = data[:at] + bytes((data[at] ^ 1,)) + data[at + 1 :]
-        report = verifying.verify(HeldFile(broken), key)
+        report = verify.verify(HeldFile(broken), key)
         assert report.result == "corrupt" and report.at is not None and report.at <= at
 
 
@@ -121,8 +123,8 @@ def test_verify_tells_whole_from_cut_and_corrupt(key: Key | None) -> None:
 def test_pairs_that_no_view_holds_are_damage(pairs: list[Pair]) -> None:
     """As only a fault of whoever wrote it could make them: every check holds."""
     parts: list[bytes] = []
-    snapshot = snapshots.Snapshot(held.snapshot_facts(AT), parts.append, SeededRng(5))
-    snapshot.add(snapshots._piece(pairs))
+    snapshot = snapshot_file.Snapshot(held.snapshot_facts(AT), parts.append, SeededRng(5))
+    snapshot.add(snapshot_file._piece(pairs))
     snapshot.end()
     with pytest.raises(BackupCorrupt, match="out of order"):
         read(b"".join(parts))
@@ -132,14 +134,14 @@ def test_verify_tells_how_far_it_has_come_and_can_be_stopped() -> None:
     engine, _ = filled(40, largest=1 << 18)
     data = backup(engine)
     told: list[int] = []
-    verifying.verify(HeldFile(data), None, told.append)
+    verify.verify(HeldFile(data), None, told.append)
     assert len(told) >= 3 and told == sorted(told) and told[-1] <= len(data)
 
     def stop(done: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        verifying.verify(HeldFile(data), None, stop)
+        verify.verify(HeldFile(data), None, stop)
 
 
 @pytest.mark.usefixtures("small")

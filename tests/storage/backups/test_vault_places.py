@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from protocol.values import unpaced
-from storage import catalog, keys, vault_rows, vault_trail, vaults
-from storage.backup_facts import Place
-from storage.backups import places
-from storage.keys import Pair
-from storage.vault_entries import VaultEntry
-from storage.vault_rows import KeysRow, StoreRow, ValueRow
-from storage.vault_seals import RootWrap, Stretch
-from storage.vaults import Vault
+from storage.backups import place_copy
+from storage.catalog import catalog
+from storage.formats import keys
+from storage.formats.backup_facts import Place
+from storage.formats.keys import Pair
+from storage.formats.vault_entries import VaultEntry
+from storage.vaults import rows, trail, vaults
+from storage.vaults.cipher import RootWrap, Stretch
+from storage.vaults.rows import KeysRow, StoreRow, ValueRow
+from storage.vaults.vaults import Vault
 from tests.storage.books import Book
 
 ROOT = RootWrap(b"s" * 16, Stretch(), b"w" * 60)
@@ -33,22 +35,22 @@ def book() -> Book:
             vaults.put_keys_row(tx, vault, KeysRow(1, {1: b"wrapped"}, root))
             vaults.put_value(tx, vault, b"k", None, 1, ValueRow(1, 5, 1, b"sealed"))
             entry = VaultEntry(5, "ana", "owner", "", "", "write", vault.path, "granted", "k", 1)
-            vault_trail.append(tx, vault.id, entry, None)
-        vault_trail.append(tx, vault_trail.STORE_TRAIL, entry, None)
+            trail.append(tx, vault.id, entry, None)
+        trail.append(tx, trail.STORE_TRAIL, entry, None)
         made.commit(tx)
     made.durable()
     return made
 
 
 def taken(book: Book, place: Place) -> list[Pair]:
-    found = [pair for pairs in places.pairs(book.engine, place) for pair in pairs]
+    found = [pair for pairs in place_copy.pairs(book.engine, place) for pair in pairs]
     assert found == sorted(found)
     return found
 
 
 def tags(pairs: list[Pair], vault: Vault) -> set[int]:
     numbers = vault.numbers
-    own = [(tag, vault_rows.of_vault(tag, numbers)) for tag in keys.OF_VAULTS]
+    own = [(tag, rows.of_vault(tag, numbers)) for tag in keys.OF_VAULTS]
     own += [(tag, keys.tagged(tag)[0] + vault.id.to_bytes(4)) for tag in keys.OF_TRAILS]
     return {tag for tag, prefix in own for key, _ in pairs if key.startswith(prefix)}
 
@@ -68,10 +70,10 @@ def test_of_a_place(book: Book) -> None:
         found = taken(book, place)
         assert tags(found, one) == (every if has_one else set())
         assert tags(found, two) == (every if has_two else set())
-        row = dict(found).get(vault_rows.STORE_KEY)
+        row = dict(found).get(rows.STORE_KEY)
         if has_one or has_two:
             assert row is not None
-            assert vault_rows.read_store(row) == StoreRow(b"d" * 16, root)
+            assert rows.read_store(row) == StoreRow(b"d" * 16, root)
         else:
             assert row is None
         declared = [key for key, _ in found if key[keys.TAG_AT] == keys.VAULT]

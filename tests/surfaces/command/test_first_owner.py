@@ -10,7 +10,7 @@ import pytest
 
 from actors.first_password import FIRST_PASSWORD
 from actors.node import start
-from storage.memory import MemoryEngine
+from storage.engine.memory import MemoryEngine
 from surfaces.command.console import Console
 from surfaces.command.first_owner import tell_owner
 from tests.actors.nodes import settings, simulated_doors

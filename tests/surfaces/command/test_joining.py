@@ -11,7 +11,7 @@ import pytest
 from actors.cluster import joining
 from actors.doors import system_doors
 from protocol import limits
-from storage.joining import JoiningDirectory, Source
+from storage.files.joining_file import JoiningDirectory, Source
 from surfaces.command.arguments import Invitation, Join
 from surfaces.command.console import Console
 from surfaces.command.joining import join

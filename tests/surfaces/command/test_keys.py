@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.container import HEADER_BYTES, Header
-from storage.disk import Disk
-from storage.sealing import KEY_BYTES, key_of, read_key
+from storage.files.disk import Disk
+from storage.formats.container import HEADER_BYTES, Header
+from storage.formats.sealing import KEY_BYTES, key_of, read_key
 from surfaces.command.arguments import CheckHealth, MakeKey, Serve, understand
 from surfaces.command.flags import UsageRefused
 from surfaces.command.keys import KeyFiles

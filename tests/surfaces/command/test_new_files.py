@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.backup_forms import SCRIPT_BEGINS
-from storage.disk import Disk
+from storage.files.disk import Disk
+from storage.formats.backup_forms import SCRIPT_BEGINS
 from surfaces.command.new_files import made
 from surfaces.command.opening import NotOpened
 

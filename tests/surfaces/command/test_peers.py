@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from protocol.links import VERSION, LinkClosed, Redeem, Redeemed
-from storage import join_tokens
-from storage.peer_identity import Identity
+from storage.catalog import join_tokens
+from storage.files.peer_file import Identity
 from surfaces.command import peers
 from surfaces.command.addresses import Address
 from surfaces.command.arguments import Peers

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from actors.doors import SystemClock
-from storage.directory import StoreDirectory
-from storage.disk import Disk
+from storage.files.directory import StoreDirectory
+from storage.files.disk import Disk
 from tests.certificates import self_signed
 from tests.processes import PASSWORD, begin, environment, run, said, serving, tree
 from tests.simulation.doors import ManualClock, SeededRng

@@ -16,7 +16,7 @@ from protocol.text import parse_duration
 from surfaces.http.shortcuts import Shortcuts
 from surfaces.http.surface import HttpSurface
 from tests.keys import ask_keys
-from tests.storage.test_spaces import TYPES
+from tests.storage.keyspace.test_keyspace import TYPES
 from tests.surfaces.http.conftest import LONG, Serve, script, until
 from tests.surfaces.http.raw import Answer, Raw, request
 from tests.surfaces.http.test_errors import check_common

@@ -31,7 +31,7 @@ from protocol.links import (
     decode,
     encode,
 )
-from storage.peer_identity import Identity
+from storage.files.peer_file import Identity
 from surfaces.peers import tls
 from surfaces.peers.connection import Patience
 from surfaces.peers.surface import PeerSettings, PeerSurface

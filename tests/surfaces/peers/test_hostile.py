@@ -29,7 +29,7 @@ from protocol.links import (
     Refused,
     encode,
 )
-from storage.peer_identity import Identity
+from storage.files.peer_file import Identity
 from surfaces.peers import surface as surfaces
 from surfaces.peers import tls
 from surfaces.peers.connection import Connection, Patience

@@ -34,12 +34,13 @@ from protocol.links import (
     decode,
     encode,
 )
-from storage import join_tokens, peer_identity, replicas
-from storage.join_tokens import Invitation
-from storage.peer_identity import Identity
-from storage.replicas import Replica
-from storage.sealing import KEY_BYTES, key_of, name_of
-from storage.transactions import Transaction
+from storage.catalog import join_tokens, replicas
+from storage.catalog.join_tokens import Invitation
+from storage.catalog.replicas import Replica
+from storage.files import peer_file
+from storage.files.peer_file import Identity
+from storage.formats.sealing import KEY_BYTES, key_of, name_of
+from storage.txn.transaction import Transaction
 from surfaces.peers.surface import PeerSettings, PeerSurface
 from tests.logbook import Logbook
 from tests.nodes import Running, running
@@ -586,7 +587,7 @@ async def test_what_others_have_seen_is_what_a_start_finds(
         late = one.shown
         await one.here.value(f"DEFINE REPLICA n1 PEER 'n1:1' CERTIFICATE '{late}'")
         directory = one.here.node.store.parts.directory
-        while (kept := peer_identity.load(directory)) is None or kept.late is not None:
+        while (kept := peer_file.load(directory)) is None or kept.late is not None:
             await asyncio.sleep(0.005)
         assert kept.shown.fingerprint == late != first
     clock.ahead_us = 0
@@ -657,13 +658,13 @@ async def test_one_that_is_given_has_to_fit(tmp_path: Path) -> None:
     one, other = identity("a"), identity("b")
     now = one.expires - timedelta(days=1)
     with pytest.raises(BadRequest, match="does not belong"):
-        peer_identity.given(one.certificate.encode(), other.key.encode(), now)
+        peer_file.given(one.certificate.encode(), other.key.encode(), now)
     with pytest.raises(BadRequest, match="expired"):
-        peer_identity.given(one.certificate.encode(), one.key.encode(), one.expires)
+        peer_file.given(one.certificate.encode(), one.key.encode(), one.expires)
     for what in (b"", b"\xff", one.key.encode()):
         with pytest.raises(BadRequest, match="PEM"):
-            peer_identity.given(what, one.key.encode(), now)
-    assert peer_identity.given(one.certificate.encode(), one.key.encode(), now) == one
+            peer_file.given(what, one.key.encode(), now)
+    assert peer_file.given(one.certificate.encode(), one.key.encode(), now) == one
 
 
 # --- planted --------------------------------------------------------------------------------------

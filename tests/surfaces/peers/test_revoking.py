@@ -11,7 +11,7 @@ import pytest
 from actors.commits.committer import released_at_once
 from actors.doors import system_doors
 from protocol.links import LinkClosed, NotKnown, Refused, Renew, Renewed
-from storage.peer_identity import Identity
+from storage.files.peer_file import Identity
 from tests.logbook import Logbook
 from tests.surfaces.peers.parts import FakePeering, at, identity, listening
 from tests.surfaces.peers.test_nodes import (

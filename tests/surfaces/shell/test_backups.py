@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.backups.verifying import verify
-from storage.disk import Disk
+from storage.backups.verify import verify
+from storage.files.disk import Disk
 from surfaces.command.flags import UsageRefused
 from surfaces.shell import backups
 from surfaces.shell.arguments import Help

@@ -17,7 +17,7 @@ from protocol.errors import Busy, Draining, Refusal
 from protocol.frames import Kind, Message, encode
 from protocol.rights import Verb
 from protocol.values import NONE
-from storage.messages import Messages as Rows
+from storage.topics.messages import Messages as Rows
 from surfaces.turns import LongWork
 from surfaces.wire import NodeGate, WireSettings, WireSurface, topics
 from tests.actors.scripts.test_stalled_disk import Stall

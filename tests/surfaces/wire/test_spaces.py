@@ -16,8 +16,8 @@ from protocol.errors import Refusal
 from protocol.frames import Kind, Message, encode
 from protocol.spaces import Packed, SetKey, SwapKey
 from protocol.values import NONE
-from storage.read_set import ReadSet
-from storage.tickets import RollBacks
+from storage.txn.read_set import ReadSet
+from storage.txn.tickets import RollBacks
 from surfaces.wire import NodeGate, WireSettings, WireSurface, spaces
 from tests.nodes import PASSWORD, Running, running
 from tests.surfaces.wire.peers import FakeNode, Peer, connected, serving, until

@@ -1,0 +1,3 @@
+"""The statement log and its entries that other members forward to the leader."""
+
+PUBLIC = ("forwarded", "trail")

@@ -1,0 +1,77 @@
+"""Report of pending work in a restored store, without changing it.
+
+Reads the whole catalog, then counts the work that a node does as soon as it takes writes. It trims
+messages past their retention, expires cache keys, and redelivers messages past their ack deadline.
+The backup of an old store has much of it, so operators read this report first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from protocol.values import unpaced
+from storage.catalog import catalog, functions, replicas, revocations, users
+from storage.keyspace.keyspace import Keys
+from storage.topics import topics
+from storage.topics.deliveries.group import HandOuts
+from storage.topics.groups import groups
+from storage.topics.message_rows import MessageRows
+from storage.topics.topics import Place, Topic
+from storage.txn.transaction import Transaction
+from storage.vaults import vaults
+
+
+@dataclass(frozen=True, slots=True)
+class Awaiting:
+    """Counts of expired items in one topic or cache space."""
+
+    path: str
+    messages: int = 0
+    """Messages past the topic's retention."""
+    keys: int = 0
+    """Cache keys past their expiry."""
+    hand_outs: int = 0
+    """Deliveries past their ack deadline, over all groups of the topic."""
+
+    def __bool__(self) -> bool:
+        return bool(self.messages or self.keys or self.hand_outs)
+
+
+def look_through(tx: Transaction) -> None:
+    """Read the whole catalog as a serving node would. Errors of unreadable rows propagate."""
+    for database in catalog.every_database(tx, unpaced):
+        for topic in topics.each_topic(tx, database, unpaced):
+            groups(tx, topic)
+        for each in (catalog.tables, catalog.spaces, functions.each, vaults.each):
+            for _ in each(tx, database, unpaced):
+                pass
+    for _ in users.everyone(tx):
+        pass
+    replicas.every(tx)
+    for _ in revocations.every(tx):
+        pass
+
+
+def awaiting(tx: Transaction) -> Iterator[Awaiting]:
+    """Yield the topics and cache spaces with expired items, as of the transaction's log time."""
+    for database in catalog.every_database(tx, unpaced):
+        found = [
+            Awaiting(space.path, keys=Keys(tx, space).count_due())
+            for space in catalog.spaces(tx, database, unpaced)
+        ]
+        found += [_of_topic(tx, topic) for topic in topics.each_topic(tx, database, unpaced)]
+        yield from filter(None, found)
+
+
+def _of_topic(tx: Transaction, topic: Topic) -> Awaiting:
+    hand_outs = sum(HandOuts(tx, group).overdue() for group in groups(tx, topic))
+    return Awaiting(topic.path, _too_old(tx, topic), hand_outs=hand_outs)
+
+
+def _too_old(tx: Transaction, topic: Topic) -> int:
+    if topic.keep_us is None:
+        return 0
+    rows = MessageRows(tx, topic)
+    kept = rows.position_at(Place("TIME", tx.now_us - topic.keep_us + 1))
+    return kept - rows.trimmed()[0]

@@ -1,0 +1,233 @@
+"""Build of a store's state from a snapshot; shared by restore and copy.
+
+A snapshot is read twice. The first pass verifies it before the directory is changed. The second
+pass builds the state and compares its hash with that of the first.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+from msgspec import MsgspecError
+
+from protocol import binary
+from protocol.doors import Clock, File, Fs, Rng
+from protocol.errors import BackupCorrupt
+from storage.backups.due_work import Awaiting, awaiting, look_through
+from storage.backups.filling import fill
+from storage.backups.snapshot_file import SnapshotBackup
+from storage.catalog import restores
+from storage.engine.engine import Engine, EngineFailed
+from storage.engine.sealed import open_state
+from storage.engine.state_hash import state_hash
+from storage.faults import ClockRefused
+from storage.files.directory import StoreDirectory
+from storage.formats import keys
+from storage.formats.effects import EffectsDamaged
+from storage.formats.frames import Frame
+from storage.formats.keys import Pair
+from storage.formats.positions import LogEnd
+from storage.formats.sealing import Key
+from storage.indexes import derived
+from storage.txn.ledger import Ledger
+
+UNFIT: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EffectsDamaged,
+    LookupError,
+    MsgspecError,
+    RecursionError,
+    struct.error,
+    TypeError,
+    ValueError,
+)
+"""Exceptions raised when data that no store has written is decoded as a store."""
+
+Tick = Callable[[str, int, int], None]
+"""Progress callback: activity (`checking …`, `restoring`), bytes done, bytes in all."""
+
+
+def untold(_what: str, _done: int, _all: int) -> None:
+    """Discard progress; the default callback."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Environment and options of a restore."""
+
+    fs: Fs
+    clock: Clock
+    rng: Rng
+    open_engine: Callable[[str], Engine]
+    """Opens the state in a directory."""
+    open_in_memory: Callable[[str], Engine]
+    """Opens an empty state in memory, as a sealed store needs."""
+    tick: Tick = untold
+    key: Key | None = None
+    """Key of the restored store; None: in clear. The backup may have a different key."""
+    accept_clock: bool = False
+    """True to accept a wall clock behind the newest restored commit."""
+    roles: tuple[str, ...] | None = None
+    """Roles to declare for the node. None: leave them as they are, which is undeclared for a new
+    node."""
+
+    def open_state(self, directory: StoreDirectory) -> Engine:
+        """Open the state of a directory.
+
+        :raises EngineFailed: the engine fails to open
+        """
+        return open_state(directory, self.open_engine, self.open_in_memory)
+
+    def check_clock(self, time_us: int) -> None:
+        """Check the wall clock against the restored log.
+
+        :param time_us: log time of the newest frame
+        :raises ClockRefused: the wall clock is behind it, and `accept_clock` is False
+        """
+        behind_s = (time_us - self.clock.wall_us()) // 1_000_000
+        if behind_s > 0 and not self.accept_clock:
+            raise ClockRefused(
+                f"the newest commit of the backup is {behind_s} seconds ahead of this machine's"
+                " clock: set the clock, or restore with --accept-clock-jump if the clock is"
+                " right; log time never goes back"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Summary of a restored state."""
+
+    hash: str
+    """State hash, see `state_hash.py`."""
+    awaiting: tuple[Awaiting, ...]
+    """Pending expirations, which the node processes as soon as it takes writes; by the current
+    time."""
+    unfinished: tuple[str, ...]
+    """Places that an unfinished script was filling. The node drops them then."""
+
+
+@dataclass(slots=True)
+class Proven:
+    """Findings of the first pass over a snapshot."""
+
+    stream: bytes = b""
+    """Digest of the stream: the state hash of the store built from it."""
+    reached: dict[bytes, bytes] = field(default_factory=dict)
+    """Progress of index builds, see `filling.fill`."""
+
+
+def proven(world: World, backup: SnapshotBackup, size: int, what: str) -> Proven:
+    """Read a snapshot through and verify it.
+
+    :param size: bytes of its file
+    :param what: activity to report as progress
+    :raises BackupCut, BackupCorrupt: the file is incomplete, or not what a store writes
+    """
+    found = Proven()
+    for pairs in backup.lists():
+        for name, value in pairs:
+            if keys.is_build(name):
+                with of_a_store():
+                    found.reached[name] = _reached(value)
+        world.tick(what, backup.offset, size)
+    found.stream = backup.stream
+    return found
+
+
+def make_state(
+    world: World, directory: StoreDirectory, file: File, key: Key | None, found: Proven, what: str
+) -> tuple[SnapshotBackup, State]:
+    """Build the state from a verified snapshot. Durable on return.
+
+    :param directory: a directory with an empty state
+    :param key: key of the snapshot, if sealed
+    :param what: activity to report as progress
+    :raises BackupCut, BackupCorrupt: the file differs from the verified one
+    :raises EngineFailed: the engine fails to write
+    """
+    backup, size = SnapshotBackup(file, key), file.size()
+    at, store_id = backup.facts.at, directory.store_id.bytes
+    with opened(world, directory) as engine:
+        ledger = ledger_on(world, engine, LogEnd(store_id=store_id))
+        with of_a_store():
+            fill(ledger, _told(world, backup, size, what), found.reached, store_id, at)
+        state = state_of(world, engine, LogEnd(at.sequence, at.epoch, at.time, store_id))
+    if state.hash != found.stream.hex() or backup.stream != found.stream:
+        raise BackupCorrupt(
+            "the digest of the restored state does not match that of the backup", offset=0
+        )
+    return backup, state
+
+
+def _told(world: World, backup: SnapshotBackup, size: int, what: str) -> Iterator[list[Pair]]:
+    for pairs in backup.lists():
+        yield pairs
+        world.tick(what, backup.offset, size)
+
+
+def _reached(value: bytes) -> bytes:
+    last = binary.unpack_object(value)["last"]
+    assert isinstance(last, bytes)
+    return last
+
+
+# --- the state ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(world: World, directory: StoreDirectory) -> Iterator[Engine]:
+    """Open the state of a directory for a block.
+
+    An error in the block propagates; a following error of closing the engine is suppressed.
+    """
+    engine = world.open_state(directory)
+    try:
+        yield engine
+    except BaseException:
+        with suppress(EngineFailed):
+            engine.close()
+        raise
+    engine.close()
+
+
+def ledger_on(world: World, engine: Engine, end: LogEnd) -> Ledger:
+    """Return a ledger on the engine for reads and replay; it refuses to commit."""
+    return Ledger(engine, end, world.clock, world.rng, _no_commit, derived.kept)
+
+
+def state_of(world: World, engine: Engine, end: LogEnd) -> State:
+    """Summarize a restored state.
+
+    :raises BackupCorrupt: its catalog is unreadable
+    """
+    with ledger_on(world, engine, end).begin() as tx, of_a_store():
+        look_through(tx)
+        unfinished = tuple(".".join(mark.names) for mark in restores.marks(tx))
+        return State(state_hash(engine), tuple(awaiting(tx)), unfinished)
+
+
+@contextmanager
+def of_a_store() -> Iterator[None]:
+    """Turn decoding errors of the block into `BackupCorrupt`.
+
+    Checksums prove that a backup is as written, but not that a store wrote it.
+
+    :raises BackupCorrupt: the data can't come from a store
+    """
+    try:
+        yield
+    except UNFIT as problem:
+        what = f"{type(problem).__name__} {problem}".strip()
+        raise BackupCorrupt(
+            f"the checksums match, but the content is invalid: {what[:200]}", offset=0
+        ) from problem
+
+
+def _no_commit(_frame: Frame) -> NoReturn:
+    raise AssertionError("nothing is committed while a backup is restored")

@@ -1,0 +1,111 @@
+"""Marks of databases and namespaces that a script restore is filling.
+
+A mark is written by the commit that creates a place, and deleted by the commit that completes the
+restore. A cancelled restore, and a start that finds a mark, drops the marked place: a place is
+restored completely or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from protocol import binary
+from protocol.values import unpaced
+from storage.catalog import catalog, users
+from storage.catalog.catalog import Database, Namespace
+from storage.formats import keys
+from storage.txn.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Mark of a place that a restore has created.
+
+    :ivar namespace, database: ids of the place; for a namespace the second is 0
+    :ivar names: names of the namespace, and of the database
+    """
+
+    namespace: int
+    database: int
+    names: tuple[str, ...]
+
+    @property
+    def key(self) -> bytes:
+        """State key of the mark."""
+        return keys.restoring(self.namespace, self.database)
+
+    @property
+    def row(self) -> bytes:
+        """Value of the mark: the names, because after a lost leadership the ids may be assigned to
+        another place."""
+        return binary.pack(list(self.names))
+
+
+def mark(tx: Transaction, place: Namespace | Database) -> Mark:
+    """Mark a place that was created and is to be filled."""
+    if isinstance(place, Namespace):
+        made = Mark(place.id, 0, (place.name,))
+    else:
+        made = Mark(place.namespace.id, place.id, (place.namespace.name, place.name))
+    tx.put(made.key, made.row)
+    return made
+
+
+def marks(tx: Transaction) -> list[Mark]:
+    """Return all marks."""
+    return [
+        Mark(*keys.restoring_at(key), tuple(binary.unpack(value)))  # type: ignore[arg-type]
+        for pairs in tx.scan(*keys.all_restoring())
+        for key, value in pairs
+    ]
+
+
+def is_unfinished(tx: Transaction, database: Database) -> bool:
+    """True if a database is still being filled."""
+    return tx.get(keys.restoring(database.namespace.id, database.id)) is not None
+
+
+def finish(tx: Transaction, made: Iterable[Mark]) -> None:
+    """Delete the marks of places that are complete."""
+    for one in made:
+        tx.delete(one.key)
+
+
+def undo(
+    tx: Transaction, made: Iterable[Mark], goes: Callable[[Database], None]
+) -> tuple[list[Namespace | Database], list[str]]:
+    """Drop the marked places that still exist.
+
+    A namespace stays if other transactions have put databases or users into it.
+
+    :param goes: called for each database before it is dropped
+    :returns: the dropped places, and the names of the users that belonged to them
+    """
+    dropped: list[Namespace | Database] = []
+    gone: list[str] = []
+    for one in sorted(made, key=lambda one: one.database == 0):
+        if tx.get(one.key) != one.row:
+            continue  # another transaction dropped the place, or its creation was rolled back
+        namespace = catalog.namespace(tx, one.names[0])
+        assert namespace.id == one.namespace, "a mark goes with its place"
+        if one.database:
+            database = catalog.database(tx, namespace, one.names[1])
+            assert database.id == one.database, "a mark goes with its place"
+            goes(database)
+            gone += catalog.drop_database(tx, database)
+            dropped.append(database)
+        elif _has_databases(tx, namespace) or _has_users(tx, namespace):
+            tx.delete(one.key)
+        else:
+            gone += catalog.drop_namespace(tx, namespace)
+            dropped.append(namespace)
+    return dropped, gone
+
+
+def _has_databases(tx: Transaction, namespace: Namespace) -> bool:
+    return any(True for _ in catalog.databases(tx, namespace, unpaced))
+
+
+def _has_users(tx: Transaction, namespace: Namespace) -> bool:
+    return any(user.space == namespace.name for user in users.everyone(tx))

@@ -1,0 +1,20 @@
+"""Bytes on the disk: keys, frames, effects, entries, containers, sealing.
+
+Pure functions between values and bytes. A change of one of them is a change of the file format:
+golden files in the tests hold each.
+"""
+
+PUBLIC = (
+    "backup_facts",
+    "backup_forms",
+    "container",
+    "effects",
+    "entries",
+    "epochs",
+    "frames",
+    "keys",
+    "pairs",
+    "positions",
+    "sealing",
+    "vault_entries",
+)

@@ -1,0 +1,376 @@
+"""Container format of backup files, in clear or sealed.
+
+It holds snapshots, logs, sealed scripts, and the image that a sealed store keeps of its state.
+
+All integers are big-endian and unsigned.
+
+    header, 72 bytes                               chunk: head of 32 bytes, then the content
+    ┌────────┬────┬──────────────────────────┐     ┌────────┬────┬─────────────────────────────┐
+    │ offset │ n  │                          │     │ offset │ n  │                             │
+    ├────────┼────┼──────────────────────────┤     ├────────┼────┼─────────────────────────────┤
+    │      0 │  8 │ magic: backup_forms.py   │     │      0 │  4 │ length of the content       │
+    │      8 │  2 │ format                   │     │      4 │  4 │ number, from 0              │
+    │     10 │  2 │ flags                    │     │      8 │  1 │ kind                        │
+    │     12 │  4 │ zeros                    │     │      9 │  3 │ zeros                       │
+    │     16 │ 16 │ key id, or zeros         │     │     12 │  4 │ head check                  │
+    │     32 │ 32 │ salt                     │     │     16 │ 16 │ check, or tag               │
+    │     64 │  8 │ checksum of the 64 above │     │     32 │  … │ content                     │
+    └────────┴────┴──────────────────────────┘     └────────┴────┴─────────────────────────────┘
+
+Chunk 0 is of the kind FACTS, the following ones of the kind DATA; each DATA chunk but the last has
+`CHUNK_BYTES` of content. The last chunk of the file is of the kind END: count, bytes, and SHA-256
+of everything before it. The contents of the DATA chunks form one stream, cut anywhere.
+
+- check: blake2b, 16 bytes, keyed with the salt, over bytes 0–12 of the head and the content. It
+  covers number and salt, so a chunk is valid only at its place in its own file.
+- tag: the authentication tag of AES-256-GCM in a sealed file. The content is then encrypted
+  (`sealing.py`), and no data of the store is in clear.
+- head check: CRC-32 of bytes 0–12, started from the salt. It distinguishes a damaged length from a
+  file that ends early.
+
+A file that ends before its END is *cut*. One whose bytes differ from those written, or that goes on
+behind its END, is *corrupt*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b, sha256
+from struct import Struct
+from typing import Final, NamedTuple, TypeVar
+from zlib import crc32
+
+import msgspec
+
+from protocol.doors import File, Rng
+from protocol.errors import BackupCorrupt, BackupCut, WrongKey
+from protocol.limits import MIB
+from storage.faults import StoreTooNew
+from storage.formats.backup_facts import End, LogFacts, ScriptFacts, SnapshotFacts, StateFacts
+from storage.formats.backup_forms import MAGIC, Form
+from storage.formats.sealing import KEY_ID_BYTES, NO_KEY, SALT_BYTES, TAG_BYTES, Key, Sealer
+
+FORMAT: Final = 1
+SEALED: Final = 1
+"""Header flag: the chunks are sealed."""
+CHUNK_BYTES: Final = MIB
+"""Bytes of content in a DATA chunk; the last one may hold fewer."""
+CONTENT_BYTES_MAX: Final = MIB
+"""Largest valid length of a chunk's content. Facts and end are far smaller, so a longer length is
+damage."""
+
+FACTS: Final = 0
+DATA: Final = 1
+END: Final = 2
+
+_HEADER: Final = Struct(f">8sHHI{KEY_ID_BYTES}s{SALT_BYTES}s")
+_SUM_BYTES: Final = 8
+_HEAD: Final = Struct(">IIB3x")
+_WORD: Final = Struct(">I")
+CHECK_BYTES: Final = 16
+STREAM_DIGEST_BYTES: Final = 32
+HEADER_BYTES: Final = 72
+CHUNK_HEAD_BYTES: Final = 32
+
+assert _HEADER.size + _SUM_BYTES == HEADER_BYTES
+assert _HEAD.size + _WORD.size + CHECK_BYTES == CHUNK_HEAD_BYTES
+assert CHECK_BYTES == TAG_BYTES
+
+Sink = Callable[[bytes], None]
+"""Callback that takes the bytes of a file in order, in parts."""
+AnyFacts = SnapshotFacts | LogFacts | ScriptFacts | StateFacts
+Facts = TypeVar("Facts", SnapshotFacts, LogFacts, ScriptFacts, StateFacts)
+_Decoded = TypeVar("_Decoded", SnapshotFacts, LogFacts, ScriptFacts, StateFacts, End)
+
+
+class Header(NamedTuple):
+    """First 72 bytes of a container."""
+
+    form: Form
+    key_id: bytes
+    salt: bytes
+    sealed: bool
+
+    def encode(self) -> bytes:
+        """Encode the header as 72 bytes."""
+        flags = SEALED if self.sealed else 0
+        head = _HEADER.pack(MAGIC[self.form], FORMAT, flags, 0, self.key_id, self.salt)
+        return head + _sum(head)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Header:
+        """Decode a header.
+
+        :raises BackupCut: the file ends inside the header
+        :raises BackupCorrupt: the header is damaged, or the file is no backup
+        :raises StoreTooNew: a later version wrote the file
+        """
+        form = next((form for form, magic in MAGIC.items() if data.startswith(magic)), None)
+        if form is None:
+            raise BackupCorrupt("the file does not begin with the signature of a backup", offset=0)
+        if len(data) < HEADER_BYTES:
+            raise BackupCut(f"the file ends inside its header, at byte {len(data)}", offset=0)
+        head = data[: _HEADER.size]
+        if _sum(head) != data[_HEADER.size : HEADER_BYTES]:
+            raise BackupCorrupt("the checksum of the file header does not match", offset=0)
+        _, written, flags, _, key_id, salt = _HEADER.unpack(head)
+        if written != FORMAT or flags & ~SEALED:
+            raise StoreTooNew(f"the backup has format {written}; this version reads {FORMAT}")
+        return cls(form, key_id, salt, bool(flags & SEALED))
+
+
+def key_for(file: File, keys: Sequence[Key]) -> Key | None:
+    """Return the key that sealed the file; the first of `keys` if none matches.
+
+    None if the file is in clear or `keys` is empty.
+
+    :raises BackupCut, BackupCorrupt, StoreTooNew: as `Header.decode`
+    """
+    header = Header.decode(file.read(0, HEADER_BYTES))
+    if not header.sealed or not keys:
+        return None
+    return next((key for key in keys if key.id == header.key_id), keys[0])
+
+
+def _sum(data: bytes) -> bytes:
+    return blake2b(data, digest_size=_SUM_BYTES).digest()
+
+
+def stream_digest() -> blake2b:
+    """Return a new hash object for the digest of a stream."""
+    return blake2b(digest_size=STREAM_DIGEST_BYTES)
+
+
+class _Checks:
+    """Per-chunk checksums, or encryption with authentication tags, of one file.
+
+    Writer and reader share it, so that both compute the same checks.
+    """
+
+    def __init__(self, header: Header, key: Key | None) -> None:
+        self._salt = header.salt
+        self._crc_start = crc32(header.salt)
+        self._beside = header.encode()
+        self._sealer = (
+            Sealer(key, header.salt, b"backup " + header.form.encode())
+            if header.sealed and key is not None
+            else None
+        )
+
+    def close_up(self, number: int, kind: int, content: bytes) -> bytes:
+        """Encode a chunk: head, head check, check or tag, and content."""
+        head = _HEAD.pack(len(content), number, kind)
+        if self._sealer is None:
+            check = self._check(head, content)
+        else:
+            sealed = self._sealer.seal(number, kind == END, content, self._beside + head)
+            content, check = sealed[:-TAG_BYTES], sealed[-TAG_BYTES:]
+        return b"".join((head, self._head_check(head), check, content))
+
+    def take_apart(self, number: int, kind: int, head: bytes, content: bytes) -> bytes | None:
+        """Verify and decode the content of a chunk. None if the check or tag does not match.
+
+        :param head: all 32 bytes of the chunk's head
+        """
+        covered, check = head[: _HEAD.size], head[_HEAD.size + _WORD.size :]
+        if self._sealer is not None:
+            return self._sealer.open(number, kind == END, content + check, self._beside + covered)
+        return content if self._check(covered, content) == check else None
+
+    def head_holds(self, head: bytes) -> bool:
+        """True if the CRC of the chunk's head matches."""
+        return head[_HEAD.size : _HEAD.size + _WORD.size] == self._head_check(head[: _HEAD.size])
+
+    def _head_check(self, head: bytes) -> bytes:
+        return _WORD.pack(crc32(head, self._crc_start))
+
+    def _check(self, head: bytes, content: bytes) -> bytes:
+        digest = blake2b(head, digest_size=CHECK_BYTES, key=self._salt)
+        digest.update(content)
+        return digest.digest()
+
+
+class Writer:
+    """Writer of one container, chunk by chunk. Safe to run in a thread of its own.
+
+    :param facts: metadata of the file, written at once behind the header
+    :param sink: takes the bytes of the file
+    :param key: key that seals the file; None: in clear
+    """
+
+    def __init__(self, facts: AnyFacts, sink: Sink, rng: Rng, key: Key | None = None) -> None:
+        salt = rng.bytes(SALT_BYTES)
+        header = Header(Form(facts.form), key.id if key else NO_KEY, salt, key is not None)
+        self.salt = salt
+        self._sink = sink
+        self._checks = _Checks(header, key)
+        self._digest = sha256()
+        self._stream = stream_digest()
+        self._number = 0
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self.size = 0
+        """Bytes written so far."""
+        self._put(header.encode())
+        self._chunk(FACTS, msgspec.msgpack.encode(facts))
+
+    def add(self, data: bytes) -> None:
+        """Append data to the stream."""
+        self._stream.update(data)
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes >= CHUNK_BYTES:
+            whole = b"".join(self._waiting)
+            end = len(whole) - len(whole) % CHUNK_BYTES
+            for at in range(0, end, CHUNK_BYTES):
+                self._chunk(DATA, whole[at : at + CHUNK_BYTES])
+            self._waiting = [whole[end:]]
+            self._waiting_bytes = len(whole) - end
+
+    def end(self, items: int, records: int, sequence: int) -> bytes:
+        """Write the END chunk. Return the SHA-256 of the whole file."""
+        if self._waiting_bytes:
+            self._chunk(DATA, b"".join(self._waiting))
+        end = End(items, records, sequence, self.size, self._digest.digest(), self._stream.digest())
+        self._chunk(END, msgspec.msgpack.encode(end))
+        return self._digest.digest()
+
+    def _chunk(self, kind: int, content: bytes) -> None:
+        self._put(self._checks.close_up(self._number, kind, content))
+        self._number += 1
+
+    def _put(self, data: bytes) -> None:
+        self._digest.update(data)
+        self.size += len(data)
+        self._sink(data)
+
+
+class Reader:
+    """Reader of one container, from its beginning, that verifies every byte.
+
+    :param file: closed by the caller
+    :param key: key to decrypt a sealed file with
+    :raises BackupCut, BackupCorrupt: the header is incomplete or damaged
+    :raises WrongKey: the file is sealed with another key
+    :raises StoreTooNew: a later version wrote the file
+    """
+
+    def __init__(self, file: File, key: Key | None = None) -> None:
+        self._file = file
+        self._size = file.size()
+        data = file.read(0, HEADER_BYTES)
+        self.header = Header.decode(data)
+        if self.header.sealed and key is None:
+            raise WrongKey("the backup is sealed, and no key was given")
+        if self.header.sealed and key is not None and key.id != self.header.key_id:
+            raise WrongKey(
+                f"the backup is sealed with key {self.header.key_id.hex()}, not with the given"
+                f" key {key.id.hex()}"
+            )
+        self._checks = _Checks(self.header, key)
+        self._digest = sha256(data)
+        self._stream = stream_digest()
+        self._number = 0
+        self.offset = HEADER_BYTES
+        """Byte offset of the next chunk, or of the first damaged one."""
+        self.end: End | None = None
+        """The END chunk; None until the file has been read to its end."""
+
+    def facts(self, kind: type[Facts]) -> Facts:
+        """Read the metadata of the file. Must be the first call, and only once.
+
+        :raises BackupCut, BackupCorrupt: the facts are incomplete or damaged
+        """
+        assert self._number == 0, "facts are read first"
+        found, content = self._chunk()
+        if found != FACTS:
+            raise self._corrupt("the first chunk holds no metadata")
+        return self._decoded(content, kind)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the stream chunk by chunk. On exhaustion `end` is set and the file is proven whole.
+
+        :raises BackupCut: the file ends early
+        :raises BackupCorrupt: a chunk is not as written; raised at that chunk
+        """
+        while self.end is None:
+            begun, before = self.offset, self._digest.copy()
+            kind, content = self._chunk()
+            if kind == DATA:
+                self._stream.update(content)
+                yield content
+                continue
+            if kind != END:
+                raise self._corrupt("a metadata entry is not in the first chunk", begun)
+            end = self._decoded(content, End)
+            sums = before.digest(), self._stream.digest()
+            if end.size != begun or (end.sha256, end.stream) != sums:
+                raise self._corrupt("the end record does not match the data before it", begun)
+            if self.offset != self._size:
+                raise self._corrupt("there is data after the end record")
+            self.end = end
+
+    @property
+    def sha256(self) -> bytes:
+        """SHA-256 of the bytes read so far."""
+        return self._digest.digest()
+
+    @property
+    def stream(self) -> bytes:
+        """Digest of the stream read so far; at the end equal to `End.stream`."""
+        return self._stream.digest()
+
+    def unproven(self) -> bytes:
+        """Return the content of the incomplete chunk, for callers with checksums of their own.
+
+        Empty for a sealed chunk, and for one that is out of order.
+        """
+        head = self._file.read(self.offset, CHUNK_HEAD_BYTES)
+        if self.header.sealed or len(head) < CHUNK_HEAD_BYTES or not self._checks.head_holds(head):
+            return b""
+        length, number, kind = _HEAD.unpack_from(head)
+        if number != self._number or kind != DATA or length > CONTENT_BYTES_MAX:
+            return b""
+        return self._file.read(self.offset + CHUNK_HEAD_BYTES, length)
+
+    def _chunk(self) -> tuple[int, bytes]:
+        """Read and verify the next chunk. Advances `offset` only on success."""
+        offset, file = self.offset, self._file
+        head = file.read(offset, CHUNK_HEAD_BYTES)
+        if len(head) < CHUNK_HEAD_BYTES:
+            raise self._cut()
+        if not self._checks.head_holds(head):
+            raise self._corrupt("the check value of a chunk header does not match")
+        length, number, kind = _HEAD.unpack_from(head)
+        if number != self._number:
+            raise self._corrupt(f"expected chunk {self._number}, found chunk {number}")
+        if length > CONTENT_BYTES_MAX:
+            raise self._corrupt("the length of a chunk is impossible")
+        content = file.read(offset + CHUNK_HEAD_BYTES, length)
+        if len(content) < length:
+            raise self._cut()
+        found = self._checks.take_apart(number, kind, head, content)
+        if found is None:
+            raise self._corrupt("the check value of a chunk does not match")
+        self._digest.update(head)
+        self._digest.update(content)
+        self._number += 1
+        self.offset = offset + CHUNK_HEAD_BYTES + length
+        return kind, found
+
+    def _decoded(self, content: bytes, kind: type[_Decoded]) -> _Decoded:
+        try:
+            return msgspec.msgpack.decode(content, type=kind)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise self._corrupt(f"a chunk cannot be decoded: {error}") from None
+
+    def _cut(self) -> BackupCut:
+        return BackupCut(
+            f"the file is truncated: its last complete chunk ends at byte {self.offset} of"
+            f" {self._size}",
+            offset=self.offset,
+        )
+
+    def _corrupt(self, what: str, offset: int | None = None) -> BackupCorrupt:
+        at = self.offset if offset is None else offset
+        return BackupCorrupt(f"it is damaged at byte {at}: {what}", offset=at)

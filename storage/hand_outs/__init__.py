@@ -1,1 +1,0 @@
-"""Deliveries of a group."""

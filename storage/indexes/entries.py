@@ -1,0 +1,625 @@
+"""Secondary indexes: the entries of a record, and their maintenance.
+
+`records.py` and `changes.py` call the `Keeper` of a table for every record that they create, change
+or delete. Nothing else does; a table without indexes has no keeper. The entries of a record depend
+on that record alone. So they can be written or deleted without a read, in any order and repeatedly.
+This allows building an index while records are written.
+
+An entry's key is: the prefix of its index, one byte for its side, the values of the indexed fields,
+the record's id. Its value holds the length of the id. Sides:
+
+| side | entries of each record |
+|---|---|
+| 0 | one entry with the fields' values as they are, absent ones as NONE |
+| 1 | one entry for each distinct element, if a field is an array |
+| 2 | a mark: a value was too long for a key and was truncated (`order.shortened`) |
+| 3 | a mark: a path leads over a record link, so the record has no entries |
+
+In a UNIQUE index, an entry is a *claim* if its values include no NONE, NULL or empty array, and on
+side 0 no array at all. A claim has the id in its value instead of its key, so no two records can
+have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from operator import attrgetter, itemgetter
+from typing import Any, Final, NamedTuple
+
+from protocol import limits, order
+from protocol.binary import fits_slot, shape_decoder, slots, unpack_object
+from protocol.errors import Duplicate, TooLarge
+from protocol.paths import EACH, Path
+from protocol.text import brief, format_record
+from protocol.values import NONE, NoneValue, RecordId, Tick
+from storage.formats import keys
+from storage.formats.effects import SEQUENCE_BYTES
+from storage.formats.keys import Pair
+from storage.txn.steps import let_others
+from storage.txn.transaction import Transaction
+
+WHOLE: Final = b"\0"
+ELEMENTS: Final = b"\1"
+CUT_SHORT: Final = b"\2"
+NOT_HELD: Final = b"\3"
+
+BUILDING: Final = "building"
+READY: Final = "ready"
+REBUILDING: Final = "rebuilding"
+FAILED: Final = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A declared index."""
+
+    id: int
+    name: str
+    table: str
+    paths: tuple[Path, ...]
+    unique: bool = False
+    comment: str | None = None
+    state: str = READY
+    """Indexes in any state but FAILED are maintained; READY and REBUILDING ones are read."""
+    problem: str | None = None
+    """Reason for FAILED: error code and message."""
+    anew: int | None = None
+    """Id of the successor under construction, while it is REBUILDING."""
+    key: bytes = field(default=b"", repr=False, compare=False)
+    """Key of its declaration."""
+    entries: bytes = field(default=b"", repr=False, compare=False)
+    """Key prefix of its entries."""
+    build: bytes = field(default=b"", repr=False, compare=False)
+    """Key of its build progress."""
+
+    @property
+    def most(self) -> int:
+        """Maximum encoded size in bytes of one of its values, see `order.shortened`."""
+        return limits.INDEX_VALUES_BYTES // len(self.paths)
+
+    @property
+    def usable(self) -> bool:
+        """True if it is complete for every record and may be read."""
+        return self.state in (READY, REBUILDING)
+
+    @property
+    def follows_links(self) -> bool:
+        """True if one of its paths could lead over a record link."""
+        return any(len(path) > 1 for path in self.paths)
+
+
+_PARTED: Final = frozenset({list, dict})
+_CLAIMS_NOTHING: Final = frozenset({NoneValue, type(None)})
+_unstamped: Final = itemgetter(slice(SEQUENCE_BYTES, None))
+"""Packed fields of a record, from its stored value."""
+_LENGTHS: Final = [b"", *(bytes((length - 1,)) for length in range(1, limits.RECORD_ID_BYTES + 1))]
+"""Values of entries whose keys end with an id, indexed by the id's length in bytes."""
+
+
+class _Linked(Exception):
+    """A path leads over a record link."""
+
+
+def _check_count(parts: int) -> None:
+    if parts > limits.INDEX_ELEMENTS:
+        raise _too_many()
+
+
+def _too_many() -> TooLarge:
+    return TooLarge(
+        f"a value has at most {limits.INDEX_ELEMENTS} parts where a field is indexed",
+        limit=limits.INDEX_ELEMENTS,
+    )
+
+
+def value_at(value: Any, path: Path) -> Any:
+    """Evaluate a path as the language does, but return NONE if that would be refused.
+
+    :raises TooLarge: an array on the way has too many items
+    :raises _Linked: an expression would read another record on the way
+    """
+    for at, step in enumerate(path):
+        kind = type(value)
+        if kind is RecordId and type(step) is not int:
+            if step != "id":
+                raise _Linked
+        elif step is EACH:
+            if kind is not list and kind is not dict:
+                return NONE
+            value = list(value.values()) if kind is dict else value
+            if at + 1 < len(path):
+                return _of_every(value, path[at + 1 :])
+        elif type(step) is str:
+            if kind is list:
+                return _of_every(value, path[at:])
+            value = value.get(step, NONE) if kind is dict else NONE
+        elif kind is list:
+            assert type(step) is int
+            value = value[step] if -len(value) <= step < len(value) else NONE
+        else:
+            value = NONE
+    return value
+
+
+def _of_every(items: list[Any], path: Path) -> list[Any]:
+    _check_count(len(items))
+    return [value_at(item, path) for item in items]
+
+
+class Rows:
+    """Reads the indexed fields, and no others, of decoded or packed records."""
+
+    def __init__(self, indexes: Sequence[Index]) -> None:
+        heads = sorted({str(path[0]) for index in indexes for path in index.paths})
+        self.heads = tuple(heads)
+        self._decode: Callable[[bytes], Any] | None = None
+        if all(map(fits_slot, heads)):
+            self._decode = shape_decoder(slots(self.heads))
+        self._slots = [f"f{number}" for number in range(len(heads))]
+        self._reads = [attrgetter(slot) for slot in self._slots]
+
+    def of_fields(self, fields: dict[str, Any]) -> list[Any]:
+        """Return the values of `heads` from decoded fields."""
+        return [fields.get(name, NONE) for name in self.heads]
+
+    def of_many(self, rows: Sequence[dict[str, Any]]) -> list[list[Any]]:
+        """Return columns: for each of `heads` its value in every row of decoded fields."""
+        return [[fields.get(name, NONE) for fields in rows] for name in self.heads]
+
+    def of_packed(self, raw: bytes) -> list[Any]:
+        """Return the values of `heads` from packed fields."""
+        if self._decode is None:
+            return self.of_fields(unpack_object(raw))
+        row = self._decode(raw)
+        return [getattr(row, slot) for slot in self._slots]
+
+    def of_stored(self, values: Sequence[bytes]) -> list[list[Any]]:
+        """Return columns: for each of `heads` its value in every record, from stored values."""
+        if self._decode is None:
+            return self.of_many([unpack_object(value[SEQUENCE_BYTES:]) for value in values])
+        rows = list(map(self._decode, map(_unstamped, values)))
+        return [list(map(read, rows)) for read in self._reads]
+
+
+class Entries:
+    """Computes the entries of one index."""
+
+    def __init__(self, index: Index, heads: tuple[str, ...]) -> None:
+        self.index = index
+        self._parts = [(heads.index(str(path[0])), path[1:]) for path in index.paths]
+        self._most = index.most
+        self._kept = order.kept_bytes(index.most)
+        self._whole = index.entries + WHOLE
+        self._elements = index.entries + ELEMENTS
+
+    def of(self, row: list[Any], id: bytes) -> dict[bytes, bytes]:
+        """Return the keys and values of a record's entries.
+
+        :param row: values from `Rows`
+        :param id: encoded record id
+        :raises TooLarge: its values have too many parts, or its arrays make too many entries
+        """
+        length = bytes((len(id) - 1,))
+        try:
+            values = self._values(row)
+            if not all(map(order.fits_index, values)):
+                raise _too_many()
+        except _Linked:
+            return {self.index.entries + NOT_HELD + id: length}
+        except TooLarge as refusal:
+            refusal.detail["index"] = self.index.name
+            raise
+        encoded = list(map(order.encode, values))
+        kept = [order.shortened(one, self._most) for one in encoded]
+        arrays = list in map(type, values)
+        if self.index.unique and not arrays and all(map(can_claim, values)):
+            found = {self._whole + b"".join(kept): id}
+        else:
+            found = {b"".join((self._whole, *kept, id)): length}
+        if kept != encoded:
+            found[self.index.entries + CUT_SHORT + id] = length
+        if arrays:
+            for part, combination in self._combinations(values):
+                if self.index.unique and all(map(can_claim, combination)):
+                    found[self._elements + part] = id
+                else:
+                    found[self._elements + part + id] = length
+        return found
+
+    def of_many(self, columns: list[list[Any]], ids: list[bytes]) -> tuple[dict[bytes, bytes], int]:
+        """Return the entries of many records, and their number with repetition. Fewer distinct ones
+        mean that two of the records have the same claim.
+
+        :param columns: values from `Rows.of_many`
+        :raises TooLarge: as `of`
+        """
+        entries: dict[bytes, bytes] = {}
+        count = 0
+        for some, made in self.in_steps(columns, ids):
+            count += made
+            entries.update(some)
+        return entries, count
+
+    def in_steps(
+        self, columns: list[list[Any]], ids: list[bytes]
+    ) -> Iterator[tuple[dict[bytes, bytes], int]]:
+        """Yield the results of `of_many`: in one step for simple records, else record by record."""
+        if not ids:
+            return
+        alike = self.of_alike(columns, ids)
+        if alike is not None:
+            yield alike
+            return
+        for number, id in enumerate(ids):
+            one = self.of([column[number] for column in columns], id)
+            yield one, len(one)
+
+    def of_alike(
+        self, columns: list[list[Any]], ids: list[bytes]
+    ) -> tuple[dict[bytes, bytes], int] | None:
+        """Compute `of_many` column by column, for simple records. Return None if one of them needs
+        separate treatment or would be refused."""
+        try:
+            found = [
+                [value_at(value, rest) for value in columns[head]] if rest else columns[head]
+                for head, rest in self._parts
+            ]
+        except (_Linked, TooLarge):
+            return None
+        return self._of_plain(found, ids)
+
+    def _of_plain(
+        self, columns: list[list[Any]], ids: list[bytes]
+    ) -> tuple[dict[bytes, bytes], int] | None:
+        """Compute `of_many` from the final field values. Return None if one needs separate
+        treatment."""
+        kinds = {kind for column in columns for kind in map(type, column)}
+        if dict in kinds:
+            return None
+        if list in kinds:
+            single = len(columns) == 1 and not self.index.unique
+            return self._of_arrays(columns[0], ids) if single else None
+        encoded = list(map(order.encode_all, columns))
+        if any(max(map(len, column)) > self._kept for column in encoded):
+            return None  # a truncated value needs a mark beside its entry
+        parts = encoded[0] if len(encoded) == 1 else map(b"".join, zip(*encoded, strict=True))
+        whole = self._whole
+        if not self.index.unique:
+            entries = [whole + part + id for part, id in zip(parts, ids, strict=True)]
+            lengths = set(map(len, ids))
+            if len(lengths) == 1:
+                return dict.fromkeys(entries, _LENGTHS[lengths.pop()]), len(ids)
+            found = dict(zip(entries, map(_LENGTHS.__getitem__, map(len, ids)), strict=True))
+        elif _CLAIMS_NOTHING.isdisjoint(kinds):
+            found = {whole + part: id for part, id in zip(parts, ids, strict=True)}
+        else:
+            return None
+        return found, len(ids)
+
+    def _of_arrays(
+        self, column: list[Any], ids: list[bytes]
+    ) -> tuple[dict[bytes, bytes], int] | None:
+        """Compute `_of_plain` for a single field with arrays among its values, in an index without
+        claims."""
+        whole, elements, encode = self._whole, self._elements, order.encode
+        found: dict[bytes, bytes] = {}
+        for value, id in zip(column, ids, strict=True):
+            length = _LENGTHS[len(id)]
+            if type(value) is list:
+                if len(value) > limits.INDEX_ELEMENTS or not _PARTED.isdisjoint(map(type, value)):
+                    return None
+                parts = list(map(encode, value))
+                encoded = order.array_of(parts)
+                for part in parts or (encoded,):
+                    found[elements + part + id] = length
+            else:
+                encoded = encode(value)
+            if len(encoded) > self._kept:
+                return None
+            found[whole + encoded + id] = length
+        return found, len(found)
+
+    def _values(self, row: list[Any]) -> list[Any]:
+        return [value_at(row[head], rest) if rest else row[head] for head, rest in self._parts]
+
+    def _combinations(self, values: list[Any]) -> Iterator[tuple[bytes, tuple[Any, ...]]]:
+        """Yield every combination of one element per array, each encoded and decoded."""
+        choices, count = [], 1
+        for value in values:
+            # An empty array counts as one element, else the product would be empty and the
+            # elements of the other arrays would have no entries.
+            items = value if type(value) is list and value else [value]
+            different = {order.shortened(order.encode(item), self._most): item for item in items}
+            choices.append(list(different.items()))
+            count *= len(different)
+            if count > limits.INDEX_ELEMENTS:
+                raise TooLarge(
+                    f"the arrays of one record make at most {limits.INDEX_ELEMENTS} entries in"
+                    f" index {self.index.name}",
+                    limit=limits.INDEX_ELEMENTS,
+                    index=self.index.name,
+                )
+        for combination in product(*choices):
+            yield b"".join(part for part, _ in combination), tuple(item for _, item in combination)
+
+    def duplicate(
+        self, row: list[Any], claim: bytes, holder: bytes, stored: bytes | None = None
+    ) -> Duplicate:
+        """Return the error for a record whose claim another record holds.
+
+        :param claim: key of the entry
+        :param holder: encoded id of the record that holds it
+        :param stored: encoded id of a record older than the index; None: the record is being
+            written
+        """
+        index, values = self.index, tuple(self._values(row))
+        if claim.startswith(self._elements):
+            suffix = claim[len(self._elements) :]
+            values = next(
+                found for part, found in self._combinations(list(values)) if part == suffix
+            )
+        record = RecordId(index.table, order.decode_id(holder))
+        told = ", ".join(brief(value, 80) for value in values)
+        if stored is not None:
+            other = RecordId(index.table, order.decode_id(stored))
+            return Duplicate(
+                f"index {index.name} of table {index.table} can't hold {told} of two records:"
+                f" {format_record(record)} and {format_record(other)}",
+                index=index.name,
+                table=index.table,
+                values=list(values),
+                record=record,
+                other=other,
+            )
+        return Duplicate(
+            f"index {index.name} of table {index.table} holds {told} already:"
+            f" {format_record(record)}",
+            index=index.name,
+            table=index.table,
+            values=list(values),
+            record=record,
+        )
+
+
+def can_claim(value: Any) -> bool:
+    """True if UNIQUE applies to this value of a field."""
+    return value is not NONE and value is not None and value != []
+
+
+def holder(tx: Transaction, index: Index, value: Any) -> bytes | None:
+    """Return the encoded id of the record that holds a value in a UNIQUE index over one field;
+    empty if none does. None: the index can't tell, as not every record with such a value has a
+    claim."""
+    if type(value) in _PARTED or not can_claim(value):
+        return None
+    encoded = order.encode(value)
+    if len(encoded) > order.kept_bytes(index.most):
+        return None  # truncated in the index: other values may share the prefix
+    return tx.get(index.entries + WHOLE + encoded) or b""
+
+
+class Keeper:
+    """Maintains the indexes of one table, except FAILED ones. Created with the table object."""
+
+    def __init__(self, indexes: Sequence[Index]) -> None:
+        self._rows = Rows(indexes)
+        self._all = [Entries(index, self._rows.heads) for index in indexes]
+
+    def keep(
+        self,
+        tx: Transaction,
+        key: bytes,
+        before: bytes | None,
+        after: dict[str, Any] | None,
+        tick: Tick | None = None,
+    ) -> None:
+        """Update the entries of a record that changes; None for an absent version. Everything is
+        checked before the first entry is written.
+
+        :param key: key of the record
+        :param before: packed fields before the change
+        :param after: decoded fields after it
+        :param tick: called if there are many entries; each index may hold 10 000 of a record. None:
+            do not yield
+        :raises Duplicate: another record holds the new values in a UNIQUE index
+        :raises TooLarge: a record has too many entries
+        """
+        id = key[keys.RECORD_PREFIX_BYTES :]
+        old_row = None if before is None else self._rows.of_packed(before)
+        new_row = None if after is None else self._rows.of_fields(after)
+        moves = self._moves(id, old_row, new_row, tick)
+        if new_row is not None:
+            _check_moves(tx, moves, new_row, id, tick)
+        _leave(tx, moves, tick)
+        _enter(tx, moves, tick)
+
+    def leave(
+        self, tx: Transaction, key: bytes, before: bytes, after: bytes, tick: Tick
+    ) -> list[Move]:
+        """Delete the entries that a record loses: the first half of `keep`, for records that change
+        together. After all of them have left, call `enter` for each.
+
+        :param before: packed fields before the change
+        :param after: packed fields after it
+        :returns: the moves whose new entries `enter` writes
+        :raises TooLarge: a record has too many entries
+        """
+        rows = self._rows
+        moves = self._moves(
+            key[keys.RECORD_PREFIX_BYTES :], rows.of_packed(before), rows.of_packed(after), tick
+        )
+        _leave(tx, moves, tick)
+        return [move for move in moves if move.entered]
+
+    def enter(
+        self, tx: Transaction, key: bytes, after: bytes, moves: list[Move] | None, tick: Tick
+    ) -> None:
+        """Write the entries that a record gains: the second half of `keep`. Everything is checked
+        first.
+
+        :param moves: result of `leave`; None: the record is new
+        :raises Duplicate: another record holds the values in a UNIQUE index by now
+        :raises TooLarge: a record has too many entries
+        """
+        id, row = key[keys.RECORD_PREFIX_BYTES :], self._rows.of_packed(after)
+        if moves is None:
+            moves = self._moves(id, None, row, tick)
+        _check_moves(tx, moves, row, id, tick)
+        _enter(tx, moves, tick)
+
+    def _moves(
+        self, id: bytes, old_row: list[Any] | None, new_row: list[Any] | None, tick: Tick | None
+    ) -> list[Move]:
+        moves = []
+        for entries in self._all:
+            old = {} if old_row is None else entries.of(old_row, id)
+            new = {} if new_row is None else entries.of(new_row, id)
+            let_others(tick, old, new)
+            if old != new:
+                left = {entry: value for entry, value in old.items() if entry not in new}
+                entered = {entry: value for entry, value in new.items() if entry not in old}
+                moves.append(Move(entries, left, entered))
+        return moves
+
+    def of_new(
+        self,
+        tx: Transaction,
+        ids: list[bytes],
+        rows: Sequence[dict[str, Any]],
+        tick: Tick | None = None,
+    ) -> dict[bytes, bytes] | None:
+        """Return the entries of new records, computed together. None if `keep` must handle each:
+        one of them is refused, or its claim may be taken.
+
+        :param ids: encoded
+        """
+        columns = self._rows.of_many(rows)
+        found: dict[bytes, bytes] = {}
+        for entries in self._all:
+            try:
+                new, count = entries.of_many(columns, ids)
+            except TooLarge:
+                return None
+            if entries.index.unique:
+                claims = [entry for entry, value in new.items() if len(value) > 1]
+                if len(new) < count or (claims and not tx.none_of(claims)):
+                    return None
+            let_others(tick, new)
+            found.update(new)
+        return found
+
+    def check_new(self, tx: Transaction, key: bytes, fields: dict[str, Any], tick: Tick) -> None:
+        """Check the claims of a new record without writing.
+
+        :param tick: as of `keep`
+        :raises Duplicate: another record holds its values in a UNIQUE index
+        """
+        id = key[keys.RECORD_PREFIX_BYTES :]
+        row = self._rows.of_fields(fields)
+        for entries in self._all:
+            if entries.index.unique:
+                claims = entries.of(row, id)
+                let_others(tick, claims)
+                check_claims(tx, entries, row, claims, id)
+
+
+class Move(NamedTuple):
+    """Entries of one index that a changed record loses and gains."""
+
+    entries: Entries
+    left: dict[bytes, bytes]
+    entered: dict[bytes, bytes]
+
+
+def _check_moves(
+    tx: Transaction, moves: list[Move], row: list[Any], id: bytes, tick: Tick | None
+) -> None:
+    """Check the claims that a record gains. :raises Duplicate: another record holds one"""
+    for move in moves:
+        let_others(tick, move.entered)
+        if move.entries.index.unique:
+            check_claims(tx, move.entries, row, move.entered, id)
+
+
+def _leave(tx: Transaction, moves: list[Move], tick: Tick | None) -> None:
+    for move in moves:
+        let_others(tick, move.left)
+        for entry, value in move.left.items():
+            if _may_delete(tx, move.entries.index, entry, value):
+                tx.delete(entry)
+
+
+def _enter(tx: Transaction, moves: list[Move], tick: Tick | None) -> None:
+    for move in moves:
+        let_others(tick, move.entered)
+        for entry, value in move.entered.items():
+            tx.put(entry, value)
+
+
+def check_claims(
+    tx: Transaction,
+    entries: Entries,
+    row: list[Any],
+    found: dict[bytes, bytes],
+    id: bytes,
+    *,
+    stored: bool = False,
+) -> None:
+    """Check the claims among the entries of a record.
+
+    :param found: the entries
+    :param stored: True: the record is older than the index
+    :raises Duplicate: another record holds one
+    """
+    for entry, value in found.items():
+        if len(value) > 1:
+            holder = tx.get(entry)
+            if holder is not None and holder != id:
+                raise entries.duplicate(row, entry, holder, id if stored else None)
+
+
+def _may_delete(tx: Transaction, index: Index, entry: bytes, value: bytes) -> bool:
+    """Return True if a record may delete this entry. While an index is being built, another record
+    may hold the claim to its values, because the build has not yet reached the conflict."""
+    return index.state != BUILDING or len(value) == 1 or tx.get(entry) == value
+
+
+def keeper(indexes: Sequence[Index]) -> Keeper | None:
+    """Return a keeper for these indexes and successors; None if there is nothing to maintain."""
+    kept = [index for index in indexes if index.state != FAILED]
+    return Keeper(kept) if kept else None
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def entry_id(pair: Pair) -> bytes:
+    """Return the encoded id of the record that an entry belongs to."""
+    key, value = pair
+    return value if len(value) > 1 else key[-1 - value[0] :]
+
+
+def entry_values(pair: Pair) -> bytes:
+    """Return the key of an entry without the id: equal for records with equal indexed values."""
+    key, value = pair
+    return key if len(value) > 1 else key[: -1 - value[0]]
+
+
+def claimant(tx: Transaction, index: Index, values: bytes) -> bytes | None:
+    """Return the encoded id of the record that claims these encoded values in a UNIQUE index."""
+    return tx.get(index.entries + WHOLE + values)
+
+
+def entries(
+    tx: Transaction, index: Index, start: bytes, end: bytes, reverse: bool = False
+) -> Iterator[list[Pair]]:
+    """Yield the entries of an index between two of its keys, in non-empty lists."""
+    assert start.startswith(index.entries), "an index is read within its own keys"
+    return tx.scan(start, end, reverse)
+
+
+def any_mark(tx: Transaction, index: Index, side: bytes) -> bool:
+    """Return True if any record has a mark on this side."""
+    return next(tx.scan(*keys.within(index.entries + side)), None) is not None

@@ -1,0 +1,3 @@
+"""Keys of a cache space: values with expiry, counters and locks."""
+
+PUBLIC = ("keyspace",)

@@ -1,0 +1,614 @@
+"""Write-ahead log: the append-only source of truth of a store, in segments of bounded size.
+
+    log/00000000000000000001.storelog   a segment, named by the first sequence it may hold
+    log/BEGINS      the first sequence the log still holds; absent: 1
+    log/NEWEST      the first sequence of the newest segment that was ever written to; absent: 1
+    log/CLOSED      the end of the log at a clean close; removed before the log grows again
+    log/HISTORY     the epochs that have ended, with their last frames: epochs.py; absent: none
+    log/RESERVE     preallocated space, given up on a full disk for writes that must succeed;
+                    and RESERVE.1 and so on, of the same size
+    log/….cut       bytes that a recovery or a truncation cut off, kept for the operator
+
+Invariants, on which the code below relies:
+
+ 1. Sequences have no gaps. A frame is followed, in its segment or at the head of the next, by the
+    one whose sequence is one more.
+ 2. `append` returns only after the frames are fsynced; `last` is always durable. Frames of one call
+    are one write and one fsync.
+ 3. A segment gets its final name only when its header, and its initial frames, are fsynced; and
+    a segment is begun only when everything before it is durable. So a segment with a torn header is
+    damage, and `first - 1` of a segment was durable when it was begun.
+ 4. A frame records the sequence that was durable when it was encoded (`durable up to`), never more
+    than the sequence before its own; a mark records the sequence before it.
+ 5. The first failed fsync is final (LogFailed): the descriptor is neither synced nor written again.
+    A failed write is final too, unless the disk is full. Then the file is cut back and *synced*
+    before DiskFull is raised, so that refused frames can't come back. The segment is not written
+    again: the next frames go to a new one, whose new salt invalidates left-over bytes. If even the
+    cut is refused, and the left-over frames would be found by a start, UnknownOutcome is raised;
+    no write happens before the cut is done and synced.
+ 6. Valid bytes in the wrong place are always damage: no crash makes them.
+ 7. Only the last segment can be torn, and only when there is no CLOSED. Torn means: from the first
+    bad frame s on, no valid frame records s as durable. Anything else is damage, and is refused:
+    never skipped, never cut.
+ 8. After an unclean stop no frame is appended to an old segment. The frames not provably durable,
+    D+1 to the last good frame, are read past the page cache and copied to a new segment named D+1,
+    synced and renamed in one step. Then the old segment is cut at D.
+ 9. NEWEST is durable before the first byte goes into the segment it names. So a log whose last
+    segment begins earlier has lost one, with acknowledged frames.
+10. The last segment may have zeros behind its frames, preallocated because an fsync that extends
+    the file is much slower. Zeros up to the end of the file are no frames. They are cut off,
+    durably, before CLOSED is written and before the next segment is begun, so a closed segment ends
+    with its last frame.
+11. A sealed log never writes to a segment that was opened again: the first write after an open
+    begins a new one. Only the previous process knew which nonce counts it had used under the key of
+    the old segment (`sealing.py`), and a copy of the directory would reuse them for other data.
+12. Released frames are never cut. Others are, if a new leader went on differently: whole
+    segments, the newest first and each durably before the next, NEWEST before any of them. Then,
+    as in a recovery, a new segment, empty and flagged COPIED, takes over behind the last frame
+    that stays. So no bytes of a cut are in a segment that is written again.
+
+Crashes in between, and why each is harmless:
+
+- Recovery between naming the new segment D+1 and cutting the old one at D: both hold D+1 and on.
+  The new one's header is flagged COPIED; readers switch to it at its first sequence and ignore
+  later frames of the segment before.
+- Recovery when D+1 is the first sequence of the torn segment itself: the new segment takes over its
+  name, in one rename. That covers repeated recoveries too.
+- Recovery before the rename: the new file is below `tmp/`, which the next open empties.
+- A roll: the same, with no frames in the new segment. An empty segment is a usual state.
+- A roll before NEWEST: it names an older segment, which is true of the log all the same.
+- A prune: BEGINS is durable before the first unlink. At open, segments below BEGINS are removed; a
+  log that begins later than BEGINS lost a segment.
+- STORE there but no segment: the first segment was durable before STORE was written, so it is lost.
+- A cut, between two segments to be removed: the log ends with the older one. The rest of the cut
+  was not released either, and the next attempt cuts it.
+- A cut between the new segment and the end of the old one: as of a recovery.
+- HISTORY before the frame that it was written for: epochs.py.
+- A close between its mark and CLOSED: like any unclean stop, with all frames known durable.
+
+One thread uses a `Log`. `read` may be called from others: it opens files of its own, and sees the
+log as it was at the call.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from protocol.doors import File, Room
+from protocol.errors import DiskFull, Stranded
+from storage.faults import LogDamaged
+from storage.files.directory import StoreDirectory, segment_name
+from storage.files.disk_reserve import NO_ROOM, disk_full, drop_temporary
+from storage.files.metadata_file import replace_file
+from storage.formats import epochs
+from storage.formats.epochs import History
+from storage.formats.frames import (
+    BODY_BYTES_MAX,
+    CLEAN,
+    COPIED,
+    LOG_FLAGS,
+    MARK,
+    NEW_EPOCH,
+    SALT_BYTES,
+    Frame,
+    Placed,
+    SegmentHeader,
+    Walk,
+    begin,
+)
+from storage.formats.positions import Standing
+from storage.log import torn_tails
+from storage.log.reader import LogSizes
+from storage.log.recovery import Ending, Recovery, refuse_lost
+from storage.log.retention import Keep
+from storage.log.segments import FIRST_OF, Segment
+from storage.log.tail_writer import LogWriter
+
+
+class Log(LogWriter):
+    """Open write-ahead log of a store; the module head has its invariants."""
+
+    # --- opening ---------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls, directory: StoreDirectory, sizes: LogSizes | None = None, *, proven: int = 0
+    ) -> Log:
+        """Open and recover the log: `look`, then `recover`."""
+        log = cls.look(directory, sizes)
+        log.recover(proven)
+        return log
+
+    @classmethod
+    def begin_after(cls, directory: StoreDirectory, at: Standing, history: History = ()) -> None:
+        """Create the empty log of a restored or copied store, beginning after a given frame.
+
+        The directory must not have a log yet.
+
+        :param at: position of that frame
+        :param history: epochs that ended before it (KIP-101)
+        :raises DiskFull: there is no room for it
+        :raises OSError: the disk fails
+        """
+        log = cls(directory, LogSizes())
+        log.last, log.epoch, log.last_time = at.sequence, at.epoch, at.time
+        log.digest, log.released = at.digest, at.sequence
+        log._facts.write("BEGINS", {"first": at.sequence + 1}, reserved=False)
+        if history:
+            facts = epochs.facts(history, at.sequence + 1)
+            log._facts.write("HISTORY", facts, reserved=False)
+        log._begin_segment(at, [], 0)
+        log._close_file()
+
+    def recover(self, proven: int = 0) -> None:
+        """Recover the log for writing.
+
+        After an unclean stop, its unproven end moves to a new segment.
+
+        :param proven: sequence up to which frames are known from elsewhere to have been durable,
+            see recovery.py
+        :raises LogDamaged: a proven frame is missing; nothing was changed
+        :raises DiskFull: no room to recover into
+        :raises OSError: the disk fails
+        """
+        file, segment, ending = self._file, self._segments[-1], self._ending
+        assert file is not None and ending is not None, "recovered once, and not when closed"
+        self._file = self._ending = None
+        try:
+            refuse_lost(segment, ending, proven)
+            if self._closed_file:
+                self._file = file
+                self._worn = self._key is not None  # invariant 11
+                self.recovery = Recovery(True, self.last)
+            else:
+                self._move_tail(file, segment, ending, ending.unproven)
+            self._unlink_all(self._left_over)
+            torn_tails.drop_old(self._fs, self._path)
+            self._reserve.fill()
+        except BaseException:
+            file.close()
+            self._close_file()
+            raise
+
+    def _move_tail(
+        self, file: File, old: Segment, ending: Ending, unproven: Sequence[Placed]
+    ) -> None:
+        """Copy the frames that were not provably durable to a new segment (invariant 8)."""
+        good = ending.good
+        is_new = len(self._segments) == 1 and good == old.size == old.header.size
+        cut_bytes = old.size - good
+        cut_file = None
+        if cut_bytes:
+            cut_file = torn_tails.set_aside(self._fs, self._path, self._tmp, file, old, good)
+        # Behind a proven end the header records the epoch of the next frame, as after a roll.
+        at = ending.durable_at if ending.unproven else self._here
+        copied = partial(self._begin_segment, at, unproven, COPIED)
+        fresh = self._reserve.spend(copied)
+        if fresh.path != old.path:
+            self._shorten_old(file, old, unproven[0].offset if unproven else good)
+        file.close()
+        self._marked = False
+        self.recovery = Recovery(is_new, self.last, len(unproven), cut_bytes, cut_file)
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def append(
+        self,
+        frames: Sequence[Frame],
+        *,
+        released: int | None = None,
+        reserved: bool = False,
+        spare: Room | None = None,
+    ) -> list[bytes]:
+        """Append frames with one write and one fsync. They are durable on return.
+
+        :param frames: they follow `last` and each other without a gap; epoch and time never fall
+        :param released: commit index: highest sequence that may have been shown to a client; never
+            falls. None: all durable frames
+        :param reserved: may use the disk space held back for writes that must succeed on a full
+            disk
+        :param spare: free disk space that must be left for other writers
+        :returns: the digests of the frames
+        :raises DiskFull: none of the frames is in the log; a later call may succeed
+        :raises LogFailed: final; only the next open can tell if they are in the log
+        """
+        if not frames:
+            return []
+        self._refuse_failed()
+        self._require_room(reserved, spare, sum(len(frame.body) for frame in frames))
+        self._prepare_to_write(reserved)
+        if self._is_full():
+            self._roll(reserved)
+        self._note_newest(reserved)
+        sequence, epoch, time = self.last, self.epoch, self.last_time
+        for frame in frames:
+            sequence += 1
+            assert frame.sequence == sequence, "a gap in the sequences"
+            assert frame.epoch >= epoch and frame.time >= time, "epoch or log time fell"
+            assert not frame.flags & LOG_FLAGS, "a flag of the log's own"
+            assert len(frame.body) <= BODY_BYTES_MAX, "a frame over its limit"
+            epoch, time = frame.epoch, frame.time
+        if epoch > self.last_epoch:
+            self._note_reigns(frames, reserved)
+        # Encode last, and then write in any case: each seal uses up a nonce count, and a gap in the
+        # counts of a segment is damage.
+        segment = self._segments[-1]
+        encode, durable, shown = segment.codec.encode, self.last, self._shown(released)
+        offset = segment.size
+        parts = [encode(frame, durable, shown) for frame in frames]
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._write(data, reserved, len(parts[0]))
+        for frame, data in zip(frames, parts, strict=True):
+            segment.note(frame.sequence, offset)
+            offset += len(data)
+        segment.size = offset
+        self.last, self.epoch, self.last_time = sequence, epoch, time
+        self._marked = False
+        digests = [frame.digest() for frame in frames]
+        self.digest, self.released = digests[-1], shown
+        return digests
+
+    def _shown(self, released: int | None) -> int:
+        """Return the commit index to record."""
+        shown = self.last if released is None else released
+        assert self.released <= shown <= self.last, "shown before it was durable, or taken back"
+        return shown
+
+    def mark(self, clean: bool = False, released: int | None = None) -> None:
+        """Write a mark frame that records all frames as durable, unless the log ends with one.
+
+        Called when the log becomes idle: without a frame behind them, the last frames can't be
+        proven to be acknowledged.
+
+        :param clean: the log is being closed
+        :param released: as for `append`
+        :raises DiskFull: as `append`
+        :raises LogFailed: as `append`
+        """
+        shown = self._shown(released)
+        if self._marked and shown == self.released and not clean:
+            return
+        self._refuse_failed()
+        self._prepare_to_write(reserved=True)
+        self._note_newest(reserved=True)
+        segment = self._segments[-1]
+        flags = MARK | CLEAN if clean else MARK
+        frame = Frame(self.last, self.epoch, self.last_time, flags, b"")
+        data = segment.codec.encode(frame, self.last, shown)
+        self._write(data, True, None, ends=clean)
+        segment.size += len(data)
+        self.released = shown
+        self._marked = True
+
+    def begin_epoch(self) -> None:
+        """Begin the next epoch, because the log so far was restored.
+
+        :raises DiskFull: the log is unchanged
+        :raises LogFailed: as `append`
+        """
+        self._refuse_failed()
+        self._prepare_to_write(reserved=False)
+        self._roll(reserved=False, flags=NEW_EPOCH)
+        self.epoch += 1
+
+    def leave_epoch(self) -> None:
+        """Undo `begin_epoch` if no frame was written since, to continue a restored log.
+
+        :raises DiskFull: the log is unchanged
+        :raises LogFailed: as `append`
+        """
+        header = self._segments[-1].header
+        if not self._begins_epoch(header):
+            return
+        self._refuse_failed()
+        self._prepare_to_write(reserved=False)
+        epoch, self.epoch = self.epoch, header.epoch
+        try:
+            self._roll(reserved=False)
+        except DiskFull:
+            self.epoch = epoch
+            raise
+
+    def close(self, clean: bool = True, released: int | None = None) -> None:
+        """Close the log, so that the next open need not recover. Idempotent.
+
+        :param clean: False leaves the log as a crash would
+        :param released: as for `append`
+        :raises LogFailed: the disk failed at the last moment; the log is closed nevertheless
+        :raises OSError: likewise, at writing CLOSED
+        """
+        if self._file is None:
+            return
+        try:
+            if clean and self._failed is None and not self._closed_file:
+                self.mark(clean=True, released=released)
+                self._take_zeros_off(reserved=True)
+                segment = self._segments[-1]
+                facts = {"first": segment.first, "last": self.last, "size": segment.size}
+                self._facts.write("CLOSED", facts)
+        except DiskFull:
+            pass  # no room for CLOSED: the next open recovers as after a crash, and loses nothing
+        finally:
+            self._close_file()
+
+    def cut(self, after: int) -> None:
+        """Truncate the log after a frame, because a new leader went on differently (invariant 12).
+
+        The uncommitted frames behind it are saved in a `.cut` file for the operator.
+
+        :raises Stranded: some of them were released; nothing was cut
+        :raises DiskFull: nothing was cut
+        :raises LogPruned: the log begins later; nothing was cut
+        :raises LogDamaged: the frame is not as written; nothing was cut
+        :raises LogFailed: final; the next open finds all of them, some or none
+        """
+        if after < self.released:
+            raise Stranded(
+                f"the log cannot be cut after {after}: it is released up to {self.released}",
+                released=self.released,
+            )
+        if after >= self.last:
+            return
+        self._refuse_failed()
+        at = self.standing(after)
+        count = bisect_right(self._segments, after + 1, key=FIRST_OF)
+        old, gone = self._segments[count - 1], self._segments[count:]
+        offset = self._offset_of(old, after + 1)
+        self._open_again()
+        # First, since NEWEST must never name a segment that is gone: that would be damage.
+        if self._newest > old.first:
+            self._say_newest(old.first, reserved=True)
+        try:
+            self._close_file()
+            self._set_aside([(old, offset), *((segment, 0) for segment in gone)])
+            for segment in reversed(gone):
+                self._unlink_all([segment.path])
+            self._segments = self._segments[:count]
+            self.last, self.last_time, self.digest = after, at.time, at.digest
+            # In a restored log, the segment that is begun again had started another epoch.
+            self.epoch = at.epoch + (old.first > after and bool(old.header.flags & NEW_EPOCH))
+            flags = COPIED if old.first <= after else 0
+            begin = partial(self._begin_segment, self._here, [], flags)
+            self._reserve.spend(begin)
+            if old.first <= after:
+                self._truncate(old, offset)
+        except (OSError, DiskFull) as error:
+            self._fail(error)
+        self._marked = False
+
+    def _offset_of(self, segment: Segment, sequence: int) -> int:
+        """Return the offset of a frame in its segment.
+
+        :raises LogDamaged: the frame is not there
+        """
+        _, place = segment.place_before(sequence)
+        file = self._fs.open_read(segment.path)
+        try:
+            walk = Walk(file, segment.codec, place, segment.size)
+            for _ in walk.heads(sequence):
+                pass
+        finally:
+            file.close()
+        if walk.bad is not None:
+            raise LogDamaged(segment.path, walk.offset, sequence, walk.bad)
+        return walk.offset
+
+    def _set_aside(self, cut: Sequence[tuple[Segment, int]]) -> None:
+        """Save the truncated bytes of segments, as far as the disk has room.
+
+        :param cut: segments, each with the offset of the first byte to be cut
+        """
+        for segment, offset in cut:
+            file = self._fs.open_read(segment.path)
+            try:
+                torn_tails.set_aside(self._fs, self._path, self._tmp, file, segment, offset)
+            finally:
+                file.close()
+        torn_tails.drop_old(self._fs, self._path)
+
+    def _shorten_old(self, file: File, segment: Segment, size: int) -> None:
+        """Truncate an old segment, best effort.
+
+        Readers stop at the next segment's first sequence anyway.
+
+        On a full disk that refuses even this, the segment is left as it is (`_shorten` names such
+        file systems).
+        """
+        try:
+            file.truncate(size)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            return
+        file.sync()
+        segment.size = size
+
+    def _truncate(self, segment: Segment, size: int) -> None:
+        """Truncate an older segment that is not open."""
+        file = self._fs.open(segment.path)
+        try:
+            self._shorten_old(file, segment, size)
+        finally:
+            file.close()
+
+    def retire(
+        self, flushed: int, keep: Keep | None, now_us: int, settle: Callable[[int], int] = int
+    ) -> None:
+        """Prune segments beyond the retention, as far as the state has flushed their frames.
+
+        :param flushed: sequence that the state has flushed; later frames are only in the log
+        :param keep: retention; None: keep all
+        :param now_us: log time
+        :param settle: called before pruning with the first sequence that would be kept. Returns
+            that or an earlier sequence that a reader still needs
+        :raises DiskFull: as `prune`
+        :raises OSError: as `prune`
+        """
+        if keep is None:
+            return
+        below = min(flushed + 1, keep.begins(self._segments, self.last, now_us))
+        at = bisect_right(self._segments, below, key=FIRST_OF) - 1
+        self.prune(settle(self._segments[max(at, 0)].first))
+
+    def give_way(self, flushed: int) -> int:
+        """Free disk space: prune all frames that the state has flushed. Return their number.
+
+        :raises DiskFull: as `prune`
+        :raises OSError: as `prune`
+        """
+        before = self.first
+        last = self._segments[-1]
+        # If the last segment is flushed too, and large, roll: the last segment is never pruned.
+        if flushed >= self.last >= last.first and last.size >= self._sizes.reserve_bytes:
+            self._refuse_failed()
+            self._prepare_to_write(reserved=True)
+            if self._segments[-1] is last:
+                self._roll(reserved=True)
+        self.prune(flushed + 1)
+        return self.first - before
+
+    def prune(self, below: int) -> None:
+        """Remove whole segments whose frames are all below a sequence. The last segment stays.
+
+        :raises DiskFull: nothing was removed
+        :raises OSError: the disk fails; the log is whole, and the next open finishes
+        """
+        self._refuse_failed()
+        keep = bisect_right(self._segments, below, key=FIRST_OF) - 1
+        if keep <= 0:
+            return
+        gone, kept = self._segments[:keep], self._segments[keep:]
+        # Durable before the first unlink: a crash in between leaves segments that the open removes.
+        self._facts.write("BEGINS", {"first": kept[0].first})
+        self.first = kept[0].first
+        self._segments = kept
+        self._unlink_all([segment.path for segment in gone])
+
+    def _unlink_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._fs.unlink(path)
+        if paths:
+            self._fs.sync_directory(self._path)
+
+    def _prepare_to_write(self, reserved: bool) -> None:
+        """Do all that must be durable before the next byte of the log."""
+        self._open_again()
+        self._cut_torn(reserved)
+        if self._worn:
+            self._roll(reserved)
+
+    def _open_again(self) -> None:
+        """Remove CLOSED, since the log is about to grow beyond it."""
+        if self._closed_file:
+            try:
+                self._facts.remove("CLOSED")
+            except OSError as error:
+                self._fail(error)
+            self._closed_file = False
+
+    def _note_newest(self, reserved: bool) -> None:
+        """Record the last segment in NEWEST before its first write (invariant 9).
+
+        :raises DiskFull: the segment must not be written yet
+        """
+        first = self._segments[-1].first
+        if first != self._newest:
+            self._say_newest(first, reserved)
+
+    def _say_newest(self, first: int, reserved: bool) -> None:
+        try:
+            self._facts.write("NEWEST", {"first": first}, reserved)
+        except OSError as error:
+            self._fail(error)
+        self._newest = first
+
+    def _note_reigns(self, frames: Sequence[Frame], reserved: bool) -> None:
+        """Record the epochs that these frames end in HISTORY (KIP-101).
+
+        :raises DiskFull: the frames must not be written yet
+        """
+        present = self.present
+        before = [one for one in self.reigns if one.epoch < present.epoch]
+        ended = tuple([*before, *epochs.ending(present, frames)][-epochs.KEPT :])
+        if ended == self.reigns:
+            return
+        try:
+            self._facts.write("HISTORY", epochs.facts(ended, self.last + 1), reserved)
+        except OSError as error:
+            self._fail(error)
+        self.reigns = ended
+
+    def _is_full(self) -> bool:
+        """True if the last segment takes no more frames; a mark may still follow."""
+        segment = self._segments[-1]
+        frames = self.last - segment.first + 1
+        return (
+            segment.size >= self._sizes.segment_bytes
+            or frames >= self._sizes.segment_frames
+            or not segment.header.is_of_this_format
+        )
+
+    def _roll(self, reserved: bool, flags: int = 0) -> None:
+        self._take_zeros_off(reserved)
+        begin = partial(self._begin_segment, self._here, [], flags)
+        try:
+            self._reserve.spend(begin, reserved)
+        except OSError as error:
+            # Which of the two segments will be found is unknown if the directory's sync failed.
+            self._fail(error)
+
+    @property
+    def _here(self) -> Standing:
+        """Position of the log's end, with the epoch of its next frame."""
+        return Standing(self.last, self.epoch, self.last_time, self.digest)
+
+    def _begin_segment(self, at: Standing, copied: Sequence[Placed], flags: int) -> Segment:
+        """Create a segment, complete and durable before it gets its name, and make it the last one.
+
+        :param at: position of the frame before its first. The header records it as the log's end
+            once earlier segments are pruned
+        :param copied: frames to begin with
+        :raises DiskFull: no segment was made; the last one is unchanged
+        """
+        first, epoch = at.sequence + 1, at.epoch
+        if self._segments and self._segments[-1].first == first:
+            # It takes over the name, and the COPIED flag, which makes readers switch to it at its
+            # first sequence: the segment before may still hold the torn bytes of a recovery that
+            # was interrupted.
+            header = self._segments[-1].header
+            flags |= header.flags & COPIED
+            if header.flags & NEW_EPOCH and self.epoch > header.epoch:
+                flags, epoch = flags | NEW_EPOCH, header.epoch
+        salt = self._rng.bytes(SALT_BYTES)
+        released = copied[0].released if copied else self.released
+        plain = SegmentHeader(
+            self._store_id, salt, first, epoch, at.time,
+            flags=flags, joins=at.digest, released=released,
+        )  # fmt: skip
+        header, codec = begin(plain, self._key, self._rng)
+        parts = [header.encode()]
+        parts.extend(codec.encode(p.frame, p.durable_upto, p.released) for p in copied)
+        data = b"".join(parts)
+        path = f"{self._path}/{segment_name(first)}"
+        try:
+            replace_file(self._fs, self._tmp, path, data)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            drop_temporary(self._fs, self._tmp, path)
+            raise disk_full() from error
+        segment = Segment(path, header, codec, len(data))
+        offset = header.size
+        for placed, part in zip(copied, parts[1:], strict=True):
+            segment.note(placed.frame.sequence, offset)
+            offset += len(part)
+        self._close_file()
+        # A segment that was empty, or torn from its first frame on, is replaced under its name.
+        # Assign a new list: readers on other threads iterate over the old one.
+        self._segments = [s for s in self._segments if s.first < first] + [segment]
+        self._file = self._fs.open(path)
+        self._zeros = 0
+        self._worn = self._torn = False
+        return segment

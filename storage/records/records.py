@@ -1,0 +1,298 @@
+"""Records: read, create, delete, count. `changes.py` changes them.
+
+A record's value is the sequence of the commit that last changed it (8 bytes), then its fields as
+one msgpack object. Its id is only in its key. Callers pass and get the packed object. Only this
+module updates a table's index entries, through the table's `indexes.Keeper`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from protocol import binary, limits, order, text
+from protocol.errors import AlreadyExists, TooLarge
+from protocol.values import RecordId, Tick, is_flat, is_large
+from storage.catalog.catalog import Database, Table
+from storage.engine.engine import BATCH_BYTES
+from storage.formats import keys
+from storage.formats.effects import SEQUENCE_BYTES
+from storage.formats.keys import Pair
+from storage.records.change_notes import note
+from storage.txn.transaction import Transaction
+
+
+class Stored(NamedTuple):
+    """Stored record."""
+
+    sequence: int
+    """Sequence of the commit that last changed it; 0 if only the current transaction has created
+    it."""
+    raw: bytes
+    """Packed fields."""
+
+
+def read(tx: Transaction, table: Table, id: Any) -> bytes | None:
+    """Return the packed fields of a record; None if there is none."""
+    value = tx.get(keys.record(table.prefix, id))
+    return None if value is None else value[SEQUENCE_BYTES:]
+
+
+def stored(tx: Transaction, table: Table, id: Any) -> Stored | None:
+    """Return a record with the sequence of its last change; None if there is none."""
+    value = tx.get(keys.record(table.prefix, id))
+    if value is None:
+        return None
+    return Stored(int.from_bytes(value[:SEQUENCE_BYTES], "big"), value[SEQUENCE_BYTES:])
+
+
+def last_change(tx: Transaction, table: Table, id: Any) -> int:
+    """Return the sequence of the commit that last changed a record; 0 if there is none.
+
+    A record that the current transaction has deleted counts as it was before. The transaction's own
+    writes are no commit yet.
+    """
+    found = stored(tx, table, id)
+    if found is not None:
+        return found.sequence
+    return tx.deleted(keys.record(table.prefix, id))
+
+
+def new_id(tx: Transaction, nth: int) -> UUID:
+    """Make a time-ordered UUID (version 7): milliseconds, their fraction, `nth`, random bits.
+
+    :param nth: number of ids that the transaction made before, so that its ids sort in order
+    """
+    milliseconds, rest = divmod(tx.now_us, 1000)
+    fraction = rest * 4096 // 1000
+    chance = int.from_bytes(tx.rng.bytes(5), "big")
+    tail = ((nth & 0x3FFFFF) << 40) | chance
+    return UUID(int=milliseconds << 80 | 0x7 << 76 | fraction << 64 | 0b10 << 62 | tail)
+
+
+def create(
+    tx: Transaction, table: Table, id: Any, fields: dict[str, Any], tick: Tick | None = None
+) -> None:
+    """Create a record that must not exist yet.
+
+    :param fields: validated values, without the id
+    :param tick: as `Keeper.keep`
+    :raises AlreadyExists: the record exists
+    :raises Duplicate: a UNIQUE index has its values for another record; nothing is written
+    :raises TooLarge: the record, its id or the transaction is over its limit
+    """
+    key = keys.record(table.prefix, id)
+    check_absent(tx, table, key)
+    raw = packed(fields, tick)
+    if table.keeper is not None:
+        table.keeper.keep(tx, key, None, fields, tick)
+    tx.put_record(key, raw, 0)
+    note(tx, table, key, None, raw)
+    tx.add(table.count_key, 1)
+
+
+def create_together(
+    tx: Transaction,
+    table: Table,
+    ids: list[bytes],
+    rows: Sequence[dict[str, Any]],
+    tick: Tick | None = None,
+) -> int:
+    """Create several records in bulk, as far as none needs `create`.
+
+    Return the number created, which are the first ones.
+
+    0 means that nothing was written and `create` must be called for each: a record may exist, may
+    be refused, or holds NONE.
+
+    :param ids: encoded ids, at least one
+    :param rows: validated values, without their ids
+    :raises TooLarge: the transaction is over its limit
+    """
+    keys_made = [table.prefix + id for id in ids]
+    if len(set(keys_made)) < len(keys_made) or max(map(len, ids)) > limits.RECORD_ID_BYTES:
+        return 0
+    if not tx.none_of(keys_made):
+        return 0
+    try:
+        raw = binary.pack_some(rows, TOGETHER_BYTES)
+    except binary.HoldsNone:
+        return 0
+    if max(map(len, raw)) > limits.RECORD_BYTES:
+        return 0
+    made = len(raw)
+    if table.keeper is not None:
+        entries = table.keeper.of_new(tx, ids[:made], rows[:made], tick)
+        if entries is None:
+            return 0
+        tx.put_all(entries)
+    tx.put_new_records(dict(zip(keys_made, raw, strict=False)))
+    if table.on_change is not None:
+        for key, one in zip(keys_made, raw, strict=False):
+            note(tx, table, key, None, one)
+    tx.add(table.count_key, made)
+    return made
+
+
+TOGETHER_BYTES: Final = 64 * limits.KIB
+"""Bytes that `create_together` packs before it yields to others."""
+
+
+def check_new(tx: Transaction, table: Table, id: Any, fields: dict[str, Any], tick: Tick) -> None:
+    """Check that `create` would find no existing record or index entry in its way.
+
+    :param tick: as in `create`
+    :raises AlreadyExists, Duplicate:
+    """
+    key = keys.record(table.prefix, id)
+    check_absent(tx, table, key)
+    if table.keeper is not None:
+        table.keeper.check_new(tx, key, fields, tick)
+
+
+def check_absent(tx: Transaction, table: Table, key: bytes) -> None:
+    """Check that a table has no record under a key.
+
+    :raises AlreadyExists:
+    """
+    if tx.get(key) is not None:
+        name = text.format_record(record_id(table)(key))
+        raise AlreadyExists(f"record {name} exists", kind="record", name=name)
+
+
+def delete(
+    tx: Transaction, table: Table, id: Any, before: Stored, tick: Tick | None = None
+) -> None:
+    """Delete an existing record.
+
+    :param before: the record as `stored` returned it
+    :param tick: as in `create`
+    :raises TooLarge:
+    """
+    key = keys.record(table.prefix, id)
+    if table.keeper is not None:
+        table.keeper.keep(tx, key, before.raw, None, tick)
+    tx.delete_record(key, before.sequence)
+    note(tx, table, key, before.raw, None)
+    tx.add(table.count_key, -1)
+
+
+def count(tx: Transaction, table: Table) -> int:
+    """Return the number of records in a table."""
+    return keys.unpack_counter(tx.get(table.count_key))
+
+
+def counts(tx: Transaction, database: Database, tick: Tick) -> Counter[int]:
+    """Return the numbers of records of a database's tables, by table id.
+
+    :param tick: called for each table
+    """
+    rows = tx.rows(*keys.of_all(keys.COUNT, database.namespace.id, database.id), tick)
+    return Counter({keys.third(key): keys.unpack_counter(value) for key, value in rows})
+
+
+def scan(
+    tx: Transaction,
+    table: Table,
+    low: Any = None,
+    high: Any = None,
+    *,
+    low_open: bool = False,
+    high_open: bool = True,
+    reverse: bool = False,
+) -> Iterator[list[Pair]]:
+    """Scan keys and packed fields of a table's records by id, in lists that are never empty.
+
+    :param low: lowest id; None: from the first record on
+    :param high: highest id; None: to the last record
+    :param low_open: exclude `low` itself
+    :param high_open: exclude `high` itself
+    """
+    start, end = bounds(table, low, high, low_open=low_open, high_open=high_open)
+    return map(_without_sequence, tx.scan(start, end, reverse))
+
+
+def bounds(
+    table: Table, low: Any = None, high: Any = None, *, low_open: bool, high_open: bool
+) -> keys.Range:
+    """Return the key range that `scan` covers."""
+    start, end = keys.within(table.prefix)
+    # Encoded ids are prefix-free, so an id plus a zero byte sorts behind it and before the next.
+    if low is not None:
+        start = keys.record(table.prefix, low) + (b"\0" if low_open else b"")
+    if high is not None:
+        end = keys.record(table.prefix, high) + (b"" if high_open else b"\0")
+    return start, end
+
+
+def scan_keys(
+    tx: Transaction, start: bytes, end: bytes, reverse: bool = False
+) -> Iterator[list[Pair]]:
+    """Scan between two keys of `bounds`, as `scan` does."""
+    return map(_without_sequence, tx.scan(start, end, reverse))
+
+
+def fetch(
+    tx: Transaction, table: Table, ids: Sequence[bytes], at: int, most: int
+) -> tuple[list[Pair], int]:
+    """Fetch keys and packed fields of existing records, in the order of the ids.
+
+    Return them, with the index of the id to continue with.
+
+    :param ids: encoded ids
+    :param at: index of the first id
+    :param most: largest number of ids; fewer if the records reach BATCH_BYTES
+    """
+    found = []
+    prefix, get, room = table.prefix, tx.get, BATCH_BYTES
+    end = min(at + most, len(ids))
+    while at < end and room > 0:
+        key = prefix + ids[at]
+        at += 1
+        value = get(key)
+        if value is not None:
+            found.append((key, value[SEQUENCE_BYTES:]))
+            room -= len(value)
+    return found, at
+
+
+def about(tx: Transaction, table: Table) -> int:
+    """Return the approximate number of records in a table; see `Transaction.hint`."""
+    return keys.unpack_counter(tx.hint(table.count_key))
+
+
+def record_id(table: Table) -> Callable[[bytes], RecordId]:
+    """Return a function that decodes a record's address from its key."""
+    name, at, decode = table.name, keys.RECORD_PREFIX_BYTES, order.decode_id
+
+    def address(key: bytes) -> RecordId:
+        return RecordId(name, decode(key, at))
+
+    return address
+
+
+def _without_sequence(pairs: list[Pair]) -> list[Pair]:
+    return [(key, value[SEQUENCE_BYTES:]) for key, value in pairs]
+
+
+def packed(fields: dict[str, Any], tick: Tick | None = None) -> bytes:
+    """Pack a record's fields.
+
+    :param tick: called now and then while a large record is packed
+    :raises TooLarge: over `limits.RECORD_BYTES`
+    """
+    if tick is None or is_flat(fields) or not is_large(fields):
+        found = binary.pack(fields)
+    else:
+        parts = bytearray()  # a list of a hundred thousand would be freed in one go
+        binary.pack_in_steps(fields, tick, parts.extend)
+        found = bytes(parts)
+    if len(found) > limits.RECORD_BYTES:
+        raise TooLarge(
+            f"a record takes at most {limits.RECORD_BYTES} bytes, this one takes {len(found)}",
+            limit=limits.RECORD_BYTES,
+            size=len(found),
+        )
+    return found

@@ -1,0 +1,188 @@
+"""Expiry of ack deadlines: deliveries are taken back, and after the last one a message is
+dead-lettered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from protocol import limits
+from protocol.text import format_datetime
+from protocol.values import instant
+from storage.topics.deliveries.delivery import OUT, HandOut
+from storage.topics.deliveries.index import AHEAD_US, ENTRY, PLACE, Books
+from storage.topics.message_rows import MessageRows, headers_of, with_headers
+from storage.topics.topics import find_topic
+
+DEAD_HEADERS: Final = (
+    "dead-topic", "dead-group", "dead-position", "dead-attempts", "dead-error", "dead-at",
+)  # fmt: skip
+"""Headers of a dead letter that name its origin."""
+LAPSED: Final = "the deadline passed"
+REFUSED: Final = "it was refused"
+GIVEN_UP: Final = "it was given up"
+SPENT: Final = "it has had its deliveries"
+"""Default errors of dead letters, if no NACK gave one: the outcome of the last delivery."""
+
+_STEP_BYTES: Final = limits.MIB
+"""Approximate bytes of dead letters appended per step: a few milliseconds of work."""
+
+
+class Over:
+    """Messages whose last delivery is over, to be dead-lettered."""
+
+    __slots__ = ("became", "bytes", "letters", "rows")
+
+    def __init__(self, became: str) -> None:
+        """:param became: outcome of the last delivery, the default error"""
+        self.became = became
+        self.rows: dict[int, HandOut] = {}
+        """Delivery rows by position."""
+        self.letters: dict[int, bytes] = {}
+        """Dead letters encoded so far, by position."""
+        self.bytes = 0
+        """Bytes of those letters."""
+
+
+class Lapsing(Books):
+    """Expiry of deliveries, and dead letters."""
+
+    __slots__ = ()
+
+    def lapse(self, most: int = limits.LAPSE_HAND_OUTS) -> int:
+        """Expire about `most` deliveries past their ack deadline.
+
+        Fewer, if their dead letters are large.
+
+        Return their number. `more` is True if any are left.
+        """
+        self._load()
+        self.more = False
+        done = self._lapse(most)
+        self._store()
+        return done
+
+    def _lapse(self, most: int) -> int:
+        group, state, now_us = self.group, self._state, self._now_us
+        if not state.out or state.deadlines_from_us > now_us:
+            return 0
+        done, unreleased, left_us = 0, 0, limits.INT_MAX
+        next_us = now_us + AHEAD_US
+        over = Over(LAPSED)
+        for key, entry in self._from(group.deadlines, state.deadlines_from_us, next_us):
+            time_us, first = PLACE.unpack_from(key, len(group.deadlines))
+            if time_us > now_us or done >= most or over.bytes >= limits.LAPSE_BYTES:
+                self.more = time_us <= now_us
+                next_us = time_us
+                break
+            if unreleased >= most:  # none of these can be taken back yet
+                next_us = time_us
+                break
+            count, last = ENTRY.unpack(entry)
+            taken_back = self._take_back(time_us, first, last, over)
+            done += taken_back
+            if taken_back == count:
+                self._tx.delete(key)
+                continue
+            # The rest stays in the entry: it is unreleased, so no member has received it, or its
+            # dead letters would exceed one commit.
+            assert taken_back < count, "an entry counts what is out under it"
+            left_us = min(left_us, time_us)
+            unreleased += count - taken_back
+            if taken_back:
+                self._tx.put(key, ENTRY.pack(count - taken_back, last))
+            if over.bytes >= limits.LAPSE_BYTES:
+                self.more, next_us = True, time_us
+                break
+        state.deadlines_from_us = min(next_us, left_us)
+        self._bury(over)
+        return done
+
+    def _take_back(self, due_us: int, first: int, last: int, over: Over) -> int:
+        """Take back the deliveries under one ack deadline entry. Return their number.
+
+        Unreleased deliveries stay, since no member has received them. Messages to be dead-lettered
+        stay too, once the dead letters reach the limit of one commit.
+
+        :param over: collects the messages to dead-letter
+        """
+        is_full = self._state.out >= self.group.in_flight
+        back: dict[int, HandOut] = {}
+        for position, row in self._rows_between(first, last):
+            if row.state == OUT and row.due_us == due_us and row.batch == first:
+                if not self._has_lapsed(position, row):
+                    continue
+                if self._is_last(row):
+                    if over.bytes >= limits.LAPSE_BYTES:
+                        break
+                    self._end(position, row, over)
+                back[position] = row
+        self._state.out -= len(back)
+        if is_full and back:  # otherwise a blocked TAKE would wake itself again and again
+            self.wakes = True
+        for position, row in back.items():
+            if position not in over.rows:
+                self._return(position, row, due_us, None)
+        return len(back)
+
+    # --- dead letters ---------------------------------------------------------------------------
+
+    def _is_last(self, row: HandOut) -> bool:
+        """True if the message has had its maximum number of deliveries."""
+        deliveries = self.group.deliveries
+        return deliveries is not None and row.attempt >= deliveries
+
+    def _end(self, position: int, row: HandOut, over: Over) -> None:
+        """Collect a message to dead-letter, and encode its dead letter if the group has a topic for
+        them."""
+        over.rows[position] = row
+        if self.group.dead_letter is not None:
+            letter = over.letters[position] = self._letter(position, row, over.became)
+            over.bytes += len(letter)
+
+    def _bury(self, over: Over) -> None:
+        """Dead-letter messages that are no longer in flight, in the order of their positions.
+
+        :raises TooLarge: the transaction exceeds its limit; raised at once, before further letters
+            are encoded
+        """
+        if not over.rows:
+            return
+        group, state = self.group, self._state
+        name = group.dead_letter
+        dead = None if name is None else find_topic(self._tx, group.topic.database, name)
+        if dead is not None:
+            rows = MessageRows(self._tx, dead)
+            for letters in self._letters(over):
+                rows.append(letters)
+            self.dead = dead
+        state.dead_lettered += len(over.rows)
+        self._forget(over.rows)
+
+    def _letters(self, over: Over) -> Iterator[list[bytes]]:
+        """Yield the dead letters in steps, since all of them may exceed the transaction's limit."""
+        some: list[bytes] = []
+        size = 0
+        for position in sorted(over.rows):
+            letter = over.letters.pop(position, None)
+            if letter is None:
+                letter = self._letter(position, over.rows[position], over.became)
+            some.append(letter)
+            size += len(letter)
+            if size >= _STEP_BYTES:
+                yield some
+                some, size = [], 0
+                if self._tick is not None:
+                    self._tick()
+        if some:
+            yield some
+
+    def _letter(self, position: int, row: HandOut, became: str) -> bytes:
+        message = self._messages.get(position)
+        said = (
+            self.group.topic.name, self.group.name, str(position), str(row.attempt),
+            row.error.decode() or became, format_datetime(instant(self._now_us)),
+        )  # fmt: skip
+        return with_headers(
+            message, {**headers_of(message), **dict(zip(DEAD_HEADERS, said, strict=True))}
+        )

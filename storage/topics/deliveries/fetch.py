@@ -1,0 +1,184 @@
+"""TAKE: selection and order of the messages to deliver."""
+
+from __future__ import annotations
+
+from protocol import limits
+from protocol.errors import BadRequest
+from protocol.values import check_unicode, instant
+from storage.topics.deliveries.acks import Answering
+from storage.topics.deliveries.delivery import ALONE, OUT, WAITING, HandOut, topic_named
+from storage.topics.deliveries.expiry import SPENT, Over
+from storage.topics.deliveries.index import AHEAD_US, ENTRY, PLACE, STEP, Answer
+from storage.topics.groups import Group
+from storage.topics.message_rows import answer, due_us, key_of
+from storage.txn.appends import NUMBER
+from storage.txn.transaction import Transaction
+
+
+class Taken:
+    """Messages collected for one TAKE."""
+
+    __slots__ = ("_receipt", "_shown", "_until", "deadline_us", "found", "full", "member", "room",
+                 "wanted")  # fmt: skip
+
+    def __init__(
+        self, tx: Transaction, group: Group, epoch: int, wanted: int, member: str | None
+    ) -> None:
+        self.wanted = wanted
+        """Messages still wanted."""
+        self.room = limits.MESSAGES_READ_BYTES
+        """Bytes left for them."""
+        self.full = False
+        """True if the next message did not fit into `room`."""
+        self.found: list[Answer] = []
+        self.deadline_us = tx.now_us + group.deadline_us
+        self.member = b"" if member is None else member.encode()
+        self._shown = member
+        self._until = instant(self.deadline_us)
+        self._receipt = f"{topic_named(tx.store, group.topic)}.{group.id}.{epoch}"
+
+    def fits(self, row: bytes) -> bool:
+        """True if the message fits into `room`; the first always does."""
+        if self.found and len(row) > self.room:
+            self.full = True
+        return not self.full
+
+    def add(self, position: int, row: bytes, attempt: int) -> None:
+        """Add a message to the response, with its receipt."""
+        made = answer(position, row)
+        made["receipt"] = f"{self._receipt}.{position}.{attempt}"
+        made["attempt"] = attempt
+        made["deadline"] = self._until
+        made["member"] = self._shown
+        self.found.append(made)
+        self.wanted -= 1
+        self.room -= len(row)
+
+
+class Taking(Answering):
+    """Delivery of messages to members."""
+
+    __slots__ = ()
+
+    def take(self, count: int = 1, member: str | None = None) -> list[Answer]:
+        """Deliver up to `count` messages, in flight until their ack deadline.
+
+        Return them as `Messages.read` does, with `receipt`, `attempt`, `deadline` and `member`.
+        Writes nothing if no message is new, due or expired.
+
+        :raises BadRequest: a count outside 1 … `limits.MESSAGES_READ`, a member's name too long
+        """
+        if not 1 <= count <= limits.MESSAGES_READ:
+            raise BadRequest(f"TAKE takes 1 to {limits.MESSAGES_READ} messages", count=count)
+        if member is not None:
+            _check_member(member)
+        state = self._load()
+        self.more = False
+        self._lapse(limits.LAPSE_HAND_OUTS)
+        wanted = min(count, self.group.in_flight - state.out)
+        taken = Taken(self._tx, self.group, state.epoch, wanted, member)
+        if taken.wanted > 0 and state.hand_outs > state.out + state.parked:
+            self._take_waiting(taken)
+        if taken.wanted > 0 and not taken.full:
+            self._take_new(taken)
+        self._store()
+        return taken.found
+
+    def _take_waiting(self, taken: Taken) -> None:
+        """Deliver scheduled messages that are due, the longest due first."""
+        tx, group, state, now_us = self._tx, self.group, self._state, self._now_us
+        next_us = now_us + AHEAD_US
+        over = Over(SPENT)
+        for key, _ in self._from(group.ready, state.ready_from_us, next_us):
+            time_us, position = PLACE.unpack_from(key, len(group.ready))
+            if time_us > now_us or taken.wanted <= 0:
+                next_us = time_us
+                break
+            place = group.hand_outs + NUMBER.pack(position)
+            row = self._row(place)
+            if self._is_last(row):  # DELIVERIES was lowered since its last one
+                if over.bytes >= limits.LAPSE_BYTES or len(over.rows) >= limits.LAPSE_HAND_OUTS:
+                    next_us = time_us
+                    break
+                tx.delete(key)
+                self._end(position, row, over)
+                continue
+            message = self._messages.get(position)
+            if not taken.fits(message):
+                next_us = time_us
+                break
+            tx.delete(key)
+            row.state, row.attempt, row.member = OUT, row.attempt + 1, taken.member
+            row.due_us, row.batch = taken.deadline_us, position
+            row.flags = self._enter(taken.deadline_us, position, position, 1)
+            tx.put(place, row.pack())
+            state.out += 1
+            state.redelivered += row.attempt > 1
+            state.handed_out = max(state.handed_out, position)
+            taken.add(position, message, row.attempt)
+        state.ready_from_us = next_us
+        self._bury(over)
+        self.more = bool(over.rows)  # more of these, or a parked message of their keys
+
+    def _take_new(self, taken: Taken) -> None:
+        """Deliver messages that the group has not read yet."""
+        state, now_us, ordered = self._state, self._now_us, self.group.ordered
+        batch: list[tuple[int, bytes]] = []
+        """Positions, with their keys in an ordered group."""
+        looked, step = 0, taken.wanted
+        while taken.wanted > 0 and not taken.full:
+            if looked >= limits.GROUP_LOOKED:
+                self.more = True
+                break
+            rows = self._messages.span(state.cursor + 1, step, taken.room)
+            if not rows:
+                break
+            for position, row in rows:
+                if taken.wanted <= 0:
+                    break
+                key = key_of(row) if ordered else b""
+                waits_us = due_us(row)
+                head = self._head(key) if key else None
+                if head is not None:
+                    self._park(position, key, head, waits_us)
+                elif waits_us > now_us:
+                    self._wait(position, HandOut(WAITING, 0, 0, waits_us, 0, key=key))
+                    self._put_head(key, position, 0)
+                    state.hand_outs += 1
+                elif taken.fits(row):
+                    batch.append((position, key))
+                    self._put_head(key, position, 0)
+                    taken.add(position, row, 1)
+                else:
+                    break
+                state.cursor = position
+            looked += len(rows)
+            step = max(taken.wanted, STEP)
+        if batch:
+            self._put_batch(batch, taken)
+
+    def _put_batch(self, batch: list[tuple[int, bytes]], taken: Taken) -> None:
+        tx, group, state = self._tx, self.group, self._state
+        first, last, count = batch[0][0], batch[-1][0], len(batch)
+        flags = ALONE if count == 1 else 0
+        row = HandOut(OUT, flags, 1, taken.deadline_us, first, taken.member)
+        prefix, pack = group.hand_outs, NUMBER.pack
+        if group.ordered:
+            rows: dict[bytes, bytes] = {}
+            for position, row.key in batch:
+                rows[prefix + pack(position)] = row.pack()
+        else:
+            rows = dict.fromkeys([prefix + pack(position) for position, _ in batch], row.pack())
+        tx.put_new(rows)
+        # No other entry can begin with a position that was never handed out.
+        tx.put(group.deadlines + PLACE.pack(taken.deadline_us, first), ENTRY.pack(count, last))
+        self._expects_deadline(taken.deadline_us)
+        state.hand_outs += count
+        state.out += count
+        state.handed_out = max(state.handed_out, last)
+
+
+def _check_member(member: str) -> None:
+    check_unicode(member)
+    if not 1 <= len(member.encode()) <= limits.MEMBER_BYTES:
+        raise BadRequest(f"MEMBER has 1 to {limits.MEMBER_BYTES} bytes")

@@ -1,0 +1,120 @@
+"""Deliveries of a group: the complete class, with seek, trimming and the figures of INFO."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from storage.topics import groups
+from storage.topics.deliveries.acks import PART
+from storage.topics.deliveries.delivery import OUT, WAITING, HandOut
+from storage.topics.deliveries.fetch import Taking
+from storage.topics.deliveries.index import ENTRY, PLACE, Answer
+from storage.topics.groups import Standing, standing
+from storage.topics.topics import Place
+from storage.txn.appends import NUMBER
+
+
+class HandOuts(Taking):
+    """Deliveries of one group in one transaction. A call that raises a refusal changes nothing."""
+
+    __slots__ = ()
+
+    # --- seek, trimming -------------------------------------------------------------------------
+
+    def move(self, place: Place) -> int:
+        """Reset the group to a place. Return its position; all earlier receipts become stale.
+
+        :raises BadRequest: the topic has no such position
+        """
+        groups.begin(self._tx, self.group, self._messages.position_at(place))
+        self.wakes = True
+        return standing(self._tx, self.group)[0].committed
+
+    def trimmed(self, first: int) -> Iterator[None]:
+        """Forget the deliveries of messages trimmed before `first`. Yields between steps."""
+        state, prefix = self._load(), self.group.hand_outs
+        if state.committed >= first - 1:
+            return
+        self.wakes = self.wakes or state.out >= self.group.in_flight
+        if state.hand_outs:
+            start = prefix + NUMBER.pack(state.committed + 1)
+            for pairs in self._tx.scan(start, prefix + NUMBER.pack(first)):
+                for key, _ in pairs:
+                    (position,) = NUMBER.unpack_from(key, len(prefix))
+                    self._trim(position, self._row(key))
+                yield
+        state.committed = first - 1
+        state.cursor = max(state.cursor, first - 1)
+        self._commit()
+        self._store()
+
+    def _trim(self, position: int, row: HandOut) -> None:
+        if row.state == OUT:
+            self._leave({position: row})
+        else:
+            assert row.state == WAITING, "only the first of a key is trimmed, and it is not parked"
+            self._tx.delete(self.group.ready + PLACE.pack(row.due_us, position))
+        self._tx.delete(self._place(position))
+        self._state.hand_outs -= 1
+        if self.group.ordered:
+            self._release(position, row.key)
+
+    # --- for INFO -------------------------------------------------------------------------------
+
+    def _lapsed(self, state: Standing) -> int:
+        """Count the expired deliveries that have not been taken back yet."""
+        if not state.out or state.deadlines_from_us > self._now_us:
+            return 0
+        found = 0
+        deadlines, end_us = self.group.deadlines, self._now_us + 1
+        entries = self._from(deadlines, state.deadlines_from_us, end_us)
+        for number, (key, entry) in enumerate(entries):
+            count, last = ENTRY.unpack(entry)
+            if self._tx.is_unreleased(key):
+                time_us, first = PLACE.unpack_from(key, len(deadlines))
+                count = sum(
+                    row.state == OUT and (row.due_us, row.batch) == (time_us, first)
+                    and self._has_lapsed(position, row)
+                    for position, row in self._rows_between(first, last)
+                )  # fmt: skip
+            found += count
+            if number % PART == 0 and self._tick is not None:
+                self._tick()
+        return found
+
+    def overdue(self) -> int:
+        """Count the deliveries whose ack deadline has passed and that have not been taken back."""
+        return self._lapsed(standing(self._tx, self.group)[0])
+
+    def figures(self) -> Answer:
+        """Return the figures of `INFO FOR GROUP`; deadline and backoff are durations.
+
+        `{name, handed_out, committed, lag, pending, waiting, in_flight, width, redelivered,
+        dead_lettered, deadline, max_in_flight, deliveries, dead_letter, epoch, backoff, ordered}`
+        """
+        group = self.group
+        state, _ = standing(self._tx, group)
+        last, _ = self._messages.end()
+        in_flight = state.out - self._lapsed(state)
+        pending = state.pending(last)
+        return {
+            "name": group.name,
+            "handed_out": state.handed_out,
+            "committed": state.committed,
+            "lag": last - state.committed,
+            "pending": pending,
+            "waiting": pending - in_flight,
+            "in_flight": in_flight,
+            # Messages trimmed before their delivery count as done.
+            "width": max(state.handed_out - state.committed, 0),
+            "redelivered": state.redelivered,
+            "dead_lettered": state.dead_lettered,
+            "deadline": timedelta(microseconds=group.deadline_us),
+            "max_in_flight": group.in_flight,
+            "deliveries": group.deliveries,
+            "dead_letter": group.dead_letter,
+            "epoch": state.epoch,
+            "backoff": [timedelta(microseconds=step_us) for step_us in group.backoff_us],
+            "ordered": group.ordered,
+        }

@@ -1,0 +1,93 @@
+"""Committed state: commits of one store, as transactions and pinned snapshots read them.
+
+The engine holds the applied commits. The pending ones lie over it (`layers.py`). Beside them stands
+what concurrent transactions share: the catalog cache, validation, and the registers of paused
+transactions and pinned snapshots.
+
+Only the ledger moves the state on (`ledger.py`). A transaction freezes what it reads when it
+pauses, and thaws it at its end. A snapshot enters and leaves `moments` by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from protocol.doors import Rng
+from storage.engine.engine import Engine, View
+from storage.txn.catalog_cache import Lookups
+from storage.txn.ids import RolledBackIds
+from storage.txn.read_set import ReadSet
+from storage.txn.tickets import RollBacks
+from storage.txn.validation import Conflicts
+from storage.txn.write_set import InFlight, Layer
+
+
+class Pinned(Protocol):
+    """Pinned snapshot of the state; see `moments.py`."""
+
+    layers: list[Layer]
+    """Released layers that the engine had not applied yet, newest first."""
+
+    def end(self) -> None:
+        """Release the snapshot once its last reader has ended. Idempotent."""
+
+
+class CommittedState:
+    """Engine, pending commits, and what transactions share.
+
+    :param engine: the applied commits
+    :param store_id: id of the store
+    """
+
+    def __init__(self, engine: Engine, rng: Rng, store_id: bytes) -> None:
+        self.engine = engine
+        self.flight = InFlight()
+        self.rng = rng
+        self.store = store_id[:4].hex()
+        """First 8 hexadecimal digits of the store's id."""
+        self.committed = engine.applied
+        """Sequence of the newest commit, durable or not."""
+        self.released_upto = engine.applied
+        """Commit index: newest commit that may be shown (Raft §5.3)."""
+        self.roll_backs = RollBacks()
+        self.rolled_back_ids = RolledBackIds()
+        self.lookups = Lookups(engine.applied)
+        self.conflicts = Conflicts()
+        self.paused: dict[ReadSet, list[Layer]] = {}
+        """Layers that each paused transaction reads through, newest first."""
+        self.moments: set[Pinned] = set()
+        """Pinned snapshots that are kept, or still read."""
+
+    @property
+    def catalog_version(self) -> int:
+        """Version of the catalog: sequence of the last commit that changed a declaration."""
+        return self.lookups.since
+
+    @property
+    def users_version(self) -> int:
+        """Sequence of the last commit that changed users or grants."""
+        return self.lookups.users_since
+
+    def freeze(self, reads: ReadSet) -> tuple[View, list[Layer]]:
+        """Freeze the state that a pausing transaction reads.
+
+        Return an engine snapshot, and the layers over it, newest first.
+
+        From now on the changes of other commits are kept for validation, until `thaw`.
+        """
+        assert reads.since == self.committed, "control was given away without a pause"
+        layers = self.paused[reads] = list(reversed(self.flight.layers))
+        return self.engine.snapshot(), layers
+
+    def thaw(self, reads: ReadSet) -> None:
+        """End a paused transaction, and forget changes that only its validation needed."""
+        del self.paused[reads]
+        oldest = min((other.since for other in self.paused), default=self.committed)
+        self.conflicts.forget(oldest)
+
+    def is_frozen(self, layer: Layer) -> bool:
+        """True if a paused transaction or a pinned snapshot reads through a layer."""
+        for layers in self.paused.values():
+            if layer in layers:
+                return True
+        return any(layer in moment.layers for moment in self.moments)

@@ -1,0 +1,555 @@
+"""Ledger: turns transactions into commits, and commits into state.
+
+    begin → commit → handed over to the log → durable → released → applied to the engine
+
+A commit is one frame. At the commit it gets its sequence, and every transaction that begins later
+reads it, although the log is still writing it: it is *in flight* (pending). It is *durable* once
+this node's log has fsynced it. It is *released* once it may be shown to clients: at or below the
+commit index (Raft §5.3). On a single node that is the same moment. Then it is applied to the
+engine, so the engine never holds a commit that could be rolled back. A response that depends on a
+pending commit (`Transaction.saw`) is delayed until that commit is released.
+
+Isolation is optimistic: a transaction that paused is validated at its commit, by comparing its read
+set with the commits made since (`conflicts.py`).
+
+On a follower the leader's frames become pending like its commits did there (`follow`), and take the
+same way from there on.
+
+All methods run on one thread and none blocks, so a commit is atomic: no other commit can come
+between its validation and its place among the pending ones.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from protocol.doors import Clock, Rng
+from protocol.errors import Conflict
+from storage.engine.engine import Batch, Engine
+from storage.formats import effects, keys
+from storage.formats.effects import SEQUENCE_BYTES, Attribution, Effect
+from storage.formats.frames import NO_DIGEST, Frame
+from storage.formats.positions import LogEnd
+from storage.txn import applied_position, trail_rows
+from storage.txn.applied_position import Lineage
+from storage.txn.catalog_cache import Lookups
+from storage.txn.committed_state import CommittedState
+from storage.txn.log_time import LogTime
+from storage.txn.priority_lock import Barrier
+from storage.txn.replay import Folding, IndexesOf, Replay, stands_alone
+from storage.txn.snapshots import Moment
+from storage.txn.tickets import CommitTicket, Why, rolled_back
+from storage.txn.transaction import Transaction
+from storage.txn.write_set import Layer, apply_writes
+
+REPLAY_BATCH_BYTES: Final = 1 << 20
+"""Bytes of frame bodies replayed per write batch of the engine."""
+SETTLE_KEYS: Final = 4_096
+"""Keys applied to the engine per step: about a millisecond of the loop."""
+PREPARE_KEYS: Final = 2_048
+"""Keys encoded per step of `prepare`."""
+
+
+class StateUnusable(Exception):
+    """State and log don't belong together: the log can't bring the state up to date."""
+
+
+class Ledger:
+    """Commits of one store: validation, sequences, pending commits, application to the engine.
+
+    :param engine: the state; it may lag behind the log, never lead it
+    :param end: position at which the log ends; the frames that the engine lacks must be passed to
+        `replay`
+    :param hand_over: takes each new frame, in order, for the log. An exception that it raises
+        refuses the commit, which then leaves no trace.
+    :param derived: indexes whose entries are derived when frames are replayed or followed
+    :raises StateUnusable: the engine is beyond the end of the log
+    :raises StateForeign: the engine holds another store's state
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        end: LogEnd,
+        clock: Clock,
+        rng: Rng,
+        hand_over: Callable[[Frame], None],
+        derived: IndexesOf,
+    ) -> None:
+        if engine.applied > end.sequence:
+            raise StateUnusable(
+                f"the state is at sequence {engine.applied}, beyond the end of the log at"
+                f" {end.sequence}: the log was cut, or the state belongs to another log"
+            )
+        self.state = CommittedState(engine, rng, end.store_id)
+        """State that transactions and pinned snapshots read."""
+        self.epoch = end.next_epoch
+        """Leader epoch of the next frame."""
+        self._since = end.sequence + 1
+        """First sequence of that epoch."""
+        self._epochs: list[tuple[int, int]] = [(0, end.epoch)]
+        """First sequences and epochs of the earlier epochs, as far as known."""
+        self._end = end.sequence
+        self._durable = engine.applied
+        self._settled = applied_position.read(engine, end.store_id)
+        self._digests: deque[bytes] = deque()
+        """Frame digests of the commits that are durable but not applied, in order."""
+        self._hand_over = hand_over
+        self._log_time = LogTime(clock, end.time)
+        self._frame_time = self._settled_time = end.time
+        self._following = False
+        """True while a leader's commit is being decoded, which reads the commits before it."""
+        self._replay = Replay(
+            engine,
+            lambda: Transaction(self.state, self.state.committed, self._frame_time),
+            derived,
+        )
+        self._folding = Folding(derived)
+        self._replayed_last: Frame | None = None
+        self._replaying_bytes = 0
+        self.heard: Callable[[Layer], None] | None = None
+        """Callback for each commit as it becomes pending, on leader and follower alike. Must be
+        short and not raise."""
+        self.barrier: Barrier | None = None
+        """Priority lock in force; None: none."""
+        self._part_of: list[bytes] = []
+        self._part_at = 0
+        """Keys of a commit that is applied in parts (`_part_of`), and the number applied so far
+        (`_part_at`)."""
+        self._gone: list[dict[bytes, bytes | None] | list[bytes]] = []
+        """Containers of applied large commits, to be freed in steps."""
+
+    # --- positions ------------------------------------------------------------------------------
+
+    @property
+    def durable_upto(self) -> int:
+        """Sequence of the newest commit known to be fsynced to the local log."""
+        return self._durable
+
+    def epoch_at(self, sequence: int) -> int:
+        """Return the leader epoch of a commit.
+
+        :param sequence: not before the log's end at the start
+        """
+        if sequence >= self._since:
+            return self.epoch
+        return next(epoch for first, epoch in reversed(self._epochs) if first <= sequence)
+
+    def log_time(self) -> int:
+        """Return the log time (µs since 1970), see `LogTime`."""
+        return self._log_time.now()
+
+    def follow_time(self, epoch: int, time: int) -> None:
+        """Adopt the log time that the leader of an epoch reported."""
+        self._log_time.follows(epoch, max(time, self._frame_time))
+
+    # --- start ----------------------------------------------------------------------------------
+
+    def replay(self, frame: Frame) -> None:
+        """Replay a frame of the log into the engine. Frames come in order, from
+        `state.committed` + 1.
+
+        :raises EffectsDamaged: the body is no commit
+        :raises StateUnusable: the frame is not the next one
+        """
+        state = self.state
+        if frame.sequence != state.committed + 1:
+            raise StateUnusable(
+                f"the state is at sequence {state.committed}, but the log continues at"
+                f" {frame.sequence}"
+            )
+        commit, replay, sequence = effects.decode(frame.body), self._replay, frame.sequence
+        alone = self._settled.begun != NO_DIGEST or stands_alone(commit.effects)
+        if alone:
+            self._replayed()
+        add = replay.add_alone if alone else replay.add
+        if add(commit.effects, sequence):
+            state.lookups = Lookups(sequence)
+        replay.put(trail_rows.rows(sequence, frame.time, commit.attribution))
+        state.committed, self._replayed_last = sequence, frame
+        self._frame_time = self._settled_time = max(self._frame_time, frame.time)
+        self._replaying_bytes += len(frame.body)
+        if alone or self._replaying_bytes > REPLAY_BATCH_BYTES or sequence >= self._end:
+            self._replayed()
+
+    def _replayed(self) -> None:
+        """Write the batch of replayed frames to the engine."""
+        last, self._replayed_last = self._replayed_last, None
+        if last is not None:
+            stands = Lineage(self._settled.store_id, last.sequence, last.digest())
+            self._write(self._replay.take(), stands)
+            self._replaying_bytes = 0
+            self._durable = self.state.released_upto = self.state.committed
+
+    def _write(self, batch: Batch, stands: Lineage) -> None:
+        """Write a batch, with a note of the log position that it brings the state to."""
+        stands.note(batch)
+        self.state.engine.write(batch, stands.sequence)
+        self._settled = stands
+
+    # --- transactions ---------------------------------------------------------------------------
+
+    def begin(self) -> Transaction:
+        """Begin a transaction on the newest state."""
+        assert self.state.committed >= self._end, "the log has not been replayed to its end"
+        return Transaction(self.state, self.state.committed, self.log_time())
+
+    def moment(self) -> Moment:
+        """Pin a snapshot at the commit index, for several transactions to read. The caller must
+        `end` it."""
+        assert self.state.committed >= self._end, "the log has not been replayed to its end"
+        return Moment(self.state, self.log_time())
+
+    def commit(self, tx: Transaction, attribution: Attribution) -> CommitTicket:
+        """Validate and commit a transaction, and end it (optimistic concurrency control).
+
+        :returns: the commit that must be visible before the response is sent: its own; for a
+            read-only transaction the newest pending one that it read
+        :raises Conflict: validation failed: a later commit changed a key that the transaction read,
+            or a key that it changes has expired. Or a priority lock blocks it (`barred`); it may
+            retry once `barrier` is gone
+        """
+        assert not tx.reads.ended, "a transaction is committed once"
+        try:
+            if not (_changes_something(tx) or attribution.entry):
+                return tx.ticket  # read-only: no frame, but the response waits for its reads
+            if self.barrier is not None and self.barrier.holds_back(tx):
+                tx.barred = True
+                raise Conflict(
+                    "a key of this transaction is locked until another transaction has ended"
+                )
+            if tx.paused:
+                if 0 < tx.alive_until_us <= self.log_time():
+                    raise Conflict("a key that this transaction changes has expired meanwhile")
+                self.state.conflicts.validate(tx.reads)
+            else:
+                assert tx.sequence == self.state.committed, "control was given away without a pause"
+            return CommitTicket(self._commit(tx, attribution), self.state.roll_backs.generation)
+        finally:
+            tx.release()
+
+    def _commit(self, tx: Transaction, attribution: Attribution) -> int:
+        own, sequence = tx.own, self.state.committed + 1
+        now_us = self.log_time() if tx.paused else tx.now_us
+        # Log time never falls, and completes timed values with one later than any earlier frame's.
+        time = tx.time = max(self._frame_time + (tx.timed is not None), now_us)
+        for append in tx.appends.values():
+            append.settle(own, self._present(append.counter), time)
+        if tx.timed is not None:
+            for key, make in tx.timed.items():
+                value = own.writes.get(key)
+                if value is not None:
+                    own.write(key, make(value, time))
+        if tx.prepared is None:
+            changes = [*tx.first_effects(), *_write_effects(tx, own.writes.items())]
+            body = effects.encode(attribution, changes + self._sums(tx))
+        else:
+            late = _write_effects(tx, ((key, own.writes[key]) for key in tx.late_keys()))
+            some = effects.encode_some(late + self._sums(tx))
+            body = effects.join(attribution, [*tx.prepared, some])
+        if attribution.entry is not None:
+            own = tx.fold(trail_rows.rows(sequence, time, attribution))
+        # May raise to refuse the commit, so the ledger changes only after it.
+        self._hand_over(Frame(sequence, self.epoch, time, 0, body))
+        own.sequence, own.size, own.built = sequence, tx.size, bool(tx.derives)
+        self._put_in_flight(own, time, len(self.state.paused) > tx.paused)
+        return sequence
+
+    def _put_in_flight(self, layer: Layer, time: int, others_paused: bool) -> None:
+        """Add a commit to the pending ones, and make it readable to transactions that begin later.
+
+        :param others_paused: True if any other transaction is paused, so that validation needs this
+            commit
+        """
+        state, sequence = self.state, layer.sequence
+        layer.time = time
+        state.flight.add(layer)
+        state.committed, self._frame_time = sequence, time
+        if others_paused:
+            state.conflicts.remember(layer)
+        if layer.catalog:
+            state.lookups.changed(sequence, layer.declared, layer.ranges)
+            if state.users_version == sequence:
+                self._end_moments()
+        if self.heard is not None:
+            self.heard(layer)
+
+    def _end_moments(self) -> None:
+        """End all pinned snapshots, because privileges have changed: a snapshot is checked against
+        its own."""
+        for moment in list(self.state.moments):
+            moment.end()
+
+    def follow(self, frame: Frame) -> Iterator[None]:
+        """Make a leader's commit pending on a follower, in steps of about a millisecond.
+
+        It counts as `committed` after the last step. The caller may yield control in between, but
+        nothing else may commit.
+
+        :raises EffectsDamaged: the body is no commit
+        """
+        sequence = frame.sequence
+        assert sequence == self.state.committed + 1, "frames are followed without a gap"
+        self._following = True
+        try:
+            with Transaction(self.state, self.state.committed, frame.time) as tx:
+                layer = tx.own = Layer(sequence)
+                layer.size = len(frame.body)
+                who = yield from self._folding.follow(frame.body, tx)
+        finally:
+            self._following = False
+        layer.write_all(trail_rows.rows(sequence, frame.time, who))
+        if self.state.paused:
+            yield from layer.put_in_order(PREPARE_KEYS)  # for the validation of paused transactions
+        if frame.epoch != self.epoch:
+            self._begin_epoch(frame.epoch)
+        self._put_in_flight(layer, max(self._frame_time, frame.time), bool(self.state.paused))
+        self._log_time.reaches(frame.time)
+
+    def lead(self, epoch: int) -> None:
+        """Become the leader: later commits are this node's own, of a higher epoch than before."""
+        self._begin_epoch(epoch)
+        self._log_time.leads(self._frame_time)
+
+    def _begin_epoch(self, epoch: int) -> None:
+        self._epochs.append((self._since, self.epoch))
+        self._since, self.epoch = self.state.committed + 1, epoch
+
+    def prepare(self, tx: Transaction) -> Iterator[None]:
+        """Encode and validate a large or paused transaction ahead of its commit.
+
+        Each step takes about a millisecond.
+
+        Validation compares its reads with the commits made since. The caller may yield control
+        between steps, after a `pause`; the transaction must not change any more.
+
+        :raises Conflict: as `commit`
+        """
+        chunks = [effects.encode_some(tx.first_effects())]
+        late = frozenset(tx.late_keys())
+        for part in tx.own.in_steps(PREPARE_KEYS):
+            rows = [row for row in part if row[0] not in late] if late else part
+            chunks.append(effects.encode_some(_write_effects(tx, rows)))
+            if len(part) == PREPARE_KEYS:
+                yield
+        if self.barrier is not None or len(self.state.paused) > tx.paused:
+            yield from tx.own.put_in_order(PREPARE_KEYS)  # for the validation of the others
+        tx.prepared = chunks
+        if _changes_something(tx):
+            yield from self.state.conflicts.compare(tx.reads)
+
+    def _sums(self, tx: Transaction) -> list[Effect]:
+        """Resolve counter increments to absolute values. Write them, and return them as effects."""
+        found: list[Effect] = []
+        for key, delta in tx.adds.items():
+            base = None if _covered(tx.own, key) else self._present(key)
+            value = keys.pack_counter(keys.unpack_counter(base) + delta)
+            tx.own.write(key, value)
+            found.append((effects.PUT, key, value))
+        return found
+
+    def _present(self, key: bytes) -> bytes | None:
+        state = self.state
+        found = state.flight.get(key)
+        return state.engine.get(key) if found is None else found[1]
+
+    def durable(self, upto: int, digests: Sequence[bytes]) -> None:
+        """Mark commits as durable, make them visible and apply them to the engine.
+
+        :param digests: as for `mark_durable`
+        :raises EngineFailed: unapplied commits stay pending; nothing is lost
+        """
+        self.mark_durable(upto, digests)
+        self.release(upto)
+        while self.settle():
+            pass
+
+    def mark_durable(self, upto: int, digests: Sequence[bytes]) -> None:
+        """Mark commits as fsynced to the local log; a full disk can no longer roll them back.
+
+        :param digests: those of the last frames up to `upto`, at least of all newly durable ones
+        """
+        assert upto <= self.state.committed, "durable before it was committed"
+        news = upto - self._durable
+        if news > 0:
+            assert len(digests) >= news, "a frame without its digest"
+            self._digests.extend(digests[len(digests) - news :])
+            self._durable = upto
+
+    def release(self, upto: int) -> None:
+        """Advance the commit index: commits up to `upto` become visible. `settle` applies them
+        later, in short steps."""
+        assert upto <= self._durable, "what is not durable is not shown"
+        self.state.released_upto = max(self.state.released_upto, upto)
+
+    @property
+    def may_settle(self) -> bool:
+        """True if `settle` would not block on the engine's disk (write stall)."""
+        return self.state.engine.takes_writes()
+
+    def settle(self) -> bool:
+        """Apply the next part of the visible commits to the engine. True if there is more to apply.
+
+        A commit too large for one part stays pending until its last part is written. A crash in
+        between leaves the engine at the commit before, with some of this one's effects. Replaying
+        it from its beginning is idempotent: effects are absolute, and index entries are derived as
+        if none had been there.
+
+        :raises EngineFailed: this part is not in the engine and stays pending
+        """
+        layers = self._next_part()
+        if not layers:
+            return self._let_go()
+        if len(layers[0].writes) > SETTLE_KEYS:
+            return self._settle_large(layers[0])
+        batch = self.state.engine.batch()
+        _apply_together(layers, batch)
+        self._write_settled(batch, layers)
+        return self._has_more()
+
+    def _write_settled(self, batch: Batch, layers: list[Layer]) -> None:
+        """Write the batch that completes these layers, and drop them."""
+        count = len(layers)
+        digest = self._digests[count - 1]
+        self._write(batch, Lineage(self._settled.store_id, layers[-1].sequence, digest))
+        self._settled_time = layers[-1].time
+        for _ in range(count):
+            self._digests.popleft()
+        self.state.flight.drop(count)
+
+    def _next_part(self) -> list[Layer]:
+        """Return the oldest visible layers that fit into one step, or a single larger one."""
+        found: list[Layer] = []
+        count = 0
+        for layer in self.state.flight.layers:
+            count += len(layer.writes) + len(layer.ranges)
+            if layer.sequence > self.state.released_upto or (found and count > SETTLE_KEYS):
+                break
+            if found and (layer.built or found[-1].built):
+                break  # merging them costs more than a write of its own
+            found.append(layer)
+        return found
+
+    def _settle_large(self, layer: Layer) -> bool:
+        batch, begun, writes = self.state.engine.batch(), self._part_at, layer.writes
+        if begun == 0:
+            layer.apply_ranges(batch)
+            self._part_of = list(layer.ordered() if layer.built else writes)  # its own: it is freed
+        # Index entries first, so two passes over all keys. A replay on top of a part of the commit
+        # takes a record's index entries as done when the record itself is there (derived.py).
+        count = len(self._part_of)
+        at = begun if layer.entries else begun + count
+        part = looked = self._part_of[at % count : at % count + SETTLE_KEYS]
+        if layer.entries:
+            first = at < count
+            part = [key for key in looked if (key[keys.TAG_AT] == keys.INDEX_ENTRY) is first]
+        apply_writes([(key, writes[key]) for key in part], layer.sequence, batch)
+        if at + len(looked) < 2 * count:
+            # Incomplete: note the frame as begun, and leave `applied` at the commit before.
+            self._write(batch, self._settled._replace(begun=self._digests[0]))
+            self._part_at += len(looked)
+            return True
+        self._write_settled(batch, [layer])
+        if not (self._following or self.state.is_frozen(layer)):
+            self._gone += [*layer.hollow(), self._part_of]
+        self._part_at, self._part_of = 0, []
+        return self._has_more()
+
+    def _has_more(self) -> bool:
+        return bool(self._gone) or bool(self._next_part())
+
+    def _let_go(self) -> bool:
+        """Free a part of the applied large commits. True if there is more to do.
+
+        Freeing a million small objects at once would block the loop for a tenth of a second.
+        """
+        if self._gone:
+            last = self._gone[-1]
+            if isinstance(last, dict):
+                for _ in range(min(SETTLE_KEYS, len(last))):
+                    last.popitem()
+            else:
+                del last[-SETTLE_KEYS:]
+            if not last:
+                self._gone.pop()
+        return self._has_more()
+
+    def withdraw(self, upto: int | None = None, why: Why = rolled_back) -> None:
+        """Roll back the pending commits after `upto`; their sequences will be assigned again.
+
+        The log had no room for them, or another leader took over. Transactions that paused on top
+        of them fail to commit.
+
+        :param upto: a durable commit at or beyond the commit index; None: keep all durable ones
+        :param why: makes the error for requests that wait for a rolled-back commit
+        """
+        state, upto = self.state, self._durable if upto is None else upto
+        assert state.released_upto <= upto <= self._durable, "what was shown is not taken back"
+        for _ in range(self._durable - upto):
+            self._digests.pop()
+        state.roll_backs.add(upto, why)
+        for layer in state.flight.layers:
+            if layer.sequence > upto:
+                state.rolled_back_ids.add(layer)
+        state.flight.keep(upto)
+        state.committed = self._durable = upto
+        left = state.flight.layers
+        self._frame_time = left[-1].time if left else self._settled_time
+        while self._since > upto + 1 and self._epochs:
+            self._since, self.epoch = self._epochs.pop()
+        state.conflicts.withdraw(upto)
+        # The rolled-back sequences are assigned again: validate against the new commits.
+        for reads in state.paused:
+            reads.compared = min(reads.compared, upto)
+        state.lookups.withdraw(upto)
+        self._folding.forget()
+
+
+def _changes_something(tx: Transaction) -> bool:
+    return bool(tx.own.writes or tx.own.ranges or tx.adds)
+
+
+def _write_effects(tx: Transaction, writes: Iterable[tuple[bytes, bytes | None]]) -> list[Effect]:
+    found: list[Effect] = []
+    for key, value in writes:
+        if key[keys.TAG_AT] == keys.INDEX_ENTRY:
+            tx.own.entries = True
+            continue  # see derived.py
+        if key[keys.TAG_AT] not in keys.STAMPED:
+            found.append((effects.DELETE, key) if value is None else (effects.PUT, key, value))
+        elif value is None:
+            found.append((effects.DELETE_RECORD, key, tx.previous(key)))
+        else:
+            previous = int.from_bytes(value[:SEQUENCE_BYTES], "big")
+            found.append((effects.PUT_RECORD, key, value[SEQUENCE_BYTES:], previous))
+    return found
+
+
+def _apply_together(layers: list[Layer], batch: Batch) -> None:
+    """Add several layers to a batch. A key changed by more than one (mostly a table's count) is
+    written once."""
+    if len(layers) == 1:
+        layers[0].apply(batch)
+        return
+    together: dict[bytes, tuple[int, bytes | None]] = {}
+    for layer in layers:
+        for start, end in layer.ranges:
+            for key in [key for key in together if start <= key < end]:
+                del together[key]
+            batch.delete_range(start, end)
+        sequence = layer.sequence
+        for key, value in layer.writes.items():
+            together[key] = sequence, value
+    for key, (sequence, value) in together.items():
+        if value is None:
+            batch.delete(key)
+        elif key[keys.TAG_AT] in keys.STAMPED:
+            batch.put(key, sequence.to_bytes(SEQUENCE_BYTES, "big") + value[SEQUENCE_BYTES:])
+        else:
+            batch.put(key, value)
+
+
+def _covered(layer: Layer, key: bytes) -> bool:
+    return any(start <= key < end for start, end in layer.ranges)

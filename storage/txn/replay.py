@@ -1,0 +1,295 @@
+"""Replay of log frames into the state: at a start, and on a follower.
+
+On a follower, which serves reads meanwhile, a frame becomes the layer (write set) that its commit
+was on the leader (`Folding`), and is applied like a commit.
+
+At a start no reads are served, and many frames go to the engine in one write. Index entries are
+derived from all their records at once, as of before the first frame and after the last. A frame
+that declares or builds an index, or range-deletes records or entries, gets a write of its own: its
+effect on entries depends on the state right after it. So does a frame that the engine holds in
+part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from storage.engine.engine import Batch, Engine
+from storage.formats import effects, keys
+from storage.formats.effects import SEQUENCE_BYTES, Attribution, Derive, Effect
+from storage.txn import steps as index_steps
+from storage.txn.transaction import Transaction
+from storage.txn.write_set import Layer, apply_effects
+
+RECORDS_A_STEP: Final = 256
+"""Records whose index entries are derived per step: about a millisecond of the loop."""
+ENTRIES_A_STEP: Final = 4_096
+_DECISIVE: Final = frozenset({keys.RECORD, keys.INDEX, keys.INDEX_ENTRY})
+"""Tags whose range deletes affect index entries."""
+
+Answer = TypeVar("Answer")
+Get = Callable[[bytes], bytes | None]
+"""Point read from the state before the frame."""
+
+
+class Followed(NamedTuple):
+    """A record before and after, as stored with its stamp; None: it is absent."""
+
+    key: bytes
+    before: bytes | None
+    after: bytes | None
+
+
+class TableIndexes(Protocol):
+    """The maintained indexes of one table, which derive their entries from its records."""
+
+    def follow(
+        self, changed: Sequence[Followed], get: Get
+    ) -> Generator[None, None, dict[bytes, bytes | None]]:
+        """Return the index entries that change with some records, in the order to write them; None:
+        delete. Runs in steps."""
+
+    def of_range(self, tx: Transaction, derive: Derive) -> Iterator[None]:
+        """Write the entries that an index build wrote. Runs in steps."""
+
+
+IndexesOf = Callable[[Transaction, bytes], TableIndexes | None]
+"""Returns the maintained indexes of the table with a record prefix; None: it has none."""
+
+
+def stands_alone(found: Iterable[Effect]) -> bool:
+    """True if a frame needs a write of its own."""
+    return any(
+        effect[0] == effects.DERIVE
+        or effect[1][keys.TAG_AT] == keys.INDEX
+        or (effect[0] == effects.DELETE_RANGE and keys.touches(effect[1], effect[2], _DECISIVE))
+        for effect in found
+    )
+
+
+def fold(found: Iterable[Effect], layer: Layer) -> list[Derive]:
+    """Fold a frame's effects into a layer: the write set of its commit, except for index entries.
+
+    Return the index builds in the frame.
+    """
+    derives: list[Derive] = []
+    writes: dict[bytes, bytes | None] = {}
+    for effect in found:
+        op, key = effect[0], effect[1]
+        if op == effects.PUT_RECORD:
+            writes[key] = effect[3].to_bytes(SEQUENCE_BYTES, "big") + effect[2]
+        elif op == effects.DERIVE:
+            derives.append(Derive(*effect[1:]))
+        elif op == effects.DELETE_RANGE:
+            layer.write_all(writes)
+            writes.clear()
+            layer.delete_range(key, effect[2])
+            if keys.touches_catalog(key, effect[2]):
+                layer.declares()
+        else:
+            writes[key] = effect[2] if op == effects.PUT else None
+            if keys.is_catalog(key):
+                layer.declares().update(keys.declared(key))
+    layer.write_all(writes)
+    return derives
+
+
+class Folding:
+    """Decoder of frames into layers, one after the other, with the index entries of each."""
+
+    def __init__(self, derived: IndexesOf) -> None:
+        self._derived = derived
+        self._tables: dict[bytes, TableIndexes | None] = {}
+        """Indexes of tables, by the key prefix of their records."""
+
+    def fold(self, found: Iterable[Effect], tx: Transaction) -> Iterator[None]:
+        """Make a frame's effects the changes of a transaction, in steps of about a millisecond.
+
+        No other change may happen between the steps.
+        """
+        derives: list[Derive] = []
+        effects_left = iter(found)
+        while some := list(islice(effects_left, effects.EFFECTS_A_STEP)):
+            derives += fold(some, tx.own)
+            if len(some) == effects.EFFECTS_A_STEP:
+                yield
+        yield from self._enter(tx, derives)
+
+    def follow(self, body: bytes, tx: Transaction) -> Generator[None, None, Attribution]:
+        """Decode a frame's body, and fold it as `fold` does. Return its attribution.
+
+        :raises EffectsDamaged: the body is no commit
+        """
+        if len(body) <= effects.LONG_BYTES:
+            commit = effects.decode(body)
+            yield from self.fold(commit.effects, tx)
+            return commit.attribution
+        told = effects.decode_in_steps(body, lambda: None)
+        next(told)
+        derives: list[Derive] = []
+        some: list[Effect] = []
+        while True:
+            try:
+                some.append(next(told))
+            except StopIteration as end:
+                who: Attribution = end.value
+                break
+            if len(some) == effects.EFFECTS_A_STEP:
+                derives += fold(some, tx.own)
+                some.clear()
+                yield
+        derives += fold(some, tx.own)
+        yield from self._enter(tx, derives)
+        return who
+
+    def forget(self) -> None:
+        """Drop the cached tables, since declarations may have changed."""
+        self._tables.clear()
+
+    def _enter(self, tx: Transaction, derives: list[Derive]) -> Iterator[None]:
+        """Derive the index entries."""
+        layer = tx.own
+        if layer.catalog:
+            self.forget()
+        tables: dict[bytes, list[bytes]] = {}
+        for part in layer.in_steps(RECORDS_A_STEP):
+            for key, _ in part:
+                if key[keys.TAG_AT] == keys.RECORD:
+                    tables.setdefault(key[: keys.RECORD_PREFIX_BYTES], []).append(key)
+            if len(part) == RECORDS_A_STEP:
+                yield
+        if len(layer.writes) > RECORDS_A_STEP:
+            yield from layer.put_in_order(RECORDS_A_STEP)  # catalog look-ups scan it
+        for prefix, records in tables.items():
+            kept = self.kept(prefix, lambda: tx)
+            if kept is not None:
+                yield from _follow(kept, records, tx)
+        for derive in derives:
+            kept = self.kept(derive.start[: keys.RECORD_PREFIX_BYTES], lambda: tx)
+            if kept is not None:
+                yield from kept.of_range(tx, derive)
+                layer.entries = layer.built = True
+
+    def kept(self, prefix: bytes, begin: Callable[[], Transaction]) -> TableIndexes | None:
+        """Return the indexes of a table, by the key prefix of its records; None if it has none."""
+        if prefix not in self._tables:
+            self._tables[prefix] = self._derived(begin(), prefix)
+        return self._tables[prefix]
+
+
+def _follow(kept: TableIndexes, records: list[bytes], tx: Transaction) -> Iterator[None]:
+    """Write the index entries of records of one table: deletions first, then additions."""
+    layer, found = tx.own, dict[bytes, bytes | None]()
+    for changed in _together(records, tx):
+        entries = yield from kept.follow(changed, tx.beneath)
+        for entry, holder in entries.items():
+            if holder is not None or found.get(entry) is None:
+                found[entry] = holder
+    layer.entries = layer.entries or bool(found)
+    left = iter(found.items())
+    while part := dict(islice(left, ENTRIES_A_STEP)):
+        layer.write_all(part)
+        layer.size += sum(map(len, part))
+        if len(part) == ENTRIES_A_STEP:
+            yield
+
+
+def _together(records: list[bytes], tx: Transaction) -> Iterator[list[Followed]]:
+    """Yield records of one table before and after, as many as one step handles."""
+    some: list[Followed] = []
+    size = 0
+    for key in records:
+        one = Followed(key, tx.beneath(key), tx.own.writes[key])
+        some.append(one)
+        size += len(one.before or b"") + len(one.after or b"")
+        if len(some) == RECORDS_A_STEP or size >= index_steps.TOGETHER_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def at_once(steps: Generator[None, None, Answer]) -> Answer:
+    """Run a generator to its end and return its result; for use where no task waits."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            answer: Answer = end.value
+            return answer
+
+
+class Replay:
+    """Frames replayed since the engine's last write, combined into one batch.
+
+    :param begin: begins a transaction on the engine's contents
+    """
+
+    def __init__(
+        self, engine: Engine, begin: Callable[[], Transaction], derived: IndexesOf
+    ) -> None:
+        self._engine = engine
+        self._begin = begin
+        self._batch: Batch = engine.batch()
+        self._folding = Folding(derived)
+        self._changed: dict[bytes, dict[bytes, bytes | None]] = {}
+        """New values of changed records, by table prefix."""
+        self._made: set[bytes] = set()
+        """Keys of the changed records that did not exist before."""
+
+    def add(self, found: list[Effect], sequence: int) -> bool:
+        """Add a frame. True if it changed the catalog."""
+        catalog = apply_effects(found, sequence, self._batch)
+        stamp = bytes(SEQUENCE_BYTES)
+        for effect in found:
+            op, key = effect[0], effect[1]
+            if op == effects.PUT_RECORD:
+                self._note(key, stamp + effect[2], effect[3])
+            elif op == effects.DELETE_RECORD:
+                self._note(key, None, effect[2])
+        return catalog
+
+    def _note(self, key: bytes, value: bytes | None, previous: int) -> None:
+        prefix = key[: keys.RECORD_PREFIX_BYTES]
+        if key[keys.TAG_AT] != keys.RECORD or self._folding.kept(prefix, self._begin) is None:
+            return
+        records = self._changed.setdefault(prefix, {})
+        if previous == 0 and key not in records:
+            self._made.add(key)
+        records[key] = value
+
+    def add_alone(self, found: list[Effect], sequence: int) -> bool:
+        """Add a frame that needs a write of its own. Nothing may have been added since the last
+        write."""
+        assert not self._changed, "what stands alone was added to others"
+        tx = self._begin()
+        layer = tx.own = Layer(sequence)
+        for _ in self._folding.fold(found, tx):
+            pass
+        layer.apply(self._batch)
+        return layer.catalog
+
+    def take(self) -> Batch:
+        """Return the batch of everything added, to be written at once."""
+        batch, get = self._batch, self._engine.get
+        for prefix, records in self._changed.items():
+            kept = self._folding.kept(prefix, self._begin)
+            assert kept is not None, "records without an index were noted"
+            changed = [
+                Followed(key, None if key in self._made else get(key), value)
+                for key, value in records.items()
+            ]
+            for entry, holder in at_once(kept.follow(changed, get)).items():
+                if holder is None:
+                    batch.delete(entry)
+                else:
+                    batch.put(entry, holder)
+        self._batch, self._changed, self._made = self._engine.batch(), {}, set()
+        return batch
+
+    def put(self, rows: dict[bytes, bytes]) -> None:
+        """Put rows that a frame implies beside its effects."""
+        for key, row in rows.items():
+            self._batch.put(key, row)

@@ -1,0 +1,632 @@
+"""Write sets of pending commits (`Layer`), and how reads merge them over the engine.
+
+A layer is the write set of one transaction: its range deletes, then its writes over them. The
+layers of commits that the engine lacks lie over it, newer over older. `InFlight` also keeps them
+merged, so that a point read costs one look-up, however many commits are pending.
+
+A record in a layer begins with the sequence of the change *before* this one, because its own
+sequence is assigned only at the commit. Reads of a commit, and the write to the engine, replace
+that sequence by the commit's ("stamp" it).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sized
+from itertools import islice
+from operator import itemgetter
+from typing import Final
+from weakref import ref
+
+from storage.engine.engine import BATCH_PAIRS, Batch
+from storage.formats.effects import (
+    DELETE_RANGE,
+    DERIVE,
+    PUT,
+    PUT_RECORD,
+    SEQUENCE_BYTES,
+    Effect,
+    stamped,
+)
+from storage.formats.keys import STAMPED, TAG_AT, Pair, Range, is_catalog, touches_catalog
+from storage.txn.scan_snapshot import Sheet
+
+_FEW: Final = 16
+"""Number of writes up to which a linear search of a layer beats sorting it."""
+_MANY: Final = 4096
+"""Pending writes beyond which layers are searched one by one, not merged."""
+_BUILT: Final = 256
+"""The same limit for a layer of an index build.
+
+Merging costs as much as making the entries, and hardly any read asks for an index that is not in
+use yet.
+"""
+COPIED: Final = 256
+"""Writes in a range that a scan copies at its start.
+
+With more of them, the scan reads the layer lazily (`Sheet`).
+
+A transaction may have 600 000 writes, and scan once for each row of a table.
+"""
+
+_SAMPLES: Final = 16
+"""Sample keys taken of each run to choose where all runs are cut."""
+
+_by_key: Final = itemgetter(0)
+
+
+KEY_BYTES: Final = 200
+"""Memory overhead (bytes) of a pending key, beside key and value.
+
+Three dictionary entries and the object headers; measured.
+"""
+_NOTHING: Final[set[bytes]] = set()
+"""Shared empty set, never modified: a layer with a declaration gets a set of its own."""
+
+
+class KeyOrder:
+    """Lazily sorted keys of a dictionary. Keys that are never read in order cost a write almost
+    nothing."""
+
+    __slots__ = ("_fresh", "_lent", "_sorted")
+
+    def __init__(self) -> None:
+        self._sorted: list[bytes] = []
+        self._fresh: list[bytes] = []
+        """Keys added since the last sort. A key that was deleted and added again may be in both
+        lists."""
+        self._lent = False
+        """True if a caller holds the sorted list, which must then not be modified."""
+
+    def add(self, keys: Iterable[bytes], held: Sized) -> None:
+        """Note keys that were added; they may have been there already.
+
+        :param held: the dictionary
+        """
+        fresh = self._fresh
+        fresh.extend(keys)
+        if len(fresh) > 2 * len(held) + _MANY:
+            # No ordered read for long, and as many keys have come and gone: sort again when needed.
+            self._sorted, self._lent = [], False
+            fresh.clear()
+
+    def all(self, held: Mapping[bytes, object]) -> list[bytes]:
+        """Return exactly all keys, sorted. The returned list is never modified.
+
+        :param held: the dictionary
+        """
+        ordered = self.about(held)
+        if len(ordered) != len(held):
+            ordered = self._sorted = sorted(held)
+        self._lent = True
+        return ordered
+
+    def release(self) -> list[bytes]:
+        """Give up the sorted list, for piecewise deallocation. Empty if a caller holds it."""
+        ordered = [] if self._lent else self._sorted
+        self._sorted = []
+        return ordered
+
+    def knows(self, held: Mapping[bytes, object]) -> bool:
+        """True if all keys are sorted already.
+
+        :param held: the dictionary
+        """
+        return not self._fresh and len(self._sorted) == len(held)
+
+    def know(self, ordered: list[bytes]) -> None:
+        """Take over a list of all keys that the caller has sorted."""
+        self._sorted, self._lent = ordered, False
+        self._fresh.clear()
+
+    def about(self, held: Mapping[bytes, object]) -> list[bytes]:
+        """Return all keys, sorted, and perhaps some deleted ones. Valid until the next change."""
+        fresh, ordered = self._fresh, self._sorted
+        come = len(held) - len(ordered)
+        if max(len(fresh), come) * 8 > len(held) or len(ordered) > 2 * len(held) + _FEW:
+            ordered, self._lent = sorted(held), False
+        elif fresh:
+            if self._lent:
+                ordered, self._lent = ordered.copy(), False
+            for key in fresh:
+                at = bisect_left(ordered, key)
+                if at == len(ordered) or ordered[at] != key:
+                    ordered.insert(at, key)
+        self._sorted = ordered
+        fresh.clear()
+        return ordered
+
+
+class Layer:
+    """Write set of one transaction. A value of None is a deletion."""
+
+    __slots__ = (
+        "_order", "_seen", "built", "catalog", "declared", "entries", "ranges", "sequence", "size",
+        "time", "writes",
+    )  # fmt: skip
+
+    def __init__(self, sequence: int = 0) -> None:
+        self.sequence = sequence
+        self.writes: dict[bytes, bytes | None] = {}
+        self.ranges: list[Range] = []
+        self.size = 0
+        """Approximate bytes of its changes; set at the commit."""
+        self.time = 0
+        """Log time of its frame (µs); set at the commit."""
+        self.catalog = False
+        """True if the changes include a declaration."""
+        self.declared: set[bytes] = _NOTHING
+        """`keys.declared` of the declarations written or deleted one by one."""
+        self.entries = False
+        """True if the commit includes index entries."""
+        self.built = False
+        """True if the changes are nearly all index entries of an index build."""
+        self._order = KeyOrder()
+        self._seen: list[ref[Sheet]] = []
+        """Running scans that see the layer as it was at their start."""
+
+    def declares(self) -> set[bytes]:
+        """Mark the layer as changing a declaration. Return `declared`, for the caller to add to."""
+        if not self.catalog:
+            self.catalog, self.declared = True, set()
+        return self.declared
+
+    def write(self, key: bytes, value: bytes | None) -> None:
+        """Set or delete a key."""
+        if key not in self.writes:
+            self._order.add((key,), self.writes)
+        elif self._seen:
+            self._changes((key,))
+        self.writes[key] = value
+
+    def _changes(self, keys: Iterable[bytes]) -> None:
+        """Preserve the old values of these keys for running scans, before they are replaced or
+        undone."""
+        live = [sheet for seen in self._seen if (sheet := seen()) is not None]
+        if len(live) < len(self._seen):
+            self._seen = [ref(sheet) for sheet in live]
+        writes = self.writes
+        for sheet in live:
+            for key in keys:
+                if key in writes:
+                    sheet.keep(key, writes[key])
+
+    def touches(self, wanted: Collection[bytes]) -> bool:
+        """True if the layer may change any of the keys; any range delete counts."""
+        return bool(self.ranges) or not self.writes.keys().isdisjoint(wanted)
+
+    def forget(self, key: bytes) -> None:
+        """Undo a write."""
+        if self._seen:
+            self._changes((key,))
+        del self.writes[key]
+
+    def write_all(self, rows: Mapping[bytes, bytes | None]) -> None:
+        """Set or delete many keys."""
+        if self._seen:
+            self._changes(rows)
+        self._order.add(rows, self.writes)
+        self.writes.update(rows)
+
+    def replace(self, gone: Iterable[bytes], rows: Mapping[bytes, bytes | None]) -> None:
+        """Undo some writes, and make others instead."""
+        for key in gone:
+            if key in self.writes:
+                self.forget(key)
+        self.write_all(rows)
+
+    def delete_range(self, start: bytes, end: bytes) -> list[bytes]:
+        """Delete a range. Return the keys of the layer's own writes in it, which are dropped."""
+        gone = self.within(start, end)
+        if self._seen:
+            self._changes(gone)
+        for key in gone:
+            del self.writes[key]
+        self.ranges.append((start, end))
+        return gone
+
+    def within(self, start: bytes, end: bytes) -> list[bytes]:
+        """Return the sorted keys of a range that were written or deleted one by one."""
+        writes = self.writes
+        if len(writes) <= _FEW:
+            return sorted([key for key in writes if start <= key < end])
+        ordered = self._order.all(writes)
+        return ordered[bisect_left(ordered, start) : bisect_left(ordered, end)]
+
+    def ordered(self) -> list[bytes]:
+        """Return the keys of all writes, sorted. The returned list is never modified."""
+        return self._order.all(self.writes)
+
+    def hollow(self) -> tuple[dict[bytes, bytes | None], list[bytes]]:
+        """Return the containers of a layer that no reader uses any more, for piecewise
+        deallocation."""
+        return self.writes, self._order.release()
+
+    def in_steps(self, step: int) -> Iterator[list[tuple[bytes, bytes | None]]]:
+        """Yield all writes, `step` at a time. If they come in order, this sorts the keys too.
+
+        The first scan over a large layer then need not sort. The layer must not change in between.
+        """
+        rows = iter(self.writes.items())
+        ordered: list[bytes] | None = []
+        while part := list(islice(rows, step)):
+            if ordered is not None:
+                keys = sorted([key for key, _ in part])
+                if ordered and keys[0] < ordered[-1]:
+                    ordered = None
+                else:
+                    ordered += keys
+            yield part
+        if ordered is not None:
+            self._order.know(ordered)
+
+    def put_in_order(self, step: int) -> Generator[None, None, None]:
+        """Sort the keys in steps of about `step`, so that `ordered` is immediate. The layer must
+        not change in between."""
+        order, writes = self._order, self.writes
+        if order.knows(writes):
+            return
+        ordered = yield from in_order(writes, step)
+        order.know(ordered)
+
+    def sheet(self, start: bytes, end: bytes) -> Sheet | None:
+        """Return a scan's snapshot of a range. None if the range has few writes: use `within`."""
+        if len(self.writes) <= COPIED:
+            return None
+        ordered = self._order.all(self.writes)
+        low, high = bisect_left(ordered, start), bisect_left(ordered, end)
+        if high - low <= COPIED:
+            return None
+        sheet = Sheet(self.writes, self.sequence, ordered, low, high)
+        if self.sequence == 0:  # not committed: it may be changed yet
+            self._seen.append(ref(sheet))
+        return sheet
+
+    def apply_ranges(self, batch: Batch) -> None:
+        """Add the range deletes, which come before the writes, to a batch for the engine."""
+        for start, end in self.ranges:
+            batch.delete_range(start, end)
+
+    def apply(self, batch: Batch) -> None:
+        """Add the changes to a batch for the engine."""
+        self.apply_ranges(batch)
+        writes = self.writes
+        if self.built:
+            # Sorting here and sorted inserts are cheaper for the engine than unordered inserts.
+            apply_writes([(key, writes[key]) for key in self.ordered()], self.sequence, batch)
+        else:
+            apply_writes(writes.items(), self.sequence, batch)
+
+
+class _Unchanged(Layer):
+    """Shared empty write set of read-only transactions. Any write raises."""
+
+    __slots__ = ()
+
+    def write(self, key: bytes, value: bytes | None) -> None:
+        raise _shared()
+
+    def forget(self, key: bytes) -> None:
+        raise _shared()
+
+    def write_all(self, rows: Mapping[bytes, bytes | None]) -> None:
+        raise _shared()
+
+    def delete_range(self, start: bytes, end: bytes) -> list[bytes]:
+        raise _shared()
+
+
+def _shared() -> AssertionError:
+    return AssertionError("a change was written to the shared empty write set")
+
+
+UNCHANGED: Final[Layer] = _Unchanged()
+"""The shared instance, so that beginning a transaction allocates no layer."""
+
+
+def in_order(keys: Iterable[bytes], step: int) -> Generator[None, None, list[bytes]]:
+    """Sort keys in steps of about `step`. They must not change in between."""
+    runs: list[list[bytes]] = []
+    rows = iter(keys)
+    while run := list(islice(rows, step)):
+        run.sort()
+        runs.append(run)
+        yield
+    # Choose cuts from samples, so that about `step` keys of all runs lie between two of them.
+    some = sorted([key for run in runs for key in run[:: max(step // _SAMPLES, 1)]])
+    places = [*some[_SAMPLES::_SAMPLES], None]
+    ordered: list[bytes] = []
+    begins = [0] * len(runs)
+    for place in places:
+        between: list[bytes] = []
+        for at, run in enumerate(runs):
+            begin = begins[at]
+            end = len(run) if place is None else bisect_left(run, place, begin)
+            between += run[begin:end]
+            begins[at] = end
+        between.sort()
+        ordered += between
+        yield
+    return ordered
+
+
+def apply_writes(writes: Iterable[tuple[bytes, bytes | None]], sequence: int, batch: Batch) -> None:
+    """Add writes of commit `sequence` to a batch for the engine."""
+    put, delete = batch.put, batch.delete
+    stamp = sequence.to_bytes(SEQUENCE_BYTES, "big")
+    for key, value in writes:
+        if value is None:
+            delete(key)
+        elif key[TAG_AT] in STAMPED:
+            put(key, stamp + value[SEQUENCE_BYTES:])
+        else:
+            put(key, value)
+
+
+def apply_effects(effects: list[Effect], sequence: int, batch: Batch) -> bool:
+    """Add the effects of commit `sequence` to a batch. Return True if any touched the catalog."""
+    stamp = sequence.to_bytes(SEQUENCE_BYTES, "big")
+    catalog = False
+    for effect in effects:
+        op, key = effect[0], effect[1]
+        if op == PUT_RECORD:
+            batch.put(key, stamp + effect[2])
+        elif op == PUT:
+            batch.put(key, effect[2])
+            catalog = catalog or is_catalog(key)
+        elif op == DELETE_RANGE:
+            batch.delete_range(key, effect[2])
+            catalog = catalog or touches_catalog(key, effect[2])
+        else:
+            assert op != DERIVE, "what is derived needs more than a batch"
+            batch.delete(key)
+            catalog = catalog or is_catalog(key)
+    return catalog
+
+
+class Overlay:
+    """Pending writes over one range of the engine, to be merged into a scan."""
+
+    __slots__ = ("_copied", "_ranges", "_sheets", "newest")
+
+    def __init__(self) -> None:
+        self._sheets: list[Sheet] = []
+        """Scan snapshots, the oldest first."""
+        self._copied: dict[bytes, bytes | None] = {}
+        """Copied writes over those, stamped."""
+        self._ranges: list[Range] = []
+        """Range deletes below the copied writes."""
+        self.newest = 0
+        """Highest sequence in the overlay; 0: none."""
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Put a write over those so far."""
+        self._copied[key] = value
+
+    def lay(self, layer: Layer, start: bytes, end: bytes) -> None:
+        """Merge a newer layer over the writes so far."""
+        ranges = [(low, high) for low, high in layer.ranges if low < end and high > start]
+        if sheet := layer.sheet(start, end):
+            self._begin_sheet()
+            sheet.ranges = ranges
+            self._sheets.append(sheet)
+        else:
+            for low, high in ranges:
+                self._delete_range(low, high)
+            keys = layer.within(start, end)
+            if not (keys or ranges):
+                return
+            writes, sequence = layer.writes, layer.sequence
+            if sequence == 0:  # not committed: records show the change before
+                self._copied.update((key, writes[key]) for key in keys)
+            else:
+                self._copied.update((key, stamped(key, writes[key], sequence)) for key in keys)
+        self.newest = max(self.newest, layer.sequence)
+
+    def _begin_sheet(self) -> None:
+        """Close the writes copied so far into a scan snapshot of their own."""
+        copied = self._copied
+        if copied or self._ranges:
+            sheet = Sheet(copied, 0, sorted(copied), 0, len(copied))
+            sheet.ranges = self._ranges
+            self._sheets.append(sheet)
+            self._copied, self._ranges = {}, []
+
+    def _delete_range(self, low: bytes, high: bytes) -> None:
+        for key in [key for key in self._copied if low <= key < high]:
+            del self._copied[key]
+        self._ranges.append((low, high))
+
+    def over(self, rows: Iterator[list[Pair]], reverse: bool) -> Iterator[list[Pair]]:
+        """Merge the overlay into `rows`, a scan of the engine."""
+        self._begin_sheet()
+        return _merged(rows, self._sheets, reverse) if self._sheets else rows
+
+
+def lookup(layers: Iterable[Layer], key: bytes) -> tuple[int, bytes | None] | None:
+    """Return sequence and value (None: deleted) of a key in layers, the newest first.
+
+    None if no layer changes the key.
+    """
+    for layer in layers:
+        writes = layer.writes
+        if key in writes:
+            return layer.sequence, stamped(key, writes[key], layer.sequence)
+        for start, end in layer.ranges:
+            if start <= key < end:
+                return layer.sequence, None
+    return None
+
+
+class InFlight:
+    """Pending write sets: layers of the commits that the engine lacks, oldest first.
+
+    Small ones are merged, so that one look-up finds a key. Large ones stay separate: copying a
+    commit of 600 000 keys would block the event loop. So do layers of index builds, of which there
+    is one at a time.
+    """
+
+    __slots__ = ("_large", "_order", "_ranges", "_sequences", "bytes", "layers", "values")
+
+    def __init__(self) -> None:
+        self.layers: deque[Layer] = deque()
+        self.bytes = 0
+        """Approximate bytes of all pending changes."""
+        self.values: dict[bytes, bytes | None] = {}
+        """Merged writes of the small layers."""
+        self._sequences: dict[bytes, int] = {}
+        self._large: deque[Layer] = deque()
+        self._ranges: list[tuple[int, bytes, bytes]] = []
+        self._order = KeyOrder()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Approximate memory use in bytes."""
+        count = len(self.values) + sum(len(layer.writes) for layer in self._large)
+        return self.bytes + KEY_BYTES * count
+
+    def add(self, layer: Layer) -> None:
+        """Add the newest commit."""
+        sequence = layer.sequence
+        assert not self.layers or self.layers[-1].sequence < sequence
+        self.layers.append(layer)
+        self.bytes += layer.size
+        for start, end in layer.ranges:
+            for key in [key for key in self.values if start <= key < end]:
+                self.values[key] = None
+                self._sequences[key] = sequence
+            self._ranges.append((sequence, start, end))
+        if len(layer.writes) > (_BUILT if layer.built else _MANY):
+            self._large.append(layer)
+            return
+        self.values.update(layer.writes)
+        self._sequences.update(dict.fromkeys(layer.writes, sequence))
+        self._order.add(layer.writes, self.values)
+
+    def get(self, key: bytes) -> tuple[int, bytes | None] | None:
+        """Look up a key as `lookup` does, in one step, or in one for each layer if there are large
+        ones."""
+        if self._large:
+            return lookup(reversed(self.layers), key) if self._in_large(key) else self._merged(key)
+        return self._merged(key)
+
+    def _in_large(self, key: bytes) -> bool:
+        return any(key in layer.writes for layer in self._large)
+
+    def _merged(self, key: bytes) -> tuple[int, bytes | None] | None:
+        sequence = self._sequences.get(key)
+        if sequence is not None:
+            return sequence, stamped(key, self.values[key], sequence)
+        for sequence, start, end in reversed(self._ranges):
+            if start <= key < end:
+                return sequence, None
+        return None
+
+    def touches(self, wanted: Collection[bytes]) -> bool:
+        """True if any layer may change any of the keys, see `Layer.touches`."""
+        if self._ranges or not self.values.keys().isdisjoint(wanted):
+            return True
+        return any(layer.touches(wanted) for layer in self._large)
+
+    def overlay(self, start: bytes, end: bytes) -> Overlay:
+        """Return the pending writes over a range of the engine."""
+        over = Overlay()
+        if self._ranges or self._large or len(self.values) > _MANY:
+            for layer in self.layers:
+                over.lay(layer, start, end)
+            return over
+        values = self.values
+        ordered = self._order.about(values)
+        for key in ordered[bisect_left(ordered, start) : bisect_left(ordered, end)]:
+            if key in values:
+                sequence = self._sequences[key]
+                over.put(key, stamped(key, values[key], sequence))
+                over.newest = max(over.newest, sequence)
+        return over
+
+    def keep(self, upto: int) -> None:
+        """Roll back all commits after `upto`."""
+        kept = [layer for layer in self.layers if layer.sequence <= upto]
+        self.drop(len(self.layers))
+        for layer in kept:
+            self.add(layer)
+
+    def drop(self, count: int) -> None:
+        """Remove the `count` oldest layers, which the engine has applied."""
+        layers = self.layers
+        if count == len(layers):
+            layers.clear()
+            self.bytes = 0
+            self.values = {}
+            self._sequences = {}
+            self._large.clear()
+            self._ranges = []
+            self._order = KeyOrder()
+            return
+        for _ in range(count):
+            self._take_away(layers.popleft())
+
+    def _take_away(self, layer: Layer) -> None:
+        self.bytes -= layer.size
+        sequence, sequences = layer.sequence, self._sequences
+        if self._large and self._large[0] is layer:
+            self._large.popleft()
+        else:
+            for key in layer.writes:
+                if sequences.get(key) == sequence:
+                    del sequences[key]
+                    del self.values[key]
+        if self._ranges and self._ranges[0][0] == sequence:
+            # Its range turned older merged writes into deletions; remove those too.
+            for key in [key for key, at in sequences.items() if at == sequence]:
+                del sequences[key]
+                del self.values[key]
+            self._ranges = [entry for entry in self._ranges if entry[0] != sequence]
+
+
+def _merged(rows: Iterator[list[Pair]], sheets: list[Sheet], reverse: bool) -> Iterator[list[Pair]]:
+    """Yield a scan merged with scan snapshots, in steps not much larger than its own."""
+    nearer = max if reverse else min
+    for step in rows:
+        while step:
+            ends = [end for sheet in sheets if (end := sheet.bound(BATCH_PAIRS, reverse))]
+            last = nearer([step[-1][0], *ends])
+            part, step = _split(step, last, reverse)
+            if found := _with(part, sheets, last, reverse):
+                yield found
+    while left := [sheet for sheet in sheets if not sheet.empty]:
+        last = nearer(sheet.bound(BATCH_PAIRS, reverse) or sheet.end(reverse) for sheet in left)
+        if found := _with([], sheets, last, reverse):
+            yield found
+
+
+def _split(step: list[Pair], last: bytes, reverse: bool) -> tuple[list[Pair], list[Pair]]:
+    """Split a step into the pairs up to a key (inclusive), and the rest."""
+    if step[-1][0] == last:
+        return step, []
+    if reverse:
+        cut = sum(pair[0] >= last for pair in step)
+    else:
+        cut = bisect_right(step, last, key=_by_key)
+    return step[:cut], step[cut:]
+
+
+def _with(step: list[Pair], sheets: list[Sheet], last: bytes, reverse: bool) -> list[Pair]:
+    """Return a step of a scan merged with the snapshots' writes up to a key."""
+    found: dict[bytes, bytes | None] | None = None
+    for sheet in sheets:
+        for start, end in sheet.ranges:
+            if found is None:
+                step = [pair for pair in step if not start <= pair[0] < end]
+            else:
+                found = {key: found[key] for key in found if not start <= key < end}
+        if due := sheet.take(last, reverse):
+            if found is None:
+                found = dict(step)
+            found.update(due)
+    if found is None:
+        return step
+    pairs = [(key, value) for key, value in found.items() if value is not None]
+    pairs.sort(key=_by_key, reverse=reverse)
+    return pairs

@@ -1,0 +1,3 @@
+"""Vaults: sealed values by version, leases on them, and the trail of every access."""
+
+PUBLIC = ("cipher", "rows", "trail", "vaults")

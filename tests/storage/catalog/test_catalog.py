@@ -1,0 +1,301 @@
+"""The rules of places and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import pytest
+
+from protocol import limits
+from protocol.errors import AlreadyExists, Conflict, NameRefused, TooLarge, Unknown
+from protocol.values import unpaced
+from storage.catalog import catalog, users
+from storage.catalog.catalog import Database, Namespace, Table, Taken
+from storage.formats import keys
+from storage.records import records
+from storage.txn.transaction import Transaction
+from tests.storage.books import Book
+
+
+@pytest.fixture
+def book() -> Book:
+    return Book()
+
+
+def place(book: Book, ns: str = "shop", db: str = "main", table: str = "order") -> Table:
+    """A table, with all it needs around it."""
+    with book.begin() as tx:
+        namespace = catalog.define_namespace(tx, ns, taken=Taken.SKIP)
+        database = catalog.define_database(tx, namespace, db, taken=Taken.SKIP)
+        made = catalog.define_table(tx, database, table)
+        book.commit(tx)
+    return made
+
+
+def found(book: Book, ns: str = "shop", db: str = "main", table: str = "order") -> Table:
+    with book.begin() as tx:
+        database = catalog.database(tx, catalog.namespace(tx, ns), db)
+        return catalog.table(tx, database, table)
+
+
+def test_declared_and_found(book: Book) -> None:
+    made = place(book)
+    assert found(book) == made
+    book.durable()
+    assert found(book) == made
+    assert made.path == "shop.main.order"
+    assert made.database.path == "shop.main"
+    assert made.database.namespace.path == "shop"
+    assert made.prefix == keys.record_prefix(1, 1, 1)
+
+
+def test_unknown_names_what_is_missing(book: Book) -> None:
+    place(book)
+    tx = book.begin()
+    with pytest.raises(Unknown, match="no namespace other"):
+        catalog.namespace(tx, "other")
+    namespace = catalog.namespace(tx, "shop")
+    with pytest.raises(Unknown, match=r"no database shop\.other"):
+        catalog.database(tx, namespace, "other")
+    with pytest.raises(Unknown, match=r"no table shop\.main\.other"):
+        catalog.table(tx, catalog.database(tx, namespace, "main"), "other")
+
+
+def test_taken(book: Book) -> None:
+    table = place(book)
+    database, namespace = table.database, table.database.namespace
+    with book.begin() as tx:
+        with pytest.raises(AlreadyExists, match="namespace shop exists"):
+            catalog.define_namespace(tx, "shop")
+        with pytest.raises(AlreadyExists, match=r"database shop\.main exists"):
+            catalog.define_database(tx, namespace, "main")
+        with pytest.raises(AlreadyExists, match=r"table shop\.main\.order exists"):
+            catalog.define_table(tx, database, "order")
+        assert catalog.define_namespace(tx, "shop", "no", Taken.SKIP) == namespace
+        assert catalog.define_database(tx, namespace, "main", "no", Taken.SKIP) == database
+        assert catalog.define_table(tx, database, "order", comment="no", taken=Taken.SKIP) == table
+        assert tx.size == 0
+        changed = catalog.define_namespace(tx, "shop", "yes", Taken.OVERWRITE)
+        assert (changed.id, changed.comment) == (namespace.id, "yes")
+        assert catalog.namespace(tx, "shop") == changed
+        anew = catalog.define_database(tx, namespace, "main", "yes", Taken.OVERWRITE)
+        assert (anew.id, anew.comment) == (database.id, "yes")
+        full = catalog.define_table(
+            tx, database, "order", schemafull=True, comment="yes", taken=Taken.OVERWRITE
+        )
+        assert (full.id, full.schemafull, full.comment) == (table.id, True, "yes")
+        assert (full.prefix, full.count_key) == (table.prefix, table.count_key)
+        book.commit(tx)
+    assert found(book).schemafull
+
+
+def test_overwritten_table_keeps_its_records(book: Book) -> None:
+    table = place(book)
+    with book.begin() as tx:
+        records.create(tx, table, 1, {"a": 1})
+        again = catalog.define_table(tx, table.database, "order", taken=Taken.OVERWRITE)
+        assert records.count(tx, again) == 1
+        assert records.read(tx, again, 1) is not None
+
+
+@pytest.mark.parametrize("name", ["", "1a", "a b", "a\0", "é", "x" * 65, "a.b", "a\n"])
+def test_names(book: Book, name: str) -> None:
+    table = place(book)
+    with book.begin() as tx:
+        with pytest.raises(NameRefused):
+            catalog.define_namespace(tx, name)
+        with pytest.raises(NameRefused):
+            catalog.define_database(tx, table.database.namespace, name)
+        with pytest.raises(NameRefused):
+            catalog.define_table(tx, table.database, name)
+
+
+def test_comments_are_bounded(book: Book) -> None:
+    with book.begin() as tx, pytest.raises(TooLarge):
+        catalog.define_namespace(tx, "a", "x" * (limits.COMMENT_CHARACTERS + 1))
+
+
+def test_lists(book: Book) -> None:
+    for ns, db, table in [("b", "x", "t"), ("a", "y", "t"), ("a", "x", "u"), ("a", "x", "t-1")]:
+        place(book, ns, db, table)
+    with book.begin() as tx:
+        assert [one.name for one in catalog.namespaces(tx, unpaced)] == ["a", "b"]
+        a = catalog.namespace(tx, "a")
+        assert [one.path for one in catalog.databases(tx, a, unpaced)] == ["a.x", "a.y"]
+        x = catalog.database(tx, a, "x")
+        assert [one.path for one in catalog.tables(tx, x, unpaced)] == ["a.x.t-1", "a.x.u"]
+        assert list(catalog.tables(tx, x, unpaced))[1] == catalog.table(tx, x, "u")
+
+
+def test_ids_are_never_given_twice(book: Book) -> None:
+    seen: set[bytes] = set()
+    for _ in range(3):
+        table = place(book)
+        assert table.prefix not in seen
+        seen.add(table.prefix)
+        with book.begin() as tx:
+            catalog.drop_table(tx, table)
+            book.commit(tx)
+        book.durable()
+
+
+def content(book: Book) -> set[bytes]:
+    book.durable()
+    return {key for step in book.engine.scan(*keys.EVERYTHING) for key, _ in step}
+
+
+def test_dropping_takes_everything_along_and_nothing_else(book: Book) -> None:
+    allocators = {keys.NAMESPACE_IDS, keys.DATABASE_IDS, keys.TABLE_IDS}
+    made = [place(book, ns, db, t) for ns in "ab" for db in "xy" for t in "tu"]
+    for table in made:
+        with book.begin() as tx:
+            for id in range(3):
+                records.create(tx, table, id, {})
+            book.commit(tx)
+
+    def left(*gone: str) -> None:
+        wanted = set(allocators)
+        for table in made:
+            database, namespace = table.database, table.database.namespace
+            if table.path.startswith(gone):
+                continue
+            wanted.add(keys.table(namespace.id, database.id, table.name))
+            wanted.add(table.count_key)
+            wanted.add(keys.table_declared(namespace.id, database.id, table.id))
+            wanted.update(keys.record(table.prefix, id) for id in range(3))
+        for path, key in {
+            "a": keys.namespace("a"), "b": keys.namespace("b"),
+            "a.x": keys.database(1, "x"), "a.y": keys.database(1, "y"),
+            "b.x": keys.database(2, "x"), "b.y": keys.database(2, "y"),
+        }.items():  # fmt: skip
+            if not path.startswith(gone):
+                wanted.add(key)
+        assert content(book) == wanted
+
+    left("none")
+    with book.begin() as tx:
+        catalog.drop_table(tx, made[0])
+        assert catalog.find_table(tx, made[0].database, "t") is None
+        book.commit(tx)
+    left("a.x.t")
+    with book.begin() as tx:
+        catalog.drop_database(tx, made[2].database)
+        assert catalog.find_database(tx, made[2].database.namespace, "y") is None
+        book.commit(tx)
+    left("a.x.t", "a.y")
+    with book.begin() as tx:
+        catalog.drop_namespace(tx, made[0].database.namespace)
+        assert catalog.find_namespace(tx, "a") is None
+        book.commit(tx)
+    left("a")
+    with pytest.raises(Unknown):
+        found(book, "a", "x", "u")
+
+
+def test_a_dropped_place_takes_its_users_along(book: Book) -> None:
+    table = place(book)
+    with book.begin() as tx:
+        for name, space in [("root", None), ("n", "shop"), ("d", "shop.main"), ("o", "shopping")]:
+            users.define(tx, name, "owner", "hash", space=space)
+        book.commit(tx)
+    with book.begin() as tx:
+        catalog.drop_database(tx, table.database)
+        assert [user.name for user in users.everyone(tx)] == ["n", "o", "root"]
+        catalog.drop_namespace(tx, table.database.namespace)
+        assert [user.name for user in users.everyone(tx)] == ["o", "root"]
+
+
+# --- remembered look-ups ------------------------------------------------------------------------
+
+
+def test_look_ups_are_remembered_until_a_declaration_changes(book: Book) -> None:
+    table = place(book)
+    assert found(book) is found(book)
+    version = book.ledger.state.catalog_version
+    with book.begin() as tx:
+        records.create(tx, table, 1, {})
+        book.commit(tx)
+    assert book.ledger.state.catalog_version == version
+    assert found(book) is found(book)
+    with book.begin() as tx:
+        catalog.define_table(tx, table.database, "order", comment="c", taken=Taken.OVERWRITE)
+        assert book.ledger.state.catalog_version == version
+        book.commit(tx)
+    assert book.ledger.state.catalog_version > version
+    assert found(book).comment == "c"
+
+
+def test_own_declarations_are_seen_at_once_and_by_nobody_else(book: Book) -> None:
+    table = place(book)
+    found(book)
+    tx = book.begin()
+    catalog.drop_table(tx, table)
+    assert catalog.find_table(tx, table.database, "order") is None
+    catalog.define_table(tx, table.database, "other")
+    assert catalog.table(tx, table.database, "other").name == "other"
+    tx.release()
+    assert found(book) == table
+    with book.begin() as tx:
+        assert catalog.find_table(tx, table.database, "other") is None
+
+
+def test_paused_transaction_sees_the_catalog_it_began_with(book: Book) -> None:
+    table = place(book)
+    before = book.begin()
+    assert catalog.table(before, table.database, "order") == table
+    before.pause()
+    late = book.begin()
+    late.pause()
+    with book.begin() as tx:
+        catalog.drop_table(tx, table)
+        book.commit(tx)
+    book.durable()
+    with book.begin() as tx:
+        assert catalog.find_table(tx, table.database, "order") is None
+    assert catalog.table(before, table.database, "order") == table
+    assert catalog.table(late, table.database, "order") == table
+    for tx in (before, late):
+        records.create(tx, table, 1, {})
+        with pytest.raises(Conflict):
+            book.commit(tx)
+
+
+def test_a_remembered_declaration_in_flight_makes_the_answer_wait(book: Book) -> None:
+    place(book)
+    sequence = book.ledger.state.committed
+    for _ in range(2):  # the second look-up is answered from memory
+        with book.begin() as tx:
+            catalog.namespace(tx, "shop")
+            assert tx.saw == sequence
+            assert book.commit(tx) == sequence
+    book.durable()
+    with book.begin() as tx:
+        catalog.namespace(tx, "shop")
+        assert book.commit(tx) == 0
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        test_dropping_takes_everything_along_and_nothing_else,
+        test_own_declarations_are_seen_at_once_and_by_nobody_else,
+        test_paused_transaction_sees_the_catalog_it_began_with,
+    ],
+)
+def test_planted_stale_look_up_is_caught(
+    book: Book, check: Callable[[Book], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stale: dict[Hashable, Any] = {}
+    monkeypatch.setattr(Transaction, "known", lambda tx, at: stale.get(at))
+    monkeypatch.setattr(
+        Transaction, "remember", lambda tx, at, value, *_: stale.setdefault(at, value)
+    )
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        check(book)
+
+
+def test_kinds_compare_by_what_they_are() -> None:
+    namespace = Namespace(1, "a")
+    assert Database(1, namespace, "b") == Database(1, Namespace(1, "a"), "b")
+    assert Table(1, Database(1, namespace, "b"), "c") != Table(2, Database(1, namespace, "b"), "c")

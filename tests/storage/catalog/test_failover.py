@@ -1,0 +1,53 @@
+"""The record of the failover policy."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from protocol.failover import Policy
+from storage.backups import place_copy
+from storage.catalog import catalog, failover
+from storage.formats import keys
+from storage.formats.backup_facts import Place
+from tests.storage.books import Book
+
+STORE: Final = "11111111-2222-4333-8444-555555555555"
+POLICY: Final = Policy(
+    ("https://a:2379", "https://b:2379"), timedelta(seconds=5), 1, timedelta(seconds=2), "AUTO"
+)
+
+
+def test_it_is_kept_replaced_and_dropped() -> None:
+    book = Book()
+    other = POLICY._replace(acks=0, promote="MANUAL", behind=timedelta(milliseconds=100))
+    for policy in (POLICY, other):
+        with book.begin() as tx:
+            failover.define(tx, STORE, policy)
+            book.commit(tx)
+        book.durable()
+        with book.begin() as tx:
+            found = failover.find(tx)
+            assert found is not None
+            assert (found.policy, found.store) == (policy, STORE)
+    with book.begin() as tx:
+        assert failover.drop(tx)
+        book.commit(tx)
+    with book.begin() as tx:
+        assert failover.find(tx) is None
+        assert not failover.drop(tx)
+
+
+def test_a_snapshot_of_a_place_has_none() -> None:
+    book = Book()
+    with book.begin() as tx:
+        catalog.define_database(tx, catalog.define_namespace(tx, "shop"), "main")
+        failover.define(tx, STORE, POLICY)
+        book.commit(tx)
+    book.durable()
+    key = keys.tagged(keys.FAILOVER)[0]
+    assert book.engine.snapshot().get(key) is not None
+    found = {
+        pair[0] for some in place_copy.pairs(book.engine.snapshot(), Place("shop")) for pair in some
+    }
+    assert key not in found

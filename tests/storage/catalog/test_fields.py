@@ -1,0 +1,194 @@
+"""Definitions of fields in the catalog."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol import limits
+from protocol.errors import AlreadyExists, Conflict, TooLarge, Unknown
+from protocol.paths import EACH, Path, read_path, stored_path
+from protocol.values import unpaced
+from storage.catalog import catalog
+from storage.catalog.catalog import Table, Taken
+from storage.catalog.fields import Field
+from storage.formats import keys
+from storage.records import index_builds, records
+from tests.storage.books import Book
+from tests.storage.catalog.test_catalog import found, place
+
+AGE = Field(("age",), "age", "int", "18", "$value", "$value > 0", True, "years")
+CITY = Field(("home", "city"), "home.city", "string")
+ALL = Field(("home", EACH), "home[*]", "any")
+
+
+@pytest.fixture
+def book() -> Book:
+    return Book()
+
+
+def define(book: Book, table: Table, *fields: Field) -> None:
+    with book.begin() as tx:
+        for field in fields:
+            catalog.define_field(tx, table, field)
+        book.commit(tx)
+
+
+def test_a_table_carries_its_fields_in_the_order_of_their_paths(book: Book) -> None:
+    table = place(book)
+    assert table.fields == () and found(book).fields == ()
+    define(book, table, ALL, CITY, AGE)
+    assert found(book).fields == (AGE, CITY, ALL)
+    book.durable()
+    assert found(book).fields == (AGE, CITY, ALL)
+
+
+def test_a_list_of_tables_has_each_with_its_fields(book: Book) -> None:
+    define(book, place(book, table="a"), AGE, ALL)
+    define(book, place(book, table="b"), CITY)
+    table = place(book, table="c")
+    define(book, place(book, db="other", table="a"), CITY)
+    with book.begin() as tx:
+        listed = list(catalog.tables(tx, table.database, unpaced))
+    assert [(one.name, one.fields) for one in listed] == [
+        ("a", (AGE, ALL)),
+        ("b", (CITY,)),
+        ("c", ()),
+    ]
+
+
+def test_a_transaction_sees_its_own_definitions_and_others_after_the_commit(book: Book) -> None:
+    table = place(book)
+    with book.begin() as one, book.begin() as other:
+        one.pause()
+        other.pause()
+        catalog.define_field(one, table, AGE)
+        assert catalog.table(one, table.database, "order").fields == (AGE,)
+        assert catalog.table(other, table.database, "order").fields == ()
+    assert found(book).fields == ()
+
+
+def test_one_that_wrote_by_the_old_fields_has_lost_its_race(book: Book) -> None:
+    table = place(book)
+    with book.begin() as writing:
+        known = catalog.table(writing, table.database, "order")
+        records.create(writing, known, 1, {"age": "x"})
+        writing.pause()
+        define(book, table, AGE)
+        with pytest.raises(Conflict):
+            book.commit(writing)
+
+
+def test_taken(book: Book) -> None:
+    define(book, place(book), AGE)
+    table = found(book)
+    with book.begin() as tx:
+        with pytest.raises(AlreadyExists, match=r"field shop\.main\.order\.age exists"):
+            catalog.define_field(tx, table, AGE)
+        assert not catalog.define_field(tx, table, AGE, Taken.SKIP) and tx.size == 0
+        other = Field(("age",), "age", "float")
+        assert catalog.define_field(tx, table, other, Taken.OVERWRITE)
+        assert catalog.table(tx, table.database, "order").fields == (other,)
+        assert catalog.find_field(catalog.table(tx, table.database, "order"), "age") == other
+
+
+def test_dropped(book: Book) -> None:
+    define(book, place(book), AGE, CITY)
+    with book.begin() as tx:
+        catalog.drop_field(tx, found(book), "age")
+        book.commit(tx)
+    assert found(book).fields == (CITY,)
+    with book.begin() as tx, pytest.raises(Unknown, match=r"no field shop\.main\.order\.age"):
+        catalog.drop_field(tx, found(book), "age")
+
+
+def test_a_table_that_is_overwritten_keeps_them(book: Book) -> None:
+    define(book, place(book), AGE)
+    table = found(book)
+    with book.begin() as tx:
+        made = catalog.define_table(
+            tx, table.database, "order", schemafull=True, taken=Taken.OVERWRITE
+        )
+        assert made.fields == (AGE,)
+        book.commit(tx)
+    assert found(book).fields == (AGE,)
+
+
+@pytest.mark.parametrize("what", ["table", "database", "namespace"])
+def test_they_go_with_what_holds_them(book: Book, what: str) -> None:
+    define(book, place(book), AGE)
+    define(book, place(book, table="other"), CITY)
+    table = found(book)
+    numbers = (table.database.namespace.id, table.database.id, table.id)
+    with book.begin() as tx:
+        if what == "table":
+            catalog.drop_table(tx, table)
+        elif what == "database":
+            catalog.drop_database(tx, table.database)
+        else:
+            catalog.drop_namespace(tx, table.database.namespace)
+        book.commit(tx)
+    with book.begin() as tx:
+        assert list(tx.scan(*keys.fields(*numbers))) == []
+    if what == "table":
+        assert found(book, table="other").fields == (CITY,)
+    place(book)
+    assert found(book).fields == ()
+
+
+def test_limits(book: Book) -> None:
+    table = place(book)
+    long = "a" * (limits.PATH_BYTES + 1)
+    with book.begin() as tx:
+        catalog.define_field(tx, table, Field((long[1:],), long[1:], "int"))
+        with pytest.raises(TooLarge):
+            catalog.define_field(tx, table, Field((long,), long, "int"))
+        with pytest.raises(TooLarge):
+            catalog.define_field(tx, table, Field(("é" * 300,), "é" * 300, "int"))
+        with pytest.raises(TooLarge):
+            catalog.define_field(tx, table, Field(("a",), "a", "x" * limits.DEFINITION_BYTES))
+        with pytest.raises(TooLarge):
+            catalog.define_field(tx, table, Field(("a",), "a", "int", comment="x" * 1025))
+
+
+def test_a_table_has_so_many_fields_and_no_more(book: Book) -> None:
+    table = place(book)
+    define(book, table, *(Field((f"f{n}",), f"f{n}", "int") for n in range(limits.FIELDS)))
+    table = found(book)
+    with book.begin() as tx:
+        with pytest.raises(TooLarge, match="at most 1000 fields"):
+            catalog.define_field(tx, table, AGE)
+        catalog.define_field(tx, table, Field(("f1",), "f1", "string"), Taken.OVERWRITE)
+
+
+def test_a_field_is_found_by_a_key_of_the_catalog() -> None:
+    key = keys.field(1, 2, 3, "home.city")
+    start, end = keys.fields(1, 2, 3)
+    assert start < key < end and keys.is_catalog(key) and not keys.is_record(key)
+
+
+NAMED: tuple[Path, ...] = (
+    ("o", "*"), ("o", EACH), ("*",), ("*", EACH), ("**", "[*]", -1, EACH, "*", 0),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", NAMED)
+def test_a_wildcard_is_kept_apart_from_a_name(path: Path) -> None:
+    assert read_path(stored_path(path)) == path
+
+
+def test_a_wildcard_of_an_older_store_is_one() -> None:
+    assert read_path(["home", "*", "city"]) == ("home", EACH, "city")
+    assert stored_path(("home", EACH, "city")) == ["home", "*", "city"]
+
+
+def test_both_are_found_again_as_they_were_defined(book: Book) -> None:
+    each, name = Field(("o", EACH), "o[*]", "int"), Field(("o", "*"), "o.`*`", "any")
+    define(book, place(book), each, name)
+    book.durable()
+    assert found(book).fields == (each, name) or found(book).fields == (name, each)
+    with book.begin() as tx:
+        paths: list[Path] = [("o", EACH), ("o", "*"), ("*",)]
+        index_builds.define_index(tx, found(book), "i", paths)
+        book.commit(tx)
+    book.durable()
+    assert found(book).indexes[0].paths == tuple(paths)

@@ -1,0 +1,815 @@
+"""Index entries after any history are those that follow from the records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+import storage.txn.ledger
+import storage.txn.write_set
+from protocol import limits, order
+from protocol.binary import unpack_object
+from protocol.errors import (
+    AlreadyExists,
+    AssertFailed,
+    BadRequest,
+    Conflict,
+    Duplicate,
+    Refusal,
+    TooLarge,
+)
+from protocol.paths import EACH, Path, Step
+from protocol.values import NONE, RecordId
+from storage.catalog import catalog
+from storage.catalog.catalog import Table, Taken
+from storage.engine.memory import MemoryEngine
+from storage.formats import effects, keys
+from storage.formats.effects import Effect
+from storage.formats.keys import Pair
+from storage.formats.positions import LogEnd
+from storage.indexes import derived
+from storage.indexes import entries as indexes
+from storage.indexes.entries import BUILDING, FAILED, READY, REBUILDING, Index, value_at
+from storage.records import index_builds, records
+from storage.records.changes import Changes
+from storage.txn import steps as index_steps
+from storage.txn.ledger import Ledger
+from storage.txn.replay import Folding
+from storage.txn.transaction import Transaction
+from storage.txn.write_set import Layer
+from tests.actors.scripts import questions
+from tests.simulation.doors import SeededRng
+from tests.storage.books import Book, digests, put
+from tests.storage.index_entries import differences, held, unfinished
+
+STEPS = 60
+
+
+class Store(Book):
+    """A book with one table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.begin() as tx:
+            place = catalog.define_database(tx, catalog.define_namespace(tx, "n"), "d")
+            catalog.define_table(tx, place, "t")
+            self.commit(tx)
+
+    def table(self, tx: Transaction) -> Table:
+        """The table with its indexes, as a transaction sees them."""
+        return catalog.table(tx, catalog.database(tx, catalog.namespace(tx, "n"), "d"), "t")
+
+    def define(self, name: str, *paths: Path, **told: Any) -> Index:
+        """Declare an index in a commit of its own."""
+        with self.begin() as tx:
+            made = index_builds.define_index(tx, self.table(tx), name, paths, **told)
+            self.commit(tx)
+        return made
+
+    def build(self, slices: int = 1_000) -> None:
+        """Build what is not built, a few records a slice."""
+        for _ in range(slices):
+            with self.begin() as tx:
+                waiting = unfinished(tx)
+                if not waiting:
+                    return
+                index_builds.build_slice(tx, waiting[0], lambda: True)
+                self.commit(tx)
+
+    def put(self, id: Any, **fields: Any) -> None:
+        """Set a record in a commit of its own."""
+        with self.begin() as tx:
+            table = self.table(tx)
+            put(tx, table, id, fields, records.stored(tx, table, id))
+            self.commit(tx)
+
+    def state(self, name: str) -> Index:
+        with self.begin() as tx:
+            return catalog.index(self.table(tx), name)
+
+    def wrong(self) -> list[str]:
+        with self.begin() as tx:
+            return differences(tx, self.table(tx))
+
+    def content(self) -> list[Pair]:
+        """All that the engine holds."""
+        return [pair for pairs in self.engine.scan(*keys.EVERYTHING) for pair in pairs]
+
+    def durable_in_part(self, rng: Random) -> None:
+        """Let the log be durable, and some of it reach the engine: of a large commit a part."""
+        committed = self.ledger.state.committed
+        self.ledger.mark_durable(committed, digests(self.frames))
+        self.ledger.release(committed)
+        for _ in range(rng.randrange(4)):
+            self.ledger.settle()
+
+    def die(self, engine: MemoryEngine) -> None:
+        """Be killed, with what the log has and an engine that has not all of it."""
+        del self.frames[self.ledger.durable_upto :]
+        end = LogEnd(sequence=len(self.frames), epoch=1, time=self.frames[-1].time)
+        self.engine = engine
+        self.ledger = Ledger(
+            engine, end, self.clock, SeededRng(1), self.frames.append, derived.kept
+        )
+        for frame in self.frames[engine.applied :]:
+            self.ledger.replay(frame)
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of a few records are built in slices too."""
+    monkeypatch.setattr(limits, "INDEX_AT_ONCE", 3)
+    monkeypatch.setattr(index_steps, "TOGETHER_BYTES", 30)
+
+
+# --- random histories -----------------------------------------------------------------------------
+
+
+def create_together(rng: Random, store: Store, tx: Transaction) -> None:
+    """Records of few or many kinds of values, made in one go if nothing stands in the way."""
+    ids = rng.sample(range(25, 60), rng.randrange(1, 6))
+    rows = [questions.record(rng, rng.randrange(60)) for _ in ids]
+    if rng.random() < 0.5:
+        like = rng.choice(rows)
+        rows = [{**row, "a": like.get("a", 1), "tags": like.get("tags", [])} for row in rows]
+    records.create_together(tx, store.table(tx), list(map(order.encode, ids)), rows)
+
+
+def change_together(rng: Random, store: Store, tx: Transaction) -> None:
+    """What one statement makes of several records; they may exchange their values."""
+    table = store.table(tx)
+    changes = Changes(tx, table)
+    ids = rng.sample(range(60), rng.randrange(1, 8))
+    before = [records.stored(tx, table, id) for id in ids]
+    after = [unpack_object(one.raw) if one else questions.record(rng, 5) for one in before]
+    if rng.random() < 0.7:
+        rng.shuffle(after)
+    for id, stored, fields in zip(ids, before, after, strict=True):
+        fields = {name: value for name, value in fields.items() if value is not NONE}
+        changes.put(id, {**fields, "b": rng.randrange(9)}, stored)
+    try:
+        changes.write(lambda: None, lambda taken: rng.random() < 0.9)
+    except Duplicate:
+        tx.release()
+
+
+def change(rng: Random, store: Store, tx: Transaction) -> None:
+    """One change of a record, or of several."""
+    kind = rng.random()
+    if kind < 0.2:
+        create_together(rng, store, tx)
+        return
+    if kind < 0.4:
+        change_together(rng, store, tx)
+        return
+    table, id = store.table(tx), rng.randrange(60)
+    fields = questions.record(rng, rng.randrange(25))
+    fields = {name: value for name, value in fields.items() if value is not NONE}
+    if rng.random() < 0.1:
+        fields["link"] = rng.choice([{"a": 1}, RecordId("t", 1)])
+    stored = records.stored(tx, table, id)
+    try:
+        if stored is None:
+            records.create(tx, table, id, fields)
+        elif rng.random() < 0.3:
+            records.delete(tx, table, id, stored)
+        else:
+            put(tx, table, id, fields, stored)
+    except Duplicate:
+        if stored is not None:
+            tx.release()
+
+
+def declare(rng: Random, store: Store, tx: Transaction) -> None:
+    """An index more, less or anew."""
+    table = store.table(tx)
+    text = rng.choice(questions.INDEXES).replace(",", "").split()
+    name, paths = text[0], [_path(one) for one in text[4:] if one != "UNIQUE"]
+    present = next((one for one in table.indexes if one.name == name), None)
+    try:
+        if present is None:
+            index_builds.define_index(tx, table, name, paths, unique="UNIQUE" in text)
+        elif rng.random() < 0.5:
+            index_builds.drop_index(tx, present)
+        else:
+            index_builds.rebuild_index(tx, table, present)
+    except Duplicate:
+        tx.release()
+
+
+def _path(text: str) -> Path:
+    steps: list[Step] = []
+    for step in text.replace("[", ".[").split("."):
+        inner = step.strip("[]")
+        number = step.startswith("[")
+        steps.append(EACH if number and inner == "*" else int(inner) if number else inner)
+    return tuple(steps)
+
+
+def step(rng: Random, store: Store) -> None:
+    """A transaction: committed, rolled back, or run beside another one."""
+    kind = rng.random()
+    if kind < 0.3:
+        store.build(slices=rng.randrange(1, 4))
+        return
+    with store.begin() as tx:
+        (declare if kind < 0.45 else change)(rng, store, tx)
+        if tx.reads.ended:
+            return
+        if kind > 0.85:
+            tx.pause()
+            with store.begin() as beside:
+                change(rng, store, beside)
+                if not beside.reads.ended:
+                    store.commit(beside)
+        for _ in range(rng.randrange(3)):
+            if not tx.reads.ended:
+                change(rng, store, tx)
+        if rng.random() < 0.15 or tx.reads.ended:
+            return
+        try:
+            store.commit(tx)
+        except Conflict:
+            return
+    if rng.random() < 0.5:
+        store.durable()
+    elif rng.random() < 0.3:
+        if rng.random() < 0.3:
+            store.engine.flush()
+        store.durable_in_part(rng)
+        if rng.random() < 0.5:
+            store.engine.flush()
+        if rng.random() < 0.5:
+            store.engine.crash()
+            store.die(store.engine)
+    elif rng.random() < 0.1:
+        taken_back = store.ledger.state.committed - store.ledger.durable_upto
+        store.ledger.withdraw()
+        del store.frames[len(store.frames) - taken_back :]
+
+
+def run_history(seed: int) -> list[str]:
+    """What is wrong after some step of a random history."""
+    rng = Random(seed)
+    with (
+        patch.object(index_steps, "TOGETHER_BYTES", rng.choice([30, 1_000])),
+        patch.object(storage.txn.ledger, "SETTLE_KEYS", rng.choice([3, 4_096])),
+        # Of every other history what builds have in flight is looked at by itself.
+        patch.object(storage.txn.write_set, "_BUILT", seed % 2),
+    ):
+        return _history(rng, Store())
+
+
+def _history(rng: Random, store: Store) -> list[str]:
+    store.durable()
+    for _ in range(STEPS):
+        step(rng, store)
+        wrong = store.wrong()
+        if wrong:
+            return wrong
+    store.build()
+    store.durable()
+    wrong, live = store.wrong(), store.content()
+    store.die(MemoryEngine())
+    return wrong + store.wrong() + ["the log gives another state"] * (store.content() != live)
+
+
+SAMPLE = (32, 26, 7, *range(5))
+"""Histories that show every fault below: few show that of several, or of what is in flight."""
+
+
+@pytest.mark.parametrize("seeds", [SAMPLE, pytest.param(range(60), marks=pytest.mark.hard)])
+def test_entries_follow_from_records_after_any_history(
+    seeds: Sequence[int], figure: Callable[[str, object], None]
+) -> None:
+    for seed in seeds:
+        assert run_history(seed) == [], f"seed {seed}"
+    figure("index entries recomputed", f"{len(seeds)} histories of {STEPS} steps")
+
+
+def exchanged_and_killed() -> list[str]:
+    """What is wrong when two records exchange their claims and the process dies on the way of that
+    to the engine, at each step of it in turn."""
+    wrong = []
+    for steps in range(24):
+        store = Store()
+        store.define("u", ("a",), unique=True)
+        for id, a in ((1, "x"), (2, "y"), (3, "z")):
+            store.put(id, a=a)
+        store.durable()
+        with store.begin() as tx:
+            table = store.table(tx)
+            changes = Changes(tx, table)
+            for id, a in ((1, "y"), (2, "x"), (3, "w"), (4, "z")):
+                changes.put(id, {"a": a}, records.stored(tx, table, id))
+            changes.write(lambda: None)
+            store.commit(tx)
+        store.ledger.mark_durable(store.ledger.state.committed, digests(store.frames))
+        store.ledger.release(store.ledger.state.committed)
+        with patch.object(storage.txn.ledger, "SETTLE_KEYS", 1):
+            for _ in range(steps):
+                store.ledger.settle()
+        store.engine.flush()
+        store.die(store.engine)
+        wrong += store.wrong()
+    return wrong
+
+
+def test_claims_that_are_exchanged_come_through_a_kill() -> None:
+    assert exchanged_and_killed() == []
+
+
+def test_a_log_that_tells_of_entries_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As logs of formats 2 and 3 do."""
+
+    def told(tx: Transaction, writes: Any) -> list[Effect]:
+        entries = [(key, value) for key, value in writes if key[keys.TAG_AT] == keys.INDEX_ENTRY]
+        rest = [(key, value) for key, value in writes if key[keys.TAG_AT] != keys.INDEX_ENTRY]
+        told: list[Effect] = [
+            (effects.DELETE, key) if value is None else (effects.PUT, key, value)
+            for key, value in entries
+        ]
+        tx.own.entries = tx.own.entries or bool(entries)
+        return told + untold(tx, rest)
+
+    untold = storage.txn.ledger._write_effects
+    monkeypatch.setattr(storage.txn.ledger, "_write_effects", told)
+    monkeypatch.setattr(Transaction, "derive", lambda self, entries, start, end: None)
+    for seed in range(4):
+        assert run_history(seed) == [], f"seed {seed}"
+
+
+FAULTS = [
+    "nothing is deleted", "an update puts nothing", "an update deletes nothing",
+    "claims of several not looked at", "stale claims", "the last of many left out",
+    "claims of many not looked at", "arrays of many by each element", "a build passes one over",
+    "a replay derives nothing of changes", "a replay derives nothing of builds",
+    "a replay leaves what another has claimed", "a replay keeps what is left",
+    "records go before their entries", "what a build has in flight is not looked at",
+]  # fmt: skip
+
+
+def nothing_in_steps(
+    _kept: Any, _changed: Any, _get: Any
+) -> Generator[None, None, dict[bytes, bytes | None]]:
+    """No entries, for `derived.Kept.follow`."""
+    yield
+    return {}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = indexes.Keeper.keep
+
+    def faulty(
+        self: indexes.Keeper, tx: Transaction, key: bytes, before: Any, after: Any, *tick: Any
+    ) -> None:
+        if fault == "nothing is deleted":
+            before = None
+        keep(self, tx, key, before, after, *tick)
+
+    monkeypatch.setattr(indexes.Keeper, "keep", faulty)
+    if fault == "an update puts nothing":
+        monkeypatch.setattr(indexes.Keeper, "enter", lambda *given: None)
+    if fault == "an update deletes nothing":
+        leave: Any = indexes.Keeper.leave
+        monkeypatch.setattr(
+            indexes.Keeper,
+            "leave",
+            lambda self, tx, *given: leave(self, SimpleNamespace(delete=id, get=tx.get), *given),
+        )
+    if fault == "claims of several not looked at":
+        monkeypatch.setattr(indexes, "_check_moves", lambda *given: None)
+    if fault == "the last of many left out":
+        plain = indexes.Entries._of_plain
+
+        def fewer(self: indexes.Entries, columns: Any, ids: Any) -> Any:
+            if len(ids) < 2:
+                return plain(self, columns, ids)
+            return plain(self, [column[:-1] for column in columns], ids[:-1])
+
+        monkeypatch.setattr(indexes.Entries, "_of_plain", fewer)
+    if fault == "claims of many not looked at":
+        monkeypatch.setattr(Transaction, "none_of", lambda self, wanted: True)
+    if fault == "arrays of many by each element":
+        monkeypatch.setattr(
+            indexes.Entries,
+            "_of_arrays",
+            lambda self, column, ids: ({self._whole + id: b"\x09" for id in ids}, len(ids)),
+        )
+    if fault == "a build passes one over":
+        parts = index_steps.together
+        monkeypatch.setattr(
+            index_builds, "together", lambda pairs: (some[-2:] for some in parts(pairs))
+        )
+    if fault == "a replay derives nothing of changes":
+        monkeypatch.setattr(derived.Kept, "follow", nothing_in_steps)
+    if fault == "a replay derives nothing of builds":
+        monkeypatch.setattr(derived.Kept, "of_range", lambda self, tx, derive: iter(()))
+    if fault == "a replay leaves what another has claimed":
+        monkeypatch.setattr(derived, "_holds", lambda tx, entry, holder: True)
+    if fault == "a replay keeps what is left":
+        monkeypatch.setattr(derived, "_holds", lambda tx, entry, holder: False)
+    if fault == "records go before their entries":
+        settle: Any = Ledger._settle_large
+
+        def backwards(self: Ledger, layer: Any) -> bool:
+            if self._part_at == 0:
+                layer.writes = dict(reversed(layer.writes.items()))
+            layer.entries = False
+            return bool(settle(self, layer))
+
+        monkeypatch.setattr(Ledger, "_settle_large", backwards)
+    if fault == "what a build has in flight is not looked at":
+        flight = storage.txn.write_set.InFlight
+        monkeypatch.setattr(flight, "_in_large", lambda self, key: False)
+        monkeypatch.setattr(
+            flight, "touches", lambda self, wanted: not self.values.keys().isdisjoint(wanted)
+        )
+    if fault == "stale claims":
+        monkeypatch.setattr(indexes, "_may_delete", lambda tx, index, entry, value: len(value) == 1)
+    if fault == "a replay leaves what another has claimed":
+        assert exchanged_and_killed()
+    else:
+        assert any(run_history(seed) for seed in SAMPLE)
+
+
+# --- one by one -----------------------------------------------------------------------------------
+
+
+def test_unique_means_values_and_not_their_absence(store: Store) -> None:
+    store.define("u", ("a",), ("b",), unique=True)
+    store.put(1, a=1, b="x")
+    with pytest.raises(Duplicate) as caught:
+        store.put(2, a=1.0, b="x")
+    assert caught.value.detail["index"] == "u" and caught.value.detail["values"] == [1.0, "x"]
+    assert caught.value.detail["record"] == RecordId("t", 1)
+    for id in (3, 4):
+        store.put(id, a=1)
+        store.put(id + 10, a=1, b=None)
+    store.put(1, a=1, b="x", c=1)
+    assert store.wrong() == []
+
+
+def test_unique_over_arrays_means_each_element(store: Store) -> None:
+    store.define("u", ("tags",), unique=True)
+    store.put(1, tags=["a", "b", "a"])
+    store.put(2, tags=[])
+    store.put(3, tags=[])
+    store.put(4, tags=[None])
+    store.put(5, tags=[None])
+    with pytest.raises(Duplicate, match=r"index u of table t holds 'b' already: t:1"):
+        store.put(6, tags=["c", "b"])
+    store.put(1, tags=["a"])
+    store.put(6, tags=["c", "b"])
+    assert store.wrong() == []
+
+
+def test_a_build_that_meets_duplicates_says_so(store: Store) -> None:
+    for id in range(10):
+        store.put(id, a=id % 9)
+    assert store.define("u", ("a",), unique=True).state == BUILDING
+    store.build()
+    found = store.state("u")
+    assert found.state == FAILED and not found.usable
+    assert found.problem == (
+        "Duplicate: index u of table t can't hold 0 of two records: t:0 and t:9"
+    )
+    with store.begin() as tx:
+        assert held(tx, store.table(tx)) == {}
+    store.put(9, a=99)
+    store.put(10, a=99)
+    with store.begin() as tx:
+        index_builds.rebuild_index(tx, store.table(tx), store.state("u"))
+        store.commit(tx)
+    store.build()
+    assert store.state("u").state == FAILED
+    store.put(10, a=100)
+    with store.begin() as tx:
+        index_builds.rebuild_index(tx, store.table(tx), store.state("u"))
+        store.commit(tx)
+    store.build()
+    assert store.state("u").state == READY and store.wrong() == []
+
+
+def test_a_unique_index_being_built_refuses_what_it_knows(store: Store) -> None:
+    for id in range(10):
+        store.put(id, a=id)
+    store.define("u", ("a",), unique=True)
+    store.build(slices=2)
+    with pytest.raises(Duplicate):
+        store.put(20, a=0)
+    store.put(20, a=9)  # not visited yet: nobody knows
+    store.build()
+    assert store.state("u").state == FAILED
+
+
+@pytest.mark.parametrize("ids", [(0, 9), (9, 0), (0, 1, 9, 10), (10, 9, 1, 0)])
+def test_whoever_replays_a_build_has_no_claim_that_nobody_makes(
+    store: Store, ids: tuple[int, ...]
+) -> None:
+    for id in range(11):
+        store.put(id, a=id % 9)
+    store.define("u", ("a",), unique=True)
+    store.build(slices=1)  # what claims 0 a second time was not visited yet
+    with store.begin() as tx:
+        table = store.table(tx)
+        for id in ids:
+            stored = records.stored(tx, table, id)
+            assert stored is not None
+            records.delete(tx, table, id, stored)
+        store.commit(tx)
+    with store.begin() as tx:
+        there = held(tx, store.table(tx))
+    store.ledger.mark_durable(store.ledger.state.committed, digests(store.frames))
+    store.die(MemoryEngine())
+    with store.begin() as tx:
+        assert held(tx, store.table(tx)) == there
+
+
+def rebuild(store: Store, name: str) -> None:
+    with store.begin() as tx:
+        index_builds.rebuild_index(tx, store.table(tx), store.state(name))
+        store.commit(tx)
+
+
+def test_a_unique_index_holds_what_it_promises_while_it_is_rebuilt(store: Store) -> None:
+    store.define("u", ("a",), unique=True)
+    for id in range(10):
+        store.put(id, a=id)
+    before = store.state("u")
+    rebuild(store, "u")
+    assert store.state("u").state == REBUILDING and store.state("u").usable
+    while store.state("u").state == REBUILDING:
+        for taken in range(10):
+            with pytest.raises(Duplicate):
+                store.put(20, a=taken)
+        assert store.wrong() == []
+        store.put(9, a=99)  # and back: what one gives up another may take, visited or not
+        store.put(20, a=9)
+        store.put(20, a=100)
+        store.put(9, a=9)
+        store.build(slices=1)
+    found = store.state("u")
+    assert found.state == READY and found.id != before.id and store.wrong() == []
+
+
+def test_a_rebuild_begun_again_dropped_or_overwritten_leaves_no_entry(store: Store) -> None:
+    store.define("u", ("a",), unique=True)
+    for id in range(10):
+        store.put(id, a=id)
+    rebuild(store, "u")
+    store.build(slices=2)
+    rebuild(store, "u")
+    with store.begin() as tx:
+        assert index_builds.visited(tx, store.state("u")) == 0
+    store.build(slices=2)
+    store.define("u", ("a",), unique=True, taken=Taken.OVERWRITE, comment="kept")
+    assert store.state("u").state == REBUILDING and store.wrong() == []
+    store.define("u", ("b",), taken=Taken.OVERWRITE)
+    assert store.state("u").state == BUILDING and store.wrong() == []
+    store.build()
+    rebuild(store, "u")
+    store.build(slices=2)
+    with store.begin() as tx:
+        index_builds.drop_index(tx, store.state("u"))
+        store.commit(tx)
+    with store.begin() as tx:
+        assert held(tx, store.table(tx)) == {} and unfinished(tx) == []
+    store.durable()
+    live = store.content()
+    store.die(MemoryEngine())
+    assert store.content() == live
+
+
+def test_a_rebuild_that_finds_the_old_one_wrong_says_so(store: Store) -> None:
+    store.define("u", ("a",), unique=True)
+    for id in range(10):
+        store.put(id, a=id)
+    with store.begin() as tx:  # what only a fault of the node could do
+        kept = store.table(tx)
+        put(tx, replace(kept, keeper=None), 9, {"a": 0}, records.stored(tx, kept, 9))
+        store.commit(tx)
+    rebuild(store, "u")
+    store.build()
+    found = store.state("u")
+    assert found.state == FAILED and found.problem is not None and found.anew is None
+    with store.begin() as tx:
+        assert held(tx, store.table(tx)) == {}
+
+
+def test_a_build_goes_on_where_it_stopped(store: Store) -> None:
+    for id in range(20):
+        store.put(id, a=id)
+    store.define("i", ("a",))
+    store.build(slices=3)
+    with store.begin() as tx:
+        before = index_builds.visited(tx, store.state("i"))
+    assert 0 < before < 20
+    store.put(100, a=1)
+    store.put(0, a=5)
+    store.build(slices=1)
+    with store.begin() as tx:
+        assert index_builds.visited(tx, store.state("i")) > before
+    store.build()
+    assert store.state("i").state == READY and store.wrong() == []
+
+
+@pytest.mark.parametrize("unique", [False, True])
+def test_few_records_with_many_entries_are_built_in_slices(
+    store: Store, unique: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a statement would make of them is taken back, and an index in force stays so."""
+    monkeypatch.setattr(limits, "INDEX_AT_ONCE", 100)
+    monkeypatch.setattr(limits, "INDEX_AT_ONCE_BYTES", 2_000)
+    for id in range(8):
+        store.put(id, tags=[f"{id}-{n}" for n in range(10)])
+    assert store.define("few", ("tags",)).state == BUILDING
+    with store.begin() as tx:
+        made = index_builds.define_index(tx, store.table(tx), "i", [("tags",)], unique=unique)
+        assert made.state == BUILDING and tx.size < 1_000
+        store.commit(tx)
+    store.build()
+    assert [store.state(name).state for name in ("few", "i")] == [READY] * 2
+    with store.begin() as tx:
+        begun = index_builds.rebuild_index(tx, store.table(tx), store.state("i"))
+        assert begun.state == REBUILDING and tx.size < 1_000
+        store.commit(tx)
+    assert store.wrong() == []
+    if unique:
+        with pytest.raises(Duplicate):
+            store.put(9, tags=["3-3"])
+    store.build()
+    store.durable()
+    live = store.content()
+    store.die(MemoryEngine())
+    assert store.state("i").state == READY and store.wrong() == [] and store.content() == live
+
+
+def test_an_index_in_force_over_few_records_is_rebuilt_by_the_statement(store: Store) -> None:
+    for id in range(3):
+        store.put(id, a=id)
+    store.define("u", ("a",), unique=True)
+    with store.begin() as tx:
+        begun = index_builds.rebuild_index(tx, store.table(tx), store.state("u"))
+        assert begun.state == READY
+        store.commit(tx)
+    store.durable()
+    live = store.content()
+    assert store.wrong() == []
+    store.die(MemoryEngine())
+    assert store.wrong() == [] and store.content() == live
+
+
+def test_who_follows_makes_entries_in_steps(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a build as the build does, of records index by index: others have their turns between."""
+    monkeypatch.setattr(limits, "INDEX_AT_ONCE", 100)
+    store.define("a", ("a",))
+    store.define("b", ("b",))
+    with store.begin() as tx:
+        for id in range(20):
+            put(tx, store.table(tx), id, {"tags": [id * 50 + n for n in range(50)]}, None)
+        store.commit(tx)
+    store.define("tags", ("tags",))
+    follower = Store()
+    *before, many, build = store.frames[len(follower.frames) :]
+    for frame in before:
+        list(follower.ledger.follow(frame))
+    assert len(list(follower.ledger.follow(many))) >= 20 * 2
+    with follower.begin() as tx:
+        tx.own = layer = Layer(build.sequence)
+        grown = [0]
+        for _ in Folding(derived.kept).follow(build.body, tx):
+            grown.append(len(layer.writes))
+    assert grown[-1] == 20 * 51 + 2, "with the index itself, and its number"
+    assert max(after - before for before, after in pairwise(grown)) <= 51 + 2
+    list(follower.ledger.follow(build))
+    assert follower.wrong() == [] and follower.state("tags").state == READY
+
+
+def test_dropping_a_table_leaves_no_entry(store: Store) -> None:
+    store.define("i", ("a",))
+    store.put(1, a=1)
+    with store.begin() as tx:
+        catalog.drop_table(tx, store.table(tx))
+        store.commit(tx)
+    store.durable()
+    tags = {key[keys.TAG_AT] for pairs in store.engine.scan(*keys.EVERYTHING) for key, _ in pairs}
+    assert not tags & set(keys.OF_INDEXES)
+
+
+def test_defining_twice(store: Store) -> None:
+    first = store.define("i", ("a",))
+    with pytest.raises(AlreadyExists):
+        store.define("i", ("a",))
+    assert store.define("i", ("b",), taken=Taken.SKIP).paths == (("a",),)
+    assert store.define("i", ("a",), taken=Taken.OVERWRITE, comment="kept").id == first.id
+    assert store.define("i", ("b",), taken=Taken.OVERWRITE).id != first.id
+
+
+@pytest.mark.parametrize(
+    "paths, error",
+    [
+        ([("a",), ("a",)], BadRequest),
+        ([("id",)], BadRequest),
+        ([(f"f{n}",) for n in range(9)], TooLarge),
+        ([], TooLarge),
+    ],
+)
+def test_what_no_index_is_over(store: Store, paths: Any, error: type[Refusal]) -> None:
+    with pytest.raises(error):
+        store.define("i", *paths)
+
+
+def test_too_many_elements_are_refused_with_the_record(store: Store) -> None:
+    store.define("i", ("a",), ("b",))
+    with pytest.raises(TooLarge, match="at most 10000 entries in index i"):
+        store.put(1, a=list(range(200)), b=list(range(200)))
+    with store.begin() as tx:
+        assert held(tx, store.table(tx)) == {} and records.count(tx, store.table(tx)) == 0
+
+
+MANY = limits.INDEX_ELEMENTS + 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"a": [1] * MANY}, {"a": {"x": [1] * MANY}}, {"a": [[[1] * MANY]]},
+        {"a": {f"f{n}": n for n in range(MANY)}}, {"b": [{"c": 1}] * MANY},
+    ],
+    ids=["array", "object of an array", "nested", "object", "on the way"],
+)  # fmt: skip
+def test_a_value_with_too_many_parts_is_refused(store: Store, fields: dict[str, Any]) -> None:
+    store.define("i", ("a",), ("b", "c"))
+    with pytest.raises(TooLarge, match="at most 10000 parts where a field is indexed") as caught:
+        store.put(1, **fields)
+    assert caught.value.detail["index"] == "i"
+    with store.begin() as tx:
+        assert held(tx, store.table(tx)) == {} and records.count(tx, store.table(tx)) == 0
+
+
+def test_what_is_not_indexed_of_a_large_record_does_not_count(store: Store) -> None:
+    store.define("i", ("a", "b"), ("lines", EACH, "sku"))
+    line = {f"f{n}": n for n in range(20)}
+    store.put(1, a={"b": 1, "c": [1] * MANY}, lines=[{**line, "sku": n} for n in range(2000)])
+    assert store.wrong() == []
+
+
+@pytest.mark.parametrize("way", ["create", "create_together", "delete", "changes", "refused"])
+def test_what_a_record_makes_for_many_indexes_lets_others_go_on(store: Store, way: str) -> None:
+    """Behind each index that it makes many entries for."""
+    for number in range(8):
+        store.define(f"i{number}", ("tags",), (f"f{number}",), unique=way == "refused")
+    fields = {"tags": list(range(300))}
+    if way in ("delete", "changes"):
+        store.put(1, **fields)
+    turns = list[None]()
+    with store.begin() as tx:
+        table = store.table(tx)
+        stored = records.stored(tx, table, 1)
+
+        def tick() -> None:
+            turns.append(None)
+
+        if way == "create":
+            records.create(tx, table, 1, fields, tick)
+        elif way == "create_together":
+            assert records.create_together(tx, table, [order.encode(1)], [fields], tick) == 1
+        elif way == "delete":
+            assert stored is not None
+            records.delete(tx, table, 1, stored, tick)
+        elif way == "refused":
+            changes = Changes(tx, table)
+            changes.refuse(1, fields, AssertFailed("as its table says"))
+            with pytest.raises(AssertFailed):
+                changes.write(tick)
+        else:
+            changes = Changes(tx, table)
+            changes.put(1, {"tags": list(range(300, 600))}, stored)
+            changes.write(tick)
+        store.commit(tx)
+    assert len(turns) >= 8
+    assert store.wrong() == []
+
+
+def test_paths_lead_where_expressions_do() -> None:
+    record = {"a": [{"b": [1, 2]}, {"b": 3}, 4], "o": {"x": {"y": 1}}}
+    assert value_at(record, ("a", "b")) == [[1, 2], 3, NONE]
+    assert value_at(record, ("a", "b", 0)) == [1, NONE, NONE]
+    assert value_at(record, ("a", -1)) == 4
+    assert value_at(record, ("a", 9)) is NONE
+    assert value_at(record, ("o", EACH, "y")) == [1]
+    assert value_at(record, ("o", 0)) is NONE

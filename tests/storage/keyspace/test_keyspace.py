@@ -1,0 +1,778 @@
+"""The rules of cache keys, on a manual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import limits
+from protocol.errors import (
+    BadRequest,
+    ExpireRefused,
+    NotANumber,
+    NumberTooLarge,
+    Refusal,
+    TooLarge,
+    TypeRefused,
+)
+from protocol.values import NONE, RecordId, unpaced
+from storage.catalog import catalog
+from storage.catalog.catalog import Taken
+from storage.engine.memory import MemoryEngine
+from storage.engine.state_hash import hash_in_slices
+from storage.formats import keys
+from storage.formats.positions import LogEnd
+from storage.indexes import derived
+from storage.keyspace.keyspace import Entries, Keys
+from storage.txn.latest import Present
+from storage.txn.ledger import Ledger
+from tests.simulation.doors import START_US, ManualClock, SeededRng
+from tests.storage.books import BY, Book
+
+SECOND = 1_000_000
+TYPES: list[Any] = [
+    None, True, 0, -(2**63), 1.5, Decimal("12.30"), "naïve ☃", b"\0\xff", timedelta(minutes=5),
+    datetime(2026, 1, 2, 3, 4, 5, 123456, tzinfo=UTC), RecordId("person", ["a", 1]),
+    [1, [Decimal("1.0")]], {"a": {"b c": 1}},
+]  # fmt: skip
+
+
+class Shelf:
+    """A book with one space in it; every call is a transaction."""
+
+    def __init__(self, expire_us: int | None = None) -> None:
+        self.book = Book()
+        with self.book.begin() as tx:
+            namespace = catalog.define_namespace(tx, "shop")
+            database = catalog.define_database(tx, namespace, "main")
+            self.space = catalog.define_space(tx, database, "c", expire_us=expire_us)
+            self.book.commit(tx)
+        self.lapsed: list[bytes] = []
+
+    def do(self, work: Callable[[Keys], Any]) -> Any:
+        """What the work on the keys answers, committed."""
+        with self.book.begin() as tx:
+            here = Keys(tx, self.space)
+            answer = work(here)
+            if tx.size:
+                self.book.commit(tx)
+                here.settle()
+            self.lapsed = here.lapsed
+        return answer
+
+    def call(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """What a method of the keys answers, committed."""
+        return self.do(lambda here: getattr(here, method)(*arguments, **named))
+
+    def get(self, key: str) -> Any:
+        """The value, NONE when there is none."""
+        found = self.do(lambda here: here.get(key))
+        return NONE if found is NONE else found["value"]
+
+    def keys(self, prefix: str = "", after: str = "", limit: int = 1000) -> list[str]:
+        """The listing."""
+        found: list[str] = self.do(
+            lambda here: [key for part in here.listing(prefix, after, limit) for key in part]
+        )
+        return found
+
+    def count(self) -> int:
+        """How many there are."""
+        return self.do(lambda here: sum(here.count()))  # type: ignore[no-any-return]
+
+    def sweep(self, most: int = 100) -> int:
+        """One slice."""
+        return self.do(lambda here: here.sweep(most)[0])  # type: ignore[no-any-return]
+
+    def stored(self) -> dict[str, int]:
+        """How many keys of each tag the state holds, counters apart."""
+        with self.book.begin() as tx:
+            return {
+                name: sum(len(step) for step in tx.scan(*keys.within(prefix)))
+                for name, prefix in (
+                    ("entries", self.space.entries),
+                    ("contents", self.space.contents),
+                    ("expiries", self.space.expiries),
+                )
+            }
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+def present(shelf: Shelf, key: str) -> tuple[Any, int, list[bytes]]:
+    """What is read of a key without a transaction, what it saw in flight, and what had expired: it
+    is what a transaction would say."""
+    now = Present(shelf.book.ledger)
+    here = Entries(now, shelf.space)
+    found = here.get(key)
+    with shelf.book.ledger.begin() as tx:
+        keys = Keys(tx, shelf.space)
+        assert found == keys.get(key)
+        assert (now.saw, here.lapsed, here.read_bytes) == (tx.saw, keys.lapsed, keys.read_bytes)
+    return found, now.saw, here.lapsed
+
+
+@pytest.mark.parametrize("value", TYPES, ids=lambda value: type(value).__name__)
+def test_what_is_there_is_read_without_a_transaction(shelf: Shelf, value: Any) -> None:
+    shelf.call("set", "k", value)
+    shelf.call("set", "m", value, 9 * SECOND)
+    shelf.book.durable()
+    assert present(shelf, "k") == ({"value": value, "ttl": None}, 0, [])
+    assert present(shelf, "m") == ({"value": value, "ttl": timedelta(seconds=9)}, 0, [])
+    assert present(shelf, "absent") == (NONE, 0, [])
+    for refused in ("", "x" * (limits.KEY_BYTES + 1), "nul\0"):
+        with pytest.raises(BadRequest):
+            present(shelf, refused)
+
+
+def test_what_is_in_flight_is_seen_without_a_transaction(shelf: Shelf) -> None:
+    shelf.book.durable()
+    shelf.call("set", "k", 1)
+    at = shelf.book.ledger.state.committed
+    assert present(shelf, "k") == ({"value": 1, "ttl": None}, at, [])
+    assert present(shelf, "other") == (NONE, 0, [])
+    shelf.book.durable()
+    assert present(shelf, "k") == ({"value": 1, "ttl": None}, 0, [])
+    shelf.call("delete", "k")
+    assert present(shelf, "k") == (NONE, at + 1, [])
+    shelf.book.durable()
+    shelf.call("set", "k", 2)
+    shelf.do(lambda here: sum(here.drop("")))
+    assert present(shelf, "k")[:2] == (NONE, at + 3)
+
+
+def test_what_is_unusual_is_read_without_a_transaction(shelf: Shelf) -> None:
+    large = "x" * (limits.CACHE_INLINE_BYTES + 1)
+    shelf.call("set", "expires", 1, SECOND)
+    shelf.call("set", "large", large)
+    shelf.call("lock", "lock", "me", SECOND)
+    shelf.book.durable()
+    assert present(shelf, "large")[0] == {"value": large, "ttl": None}
+    assert present(shelf, "lock")[0] == {"value": "me", "ttl": timedelta(seconds=1)}
+    shelf.book.clock.advance(SECOND - 1)
+    assert present(shelf, "expires")[0] == {"value": 1, "ttl": timedelta(microseconds=1)}
+    shelf.book.clock.advance(1)
+    assert present(shelf, "expires") == (NONE, 0, [b"expires"]), "that it has is to be made to last"
+
+
+@pytest.mark.parametrize("value", TYPES, ids=lambda value: type(value).__name__)
+def test_every_type_comes_back(shelf: Shelf, value: Any) -> None:
+    assert shelf.do(lambda here: here.set("k", value)) == {"written": True}
+    found = shelf.do(lambda here: here.get("k"))
+    assert found == {"value": value, "ttl": None}
+    assert type(found["value"]) is type(value)
+    assert str(found["value"]) == str(value)
+
+
+def test_what_is_none_in_an_object_is_absent_and_none_alone_is_no_value(shelf: Shelf) -> None:
+    shelf.do(lambda here: here.set("k", {"a": NONE, "b": [NONE, {"c": NONE}]}))
+    assert shelf.get("k") == {"b": [NONE, {}]}
+    with pytest.raises(TypeRefused):
+        shelf.do(lambda here: here.set("k", NONE))
+
+
+def test_set_conditions(shelf: Shelf) -> None:
+    written = {"written": True}
+    assert shelf.do(lambda here: here.set("k", 1, when="PRESENT")) == {"written": False}
+    assert shelf.get("k") is NONE
+    assert shelf.do(lambda here: here.set("k", 1, when="ABSENT")) == written
+    assert shelf.do(lambda here: here.set("k", 2, when="ABSENT")) == {"written": False}
+    assert shelf.get("k") == 1
+    assert shelf.do(lambda here: here.set("k", 3, when="PRESENT")) == written
+    assert shelf.get("k") == 3
+
+
+def test_a_plain_set_clears_an_expiry_and_keep_keeps_it(shelf: Shelf) -> None:
+    shelf.do(lambda here: here.set("k", 1, 5 * SECOND))
+    shelf.do(lambda here: here.set("k", 2, keep=True))
+    assert shelf.do(lambda here: here.get("k"))["ttl"] == timedelta(seconds=5)
+    shelf.do(lambda here: here.set("k", 3))
+    assert shelf.do(lambda here: here.get("k"))["ttl"] is None
+    assert shelf.stored() == {"entries": 1, "contents": 0, "expiries": 0}
+
+
+def test_expiry_is_exact_to_the_microsecond(shelf: Shelf) -> None:
+    shelf.do(lambda here: here.set("k", 1, SECOND))
+    shelf.book.clock.advance(SECOND - 1)
+    assert shelf.do(lambda here: here.get("k")) == {"value": 1, "ttl": timedelta(microseconds=1)}
+    assert shelf.keys() == ["k"]
+    shelf.book.clock.advance(1)
+    assert shelf.get("k") is NONE
+    assert shelf.keys() == []
+    assert shelf.count() == 0
+    assert shelf.stored()["entries"] == 1, "not swept yet"
+
+
+@pytest.mark.parametrize(
+    ("work", "answer"),
+    [
+        (lambda here: here.set("k", 2, when="PRESENT"), {"written": False}),
+        (lambda here: here.set("k", 2, when="ABSENT"), {"written": True}),
+        (lambda here: here.swap("k", 1, 2), {"written": False}),
+        (lambda here: here.swap("k", NONE, 2), {"written": True}),
+        (lambda here: here.incr("k"), {"value": 1}),
+        (lambda here: here.delete("k"), {"deleted": False}),
+        (lambda here: here.expire("k", SECOND), {"found": False}),
+        (lambda here: here.persist("k"), {"found": False}),
+        (lambda here: here.unlock("k", "h"), {"released": False}),
+    ],
+)  # fmt: skip
+def test_what_has_expired_is_not_there_for_anything(
+    shelf: Shelf, work: Callable[[Keys], Any], answer: dict[str, Any]
+) -> None:
+    shelf.do(lambda here: here.set("k", 1, SECOND))
+    shelf.book.clock.advance(SECOND)
+    assert shelf.do(work) == answer
+    changed = answer in ({"written": True}, {"value": 1})
+    assert shelf.lapsed == ([] if changed else [b"k"]), "a passed-over key is named, to be removed"
+    assert shelf.count() == int(changed)
+
+
+def test_what_expired_is_removed_and_nothing_else(shelf: Shelf) -> None:
+    shelf.do(lambda here: here.set("k", 1, SECOND))
+    shelf.do(lambda here: here.set("other", 1))
+    shelf.book.clock.advance(SECOND)
+    assert shelf.get("k") is NONE
+    names = shelf.lapsed
+    shelf.do(lambda here: here.remove_expired([*names, b"other", b"absent"]))
+    assert shelf.stored() == {"entries": 1, "contents": 0, "expiries": 0}
+    shelf.do(lambda here: here.set("k", 2))
+    shelf.do(lambda here: here.remove_expired(names))
+    assert shelf.get("k") == 2
+
+
+def test_the_space_s_own_expiry_holds_for_what_names_none(shelf: Shelf) -> None:
+    made = Shelf(expire_us=10 * SECOND)
+    made.call("set", "set", 1)
+    made.call("incr", "incr")
+    made.call("swap", "swap", NONE, 1)
+    made.call("set", "own", 1, 3 * SECOND)
+    listed = made.keys()
+    ttl = {key: made.call("get", key)["ttl"].seconds for key in listed}
+    assert ttl == {"set": 10, "incr": 10, "swap": 10, "own": 3}
+    made.do(lambda here: here.persist("set"))
+    assert made.do(lambda here: here.get("set"))["ttl"] is None
+
+
+def test_swap_asks_for_type_and_value(shelf: Shelf) -> None:
+    shelf.do(lambda here: here.set("k", Decimal("1.0")))
+    for other in (1, 1.0, Decimal("1.00"), "1", NONE, None):
+        assert shelf.call("swap", "k", other, 2) == {"written": False}
+    assert shelf.do(lambda here: here.swap("k", Decimal("1.0"), {"a": 1}, SECOND))["written"]
+    assert shelf.do(lambda here: here.swap("k", {"a": 1, "b": NONE}, 3))["written"]
+    assert shelf.do(lambda here: here.get("k")) == {"value": 3, "ttl": None}
+
+
+def test_counters(shelf: Shelf) -> None:
+    assert shelf.do(lambda here: here.incr("n", 5)) == {"value": 5}
+    shelf.do(lambda here: here.expire("n", SECOND))
+    assert shelf.do(lambda here: here.incr("n", -7)) == {"value": -2}
+    assert shelf.do(lambda here: here.get("n"))["ttl"] == timedelta(seconds=1), "kept"
+    shelf.do(lambda here: here.set("n", limits.INT_MAX))
+    with pytest.raises(NumberTooLarge):
+        shelf.do(lambda here: here.incr("n"))
+    assert shelf.get("n") == limits.INT_MAX
+    others: list[Any] = [True, 1.0, Decimal(1), "1", None, [], {}]
+    for value in others:
+        shelf.call("set", "n", value)
+        with pytest.raises(NotANumber):
+            shelf.do(lambda here: here.incr("n"))
+
+
+@pytest.mark.parametrize("by", [True, 1.0, "1", None])
+def test_a_counter_grows_by_integers(shelf: Shelf, by: Any) -> None:
+    with pytest.raises(TypeRefused):
+        shelf.do(lambda here: here.incr("n", by))
+
+
+def test_delete(shelf: Shelf) -> None:
+    assert shelf.do(lambda here: here.delete("k")) == {"deleted": False}
+    shelf.do(lambda here: here.set("k", "x" * 5000, SECOND))
+    assert shelf.stored() == {"entries": 1, "contents": 1, "expiries": 1}
+    assert shelf.do(lambda here: here.delete("k")) == {"deleted": True}
+    assert shelf.stored() == {"entries": 0, "contents": 0, "expiries": 0}
+    assert shelf.count() == 0
+
+
+def test_expire_and_persist(shelf: Shelf) -> None:
+    assert shelf.do(lambda here: here.expire("k", SECOND)) == {"found": False}
+    shelf.do(lambda here: here.set("k", 1))
+    assert shelf.do(lambda here: here.expire("k", SECOND)) == {"found": True}
+    assert shelf.do(lambda here: here.expire("k", 9 * SECOND)) == {"found": True}
+    assert shelf.stored()["expiries"] == 1
+    assert shelf.do(lambda here: here.persist("k")) == {"found": True}
+    assert shelf.do(lambda here: here.persist("k")) == {"found": True}
+    shelf.book.clock.advance(99 * SECOND)
+    assert shelf.get("k") == 1
+    for wrong in (0, -1, 1001 * 365 * 86_400 * SECOND):
+        with pytest.raises(ExpireRefused):
+            shelf.call("expire", "k", wrong)
+        with pytest.raises(ExpireRefused):
+            shelf.call("set", "k", 2, wrong)
+        with pytest.raises(ExpireRefused):
+            shelf.call("lock", "l", "h", wrong)
+    assert shelf.get("k") == 1
+
+
+def moment(offset_us: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=START_US + offset_us)
+
+
+def test_a_lock(shelf: Shelf) -> None:
+    held = shelf.do(lambda here: here.lock("k", "a", 10 * SECOND))
+    fence = held["fence"]
+    assert held == {"held": True, "fence": START_US + 1, "until": moment(10 * SECOND)}
+    assert shelf.do(lambda here: here.get("k")) == {"value": "a", "ttl": timedelta(seconds=10)}
+    refused = shelf.do(lambda here: here.lock("k", "b", 10 * SECOND))
+    assert refused == {"held": False, "fence": None, "until": moment(10 * SECOND)}
+    shelf.book.clock.advance(4 * SECOND)
+    again = shelf.do(lambda here: here.lock("k", "a", 3 * SECOND))
+    assert again == {"held": True, "fence": fence, "until": moment(10 * SECOND)}, "never sooner"
+    again = shelf.do(lambda here: here.lock("k", "a", 8 * SECOND))
+    assert again == {"held": True, "fence": fence, "until": moment(12 * SECOND)}, "not added"
+    shelf.do(lambda here: here.persist("k"))
+    again = shelf.do(lambda here: here.lock("k", "a", 3 * SECOND))
+    assert again == {"held": True, "fence": fence, "until": None}, "it never ends"
+    shelf.do(lambda here: here.expire("k", 3 * SECOND))
+    assert shelf.do(lambda here: here.unlock("k", "b")) == {"released": False}
+    shelf.book.clock.advance(3 * SECOND)
+    assert shelf.do(lambda here: here.unlock("k", "a")) == {"released": False}, "lapsed"
+    other = shelf.do(lambda here: here.lock("k", "b", SECOND))
+    assert other["held"]
+    assert other["fence"] > fence
+
+
+def test_unlock_deletes_nothing_and_frees_at_once(shelf: Shelf) -> None:
+    first = shelf.do(lambda here: here.lock("k", "a", 10 * SECOND))
+    assert shelf.do(lambda here: here.unlock("k", "a")) == {"released": True}
+    assert shelf.stored() == {"entries": 1, "contents": 0, "expiries": 1}
+    assert shelf.get("k") is NONE
+    assert shelf.do(lambda here: here.unlock("k", "a")) == {"released": False}
+    second = shelf.do(lambda here: here.lock("k", "b", SECOND))
+    assert second["held"]
+    assert second["fence"] > first["fence"]
+
+
+def test_a_plain_value_is_no_lock(shelf: Shelf) -> None:
+    shelf.do(lambda here: here.set("k", "a"))
+    held = shelf.do(lambda here: here.lock("k", "a", SECOND))
+    assert held == {"held": False, "fence": None, "until": None}
+    assert shelf.do(lambda here: here.unlock("k", "a")) == {"released": False}
+    shelf.do(lambda here: here.delete("k"))
+    shelf.do(lambda here: here.lock("k", "a", SECOND))
+    shelf.do(lambda here: here.set("k", "a"))
+    assert shelf.do(lambda here: here.unlock("k", "a")) == {"released": False}, "it was broken"
+
+
+def test_a_fence_survives_a_change_of_expiry_and_two_calls_in_one_transaction(
+    shelf: Shelf,
+) -> None:
+    first = shelf.do(lambda here: here.lock("k", "a", SECOND))
+    shelf.do(lambda here: here.expire("k", 9 * SECOND))
+    assert shelf.do(lambda here: here.lock("k", "a", SECOND))["fence"] == first["fence"]
+    shelf.do(lambda here: here.unlock("k", "a"))
+    both = shelf.do(lambda here: [here.lock("k", "b", SECOND), here.lock("k", "b", 2 * SECOND)])
+    assert both[0]["fence"] == both[1]["fence"] > first["fence"]
+    after = shelf.do(lambda here: here.lock("k", "b", SECOND))
+    assert after["fence"] == both[0]["fence"]
+
+
+def test_a_lock_that_is_named_by_its_fence_is_that_one_only(shelf: Shelf) -> None:
+    """Two who go by one name are told apart: the second one's lock is not the first one's."""
+    first = shelf.do(lambda here: here.lock("k", "a", 10 * SECOND))["fence"]
+    extended = shelf.do(lambda here: here.lock("k", "a", 20 * SECOND, first))
+    assert extended == {"held": True, "fence": first, "until": moment(20 * SECOND)}
+    shelf.book.clock.advance(20 * SECOND)
+    lost = {"held": False, "fence": None, "until": None}
+    assert shelf.do(lambda here: here.lock("k", "a", 9 * SECOND, first)) == lost, "none is acquired"
+    assert shelf.lapsed == [b"k"], "and that it has ended lasts"
+    assert shelf.do(lambda here: here.unlock("k", "a", first)) == {"released": False}
+    second = shelf.do(lambda here: here.lock("k", "a", 5 * SECOND))
+    held = {"held": False, "fence": None, "until": second["until"]}
+    assert shelf.do(lambda here: here.lock("k", "a", 9 * SECOND, first)) == held
+    assert shelf.do(lambda here: here.unlock("k", "a", first)) == {"released": False}
+    assert shelf.do(lambda here: here.get("k"))["ttl"] == timedelta(seconds=5)
+    assert shelf.do(lambda here: here.unlock("k", "b", second["fence"])) == {"released": False}
+    assert shelf.do(lambda here: here.unlock("k", "a", second["fence"])) == {"released": True}
+
+
+def test_listing(shelf: Shelf) -> None:
+    names = ["a", "a b", "a/1", "aé", "b", "b%2F", "ﬀ", "☃"]
+    for name in reversed(names):
+        shelf.call("set", name, "x" * 9000)
+    ordered = sorted(names, key=str.encode)
+    assert shelf.keys() == ordered
+    assert shelf.keys("a") == [name for name in ordered if name.startswith("a")]
+    assert shelf.keys("a", "a b") == ["a/1", "aé"]
+    assert shelf.keys("", "a") == ordered[1:]
+    assert shelf.keys("", "a\0") == ordered[1:]
+    assert shelf.keys("b", "a") == ["b", "b%2F"]
+    assert shelf.keys("", "", 3) == ordered[:3]
+    assert shelf.keys("nothing") == []
+    with shelf.book.begin() as tx:
+        entries = [pair for step in tx.scan(*keys.within(shelf.space.entries)) for pair in step]
+    assert max(len(value) for _, value in entries) < 100, "large values stand beside"
+
+
+def test_a_listing_passes_over_any_number_of_expired_keys(shelf: Shelf) -> None:
+    for number in range(1500):
+        life = SECOND if number % 3 else None
+        shelf.call("set", f"{number:05}", number, life)
+    shelf.book.clock.advance(SECOND)
+    assert shelf.keys() == [f"{n:05}" for n in range(1500) if n % 3 == 0]
+    assert 1 <= len(shelf.lapsed) < 100
+    assert shelf.count() == 500
+
+
+def test_drop_keys(shelf: Shelf) -> None:
+    for name in ("a:1", "a:2", "a:3", "b"):
+        shelf.call("set", name, "x" * 6000, 5 * SECOND)
+    shelf.do(lambda here: here.set("a:2", 1, SECOND))
+    shelf.book.clock.advance(SECOND)
+    assert shelf.do(lambda here: sum(here.drop("a:"))) == 2, "the expired one was not there"
+    assert shelf.keys() == ["b"]
+    assert shelf.count() == 1
+    shelf.do(lambda here: here.set("a:1", 2))
+    shelf.book.clock.advance(5 * SECOND)
+    while shelf.sweep():
+        pass
+    assert shelf.stored() == {"entries": 1, "contents": 0, "expiries": 0}
+    assert shelf.get("a:1") == 2, "written again since, under an older expiry in the index"
+    assert shelf.do(lambda here: sum(here.drop(""))) == 1
+    assert shelf.do(lambda here: sum(here.drop(""))) == 0
+    assert shelf.count() == 0
+
+
+def test_a_sweep_takes_a_bounded_slice_of_what_is_due(shelf: Shelf) -> None:
+    for number in range(10):
+        shelf.call("set", f"k{number}", number, SECOND)
+    shelf.do(lambda here: here.set("later", 1, 2 * SECOND))
+    shelf.do(lambda here: here.set("stays", 1))
+    assert shelf.sweep() == 0
+    assert shelf.do(lambda here: here.next_expiry_us()) == START_US + SECOND
+    shelf.do(lambda here: here.set("k0", "again"))
+    shelf.do(lambda here: here.expire("k1", 2 * SECOND))
+    shelf.book.clock.advance(SECOND)
+    assert [shelf.sweep(4), shelf.sweep(4), shelf.sweep(4)] == [4, 4, 0]
+    assert shelf.keys() == ["k0", "k1", "later", "stays"]
+    assert shelf.stored() == {"entries": 4, "contents": 0, "expiries": 2}
+
+
+def test_a_sweep_goes_on_where_the_last_one_ended(shelf: Shelf) -> None:
+    for number in range(6):
+        shelf.call("set", f"k{number}", number, (number + 1) * SECOND)
+    shelf.book.clock.advance(4 * SECOND)
+    done, last = shelf.do(lambda here: here.sweep(3))
+    assert (done, keys.expiry_time(last)) == (3, START_US + 3 * SECOND)
+    assert shelf.do(lambda here: here.next_expiry_us(last)) == START_US + 4 * SECOND
+    done, last = shelf.do(lambda here: here.sweep(3, last))
+    assert (done, keys.expiry_time(last)) == (1, START_US + 4 * SECOND)
+    assert shelf.do(lambda here: here.sweep(3, last)) == (0, last)
+    assert shelf.keys() == ["k4", "k5"]
+
+
+def test_keys_have_bounds(shelf: Shelf) -> None:
+    for good in ("x", "é" * 512, "a" * 1024, " ", "\x01", "../..", "%00", "'"):
+        shelf.call("set", good, 1)
+        assert shelf.get(good) == 1
+    wrong: list[tuple[Any, type[Refusal]]] = [
+        ("", BadRequest), ("a" * 1025, BadRequest), ("é" * 513, BadRequest), ("a\0", BadRequest),
+        ("\ud800", TypeRefused), (1, TypeRefused), (None, TypeRefused), (b"k", TypeRefused),
+        (NONE, TypeRefused), (["k"], TypeRefused),
+    ]  # fmt: skip
+    for key, refusal in wrong:
+        with pytest.raises(refusal):
+            shelf.call("set", key, 1)
+
+
+@pytest.mark.parametrize("call", ["set", "swap", "expect", "compare"])
+def test_a_large_value_is_gone_through_in_steps(shelf: Shelf, call: str) -> None:
+    ticks: list[None] = []
+    large, other = [0] * 200_000, {"a": [0] * 100_000, "b": [1] * 100_000}
+    shelf.call("set", "k", dict(reversed(other.items())))
+
+    def work(here: Keys) -> Any:
+        if call == "set":
+            return here.set("k", large)
+        if call == "swap":
+            return here.swap("k", other, large)
+        return here.swap("k", large if call == "expect" else other, 1)
+
+    with shelf.book.begin() as tx:
+        here = Keys(tx, shelf.space, lambda: ticks.append(None))
+        assert work(here) == {"written": call != "expect"}
+        shelf.book.commit(tx) if tx.size else tx.release()
+    assert len(ticks) > 1_000
+    if call in ("set", "swap"):
+        assert shelf.get("k") == large
+
+
+def test_a_value_that_is_too_large_is_not_packed_to_its_end(shelf: Shelf) -> None:
+    steps: list[int] = []
+    for times in (2, 20):
+        value = ["x" * 10_000] * (times * 105)
+        with shelf.book.begin() as tx:
+            ticks: list[None] = []
+            here = Keys(tx, shelf.space, lambda: ticks.append(None))  # noqa: B023
+            with pytest.raises(TooLarge):
+                here.set("k", value)
+            assert here.swap("k", value, 1) == {"written": False}
+        steps.append(len(ticks))
+    assert steps[1] < 4 * steps[0]
+
+
+def test_values_have_bounds(shelf: Shelf) -> None:
+    shelf.do(lambda here: here.set("k", "x" * (limits.CACHE_VALUE_BYTES - 5)))
+    assert len(shelf.get("k")) == limits.CACHE_VALUE_BYTES - 5
+    with pytest.raises(TooLarge):
+        shelf.do(lambda here: here.set("k", "x" * limits.CACHE_VALUE_BYTES))
+    with pytest.raises(TypeRefused):
+        shelf.do(lambda here: here.set("k", float("nan")))
+    for holder, refusal in (("", BadRequest), ("x" * 1025, BadRequest), (5, TypeRefused)):
+        with pytest.raises(refusal):
+            shelf.call("lock", "k2", holder, SECOND)
+
+
+def test_a_large_value_and_a_small_one_take_turns(shelf: Shelf) -> None:
+    for value in ("x" * 5000, 1, "y" * 9000, [1], "z" * 5000):
+        shelf.call("set", "k", value)
+        assert shelf.get("k") == value
+        assert shelf.stored()["contents"] == int(isinstance(value, str))
+
+
+def test_a_dropped_space_takes_its_keys_and_its_name_comes_back_empty(shelf: Shelf) -> None:
+    shelf.do(lambda here: here.set("k", "x" * 9000, SECOND))
+    with shelf.book.begin() as tx:
+        catalog.drop_space(tx, shelf.space)
+        shelf.book.commit(tx)
+    assert shelf.stored() == {"entries": 0, "contents": 0, "expiries": 0}
+    with shelf.book.begin() as tx:
+        assert catalog.find_space(tx, shelf.space.database, "c") is None
+        again = catalog.define_space(tx, shelf.space.database, "c")
+        shelf.book.commit(tx)
+    assert again.id != shelf.space.id
+
+
+def test_declaring_a_space(shelf: Shelf) -> None:
+    with shelf.book.begin() as tx:
+        database = shelf.space.database
+        kept = catalog.define_space(tx, database, "c", expire_us=5, taken=Taken.SKIP)
+        assert kept == shelf.space
+        made = catalog.define_space(
+            tx, database, "c", expire_us=5, comment="new", taken=Taken.OVERWRITE
+        )
+        assert (made.id, made.expire_us, made.comment) == (shelf.space.id, 5, "new")
+        assert list(catalog.spaces(tx, database, unpaced)) == [made]
+        assert made.path == "shop.main.c"
+
+
+# --- histories ------------------------------------------------------------------------------------
+
+NAMES = st.sampled_from(["a", "b", "c"])
+LIVES = st.sampled_from([None, 1, 2, 5])
+STEPS = st.one_of(
+    st.tuples(st.just("set"), NAMES, LIVES, st.sampled_from([None, "ABSENT", "PRESENT"])),
+    st.tuples(st.just("swap"), NAMES, st.integers(0, 3), LIVES),
+    st.tuples(st.just("incr"), NAMES),
+    st.tuples(st.just("delete"), NAMES),
+    st.tuples(st.just("expire"), NAMES, st.sampled_from([1, 3])),
+    st.tuples(st.just("persist"), NAMES),
+    st.tuples(st.just("lock"), NAMES, st.sampled_from(["x", "y"]), st.sampled_from([1, 4])),
+    st.tuples(st.just("unlock"), NAMES, st.sampled_from(["x", "y"])),
+    st.tuples(st.just("advance"), st.sampled_from([1, 2])),
+    st.tuples(st.just("sweep"), st.integers(1, 3)),
+    st.tuples(st.just("durable")),
+)
+
+
+class Model:
+    """The same rules over a dict. An entry: value, expiry or None, fence or None."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.held: dict[str, tuple[Any, int | None, bool]] = {}
+
+    def live(self, key: str) -> tuple[Any, int | None, bool] | None:
+        found = self.held.get(key)
+        return None if found is None or (found[1] is not None and found[1] <= self.now) else found
+
+    def ends(self, life: int | None) -> int | None:
+        return None if life is None else self.now + life
+
+    def step(self, step: Any) -> Any:
+        word, *rest = step
+        if word == "advance":
+            self.now += rest[0]
+            return None
+        if word in ("sweep", "durable"):
+            return None
+        key, found = rest[0], self.live(rest[0])
+        if word == "set":
+            if rest[2] is not None and (found is None) != (rest[2] == "ABSENT"):
+                return {"written": False}
+            self.held[key] = (1, self.ends(rest[1]), False)
+            return {"written": True}
+        if word == "swap":
+            if found is None or type(found[0]) is not int or found[0] != rest[1]:
+                return {"written": False}
+            self.held[key] = (rest[1] + 1, self.ends(rest[2]), False)
+            return {"written": True}
+        if word == "incr":
+            if found is not None and found[2]:
+                return "NotANumber"
+            value = 1 if found is None else found[0] + 1
+            self.held[key] = (value, None if found is None else found[1], False)
+            return {"value": value}
+        if word == "delete":
+            if found is not None:
+                del self.held[key]
+            return {"deleted": found is not None}
+        if word in ("expire", "persist"):
+            if found is not None:
+                ends = self.ends(rest[1]) if word == "expire" else None
+                self.held[key] = (found[0], ends, found[2])
+            return {"found": found is not None}
+        mine = found is not None and found[2] and found[0] == rest[1]
+        if word == "lock":
+            if found is not None and not mine:
+                return False
+            self.held[key] = (rest[1], self.ends(rest[2]), True)
+            return True
+        if mine:
+            del self.held[key]
+        return {"released": mine}
+
+
+def real(shelf: Shelf, step: Any) -> Any:
+    word, *rest = step
+
+    def scaled(life: int | None) -> int | None:
+        return None if life is None else life * SECOND
+
+    if word == "advance":
+        shelf.book.clock.advance(rest[0] * SECOND)
+        return None
+    if word == "durable":
+        shelf.book.durable()
+        return None
+    works: dict[str, Callable[[Keys], Any]] = {
+        "sweep": lambda here: here.sweep(rest[0])[0],
+        "set": lambda here: here.set(rest[0], 1, scaled(rest[1]), when=rest[2]),
+        "swap": lambda here: here.swap(rest[0], rest[1], rest[1] + 1, scaled(rest[2])),
+        "incr": lambda here: here.incr(rest[0]),
+        "delete": lambda here: here.delete(rest[0]),
+        "expire": lambda here: here.expire(rest[0], rest[1] * SECOND),
+        "persist": lambda here: here.persist(rest[0]),
+        "lock": lambda here: here.lock(rest[0], rest[1], rest[2] * SECOND)["held"],
+        "unlock": lambda here: here.unlock(rest[0], rest[1]),
+    }
+    try:
+        return shelf.do(works[word])
+    except NotANumber:
+        return "NotANumber"
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_any_history_is_as_a_dict_would_have_it(steps: list[Any]) -> None:
+    shelf, model = Shelf(), Model()
+    for step in steps:
+        answer, expected = real(shelf, step), model.step(step)
+        assert answer == expected or (step[0] == "sweep"), step
+        live = sorted(key for key in model.held if model.live(key) is not None)
+        assert shelf.keys() == live
+        assert shelf.count() == len(live)
+    assert_index_is_whole(shelf)
+    replayed = replay(shelf)
+    assert digest(replayed) == digest(shelf.book.engine)
+
+
+def assert_index_is_whole(shelf: Shelf) -> None:
+    """Every entry that expires stands in the index under its time, and nothing else does."""
+    with shelf.book.begin() as tx:
+        listed = {
+            (keys.expiry_time(key), key[keys.EXPIRY_KEY_AT :])
+            for step in tx.scan(*keys.within(shelf.space.expiries))
+            for key, _ in step
+        }
+        entries = {
+            (int.from_bytes(value[8:16], "big"), key[len(shelf.space.entries) :])
+            for step in tx.scan(*keys.within(shelf.space.entries))
+            for key, value in step
+        }
+        assert listed == {entry for entry in entries if entry[0]}
+
+
+def replay(shelf: Shelf) -> MemoryEngine:
+    """The state that the log gives on another machine, years later."""
+    shelf.book.durable()
+    engine = MemoryEngine()
+    frames = shelf.book.frames
+    tail = LogEnd(frames[-1].sequence, 1, frames[-1].time)
+    ledger = Ledger(
+        engine,
+        tail,
+        ManualClock(START_US + 10**15),
+        SeededRng(2),
+        shelf.book.frames.append,
+        derived.kept,
+    )
+    for frame in list(frames):
+        ledger.replay(frame)
+    return engine
+
+
+def digest(engine: MemoryEngine) -> str:
+    view = engine.snapshot()
+    slices = hash_in_slices(view)
+    try:
+        while True:
+            next(slices)
+    except StopIteration as done:
+        return str(done.value)
+    finally:
+        view.close()
+
+
+def test_a_wall_clock_that_steps_changes_nothing(shelf: Shelf) -> None:
+    shelf.do(lambda here: here.set("k", 1, 10 * SECOND))
+    shelf.book.clock.step_wall(3600 * SECOND)
+    assert shelf.get("k") == 1, "nothing early"
+    shelf.book.clock.step_wall(-7200 * SECOND)
+    shelf.book.clock.advance(10 * SECOND)
+    assert shelf.get("k") is NONE, "nothing late"
+
+
+def test_what_was_removed_as_expired_stays_so_after_a_restart_under_an_earlier_clock(
+    shelf: Shelf,
+) -> None:
+    shelf.do(lambda here: here.set("k", 1, 10 * SECOND))
+    shelf.do(lambda here: here.set("unseen", 1, 10 * SECOND))
+    shelf.book.clock.advance(11 * SECOND)
+    assert shelf.get("k") is NONE
+    shelf.do(lambda here: here.remove_expired(shelf.lapsed))
+    shelf.book.durable()
+    last = shelf.book.frames[-1]
+    early = ManualClock(START_US - 3600 * SECOND)
+    ledger = Ledger(
+        shelf.book.engine,
+        LogEnd(last.sequence, 1, last.time),
+        early,
+        SeededRng(3),
+        lambda _: None,
+        derived.kept,
+    )
+    with ledger.begin() as tx:
+        here = Keys(tx, shelf.space)
+        assert here.get("k") is NONE
+        assert here.get("unseen") is NONE, "the log is past its time"
+        here.sweep(10)
+        ledger.commit(tx, BY)

@@ -1,0 +1,137 @@
+"""Topics and groups against their model, on both engines; and bugs that the model must see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage.topics.deliveries.delivery import HandOut
+from storage.topics.deliveries.group import HandOuts
+from storage.topics.groups import Standing
+from storage.topics.message_rows import MessageRows
+from storage.topics.messages import Messages, Published
+from storage.txn.appends import Append
+from storage.txn.write_set import Layer
+from tests.storage.engines import KINDS, make
+from tests.storage.queue_story import Story
+
+SAMPLE = {"memory": [0, 1, 40, *range(2, 8)], "rocks": [0, 1]}
+"""Histories that show every bug below."""
+MANY = {"memory": range(60), "rocks": range(6)}
+
+
+@pytest.mark.parametrize("of", [SAMPLE, pytest.param(MANY, marks=pytest.mark.hard)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_histories(
+    kind: str,
+    of: dict[str, Sequence[int]],
+    tmp_path: Path,
+    figure: Callable[[str, object], None],
+) -> None:
+    commits = conflicts = crashes = 0
+    for seed in of[kind]:
+        place = tmp_path / str(seed)
+        place.mkdir()
+        store = make(kind, place)
+        story = Story(seed, store)
+        try:
+            story.run()
+        except Exception as error:
+            error.add_note(f"seed {seed} on {kind}")
+            raise
+        finally:
+            store.close()
+        commits += story.commits
+        conflicts += story.conflicts
+        crashes += story.crashes
+    figure(f"queues on {kind}", f"{commits} commits, {conflicts} conflicts, {crashes} crashes")
+    assert conflicts, "no transaction ever lost a race"
+
+
+def nothing(*_arguments: object, **_named: object) -> None:
+    """Do nothing."""
+
+
+def same_numbers(self: Append, layer: Layer, present: bytes | None, time_us: int) -> None:
+    """What is appended stays where the transaction put it, whatever others have appended."""
+
+
+def only_numbers(self: Append, layer: Layer, present: bytes | None, time_us: int) -> None:
+    """The time of a message is when its transaction began."""
+    _settle(self, layer, present, self._time_us)
+
+
+_settle, _end, _leave = Append.settle, MessageRows.end, HandOuts._leave
+
+
+def never_exactly(self: MessageRows, exactly: bool = True) -> tuple[int, int]:
+    """Nobody remembers that it was at the end of a topic."""
+    return _end(self, exactly=False)
+
+
+def for_ever(self: Messages, id: str) -> Published | None:
+    """An id is remembered beyond its window."""
+    row = self._tx.get(self.topic.ids + id.encode())
+    if row is None or self.topic.dedup_us is None:
+        return None
+    return Published(int.from_bytes(row[:8], "big"), 1, None, duplicate=True)
+
+
+def once_more(self: HandOuts, row: HandOut) -> bool:
+    """One delivery too many."""
+    return self.group.deliveries is not None and row.attempt > self.group.deliveries
+
+
+def stays_listed(self: HandOuts, out: dict[int, HandOut]) -> None:
+    """A deadline remains of what was acknowledged."""
+    self._state.out -= len(out)
+
+
+def nothing_trimmed(self: HandOuts, first: int) -> Iterator[None]:
+    """Hand-outs of messages that are gone."""
+    return iter(())
+
+
+def never_earlier(self: HandOuts, due_us: int) -> None:
+    """A deadline before all others is overlooked."""
+    if not self._state.out:
+        self._state.deadlines_from_us = due_us
+
+
+def since_now(self: HandOuts, position: int, row: HandOut, since_us: int, delay: Any) -> None:
+    """What lapsed is due since somebody looked."""
+    _return(self, position, row, self._now_us, delay)
+
+
+_return = HandOuts._return
+
+
+def same_epoch(self: Standing) -> bytes:
+    """A group that was moved takes receipts from before."""
+    self.epoch = 1
+    return _pack(self)
+
+
+_pack = Standing.pack
+
+PLANTED = [
+    (Append, "settle", same_numbers), (Append, "settle", only_numbers),
+    (MessageRows, "end", never_exactly), (Messages, "_known", for_ever),
+    (HandOuts, "_is_last", once_more), (HandOuts, "_leave", stays_listed),
+    (HandOuts, "trimmed", nothing_trimmed), (HandOuts, "_expects_deadline", never_earlier),
+    (HandOuts, "_return", since_now), (HandOuts, "_release", nothing),
+    (HandOuts, "_commit", nothing), (Standing, "pack", same_epoch),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("whose, name, bug", PLANTED, ids=lambda one: getattr(one, "__name__", one))
+def test_planted_bugs_are_seen(
+    whose: type, name: str, bug: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whose, name, bug)
+    with pytest.raises(Exception):  # noqa: B017
+        for seed in SAMPLE["memory"]:
+            Story(seed).run()

@@ -1,0 +1,396 @@
+"""Look-ups are what a transaction would find itself, and rest on what they found and on no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+import storage.txn.read_set
+from protocol.errors import Conflict, Refusal
+from storage.catalog import catalog, users
+from storage.catalog.catalog import Taken
+from storage.catalog.fields import Field
+from storage.formats import keys
+from storage.topics import groups, topics
+from storage.txn.catalog_cache import Lookup, Lookups
+from storage.txn.transaction import Transaction
+from tests.storage.books import Book, digests
+
+Thing = tuple[str, ...]
+"""`kind` and names: of a namespace, a database in it, what is in that."""
+
+PLACES = [(ns, db) for ns in "mn" for db in "ab"]
+THINGS: list[Thing] = [
+    *(("namespace", ns) for ns in "mn"), *(("database", *place) for place in PLACES),
+    *(("table", *place, name) for place in PLACES for name in "tu"),
+    *(("space", *place, "s") for place in PLACES), *(("topic", *place, "q") for place in PLACES),
+    *(("group", *place, "q", name) for place in PLACES for name in "gh"),
+    *(("groups", *place, "q") for place in PLACES), *(("user", name) for name in ("ana", "bob")),
+]  # fmt: skip
+
+
+def above(thing: Thing) -> list[Thing]:
+    """What is looked up before it, and is rested on with it."""
+    kind, *names = thing
+    if kind in ("namespace", "user"):
+        return []
+    found: list[Thing] = [("namespace", names[0])]
+    if kind != "database":
+        found.append(("database", *names[:2]))
+    if kind in ("group", "groups"):
+        found.append(("topic", *names[:3]))
+    return found
+
+
+def look(tx: Transaction, thing: Thing) -> tuple[Any, set[Thing]]:
+    """What a thing is, None when it is not there, and what that rests on."""
+    kind, *names = thing
+    if kind == "user":
+        return users.find(tx, names[0]), {thing}
+    place = catalog.find_namespace(tx, names[0])
+    if kind == "namespace" or place is None:
+        return place, {("namespace", names[0])}
+    rests_on: set[Thing] = {("namespace", names[0]), ("database", *names[:2])}
+    within = catalog.find_database(tx, place, names[1])
+    if kind == "database" or within is None:
+        return within, rests_on
+    if kind in ("group", "groups"):
+        rests_on.add(("topic", *names[:3]))
+        topic = topics.find_topic(tx, within, names[2])
+        if topic is None:
+            return None, rests_on
+        rests_on.add(thing)
+        if kind == "groups":
+            return groups.groups(tx, topic), rests_on
+        return groups.find_group(tx, topic, names[3]), rests_on
+    rests_on.add(thing)
+    find: Callable[..., Any] = {
+        "table": catalog.find_table, "space": catalog.find_space, "topic": topics.find_topic,
+    }[kind]  # fmt: skip
+    return find(tx, within, names[2]), rests_on
+
+
+@contextmanager
+def nothing_remembered() -> Iterator[None]:
+    """Every look-up reads."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Transaction, "known", lambda tx, at: None)
+        patched.setattr(Transaction, "remember", lambda tx, at, value, *rests_on: value)
+        yield
+
+
+class Open:
+    """A transaction under way."""
+
+    def __init__(self, tx: Transaction, expected: dict[Thing, Any], began: int) -> None:
+        self.tx = tx
+        self.expected = expected
+        self.began = began
+        self.rests_on: set[Thing] = set()
+
+
+class Story:
+    """Declarations and look-ups in any order, against look-ups that remember nothing."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.book = Book()
+        self.open: list[Open] = []
+        self.touched: list[set[Thing]] = [set()]
+        """Of each commit, by its sequence."""
+        self.lost = self.kept = self.remembered = 0
+
+    def run(self, steps: int) -> None:
+        """Do anything, then end what is open."""
+        for _ in range(steps):
+            self.random.choice(
+                (self._declare, self._begin, self._look, self._look, self._look, self._end,
+                 self._durable, self._withdraw)
+            )()  # fmt: skip
+        while self.open:
+            self._end()
+
+    def _begin(self) -> None:
+        if len(self.open) > 4:
+            return
+        with nothing_remembered(), self.book.begin() as fresh:
+            expected = {thing: look(fresh, thing)[0] for thing in THINGS}
+        tx = self.book.begin()
+        tx.pause()
+        self.open.append(Open(tx, expected, self.book.ledger.state.committed))
+
+    def _look(self) -> None:
+        """Anybody looks, somebody new among them."""
+        thing = self.random.choice(THINGS)
+        if self.open and self.random.random() < 0.7:
+            one = self.random.choice(self.open)
+            found, rests_on = look(one.tx, thing)
+            one.rests_on |= rests_on
+            assert found == one.expected[thing], f"{thing} at {one.began}"
+            return
+        with self.book.begin() as tx:
+            found, _ = look(tx, thing)
+            with nothing_remembered(), self.book.begin() as fresh:
+                assert found == look(fresh, thing)[0], f"{thing} now"
+            in_flight = tx.sequence > self.book.ledger.state.released_upto
+            assert tx.saw <= tx.sequence and (in_flight or tx.saw == 0)
+        self.remembered += len(self.book.ledger.state.lookups)
+
+    def _declare(self) -> None:
+        """A commit that changes one thing or two, and looks at things before and after that."""
+        with self.book.begin() as tx:
+            touched = self._change(tx)
+            if self.random.random() < 0.3:
+                touched |= self._change(tx)
+            for _ in range(self.random.randrange(4)):
+                thing = self.random.choice(THINGS)
+                found, _ = look(tx, thing)
+                with nothing_remembered():
+                    assert found == look(tx, thing)[0], f"{thing} within its transaction"
+            if not tx.own.writes and not tx.own.ranges:
+                return
+            sequence = self.book.commit(tx)
+        assert sequence == len(self.touched)
+        self.touched.append(touched)
+
+    def _change(self, tx: Transaction) -> set[Thing]:
+        thing = self.random.choice(THINGS)
+        kind, *names = thing
+        touched = {upper for upper in above(thing) if look(tx, upper)[0] is None}
+        for upper in above(thing):
+            self._define(tx, upper, Taken.SKIP)
+        present, _ = look(tx, thing)
+        if kind == "groups":
+            return touched
+        if present is not None and self.random.random() < 0.3:
+            self._drop(tx, thing, present)
+        else:
+            self._define(tx, thing, Taken.OVERWRITE)
+        if kind == "group":
+            touched.add(("groups", *names[:3]))
+        return {*touched, thing}
+
+    def _define(self, tx: Transaction, thing: Thing, taken: Taken) -> None:
+        kind, *names = thing
+        comment = f"c{self.random.randrange(1_000)}"
+        if kind == "user":
+            users.define(tx, names[0], "owner", comment, overwrite=True)
+            return
+        if kind == "namespace":
+            catalog.define_namespace(tx, names[0], comment, taken)
+            return
+        place = catalog.namespace(tx, names[0])
+        if kind == "database":
+            catalog.define_database(tx, place, names[1], comment, taken)
+            return
+        within = catalog.database(tx, place, names[1])
+        if kind == "table":
+            table = catalog.define_table(tx, within, names[2], comment=comment, taken=taken)
+            if taken is Taken.OVERWRITE and self.random.random() < 0.5:
+                table = catalog.table(tx, within, names[2])
+                field = Field((comment,), comment, "int")
+                catalog.define_field(tx, table, field, Taken.OVERWRITE)
+        elif kind == "space":
+            catalog.define_space(tx, within, names[2], comment=comment, taken=taken)
+        elif kind == "topic":
+            topics.define_topic(tx, within, names[2], comment=comment, taken=taken)
+        else:
+            topic = topics.topic(tx, within, names[2])
+            deadline_us = self.random.randrange(1, 1_000_000)
+            groups.define_group(tx, topic, names[3], deadline_us=deadline_us, taken=taken)
+
+    def _drop(self, tx: Transaction, thing: Thing, present: Any) -> None:
+        drop: dict[str, Callable[..., Any]] = {
+            "namespace": catalog.drop_namespace, "database": catalog.drop_database,
+            "table": catalog.drop_table, "space": catalog.drop_space, "topic": topics.drop_topic,
+            "group": groups.drop_group,
+        }  # fmt: skip
+        if thing[0] == "user":
+            tx.delete(keys.user(present.name))  # the last owner too
+        else:
+            drop[thing[0]](tx, present)
+
+    def _end(self) -> None:
+        """A commit that writes what nobody reads: only its look-ups can make it lose."""
+        if not self.open:
+            return
+        one = self.open.pop(self.random.randrange(len(self.open)))
+        if one.tx.reads.rolled_back:
+            one.tx.release()
+            return
+        changed = set().union(*self.touched[one.began + 1 :])
+        one.tx.put(keys.STORE_RANGE + b"\xf0private", b"")
+        if one.rests_on & changed:
+            with pytest.raises(Conflict):
+                self.book.commit(one.tx)
+            self.lost += 1
+        else:
+            self.book.commit(one.tx)
+            self.touched.append(set())
+            self.kept += bool(changed)
+
+    def _durable(self) -> None:
+        ledger = self.book.ledger
+        upto = self.random.randint(ledger.durable_upto, ledger.state.committed)
+        ledger.mark_durable(upto, digests(self.book.frames, upto))
+        ledger.release(self.random.randint(ledger.state.released_upto, upto))
+        ledger.settle()
+
+    def _withdraw(self) -> None:
+        if self.random.random() < 0.2:
+            self.book.ledger.withdraw()
+            del self.touched[self.book.ledger.state.committed + 1 :]
+            del self.book.frames[self.book.ledger.state.committed :]
+
+
+SEEDS = range(24)
+"""Enough that every fault below is shown."""
+
+
+def test_any_story_finds_what_is_there_and_loses_only_for_what_it_looked_up(
+    figure: Callable[[str, object], None],
+) -> None:
+    lost = kept = remembered = 0
+    for seed in SEEDS:
+        story = Story(seed)
+        story.run(150)
+        lost, kept = lost + story.lost, kept + story.kept
+        remembered += story.remembered
+    assert lost > 15 and kept > 15 and remembered > 150
+    figure("look-ups", f"{lost} lost a race, {kept} kept beside other declarations")
+
+
+def _whatever_its_age(tx: Transaction, at: Hashable) -> Any:
+    found = tx._state.lookups.get(at)
+    if found is None:
+        return None
+    tx._looked.add(found)
+    return found.value
+
+
+_known = Transaction.known
+
+
+def _rests_on_nothing(tx: Transaction, at: Hashable) -> Any:
+    found = tx._state.lookups.get(at)
+    return None if found is None or tx.own.catalog or found.since > tx.sequence else found.value
+
+
+def _shared_by_all(tx: Transaction, at: Hashable, value: Any, *rests_on: bytes) -> Any:
+    tx._looked.add(tx._state.lookups.add(at, value, rests_on))
+    return value
+
+
+def _forgets_nothing(lookups: Lookups, sequence: int, *_: object) -> None:
+    lookups.since = sequence
+
+
+def _keeps_what_never_happened(lookups: Lookups, upto: int) -> None:
+    lookups.since = min(lookups.since, upto)
+
+
+def _rests_on_itself_alone(lookups: Lookups, at: Hashable, value: Any, on: Any) -> Lookup:
+    return _add(lookups, at, value, on[:1])
+
+
+_add = Lookups.add
+
+FAULTS: dict[str, tuple[Any, str, Any]] = {
+    "a look-up of a later state is taken": (Transaction, "known", _whatever_its_age),
+    "what was remembered is not rested on": (Transaction, "known", _rests_on_nothing),
+    "what only one sees is shared": (Transaction, "remember", _shared_by_all),
+    "a declaration makes nothing forgotten": (Lookups, "changed", _forgets_nothing),
+    "look-ups are not validated": (storage.txn.read_set, "rest_on", lambda *_: False),
+    "what was taken back is remembered": (Lookups, "withdraw", _keeps_what_never_happened),
+    "fields and places are not rested on": (Lookups, "add", _rests_on_itself_alone),
+    "every declaration refuses everybody": (
+        storage.txn.read_set,
+        "rest_on",
+        lambda looked, *_: looked,
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*FAULTS[fault])
+    with pytest.raises((AssertionError, Refusal, pytest.fail.Exception)):
+        for seed in SEEDS:
+            Story(seed).run(150)
+
+
+def test_who_declares_something_is_seen_by_itself_at_once_and_by_the_others_later() -> None:
+    book = Book()
+    with book.begin() as tx:
+        catalog.define_namespace(tx, "m", "one")
+        book.commit(tx)
+    with book.begin() as tx:
+        assert catalog.namespace(tx, "m").comment == "one"
+        catalog.define_namespace(tx, "m", "two", Taken.OVERWRITE)
+        assert catalog.namespace(tx, "m").comment == "two"
+    with book.begin() as tx:
+        assert catalog.namespace(tx, "m").comment == "one"
+
+
+def test_what_is_forgotten_leaves_no_name_behind() -> None:
+    """What is made and dropped again and again is looked up each time, and rests on what stays."""
+    story = Story(1)
+    lookups = story.book.ledger.state.lookups
+
+    def commit(change: Callable[..., object], *told: Any) -> None:
+        with story.book.begin() as tx:
+            change(tx, *told)
+            story.book.commit(tx)
+
+    def look_for_all() -> int:
+        with story.book.begin() as tx:
+            for thing in THINGS:
+                look(tx, thing)
+        assert _names(lookups) == {
+            (declared, at) for at, found in lookups._found.items() for declared in found.rests_on
+        }
+        return len(_names(lookups))
+
+    def cycle(thing: Thing) -> int:
+        commit(story._define, thing, Taken.OVERWRITE)
+        look_for_all()
+        commit(lambda tx: story._drop(tx, thing, look(tx, thing)[0]))
+        return look_for_all()
+
+    for thing in THINGS:
+        if thing[0] in ("namespace", "database", "topic"):
+            commit(story._define, thing, Taken.OVERWRITE)
+    for thing in THINGS:
+        if thing[0] in ("group", "space", "user"):
+            before = cycle(thing)
+            for _ in range(20):
+                assert cycle(thing) == before, thing
+
+
+def test_what_was_taken_back_leaves_no_name_behind() -> None:
+    book = Book()
+    with book.begin() as tx:
+        catalog.define_namespace(tx, "m", None)
+        book.commit(tx)
+    book.durable()
+    lookups = book.ledger.state.lookups
+    for _ in range(3):
+        with book.begin() as tx:
+            users.define(tx, "ana", "owner", "hash")
+            book.commit(tx)
+        with book.begin() as tx:
+            look(tx, ("namespace", "m"))
+            look(tx, ("user", "ana"))
+        assert len(lookups) == len(_names(lookups)) == 2
+        book.ledger.withdraw()
+        assert len(lookups) == len(_names(lookups))
+
+
+def _names(lookups: Lookups) -> set[tuple[bytes, Hashable]]:
+    """Everything that stands as resting on something."""
+    assert all(lookups._resting.values()), "an empty set is one that is kept for nothing"
+    return {(declared, at) for declared, names in lookups._resting.items() for at in names}
