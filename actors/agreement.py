@@ -39,12 +39,12 @@ from actors.etcd_releases import known
 from protocol import limits
 from protocol.addresses import is_loopback
 from protocol.agreement import (
-    Agreed,
+    AgreedState,
     Agreement,
-    Answered,
+    CompareAndSetResult,
     LeaseLapsed,
     NotAnswered,
-    Released,
+    ReleasedFrame,
 )
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class _Watch(NamedTuple):
 
 
 @dataclass(slots=True)
-class Access:
+class EtcdCredentials:
     """Credentials for etcd. They may change while the node runs; the next request uses them."""
 
     credential: tuple[str, str] | None = field(default=None, repr=False)
@@ -92,15 +92,17 @@ class Access:
     """True if user and password may go over plain http to other machines."""
 
 
-class Etcd(Agreement):
+class EtcdAgreement(Agreement):
     """Agreement kept in etcd.
 
     :param endpoints: `http://host:port` or `https://`, at least one; tried in turn
     """
 
-    def __init__(self, endpoints: Sequence[str], store: str, access: Access | None = None) -> None:
+    def __init__(
+        self, endpoints: Sequence[str], store: str, access: EtcdCredentials | None = None
+    ) -> None:
         self._endpoints = [endpoint.rstrip("/") for endpoint in endpoints]
-        self._access = access or Access()
+        self._access = access or EtcdCredentials()
         self._system: ssl.SSLContext | None = None
         self._token: str | None = None
         self._lead = _key(store, "lead")
@@ -110,7 +112,7 @@ class Etcd(Agreement):
         # Without `released`, which changes every second or so: it would wake every watcher.
         self._watched = {"key": _key(store, ""), "range_end": self._released}
 
-    async def look(self) -> Agreed:
+    async def look(self) -> AgreedState:
         return await self._ask(
             "/v3/kv/txn", {"success": self._all()}, etcd_answers.agreed, again=True
         )
@@ -131,32 +133,32 @@ class Etcd(Agreement):
         with suppress(LeaseLapsed):
             await self._ask("/v3/lease/revoke", {"ID": str(lease)}, bool, again=True)
 
-    async def found(self, members: frozenset[str]) -> Answered:
+    async def found(self, members: frozenset[str]) -> CompareAndSetResult:
         absent = {"key": self._insync, "target": "CREATE", "create_revision": "0"}
         return await self._write([absent], _put(self._insync, _written(0, members)))
 
-    async def take_lead(self, node: str, lease: int, insync: int) -> Answered:
+    async def take_lead(self, node: str, lease: int, insync: int) -> CompareAndSetResult:
         vacant = {"key": self._lead, "target": "CREATE", "create_revision": "0"}
         conditions = [vacant, self._of_revision(insync)]
         return await self._write(conditions, {**_put(self._lead, node), "lease": str(lease)})
 
-    async def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
+    async def change(self, epoch: int, insync: int, members: frozenset[str]) -> CompareAndSetResult:
         return await self._write(
             self._led(epoch, insync), _put(self._insync, _written(epoch, members))
         )
 
-    async def begin_lineage(self, epoch: int, insync: int, node: str) -> Answered:
+    async def begin_lineage(self, epoch: int, insync: int, node: str) -> CompareAndSetResult:
         return await self._write(
             self._led(epoch, insync),
             _put(self._insync, _written(epoch, frozenset({node}))),
             _put(self._lineage, str(epoch)),
         )
 
-    async def tell(self, epoch: int, released: Released) -> Answered:
+    async def report_released(self, epoch: int, released: ReleasedFrame) -> CompareAndSetResult:
         value = json.dumps(released._asdict(), separators=(",", ":"))
         return await self._write([self._leads(epoch)], _put(self._released, value))
 
-    async def grow(self, by: int) -> Agreed:
+    async def grow(self, by: int) -> AgreedState:
         await self.look()  # signs in, so that the concurrent writes do not each do so
         for begun in range(0, by, GROWN_AT_ONCE):
             writes = (
@@ -166,7 +168,7 @@ class Etcd(Agreement):
             await asyncio.gather(*writes)
         return await self.look()
 
-    async def changed(self, after: int, seconds: float) -> Agreed:
+    async def changed(self, after: int, seconds: float) -> AgreedState:
         # A watch may end for many reasons, so it only triggers a read.
         asked = {"create_request": {**self._watched, "start_revision": str(after + 1)}}
         read = b""
@@ -220,7 +222,9 @@ class Etcd(Agreement):
     def _of_revision(self, insync: int) -> dict[str, str]:
         return {"key": self._insync, "target": "MOD", "mod_revision": str(insync)}
 
-    async def _write(self, conditions: list[dict[str, str]], *puts: dict[str, str]) -> Answered:
+    async def _write(
+        self, conditions: list[dict[str, str]], *puts: dict[str, str]
+    ) -> CompareAndSetResult:
         asked = {
             "compare": [{"result": "EQUAL", **condition} for condition in conditions],
             "success": [*({"request_put": put} for put in puts), *self._all()],

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, NamedTuple
 
-from actors.commits import By, Committer
+from actors.commits import Committer, NamedAuthor
 from protocol import limits
 from protocol.doors import Clock, Rng
 from storage.audit import forwarded
@@ -33,7 +33,7 @@ MISSED: Final = "entries not kept"
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class PendingEntry:
     """An entry that waits for its commit."""
 
     user: str
@@ -46,14 +46,14 @@ class Noted:
     """Wall-clock time of the event, in µs."""
 
 
-class Batch(NamedTuple):
+class EntryBatch(NamedTuple):
     """Consecutive entries of one node."""
 
     life: bytes
     """Id of the node's process run: numbers start from 1 in each."""
     first: int
     """Number of the first entry."""
-    noted: tuple[Noted, ...]
+    noted: tuple[PendingEntry, ...]
 
     @property
     def last(self) -> int:
@@ -68,7 +68,7 @@ class Backlog:
         self._clock = clock
         life = clock.wall_us().to_bytes(8, "big", signed=True)
         self._life = life + rng.bytes(forwarded.LIFE_BYTES - len(life))
-        self._noted: deque[Noted] = deque()
+        self._noted: deque[PendingEntry] = deque()
         self._first = 1
         """Number of the oldest entry."""
         self._of: Counter[str] = Counter()
@@ -90,7 +90,7 @@ class Backlog:
     def __len__(self) -> int:
         return len(self._noted)
 
-    def add(self, noted: Noted) -> bool:
+    def add(self, noted: PendingEntry) -> bool:
         """Hold an entry. Return False if there is no room for it."""
         mine = self._of[noted.user]
         if mine >= limits.ENTRIES_WAITING_EACH or len(self) >= limits.ENTRIES_WAITING:
@@ -100,18 +100,18 @@ class Backlog:
         self._append(_bounded(noted))
         return True
 
-    def _append(self, noted: Noted) -> None:
+    def _append(self, noted: PendingEntry) -> None:
         self._noted.append(noted)
         self._of[noted.user] += 1
         if self.on_more is not None:
             self.on_more()
 
-    def oldest(self) -> Batch | None:
+    def oldest(self) -> EntryBatch | None:
         """Return the next batch to commit, or None if the backlog is empty."""
         if not self._noted:
             return None
         some = tuple(islice(self._noted, limits.ENTRIES_CARRIED))
-        return Batch(self._life, self._first, some)
+        return EntryBatch(self._life, self._first, some)
 
     def done(self, upto: int) -> None:
         """Remove the entries up to a number: they are committed and released."""
@@ -126,7 +126,7 @@ class Backlog:
         if self._missed and self._first > before:
             missed, self._missed = self._missed, 0
             entry = Entry(AUDIT, "", "local", None, None, ((),), MISSED, more=missed)
-            self._append(Noted("", "node", None, None, entry, self._clock.wall_us()))
+            self._append(PendingEntry("", "node", None, None, entry, self._clock.wall_us()))
 
     def distrust_places(self) -> None:
         """Attribute all waiting entries to the store, after pending commits were rolled back.
@@ -137,7 +137,7 @@ class Backlog:
         self._noted = deque(map(distrusted, self._noted))
 
 
-def commit(committer: Committer, node: str, batch: Batch) -> CommitTicket:
+def commit(committer: Committer, node: str, batch: EntryBatch) -> CommitTicket:
     """Commit the entries that are not committed yet, each in a commit of its own, in order.
 
     :param node: id of the node where they happened
@@ -148,17 +148,17 @@ def commit(committer: Committer, node: str, batch: Batch) -> CommitTicket:
     for number, one in enumerate(batch.noted, batch.first):
         with committer.begin() as tx:
             entry = one.entry if forwarded.note(tx, node, batch.life, number) else None
-            by = By(one.user, elsewhere(one.surface, node, one.at_us))
+            by = NamedAuthor(one.user, elsewhere(one.surface, node, one.at_us))
             ticket = committer.commit(tx, by, one.statement, one.reason, entry)
     return ticket
 
 
-def distrusted(noted: Noted) -> Noted:
+def distrusted(noted: PendingEntry) -> PendingEntry:
     """Return a copy of an entry that is attributed to the store itself."""
     return replace(noted, entry=of_store(noted.entry))
 
 
-def _bounded(noted: Noted) -> Noted:
+def _bounded(noted: PendingEntry) -> PendingEntry:
     """Return a copy of an entry that is cut to the size that another node accepts."""
     most = limits.ENTRY_NAME_CHARACTERS
     return replace(

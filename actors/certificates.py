@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from actors.facts import Facts
+from actors.facts import NodeInfo
 from actors.runtime import LoopActor, Runtime, handles, tell
 from protocol import limits
 from protocol.requests import Surface
@@ -28,7 +28,7 @@ LEAST_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CheckCertificates:
     """Check the certificates that are presented now."""
 
 
@@ -38,17 +38,17 @@ class CertificatesActor(LoopActor):
     :param facts: lists the surfaces and their certificates
     """
 
-    def __init__(self, runtime: Runtime, facts: Facts) -> None:
+    def __init__(self, runtime: Runtime, facts: NodeInfo) -> None:
         super().__init__(runtime)
         self._facts = facts
         self._next: asyncio.TimerHandle | None = None
 
     def on_start(self) -> None:
         """Check at once: this actor may replace one that failed."""
-        self.look(Look())
+        self.check_certificates(CheckCertificates())
 
-    @handles(Look)
-    def look(self, _message: Look) -> None:
+    @handles(CheckCertificates)
+    def check_certificates(self, _message: CheckCertificates) -> None:
         """Log the state of the certificates presented now, and schedule the next check."""
         if self._next is not None:
             self._next.cancel()
@@ -64,7 +64,7 @@ class CertificatesActor(LoopActor):
         self._next = self.after(_pause_seconds(surfaces, now), self._wake)
 
     def _wake(self) -> None:
-        tell(self.actor_ref, Look())
+        tell(self.actor_ref, CheckCertificates())
 
 
 def _say(expires: datetime, surfaces: list[Surface], now: datetime) -> None:

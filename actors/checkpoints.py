@@ -18,15 +18,15 @@ import structlog
 from pykka import ActorRef
 
 from actors.commits import Committer
-from actors.log import SPARE_BYTES, SPARE_FILES, GiveWay, Prune
+from actors.log import SPARE_BYTES, SPARE_FILES, DropFlushedLog, Prune
 from actors.runtime import LoopActor, Runtime, ThreadActor, ask, handles, tell
 from protocol import limits
 from protocol.doors import Room
 from protocol.errors import DiskFull, Draining
 from protocol.requests import Request
 from storage.engine.engine import Engine
-from storage.files.disk_reserve import Headroom
-from storage.log.retention import Keep
+from storage.files.disk_reserve import FreeSpaceCheck
+from storage.log.retention import LogRetention
 
 log = structlog.get_logger("node")
 
@@ -65,7 +65,7 @@ class FlushActor(ThreadActor):
         self,
         runtime: Runtime,
         engine: Engine,
-        headroom: Headroom | None = None,
+        headroom: FreeSpaceCheck | None = None,
         note_damage: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(runtime)
@@ -106,7 +106,7 @@ class FlushActor(ThreadActor):
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _CheckpointDue:
     pass
 
 
@@ -125,7 +125,7 @@ class CheckpointsActor(LoopActor):
         flusher: ActorRef[Any],
         log: ActorRef[Any],
         *,
-        keep: Keep | None,
+        keep: LogRetention | None,
         flushed: Callable[[], int],
         newest_segment: Callable[[], int],
     ) -> None:
@@ -142,12 +142,12 @@ class CheckpointsActor(LoopActor):
 
     def on_start(self) -> None:
         """Schedule the first check."""
-        self.after(LOOK_SECONDS, self._look)
+        self.after(LOOK_SECONDS, self._check_due)
 
-    def _look(self) -> None:
-        self.after(LOOK_SECONDS, self._look)
+    def _check_due(self) -> None:
+        self.after(LOOK_SECONDS, self._check_due)
         if self._running is None and self._due():
-            tell(self.actor_ref, _Look())
+            tell(self.actor_ref, _CheckpointDue())
 
     def _due(self) -> bool:
         committer, flushed = self._committer, self._flushed()
@@ -166,8 +166,8 @@ class CheckpointsActor(LoopActor):
             or max(flushed, 1) < self._newest_segment() <= engine.applied
         )
 
-    @handles(_Look)
-    async def look(self, _message: _Look) -> None:
+    @handles(_CheckpointDue)
+    async def take_due_checkpoint(self, _message: _CheckpointDue) -> None:
         """Take a checkpoint that is due.
 
         A failure here fails the actor, and with it the node. On a full disk the checkpoint stays
@@ -207,7 +207,7 @@ class CheckpointsActor(LoopActor):
             raise
         self._flushed_at_us = self._monotonic_us()
         if self._committer.disk_full and self._keep is not None:
-            await ask(self._log, GiveWay())
+            await ask(self._log, DropFlushedLog())
         now_us = self._committer.ledger.log_time()
         return await ask(self._log, Prune(flushed, self._keep, now_us))
 
@@ -216,7 +216,7 @@ class CheckpointsActor(LoopActor):
         try:
             return await ask(self._flusher, Flush())
         except DiskFull:
-            if self._keep is None or not await ask(self._log, GiveWay()):
+            if self._keep is None or not await ask(self._log, DropFlushedLog()):
                 raise
             return await ask(self._flusher, Flush())
 

@@ -151,7 +151,7 @@ class SystemScheduler:
         """Return the number of callbacks that the loop will run before it waits."""
         return ready_calls(self._loop)
 
-    def give_way(self) -> None:
+    def lower_priority(self) -> None:
         """Lower the priority of the calling thread; only Linux has this for a single thread."""
         if sys.platform == "linux":
             thread = threading.get_native_id()
@@ -187,7 +187,7 @@ def in_memory(path: str) -> Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Environment:
     """Environment of a node: everything that reaches it from outside."""
 
     scheduler: Scheduler
@@ -203,9 +203,9 @@ class Doors:
     """Opens an empty state engine that is only in memory, given a directory for its settings."""
 
 
-def system_doors() -> Doors:
+def system_doors() -> Environment:
     """Return the production environment, on the running event loop."""
-    return Doors(
+    return Environment(
         SystemScheduler(),
         SystemClock(),
         SystemRng(),

@@ -30,7 +30,7 @@ from protocol.errors import (
     NotWritable,
     UnknownOutcome,
 )
-from storage.audit.trail import Maker, forget, forget_each, makers, oldest
+from storage.audit.trail import EntryOrigin, forget, forget_each, makers, oldest
 from storage.engine.engine import EngineUnreadable
 from storage.formats.entries import AUDIT, STATEMENTS
 from storage.txn.transaction import Transaction
@@ -51,16 +51,16 @@ AT_ONCE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _CheckEntries:
     """Message of the actor to itself: check the number of entries."""
 
 
-_Part = tuple[tuple[object, ...], Maker, int]
+_Part = tuple[tuple[object, ...], EntryOrigin, int]
 """Remaining path to a maker, the maker (user in a place on a node), and its number of entries."""
 
 
 @dataclass(slots=True)
-class _Count:
+class _EntryCount:
     """Number of entries of the statement log or the audit trail."""
 
     keep: int
@@ -75,7 +75,7 @@ class _Count:
         return self.found - self.keep > self.keep // SPARE_PART
 
 
-class _Going:
+class _RemovalPlan:
     """Builder of the removals, fed with each entry in order: it goes or it stays."""
 
     def __init__(self) -> None:
@@ -117,34 +117,34 @@ class EntryRetentionActor(LoopActor):
     def __init__(self, runtime: Runtime, committer: Committer, keep: int) -> None:
         super().__init__(runtime)
         self._committer = committer
-        self._counts = {STATEMENTS: _Count(keep), AUDIT: _Count(limits.ENTRIES_KEPT)}
+        self._counts = {STATEMENTS: _EntryCount(keep), AUDIT: _EntryCount(limits.ENTRIES_KEPT)}
 
     def on_start(self) -> None:
         """Schedule the first check."""
-        self.after(LOOK_SECONDS, self._look)
+        self.after(LOOK_SECONDS, self._send_check)
 
-    def _look(self) -> None:
-        tell(self.actor_ref, _Look())
+    def _send_check(self) -> None:
+        tell(self.actor_ref, _CheckEntries())
 
-    @handles(_Look)
-    async def look(self, _message: _Look) -> None:
+    @handles(_CheckEntries)
+    async def prune_entries(self, _message: _CheckEntries) -> None:
         """Prune, and schedule the next check."""
         try:
             for where, count in self._counts.items():
                 await self._prune_readable(where, count)
         except _LATER as refusal:
             log.info("old entries could not be removed yet", why=str(refusal))
-        self.after(LOOK_SECONDS, self._look)
+        self.after(LOOK_SECONDS, self._send_check)
 
-    async def _prune_readable(self, where: int, count: _Count) -> None:
+    async def _prune_readable(self, where: int, count: _EntryCount) -> None:
         """Prune one of both; unreadable data in it does not keep the other from being pruned."""
         try:
             await self._prune(where, count)
         except EngineUnreadable as error:
-            self.runtime.noticed(type(self).__name__, error)
+            self.runtime.report_error(type(self).__name__, error)
 
-    async def _prune(self, where: int, count: _Count) -> None:
-        committer, upto = self._committer, self._committer.released_upto
+    async def _prune(self, where: int, count: _EntryCount) -> None:
+        committer, upto = self._committer, self._committer.commit_index
         with committer.begin() as tx:
             tx.pause()
             if upto > count.upto:
@@ -154,7 +154,7 @@ class EntryRetentionActor(LoopActor):
                 count.upto = upto
             if not count.is_over():
                 return
-            shared = Counter[Maker]()
+            shared = Counter[EntryOrigin]()
             for made in makers(tx, where, upto):
                 shared.update(maker for maker, _ in made)
                 await asyncio.sleep(0)
@@ -175,11 +175,11 @@ class EntryRetentionActor(LoopActor):
 
 
 async def _oldest_of(
-    every: Iterable[list[tuple[Maker, int]]], count: Mapping[Maker, int]
-) -> _Going:
+    every: Iterable[list[tuple[EntryOrigin, int]]], count: Mapping[EntryOrigin, int]
+) -> _RemovalPlan:
     """Return the removals of each maker's oldest entries, `count` of each. Yields the loop between
     parts."""
-    left, all_left, going = dict(count), sum(count.values()), _Going()
+    left, all_left, going = dict(count), sum(count.values()), _RemovalPlan()
     for some in every:
         for maker, sequence in some:
             if left[maker]:
@@ -195,7 +195,7 @@ async def _oldest_of(
     return going
 
 
-def beyond(shared: Mapping[Maker, int], room: int) -> dict[Maker, int]:
+def beyond(shared: Mapping[EntryOrigin, int], room: int) -> dict[EntryOrigin, int]:
     """Return how many entries to remove of each maker, taken from those with the most entries.
 
     The room is divided evenly: first between the nodes, then between the namespaces and the store
@@ -205,12 +205,12 @@ def beyond(shared: Mapping[Maker, int], room: int) -> dict[Maker, int]:
     :param shared: number of entries of each maker
     :param room: limit of all entries together
     """
-    gone: dict[Maker, int] = {}
+    gone: dict[EntryOrigin, int] = {}
     _share([(maker, maker, count) for maker, count in shared.items()], room, gone)
     return gone
 
 
-def _share(shared: list[_Part], room: int, gone: dict[Maker, int]) -> None:
+def _share(shared: list[_Part], room: int, gone: dict[EntryOrigin, int]) -> None:
     parts: dict[object, list[_Part]] = {}
     for way, maker, count in shared:
         parts.setdefault(way[0], []).append((way[1:], maker, count))

@@ -8,18 +8,18 @@ from __future__ import annotations
 from datetime import datetime
 
 from protocol.rights import is_inside
-from storage.audit.trail import Kept
+from storage.audit.trail import LoggedEntry
 
 Ids = tuple[int, ...]
 """Ids of a place: (), (namespace,) or (namespace, database)."""
 
 
-def since(kept: Kept, moment: datetime) -> bool:
+def since(kept: LoggedEntry, moment: datetime) -> bool:
     """True if an entry's event happened at or after a moment, as far as clocks agree."""
     return kept.at >= moment and (kept.happened is None or kept.happened >= moment)
 
 
-def shown_inside(place: Ids, space: str | None, kept: Kept) -> Kept | None:
+def shown_inside(place: Ids, space: str | None, kept: LoggedEntry) -> LoggedEntry | None:
     """Return the part of an entry that the owner of a place is shown; None if it touched anything
     outside.
 

@@ -12,7 +12,14 @@ import re
 from base64 import b64decode
 from typing import Any, Final
 
-from protocol.agreement import Agreed, Answered, InSync, Lead, Released, Told
+from protocol.agreement import (
+    AgreedState,
+    CompareAndSetResult,
+    InSyncReplicas,
+    LeaderEntry,
+    ReleasedFrame,
+    ReleaseReport,
+)
 
 REVISION_MAX: Final = (1 << 63) - 1
 """Upper bound: revisions, leases and sequences are int64 in etcd."""
@@ -69,40 +76,42 @@ def left(answer: dict[str, Any]) -> int:
     return _number(_object(answer["result"]).get("TTL", 0), least=-1)
 
 
-def answered(answer: dict[str, Any]) -> Answered:
+def answered(answer: dict[str, Any]) -> CompareAndSetResult:
     """Decode the result of a conditional transaction. :raises ValueError: it is not one"""
-    return Answered(answer.get("succeeded") is True, agreed(answer))
+    return CompareAndSetResult(answer.get("succeeded") is True, agreed(answer))
 
 
-def agreed(answer: dict[str, Any]) -> Agreed:
+def agreed(answer: dict[str, Any]) -> AgreedState:
     """Decode the four keys at the end of a transaction. :raises ValueError: they are missing"""
     lead, insync, lineage, released = (
         _object(found["response_range"]).get("kvs", [None])[0] for found in answer["responses"][-4:]
     )
     header = answer["header"]
-    return Agreed(
+    return AgreedState(
         cluster=str(_number(header["cluster_id"], most=CLUSTER_MAX)),
         revision=_number(header["revision"]),
-        lead=None if lead is None else Lead(_node(_text(lead)), _number(lead["create_revision"])),
+        lead=None
+        if lead is None
+        else LeaderEntry(_node(_text(lead)), _number(lead["create_revision"])),
         insync=None if insync is None else _insync(insync),
         lineage=0 if lineage is None else _number(_text(lineage)),
-        told=None if released is None else _told(released),
+        told=None if released is None else _release_report(released),
     )
 
 
-def _insync(found: dict[str, Any]) -> InSync:
+def _insync(found: dict[str, Any]) -> InSyncReplicas:
     value = parsed(_text(found))
     members = value["members"]
     if not isinstance(members, list):
         raise ValueError("no members")
     revision = _number(found["mod_revision"])
-    return InSync(_number(value["epoch"]), frozenset(map(_node, members)), revision)
+    return InSyncReplicas(_number(value["epoch"]), frozenset(map(_node, members)), revision)
 
 
-def _told(found: dict[str, Any]) -> Told:
+def _release_report(found: dict[str, Any]) -> ReleaseReport:
     value = parsed(_text(found))
-    released = Released(_number(value["epoch"]), _number(value["sequence"]))
-    return Told(released, _number(found["mod_revision"]))
+    released = ReleasedFrame(_number(value["epoch"]), _number(value["sequence"]))
+    return ReleaseReport(released, _number(found["mod_revision"]))
 
 
 def _object(found: object) -> dict[str, Any]:

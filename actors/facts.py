@@ -37,7 +37,7 @@ class Listening:
     load: Callable[[], Load] = field(default=Load, compare=False)
 
 
-class Facts:
+class NodeInfo:
     """Facts of the running node.
 
     :param status: returns the node's current status

@@ -38,7 +38,7 @@ blocks the commit."""
 
 
 @dataclass(frozen=True, slots=True)
-class BuildOn:
+class ContinueBuild:
     """Message of the builder to itself: there may be more work."""
 
 
@@ -48,7 +48,7 @@ class SearchIndexes:
     built."""
 
 
-class Indexes:
+class IndexBuilderHandle:
     """Handle of the builder for other code on the loop; it stays valid if the actor is replaced."""
 
     builder: ActorRef[Any] | None = None
@@ -62,7 +62,7 @@ class Indexes:
 class IndexesActor(LoopActor):
     """The index builder."""
 
-    def __init__(self, runtime: Runtime, indexes: Indexes, committer: Committer) -> None:
+    def __init__(self, runtime: Runtime, indexes: IndexBuilderHandle, committer: Committer) -> None:
         super().__init__(runtime)
         self._committer = committer
         self._unfinished: list[bytes] = []
@@ -78,7 +78,7 @@ class IndexesActor(LoopActor):
 
     def on_start(self) -> None:
         """Resume the builds of an earlier run."""
-        tell(self.actor_ref, BuildOn())
+        tell(self.actor_ref, ContinueBuild())
 
     def on_stop(self) -> None:
         """Cancel the wait. Unfinished indexes stay unfinished until the next start."""
@@ -89,14 +89,14 @@ class IndexesActor(LoopActor):
     def search(self, _message: SearchIndexes) -> None:
         """Search all declared indexes; once more afterwards if a search is under way."""
         self._search_again = True
-        self._go_on()
+        self._start_slice()
 
-    @handles(BuildOn)
-    def build_on(self, _message: BuildOn) -> None:
+    @handles(ContinueBuild)
+    def build_on(self, _message: ContinueBuild) -> None:
         """Build the next slice."""
-        self._go_on()
+        self._start_slice()
 
-    def _go_on(self) -> None:
+    def _start_slice(self) -> None:
         """Begin the next slice, unless one is under way."""
         if self._waiting is None:
             self._slice()
@@ -109,7 +109,7 @@ class IndexesActor(LoopActor):
         try:
             self._build()
         except EngineUnreadable as error:
-            self._rest(error)
+            self._set_aside(error)
 
     def _build(self) -> None:
         """Build one slice of one index and commit it.
@@ -144,7 +144,7 @@ class IndexesActor(LoopActor):
             return
         error = durable.exception()
         if error is None:
-            tell(self.actor_ref, BuildOn())
+            tell(self.actor_ref, ContinueBuild())
         elif isinstance(error, DiskFull | UnknownOutcome):  # taken back: another leads, say
             self._restart_search()
             self._later()
@@ -165,35 +165,35 @@ class IndexesActor(LoopActor):
         found, self._searched_to = index_builds.unfinished(tx, self._searched_to or b"", over)
         self._unfinished = [key for key in found if key not in self._unreadable]
         if not self._unfinished:
-            tell(self.actor_ref, BuildOn())
+            tell(self.actor_ref, ContinueBuild())
         return bool(self._unfinished)
 
     def _restart_search(self) -> None:
         """Discard the results of the search; the next one starts from the beginning."""
         self._unfinished, self._searched_to = [], b""
 
-    def _rest(self, error: EngineUnreadable) -> None:
+    def _set_aside(self, error: EngineUnreadable) -> None:
         """Set the current index aside because a part of the state can't be read.
 
         Builds that don't need that part go on. This one is retried after `REST_SECONDS`.
         """
-        self.runtime.noticed(type(self).__name__, error)
+        self.runtime.report_error(type(self).__name__, error)
         if not self._unfinished:
             self._later(REST_SECONDS)  # not even the declarations can be read
             return
         if not self._unreadable:
-            self.after(REST_SECONDS, self._rested)
+            self.after(REST_SECONDS, self._retry_set_aside)
         self._unreadable.add(self._unfinished.pop(0))
-        tell(self.actor_ref, BuildOn())
+        tell(self.actor_ref, ContinueBuild())
 
-    def _rested(self) -> None:
+    def _retry_set_aside(self) -> None:
         self._unreadable.clear()
         self._search_again = True
-        tell(self.actor_ref, BuildOn())
+        tell(self.actor_ref, ContinueBuild())
 
     def _later(self, seconds: float | None = None) -> None:
         self._waiting = self.after(AGAIN_SECONDS if seconds is None else seconds, self._again)
 
     def _again(self) -> None:
         self._waiting = None
-        tell(self.actor_ref, BuildOn())
+        tell(self.actor_ref, ContinueBuild())

@@ -16,7 +16,7 @@ class KeyRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class NodeKeys:
     """Keys that the node was started with."""
 
     own: Key | None

@@ -33,10 +33,10 @@ from protocol.doors import Room
 from protocol.errors import DiskFull, Refusal, UnknownOutcome
 from protocol.requests import Request
 from storage.formats.effects import only_removes
-from storage.formats.epochs import Reign
+from storage.formats.epochs import EpochEnd
 from storage.formats.frames import Frame
 from storage.log.log import Log
-from storage.log.retention import Keep
+from storage.log.retention import LogRetention
 
 log = structlog.get_logger("node")
 
@@ -60,7 +60,7 @@ def has_room(log: Log, unflushed_bytes: Callable[[], int], count: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class AppendFrames:
     """Write a batch of commits."""
 
     frames: list[Frame]
@@ -70,14 +70,14 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class WriteMark:
     """Write a mark: all frames before it are durable. Sent when the log falls idle."""
 
     released: int
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class NoteCommitIndex:
     """Note the commit index at which a node of a cluster stops; later frames may be durable but
     unreleased."""
 
@@ -85,12 +85,12 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class FindEnd(Request[Reign]):
+class FindEnd(Request[EpochEnd]):
     """Return the end of the log, after all messages sent before."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cut(Request[Reign]):
+class TruncateLog(Request[EpochEnd]):
     """Truncate the log after a frame; see `Log.cut`. Replies with the new end."""
 
     after: int
@@ -102,20 +102,20 @@ class Prune(Request[int]):
 
     flushed: int
     """Flushed sequence of the state: no later frame is dropped."""
-    keep: Keep | None
+    keep: LogRetention | None
     """Retention rule; None: all of the log is kept."""
     now_us: int
     """Current log time."""
 
 
 @dataclass(frozen=True, slots=True)
-class GiveWay(Request[int]):
+class DropFlushedLog(Request[int]):
     """Drop all log up to the state's flushed sequence, on a full disk. Replies with the number of
     frames dropped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Durable:
+class FramesSynced:
     """Message to the commits actor: all frames up to a sequence are synced."""
 
     upto: int
@@ -152,7 +152,7 @@ class LogActor(ThreadActor):
     """Owns the log.
 
     :param log: open and recovered; the actor closes it
-    :param commits: receives `Durable` and `LogFull`
+    :param commits: receives `FramesSynced` and `LogFull`
     :param unflushed_bytes: returns the bytes that a flush of the state would write; None: the state
         needs no disk
     :param flushed: returns the flushed sequence of the state, up to which a full disk may drop log;
@@ -197,7 +197,7 @@ class LogActor(ThreadActor):
         released = 0
         for envelope in batch:
             message = envelope.message
-            if type(message) is Append:
+            if type(message) is AppendFrames:
                 if message.generation > self._refused:
                     frames += message.frames
                     released, self._generation = message.released, message.generation
@@ -205,17 +205,17 @@ class LogActor(ThreadActor):
             if frames:
                 self._append(frames, released)
                 frames = []
-            if type(message) is Mark:
+            if type(message) is WriteMark:
                 self._mark(message.released)
             elif type(message) is Prune:
                 self._prune(envelope, message)
-            elif type(message) is GiveWay:
+            elif type(message) is DropFlushedLog:
                 self.reply(envelope, self._give_way())
             elif type(message) is FindEnd:
                 self.reply(envelope, self._log.present)
-            elif type(message) is Cut:
+            elif type(message) is TruncateLog:
                 self._cut(envelope, message.after)
-            elif type(message) is Ends:
+            elif type(message) is NoteCommitIndex:
                 self._released = message.released
             else:
                 raise self._unknown(message)
@@ -237,8 +237,10 @@ class LogActor(ThreadActor):
 
     def _prune(self, envelope: Envelope[Any], asked: Prune) -> None:
         try:
-            settle = self._pins.settle
-            retire = partial(self._log.retire, asked.flushed, asked.keep, asked.now_us, settle)
+            decide_prune = self._pins.decide_prune
+            retire = partial(
+                self._log.retire, asked.flushed, asked.keep, asked.now_us, decide_prune
+            )
             self._guarded(retire)
         except DiskFull as refusal:
             self._pins.gone(self._log.first)
@@ -342,7 +344,9 @@ class LogActor(ThreadActor):
         )
         digests = self._guarded(append)
         last = frames[-1]
-        durable = Durable(last.sequence, written, digests, last.epoch, self._generation, reserved)
+        durable = FramesSynced(
+            last.sequence, written, digests, last.epoch, self._generation, reserved
+        )
         self.runtime.cross(tell_now, self._commits, durable)
 
     def _guarded(self, work: Callable[[], T]) -> T:

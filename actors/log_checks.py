@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from actors.commits import Committer
-from actors.log_reads import CheckSome
+from actors.log_reads import CheckNextPart
 from actors.runtime import LoopActor, Runtime, Supervised, ask, handles, tell
 from protocol import limits
 
@@ -22,7 +22,7 @@ BUSY_TIMES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _CheckDue:
     pass
 
 
@@ -43,12 +43,12 @@ class LogChecksActor(LoopActor):
         self.after(limits.LOG_CHECK_AFTER_SECONDS, self._wake)
 
     def _wake(self) -> None:
-        tell(self.actor_ref, _Look())
+        tell(self.actor_ref, _CheckDue())
 
-    @handles(_Look)
-    async def look(self, _message: _Look) -> None:
+    @handles(_CheckDue)
+    async def read_next_part(self, _message: _CheckDue) -> None:
         """Have the next part read, and schedule the one after it."""
-        over = await ask(self._reader.ref, CheckSome())
+        over = await ask(self._reader.ref, CheckNextPart())
         if over:
             self.after(limits.LOG_CHECK_ROUND_SECONDS, self._wake)
             return

@@ -88,7 +88,7 @@ class Pins:
         with self._lock:
             self._pins.discard(pin)
 
-    def settle(self, first: int) -> int:
+    def decide_prune(self, first: int) -> int:
         """Decide, in the log thread, which frames a prune removes: those before `first`, or fewer
         if pinned.
 

@@ -25,10 +25,10 @@ from protocol.requests import Request
 from protocol.values import Value
 from storage.faults import LogDamaged
 from storage.formats.frames import FRAME_HEADER_BYTES, Frame
-from storage.formats.positions import Standing
+from storage.formats.positions import LogPosition
 from storage.log.reader import LogReader
 from storage.log.segments import pruned
-from storage.records.history import Searched, Trail, follow, search
+from storage.records.history import HistoryPart, SearchResult, follow, search
 
 log = structlog.get_logger("node")
 
@@ -91,7 +91,7 @@ class ReadFrame(Request[Frame]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadStanding(Request[Standing]):
+class ReadLogPosition(Request[LogPosition]):
     """Return the log position (sequence, epoch, time, digest) at a frame, or before the first
     frame."""
 
@@ -99,7 +99,7 @@ class ReadStanding(Request[Standing]):
 
 
 @dataclass(frozen=True, slots=True)
-class FollowRecord(Request[Trail]):
+class FollowRecord(Request[HistoryPart]):
     """Follow the chain of a record's changes backwards."""
 
     key: bytes
@@ -110,7 +110,7 @@ class FollowRecord(Request[Trail]):
 
 
 @dataclass(frozen=True, slots=True)
-class SearchRecord(Request[Searched]):
+class SearchRecord(Request[SearchResult]):
     """Search a part of the log for the newest change of a record."""
 
     key: bytes
@@ -119,7 +119,7 @@ class SearchRecord(Request[Searched]):
 
 
 @dataclass(frozen=True, slots=True)
-class CheckSome(Request[bool]):
+class CheckNextPart(Request[bool]):
     """Check the next part of the log. Replies True if the round is complete."""
 
 
@@ -155,7 +155,7 @@ class LogReadActor(ThreadActor):
                 found.append(frame)
         except (LogPruned, LogDamaged, OSError) as error:
             if not found:
-                raise self._told(error, asked.after + 1) from error
+                raise self._caller_error(error, asked.after + 1) from error
         return found
 
     @handles(ReadStored)
@@ -175,10 +175,10 @@ class LogReadActor(ThreadActor):
         try:
             return self._log.frame(asked.sequence)
         except (LogPruned, LogDamaged, OSError) as error:
-            raise self._told(error, asked.sequence) from error
+            raise self._caller_error(error, asked.sequence) from error
 
-    @handles(ReadStanding)
-    def read_standing(self, asked: ReadStanding) -> Standing:
+    @handles(ReadLogPosition)
+    def read_standing(self, asked: ReadLogPosition) -> LogPosition:
         """Return the log position at a frame.
 
         :raises LogPruned: the log begins later
@@ -187,26 +187,26 @@ class LogReadActor(ThreadActor):
         try:
             return self._log.standing(asked.sequence)
         except (LogPruned, LogDamaged, OSError) as error:
-            raise self._told(error, asked.sequence) from error
+            raise self._caller_error(error, asked.sequence) from error
 
     @handles(FollowRecord)
-    def follow_record(self, asked: FollowRecord) -> Trail:
+    def follow_record(self, asked: FollowRecord) -> HistoryPart:
         """Return changes of a record, newest first. :raises LogDamaged: in the first frame"""
         try:
             return follow(self._log, asked.key, asked.at, asked.count)
         except (LogDamaged, OSError) as error:
-            raise self._told(error, asked.at) from error
+            raise self._caller_error(error, asked.at) from error
 
     @handles(SearchRecord)
-    def search_record(self, asked: SearchRecord) -> Searched:
+    def search_record(self, asked: SearchRecord) -> SearchResult:
         """Return the newest change of a record in a part of the log. :raises LogDamaged: a frame is
         damaged"""
         try:
             return search(self._log, asked.key, asked.below)
         except (LogDamaged, OSError) as error:
-            raise self._told(error, asked.below) from error
+            raise self._caller_error(error, asked.below) from error
 
-    def _told(self, error: LogPruned | LogDamaged | OSError, sequence: int) -> Exception:
+    def _caller_error(self, error: LogPruned | LogDamaged | OSError, sequence: int) -> Exception:
         """Return the exception for the caller, and note the damage if there is any."""
         if isinstance(error, LogPruned):
             return error
@@ -214,29 +214,29 @@ class LogReadActor(ThreadActor):
         self._note(damage)
         return damage
 
-    @handles(CheckSome)
-    def check_some(self, _message: CheckSome) -> bool:
+    @handles(CheckNextPart)
+    def check_some(self, _message: CheckNextPart) -> bool:
         """Check the next part."""
         if self._frames is None:
-            self._go_on(self._log.first)
+            self._continue_at(self._log.first)
         try:
             return self._read_some()
         except LogPruned:
-            self._go_on(self._log.first)
+            self._continue_at(self._log.first)
         except LogDamaged as damage:
             self._note(damage)
-            self._go_on(self._log.segment_after(damage.sequence))
+            self._continue_at(self._log.segment_after(damage.sequence))
         except OSError as error:
             at = self._checks.checked + 1
             self._note(_unreadable(error, at))
-            self._go_on(self._log.segment_after(at))
+            self._continue_at(self._log.segment_after(at))
         return False
 
     def on_stop(self) -> None:
         """Close the segment being read."""
         self._frames = None
 
-    def _go_on(self, sequence: int) -> None:
+    def _continue_at(self, sequence: int) -> None:
         """Continue the check at a sequence, up to the last segment.
 
         The last segment was read at the start, and later frames were written by this process.
@@ -303,7 +303,7 @@ class LogReads:
         :raises LogDamaged: the first frame is damaged
         :raises Busy: too many reads of the log wait
         """
-        assert upto <= self._committer.durable_upto, "a frame that may be taken back"
+        assert upto <= self._committer.synced_seq, "a frame that may be taken back"
         if after >= upto:
             return []
         tail = self._committer.tail
@@ -330,7 +330,7 @@ class LogReads:
         :raises LogDamaged: the frame is damaged
         :raises Busy: too many reads of the log wait
         """
-        assert 1 <= sequence <= self._committer.durable_upto, "a frame that may be taken back"
+        assert 1 <= sequence <= self._committer.synced_seq, "a frame that may be taken back"
         tail = self._committer.tail
         if sequence >= tail.first:
             return tail.after(sequence - 1, sequence, 0)[0]
@@ -338,7 +338,7 @@ class LogReads:
             raise pruned(sequence, self.begins)
         return await ask(self._reader.ref, ReadFrame(sequence))
 
-    async def standing(self, sequence: int) -> Standing:
+    async def standing(self, sequence: int) -> LogPosition:
         """Return the log position at a frame, or before the first frame of the log.
 
         :param sequence: like `upto` of `frames`
@@ -346,12 +346,12 @@ class LogReads:
         :raises LogDamaged: the frame is damaged
         :raises Busy: too many reads of the log wait
         """
-        assert sequence <= self._committer.durable_upto, "a frame that may be taken back"
+        assert sequence <= self._committer.synced_seq, "a frame that may be taken back"
         tail = self._committer.tail
         if sequence >= tail.first:
             frame = tail.after(sequence - 1, sequence, 0)[0]
-            return Standing(sequence, frame.epoch, frame.time, frame.digest())
-        return await ask(self._reader.ref, ReadStanding(sequence))
+            return LogPosition(sequence, frame.epoch, frame.time, frame.digest())
+        return await ask(self._reader.ref, ReadLogPosition(sequence))
 
     def bytes_from(self, sequence: int) -> int:
         """Return an upper bound of the log's bytes from a sequence on."""
@@ -364,7 +364,7 @@ class LogReads:
         :raises LogDamaged: the frame had to be read and is damaged
         :raises Busy: too many reads of the log wait
         """
-        if not self.begins - 1 <= sequence <= self._committer.released_upto:
+        if not self.begins - 1 <= sequence <= self._committer.commit_index:
             return None
         epoch = self._log.known_epoch(sequence)
         if epoch is not None or sequence < self.begins:
@@ -374,17 +374,17 @@ class LogReads:
         except LogPruned:
             return None
 
-    async def changes(self, key: bytes, at: int, count: int) -> Trail:
+    async def changes(self, key: bytes, at: int, count: int) -> HistoryPart:
         """Return changes of a record from a commit backwards; see `storage.records.history.follow`.
 
         :param at: like `upto` of `frames`
         :raises LogDamaged: the first frame is damaged
         :raises Busy: too many reads of the log wait
         """
-        assert at <= self._committer.durable_upto, "a frame that may be taken back"
+        assert at <= self._committer.synced_seq, "a frame that may be taken back"
         return await ask(self._reader.ref, FollowRecord(key, at, count))
 
-    async def search(self, key: bytes, below: int) -> Searched:
+    async def search(self, key: bytes, below: int) -> SearchResult:
         """Return the newest change of a record in a part of the log; see
         `storage.records.history.search`.
 
@@ -392,7 +392,7 @@ class LogReads:
         :raises LogDamaged: a frame is damaged
         :raises Busy: too many reads of the log wait
         """
-        assert below <= self._committer.durable_upto + 1, "a frame that may be taken back"
+        assert below <= self._committer.synced_seq + 1, "a frame that may be taken back"
         return await ask(self._reader.ref, SearchRecord(key, below))
 
     def pin(self, sequence: int) -> Pin:

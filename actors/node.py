@@ -18,14 +18,14 @@ from typing import Final
 import structlog
 
 from actors.checkpoints import CheckpointNow, NoteDamage
-from actors.cluster.role import Life
+from actors.cluster.role import RoleName
 from actors.commits import NODE, Committer
-from actors.doors import Doors
-from actors.facts import Facts
+from actors.doors import Environment
+from actors.facts import NodeInfo
 from actors.node_parts import NodeParts
 from actors.runtime import Actor, Runtime, ask, stop, tell
 from actors.settings import FirstOwner, NodeSettings
-from actors.sign_ins import LetGo
+from actors.sign_ins import ReleaseDelayed
 from protocol.errors import DiskFull, Draining, NotWritable, Refusal
 from protocol.requests import (
     Caller,
@@ -65,9 +65,9 @@ def _reason(error: BaseException) -> str:
 class Node(NodeParts):
     """A node. Made by `start`; `stop` closes it in any condition."""
 
-    def __init__(self, settings: NodeSettings, doors: Doors) -> None:
-        runtime = Runtime(doors.scheduler, doors.clock, self._actor_failed, self._noticed)
-        super().__init__(settings, doors, runtime, Facts(self.status, self._log_info))
+    def __init__(self, settings: NodeSettings, doors: Environment) -> None:
+        runtime = Runtime(doors.scheduler, doors.clock, self._actor_failed, self._report_error)
+        super().__init__(settings, doors, runtime, NodeInfo(self.status, self._log_info))
         self.failed = asyncio.Event()
         """Set when the node has failed: stop it and exit with an error."""
         self.failure: BaseException | None = None
@@ -97,11 +97,11 @@ class Node(NodeParts):
         await self.store.open()
         await self._replay()
         self.start_parts()
-        if self.member.life is Life.ALONE:
+        if self.member.life is RoleName.ALONE:
             await self._timers.leads(True)
         await self._ensure_owner()
         self._state = None
-        log.info("node started", sequence=self.committer.released_upto, store=self.store.id)
+        log.info("node started", sequence=self.committer.commit_index, store=self.store.id)
 
     async def _replay(self) -> None:
         """Create the ledger and replay the log into the state."""
@@ -167,7 +167,7 @@ class Node(NodeParts):
             version=VERSION,
             store_id=self.store.id,
             node_id=self._roles.node_id if self._roles is not None else "",
-            sequence=self.committer.released_upto if opened else 0,
+            sequence=self.committer.commit_index if opened else 0,
             log_begins=self.store.begins if self.store.log is not None else 0,
             log_bytes=self.store.log_bytes,
             log_ends=self._log_ends if opened else None,
@@ -208,8 +208,8 @@ class Node(NodeParts):
             self._state = "draining"
         if self._topics is not None:
             self._topics.drain()
-            tell(self._sessions.ref, LetGo())
-            tell(self._vaults.ref, LetGo())
+            tell(self._sessions.ref, ReleaseDelayed())
+            tell(self._vaults.ref, ReleaseDelayed())
 
     async def drain(self) -> None:
         """Wait until all running requests have finished, without a limit.
@@ -256,7 +256,7 @@ class Node(NodeParts):
             if self.copies is not None:
                 closing.callback(self.copies.close)
             if self._commits is not None and self.failure is None:
-                closing.push_async_callback(self._settle)
+                closing.push_async_callback(self._finish_commits)
         await asyncio.sleep(0)  # let failures of the last actors arrive
         if self._log_ref is not None:  # a refused start logs its own line
             log.info("node stopped")
@@ -270,7 +270,7 @@ class Node(NodeParts):
             for place in self._places:
                 closing.push_async_callback(place.stop)
 
-    async def _settle(self) -> None:
+    async def _finish_commits(self) -> None:
         """Wait for pending commits, then flush, so that the next start replays nothing."""
         try:
             await self.end_requests()
@@ -283,7 +283,7 @@ class Node(NodeParts):
             await stop(self._vaults.ref)
             await self.statements.close()
             await self._all_released()
-            await self.committer.wait_for_nobody(Draining("the node is stopping"))
+            await self.committer.stop_waiting_for_replicas(Draining("the node is stopping"))
             await self.cluster.give_up_lead()
         except Refusal as refusal:
             log.warning("the last commits were refused", reason=refusal.message)
@@ -302,7 +302,7 @@ class Node(NodeParts):
     async def _all_released(self) -> None:
         """Wait for pending commits. In a cluster, absent followers are waited for END_SECONDS at
         most."""
-        committer, alone = self.committer, self.member.life is Life.ALONE
+        committer, alone = self.committer, self.member.life is RoleName.ALONE
         with suppress(TimeoutError):
             async with asyncio.timeout(None if alone else END_SECONDS):
                 await committer.released(committer.ticket(committer.committed))
@@ -350,7 +350,7 @@ class Node(NodeParts):
             run.turn.cancel(Draining("the scripts' actor failed"))
             self.running.remove(run.request.request)
 
-    def _noticed(self, error: BaseException) -> None:
+    def _report_error(self, error: BaseException) -> None:
         self._note_damage(error)
         if isinstance(error, EngineFailed) and not isinstance(error, EngineUnreadable):
             self.fail(error)
@@ -360,7 +360,7 @@ class Node(NodeParts):
 
         The request that read it fails; others go on. The next start rebuilds the state if it can.
         """
-        if isinstance(error, EngineUnreadable) and self.store.spoiled(error):
+        if isinstance(error, EngineUnreadable) and self.store.note_read_error(error):
             tell(self._flush.ref, NoteDamage(str(error)))
 
 
@@ -369,7 +369,7 @@ START_FAULTS: Final = (StoreFault, StateUnusable, EngineFailed, PartFailed, Refu
 operator."""
 
 
-async def start(settings: NodeSettings, doors: Doors) -> Node:
+async def start(settings: NodeSettings, doors: Environment) -> Node:
     """Return an open node that serves requests. No surface listens yet.
 
     :raises StoreFault: the directory, log or state can't be opened; the text says why

@@ -16,32 +16,32 @@ from pykka import ActorRef
 
 from actors.backups.starting import begin as begin_backups
 from actors.backups.taking import Backups
-from actors.certificates import CertificatesActor, Look
+from actors.certificates import CertificatesActor, CheckCertificates
 from actors.checkpoints import CheckpointsActor, FlushActor
 from actors.cluster import copying, renewing
-from actors.cluster.copying import Copies
-from actors.cluster.member import Member
+from actors.cluster.copying import SnapshotCopies
+from actors.cluster.member import ClusterMember
 from actors.cluster.peering import Peering
 from actors.cluster.service import ClusterService
 from actors.cluster.starting import begin_coordination, begin_member
 from actors.commits import CommitsActor, Committer
-from actors.doors import Doors
+from actors.doors import Environment
 from actors.entry_retention import EntryRetentionActor
-from actors.facts import Facts, Listening
+from actors.facts import Listening, NodeInfo
 from actors.feeds import Feeds, FeedsActor
-from actors.indexes import Indexes, IndexesActor
+from actors.indexes import IndexBuilderHandle, IndexesActor
 from actors.log import LogActor, LogFigures, has_room
 from actors.log_checks import LogChecksActor
 from actors.log_pins import Pins
 from actors.log_reads import LogChecks, LogReadActor, LogReads
 from actors.messages.engine import MessageEngine
 from actors.passwords import Passwords
-from actors.restores import Unfinished
+from actors.restores import UnfinishedRestores
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Runtime, Supervised, tell
 from actors.scripts.actor import ScriptsActor
-from actors.scripts.moments import Moments
+from actors.scripts.moments import NamedSnapshots
 from actors.scripts.plans import Plans
 from actors.scripts.running import Running
 from actors.scripts.services import Services
@@ -49,18 +49,18 @@ from actors.sessions import Sessions, end_with_users
 from actors.settings import NodeSettings
 from actors.sign_in_throttle import network
 from actors.sign_ins import SessionsActor
-from actors.spaces import Spaces
+from actors.spaces import SpaceEngine
 from actors.statements import Statements
 from actors.store import Store
 from actors.timers import Timers
-from actors.topics import Topics
-from actors.vaults import Parts as VaultParts
+from actors.topics import TopicService
+from actors.vaults import VaultParts
 from actors.vaults import begin as begin_vaults
 from protocol.errors import NotWritable
 from protocol.requests import Caller, Surface
 from storage.engine.engine import Engine
 from storage.files import rebuild_marker
-from storage.files.disk_reserve import Headroom
+from storage.files.disk_reserve import FreeSpaceCheck
 from storage.files.peer_file import Identity
 from storage.formats.sealing import name_of
 
@@ -75,7 +75,7 @@ class NodeParts:
     backups: Backups
     cluster: ClusterService
     committer: Committer
-    member: Member
+    member: ClusterMember
     open_feeds: Feeds
     roles: Roles
     passwords: Passwords
@@ -83,11 +83,11 @@ class NodeParts:
     """Links with other nodes: their requests, and trust in them."""
     reads: LogReads
     running: Running
-    spaces: Spaces
-    topics: Topics
+    spaces: SpaceEngine
+    topics: TopicService
 
     def __init__(
-        self, settings: NodeSettings, doors: Doors, runtime: Runtime, facts: Facts
+        self, settings: NodeSettings, doors: Environment, runtime: Runtime, facts: NodeInfo
     ) -> None:
         self.settings = settings
         self.doors = doors
@@ -105,10 +105,10 @@ class NodeParts:
         self._places: list[Supervised[Any]] = []
         self._passwords: Passwords | None = None
         self._roles: Roles | None = None
-        self.copies: Copies | None = None
+        self.copies: SnapshotCopies | None = None
         """Serves snapshot copies to nodes that join; None: this node has no links."""
-        self._spaces: Spaces | None = None
-        self._topics: Topics | None = None
+        self._spaces: SpaceEngine | None = None
+        self._topics: TopicService | None = None
 
     def start_parts(self) -> None:
         """Start all components. The store is open, and the state replayed up to the log."""
@@ -141,7 +141,7 @@ class NodeParts:
             unflushed,
             engine.flushed_sequence if serves else None,
             self._log_figures,
-            lambda count: engine.holds(committer.unsettled_bytes + count),
+            lambda count: engine.holds(committer.unapplied_bytes + count),
             pins := Pins(runtime.clock, opened.first),
         )
         self._roles = self.roles = Roles(runtime, directory, self.settings.writes)
@@ -159,10 +159,10 @@ class NodeParts:
         runtime, committer, serves = self.runtime, self.committer, self.settings.serves
         directory, opened, engine = self.store.parts
         opened.headroom.turns = RLock()
-        headroom = Headroom(
+        headroom = FreeSpaceCheck(
             self.doors.fs, directory.state_path, directory.tmp_path, opened.headroom
         )
-        note = partial(rebuild_marker.note, directory)
+        note = partial(rebuild_marker.record_damage, directory)
         self._flush = self._supervise(
             lambda: FlushActor.start(runtime, engine, headroom, note), refoldable=False
         )
@@ -182,7 +182,7 @@ class NodeParts:
             lambda: LogReadActor.start(runtime, opened, self.log_checks), refoldable=True
         )
         self.reads = LogReads(committer, opened, reader, pins)
-        committer.may_follow(opened, self.reads.stored)
+        committer.set_log_readers(opened, self.reads.stored)
         if self.store.cluster is not None:
             committer.follow_first(NotWritable("this node is in a cluster and has no leader yet"))
         if serves:
@@ -220,12 +220,12 @@ class NodeParts:
     def _start_keys_and_messages(self) -> None:
         """Start cache spaces, topics and index builds."""
         runtime, committer, sessions = self.runtime, self.committer, self._open_sessions
-        self._spaces = self.spaces = Spaces(
+        self._spaces = self.spaces = SpaceEngine(
             runtime, committer, self.roles, sessions, self.rights, self.statements
         )
         self.running.behind = self.spaces.behind
-        self._topics = self.topics = Topics(runtime, committer, self.roles, self.rights)
-        self._index_builds = indexes = Indexes()
+        self._topics = self.topics = TopicService(runtime, committer, self.roles, self.rights)
+        self._index_builds = indexes = IndexBuilderHandle()
         self._indexes = self._supervise(
             lambda: IndexesActor.start(runtime, indexes, committer), refoldable=True
         )
@@ -233,12 +233,12 @@ class NodeParts:
             runtime, committer, self.roles, self.rights, sessions, self.topics, self.running,
             self.statements, lambda: self.scripts,
         )  # fmt: skip
-        committer.on_withdraw.append(self.topics.waits.taken_back)
+        committer.on_roll_back.append(self.topics.waits.on_roll_back)
 
     def _start_feeds(self) -> None:
         """Start pinned snapshots and feeds."""
         runtime, committer, sessions = self.runtime, self.committer, self._open_sessions
-        self.moments = Moments(runtime, committer)
+        self.moments = NamedSnapshots(runtime, committer)
         self.open_feeds = feeds = Feeds(
             runtime, committer, self.reads, self.rights, sessions, self.running
         )
@@ -264,7 +264,7 @@ class NodeParts:
         )  # fmt: skip
         self._sealed, self._vaults = begin_vaults(vaults)
         self._places.append(self._vaults)
-        self.unfinished = Unfinished(
+        self.unfinished = UnfinishedRestores(
             runtime, committer, self._open_sessions, self._sealed, self.spaces, self.topics
         )
         self.backups, writing_and_reading = begin_backups(
@@ -341,7 +341,7 @@ class NodeParts:
         it, and the log warns of expiring certificates.
         """
         self.facts.listening = surfaces
-        tell(self._certificates.ref, Look())
+        tell(self._certificates.ref, CheckCertificates())
 
     async def begin_peering(self, listens_at: str, given: Identity | None) -> None:
         """Present a certificate to other nodes from now on: a given one, or that of the directory.
@@ -351,10 +351,10 @@ class NodeParts:
         :raises StoreDamaged, OSError: from the file of the certificate
         """
         directory = self.store.parts.directory
-        self._places += await renewing.begin(
+        self._places += await renewing.begin_renewing(
             self.runtime, self.peering, self.committer, directory, listens_at, given
         )
-        self.copies = copying.begin(
+        self.copies = copying.begin_copies(
             self.runtime, self.committer, self.reads, self.store, self.settings, self.doors,
             partial(self._supervise, refoldable=True),
         )  # fmt: skip
@@ -412,4 +412,4 @@ class NodeParts:
 
 def _unflushed_bytes(engine: Engine, committer: Committer) -> int:
     """Return the bytes that the state has yet to write to disk."""
-    return engine.unflushed_bytes() + committer.unsettled_bytes
+    return engine.unflushed_bytes() + committer.unapplied_bytes

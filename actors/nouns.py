@@ -4,42 +4,43 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.rights import Kind, Noun
+from protocol.rights import Securable, SecurableKind
 from storage.catalog.catalog import Database, Namespace, Space, Table
 from storage.catalog.functions import Function
 from storage.topics.topics import Topic
 from storage.vaults.vaults import Vault
 
-Thing = Namespace | Database | Table | Topic | Space | Function | Vault | Noun
+SecurableObject = Namespace | Database | Table | Topic | Space | Function | Vault | Securable
 """Object of an authorization: a declared object, or the nouns `STORE` and `NODE`.
 
 A function is authorized as its database: it holds no data, and works only on its caller's
 arguments.
 """
 
-_KINDS: Final[dict[type, Kind]] = {
-    Table: Kind.TABLE, Topic: Kind.TOPIC, Space: Kind.SPACE, Vault: Kind.VAULT,
+_KINDS: Final[dict[type, SecurableKind]] = {
+    Table: SecurableKind.TABLE, Topic: SecurableKind.TOPIC, Space: SecurableKind.SPACE,
+    Vault: SecurableKind.VAULT,
 }  # fmt: skip
 
 
-def noun_of(thing: Thing) -> Noun:
+def noun_of(thing: SecurableObject) -> Securable:
     """Return the noun of a declared object."""
     match thing:
-        case Noun():
+        case Securable():
             return thing
         case Namespace():
-            return Noun(Kind.NAMESPACE, (thing.id,), thing.path)
+            return Securable(SecurableKind.NAMESPACE, (thing.id,), thing.path)
         case Database():
-            return Noun(Kind.DATABASE, (thing.namespace.id, thing.id), thing.path)
+            return Securable(SecurableKind.DATABASE, (thing.namespace.id, thing.id), thing.path)
         case Function():
             return noun_of(thing.database)
     within = thing.database
     ids = (within.namespace.id, within.id, thing.id)
     kind = _KINDS[type(thing)]
-    return Noun(kind, ids, thing.path)
+    return Securable(kind, ids, thing.path)
 
 
-def told_apart(thing: Thing) -> tuple[object, ...]:
+def told_apart(thing: SecurableObject) -> tuple[object, ...]:
     """Return a key that identifies an object by all that authorization depends on.
 
     The id alone is not enough: after a roll back of the declaring commit, another object may get

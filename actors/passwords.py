@@ -19,12 +19,12 @@ from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatc
 from argon2.low_level import Type, hash_secret
 
 from actors.runtime import Runtime, Supervised, ThreadActor, ask, handles
-from actors.sign_in_throttle import Rank
+from actors.sign_in_throttle import HashPriority
 from protocol import limits
 from protocol.doors import Rng
 from protocol.errors import BadRequest, Busy, Draining
 from protocol.requests import Request
-from storage.vaults.cipher import Stretch, stretched
+from storage.vaults.cipher import Argon2Parameters, stretched
 
 SALT_BYTES: Final = 16
 
@@ -51,7 +51,7 @@ class Derive(Request[bytearray]):
 
     passphrase: str = field(repr=False)
     salt: bytes
-    stretch: Stretch
+    stretch: Argon2Parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class PasswordActor(ThreadActor):
     """Thread that hashes, at low priority: a flood of passwords must not take every core from
     signed-in users."""
 
-    gives_way = True
+    low_priority = True
 
     def __init__(self, runtime: Runtime, rng: Rng, cost: Cost) -> None:
         super().__init__(runtime)
@@ -149,23 +149,23 @@ class PasswordActor(ThreadActor):
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class HashRequester:
     """Requester of a hash, for fair queuing."""
 
     user: str
     network: str = "local"
     """Network that the request came from."""
-    rank: Rank = Rank.KNOWN
+    rank: HashPriority = HashPriority.KNOWN
 
 
-HOUSE: Final = Asker("")
+HOUSE: Final = HashRequester("")
 """The node itself."""
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
     request: Hash | Verify | Derive
-    asker: Asker
+    asker: HashRequester
     lanes: tuple[str, ...]
     """Names of exclusive lanes: of each, one job runs at a time."""
     reply: asyncio.Future[Any]
@@ -190,18 +190,18 @@ class Passwords:
         ]
         self._free = list(self.actors)
         self._lanes: set[str] = set()
-        self._waiting: dict[tuple[Rank, str], deque[_Job]] = {}
+        self._waiting: dict[tuple[HashPriority, str], deque[_Job]] = {}
         """Waiting jobs by rank and network; a network moves to the end when it has been served."""
         self._turns = 0
         self._has_stopped = False
 
-    def hash(self, password: str, asker: Asker = HOUSE) -> asyncio.Future[str]:
+    def hash(self, password: str, asker: HashRequester = HOUSE) -> asyncio.Future[str]:
         """Hash a password into a PHC string. :raises BadRequest: its length :raises Busy:"""
         check_password(password)
         return self._ask(Hash(password), asker, _lanes(asker, None))
 
     def verify(
-        self, password: str, passhash: str | None, asker: Asker = HOUSE
+        self, password: str, passhash: str | None, asker: HashRequester = HOUSE
     ) -> asyncio.Future[Verdict]:
         """Verify a password against a hash; None is the hash of an unknown user.
 
@@ -212,7 +212,7 @@ class Passwords:
         return self._ask(Verify(password, passhash), asker, _lanes(asker, passhash))
 
     def derive(
-        self, passphrase: str, salt: bytes, stretch: Stretch, asker: Asker
+        self, passphrase: str, salt: bytes, stretch: Argon2Parameters, asker: HashRequester
     ) -> asyncio.Future[bytearray]:
         """Derive the wrapping key of a passphrase.
 
@@ -225,7 +225,7 @@ class Passwords:
         return self._ask(Derive(passphrase, salt, stretch), asker, lanes)
 
     def _ask(
-        self, request: Hash | Verify | Derive, asker: Asker, lanes: tuple[str, ...]
+        self, request: Hash | Verify | Derive, asker: HashRequester, lanes: tuple[str, ...]
     ) -> asyncio.Future[Any]:
         reply: asyncio.Future[Any] = self._runtime.loop.create_future()
         if self._has_stopped:
@@ -233,11 +233,11 @@ class Passwords:
             return reply
         job = _Job(request, asker, lanes, reply)
         self._waiting.setdefault((asker.rank, asker.network), deque()).append(job)
-        self._begin()
+        self._start_waiting()
         self._bound()
         return reply
 
-    def _begin(self) -> None:
+    def _start_waiting(self) -> None:
         """Start waiting jobs on idle threads."""
         while self._free and (job := self._next()) is not None:
             place = self._free.pop()
@@ -255,7 +255,7 @@ class Passwords:
                 job.reply.set_result(asked.result())
             else:
                 job.reply.set_exception(error)
-        self._begin()
+        self._start_waiting()
 
     def _next(self) -> _Job | None:
         """Remove and return the next job whose lanes are free."""
@@ -304,7 +304,7 @@ class Passwords:
             await place.stop()
 
 
-def _lanes(asker: Asker, passhash: str | None) -> tuple[str, ...]:
+def _lanes(asker: HashRequester, passhash: str | None) -> tuple[str, ...]:
     own = f"user {asker.user}"
     if passhash is None or _memory_kib(passhash) <= limits.PASSHASH_MEMORY_KIB_OF_SPACE:
         return (own,)

@@ -56,16 +56,16 @@ class RateLimitedLog:
         if self._pause is not None:
             self._unsaid[event] += 1
             return
-        self._rest()
+        self._start_interval()
         getattr(self._log, level)(event, **fields)
 
-    def _rest(self) -> None:
+    def _start_interval(self) -> None:
         self._pause = asyncio.get_running_loop().call_later(LINE_SECONDS, self._over)
 
     def _over(self) -> None:
         self._pause = None
         if self._unsaid:
-            self._rest()
+            self._start_interval()
             self._count()
 
     def _count(self) -> None:

@@ -16,7 +16,7 @@ import structlog
 
 from actors.commits import NODE, Committer
 from actors.runtime import REST_SECONDS, Runtime
-from actors.vaults import Act
+from actors.vaults import VaultAct
 from protocol.errors import (
     Busy,
     Conflict,
@@ -27,7 +27,7 @@ from protocol.errors import (
 from protocol.values import unpaced
 from storage.catalog import restores
 from storage.catalog.catalog import Database, Namespace
-from storage.catalog.restores import Mark
+from storage.catalog.restores import RestoreMark
 from storage.engine.engine import EngineUnreadable
 from storage.txn.tickets import CommitTicket
 from storage.txn.transaction import Transaction
@@ -36,9 +36,9 @@ from storage.vaults.vaults import Vault
 
 if TYPE_CHECKING:
     from actors.sessions import Sessions
-    from actors.spaces import Spaces
-    from actors.topics import Topics
-    from actors.vaults import Vaults
+    from actors.spaces import SpaceEngine
+    from actors.topics import TopicService
+    from actors.vaults import VaultService
 
 log = structlog.get_logger("node")
 
@@ -50,7 +50,7 @@ REST_US: Final = int(REST_SECONDS * 1_000_000)
 _REASON: Final = "a script was not restored to its end"
 
 
-class Unfinished:
+class UnfinishedRestores:
     """Places of incomplete restores, and their removal."""
 
     def __init__(
@@ -58,9 +58,9 @@ class Unfinished:
         runtime: Runtime,
         committer: Committer,
         sessions: Sessions,
-        service: Vaults,
-        spaces: Spaces,
-        topics: Topics,
+        service: VaultService,
+        spaces: SpaceEngine,
+        topics: TopicService,
     ) -> None:
         self._runtime = runtime
         self._committer = committer
@@ -68,8 +68,8 @@ class Unfinished:
         self._service = service
         self._spaces = spaces
         self._topics = topics
-        self._left: list[Mark] = []
-        self._told = False
+        self._left: list[RestoreMark] = []
+        self._logged = False
         """True if the log line about the remaining places was written."""
         self._timer: asyncio.TimerHandle | None = None
         """Timer of the next retry."""
@@ -80,7 +80,7 @@ class Unfinished:
             self._left = restores.marks(tx)
         await self.drop()
 
-    def give_up(self, marks: Iterable[Mark]) -> CommitTicket | None:
+    def give_up(self, marks: Iterable[RestoreMark]) -> CommitTicket | None:
         """Drop the places of an abandoned restore, now or once the node takes the commit.
 
         :returns: ticket of the commit; None if it has to be retried later
@@ -88,7 +88,7 @@ class Unfinished:
         self._left += marks
         return self._drop()
 
-    def filled(self, marks: Iterable[Mark], ticket: CommitTicket) -> None:
+    def filled(self, marks: Iterable[RestoreMark], ticket: CommitTicket) -> None:
         """Watch the commit that completes a restore; a roll back of it drops the places."""
         self._committer.when_released(ticket, partial(self._ended, tuple(marks), ()))
 
@@ -111,10 +111,10 @@ class Unfinished:
                 self._refused(refusal)
                 return None
             except EngineUnreadable as error:
-                self._runtime.noticed(type(self).__name__, error)
+                self._runtime.report_error(type(self).__name__, error)
                 self._later(REST_US)
                 return None
-        self._left, self._told = [], False
+        self._left, self._logged = [], False
         for vault in gone:
             self._service.dropped(vault)
         for place in dropped:
@@ -131,13 +131,13 @@ class Unfinished:
         Audit trails record the drop of its vaults as for DROP DATABASE.
         """
         for vault in vaults.each(tx, database, unpaced):
-            self._service.trail.add_to_both(tx, Act("drop", None, vault, reason=_REASON))
+            self._service.trail.add_to_both(tx, VaultAct("drop", None, vault, reason=_REASON))
             gone.append(vault)
 
     def _refused(self, refusal: Refusal) -> None:
         passes = isinstance(refusal, NotEnoughReplicas | Conflict | Busy)
-        if not (passes or self._told):
-            self._told = True
+        if not (passes or self._logged):
+            self._logged = True
             log.warning(
                 "could not drop the places of an unfinished restore",
                 places=[".".join(mark.names) for mark in self._left],
@@ -147,7 +147,7 @@ class Unfinished:
             self._later()
 
     def _ended(
-        self, marks: tuple[Mark, ...], dropped: tuple[str, ...], lost: BaseException | None
+        self, marks: tuple[RestoreMark, ...], dropped: tuple[str, ...], lost: BaseException | None
     ) -> None:
         """Handle the end of a commit that removed marks. :param lost: reason of its roll back, or
         None"""

@@ -27,7 +27,7 @@ from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from actors.entry_views import Ids, shown_inside, since
-from actors.nouns import Thing, noun_of, told_apart
+from actors.nouns import SecurableObject, noun_of, told_apart
 from protocol.errors import NotAllowed, SessionEnded
 from protocol.requests import Caller
 from protocol.rights import (
@@ -41,14 +41,14 @@ from protocol.rights import (
     STORE,
     VERBS,
     Grant,
-    Kind,
-    Noun,
+    Securable,
+    SecurableKind,
     Verbs,
     is_inside,
     needed,
 )
 from protocol.values import Tick, unpaced
-from storage.audit.trail import Kept
+from storage.audit.trail import LoggedEntry
 from storage.catalog import catalog, functions, replicas, users
 from storage.catalog.catalog import Database, Namespace, Space, Table, absent
 from storage.catalog.functions import Function
@@ -70,7 +70,7 @@ ALIKE: Final = 0.5
 NEAR: Final = 0.7
 """Minimum similarity (0–1) of a name and a mistyped one; that of `persn` and `person` is 0.91."""
 
-Judgement = tuple[Verbs, bool, tuple[Noun, ...]]
+Judgement = tuple[Verbs, bool, tuple[Securable, ...]]
 """Result of an authorization of a user for an object:
 
 - the verbs that the user holds on it
@@ -86,7 +86,7 @@ REMEMBERED_THINGS: Final = 4_096
 
 
 @dataclass(slots=True)
-class Standing:
+class Privileges:
     """Privileges of one user, valid as long as its row does not change."""
 
     name: str
@@ -98,11 +98,11 @@ class Standing:
     _at: dict[tuple[int, ...], list[Grant]] = field(default_factory=dict)
     """Grants of the user, by the ids of their nouns; filled at the first authorization."""
 
-    def holds(self, thing: Thing) -> Verbs:
+    def holds(self, thing: SecurableObject) -> Verbs:
         """Return the verbs that the user holds on an object."""
         return ALL if self.all else self._judged(thing)[0]
 
-    def sees(self, tx: Transaction, thing: Thing) -> bool:
+    def sees(self, tx: Transaction, thing: SecurableObject) -> bool:
         """True if the user holds a privilege on an object, on a place around it, or on an object
         inside it that exists. The latter is checked, since a grant may be on a dropped object."""
         if self.all:
@@ -110,7 +110,7 @@ class Standing:
         _, has_part, inside = self._judged(thing)
         return has_part or any(_is_there(tx, noun) for noun in inside)
 
-    def check(self, thing: Thing, verbs: Verbs) -> None:
+    def check(self, thing: SecurableObject, verbs: Verbs) -> None:
         """Check that the user holds all of these verbs. :raises NotAllowed: it does not"""
         if self.all:
             return
@@ -122,7 +122,7 @@ class Standing:
         """Return the refusal for an object that is visible but not allowed."""
         return NotAllowed(f"{self.name} may not: {needs} is needed", needs=needs)
 
-    def _judged(self, thing: Thing) -> Judgement:
+    def _judged(self, thing: SecurableObject) -> Judgement:
         if isinstance(thing, Function):
             return self._judged(thing.database)
         key = told_apart(thing)
@@ -133,11 +133,11 @@ class Standing:
             found = self._known[key] = self._judge(noun_of(thing))
         return found
 
-    def _judge(self, noun: Noun) -> Judgement:
+    def _judge(self, noun: Securable) -> Judgement:
         user = self.user
         assert user is not None, "who may do everything is not judged"
         held: Verbs = NOTHING
-        is_vault = noun.kind in (Kind.VAULT, Kind.VAULTS)
+        is_vault = noun.kind in (SecurableKind.VAULT, SecurableKind.VAULTS)
         if is_inside(noun.path, user.space) and (not is_vault or user.role == OWNER):
             held = ROLES[user.role]
         held |= {grant.verb for grant in self._about(noun) if grant.noun.covers(noun)}
@@ -148,7 +148,7 @@ class Standing:
             return NOTHING, True, ()
         return NOTHING, False, self._inside(noun, user)
 
-    def _about(self, noun: Noun) -> Iterator[Grant]:
+    def _about(self, noun: Securable) -> Iterator[Grant]:
         """Return the grants that may cover an object: those on it and on the places around it.
 
         Not all grants are scanned: a user may hold a thousand, and /metrics authorizes thousands of
@@ -162,7 +162,7 @@ class Standing:
         for depth in range(len(noun.ids) + 1):
             yield from self._at.get(noun.ids[:depth], ())
 
-    def _inside(self, place: Noun, user: User) -> tuple[Noun, ...]:
+    def _inside(self, place: Securable, user: User) -> tuple[Securable, ...]:
         """Return the nouns with grants of the user that lie, or lay, inside a place."""
         depth = len(place.ids)
         return tuple(
@@ -170,7 +170,7 @@ class Standing:
                 grant.noun
                 for grant in user.grants
                 if grant.noun.ids[:depth] == place.ids
-                or (grant.noun.kind is Kind.VAULTS and place.ids[:1] == grant.noun.ids)
+                or (grant.noun.kind is SecurableKind.VAULTS and place.ids[:1] == grant.noun.ids)
             )
         )
 
@@ -186,18 +186,18 @@ class Rights:
     """
 
     def __init__(self) -> None:
-        self._standings: OrderedDict[str, Standing] = OrderedDict()
+        self._standings: OrderedDict[str, Privileges] = OrderedDict()
 
-    def standing(self, tx: Transaction, caller: Caller) -> Standing:
+    def standing(self, tx: Transaction, caller: Caller) -> Privileges:
         """Return the privileges of a caller. :raises SessionEnded: its user was dropped"""
         if caller.surface == "command":
             return _OPERATOR  # file access to the directory already gives full control
         user = users.find(tx, caller.user)
         if user is None:
             raise SessionEnded(f"user {caller.user} no longer exists: sign in again")
-        return self.standing_of(user)
+        return self.privileges_of(user)
 
-    def standing_of(self, user: User) -> Standing:
+    def privileges_of(self, user: User) -> Privileges:
         """Return the privileges of a user, given its row."""
         if user.role == OWNER and user.space is None:
             return _STORE_OWNER
@@ -205,14 +205,14 @@ class Rights:
         if known is None or known.user is not user:
             if known is None and len(self._standings) >= REMEMBERED_USERS:
                 self._standings.popitem(last=False)
-            known = self._standings[user.name] = Standing(user.name, user)
+            known = self._standings[user.name] = Privileges(user.name, user)
         return known
 
-    def holds(self, tx: Transaction, caller: Caller, verbs: Verbs, thing: Thing) -> bool:
+    def holds(self, tx: Transaction, caller: Caller, verbs: Verbs, thing: SecurableObject) -> bool:
         """True if a caller holds all of these verbs on an object."""
         return verbs <= self.standing(tx, caller).holds(thing)
 
-    def sees(self, tx: Transaction, caller: Caller, thing: Thing) -> bool:
+    def sees(self, tx: Transaction, caller: Caller, thing: SecurableObject) -> bool:
         """True if a caller may know that an object exists."""
         return self.standing(tx, caller).sees(tx, thing)
 
@@ -413,10 +413,10 @@ class Rights:
         if found is None:
             raise absent("user", name)
         if verbs and not _owns(who, found):
-            raise who.refusal(needed(verbs, Noun(Kind.USER, (), name)))
+            raise who.refusal(needed(verbs, Securable(SecurableKind.USER, (), name)))
         return found
 
-    def _touched_user(self, tx: Transaction, who: Standing, name: str) -> User | None:
+    def _touched_user(self, tx: Transaction, who: Privileges, name: str) -> User | None:
         """Return a user if it is visible, and touch the place that it belongs to.
 
         Return None if there is no such user or it is hidden, and touch the store. So the owner of a
@@ -446,7 +446,7 @@ class Rights:
         tx.touch(STORE if who.user is None else self._place_of(tx, who.user))
         return [user for user in users.everyone(tx, tick) if _owns(who, user)]
 
-    def _place_of(self, tx: Transaction, user: User) -> Namespace | Database | Noun:
+    def _place_of(self, tx: Transaction, user: User) -> Namespace | Database | Securable:
         """Return the place that a user belongs to."""
         if user.space is None:
             return STORE
@@ -508,7 +508,7 @@ class Rights:
             raise absent("user", user)
         space = None if who.user is None else who.user.space
 
-        def shown(kept: Kept) -> Kept | None:
+        def shown(kept: LoggedEntry) -> LoggedEntry | None:
             if user is not None and kept.user != user:
                 return None
             # A user with the name of a dropped user must not see that one's entries.
@@ -528,7 +528,7 @@ class Rights:
         space = None if who.user is None else who.user.space
         return lambda kept: shown_inside(of_place, space, kept)
 
-    def _owned(self, tx: Transaction, who: Standing) -> Ids | None:
+    def _owned(self, tx: Transaction, who: Privileges) -> Ids | None:
         """Return the place that a user owns; None if it is no owner."""
         if who.all:
             return ()
@@ -539,49 +539,54 @@ class Rights:
     # --- nouns of grants --------------------------------------------------------------------------
 
     def noun(
-        self, tx: Transaction, caller: Caller, kind: Kind, names: Sequence[str], verbs: Verbs
-    ) -> Noun:
+        self,
+        tx: Transaction,
+        caller: Caller,
+        kind: SecurableKind,
+        names: Sequence[str],
+        verbs: Verbs,
+    ) -> Securable:
         """Return the noun that a grant, or the space of a user, names.
 
         :param names: from the namespace down to the object's own name
         :param verbs: required privileges on the place, or on the place around the object
         :raises Unknown, NotAllowed:
         """
-        if kind is Kind.STORE:
+        if kind is SecurableKind.STORE:
             self.store(tx, caller, verbs)
             return STORE
-        if kind is Kind.NODE:
+        if kind is SecurableKind.NODE:
             self.node(tx, caller, verbs)
             return NODE
-        if kind is Kind.NAMESPACE or len(names) == 1:
+        if kind is SecurableKind.NAMESPACE or len(names) == 1:
             return _on(kind, noun_of(self.namespace(tx, caller, names[0], verbs)))
         place = (names[0], names[1])
         database = self.database(tx, caller, *place, verbs)
-        if kind in (Kind.DATABASE, Kind.VAULTS):
+        if kind in (SecurableKind.DATABASE, SecurableKind.VAULTS):
             return _on(kind, noun_of(database))
         find, word = IN_DATABASE[kind], kind.value.lower()
         return noun_of(self._inside(tx, caller, place, names[2], NOTHING, find, word))
 
-    def gone(self, tx: Transaction, user: User) -> set[Noun]:
+    def gone(self, tx: Transaction, user: User) -> set[Securable]:
         """Return the nouns of a user's grants that no longer exist."""
         return {grant.noun for grant in user.grants if not _is_there(tx, grant.noun)}
 
 
 Names = tuple[str, str]
 """Names of a namespace and of a database in it."""
-Shown = Callable[[Kept], Kept | None]
+Shown = Callable[[LoggedEntry], LoggedEntry | None]
 """Filter of entries: returns the visible part of an entry, or None."""
 
-IN_DATABASE: Final[dict[Kind, Callable[[Transaction, Database, str], Any]]] = {
-    Kind.TABLE: catalog.find_table,
-    Kind.TOPIC: topics.find_topic,
-    Kind.SPACE: catalog.find_space,
-    Kind.VAULT: vaults.find,
+IN_DATABASE: Final[dict[SecurableKind, Callable[[Transaction, Database, str], Any]]] = {
+    SecurableKind.TABLE: catalog.find_table,
+    SecurableKind.TOPIC: topics.find_topic,
+    SecurableKind.SPACE: catalog.find_space,
+    SecurableKind.VAULT: vaults.find,
 }
 """Lookup by name for each kind of securable inside a database."""
 
-_STORE_OWNER: Final = Standing("", None, all=True)
-_OPERATOR: Final = Standing("operator", None, all=True)
+_STORE_OWNER: Final = Privileges("", None, all=True)
+_OPERATOR: Final = Privileges("operator", None, all=True)
 
 
 def ids_of(place: object) -> Ids:
@@ -594,8 +599,8 @@ def ids_of(place: object) -> Ids:
     return (place.id,) if type(place) is Namespace else ()
 
 
-def _is_there(tx: Transaction, noun: Noun) -> bool:
-    if noun.kind in (Kind.STORE, Kind.NODE):
+def _is_there(tx: Transaction, noun: Securable) -> bool:
+    if noun.kind in (SecurableKind.STORE, SecurableKind.NODE):
         return True
     names = noun.path.split(".")
     found: Any = catalog.find_namespace(tx, names[0])
@@ -606,12 +611,12 @@ def _is_there(tx: Transaction, noun: Noun) -> bool:
     return found is not None and _on(noun.kind, noun_of(found)) == noun
 
 
-def _on(kind: Kind, place: Noun) -> Noun:
+def _on(kind: SecurableKind, place: Securable) -> Securable:
     """Return the noun of a place, or of all vaults in it."""
-    return Noun(kind, place.ids, place.path) if kind is Kind.VAULTS else place
+    return Securable(kind, place.ids, place.path) if kind is SecurableKind.VAULTS else place
 
 
-def _owns(who: Standing, user: User | None) -> bool:
+def _owns(who: Privileges, user: User | None) -> bool:
     """True if a user is an owner of the place that another user belongs to."""
     if user is None or who.all:
         return user is not None
@@ -629,7 +634,7 @@ _DECLARED: Final[dict[type, Callable[[Any], tuple[bytes, ...]]]] = {
 """Catalog rows that the resolution of an object's names depends on."""
 
 
-def _near_table(tx: Transaction, who: Standing, database: Database, name: str) -> str | None:
+def _near_table(tx: Transaction, who: Privileges, database: Database, name: str) -> str | None:
     """Return the name of a visible table that is similar to an unknown one, or None."""
     letters, left = set(name), COMPARED
     shares = [
@@ -649,19 +654,19 @@ def _near_table(tx: Transaction, who: Standing, database: Database, name: str) -
     return None
 
 
-def _held(who: Standing, every: Iterator[Topic], verbs: Verbs) -> Iterator[Topic]:
+def _held(who: Privileges, every: Iterator[Topic], verbs: Verbs) -> Iterator[Topic]:
     """Iterate over the topics on which a user holds these verbs."""
     for topic in every:
         if verbs <= who.holds(topic):
             yield topic
 
 
-def _databases(tx: Transaction, who: Standing, tick: Tick) -> Iterator[Database]:
+def _databases(tx: Transaction, who: Privileges, tick: Tick) -> Iterator[Database]:
     """Iterate over the databases of the store that a user sees."""
     return catalog.every_database(tx, tick, lambda place: who.sees(tx, place))
 
 
-def _namespace(tx: Transaction, who: Standing, name: str) -> Namespace:
+def _namespace(tx: Transaction, who: Privileges, name: str) -> Namespace:
     found = catalog.find_namespace(tx, name)
     if found is None or not who.sees(tx, found):
         tx.touch(STORE)
@@ -669,7 +674,7 @@ def _namespace(tx: Transaction, who: Standing, name: str) -> Namespace:
     return found
 
 
-def _database(tx: Transaction, who: Standing, namespace: str, name: str) -> Database:
+def _database(tx: Transaction, who: Privileges, namespace: str, name: str) -> Database:
     within = _namespace(tx, who, namespace)
     found = catalog.find_database(tx, within, name)
     if found is None or not who.sees(tx, found):

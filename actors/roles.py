@@ -20,7 +20,7 @@ from protocol.node_roles import SERVING, WRITABLE, check_node_roles
 from protocol.requests import Caller, Request, Unready
 from protocol.values import Value
 from storage.files.directory import StoreDirectory
-from storage.files.node_file import NodeFacts, load_node, save_node
+from storage.files.node_file import NodeFileContents, load_node, save_node
 
 UNDECLARED: Final = (SERVING, WRITABLE)
 """Default roles of a node that was never given any: alone, it serves and takes writes."""
@@ -35,7 +35,7 @@ def takes_changes(words: Sequence[str] | None) -> bool:
 class SaveFacts(Request[None]):
     """Save facts durably, for the next start."""
 
-    facts: NodeFacts
+    facts: NodeFileContents
 
 
 class RolesActor(ThreadActor):

@@ -107,7 +107,7 @@ class _Known:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenSession:
     """An open session."""
 
     caller: Caller
@@ -158,7 +158,7 @@ class _Remembered:
     """Callers at that version."""
 
 
-class Rests(Protocol):
+class CredentialWork(Protocol):
     """Component that holds work for credentials and ends it with them."""
 
     def on_credential_ended(
@@ -178,7 +178,7 @@ class Sessions:
     def __init__(self, clock: Clock, rng: Rng) -> None:
         self._clock = clock
         self._rng = rng
-        self._open: OrderedDict[bytes, _Open] = OrderedDict()  # longest idle first
+        self._open: OrderedDict[bytes, _OpenSession] = OrderedDict()  # longest idle first
         self._digests: dict[str, bytes] = {}
         """Token digests of the open sessions, by session name."""
         self._of_users: Counter[str] = Counter()
@@ -195,7 +195,7 @@ class Sessions:
         """Last number evicted from `_revoked`; it stands for all users that are not in there."""
         self._secret = rng.bytes(32)
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
-        self.rests: Rests = _Nothing()
+        self.rests: CredentialWork = _Nothing()
         """Component that ends the work of ended sessions."""
 
     def __len__(self) -> int:
@@ -203,7 +203,7 @@ class Sessions:
 
     def begin(
         self, user: User, surface: Surface, address: str, users_version: int
-    ) -> tuple[str, _Open]:
+    ) -> tuple[str, _OpenSession]:
         """Open a session. Return its token and the session.
 
         :param users_version: version of the users at which the user was read
@@ -212,7 +212,9 @@ class Sessions:
         digest = token_digest(token)
         now = self._clock.monotonic_us()
         caller = caller_of(user, session_name(digest), surface, address)
-        session = _Open(caller, now + limits.SESSION_SECONDS * _SECOND_US, now, users_version)
+        session = _OpenSession(
+            caller, now + limits.SESSION_SECONDS * _SECOND_US, now, users_version
+        )
         while len(self._open) >= limits.SESSIONS:
             self._make_room()
         self._learn(user)
@@ -232,11 +234,11 @@ class Sessions:
                 self._end(digest)
                 return
 
-    def use(self, token: str) -> _Open:
+    def use(self, token: str) -> _OpenSession:
         """Return the session of a token, and count that as use. :raises SessionEnded:"""
         return self._use(token_digest(token))
 
-    def _use(self, digest: bytes) -> _Open:
+    def _use(self, digest: bytes) -> _OpenSession:
         session = self._open.get(digest)
         now = self._clock.monotonic_us()
         if session is not None:
@@ -300,7 +302,7 @@ class Sessions:
             session.caller = caller = session.callers.at(surface, address)
         return caller
 
-    def check(self, session: _Open, user: User | None) -> None:
+    def check(self, session: _OpenSession, user: User | None) -> None:
         """End all sessions of a session's user if another user row is stored.
 
         :param user: as stored now
@@ -533,12 +535,12 @@ def end_with_users(sessions: Sessions, committer: Committer) -> None:
                 sessions.on_user_followed(name, user, rehashed=commit.how == NODE.surface)
 
     def look_at_released() -> None:
-        if sessions.unreleased and committer.ledger.state.users_version <= committer.released_upto:
+        if sessions.unreleased and committer.ledger.state.users_version <= committer.commit_index:
             with committer.begin() as tx:
                 sessions.look_at_released(tx)
 
     committer.on_users_followed.append(look)
-    committer.on_told.append(look_at_released)
+    committer.on_release_notified.append(look_at_released)
 
 
 def _nothing() -> None:

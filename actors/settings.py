@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from actors.agreement import Etcd
+from actors.agreement import EtcdAgreement
 from actors.passwords import Cost
 from actors.vaults.told import VaultSettings
 from protocol import limits
 from protocol.agreement import Agreement
 from storage.formats.sealing import Key
-from storage.log.retention import Keep
+from storage.log.retention import LogRetention
 
 Progress = Callable[[int, int], None]
 
@@ -46,7 +46,7 @@ class NodeSettings:
     first_owner: FirstOwner | None = None
     password_cost: Cost = field(default_factory=Cost)
     vaults: VaultSettings = field(default_factory=VaultSettings)
-    keep_log: Keep = field(default_factory=Keep)
+    keep_log: LogRetention = field(default_factory=LogRetention)
     """Log retention of a node that serves."""
     keep_statements: int = limits.ENTRIES_KEPT
     """Limit of the statement log, in entries, of a node that serves."""
@@ -67,7 +67,7 @@ class NodeSettings:
     """Key that seals everything written; None: data is stored in clear."""
     opening_keys: Sequence[Key] = ()
     """Keys for reading sealed backups."""
-    agree: Callable[[Sequence[str], str], Agreement] = Etcd
+    agree: Callable[[Sequence[str], str], Agreement] = EtcdAgreement
     """Makes the client of the consensus store, from the addresses of a failover policy and the
     store's id."""
     told_owner: Callable[[FirstOwner], None] | None = None
@@ -77,12 +77,12 @@ class NodeSettings:
     """Called during the replay of the log, with the frames replayed and their total."""
 
 
-def keep_log(rule: timedelta | int | None) -> Keep:
+def keep_log(rule: timedelta | int | None) -> LogRetention:
     """Return a retention rule.
 
     :param rule: keep frames younger than a timedelta, or so many bytes; None: the default number of
         frames
     """
     if isinstance(rule, timedelta):
-        return Keep(age_us=rule // timedelta(microseconds=1))
-    return Keep(bytes=rule)
+        return LogRetention(age_us=rule // timedelta(microseconds=1))
+    return LogRetention(bytes=rule)

@@ -59,7 +59,7 @@ After = Callable[[float, Callable[[], None]], object]
 """Schedules a call after so many seconds."""
 
 
-class Rank(IntEnum):
+class HashPriority(IntEnum):
     """Priority for the hashing threads."""
 
     PROVEN = 0
@@ -154,10 +154,10 @@ class SignInThrottle:
         at = network(address)
         if len(self._counters) + OF_A_TRY > TRIES:
             self._make_room()  # before any of its own is made, which would be the first to go
-        rank = Rank.PROVEN if proven else self.known.rank(user, at)
+        rank = HashPriority.PROVEN if proven else self.known.rank(user, at)
         of_pair, of_network = self._counter(f"{len(at)}:{at}:{user}"), self._counter(at)
         # Known users queue by themselves: unknown ones of their address can't delay them.
-        gate = of_network if rank > Rank.KNOWN else self._counter(f"known:{at}")
+        gate = of_network if rank > HashPriority.KNOWN else self._counter(f"known:{at}")
         found = Try(self, user, at, rank, (of_pair, of_network, gate), is_gone)
         if proven:
             return found
@@ -312,7 +312,7 @@ class Try:
         throttle: SignInThrottle,
         user: str,
         at: str,
-        rank: Rank,
+        rank: HashPriority,
         counters: tuple[_Counter, _Counter, _Counter],
         is_gone: Callable[[], bool],
     ) -> None:
@@ -380,11 +380,11 @@ class Known:
             self._users.popitem(last=False)
         _renew(of_user, at, KNOWN_NETWORKS)
 
-    def rank(self, user: str, at: str) -> Rank:
+    def rank(self, user: str, at: str) -> HashPriority:
         """Return the rank of a user at a network."""
         if at in self._users.get(user, ()):
-            return Rank.KNOWN
-        return Rank.KNOWN_NETWORK if at in self._networks else Rank.UNKNOWN
+            return HashPriority.KNOWN
+        return HashPriority.KNOWN_NETWORK if at in self._networks else HashPriority.UNKNOWN
 
 
 def _renew(names: OrderedDict[str, None], name: str, most: int) -> None:

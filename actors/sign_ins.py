@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Final, Protocol
 
 from actors.commits import NODE, Committer
-from actors.passwords import Asker, Passwords, check_password
+from actors.passwords import HashRequester, Passwords, check_password
 from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, handles
 from actors.sessions import (
@@ -52,7 +52,7 @@ before."""
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
+class ReleaseDelayed:
     """Message at the beginning of a shutdown: release delayed refusals."""
 
 
@@ -101,7 +101,7 @@ class SessionsActor(LoopActor):
         # No await between that read and this, so the user can't have changed.
         user, surface, address = seen.known, message.surface, message.address
         token, session = self._sessions.begin(user, surface, address, seen.users_version)
-        self._statements.came("sign in", user.name, surface, address)
+        self._statements.record_access("sign in", user.name, surface, address)
         expires = instant(self.runtime.clock.wall_us()) + timedelta(seconds=limits.SESSION_SECONDS)
         return Session(token, expires, limits.SESSION_IDLE_SECONDS, session.caller)
 
@@ -109,7 +109,7 @@ class SessionsActor(LoopActor):
     def sign_out(self, message: SignOut) -> None:
         """End a session."""
         caller = self._sessions.end(message.token)
-        self._statements.came("sign out", caller.user, caller.surface, caller.address)
+        self._statements.record_access("sign out", caller.user, caller.surface, caller.address)
 
     @handles(AuthenticateToken)
     def authenticate_token(self, message: AuthenticateToken) -> Caller | Awaitable[Caller]:
@@ -134,7 +134,7 @@ class SessionsActor(LoopActor):
         surface, address = message.surface, message.address
         version = self._committer.ledger.state.users_version
         known = self._sessions.still_right(user, password, surface, address, version)
-        if known is None and self._may_show(seen := self._look(user)):
+        if known is None and self._may_show(seen := self._read_user(user)):
             known = self._sessions.remembers(seen, password, surface, address)
         return known or self._authenticated(message)
 
@@ -148,7 +148,7 @@ class SessionsActor(LoopActor):
                     message, message.user, message.password, message.is_gone
                 )
             known = self._sessions.remember(seen, message.password, surface, address)
-            self._statements.came("sign in", message.user, surface, address)
+            self._statements.record_access("sign in", message.user, surface, address)
         return known
 
     @handles(ChangePassword)
@@ -159,7 +159,7 @@ class SessionsActor(LoopActor):
         self._roles.check_answering(caller)
         with self._aside(caller.surface, caller.address):
             user = (await self._verified(caller, caller.user, message.old)).known
-            asker = Asker(caller.user, network(caller.address))
+            asker = HashRequester(caller.user, network(caller.address))
             passhash = await self._passwords.hash(message.new, asker)
         self._sessions.check_authenticated(caller)
         with self._committer.begin() as tx:
@@ -176,13 +176,15 @@ class SessionsActor(LoopActor):
 
     # --- users ----------------------------------------------------------------------------------
 
-    def _look(self, name: str) -> Seen:
+    def _read_user(self, name: str) -> Seen:
         """Read a user. While releases are stalled, read the released state: a pending change of the
         user ends its sessions once it is released."""
         committer = self._committer
-        with committer.begin() if committer.stall is None else committer.begin_shown() as tx:
+        with (
+            committer.begin() if committer.stall is None else committer.begin_released_read() as tx
+        ):
             seen = read_user(tx, name)
-        if seen.user is not None and committer.ledger.state.users_version > committer.released_upto:
+        if seen.user is not None and committer.ledger.state.users_version > committer.commit_index:
             self._sessions.unreleased.add(name)
         return seen
 
@@ -196,10 +198,10 @@ class SessionsActor(LoopActor):
         :raises DiskFull: a pending change of the user was rolled back
         """
         committer = self._committer
-        seen = self._look(name)
+        seen = self._read_user(name)
         while not self._may_show(seen):
             await committer.released_in_time(seen.ticket)
-            before, seen = seen, self._look(name)
+            before, seen = seen, self._read_user(name)
             if before.user == seen.user:
                 break  # the pending changes are of other users
         return seen
@@ -225,7 +227,9 @@ class SessionsActor(LoopActor):
             seen = await self._checked(one, password)
             if seen is None:
                 await one.failed()
-                self._statements.came("sign in", name, surface, address, SignInRefused.__name__)
+                self._statements.record_access(
+                    "sign in", name, surface, address, SignInRefused.__name__
+                )
                 raise SignInRefused(REFUSED)
             one.succeeded()
         finally:
@@ -234,7 +238,7 @@ class SessionsActor(LoopActor):
 
     async def _checked(self, one: Try, password: str) -> Seen | None:
         """Return the user for `_verified`; None if the password is wrong or there is no user."""
-        asker = Asker(one.user, one.network, one.rank)
+        asker = HashRequester(one.user, one.network, one.rank)
         for _ in range(READINGS):
             before = (await self._settled(one.user)).user
             passhash = before.passhash if before is not None else None
@@ -252,8 +256,8 @@ class SessionsActor(LoopActor):
                 return seen
         raise Busy("the password of this user changes too often: try again")
 
-    @handles(LetGo)
-    def let_go(self, _message: LetGo) -> None:
+    @handles(ReleaseDelayed)
+    def let_go(self, _message: ReleaseDelayed) -> None:
         """Release all delayed refusals: the node stops."""
         self._throttle.drain()
 

@@ -20,8 +20,8 @@ from functools import partial
 from typing import Any, Final
 
 from actors import backlog
-from actors.backlog import Backlog, Batch, Noted, distrusted
-from actors.commits import Asker, By, Committer, Origin
+from actors.backlog import Backlog, EntryBatch, PendingEntry, distrusted
+from actors.commits import Committer, NamedAuthor, Requester, RequestOrigin
 from actors.entry_views import Ids
 from actors.rate_limited_log import RateLimitedLog
 from actors.rights import Rights, ids_of
@@ -77,11 +77,11 @@ class Statements:
         self._rights = rights
         self._node = node
         self._allowances: OrderedDict[tuple[object, ...], _Allowance] = OrderedDict()
-        self._waiting: list[Noted] = []
+        self._waiting: list[PendingEntry] = []
         self._turn: asyncio.Handle | None = None
         self.backlog = Backlog(runtime.clock, rng)
         """Entries that could not be committed here yet."""
-        committer.on_withdraw.append(self._distrust_places)
+        committer.on_roll_back.append(self._distrust_places)
         self._again: asyncio.TimerHandle | None = None
         """Timer of the next retry, while the backlog is not empty."""
         self._over = False
@@ -121,12 +121,12 @@ class Statements:
         more = self._admit(("statement", caller.user, code, places), places)
         if more is None:
             return
-        origin = Origin(request, caller.surface, caller.address)
+        origin = RequestOrigin(request, caller.surface, caller.address)
         entry = _entry(origin, places, place, audited, refusal)
         self._add(caller.user, caller.surface, statement, reason, entry, more)
 
     def denied(
-        self, user: str, asker: Asker[Any], space: Space, statement: str, refusal: NotAllowed
+        self, user: str, asker: Requester[Any], space: Space, statement: str, refusal: NotAllowed
     ) -> None:
         """Keep an entry of an operation on keys that was refused for a missing privilege.
 
@@ -154,7 +154,7 @@ class Statements:
         places = self._rights.home(tx, caller.user)
         return Entry(STATEMENTS | AUDIT, "", caller.address, None, None, places)
 
-    def came(
+    def record_access(
         self, action: str, name: str, surface: Surface, address: str, refused: str = ""
     ) -> None:
         """Keep an audit trail entry of a sign-in or sign-out, done or refused.
@@ -219,7 +219,7 @@ class Statements:
         if more:
             entry = after(entry, more)
         at_us = self._runtime.clock.wall_us()
-        noted = Noted(user, surface, statement, reason, entry, at_us)
+        noted = PendingEntry(user, surface, statement, reason, entry, at_us)
         if len(self._waiting) >= WAITING:
             self._hold([noted], "too many entries at once")
             return
@@ -233,7 +233,7 @@ class Statements:
         for number, noted in enumerate(waiting):
             with self._committer.begin() as tx:
                 try:
-                    by = By(noted.user, noted.surface)
+                    by = NamedAuthor(noted.user, noted.surface)
                     ticket = self._committer.commit(
                         tx, by, noted.statement, noted.reason, noted.entry
                     )
@@ -242,7 +242,7 @@ class Statements:
                     return
             self._committer.when_released(ticket, partial(self._committed, noted))
 
-    def _committed(self, noted: Noted, lost: BaseException | None) -> None:
+    def _committed(self, noted: PendingEntry, lost: BaseException | None) -> None:
         """Handle the end of an entry's commit. A roll back, as far as is known, queues it again: an
         entry is rather stored twice than lost."""
         if lost is not None:
@@ -255,7 +255,7 @@ class Statements:
 
     # --- backlog ----------------------------------------------------------------------------------
 
-    def _hold(self, noted: Sequence[Noted], why: str) -> None:
+    def _hold(self, noted: Sequence[PendingEntry], why: str) -> None:
         missed = sum(not self.backlog.add(one) for one in noted)
         if missed:
             self._limited_log.warning(_NOT_KEPT, count=missed, why=why)
@@ -278,7 +278,7 @@ class Statements:
             return
         self._committer.when_released(ticket, partial(self._tried, batch))
 
-    def _tried(self, batch: Batch, lost: BaseException | None) -> None:
+    def _tried(self, batch: EntryBatch, lost: BaseException | None) -> None:
         if lost is not None:
             self._later()
         else:
@@ -305,7 +305,7 @@ class Statements:
 
 
 def _entry(
-    origin: Origin,
+    origin: RequestOrigin,
     places: Places,
     place: tuple[str | None, str | None],
     audited: bool,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from actors.doors import Doors
+from actors.doors import Environment
 from actors.settings import NodeSettings
 from protocol import limits
 from protocol.doors import Room
@@ -23,7 +23,7 @@ from storage.engine.engine import Engine, EngineFailed, EngineUnreadable
 from storage.engine.sealed import open_state
 from storage.faults import ClockRefused, LogDamaged, StateDamaged
 from storage.files import cluster_file, rebuild_marker
-from storage.files.cluster_file import Cluster
+from storage.files.cluster_file import ClusterState
 from storage.files.directory import StoreDirectory
 from storage.formats.positions import LogEnd
 from storage.log.log import Log
@@ -61,7 +61,7 @@ def end_of_released(found: Lineage, opened: LogReader) -> LogEnd:
     return opened.end_at(max(opened.released, found.proves))
 
 
-class Parts(NamedTuple):
+class StoreParts(NamedTuple):
     """Parts of an open store."""
 
     directory: StoreDirectory
@@ -73,11 +73,11 @@ class Store:
     """Store opened by one node. After a failed `open` it holds the parts opened until then, for
     `close`."""
 
-    def __init__(self, settings: NodeSettings, doors: Doors) -> None:
+    def __init__(self, settings: NodeSettings, doors: Environment) -> None:
         self.directory: StoreDirectory | None = None
         self.log: Log | None = None
         self.engine: Engine | None = None
-        self.cluster: Cluster | None = None
+        self.cluster: ClusterState | None = None
         """Cluster membership that the node remembers; None: it is in no cluster."""
         self.log_damage: LogDamaged | None = None
         """Damage that `check_log` found."""
@@ -108,10 +108,10 @@ class Store:
         return self.engine.stored_bytes() if self.engine is not None else 0
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> StoreParts:
         """All parts of an open store."""
         assert self.directory is not None and self.log is not None and self.engine is not None
-        return Parts(self.directory, self.log, self.engine)
+        return StoreParts(self.directory, self.log, self.engine)
 
     # --- opening --------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Store:
         settings, doors = self._settings, self._doors
         where = settings.data_dir, doors.fs, doors.clock, doors.rng
         self.directory = (
-            StoreDirectory.begin_filling(*where, settings.key)
+            StoreDirectory.begin_script_restore(*where, settings.key)
             if settings.restores
             else StoreDirectory.open(*where, settings.create, settings.key)
         )
@@ -136,7 +136,7 @@ class Store:
                 directory=self.directory.path,
             )
         self.cluster = cluster_file.load(self.directory)
-        self.log = Log.look(self.directory)
+        self.log = Log.inspect(self.directory)
         self._check_clock(self.log.last_time)
         self.log.make_room(TO_OPEN)
         self.engine = self._open_state(self.directory, self.log)
@@ -181,8 +181,8 @@ class Store:
             return self._engine(directory, may_compact=False)
         what = what or "--rebuild-state"
         log.warning("the state is made anew from the log", reason=what, frames=opened.last)
-        rebuild_marker.note(directory, what)
-        rebuild_marker.throw_away(directory)
+        rebuild_marker.record_damage(directory, what)
+        rebuild_marker.discard_state(directory)
         self._rebuilds = True
         return self._engine(directory)
 
@@ -258,11 +258,11 @@ class Store:
         if self.directory is None or self._settings.check:
             return
         try:
-            rebuild_marker.note(self.directory, str(error))
+            rebuild_marker.record_damage(self.directory, str(error))
         except OSError as failed:
             log.warning("could not record the damage of the state", reason=str(failed))
 
-    def spoiled(self, error: EngineUnreadable) -> bool:
+    def note_read_error(self, error: EngineUnreadable) -> bool:
         """Note a read error of the state while the node runs. Return True if it is the first."""
         if self.damage is not None:
             return False

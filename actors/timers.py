@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from actors.indexes import Indexes
-from actors.restores import Unfinished
-from actors.spaces import Spaces
-from actors.topics import Topics
-from actors.vaults import Vaults
+from actors.indexes import IndexBuilderHandle
+from actors.restores import UnfinishedRestores
+from actors.spaces import SpaceEngine
+from actors.topics import TopicService
+from actors.vaults import VaultService
 
 
 class Timers:
@@ -17,11 +17,11 @@ class Timers:
 
     def __init__(
         self,
-        spaces: Spaces,
-        topics: Topics,
-        indexes: Indexes,
-        vaults: Vaults,
-        unfinished: Unfinished | None,
+        spaces: SpaceEngine,
+        topics: TopicService,
+        indexes: IndexBuilderHandle,
+        vaults: VaultService,
+        unfinished: UnfinishedRestores | None,
     ) -> None:
         self._spaces = spaces
         self._topics = topics
@@ -33,7 +33,7 @@ class Timers:
         """Start the background work when this node becomes the leader.
 
         :param leads: False: it leads no more. The work then stops by itself
-            (`Committer.on_following`)
+            (`Committer.on_lead_lost`)
         """
         if not leads:
             return

@@ -26,7 +26,7 @@ from bench import (
     topics,
     vaults,
 )  # fmt: skip
-from bench.figures import Row, median, spread
+from bench.figures import Measurement, median, spread
 from bench.page import number, page
 from bench.settings import Settings
 
@@ -60,7 +60,7 @@ def main() -> None:
     directory = Path(tempfile.mkdtemp(prefix="storenode-bench-", dir=folder))
     settings = Settings(directory, asked.rounds, asked.scale)
     console = Console(width=WIDTH)
-    found: list[Row] = []
+    found: list[Measurement] = []
     try:
         facts = machine.facts(directory)
         console.print(facts_line(facts, settings))
@@ -78,7 +78,7 @@ def main() -> None:
     console.print(table(found))
 
 
-def results(facts: dict[str, Any], settings: Settings, found: list[Row]) -> dict[str, Any]:
+def results(facts: dict[str, Any], settings: Settings, found: list[Measurement]) -> dict[str, Any]:
     """Return a run as a JSON object."""
     return {
         "machine": facts,
@@ -88,7 +88,7 @@ def results(facts: dict[str, Any], settings: Settings, found: list[Row]) -> dict
     }
 
 
-def table(found: list[Row]) -> Table:
+def table(found: list[Measurement]) -> Table:
     """Return a table of all rows, with a line for each side."""
     shown = Table(show_edge=False, pad_edge=False)
     for heading in ("row", "side"):

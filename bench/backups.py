@@ -12,10 +12,10 @@ from contextlib import ExitStack
 from typing import Final
 
 from bench import load, peers, postgres
-from bench.figures import NODE, Measure, Row, in_turns
-from bench.load import Load
+from bench.figures import NODE, Measure, Measurement, in_turns
+from bench.load import LoadDescription
 from bench.nodes import NAMESPACE, ROOT, NodeProcess, define_place
-from bench.peers import Peer
+from bench.peers import ComparedSystem
 from bench.postgres import Postgres
 from bench.records import insert
 from bench.settings import Settings
@@ -30,14 +30,14 @@ PLAIN: Final = "PostgreSQL, pg_dump -Fc -Z0"
 EMBEDDED: Final = "SurrealDB, SELECT and INSERT"
 
 
-def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
+def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
     """Measure the wanted rows: one store and its peers, with the same records."""
     if any(map(wanted, NAMES)):
         with ExitStack() as held:
-            yield from _Ground(settings, held).measured(wanted)
+            yield from _BackupSetup(settings, held).measured(wanted)
 
 
-class _Ground:
+class _BackupSetup:
     """The node with a backup folder, and the peers."""
 
     def __init__(self, settings: Settings, held: ExitStack) -> None:
@@ -57,13 +57,13 @@ class _Ground:
             self._postgres = Postgres(settings.directory / "postgres")
             held.callback(self._postgres.close)
             self._postgres.fill(self._count)
-        self._peer: Peer | None = None
+        self._peer: ComparedSystem | None = None
         if peers.missing() is None:
-            self._peer = Peer(peers.SYNCED, settings.directory / "peer-backups")
+            self._peer = ComparedSystem(peers.SYNCED, settings.directory / "peer-backups")
             held.callback(self._peer.close)
             self._peer.call("fill", count=self._count)
 
-    def measured(self, wanted: Callable[[str], bool]) -> Iterator[Row]:
+    def measured(self, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
         """Measure the rows."""
         if wanted("backup-out"):
             yield self._out()
@@ -74,7 +74,7 @@ class _Ground:
 
     # --- out --------------------------------------------------------------------------------------
 
-    def _out(self) -> Row:
+    def _out(self) -> Measurement:
         row = self._row("backup-out", f"{self._count:,} records into a file, synced and read back")
         measures: dict[str, Measure] = {
             NODE: lambda: self._backup("BACKUP TO 'out'"),
@@ -108,7 +108,7 @@ class _Ground:
 
     # --- in ---------------------------------------------------------------------------------------
 
-    def _in(self) -> Row:
+    def _in(self) -> Measurement:
         row = self._row("backup-in", f"{self._count:,} records of a file into an empty store")
         for name, statement in (
             ("in.storesnap", "BACKUP TO 'in.storesnap'"),
@@ -139,7 +139,7 @@ class _Ground:
         )
         return row
 
-    def _note_size(self, row: Row, name: str) -> None:
+    def _note_size(self, row: Measurement, name: str) -> None:
         size = (self._folder / name).stat().st_size
         row.notes.append(f"{name}: {size / 2**20:,.0f} MiB")
 
@@ -157,13 +157,13 @@ class _Ground:
 
     # --- beside -----------------------------------------------------------------------------------
 
-    def _beside(self) -> Row:
-        row = Row(
+    def _beside(self) -> Measurement:
+        row = Measurement(
             "backup-beside", "p99 of reads by id, 8 clients, while a backup is taken", "ms",
             "less", "≤ 2× idle",
         )  # fmt: skip
         asked = self._settings.scaled(READS)
-        reads = Load("read", self._node.wire, 8, asked, among=self._count)
+        reads = LoadDescription("read", self._node.wire, 8, asked, among=self._count)
 
         def beside(statement: str) -> float:
             over = threading.Event()
@@ -192,7 +192,7 @@ class _Ground:
         )
         return row
 
-    def _row(self, name: str, work: str) -> Row:
-        row = Row(name, work, " records/s", "more")
+    def _row(self, name: str, work: str) -> Measurement:
+        row = Measurement(name, work, " records/s", "more")
         row.gaps += self._gaps
         return row

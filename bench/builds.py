@@ -20,12 +20,12 @@ from rich.console import Console
 
 from bench import load, machine, records, spaces
 from bench.__main__ import STORES, TOP, WIDTH, facts_line, table
-from bench.figures import NODE, Measure, Row, in_turns, median
+from bench.figures import NODE, Measure, Measurement, in_turns, median
 from bench.floor import FLOOR, FloorProcess
-from bench.load import Load
+from bench.load import LoadDescription
 from bench.node_queue import node_queue
 from bench.nodes import NodeProcess, define_place
-from bench.queues import Queue
+from bench.queues import QueueSide
 from bench.settings import Settings
 from compiling.modules import ROOT
 
@@ -48,7 +48,7 @@ class _Side:
 
     node: NodeProcess | FloorProcess
     settings: Settings
-    queue: Queue
+    queue: QueueSide
     http: str = ""
     rates: dict[str, list[float]] = field(default_factory=dict)
     """Answers per second of the rows that a load drove, round by round."""
@@ -56,7 +56,7 @@ class _Side:
     def loaded(self, kind: str, clients: int, requests: int = REQUESTS) -> float:
         asked = max(self.settings.scaled(requests), clients)
         address = self.http if kind.endswith("-http") else self.node.wire
-        wanted = Load(kind, address, clients, asked, among=RECORDS)
+        wanted = LoadDescription(kind, address, clients, asked, among=RECORDS)
         found = load.run(wanted, self.node.cpu_seconds)
         self.rates.setdefault(f"{kind}-{clients}", []).append(found.rate)
         return found.node_cpu_us
@@ -153,14 +153,14 @@ def main() -> None:
 
 def measured(
     settings: Settings, names: list[str], trees: Mapping[str, Path | None], turns: int = 1
-) -> list[Row]:
+) -> list[Measurement]:
     """Measure the rows of these names, both trees in turns.
 
     :param trees: by the names of their sides: the node's, and the other one; None: the floor
     :param turns: repetitions, each with fresh nodes; another side is first each time
     """
     rows = [
-        Row(name, f"{ROWS[name][0]}; processor of the node a request", "µs", "less")
+        Measurement(name, f"{ROWS[name][0]}; processor of the node a request", "µs", "less")
         for name in names
     ]
     ours, theirs = trees

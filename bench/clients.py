@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.drivers import Driven, Go, LoadFailed, Measured, Stopwatch, measured, together
-from bench.figures import Measure, Row, in_turns
+from bench.figures import Measure, Measurement, in_turns
 from bench.node_queue import GROUP, TOPIC, node_queue
 from bench.nodes import DATABASE, NAMESPACE, PASSWORD, ROOT, USER, NodeProcess, define_place
 from bench.people import people
@@ -43,7 +43,7 @@ GO: Final = "Go"
 SOURCES: Final = ROOT / "clients" / "go"
 
 
-def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
+def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
     """Measure the wanted rows, on one node."""
     if not any(map(wanted, NAMES)):
         return
@@ -59,7 +59,7 @@ def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
         for name, (work, counts) in OPERATIONS.items():
             for depth, count in zip(DEPTHS, counts, strict=True):
                 if wanted(f"client-{name}-{depth}"):
-                    asked = _Asked(node.wire, name, depth, settings.scaled(count))
+                    asked = _ConnectionLoad(node.wire, name, depth, settings.scaled(count))
                     yield _row(settings, node, asked, work, program)
 
 
@@ -78,7 +78,7 @@ def _built(directory: Path) -> Path | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ConnectionLoad:
     """A load on one connection."""
 
     address: str
@@ -88,10 +88,10 @@ class _Asked:
 
 
 def _row(
-    settings: Settings, node: NodeProcess, asked: _Asked, work: str, program: Path | None
-) -> Row:
+    settings: Settings, node: NodeProcess, asked: _ConnectionLoad, work: str, program: Path | None
+) -> Measurement:
     flight = "one at a time" if asked.depth == 1 else f"{asked.depth} in flight"
-    row = Row(f"client-{asked.operation}-{asked.depth}", f"{work}, {flight}", "/s", "more")
+    row = Measurement(f"client-{asked.operation}-{asked.depth}", f"{work}, {flight}", "/s", "more")
     found: dict[str, list[Measured]] = {}
     queue = node_queue(node)
 
@@ -126,7 +126,7 @@ def _row(
 # --- Go -------------------------------------------------------------------------------------------
 
 
-def _go(program: Path, asked: _Asked, cpu_seconds: Callable[[], float]) -> Measured:
+def _go(program: Path, asked: _ConnectionLoad, cpu_seconds: Callable[[], float]) -> Measured:
     words = [str(program), "-op", asked.operation, "-db", DATABASE]
     words += ["-depth", str(asked.depth), "-count", str(asked.count)]
     signed_in = {"STORENODE_USER": USER, "STORENODE_PASSWORD": PASSWORD}
@@ -169,12 +169,12 @@ def _operation(client: AsyncClient | Client, name: str) -> Callable[[int], Any]:
     }[name]
 
 
-def awaited(asked: _Asked, go: Go) -> Driven:
+def awaited(asked: _ConnectionLoad, go: Go) -> Driven:
     """Drive the async client."""
     return asyncio.run(_awaited(asked, go))
 
 
-async def _awaited(asked: _Asked, go: Go) -> Driven:
+async def _awaited(asked: _ConnectionLoad, go: Go) -> Driven:
     async with AsyncClient(
         asked.address, user=USER, password=PASSWORD, ns=NAMESPACE, db=DATABASE
     ) as client:
@@ -202,7 +202,7 @@ async def _awaited(asked: _Asked, go: Go) -> Driven:
         return watch.driven(took)
 
 
-def blocking(asked: _Asked, go: Go) -> Driven:
+def blocking(asked: _ConnectionLoad, go: Go) -> Driven:
     """Drive the blocking client, one operation at a time."""
     with Client(asked.address, user=USER, password=PASSWORD, ns=NAMESPACE, db=DATABASE) as client:
         client.connect()

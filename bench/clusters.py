@@ -18,8 +18,8 @@ from typing import Final
 from bench import etcds, jetstream, jetstreams, load
 from bench.cluster.processes import wait_for
 from bench.drivers import DRIVER_BUSY, Measured
-from bench.figures import NODE, Measure, Row, in_turns, median
-from bench.load import Load
+from bench.figures import NODE, Measure, Measurement, in_turns, median
+from bench.load import LoadDescription
 from bench.nodes import DATABASE, NAMESPACE, PASSWORD, USER, NodeProcess, define_place
 from bench.records import insert
 from bench.settings import Settings
@@ -52,11 +52,11 @@ DIFFERS: Final = (
 )
 
 
-def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
+def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
     """Measure the wanted rows."""
     if any(wanted(name) for name in (*BESIDE_PEERS, *BY_ITSELF)):
         with ExitStack() as held:
-            ground = _Ground(settings, held)
+            ground = _ClusterSetup(settings, held)
             if any(map(wanted, BESIDE_PEERS)):
                 ground.begin_peers()
             yield from ground.measured(wanted)
@@ -64,7 +64,7 @@ def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
         yield _none(settings)
 
 
-class _Ground:
+class _ClusterSetup:
     """Three nodes, and the peers with three each."""
 
     def __init__(self, settings: Settings, held: ExitStack) -> None:
@@ -94,9 +94,9 @@ class _Ground:
         else:
             self._gaps.append(f"JetStream: {gap}")
 
-    def measured(self, wanted: Callable[[str], bool]) -> Iterator[Row]:
+    def measured(self, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
         """Measure the rows; the one that fills the store comes last."""
-        table: dict[str, Callable[[], Row]] = {
+        table: dict[str, Callable[[], Measurement]] = {
             "cluster-create-1": partial(self._create, 1),
             "cluster-create-32": partial(self._create, 32),
             "cluster-lag": self._lag,
@@ -109,9 +109,9 @@ class _Ground:
 
     # --- writes -----------------------------------------------------------------------------------
 
-    def _create(self, clients: int) -> Row:
+    def _create(self, clients: int) -> Measurement:
         work = f"a write that {NODES} have, {_clients(clients)}"
-        row = Row(f"cluster-create-{clients}", work, "/s", "more", gaps=list(self._gaps))
+        row = Measurement(f"cluster-create-{clients}", work, "/s", "more", gaps=list(self._gaps))
         asked = max(self._settings.scaled(CREATED[clients]) // clients, 1) * clients
         told: dict[str, list[Measured]] = {}
 
@@ -126,14 +126,15 @@ class _Ground:
         def here(acks: int) -> Measured:
             self._trio.lead(acks)
             return load.run(
-                Load("create", self._trio.leader().wire, clients, asked), self._trio.cpu_seconds
+                LoadDescription("create", self._trio.leader().wire, clients, asked),
+                self._trio.cpu_seconds,
             )
 
         sides: dict[str, Callable[[], Measured]] = {
             NODE: partial(here, 1),
             ALL_OF_THEM: partial(here, 2),
             ALONE: lambda: load.run(
-                Load("create", self._alone.wire, clients, asked), self._alone.cpu_seconds
+                LoadDescription("create", self._alone.wire, clients, asked), self._alone.cpu_seconds
             ),
         }
         if self._etcd is not None:
@@ -148,16 +149,18 @@ class _Ground:
         return row
 
     def _put(self, etcd: etcds.Etcds, clients: int, asked: int) -> Measured:
-        return load.run(Load("etcd-put", f"127.0.0.1:{etcd.leader().port}", clients, asked))
+        return load.run(
+            LoadDescription("etcd-put", f"127.0.0.1:{etcd.leader().port}", clients, asked)
+        )
 
     # --- followers --------------------------------------------------------------------------------
 
-    def _lag(self) -> Row:
+    def _lag(self) -> Measurement:
         work = (
             f"how long after its answer a write is read on a follower, beside {BESIDE_CLIENTS}"
             f" clients that create {BESIDE_RATE:,} a second together"
         )
-        row = Row("cluster-lag", f"{work}; p50", "ms", "less")
+        row = Measurement("cluster-lag", f"{work}; p50", "ms", "less")
         row.gaps.append("etcd, JetStream: a read there asks whoever leads, or is of any age")
         found: list[list[float]] = []
 
@@ -179,7 +182,7 @@ class _Ground:
         looks = self._settings.scaled(LOOKED)
         leader, follower = self._trio.leader(), self._trio.followers[0]
         seconds = looks * 0.01 + 2
-        beside = Load(
+        beside = LoadDescription(
             "create", leader.wire, BESIDE_CLIENTS,
             int(BESIDE_RATE * seconds) // BESIDE_CLIENTS * BESIDE_CLIENTS, rate=BESIDE_RATE,
         )  # fmt: skip
@@ -199,8 +202,8 @@ class _Ground:
 
     # --- the leader is killed ---------------------------------------------------------------------
 
-    def _failover(self) -> Row:
-        row = Row(
+    def _failover(self) -> Measurement:
+        row = Measurement(
             "cluster-failover", "from SIGKILL of the leader to the next write, one writer", "s",
             "less", f"≤ {LEASE_SECONDS + 2} s", gaps=list(self._gaps),
         )  # fmt: skip
@@ -259,9 +262,9 @@ class _Ground:
 
     # --- joining ----------------------------------------------------------------------------------
 
-    def _join(self) -> Row:
+    def _join(self) -> Measurement:
         count = self._settings.scaled(JOINED)
-        row = Row(
+        row = Measurement(
             "cluster-join",
             f"a new node joins a store of {count:,} records: from its start to ready",
             "s",
@@ -285,10 +288,10 @@ class _Ground:
         return row
 
 
-def _none(settings: Settings) -> Row:
+def _none(settings: Settings) -> Measurement:
     """Measure the cost of cluster support on a node that is in no cluster."""
     clients = 32
-    row = Row(
+    row = Measurement(
         "cluster-none",
         f"create one record, {_clients(clients)}, on a node without a cluster",
         "/s",
@@ -313,7 +316,7 @@ def _none(settings: Settings) -> Row:
         def side(name: str, node: NodeProcess) -> Measure:
             def rate() -> float:
                 told[name].append(
-                    load.run(Load("create", node.wire, clients, asked), node.cpu_seconds)
+                    load.run(LoadDescription("create", node.wire, clients, asked), node.cpu_seconds)
                 )
                 return told[name][-1].rate
 
@@ -327,7 +330,7 @@ def _none(settings: Settings) -> Row:
     return row
 
 
-def _answers(member: etcds.Member) -> bool:
+def _answers(member: etcds.EtcdMember) -> bool:
     try:
         member.put()
     except OSError:

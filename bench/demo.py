@@ -21,7 +21,7 @@ from rich.table import Table
 
 from bench import geonames
 from bench.nodes import DATABASE, NAMESPACE, ROOT, NodeProcess
-from bench.plans import INDEXES, Plan, compared, define_indexes, plans
+from bench.plans import INDEXES, ExplainedPlan, compared, define_indexes, plans
 from bench.questions import QUESTIONS, Question
 from storeclient import Client
 
@@ -30,14 +30,14 @@ Values = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ShownState:
     """Answers and state of a store, as a node shows them."""
 
     answers: list[Values]
     """Answers to the questions, in their order."""
     state: tuple[int, str]
     """Sequence and hash, from INFO FOR STATE, and from `--health` after the node was killed."""
-    plans: list[Plan] = field(compare=False)
+    plans: list[ExplainedPlan] = field(compare=False)
     """Access path of each answer; times are left out, because they differ in each run."""
 
 
@@ -45,10 +45,10 @@ class Seen:
 class Course:
     """The states of one store during the demonstration, in order."""
 
-    bare: Seen
+    bare: ShownState
     """Before indexes are defined."""
-    indexed: Seen
-    restarted: Seen
+    indexed: ShownState
+    restarted: ShownState
     """After SIGKILL and another start."""
 
     @property
@@ -98,7 +98,7 @@ def run(directory: Path, console: Console, every: int = 1) -> Course:
     return Course(bare, indexed, restarted)
 
 
-def _see(client: Client, console: Console | None) -> Seen:
+def _see(client: Client, console: Console | None) -> ShownState:
     client.use(NAMESPACE, DATABASE)
     answers = []
     for question in QUESTIONS:
@@ -108,7 +108,7 @@ def _see(client: Client, console: Console | None) -> Seen:
             _show(console, question, answer, time.perf_counter() - began)
         answers.append(answer)
     state = client.query("INFO FOR STATE")
-    return Seen(answers, (state["sequence"], state["hash"]), plans(client))
+    return ShownState(answers, (state["sequence"], state["hash"]), plans(client))
 
 
 def _checked(directory: Path) -> tuple[int, str]:
@@ -120,7 +120,7 @@ def _checked(directory: Path) -> tuple[int, str]:
     return int(found[1]), found[2]
 
 
-def _alike(one: Seen, other: Seen) -> list[bool]:
+def _alike(one: ShownState, other: ShownState) -> list[bool]:
     return [first == second for first, second in zip(one.answers, other.answers, strict=True)]
 
 
@@ -143,7 +143,7 @@ def _text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
-def _state(seen: Seen) -> str:
+def _state(seen: ShownState) -> str:
     sequence, digest = seen.state
     return f"sequence {sequence}, hash {digest[:16]}…"
 

@@ -29,7 +29,7 @@ def missing() -> str | None:
     return None if shutil.which("etcd") else "not installed (apt-get install etcd-server)"
 
 
-class Member:
+class EtcdMember:
     """A member, as a process."""
 
     def __init__(self, directory: Path, name: str, port: int, peer: int, all_of: str) -> None:
@@ -88,10 +88,10 @@ class Member:
 class Etcds:
     """All members."""
 
-    def __init__(self, members: list[Member]) -> None:
+    def __init__(self, members: list[EtcdMember]) -> None:
         self.members = members
 
-    def leader(self) -> Member:
+    def leader(self) -> EtcdMember:
         """Wait for an elected leader and return it.
 
         :raises PeerNotStarted: no member leads in time
@@ -127,7 +127,7 @@ def etcds(directory: Path) -> Iterator[Etcds]:
     )
     found = Etcds(
         [
-            Member(directory / name, name, port, peer, all_of)
+            EtcdMember(directory / name, name, port, peer, all_of)
             for name, (port, peer) in zip(names, ports, strict=True)
         ]
     )

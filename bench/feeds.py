@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final
 
 from bench.drivers import DRIVER_BUSY, Driven, Go, Measured, Stopwatch, together
-from bench.figures import NODE, Measure, Row, in_turns
+from bench.figures import NODE, Measure, Measurement, in_turns
 from bench.nodes import DATABASE, NAMESPACE, PASSWORD, USER, NodeProcess, define_place
 from bench.settings import Settings
 from bench.spaces import etcd
@@ -59,7 +59,7 @@ _SPLIT: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class FeedServer:
     """Server whose changes are followed."""
 
     name: str
@@ -116,7 +116,7 @@ class Side:
 class Share:
     """Work of one driver: it writes, or it follows."""
 
-    side: Side
+    side: FeedServer
     writes: int
     """Writes of the round."""
     followers: int
@@ -189,7 +189,7 @@ def _writer_etcd(share: Share, held: ExitStack) -> Callable[[int], object]:
     return put
 
 
-def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
+def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
     """Measure the wanted rows."""
     if not any(map(wanted, NAMES)):
         return
@@ -197,10 +197,10 @@ def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
         node = held.enter_context(NodeProcess(settings.directory / "feeds"))
         with node.client() as client:
             define_place(client, TABLE)
-        sides, gap = [Side(NODE, True, node.http, node.wire)], ""
+        sides, gap = [FeedServer(NODE, True, node.http, node.wire)], ""
         if shutil.which("etcd"):
             port = held.enter_context(etcd(settings.directory / "etcd-watch"))
-            sides.append(Side("etcd gateway", False, f"127.0.0.1:{port}"))
+            sides.append(FeedServer("etcd gateway", False, f"127.0.0.1:{port}"))
         else:
             gap = "etcd: not installed (apt-get install etcd-server)"
         for followers, writes in FOLLOWED.items():
@@ -219,19 +219,19 @@ def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
 def _followed(
     settings: Settings,
     node: NodeProcess,
-    sides: list[Side],
+    sides: list[FeedServer],
     gap: str,
     followers: int,
     writes: int,
     name: str,
-) -> Iterator[Row]:
+) -> Iterator[Measurement]:
     filtered = " with a filter" if sides[0].where else ""
     work = f"one writer, {followers} who follow{filtered}, {writes} writes"
-    events = Row(name, f"{work}: events told in all", "/s", "more", GOALS.get(name, ""))
-    late = Row(f"{name}-p99", f"{work}: from the write to the reader, 99 %", "ms", "less")
+    events = Measurement(name, f"{work}: events told in all", "/s", "more", GOALS.get(name, ""))
+    late = Measurement(f"{name}-p99", f"{work}: from the write to the reader, 99 %", "ms", "less")
     found: dict[str, list[Measured]] = {side.name: [] for side in sides}
 
-    def measure(side: Side) -> float:
+    def measure(side: FeedServer) -> float:
         cpu = node.cpu_seconds if side.ours else lambda: 0.0
         shares = [Share(side, writes, 0), Share(side, writes, followers)]
         measured = together(follow, shares, cpu)
@@ -253,9 +253,11 @@ def _followed(
         yield row
 
 
-def _replayed(settings: Settings, node: NodeProcess, side: Side) -> Row:
+def _replayed(settings: Settings, node: NodeProcess, side: FeedServer) -> Measurement:
     count = max(settings.scaled(REPLAYED) // TOGETHER, 1) * TOGETHER
-    row = Row("feed-replay", f"{count:,} old changes told again".replace(",", " "), "/s", "more")
+    row = Measurement(
+        "feed-replay", f"{count:,} old changes told again".replace(",", " "), "/s", "more"
+    )
     with node.client() as client:
         client.query(f"DROP TABLE {TABLE}; DEFINE TABLE {TABLE}")
         for _ in range(count // TOGETHER):

@@ -13,7 +13,7 @@ NODE = "storenode"
 
 
 @dataclass(slots=True)
-class Row:
+class Measurement:
     """A measurement, on one side or several."""
 
     name: str

@@ -23,7 +23,7 @@ from bench import node_queue
 from bench.people import person
 from bench.ports import free_port
 from bench.processes import cpu_seconds
-from bench.queues import MESSAGE, Queue
+from bench.queues import MESSAGE, QueueSide
 from storeclient.frames import PREFIX_BYTES, Kind
 
 FLOOR: Final = "floor"
@@ -73,7 +73,7 @@ class Toy:
             self._sync()
 
 
-class Peer(asyncio.Protocol):
+class FloorConnection(asyncio.Protocol):
     """A connection."""
 
     def __init__(self, toy: Toy) -> None:
@@ -136,7 +136,9 @@ def _frame(kind: Kind, id: int, body: Any) -> bytes:
 async def serve(port: int, path: str) -> None:
     """Serve until the process is ended."""
     toy = Toy(path)
-    server = await asyncio.get_running_loop().create_server(lambda: Peer(toy), "127.0.0.1", port)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: FloorConnection(toy), "127.0.0.1", port
+    )
     print("ready", flush=True)
     await server.serve_forever()
 
@@ -171,10 +173,10 @@ class FloorProcess:
         """Processor time used so far, all threads together, seconds."""
         return cpu_seconds(self._process.pid)
 
-    def queue(self) -> Queue:
+    def queue(self) -> QueueSide:
         """Return a queue that always has a message."""
         publish, take = node_queue.publish, node_queue.take
-        return Queue(
+        return QueueSide(
             FLOOR, self.wire, _nothing_to_fill, publish, take, node_queue.pass_on, None,
             cpu_seconds=self.cpu_seconds,
         )  # fmt: skip

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from bench.figures import Row
+from bench.figures import Measurement
 from bench.nodes import NodeProcess, define_place
 from bench.settings import Settings
 from storeclient import Client
@@ -23,7 +23,7 @@ KEEP: Final = ("--keep-log", "1TiB")
 NAMES: Final = ("history", "history-gone")
 
 
-def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
+def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
     """Measure the wanted rows, on one log."""
     if not any(map(wanted, NAMES)):
         return
@@ -59,8 +59,10 @@ def _fill(client: Client, frames: int, many: int) -> None:
         at += TOGETHER
 
 
-def _alive(settings: Settings, node: NodeProcess, client: Client, frames: int) -> Row:
-    row = Row("history", f"history of a record in a log of {frames:,} commits", "ms", "less")
+def _alive(settings: Settings, node: NodeProcess, client: Client, frames: int) -> Measurement:
+    row = Measurement(
+        "history", f"history of a record in a log of {frames:,} commits", "ms", "less"
+    )
     for record, what in (("few", f"{FEW} changes"), ("many", f"{settings.scaled(MANY):,} changes")):
         text = f"INFO FOR HISTORY OF hot:{record} LIMIT 1000"
         first, changes = _asked(client, text)
@@ -75,8 +77,8 @@ def _alive(settings: Settings, node: NodeProcess, client: Client, frames: int) -
     return row
 
 
-def _gone(settings: Settings, client: Client, frames: int) -> Row:
-    row = Row(
+def _gone(settings: Settings, client: Client, frames: int) -> Measurement:
+    row = Measurement(
         "history-gone",
         f"history of a record that was deleted {frames:,} commits ago, in as many answers as it"
         " takes",

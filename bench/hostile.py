@@ -34,7 +34,7 @@ from bench.nodes import NAMESPACE, NodeProcess, define_place
 from bench.watched import HELD, STACK, STACKS_SECONDS
 from language.patterns import PATTERNS_KNOWN
 from protocol import limits
-from protocol.frames import Kind, encode
+from protocol.frames import MessageKind, encode
 from storeclient import AsyncClient, AsyncDatabase
 from storeclient.errors import Refused, StoreError
 from surfaces.wire.connection import READ_BYTES
@@ -96,7 +96,7 @@ class Guest:
         reader, writer = await asyncio.open_connection(host, int(port))
         said = {"magic": "STORE", "major": 1, "minor": [0, 10], "client": "hostile",
                 "user": "guest", "password": PASSWORD}  # fmt: skip
-        writer.write(encode(Kind.HELLO, 0, said))
+        writer.write(encode(MessageKind.HELLO, 0, said))
         size = int.from_bytes(await reader.readexactly(4))
         await reader.readexactly(size)
         return reader, writer
@@ -312,7 +312,7 @@ def flood(title: str, frame: Callable[[int], bytes]) -> None:
         yield ""
 
         async def drowns(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(text + encode(Kind.BYE, 0))
+            writer.write(text + encode(MessageKind.BYE, 0))
             while await reader.read(READ_BYTES):
                 pass
             writer.close()
@@ -322,9 +322,9 @@ def flood(title: str, frame: Callable[[int], bytes]) -> None:
     hostile(title)(flooding)
 
 
-flood("60 floods of PING", lambda id: encode(Kind.PING, id))
-flood("60 floods of refused keys", lambda id: encode(Kind.KV, id, {}))
-flood("60 floods of RETURN 1", lambda id: encode(Kind.RUN, id, {"script": "1"}))
+flood("60 floods of PING", lambda id: encode(MessageKind.PING, id))
+flood("60 floods of refused keys", lambda id: encode(MessageKind.KV, id, {}))
+flood("60 floods of RETURN 1", lambda id: encode(MessageKind.RUN, id, {"script": "1"}))
 
 
 @hostile("10 000 tables defined")
@@ -431,7 +431,7 @@ async def _ask(
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LoopHold:
     """Longest hold of the node's loop, milliseconds.
 
     :ivar stacks: functions that ran meanwhile, the innermost first
@@ -442,15 +442,15 @@ class Held:
     stacks: Sequence[str] = ()
 
 
-def longest(log: str) -> Held:
+def longest(log: str) -> LoopHold:
     """Return the longest hold in the output of bench/watched.py."""
-    found = Held()
+    found = LoopHold()
     stacks: list[list[str]] = []
     for line in log.splitlines():
         if line.startswith(HELD):
             busy, clock = map(float, line.split()[1:])
             if busy > found.busy:
-                found = Held(busy, clock, ["\n".join(one[:14]) for one in stacks])
+                found = LoopHold(busy, clock, ["\n".join(one[:14]) for one in stacks])
             stacks = []
         elif line == STACK:
             stacks.append([])
@@ -460,14 +460,14 @@ def longest(log: str) -> Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class HostileInput:
     """An input, and its effect on the other user."""
 
     name: str
     ended: str
     took: float
     waits: Waits
-    held: Held
+    held: LoopHold
 
 
 class Attacker:
@@ -528,7 +528,9 @@ def define(node: NodeProcess) -> None:
         client.query(DEFINITIONS, {"rows": rows})
 
 
-async def measure(node: NodeProcess, names: Sequence[str], seconds: float) -> AsyncIterator[Row]:
+async def measure(
+    node: NodeProcess, names: Sequence[str], seconds: float
+) -> AsyncIterator[HostileInput]:
     """Measure each input, after a baseline without any."""
     log_path = node.directory.with_suffix(".log")
     attacker = Attacker(node, seconds)
@@ -544,12 +546,12 @@ async def measure(node: NodeProcess, names: Sequence[str], seconds: float) -> As
                 with log_path.open("rb") as log:
                     log.seek(size)
                     held = longest(log.read().decode(errors="replace"))
-                yield Row(name, ended, took, waits, held)
+                yield HostileInput(name, ended, took, waits, held)
     finally:
         attacker.stop()
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(rows: Sequence[HostileInput]) -> Table:
     """Return a line for each input."""
     shown = Table(show_edge=False, pad_edge=False)
     shown.add_column("input")
@@ -599,7 +601,9 @@ def main() -> None:
             console.print(f"\n{held}\n{stack}", markup=False)
 
 
-async def run(folder: Path, names: Sequence[str], seconds: float, console: Console) -> list[Row]:
+async def run(
+    folder: Path, names: Sequence[str], seconds: float, console: Console
+) -> list[HostileInput]:
     """Measure on a fresh node."""
     rows = []
     with NodeProcess(folder / "store", module="bench.watched") as node:

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from bench import load, peers
 from bench.drivers import Measured
-from bench.figures import NODE, Measure, Row, in_turns
-from bench.load import LOOKUP, RANGE, Load
+from bench.figures import NODE, Measure, Measurement, in_turns
+from bench.load import LOOKUP, RANGE, LoadDescription
 from bench.nodes import NodeProcess, define_place
-from bench.peers import Peer
+from bench.peers import ComparedSystem
 from bench.records import insert
 from bench.settings import Settings
 from storeclient import Client
@@ -33,15 +33,15 @@ NAMES: Final = (
 )  # fmt: skip
 
 
-def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
+def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
     """Measure the wanted rows, and yield each as soon as it is done."""
     if not any(map(wanted, NAMES)):
         return
     with ExitStack() as held:
-        yield from _Ground(settings, held).measured(wanted)
+        yield from _IndexSetup(settings, held).measured(wanted)
 
 
-class _Ground:
+class _IndexSetup:
     """A node and the peers, each with the same table."""
 
     def __init__(self, settings: Settings, held: ExitStack) -> None:
@@ -51,10 +51,10 @@ class _Ground:
         self._node = held.enter_context(NodeProcess(settings.directory / "indexes"))
         self._client: Client = held.enter_context(self._node.client())
         self._gap = peers.missing()
-        self._peers: list[Peer] = []
+        self._peers: list[ComparedSystem] = []
         if self._gap is None:
             for kind in peers.KINDS:
-                peer = Peer(kind, settings.directory / f"peer-indexes-{kind.scheme}")
+                peer = ComparedSystem(kind, settings.directory / f"peer-indexes-{kind.scheme}")
                 held.callback(peer.close)
                 self._peers.append(peer)
         define_place(self._client, "person", "coded", "bulk")
@@ -62,7 +62,7 @@ class _Ground:
         for peer in self._peers:
             peer.call("fill", count=self._among)
 
-    def measured(self, wanted: Callable[[str], bool]) -> Iterator[Row]:
+    def measured(self, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
         """Measure the rows in their order: the first without an index."""
         if wanted("lookup-none"):
             yield self._one_by_one(
@@ -79,7 +79,7 @@ class _Ground:
                     row.notes.append(f"the node built both indexes in {took:.1f} s")
                 yield row
 
-    def _with_indexes(self) -> dict[str, Callable[[], Row]]:
+    def _with_indexes(self) -> dict[str, Callable[[], Measurement]]:
         asked = self._settings.scaled(REQUESTS_1)
         return {
             "lookup-1": partial(
@@ -109,7 +109,7 @@ class _Ground:
 
     # --- asked ------------------------------------------------------------------------------------
 
-    def _one_by_one(self, name: str, work: str, statement: str, asked: int) -> Row:
+    def _one_by_one(self, name: str, work: str, statement: str, asked: int) -> Measurement:
         row = self._row(name, f"{work}, 1 client, of {self._among:,}", "/s", "")
         questions = [load.question(statement, number, self._among) for number in range(asked)]
         measures: dict[str, Measure] = {NODE: partial(self._ask_node, statement, questions)}
@@ -124,10 +124,12 @@ class _Ground:
             self._client.query(statement, question)
         return len(questions) / (time.perf_counter() - began)
 
-    def _ask_peer(self, peer: Peer, statement: str, questions: list[dict[str, Any]]) -> float:
+    def _ask_peer(
+        self, peer: ComparedSystem, statement: str, questions: list[dict[str, Any]]
+    ) -> float:
         return len(questions) / float(peer.call("ask", statement=statement, questions=questions))
 
-    def _lookup_64(self) -> Row:
+    def _lookup_64(self) -> Measurement:
         row = self._row(
             "lookup-64", "one record by a UNIQUE index, 64 clients, over the wire", "/s",
             "≥ 10,000/s",
@@ -136,7 +138,7 @@ class _Ground:
         told: list[Measured] = []
 
         def node() -> float:
-            asking = Load("lookup", self._node.wire, 64, asked, among=self._among)
+            asking = LoadDescription("lookup", self._node.wire, 64, asked, among=self._among)
             told.append(load.run(asking, self._node.cpu_seconds))
             return told[-1].rate
 
@@ -157,7 +159,7 @@ class _Ground:
 
     # --- written ----------------------------------------------------------------------------------
 
-    def _create_unique(self) -> Row:
+    def _create_unique(self) -> Measurement:
         define = "DEFINE INDEX name ON coded FIELDS name UNIQUE"
         self._client.query(define)
         for peer in self._peers:
@@ -169,9 +171,9 @@ class _Ground:
 
         def node() -> float:
             first = next(self._numbers) * asked
-            return load.run(Load("create-coded", self._node.wire, 64, asked, first)).rate
+            return load.run(LoadDescription("create-coded", self._node.wire, 64, asked, first)).rate
 
-        def peer_creates(peer: Peer) -> float:
+        def peer_creates(peer: ComparedSystem) -> float:
             asked_1 = self._settings.scaled(REQUESTS_1)
             first = next(self._numbers) * asked_1
             return asked_1 / float(peer.call("create", count=asked_1, first=first, table="coded"))
@@ -182,7 +184,7 @@ class _Ground:
         row.sides = in_turns(self._settings.rounds, measures)
         return row
 
-    def _insert(self) -> Row:
+    def _insert(self) -> Measurement:
         total = self._settings.scaled(INSERTED)
         row = self._row("insert-indexed", "bulk insert, three indexes", " rows/s", "≥ 3× SurrealDB")
         measures: dict[str, Measure] = {}
@@ -197,11 +199,11 @@ class _Ground:
         self._client.query(f"DROP TABLE bulk; DEFINE TABLE bulk; {_indexes(indexes)}")
         return total / insert(self._client, "bulk", total)
 
-    def _insert_peer(self, peer: Peer, total: int) -> float:
+    def _insert_peer(self, peer: ComparedSystem, total: int) -> float:
         return total / float(peer.call("insert", count=total, indexes=_indexes(len(BULK))))
 
-    def _row(self, name: str, work: str, unit: str, goal: str) -> Row:
-        row = Row(name, work, unit, "more", goal)
+    def _row(self, name: str, work: str, unit: str, goal: str) -> Measurement:
+        row = Measurement(name, work, unit, "more", goal)
         if self._gap is not None:
             row.gaps.append(f"SurrealDB: {self._gap}")
         return row

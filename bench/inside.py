@@ -83,7 +83,7 @@ class Pipe:
     resume_reading = pause_reading
 
 
-class Peer:
+class InsideClient:
     """A connection over the wire."""
 
     def __init__(self, wire: Any) -> None:
@@ -125,10 +125,10 @@ class HttpPeer:
     """A connection over HTTP, without pipelining."""
 
     def __init__(self, surface: Any) -> None:
-        from surfaces.http.connection import Connection
+        from surfaces.http.connection import HttpConnection
 
         self.pipe = Pipe()
-        self.protocol = Connection(surface)
+        self.protocol = HttpConnection(surface)
         self.protocol.connection_made(self.pipe)  # type: ignore[arg-type]
 
     def say(self, data: bytes) -> None:
@@ -150,7 +150,7 @@ class Here:
         self.node = node
         self.wire = wire
         self.http = http
-        self.peers: list[Peer] = []
+        self.peers: list[InsideClient] = []
         self.http_peers: list[HttpPeer] = []
         self.number = 0
 
@@ -160,7 +160,7 @@ class Here:
 
         hello = {"magic": "STORE", "major": 1, "minor": [0, 0], "user": "root"}
         for _ in range(64):
-            peer = Peer(self.wire)
+            peer = InsideClient(self.wire)
             peer.say(encode(Kind.HELLO, 0, {**hello, "password": PASSWORD}))
             await peer.answered(1)
             self.peers.append(peer)
@@ -345,7 +345,7 @@ async def begin(directory: str) -> Here:
     await http.start()
     here = Here(node, Wire(NodeGate(node)), http)
     await here.begin()
-    heap.leave_the_start_alone()
+    heap.freeze_startup_objects()
     return here
 
 
@@ -395,7 +395,7 @@ ROWS: Final = (
 )  # fmt: skip
 
 
-class Side:
+class CheckoutProcess:
     """Process of a checkout."""
 
     def __init__(self, tree: Path, directory: Path) -> None:
@@ -473,7 +473,7 @@ def main() -> None:
         trees["before"] = asked.before.resolve()
     (ROOT / "build").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="inside-", dir=ROOT / "build") as folder:
-        sides = {name: Side(tree, Path(folder) / name) for name, tree in trees.items()}
+        sides = {name: CheckoutProcess(tree, Path(folder) / name) for name, tree in trees.items()}
         try:
             for row in rows:
                 told(row, sides, asked)
@@ -482,7 +482,7 @@ def main() -> None:
                 side.end()
 
 
-def told(row: str, sides: dict[str, Side], asked: argparse.Namespace) -> None:
+def told(row: str, sides: dict[str, CheckoutProcess], asked: argparse.Namespace) -> None:
     """Print one row: measured, counted or profiled."""
     rounds = rounds_of(row)
     if asked.stacks:

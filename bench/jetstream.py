@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.drivers import Driven, Go, LoadFailed, Stopwatch
 from bench.ports import free_port
 from bench.processes import serving
-from bench.queues import AT_REST_SECONDS, MESSAGE, Queue, Share
+from bench.queues import AT_REST_SECONDS, MESSAGE, QueueSide, Share
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -69,7 +69,7 @@ def _too_old(server: str) -> str | None:
 
 
 @contextmanager
-def jetstream(directory: Path, name: str) -> Iterator[Queue]:
+def jetstream(directory: Path, name: str) -> Iterator[QueueSide]:
     """Serve with one of `SYNC_INTERVALS`."""
     server, port = server_path(), free_port()
     assert server is not None, "ask what is missing first"
@@ -81,12 +81,16 @@ def jetstream(directory: Path, name: str) -> Iterator[Queue]:
     )
     address = f"nats://127.0.0.1:{port}"
     with serving(directory, port, server, "-c", str(settings)):
-        yield Queue(name, address, partial(_refill, address), publish, take, pass_on, read, DRIVERS)
+        yield QueueSide(
+            name, address, partial(_refill, address), publish, take, pass_on, read, DRIVERS
+        )
 
 
-def atomic(queue: Queue) -> Queue:
+def atomic(queue: QueueSide) -> QueueSide:
     """Serve the same stream; a batch of messages is kept as a whole or not at all."""
-    return Queue(ATOMIC, queue.address, queue.refill, publish_atomic, take, pass_on, read, DRIVERS)
+    return QueueSide(
+        ATOMIC, queue.address, queue.refill, publish_atomic, take, pass_on, read, DRIVERS
+    )
 
 
 def _refill(address: str, count: int) -> None:

@@ -32,7 +32,7 @@ LATE_SECONDS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadDescription:
     """Description of a load."""
 
     kind: str
@@ -56,7 +56,7 @@ class Load:
     """Access token, for a peer that requires one."""
 
 
-def run(load: Load, cpu_seconds: Callable[[], float] = lambda: 0.0) -> Measured:
+def run(load: LoadDescription, cpu_seconds: Callable[[], float] = lambda: 0.0) -> Measured:
     """Start drivers, connect them, start them together, and wait for the last.
 
     :param cpu_seconds: the processor time that the node has used so far
@@ -69,11 +69,11 @@ def run(load: Load, cpu_seconds: Callable[[], float] = lambda: 0.0) -> Measured:
 class _Share:
     """A process's part of a load: for each client the numbers of its records."""
 
-    load: Load
+    load: LoadDescription
     numbers: list[range]
 
 
-def _shares(load: Load) -> Iterator[_Share]:
+def _shares(load: LoadDescription) -> Iterator[_Share]:
     processes = min(load.processes, load.clients)
     each = load.requests // load.clients
     numbers = [
@@ -87,7 +87,7 @@ def _shares(load: Load) -> Iterator[_Share]:
 
 
 @dataclass(slots=True)
-class _Client:
+class _LoadConnection:
     """A connection and the requests that it has yet to send."""
 
     socket: socket.socket
@@ -101,7 +101,7 @@ class _Client:
 def _drive(share: _Share, go: Go) -> Driven:
     kind = KINDS[share.load.kind]
     clients = [
-        _Client(
+        _LoadConnection(
             kind.connect(share.load.address),
             iter([kind.request(number, share.load) for number in numbers]),
             bytearray(),
@@ -118,7 +118,7 @@ def _drive(share: _Share, go: Go) -> Driven:
 
 
 def _exchange(
-    clients: list[_Client], take: Callable[[bytearray], bool], pace: float
+    clients: list[_LoadConnection], take: Callable[[bytearray], bool], pace: float
 ) -> list[float]:
     """Send all requests, each client one at a time. Return the latency of each, from when it was
     due.
@@ -176,7 +176,7 @@ class _Kind:
     answer."""
 
     connect: Callable[[str], socket.socket]
-    request: Callable[[int, Load], bytes]
+    request: Callable[[int, LoadDescription], bytes]
     take: Callable[[bytearray], bool]
     """Remove a complete answer from the buffer and return True; False: it is incomplete."""
 
@@ -228,23 +228,23 @@ CREATE: Final = "CREATE person CONTENT $v"
 READ: Final = "SELECT * FROM $id"
 
 
-def _create(number: int, load: Load) -> bytes:
+def _create(number: int, load: LoadDescription) -> bytes:
     return _run(number, CREATE, {"v": person(number)})
 
 
-def _picked(number: int, load: Load) -> int:
+def _picked(number: int, load: LoadDescription) -> int:
     """Pick a record to read: spread over all, and the same in every run."""
     return 1 + number * 7_919 % load.among
 
 
-def _read(number: int, load: Load) -> bytes:
+def _read(number: int, load: LoadDescription) -> bytes:
     return _run(number, READ, {"id": RecordId("person", _picked(number, load))})
 
 
 UPDATE: Final = "UPDATE $id SET age = $age"
 
 
-def _update(number: int, load: Load) -> bytes:
+def _update(number: int, load: LoadDescription) -> bytes:
     record = RecordId("person", _picked(number, load))
     return _run(number, UPDATE, {"id": record, "age": number % 100})
 
@@ -263,11 +263,11 @@ def question(statement: str, number: int, among: int) -> dict[str, Any]:
     return {name: wanted[name] for name in names}
 
 
-def _lookup(number: int, load: Load) -> bytes:
+def _lookup(number: int, load: LoadDescription) -> bytes:
     return _run(number, LOOKUP, question(LOOKUP, number, load.among))
 
 
-def _create_coded(number: int, load: Load) -> bytes:
+def _create_coded(number: int, load: LoadDescription) -> bytes:
     return _run(number, "CREATE coded CONTENT $v", {"v": person(number)})
 
 
@@ -275,7 +275,7 @@ REVEALED: Final = 1_000
 """Number of secrets that can be revealed."""
 
 
-def _write_secret(number: int, load: Load) -> bytes:
+def _write_secret(number: int, load: LoadDescription) -> bytes:
     script = "WRITE $id IN VAULT v VALUE $value"
     return _run(number, script, {"id": f"w{number}", "value": SECRET})
 
@@ -285,11 +285,11 @@ def revealed(number: int) -> str:
     return str(number * 7_919 % REVEALED)
 
 
-def _reveal_secret(number: int, load: Load) -> bytes:
+def _reveal_secret(number: int, load: LoadDescription) -> bytes:
     return _run(number, "REVEAL $id FROM VAULT v", {"id": revealed(number)})
 
 
-def _read_other(number: int, _load: Load) -> bytes:
+def _read_other(number: int, _load: LoadDescription) -> bytes:
     return _run(number, READ, {"id": RecordId("other", 1)})
 
 
@@ -316,7 +316,7 @@ def _http(body: bytes, path: bytes = b"/script") -> bytes:
     return head + kind + b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 
-def _read_http(number: int, load: Load) -> bytes:
+def _read_http(number: int, load: LoadDescription) -> bytes:
     script = {
         "script": READ,
         "params": {"id": {"$rec": f"person:{_picked(number, load)}"}},
@@ -326,12 +326,12 @@ def _read_http(number: int, load: Load) -> bytes:
     return _http(json.dumps(script).encode())
 
 
-def _write_secret_http(number: int, load: Load) -> bytes:
+def _write_secret_http(number: int, load: LoadDescription) -> bytes:
     body = {"id": f"h{number}", "value": SECRET}
     return _http(json.dumps(body).encode(), b"/vault/%s/%s/v/write" % _PLACE)
 
 
-def _reveal_secret_http(number: int, load: Load) -> bytes:
+def _reveal_secret_http(number: int, load: LoadDescription) -> bytes:
     body = {"id": revealed(number)}
     return _http(json.dumps(body).encode(), b"/vault/%s/%s/v/reveal" % _PLACE)
 
@@ -341,21 +341,21 @@ def _connect_bao(address: str) -> socket.socket:
     return _open(address)
 
 
-def _bao(method: str, id: str, load: Load, body: bytes = b"") -> bytes:
+def _bao(method: str, id: str, load: LoadDescription, body: bytes = b"") -> bytes:
     head = f"{method} /v1/{openbao.MOUNT}/data/{id} HTTP/1.1\r\nHost: {load.address}\r\n"
     told = f"X-Vault-Token: {load.token}\r\nContent-Length: {len(body)}\r\n\r\n"
     return (head + told).encode() + body
 
 
-def _write_bao(number: int, load: Load) -> bytes:
+def _write_bao(number: int, load: LoadDescription) -> bytes:
     return _bao("POST", f"w{number}", load, json.dumps({"data": {"value": SECRET}}).encode())
 
 
-def _read_bao(number: int, load: Load) -> bytes:
+def _read_bao(number: int, load: LoadDescription) -> bytes:
     return _bao("GET", revealed(number), load)
 
 
-def _sign_in_http(_number: int, _load: Load) -> bytes:
+def _sign_in_http(_number: int, _load: LoadDescription) -> bytes:
     return _http(b"", b"/session")
 
 
@@ -373,7 +373,7 @@ def _take_http(kept: bytearray, any_status: bool = False) -> bool:
     return True
 
 
-def _put_etcd(number: int, load: Load) -> bytes:
+def _put_etcd(number: int, load: LoadDescription) -> bytes:
     value = base64.b64encode(json.dumps(person(number)).encode()).decode()
     key = base64.b64encode(f"person:{number}".encode()).decode()
     body = json.dumps({"key": key, "value": value}).encode()

@@ -16,7 +16,7 @@ from bench.drivers import Driven, Go, LoadFailed, Stopwatch
 from bench.figures import NODE
 from bench.load import LATE_SECONDS, RECEIVE_BYTES, connect_wire
 from bench.nodes import DATABASE, NAMESPACE, NodeProcess
-from bench.queues import AT_REST_SECONDS, MESSAGE, Queue, Share
+from bench.queues import AT_REST_SECONDS, MESSAGE, QueueSide, Share
 from storeclient import errors
 from storeclient.answers import read_answer
 from storeclient.frames import FrameReader, Kind, encode
@@ -29,9 +29,9 @@ FILL: Final = 10_000
 """Messages of one PUBLISH while a topic is filled."""
 
 
-def node_queue(node: NodeProcess) -> Queue:
+def node_queue(node: NodeProcess) -> QueueSide:
     """Return the queue of a node whose database is defined."""
-    return Queue(
+    return QueueSide(
         NODE,
         node.wire,
         partial(_refill, node),

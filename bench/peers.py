@@ -53,7 +53,7 @@ def missing() -> str | None:
     return None
 
 
-class Peer:
+class ComparedSystem:
     """A running peer. Every method returns the seconds of its work in the peer's process."""
 
     def __init__(self, kind: PeerKind, directory: Path) -> None:

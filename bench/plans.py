@@ -25,7 +25,7 @@ LOOK_SECONDS: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ExplainedPlan:
     """Output of EXPLAIN ANALYZE for the last statement of a question."""
 
     access: str
@@ -53,9 +53,9 @@ def explained(question: Question) -> str:
     return f"{before}{semicolon} EXPLAIN ANALYZE {last}"
 
 
-def plans(client: Client) -> list[Plan]:
+def plans(client: Client) -> list[ExplainedPlan]:
     """Return the plans of all questions, in their order."""
-    return [Plan.of(client, question) for question in QUESTIONS]
+    return [ExplainedPlan.of(client, question) for question in QUESTIONS]
 
 
 def define_indexes(client: Client) -> None:
@@ -77,7 +77,7 @@ def _state(client: Client, name: str) -> Any:
     return client.query(f"INFO FOR INDEX {name} ON city")["state"]
 
 
-def compared(bare: list[Plan], indexed: list[Plan], same: list[bool]) -> Table:
+def compared(bare: list[ExplainedPlan], indexed: list[ExplainedPlan], same: list[bool]) -> Table:
     """Format the two access paths of each question side by side.
 
     :param same: True if the answers were equal
@@ -105,6 +105,6 @@ def compared(bare: list[Plan], indexed: list[Plan], same: list[bool]) -> Table:
     return table
 
 
-def _cells(plan: Plan) -> tuple[str, str, str]:
+def _cells(plan: ExplainedPlan) -> tuple[str, str, str]:
     way = f"{plan.access} {plan.index}".rstrip()
     return way, f"{plan.rows_read:,}", f"{plan.seconds * 1000:.1f}"

@@ -34,7 +34,7 @@ Work = Callable[[Share, Go], Driven]
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class QueueSide:
     """A side. Its operations are functions of a module: drivers find them by their names."""
 
     name: str

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.drivers import Driven, Go, LoadFailed, Stopwatch
 from bench.ports import free_port
 from bench.processes import serving
-from bench.queues import AT_REST_SECONDS, MESSAGE, Queue, Share
+from bench.queues import AT_REST_SECONDS, MESSAGE, QueueSide, Share
 
 if TYPE_CHECKING:
     from pika.adapters.asyncio_connection import AsyncioConnection
@@ -48,7 +48,7 @@ def missing() -> str | None:
 
 
 @contextmanager
-def rabbitmq(directory: Path) -> Iterator[Queue]:
+def rabbitmq(directory: Path) -> Iterator[QueueSide]:
     """Run the broker; its files and those of Erlang's name server stay in `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     names, port = free_port(), free_port()
@@ -74,7 +74,7 @@ def rabbitmq(directory: Path) -> Iterator[Queue]:
             where = directory / Path(words[0]).name
             held.enter_context(serving(where, at, *words, environment=environment))
         refill = partial(_refill, str(port))
-        yield Queue(NAME, str(port), refill, publish, take, pass_on, None, DRIVERS)
+        yield QueueSide(NAME, str(port), refill, publish, take, pass_on, None, DRIVERS)
 
 
 def _refill(address: str, count: int) -> None:

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from bench import load, peers, people
 from bench.drivers import DRIVER_BUSY, Measured
-from bench.figures import NODE, Measure, Row, in_turns
-from bench.load import Load
+from bench.figures import NODE, Measure, Measurement, in_turns
+from bench.load import LoadDescription
 from bench.nodes import NodeProcess, define_place
-from bench.peers import Peer
+from bench.peers import ComparedSystem
 from bench.settings import Settings
 from storeclient import Client
 
@@ -84,21 +84,21 @@ class Differs(Exception):
     """Node and peer answer differently: their times can't be compared."""
 
 
-def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
+def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
     """Measure the wanted rows, and yield each as soon as it is done."""
     if any(wanted(name) for name in NAMES if not name.endswith(LARGE)):
         with ExitStack() as held:
-            ground = _Ground(settings, held, settings.scaled(SCANNED), peers.KINDS)
+            ground = _RecordSetup(settings, held, settings.scaled(SCANNED), peers.KINDS)
             yield from ground.scanned(wanted)
             yield from ground.measured(wanted)
     if any(wanted(name) for name in NAMES if name.endswith(LARGE)):
         fewer = replace(settings, rounds=min(settings.rounds, ROUNDS_LARGE))
         with ExitStack() as held:
-            ground = _Ground(fewer, held, settings.scaled(SCANNED_LARGE), peers.KINDS[:1])
+            ground = _RecordSetup(fewer, held, settings.scaled(SCANNED_LARGE), peers.KINDS[:1])
             yield from ground.scanned(wanted, LARGE)
 
 
-class _Ground:
+class _RecordSetup:
     """A node and the peers, each with the same table."""
 
     def __init__(
@@ -111,11 +111,11 @@ class _Ground:
         self._client = held.enter_context(self._node.client())
         define_place(self._client, "person", "bulk")
         self._gap = peers.missing()
-        self._peers: list[Peer] = []
+        self._peers: list[ComparedSystem] = []
         self._notes: dict[str, list[Measured]] = {}
         if self._gap is None:
             for kind in kinds:
-                peer = Peer(kind, settings.directory / f"peer-{kind.scheme}-{scanned}")
+                peer = ComparedSystem(kind, settings.directory / f"peer-{kind.scheme}-{scanned}")
                 held.callback(peer.close)
                 self._peers.append(peer)
         self._fill()
@@ -125,16 +125,16 @@ class _Ground:
         for peer in self._peers:
             peer.call("fill", count=self._scanned)
 
-    def scanned(self, wanted: Callable[[str], bool], suffix: str = "") -> Iterator[Row]:
+    def scanned(self, wanted: Callable[[str], bool], suffix: str = "") -> Iterator[Measurement]:
         """Measure the scans, before anything else: they must meet only the records that they
         name."""
         for scan in SCANS:
             if wanted(scan.name + suffix):
                 yield self._scan(scan, suffix)
 
-    def measured(self, wanted: Callable[[str], bool]) -> Iterator[Row]:
+    def measured(self, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
         """Measure single records and bulk inserts."""
-        table: dict[str, Callable[[], Row]] = {
+        table: dict[str, Callable[[], Measurement]] = {
             "read-1": partial(self._read, "read-1", 1, "read", "≥ 1× SurrealDB"),
             "read-64": partial(self._read, "read-64", 64, "read", ""),
             "http-read-64": partial(self._read, "http-read-64", 64, "read-http", ""),
@@ -148,7 +148,7 @@ class _Ground:
 
     # --- scans ----------------------------------------------------------------------------------
 
-    def _scan(self, scan: Scan, suffix: str) -> Row:
+    def _scan(self, scan: Scan, suffix: str) -> Measurement:
         work = f"{scan.work}, {self._scanned:,} rows"
         row = self._row(scan.name + suffix, work, "ms", "≥ 3× SurrealDB")
         found = scan.compare(self._client.query(scan.node))
@@ -166,7 +166,7 @@ class _Ground:
         self._client.query(scan.node)
         return (time.perf_counter() - began) * 1000
 
-    def _scan_peer(self, peer: Peer, scan: Scan) -> float:
+    def _scan_peer(self, peer: ComparedSystem, scan: Scan) -> float:
         took, _ = peer.call("scan", statement=scan.peer)
         return float(took) * 1000
 
@@ -176,13 +176,13 @@ class _Ground:
         wanted = self._settings.scaled(REQUESTS_1 if clients == 1 else REQUESTS_64)
         return max(wanted // clients, 1) * clients
 
-    def _read(self, name: str, clients: int, kind: str, goal: str) -> Row:
+    def _read(self, name: str, clients: int, kind: str, goal: str) -> Measurement:
         over = "over HTTP" if kind == "read-http" else "over the wire"
         row = self._row(name, f"read one record by id, {_clients(clients)}, {over}", "/s", goal)
         asked = self._requests(clients)
         measures: dict[str, Measure] = {
             NODE: lambda: self._load(
-                row, Load(kind, self._address(kind), clients, asked, among=self._scanned)
+                row, LoadDescription(kind, self._address(kind), clients, asked, among=self._scanned)
             )
         }
         for peer in self._peers:
@@ -191,15 +191,17 @@ class _Ground:
         self._say_load(row)
         return row
 
-    def _read_peer(self, peer: Peer) -> float:
+    def _read_peer(self, peer: ComparedSystem) -> float:
         asked = self._requests(1)
         return asked / float(peer.call("read", count=asked, among=self._scanned))
 
-    def _create(self, name: str, clients: int, goal: str) -> Row:
+    def _create(self, name: str, clients: int, goal: str) -> Measurement:
         row = self._row(name, f"create one record, {_clients(clients)}, over the wire", "/s", goal)
         asked = self._requests(clients)
         measures: dict[str, Measure] = {
-            NODE: lambda: self._load(row, Load("create", self._node.wire, clients, asked))
+            NODE: lambda: self._load(
+                row, LoadDescription("create", self._node.wire, clients, asked)
+            )
         }
         for peer in self._peers:
             measures[f"{peer.kind.name}, one client"] = partial(self._create_peer, peer)
@@ -207,19 +209,19 @@ class _Ground:
         self._say_load(row)
         return row
 
-    def _create_peer(self, peer: Peer) -> float:
+    def _create_peer(self, peer: ComparedSystem) -> float:
         asked = self._requests(1)
         return asked / float(peer.call("create", count=asked, first=next(self._created)))
 
     def _address(self, kind: str) -> str:
         return self._node.http if kind == "read-http" else self._node.wire
 
-    def _load(self, row: Row, asked: Load) -> float:
+    def _load(self, row: Measurement, asked: LoadDescription) -> float:
         measured = load.run(asked, self._node.cpu_seconds)
         self._notes.setdefault(row.name, []).append(measured)
         return measured.rate
 
-    def _say_load(self, row: Row) -> None:
+    def _say_load(self, row: Measurement) -> None:
         found = self._notes.pop(row.name)[1:]
         middle = sorted(found, key=lambda measured: measured.rate)[len(found) // 2]
         row.notes.append(f"p50 {middle.p50_ms:.2f} ms, p99 {middle.p99_ms:.2f} ms")
@@ -231,7 +233,7 @@ class _Ground:
 
     # --- in bulk ---------------------------------------------------------------------------------
 
-    def _insert(self) -> Row:
+    def _insert(self) -> Measurement:
         total = self._settings.scaled(INSERTED)
         work = f"INSERT of {total:,} rows, {people.TRANSACTION:,} a transaction, one client"
         row = self._row("insert", work, "rows/s", "≥ 3× SurrealDB")
@@ -245,11 +247,11 @@ class _Ground:
         self._client.query("DROP TABLE bulk; DEFINE TABLE bulk")
         return total / insert(self._client, "bulk", total)
 
-    def _insert_peer(self, peer: Peer, total: int) -> float:
+    def _insert_peer(self, peer: ComparedSystem, total: int) -> float:
         return total / float(peer.call("insert", count=total))
 
-    def _row(self, name: str, work: str, unit: str, goal: str) -> Row:
-        row = Row(name, work, unit, "less" if unit == "ms" else "more", goal)
+    def _row(self, name: str, work: str, unit: str, goal: str) -> Measurement:
+        row = Measurement(name, work, unit, "less" if unit == "ms" else "more", goal)
         if self._gap is not None:
             row.gaps.append(f"SurrealDB: {self._gap}")
         return row

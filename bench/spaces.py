@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.drivers import LoadFailed
-from bench.figures import NODE, Measure, Row, in_turns
+from bench.figures import NODE, Measure, Measurement, in_turns
 from bench.load import LATE_SECONDS
 from bench.nodes import DATABASE, NAMESPACE, PASSWORD, USER, NodeProcess, define_place
 from bench.ports import free_port
@@ -56,15 +56,15 @@ NAMES: Final = (
 _SPAWN = multiprocessing.get_context("spawn")
 
 
-def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
+def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
     """Measure the wanted rows."""
     if not any(map(wanted, NAMES)):
         return
     with ExitStack() as held:
-        yield from _Ground(settings, held).measured(wanted)
+        yield from _SpaceSetup(settings, held).measured(wanted)
 
 
-class _Ground:
+class _SpaceSetup:
     """A node with a space, and the peers that are installed."""
 
     def __init__(self, settings: Settings, held: ExitStack) -> None:
@@ -83,7 +83,7 @@ class _Ground:
         self._webdis: int | None = None
         self._etcd: int | None = None
 
-    def measured(self, wanted: Callable[[str], bool]) -> Iterator[Row]:
+    def measured(self, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
         """Measure the rows, those over HTTP first."""
         self._start_peers()
         for name, measure in (
@@ -112,7 +112,7 @@ class _Ground:
         if shutil.which("etcd"):
             self._etcd = self._held.enter_context(etcd(directory / "etcd"))
 
-    def _gaps(self, row: Row, **ports: int | None) -> None:
+    def _gaps(self, row: Measurement, **ports: int | None) -> None:
         for name, port in ports.items():
             if port is None:
                 row.gaps.append(f"{name}: not installed (apt-get install {_PACKAGES[name]})")
@@ -134,9 +134,9 @@ class _Ground:
             script += f'wrk.body="{body}"\nwrk.headers["Content-Type"]="text/plain"\n'
         return self._wrk(port, path, script)
 
-    def _get_http(self) -> Row:
+    def _get_http(self) -> Measurement:
         work = f"GET one key over HTTP, {CONNECTIONS_HTTP} connections"
-        row = Row("kv-get-http", work, "/s", "more", "≥ 0.4× webdis")
+        row = Measurement("kv-get-http", work, "/s", "more", "≥ 0.4× webdis")
         measures: dict[str, Measure] = {NODE: lambda: self._own(self._path("/key/k"))}
         if self._webdis is not None:
             measures["webdis + Redis"] = partial(self._wrk, self._webdis, "/GET/k")
@@ -146,9 +146,9 @@ class _Ground:
             )
         return self._over_http(row, measures)
 
-    def _put_http(self) -> Row:
+    def _put_http(self) -> Measurement:
         work = f"PUT one key over HTTP, synced, {CONNECTIONS_HTTP} connections"
-        row = Row("kv-put-http", work, "/s", "more")
+        row = Measurement("kv-put-http", work, "/s", "more")
         measures: dict[str, Measure] = {
             NODE: lambda: self._own(self._path("/key/k"), "PUT", "'hello'")
         }
@@ -159,9 +159,9 @@ class _Ground:
             measures["etcd gateway"] = partial(self._wrk, self._etcd, "/v3/kv/put", _posting(body))
         return self._over_http(row, measures)
 
-    def _keys(self) -> Row:
+    def _keys(self) -> Measurement:
         work = f"list {LISTED:,} keys over HTTP, {CONNECTIONS_HTTP} connections"
-        row = Row("kv-keys", work, "/s", "more")
+        row = Measurement("kv-keys", work, "/s", "more")
         measures: dict[str, Measure] = {NODE: lambda: self._own(self._path("?prefix=listed:"))}
         if self._etcd is not None:
             for number in range(LISTED):
@@ -173,7 +173,9 @@ class _Ground:
         row.gaps.append("Redis: SCAN is in no order, and KEYS blocks the server")
         return self._over_http(row, measures, webdis=False)
 
-    def _over_http(self, row: Row, measures: dict[str, Measure], *, webdis: bool = True) -> Row:
+    def _over_http(
+        self, row: Measurement, measures: dict[str, Measure], *, webdis: bool = True
+    ) -> Measurement:
         self._gaps(row, etcd=self._etcd, **({"webdis": self._webdis} if webdis else {}))
         if shutil.which("wrk"):
             row.sides = in_turns(self._settings.rounds, measures)
@@ -181,12 +183,12 @@ class _Ground:
 
     # --- the wire -------------------------------------------------------------------------------
 
-    def _wire(self, name: str, operation: str, clients: int, depth: int) -> Row:
+    def _wire(self, name: str, operation: str, clients: int, depth: int) -> Measurement:
         synced = "" if operation == "get" else ", synced"
         piped = f", {depth} under way on each" if depth > 1 else ""
         work = f"{operation.upper()} over the wire{synced}, {_connections(clients)}{piped}"
         goal = GOALS.get((operation, clients, depth), "")
-        row = Row(name, work, "/s", "more", goal)
+        row = Measurement(name, work, "/s", "more", goal)
         measures: dict[str, Measure] = {
             NODE: lambda: drive(self._node.wire, operation, clients, depth, self._seconds)[0]
         }
@@ -200,10 +202,10 @@ class _Ground:
 
     # --- a million ------------------------------------------------------------------------------
 
-    def _million(self) -> Row:
+    def _million(self) -> Measurement:
         """Measure memory, and the effect of sweeping on concurrent readers."""
         total = self._settings.scaled(MILLION)
-        row = Row("kv-million", f"{total:,} keys that expire at once", "s", "less")
+        row = Measurement("kv-million", f"{total:,} keys that expire at once", "s", "less")
         with self._node.client() as client:
             client.run("DEFINE SPACE IF NOT EXISTS many")
             before = self._node.memory_mib()

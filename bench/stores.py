@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from bench import load
-from bench.figures import NODE, Row
-from bench.load import Load
+from bench.figures import NODE, Measurement
+from bench.load import LoadDescription
 from bench.nodes import NodeProcess, define_place
 from bench.records import insert
 from bench.settings import Settings
@@ -21,13 +21,13 @@ IDLE_SECONDS: Final = 3
 NAMES: Final = ("growth-read", "growth-create", "start", "start-killed", "memory")
 
 
-def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
+def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
     """Measure the wanted rows: one store that grows to its largest, then starts of it."""
     if not any(map(wanted, NAMES)):
         return
     sizes = [settings.scaled(size) for size in SIZES]
     node = NodeProcess(settings.directory / "grown")
-    memory = Row("memory", "resident memory of an idle node", "MiB", "less", "≤ 100 MiB")
+    memory = Measurement("memory", "resident memory of an idle node", "MiB", "less", "≤ 100 MiB")
     with node:
         with node.client() as client:
             define_place(client, "person")
@@ -40,7 +40,7 @@ def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
     else:
         with node:
             pass
-    row = Row("start", f"start with {sizes[-1]:,} records", "s", "less", "≤ 2 s")
+    row = Measurement("start", f"start with {sizes[-1]:,} records", "s", "less", "≤ 2 s")
     row.notes.append(
         "from the start of the process to ready, stopped in order before, files cached"
     )
@@ -56,9 +56,11 @@ def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
         yield memory
 
 
-def _growth(settings: Settings, node: NodeProcess, sizes: list[int]) -> Iterator[Row]:
-    read = Row("growth-read", "read one record by id, 1 client, of so many", "/s", "more", "flat")
-    create = Row(
+def _growth(settings: Settings, node: NodeProcess, sizes: list[int]) -> Iterator[Measurement]:
+    read = Measurement(
+        "growth-read", "read one record by id, 1 client, of so many", "/s", "more", "flat"
+    )
+    create = Measurement(
         "growth-create", "create one record, 1 client, beside so many", "/s", "more", "flat"
     )
     asked = settings.scaled(REQUESTS)
@@ -69,8 +71,8 @@ def _growth(settings: Settings, node: NodeProcess, sizes: list[int]) -> Iterator
             define_place(client)
             took += insert(client, "person", size - filled, filled + 1)
         filled = size
-        reads = Load("read", node.wire, 1, asked, among=size)
-        creates = Load("create", node.wire, 1, asked)
+        reads = LoadDescription("read", node.wire, 1, asked, among=size)
+        creates = LoadDescription("create", node.wire, 1, asked)
         side = f"{size:,} records"
         load.run(reads)
         read.sides[side] = [load.run(reads).rate for _ in range(settings.rounds)]
@@ -80,9 +82,9 @@ def _growth(settings: Settings, node: NodeProcess, sizes: list[int]) -> Iterator
     yield create
 
 
-def _started_after_kill(node: NodeProcess, size: int) -> Row:
+def _started_after_kill(node: NodeProcess, size: int) -> Measurement:
     """Measure a start after SIGKILL. Once only: the start flushes the state that was unflushed."""
-    row = Row("start-killed", f"start with {size:,} records after SIGKILL", "s", "less")
+    row = Measurement("start-killed", f"start with {size:,} records after SIGKILL", "s", "less")
     row.notes.append("what the state had not flushed is replayed from the log")
     with node:
         row.sides[NODE] = [node.start_seconds]

@@ -15,11 +15,11 @@ from typing import Final
 
 from bench import jetstream, rabbitmq
 from bench.drivers import DRIVER_BUSY, Measured
-from bench.figures import NODE, Measure, Row, in_turns
+from bench.figures import NODE, Measure, Measurement, in_turns
 from bench.node_queue import node_queue
 from bench.nodes import NodeProcess, define_place
 from bench.processes import PeerNotStarted
-from bench.queues import Queue
+from bench.queues import QueueSide
 from bench.settings import Settings
 
 PUBLISHED: Final = {(1, 1): 2_000, (32, 1): 9_600, (1, 100): 100, (8, 100): 800}
@@ -48,15 +48,15 @@ NAMES: Final = (
 )  # fmt: skip
 
 
-def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
+def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
     """Measure the wanted rows."""
     if not any(map(wanted, NAMES)):
         return
     with ExitStack() as held:
-        yield from _Ground(settings, held).measured(wanted)
+        yield from _TopicSetup(settings, held).measured(wanted)
 
 
-class _Ground:
+class _TopicSetup:
     """A node with a topic, and the peers that are installed."""
 
     def __init__(self, settings: Settings, held: ExitStack) -> None:
@@ -65,8 +65,8 @@ class _Ground:
         with node.client() as client:
             define_place(client)
         self._node = node_queue(node)
-        self._peers: list[Queue] = []
-        self._atomic: list[Queue] = []
+        self._peers: list[QueueSide] = []
+        self._atomic: list[QueueSide] = []
         self._gaps: list[str] = []
         self._start_jetstream(held)
         self._start_rabbitmq(held)
@@ -96,7 +96,7 @@ class _Ground:
         except PeerNotStarted as error:
             self._gaps.append(f"RabbitMQ: {error}")
 
-    def measured(self, wanted: Callable[[str], bool]) -> Iterator[Row]:
+    def measured(self, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
         """Measure the rows."""
         for (clients, batch), requests in PUBLISHED.items():
             if wanted(name := f"topic-publish-{clients}-{batch}"):
@@ -113,36 +113,40 @@ class _Ground:
 
     # --- published and taken --------------------------------------------------------------------
 
-    def _publish(self, name: str, clients: int, batch: int, requests: int) -> Row:
+    def _publish(self, name: str, clients: int, batch: int, requests: int) -> Measurement:
         who = _count(clients, "publisher")
         work = f"publish {_count(batch, 'message')} of 128 bytes at a time, synced, {who}"
         row = self._row(name, f"{work}, in messages", "/s", GOALS.get(name, ""))
         sides = [self._node, *self._peers, *(self._atomic if batch > 1 else ())]
 
-        def publish(queue: Queue) -> Measured:
+        def publish(queue: QueueSide) -> Measured:
             queue.refill(0)
             return queue.run(queue.publish, clients, self._settings.scaled(requests), batch)
 
         return self._in_turns(row, sides, publish, batch)
 
-    def _take(self, name: str, clients: int, batch: int, requests: int) -> Row:
+    def _take(self, name: str, clients: int, batch: int, requests: int) -> Measurement:
         who = _count(clients, "worker")
         work = f"take {_count(batch, 'message')} at a time and acknowledge, {who}, in messages"
         row = self._row(name, work, "/s", GOALS.get(name, ""))
         asked = max(self._settings.scaled(requests) // clients, 1) * clients
 
-        def take(queue: Queue) -> Measured:
+        def take(queue: QueueSide) -> Measured:
             queue.refill(asked * batch)
             return queue.run(queue.take, clients, asked, batch)
 
         return self._in_turns(row, [self._node, *self._peers], take, batch)
 
     def _in_turns(
-        self, row: Row, queues: list[Queue], work: Callable[[Queue], Measured], batch: int
-    ) -> Row:
+        self,
+        row: Measurement,
+        queues: list[QueueSide],
+        work: Callable[[QueueSide], Measured],
+        batch: int,
+    ) -> Measurement:
         found: dict[str, list[Measured]] = {queue.name: [] for queue in queues}
 
-        def measure(queue: Queue) -> float:
+        def measure(queue: QueueSide) -> float:
             measured = work(queue)
             found[queue.name].append(measured)
             return measured.rate * batch
@@ -154,12 +158,12 @@ class _Ground:
 
     # --- passed on ------------------------------------------------------------------------------
 
-    def _latency(self) -> Iterator[Row]:
+    def _latency(self) -> Iterator[Measurement]:
         """Measure both rows, with the same messages."""
         asked = self._settings.scaled(PASSED_ON)
         found: dict[str, list[Measured]] = {}
 
-        def measure(queue: Queue) -> float:
+        def measure(queue: QueueSide) -> float:
             queue.refill(0)
             measured = queue.run(queue.pass_on, 1, asked)
             found.setdefault(queue.name, []).append(measured)
@@ -178,7 +182,7 @@ class _Ground:
 
     # --- read -----------------------------------------------------------------------------------
 
-    def _read(self) -> Row:
+    def _read(self) -> Measurement:
         pages = max(self._settings.scaled(READ) // PAGE, 1)
         work = f"read {pages * PAGE:,} messages from the first on, {PAGE:,} a page, 1 reader"
         row = self._row("topic-read", f"{work}, in messages", "/s")
@@ -194,7 +198,7 @@ class _Ground:
         fewer = replace(self._settings, rounds=min(self._settings.rounds, ROUNDS_READ))
         found: dict[str, list[Measured]] = {queue.name: [] for queue in queues}
 
-        def measure(queue: Queue) -> float:
+        def measure(queue: QueueSide) -> float:
             assert queue.read is not None
             measured = queue.run(queue.read, 1, pages)
             found[queue.name].append(measured)
@@ -208,11 +212,11 @@ class _Ground:
 
     # --- a backlog ------------------------------------------------------------------------------
 
-    def _backlog(self) -> Row:
+    def _backlog(self) -> Measurement:
         """Measure takes under a backlog: their cost must depend neither on waiting nor on done
         messages."""
         work = "take one message and acknowledge it, 1 worker, with so many waiting"
-        row = Row("topic-backlog", work, "/s", "more", "flat")
+        row = Measurement("topic-backlog", work, "/s", "more", "flat")
         for backlog in map(self._settings.scaled, BACKLOGS):
             self._node.refill(backlog)
             self._taken_singly(row, f"{backlog:,} waiting")
@@ -224,18 +228,20 @@ class _Ground:
         self._taken_singly(row, f"{few:,} waiting, {done:,} acknowledged before")
         return row
 
-    def _taken_singly(self, row: Row, side: str) -> None:
+    def _taken_singly(self, row: Measurement, side: str) -> None:
         rounds = self._settings.rounds
         asked = self._settings.scaled(BACKLOGS[0] // 2) // (rounds + 1) or 1
         found = [self._node.run(self._node.take, 1, asked) for _ in range(rounds + 1)][1:]
         row.sides[side] = [measured.rate for measured in found]
         row.notes.append(f"{side}: node computes {_middle(found).node_cpu_us:.0f} µs for each")
 
-    def _row(self, name: str, work: str, unit: str, goal: str = "") -> Row:
-        return Row(name, work, unit, "less" if unit == "ms" else "more", goal, gaps=[*self._gaps])
+    def _row(self, name: str, work: str, unit: str, goal: str = "") -> Measurement:
+        return Measurement(
+            name, work, unit, "less" if unit == "ms" else "more", goal, gaps=[*self._gaps]
+        )
 
 
-def _say(row: Row, found: Mapping[str, list[Measured]], batch: int) -> None:
+def _say(row: Measurement, found: Mapping[str, list[Measured]], batch: int) -> None:
     """Describe the median round of each side; the first of each was the warm-up."""
     for name, measured in found.items():
         middle = _middle(measured[1:])

@@ -13,8 +13,8 @@ from typing import Final
 
 from bench import load, openbao
 from bench.drivers import Measured
-from bench.figures import NODE, Measure, Row, in_turns
-from bench.load import Load
+from bench.figures import NODE, Measure, Measurement, in_turns
+from bench.load import LoadDescription
 from bench.nodes import DATABASE, NAMESPACE, NodeProcess, define_place
 from bench.openbao import SECRET, Bao
 from bench.settings import Settings
@@ -39,7 +39,7 @@ NAMES: Final = (
 BESIDE_PEER: Final = NAMES[:4]
 
 
-def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
+def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Measurement]:
     """Measure the wanted rows, on one node."""
     if not any(map(wanted, NAMES)):
         return
@@ -80,23 +80,29 @@ def _fill(client: Client, vault: str, count: int) -> None:
         client.run(script, bounds)
 
 
-def _driven(settings: Settings, node: NodeProcess, bao: Bao | None, what: str, clients: int) -> Row:
+def _driven(
+    settings: Settings, node: NodeProcess, bao: Bao | None, what: str, clients: int
+) -> Measurement:
     who = "1 client" if clients == 1 else f"{clients} clients"
-    row = Row(f"vault-{what}-{clients}", f"{what} a secret over the wire, {who}", "/s", "more")
+    row = Measurement(
+        f"vault-{what}-{clients}", f"{what} a secret over the wire, {who}", "/s", "more"
+    )
     count = settings.scaled(REQUESTS[clients])
     found: dict[str, list[Measured]] = {}
 
-    def measured(side: str, asked: Load) -> float:
+    def measured(side: str, asked: LoadDescription) -> float:
         one = load.run(asked, (lambda: 0.0) if side == openbao.NAME else node.cpu_seconds)
         found.setdefault(side, []).append(one)
         return one.rate
 
     sides = {
-        NODE: Load(f"vault-{what}", node.wire, clients, count),
-        OVER_HTTP: Load(f"vault-{what}-http", node.http, clients, count),
+        NODE: LoadDescription(f"vault-{what}", node.wire, clients, count),
+        OVER_HTTP: LoadDescription(f"vault-{what}-http", node.http, clients, count),
     }
     if bao is not None:
-        sides[openbao.NAME] = Load(f"bao-{what}", bao.address, clients, count, token=bao.token)
+        sides[openbao.NAME] = LoadDescription(
+            f"bao-{what}", bao.address, clients, count, token=bao.token
+        )
     else:
         row.gaps.append(f"OpenBao: {openbao.missing()}")
     measures: dict[str, Measure] = {
@@ -110,17 +116,19 @@ def _driven(settings: Settings, node: NodeProcess, bao: Bao | None, what: str, c
     return row
 
 
-def _beside(settings: Settings, node: NodeProcess, client: Client) -> Row:
+def _beside(settings: Settings, node: NodeProcess, client: Client) -> Measurement:
     """Measure the p99 of record reads while secrets are revealed, relative to an idle node."""
     work = f"others' p99 beside {REVEALS_A_SECOND:,} reveals a second, by that at rest"
-    row = Row("vault-beside", work, "×", "less", goal="2")
+    row = Measurement("vault-beside", work, "×", "less", goal="2")
     client.run("DEFINE TABLE other; CREATE other:1 SET name = 'x'")
-    others = Load(
+    others = LoadDescription(
         "vault-others", node.wire, OTHERS, settings.scaled(OTHERS_A_SECOND * BESIDE_SECONDS),
         processes=1, rate=OTHERS_A_SECOND,
     )  # fmt: skip
     longer = settings.scaled(REVEALS_A_SECOND * (BESIDE_SECONDS + 2))
-    reveals = Load("vault-reveal", node.wire, REVEALERS, longer, processes=1, rate=REVEALS_A_SECOND)
+    reveals = LoadDescription(
+        "vault-reveal", node.wire, REVEALERS, longer, processes=1, rate=REVEALS_A_SECOND
+    )
     for _ in range(settings.rounds):
         rest = load.run(others)
         with ThreadPoolExecutor(1) as aside:
@@ -136,8 +144,8 @@ def _beside(settings: Settings, node: NodeProcess, client: Client) -> Row:
     return row
 
 
-def _unseal(settings: Settings, client: Client) -> Row:
-    row = Row("vault-unseal", "unseal the store", "ms", "less")
+def _unseal(settings: Settings, client: Client) -> Measurement:
+    row = Measurement("vault-unseal", "unseal the store", "ms", "less")
     with _Others(client) as others:
         for _ in range(settings.rounds):
             began = time.perf_counter()
@@ -147,9 +155,9 @@ def _unseal(settings: Settings, client: Client) -> Row:
     return row
 
 
-def _rotate(settings: Settings, node: NodeProcess, client: Client) -> Row:
+def _rotate(settings: Settings, node: NodeProcess, client: Client) -> Measurement:
     count = settings.scaled(RECORDS)
-    row = Row("vault-rotate", f"seal {count:,} values again", "s", "less")
+    row = Measurement("vault-rotate", f"seal {count:,} values again", "s", "less")
     _fill(client, "many", count)
     used = node.cpu_seconds()
     with _Others(client) as others:

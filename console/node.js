@@ -52,13 +52,13 @@ let user = null;
 let looking = false;
 
 /** Hear of an event; the answer ends that. @returns {() => void} */
-export function on(name, hear) {
-  const told = (event) => hear(event.detail);
+export function on(name, listener) {
+  const told = (event) => listener(event.detail);
   events.addEventListener(name, told);
   return () => events.removeEventListener(name, told);
 }
 
-const tell = (name, detail) => events.dispatchEvent(new CustomEvent(name, { detail }));
+const emit = (name, detail) => events.dispatchEvent(new CustomEvent(name, { detail }));
 
 /** Who is signed in: `{name, role, space}`, or null. */
 export const who = () => user;
@@ -92,14 +92,14 @@ export function resume() {
 export async function signOut() {
   const given = token;
   forget();
-  tell('session', null);
+  emit('session', null);
   if (given !== null) await asked('DELETE', '/session', { token: given });
 }
 
 function begin(given, named) {
   token = given;
   user = named;
-  tell('session', user);
+  emit('session', user);
 }
 
 function forget() {
@@ -219,16 +219,16 @@ function refused(answer, said, given) {
   const refusal = new Refusal(error, told?.results);
   if (refusal.code === 'SessionEnded' && given !== null && given === token) {
     forget();
-    tell('ended', refusal);
+    emit('ended', refusal);
   }
-  if (refusal.code === 'Draining') tell('drained');
+  if (refusal.code === 'Draining') emit('drained');
   return refusal;
 }
 
 function lost(cause) {
   if (!looking) {
     looking = true;
-    tell('away');
+    emit('away');
     look(FIRST_PAUSE_MS);
   }
   return new Away(cause);
@@ -237,7 +237,7 @@ function lost(cause) {
 function found() {
   if (!looking) return;
   looking = false;
-  tell('back');
+  emit('back');
 }
 
 /** Ask for the node's health until somebody answers, ever less often. */

@@ -23,7 +23,7 @@ const FOR_GOOD = new Set(['NotAllowed', 'SessionEnded', 'SignInRefused']);
 let shared = {
   who: null, ended: false, place: null, condition: null, away: false, round: 0, person: 0, theme: 'system',
 };
-const hearers = new Set();
+const listeners = new Set();
 
 /** @returns {Shared} */
 export const current = () => shared;
@@ -31,7 +31,7 @@ export const current = () => shared;
 /** Change what is shared. @param {Partial<Shared>} patch */
 export function set(patch) {
   shared = { ...shared, ...patch };
-  for (const hear of [...hearers]) hear(shared);
+  for (const hear of [...listeners]) hear(shared);
 }
 
 const secrets = new Set();
@@ -52,9 +52,9 @@ function seat(who) {
 export function useShared() {
   const [now, hear] = useState(shared);
   useEffect(() => {
-    hearers.add(hear);
+    listeners.add(hear);
     hear(shared);
-    return () => hearers.delete(hear);
+    return () => listeners.delete(hear);
   }, []);
   return now;
 }
@@ -68,7 +68,7 @@ export function useShared() {
  * @param {{every?: number}} options milliseconds between two questions while the page is looked at
  * @returns {{value: any, error: ?Error, at: ?Date, loading: boolean, again: () => void}}
  */
-export function useAsked(ask, deps, { every = 0 } = {}) {
+export function useQuery(ask, deps, { every = 0 } = {}) {
   const { round } = useShared();
   const [found, put] = useState({ value: undefined, error: null, at: null });
   const [loading, load] = useState(ask !== null);

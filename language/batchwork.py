@@ -85,7 +85,7 @@ class Lazily:
         return refusal, None
 
 
-class Filter:
+class BatchFilter:
     """WHERE or HAVING over batches: returns the numbers of the rows that satisfy the condition."""
 
     def __init__(self, node: tree.Expression, shape: Shape | None = None) -> None:
@@ -148,7 +148,7 @@ def traced(
     return refusal, None
 
 
-class Origin(NamedTuple):
+class SourceRows(NamedTuple):
     """The batch that rows were read from, and the numbers of the rows still left of it."""
 
     batch: Batch
@@ -158,13 +158,13 @@ class Origin(NamedTuple):
         """Return the record that a row was read from, or None if it comes from no record."""
         return self.batch.record(self.numbers[number])
 
-    def without(self, skipped: int) -> Origin:
+    def without(self, skipped: int) -> SourceRows:
         """Return the same origin without the first rows."""
-        return Origin(self.batch, self.numbers[skipped:])
+        return SourceRows(self.batch, self.numbers[skipped:])
 
 
 def of_item(
-    refusal: Refusal, items: list[Any], number: int | None, origin: Origin | None
+    refusal: Refusal, items: list[Any], number: int | None, origin: SourceRows | None
 ) -> Refusal:
     """Add the record of an item to an error.
 

@@ -91,7 +91,7 @@ def too_large(most: int) -> TooLarge:
     )
 
 
-class Parts:
+class PartsBudget:
     """Memory accounting for the large parts of one value while it is built.
 
     :param memory: also counts these bytes, until the value is complete

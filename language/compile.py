@@ -22,7 +22,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from language import numbers, operators, tree
-from language.budget import Parts
+from language.budget import PartsBudget
 from language.charges import Charged, Evaluated, charged, stretch
 from language.closures import Closure
 from language.env import Env
@@ -184,13 +184,13 @@ def _object(node: tree.Object, shape: Shape | None) -> Compiled:
     return lambda row, env: {name: value(row, env) for name, value in fields}
 
 
-Build = Callable[[Row, Env, Parts], Any]
+Build = Callable[[Row, Env, PartsBudget], Any]
 """`(row, env, memory accounting of the parts so far) -> value`"""
 
 
 def _built(build: Build) -> Compiled:
     def compute(row: Row, env: Env) -> Any:
-        parts = Parts(env.memory)
+        parts = PartsBudget(env.memory)
         return parts.made(build(row, env, parts))
 
     return compute
@@ -521,7 +521,7 @@ def compile_rowless(node: tree.Expression) -> Callable[[Env], Any]:
 
 
 def _evaluate_whole(node: tree.Expression, env: Env) -> Any:
-    parts = Parts(env.memory)
+    parts = PartsBudget(env.memory)
     return parts.made(_evaluate_in_steps(node, env, parts))
 
 
@@ -530,7 +530,7 @@ HEAVY: Final = 2000
 _PARTED: Final = (tree.Array, tree.Object)
 
 
-def _evaluate_in_steps(node: tree.Expression, env: Env, parts: Parts) -> Any:
+def _evaluate_in_steps(node: tree.Expression, env: Env, parts: PartsBudget) -> Any:
     if isinstance(node, tree.Array):
         return [_evaluate_in_steps(item, env, parts) for item in paced(node.items, env.tick)]
     if isinstance(node, tree.Object) and (

@@ -24,7 +24,7 @@ class NotCreating(Exception):
     """Reason for rejecting a statement."""
 
 
-class Creating:
+class RestoreScriptValidator:
     """Validator of one script, statement by statement. Tracks the objects that the script has
     created.
 
@@ -191,22 +191,22 @@ class Creating:
                     raise NotCreating("it has a value that is not a literal")
 
 
-_CHECKS: Final[dict[type, Callable[[Creating, Any], None]]] = {
-    tree.DefineNamespace: Creating.namespace,
-    tree.DefineDatabase: Creating.database,
-    tree.Use: Creating.use,
-    tree.DefineTable: Creating.define_table,
+_CHECKS: Final[dict[type, Callable[[RestoreScriptValidator, Any], None]]] = {
+    tree.DefineNamespace: RestoreScriptValidator.namespace,
+    tree.DefineDatabase: RestoreScriptValidator.database,
+    tree.Use: RestoreScriptValidator.use,
+    tree.DefineTable: RestoreScriptValidator.define_table,
     tree.DefineField: lambda script, node: script.has("table", node.table),
     tree.DefineIndex: lambda script, node: script.has("table", node.table),
-    tree.DefineFunction: Creating.define_function,
+    tree.DefineFunction: RestoreScriptValidator.define_function,
     tree.DefineTopic: lambda script, node: script.makes("topic", node.name),
-    tree.DefineReader: Creating.define_reader,
-    tree.DefineGroup: Creating.define_group,
+    tree.DefineReader: RestoreScriptValidator.define_reader,
+    tree.DefineGroup: RestoreScriptValidator.define_group,
     tree.DefineSpace: lambda script, node: script.makes("space", node.name),
-    tree.Create: Creating.create,
-    tree.Insert: Creating.insert,
-    tree.Publish: Creating.publish,
-    tree.SetKey: Creating.set_key,
+    tree.Create: RestoreScriptValidator.create,
+    tree.Insert: RestoreScriptValidator.insert,
+    tree.Publish: RestoreScriptValidator.publish,
+    tree.SetKey: RestoreScriptValidator.set_key,
 }
 """Allowed statements and their checks. Any other statement is rejected."""
 

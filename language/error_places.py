@@ -30,7 +30,7 @@ def of_record(refusal: Refusal, record: RecordId | None) -> Refusal:
         return refusal  # the record would disclose how the name was reached
     if is_of_values(refusal) and "record" not in refusal.detail:
         refusal.detail["record"] = record
-        told(refusal, format_record(record))
+        add_remark(refusal, format_record(record))
     return refusal
 
 
@@ -38,11 +38,11 @@ def of_row(refusal: Refusal, number: int) -> Refusal:
     """Add the number, from 1, of an inserted row that caused an error."""
     if is_of_values(refusal) and "row" not in refusal.detail:
         refusal.detail["row"] = number
-        told(refusal, f"row {number}")
+        add_remark(refusal, f"row {number}")
     return refusal
 
 
-def told(refusal: Refusal, what: str) -> None:
+def add_remark(refusal: Refusal, what: str) -> None:
     """Append a remark in parentheses to an error's message."""
     refusal.message += f" ({what})"
     refusal.args = (refusal.message,)

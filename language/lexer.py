@@ -83,7 +83,7 @@ regardless of its length.
 """
 
 
-class _Found:
+class _ChunkedMatches:
     """Matches of a pattern in a text, found in chunks.
 
     :param comment: number of the group that matches the start of a comment
@@ -133,7 +133,7 @@ class _Found:
 
 def token_past(text: str, most: int, tick: Tick | None) -> int | None:
     """Return the offset of the first token after the first `most`; None if there are no more."""
-    return _past(_Found(_PATTERN, text, _COMMENT), range(1, BAD + 1), most, tick)
+    return _past(_ChunkedMatches(_PATTERN, text, _COMMENT), range(1, BAD + 1), most, tick)
 
 
 def statement_past(text: str, most: int, tick: Tick | None) -> int | None:
@@ -142,10 +142,10 @@ def statement_past(text: str, most: int, tick: Tick | None) -> int | None:
 
     None if the text has no more of them.
     """
-    return _past(_Found(_SEPARATOR, text, 2), range(1, 2), most, tick)
+    return _past(_ChunkedMatches(_SEPARATOR, text, 2), range(1, 2), most, tick)
 
 
-def _past(found: _Found, counted: range, most: int, tick: Tick | None) -> int | None:
+def _past(found: _ChunkedMatches, counted: range, most: int, tick: Tick | None) -> int | None:
     left = most
     while (matches := found.more()) is not None:
         told = [match for match in matches if (match.lastindex or 0) in counted]
@@ -173,7 +173,7 @@ class Tokens:
         self.read = 0
         """Number of tokens read, including those already discarded."""
         self._line_starts: list[int] | None = None
-        self._found = _Found(_PATTERN, text, _COMMENT)
+        self._found = _ChunkedMatches(_PATTERN, text, _COMMENT)
         self.more()
 
     @property

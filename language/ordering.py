@@ -64,9 +64,9 @@ class Sorter:
         self._pending += size
         self._budget.hold_for_now(size)
         if len(self._waiting) >= _RUN or self._pending > PART_BYTES:
-            self._settle()
+            self._end_run()
 
-    def _settle(self) -> None:
+    def _end_run(self) -> None:
         run = self._sorted(self._waiting)
         self._waiting = []
         pending, self._pending = self._pending, 0

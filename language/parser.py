@@ -8,13 +8,13 @@ from typing import Any, Final
 from language import tree
 from language.keywords import STATEMENTS
 from language.lexer import END, NAME
-from language.parsing.backups import Backups
-from language.parsing.cluster import Cluster
+from language.parsing.backups import BackupParser
+from language.parsing.cluster import ClusterParser
 from language.parsing.cursor import STATEMENT
-from language.parsing.functions import Functions
-from language.parsing.indexes import Indexes
-from language.parsing.topics import Topics
-from language.parsing.vaults import Vaults
+from language.parsing.functions import FunctionParser
+from language.parsing.indexes import IndexParser
+from language.parsing.topics import TopicParser
+from language.parsing.vaults import VaultParser
 from language.sizing import WorkingMemory
 from protocol import limits
 from protocol.errors import TooLarge, TypeRefused
@@ -109,7 +109,7 @@ RETURN, IF is that of statements. Behind a block's brace the `;` may be left out
 """
 
 
-class _Parser(Cluster, Backups, Indexes, Functions, Vaults, Topics):
+class _Parser(ClusterParser, BackupParser, IndexParser, FunctionParser, VaultParser, TopicParser):
     """Parser of scripts: adds statements, blocks, IF, FOR, LET and transactions to the other
     parsers."""
 
@@ -188,7 +188,7 @@ class _Parser(Cluster, Backups, Indexes, Functions, Vaults, Topics):
         return tree.Block(tuple(found))
 
     def _if(self) -> tree.If:
-        at = self._begin("IF")
+        at = self._begin_statement("IF")
         branches = [(self.expression(), self._block())]
         otherwise: tree.Block | None = None
         while self.take_word("ELSE"):
@@ -199,13 +199,13 @@ class _Parser(Cluster, Backups, Indexes, Functions, Vaults, Topics):
         return tree.If(tuple(branches), otherwise, at)
 
     def _for(self) -> tree.For:
-        at = self._begin("FOR")
+        at = self._begin_statement("FOR")
         variable = self.variable()
         self.expect_word("IN")
         return tree.For(variable, self.expression(), self._block(), at)
 
     def _let(self) -> tree.Let:
-        at = self._begin("LET")
+        at = self._begin_statement("LET")
         name = self.variable()
         self.expect_mark("=")
         return tree.Let(name, self._value(), at)
@@ -219,11 +219,11 @@ class _Parser(Cluster, Backups, Indexes, Functions, Vaults, Topics):
         return found
 
     def _return(self) -> tree.ReturnStatement:
-        at = self._begin("RETURN")
+        at = self._begin_statement("RETURN")
         return tree.ReturnStatement(self._value(), at)
 
     def _throw(self) -> tree.Throw:
-        at = self._begin("THROW")
+        at = self._begin_statement("THROW")
         return tree.Throw(self.expression(), at)
 
     def _begin_transaction(self) -> tree.Begin:
@@ -238,7 +238,7 @@ class _Parser(Cluster, Backups, Indexes, Functions, Vaults, Topics):
         return tree.Cancel(self._transaction("CANCEL"))
 
     def _transaction(self, word: str) -> int:
-        at = self._begin(word)
+        at = self._begin_statement(word)
         self.take_word("TRANSACTION")
         return at
 

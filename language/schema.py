@@ -25,7 +25,7 @@ from language.budget import bounded
 from language.compile import Compiled
 from language.confined import holds_link
 from language.env import Env
-from language.error_places import told
+from language.error_places import add_remark
 from language.fieldtypes import (
     MISFIT,
     RANK_OF_RECORDS,
@@ -460,7 +460,7 @@ class _Writing:
         """Add table, field and clause to an error of an expression."""
         if not refusal.retry and not isinstance(refusal, Cancelled | StatementTimeout):
             refusal.detail.update(table=self._schema.table, field=at)
-            told(refusal, f"{word} of {self._schema.table}.{at}")
+            add_remark(refusal, f"{word} of {self._schema.table}.{at}")
             refusal.offset = None  # it was an offset in the text of the definition
 
     def _refuse_type(self, node: tree.FieldType, value: Any, at: str) -> NoReturn:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from language import columns as shown
 from language import generate, tree
-from language.batchwork import Filter, Lazily, Origin, of_item, traced
+from language.batchwork import BatchFilter, Lazily, SourceRows, of_item, traced
 from language.budget import Budget, too_large
 from language.charges import stretch
 from language.comparisons import Comparison, comparisons
@@ -50,7 +50,7 @@ from protocol.values import FEW, LONG, NONE, RecordId
 _BOUND_ROW_BY_ROW: Final = frozenset({"input"})
 """Variables that ON DUPLICATE UPDATE binds for each row."""
 _ENOUGH: Final = 2
-Chunk = tuple[list[Row], list[Any], Origin | None]
+Chunk = tuple[list[Row], list[Any], SourceRows | None]
 """Rows, their items (from which the result is built), and their origin if they are as they were
 read."""
 
@@ -159,8 +159,8 @@ class SelectPlan:
 
     def _plan_work(self) -> None:
         select = self._select
-        self._where = None if select.where is None else Filter(select.where, self._source)
-        self._keep = None if self._having is None else Filter(self._having, self._result)
+        self._where = None if select.where is None else BatchFilter(select.where, self._source)
+        self._keep = None if self._having is None else BatchFilter(self._having, self._result)
         keyed = self._result if self._grouping is not None else self._source
         self._entries = self._plan_entries(keyed) if self._orders else None
         self._project = self._plan_columns()
@@ -301,7 +301,7 @@ class SelectPlan:
             known = self._united = (indexes, united(self.question, indexes))
         return known[1]
 
-    def told(self, rows: list[Any]) -> Any:
+    def statement_result(self, rows: list[Any]) -> Any:
         """Return the statement's result: the rows, or with FROM ONLY the single row.
 
         :raises BadRequest: FROM ONLY with several rows
@@ -378,7 +378,7 @@ class SelectPlan:
         items = self._items(batch, rows)
         if self._where is not None and not self._where(rows, env, memo, batch):
             return []
-        origin = Origin(batch, range(1))
+        origin = SourceRows(batch, range(1))
         if not (self._columns or self._select.fetch):
             # No larger than a record is.
             return self._finished(self._projected(items, env, memo, origin), env)
@@ -406,7 +406,7 @@ class SelectPlan:
             env.tick()
             rows = self._source.rows(batch)
             items = self._items(batch, rows)
-            origin: Origin | None = Origin(batch, range(len(rows)))
+            origin: SourceRows | None = SourceRows(batch, range(len(rows)))
             if self._where is not None:
                 kept = self._where(rows, env, memo, batch)
                 if len(kept) < len(rows):
@@ -579,7 +579,7 @@ class SelectPlan:
         env: Env,
         memo: Memo,
         budget: Budget,
-        origin: Origin | None,
+        origin: SourceRows | None,
     ) -> tuple[list[Any], bool]:
         """Return the results of rows, and True if some values are large.
 
@@ -598,11 +598,11 @@ class SelectPlan:
             return self._streamed(items, env, budget, origin), True
         return part, size > LONG
 
-    def _made(self, items: list[Any], env: Env, memo: Memo, origin: Origin | None) -> list[Any]:
+    def _made(self, items: list[Any], env: Env, memo: Memo, origin: SourceRows | None) -> list[Any]:
         return self._finished(self._projected(items, env, memo, origin), env)
 
     def _projected(
-        self, items: list[Any], env: Env, memo: Memo, origin: Origin | None
+        self, items: list[Any], env: Env, memo: Memo, origin: SourceRows | None
     ) -> list[Any]:
         """Project rows to results. An error names the record."""
         assert self._project is not None

@@ -49,7 +49,7 @@ class Heavy(Exception):  # no error: the work is done again, a row at a time
     """More was built than allowed. Never leaves the statement."""
 
 
-class _Making:
+class _BuildAllowance:
     """Bytes of large values that may still be built."""
 
     __slots__ = ("left",)
@@ -58,7 +58,7 @@ class _Making:
         self.left = left
 
 
-_MAKING: ContextVar[_Making | None] = ContextVar("making", default=None)
+_MAKING: ContextVar[_BuildAllowance | None] = ContextVar("making", default=None)
 """Counter of the current statement (each greenlet has its own). None: values are not counted."""
 
 
@@ -86,7 +86,7 @@ def counted(work: Callable[..., Any], *arguments: Any, most: int = PART_BYTES) -
     if outer is not None:
         before = outer.left
         return work(*arguments), before - outer.left
-    making = _Making(most)
+    making = _BuildAllowance(most)
     token = _MAKING.set(making)
     try:
         return work(*arguments), most - making.left

@@ -10,7 +10,7 @@ from typing import Any
 
 from language import columns as shown
 from language import tree
-from language.batchwork import Origin, of_item
+from language.batchwork import SourceRows, of_item
 from language.budget import Budget, too_large
 from language.compile import compile_expression
 from language.env import Env
@@ -43,7 +43,7 @@ class StreamedAnswers:
         self._decode, self._finish = decode, finish
 
     def __call__(
-        self, items: list[Any], env: Env, budget: Budget, origin: Origin | None
+        self, items: list[Any], env: Env, budget: Budget, origin: SourceRows | None
     ) -> list[Any]:
         """Return the results. They fit the budget, but their memory is not reserved afterwards.
 

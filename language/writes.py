@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from language import tree
-from language.budget import Parts, bounded, is_bounded
+from language.budget import PartsBudget, bounded, is_bounded
 from language.charges import WIDE
 from language.columns import omitted
 from language.compile import Compiled, compile_expression, is_made
@@ -65,7 +65,7 @@ def _set(data: tree.Set) -> Write:
     many = len(parts) > FEW
 
     def work(before: dict[str, Any], env: Env) -> dict[str, Any]:
-        all_made = Parts(env.memory)
+        all_made = PartsBudget(env.memory)
         computed = []
         for each, compute, is_new in parts:
             if many:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 
-class Lead(NamedTuple):
+class LeaderEntry(NamedTuple):
     """The leader. Its entry expires with the lease that it was taken with."""
 
     node: str
@@ -23,7 +23,7 @@ class Lead(NamedTuple):
     """
 
 
-class InSync(NamedTuple):
+class InSyncReplicas(NamedTuple):
     """The in-sync replicas (ISR): nodes that have synced every released commit."""
 
     epoch: int
@@ -33,7 +33,7 @@ class InSync(NamedTuple):
     """Revision of this write: a compare-and-set names the revision that it is based on."""
 
 
-class Released(NamedTuple):
+class ReleasedFrame(NamedTuple):
     """A released frame: a node that holds it holds all frames before it too. Named by epoch and
     sequence: each epoch has one leader, and another may have written other frames at that sequence.
     """
@@ -43,15 +43,15 @@ class Released(NamedTuple):
     sequence: int
 
 
-class Told(NamedTuple):
+class ReleaseReport(NamedTuple):
     """Report of a leader: the newest released frame."""
 
-    released: Released
+    released: ReleasedFrame
     revision: int
     """Revision of this write."""
 
 
-class Agreed(NamedTuple):
+class AgreedState(NamedTuple):
     """The whole agreed state, at one moment."""
 
     cluster: str
@@ -59,16 +59,16 @@ class Agreed(NamedTuple):
     """
     revision: int
     """Grows with every write; a lower one than before means that the store was set back."""
-    lead: Lead | None
-    insync: InSync | None
+    lead: LeaderEntry | None
+    insync: InSyncReplicas | None
     lineage: int = 0
     """Epoch in which an operator made a node start again from its own data; 0: never. A node that
     knows no later one accepts the state agreed since, whatever it saw before."""
-    told: Told | None = None
+    told: ReleaseReport | None = None
     """The last report of a released frame; None: there was none."""
 
     @property
-    def released(self) -> Released | None:
+    def released(self) -> ReleasedFrame | None:
         """Newest frame that every future leader must hold; None: unknown. A report from before an
         operator made a node start again no longer counts: that node may lack the frame."""
         return (
@@ -76,12 +76,12 @@ class Agreed(NamedTuple):
         )
 
 
-class Answered(NamedTuple):
+class CompareAndSetResult(NamedTuple):
     """Result of a conditional write (compare-and-set)."""
 
     done: bool
     """False: the condition did not hold, and nothing was written."""
-    agreed: Agreed
+    agreed: AgreedState
     """Agreed state right after the write, in the same transaction."""
 
 
@@ -108,7 +108,7 @@ class Agreement(Protocol):
     effect of one that may have happened.
     """
 
-    async def look(self) -> Agreed:
+    async def look(self) -> AgreedState:
         """Return the agreed state."""
 
     async def grant(self, seconds: int) -> int:
@@ -123,34 +123,34 @@ class Agreement(Protocol):
     async def revoke(self, lease: int) -> None:
         """End a lease and delete the entries attached to it. No effect on an expired one."""
 
-    async def found(self, members: frozenset[str]) -> Answered:
+    async def found(self, members: frozenset[str]) -> CompareAndSetResult:
         """Write the first set of in-sync replicas, of epoch 0, if there was never one."""
 
-    async def take_lead(self, node: str, lease: int, insync: int) -> Answered:
+    async def take_lead(self, node: str, lease: int, insync: int) -> CompareAndSetResult:
         """Become the leader if there is none and the in-sync replicas are still of this revision.
 
         :raises LeaseLapsed: there is no such lease
         """
 
-    async def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
+    async def change(self, epoch: int, insync: int, members: frozenset[str]) -> CompareAndSetResult:
         """Replace the in-sync replicas if the leader is still of this epoch and they of this
         revision."""
 
-    async def begin_lineage(self, epoch: int, insync: int, node: str) -> Answered:
+    async def begin_lineage(self, epoch: int, insync: int, node: str) -> CompareAndSetResult:
         """Reduce the in-sync replicas to one node, and record that this epoch starts a lineage.
         Condition: the leader is still of this epoch, and the in-sync replicas of this revision."""
 
-    async def tell(self, epoch: int, released: Released) -> Answered:
+    async def report_released(self, epoch: int, released: ReleasedFrame) -> CompareAndSetResult:
         """Report the newest released frame, if the leader is of this epoch. It does not wake
         callers of `changed`: reports are frequent, and have no effect while there is a leader. Of
         two concurrent reports either may win."""
 
-    async def grow(self, by: int) -> Agreed:
+    async def grow(self, by: int) -> AgreedState:
         """Write `by` empty entries: raises the revision, and so the next epoch, by as much."""
 
-    async def changed(self, after: int, seconds: float) -> Agreed:
-        """Wait until the revision exceeds `after`, or the time-out; then `look`. Reports of `tell`
-        do not count."""
+    async def changed(self, after: int, seconds: float) -> AgreedState:
+        """Wait until the revision exceeds `after`, or the time-out; then `look`. Reports of
+        `report_released` do not count."""
 
     async def faults(self) -> tuple[str, ...]:
         """Return known faults of the servers that answer, as texts for an operator; empty: none

@@ -212,7 +212,7 @@ def unpack_foreign(
     if len(data) <= SHORT_BYTES:
         try:
             return unpack_short(bytes(data))  # type: ignore[no-any-return]
-        except Unsettled:
+        except NeedsStrictDecoder:
             pass  # the strict decoder accepts it, or raises the exact error
     return unpack_strictly(data, tick, refuse)
 
@@ -248,7 +248,7 @@ SHORT_BYTES: Final = 4 * limits.KIB
 """Size up to which a message is tried with the fast decoder first."""
 
 
-class Unsettled(Exception):
+class NeedsStrictDecoder(Exception):
     """The fast decoder cannot guarantee the result of the strict one."""
 
 
@@ -267,7 +267,7 @@ def unpack_short(data: bytes) -> Any:
             return _settled(value, 0)
     except (Refusal, msgspec.MsgspecError, *_NO_VALUE):
         pass
-    raise Unsettled
+    raise NeedsStrictDecoder
 
 
 def _settled(value: Any, depth: int) -> Any:
@@ -276,14 +276,14 @@ def _settled(value: Any, depth: int) -> Any:
     if isinstance(value, dict):
         "".join(value)  # TypeError if a key is not a string
         if depth >= limits.DEPTH:
-            raise Unsettled
+            raise NeedsStrictDecoder
         for name, part in value.items():
             # Fast path: most parts are strings or plain scalars.
             if type(part) is not str and not _is_settled(part):
                 value[name] = _settled(part, depth + 1)
     elif isinstance(value, list):
         if depth >= limits.DEPTH:
-            raise Unsettled
+            raise NeedsStrictDecoder
         for at, part in enumerate(value):
             if type(part) is not str and not _is_settled(part):
                 value[at] = _settled(part, depth + 1)
@@ -302,11 +302,11 @@ def _is_settled(part: Any) -> bool:
     kind = type(part)
     if kind is int:
         if not _INT_MIN <= part <= _INT_MAX:
-            raise Unsettled
+            raise NeedsStrictDecoder
         return True
     if kind is float:
         if part - part != 0.0:  # NaN or an infinity
-            raise Unsettled
+            raise NeedsStrictDecoder
         return True
     return kind is bool or part is None or kind is bytes
 
@@ -443,14 +443,14 @@ def _hooks(size: int) -> dict[str, Callable[[Any], Any]]:
     """Return the decoder's hooks for each container, for a message of `size` bytes."""
     if size <= limits.CONTAINERS:  # too short to exceed it; counting costs a call per array
         return _SHORT
-    count = _Count()
+    count = _ElementCount()
     return {"object_pairs_hook": count.unique, "list_hook": count.add}
 
 
 _SHORT: Final[dict[str, Callable[[Any], Any]]] = {"object_pairs_hook": _unique}
 
 
-class _Count:
+class _ElementCount:
     """Counts containers and elements while a message is decoded."""
 
     __slots__ = ("containers", "elements")

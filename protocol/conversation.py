@@ -33,7 +33,7 @@ from typing import Any, Final
 
 from protocol import limits
 from protocol.errors import BadRequest, Refusal
-from protocol.frames import FROM_CLIENT, FrameReader, Kind, Message, encode
+from protocol.frames import FROM_CLIENT, FrameReader, MessageKind, WireMessage, encode
 from protocol.values import Tick
 
 HELLO_BYTES: Final = 16 * limits.KIB
@@ -42,7 +42,7 @@ password, but too little to fill the node's memory from thousands of connections
 credential."""
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """States of a connection; transitions are in the module docstring."""
 
     AWAITING_HELLO = auto()
@@ -52,9 +52,22 @@ class State(Enum):
     CLOSED = auto()
 
 
-_OPENS: Final = frozenset({Kind.RUN, Kind.KV, Kind.TOPIC, Kind.WATCH, Kind.VAULT, Kind.PING})
-_CLOSES: Final = frozenset({Kind.ANSWER, Kind.VALUE, Kind.ERROR, Kind.PONG})
-REFUSED_ALONE: Final = frozenset({Kind.RUN, Kind.KV, Kind.TOPIC, Kind.WATCH, Kind.VAULT})
+_OPENS: Final = frozenset(
+    {
+        MessageKind.RUN,
+        MessageKind.KV,
+        MessageKind.TOPIC,
+        MessageKind.WATCH,
+        MessageKind.VAULT,
+        MessageKind.PING,
+    }
+)
+_CLOSES: Final = frozenset(
+    {MessageKind.ANSWER, MessageKind.VALUE, MessageKind.ERROR, MessageKind.PONG}
+)
+REFUSED_ALONE: Final = frozenset(
+    {MessageKind.RUN, MessageKind.KV, MessageKind.TOPIC, MessageKind.WATCH, MessageKind.VAULT}
+)
 """Kinds whose invalid body is answered; with other kinds it breaks the connection."""
 
 
@@ -67,7 +80,7 @@ class Conversation:
     def __init__(self) -> None:
         self._reader = FrameReader(HELLO_BYTES)
         self._signing = 0
-        self.state = State.AWAITING_HELLO
+        self.state = ConnectionState.AWAITING_HELLO
         self.open: dict[int, int] = {}
         """Ids of unanswered requests, with the bytes that each holds."""
         self.asked = 0
@@ -88,7 +101,7 @@ class Conversation:
         """True if requests are accepted, open ones hold too little to be counted, and nothing of a
         next frame was received."""
         return (
-            self.state is State.OPEN
+            self.state is ConnectionState.OPEN
             and self.asked <= limits.UNCOUNTED_BYTES
             and not self._reader.begins
         )
@@ -96,7 +109,7 @@ class Conversation:
     @property
     def ahead(self) -> int:
         """Length of the complete frame that `next` would decode; 0 if there is none."""
-        return self._reader.ahead if self.state is State.OPEN else 0
+        return self._reader.ahead if self.state is ConnectionState.OPEN else 0
 
     @property
     def awaited(self) -> int:
@@ -106,9 +119,9 @@ class Conversation:
     @property
     def begun(self) -> int:
         """Length of the incomplete frame whose head can be refused, else 0."""
-        return self._reader.begun if self.state is State.OPEN else 0
+        return self._reader.begun if self.state is ConnectionState.OPEN else 0
 
-    def refuse(self, refusal: Refusal) -> Message:
+    def refuse(self, refusal: Refusal) -> WireMessage:
         """Refuse the incomplete frame, by its id.
 
         :raises Refusal: as `next`
@@ -126,10 +139,10 @@ class Conversation:
 
     def receive(self, data: bytes) -> None:
         """Buffer bytes from the peer."""
-        if self.state is not State.LEAVING and self.state is not State.CLOSED:
+        if self.state is not ConnectionState.LEAVING and self.state is not ConnectionState.CLOSED:
             self._reader.feed(data)
 
-    def next(self, tick: Tick | None = None) -> Message | None:
+    def next(self, tick: Tick | None = None) -> WireMessage | None:
         """Return the next message to act on. None if more bytes, or the answer of a sign-in, must
         come first.
 
@@ -137,49 +150,49 @@ class Conversation:
             `send`, but not `next`
         :raises Refusal: the peer violates the protocol; tell it, and close
         """
-        if self.state is State.OPEN:
+        if self.state is ConnectionState.OPEN:
             message = self._reader.next(tick)
             if message is not None:
                 self._take(message)
             return message
-        if self.state is not State.AWAITING_HELLO:
+        if self.state is not ConnectionState.AWAITING_HELLO:
             return None
         message = self._reader.next()
         if message is None:
             return None
         if message.refusal is not None:
             raise message.refusal
-        if message.kind is Kind.BYE:
-            self.state = State.CLOSED
-        elif message.kind is Kind.HELLO:
-            self.state = State.SIGNING_IN
+        if message.kind is MessageKind.BYE:
+            self.state = ConnectionState.CLOSED
+        elif message.kind is MessageKind.HELLO:
+            self.state = ConnectionState.SIGNING_IN
             self._signing = message.id
         else:
             raise BadRequest(f"the first message must be HELLO, not {message.kind.name}")
         return message
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: WireMessage) -> None:
         kind, id = message.kind, message.id
         if message.refusal is not None and kind not in REFUSED_ALONE:
             raise message.refusal
-        if kind in _OPENS or kind is Kind.AUTH:
+        if kind in _OPENS or kind is MessageKind.AUTH:
             if id == 0:
                 raise BadRequest(f"{kind.name} needs an id above 0")
             if id in self.open:
                 raise BadRequest(f"id {id} is still open")
             self.open[id] = message.size
             self.asked += message.size
-            if kind is Kind.AUTH:
-                self.state = State.SIGNING_IN
+            if kind is MessageKind.AUTH:
+                self.state = ConnectionState.SIGNING_IN
                 self._signing = id
-        elif kind is Kind.BYE:
-            self.state = State.LEAVING if self.open else State.CLOSED
+        elif kind is MessageKind.BYE:
+            self.state = ConnectionState.LEAVING if self.open else ConnectionState.CLOSED
         elif kind not in FROM_CLIENT:
             raise BadRequest(f"{kind.name} is sent only by the node")
-        elif kind is Kind.HELLO:
+        elif kind is MessageKind.HELLO:
             raise BadRequest("HELLO was sent before: it is the first message only")
 
-    def send(self, kind: Kind, id: int, body: dict[str, Any] | None = None) -> bytes:
+    def send(self, kind: MessageKind, id: int, body: dict[str, Any] | None = None) -> bytes:
         """Encode a message of the node, and change the state by the table.
 
         :raises AnswerTooLarge: the message exceeds a frame. The state is unchanged, and a smaller
@@ -189,21 +202,23 @@ class Conversation:
         self.sent(kind, id)
         return data
 
-    def sent(self, kind: Kind, id: int) -> None:
+    def sent(self, kind: MessageKind, id: int) -> None:
         """Change the state for a message that was encoded elsewhere."""
-        if self.state is State.SIGNING_IN and id == self._signing:
-            assert kind in (Kind.WELCOME, Kind.REFUSED, Kind.ERROR), kind
+        if self.state is ConnectionState.SIGNING_IN and id == self._signing:
+            assert kind in (MessageKind.WELCOME, MessageKind.REFUSED, MessageKind.ERROR), kind
             self.asked -= self.open.pop(id, 0)
-            self.state = State.CLOSED if kind is Kind.REFUSED else State.OPEN
-            self.welcomed = self.welcomed or kind is Kind.WELCOME
-            if kind is Kind.WELCOME:
+            self.state = (
+                ConnectionState.CLOSED if kind is MessageKind.REFUSED else ConnectionState.OPEN
+            )
+            self.welcomed = self.welcomed or kind is MessageKind.WELCOME
+            if kind is MessageKind.WELCOME:
                 self._reader.bytes_max = limits.FRAME_BYTES if self.known else HELLO_BYTES
         elif kind in _CLOSES and id:
             assert id in self.open, f"id {id} is answered twice, or was never asked"
             self.asked -= self.open.pop(id)
-            if self.state is State.LEAVING and not self.open:
-                self.state = State.CLOSED
-        elif kind in (Kind.CHANGE, Kind.PART):
+            if self.state is ConnectionState.LEAVING and not self.open:
+                self.state = ConnectionState.CLOSED
+        elif kind in (MessageKind.CHANGE, MessageKind.PART):
             assert id in self.open, f"id {id} is not open: nothing is told on it"
-        elif kind is Kind.REFUSED:
-            self.state = State.CLOSED
+        elif kind is MessageKind.REFUSED:
+            self.state = ConnectionState.CLOSED

@@ -103,7 +103,7 @@ class Room(NamedTuple):
         return self.bytes >= needed.bytes and self.files >= needed.files
 
 
-class Entry(NamedTuple):
+class DirectoryEntry(NamedTuple):
     """An entry of a directory."""
 
     kind: Literal["file", "folder", "other"]
@@ -143,7 +143,7 @@ class Folder(Protocol):
     def names(self) -> list[str]:
         """Return the names of its entries, sorted."""
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> DirectoryEntry | None:
         """Return the entry of that name, or None."""
 
     def is_at(self, file: File, name: str) -> bool:
@@ -274,6 +274,6 @@ class Scheduler(Protocol):
         """Return the number of callbacks ready to run on the loop, besides the current one. A loop
         that cannot tell reports many."""
 
-    def give_way(self) -> None:
+    def lower_priority(self) -> None:
         """Lower the priority of the calling thread from here on, if the system has priorities per
         thread."""

@@ -7,9 +7,9 @@ Byte map of a frame:
 | 0 | 4 | n, big-endian: the bytes that follow, 1 to `limits.FRAME_BYTES` |
 | 4 | n | one msgpack array of three: kind, id, body |
 
-kind is an integer of `Kind`. id is an integer, 0 to 2^53-1: the request of the message, or 0 if it
-concerns the connection. body is a map with string keys, or nil; values inside it are encoded by
-`protocol/binary.py`. `docs/wire.md` is the reference for other languages; the valid order of
+kind is an integer of `MessageKind`. id is an integer, 0 to 2^53-1: the request of the message, or 0
+if it concerns the connection. body is a map with string keys, or nil; values inside it are encoded
+by `protocol/binary.py`. `docs/wire.md` is the reference for other languages; the valid order of
 messages is in `protocol/conversation.py`.
 
 A reader buffers at most one incomplete frame. It decodes only complete frames within the length
@@ -36,7 +36,7 @@ ID_MAX: Final = 2**53 - 1
 """Largest integer that every client language represents exactly, JavaScript included."""
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """Kinds of messages. A number is never reused for another kind.
 
     Below 32: sent by the client. 32 and above: sent by the node. BYE: by both.
@@ -65,23 +65,24 @@ class Kind(IntEnum):
 
 FROM_CLIENT: Final = frozenset(
     {
-        Kind.HELLO, Kind.AUTH, Kind.RUN, Kind.CANCEL, Kind.PING, Kind.BYE, Kind.KV, Kind.TOPIC,
-        Kind.WATCH, Kind.UNWATCH, Kind.VAULT,
+        MessageKind.HELLO, MessageKind.AUTH, MessageKind.RUN, MessageKind.CANCEL, MessageKind.PING,
+        MessageKind.BYE, MessageKind.KV, MessageKind.TOPIC, MessageKind.WATCH, MessageKind.UNWATCH,
+        MessageKind.VAULT,
     }
 )  # fmt: skip
 FROM_NODE: Final = frozenset(
     {
-        Kind.WELCOME, Kind.REFUSED, Kind.ANSWER, Kind.ERROR, Kind.PONG, Kind.BYE, Kind.VALUE,
-        Kind.CHANGE, Kind.PART,
+        MessageKind.WELCOME, MessageKind.REFUSED, MessageKind.ANSWER, MessageKind.ERROR,
+        MessageKind.PONG, MessageKind.BYE, MessageKind.VALUE, MessageKind.CHANGE, MessageKind.PART,
     }
 )  # fmt: skip
-_KINDS: Final[dict[int, Kind]] = {int(kind): kind for kind in Kind}
+_KINDS: Final[dict[int, MessageKind]] = {int(kind): kind for kind in MessageKind}
 
 
-class Message(NamedTuple):
+class WireMessage(NamedTuple):
     """A decoded message."""
 
-    kind: Kind
+    kind: MessageKind
     id: int
     body: dict[str, Any] | None
     refusal: Refusal | None = None
@@ -167,7 +168,7 @@ class FrameReader:
         unread = len(self._kept) - self._at
         return length if unread >= PREFIX_BYTES + min(HEAD_BYTES, length - PREFIX_BYTES) else 0
 
-    def refuse(self, refusal: Refusal) -> Message:
+    def refuse(self, refusal: Refusal) -> WireMessage:
         """Refuse the incomplete frame: discard its bytes, received and still to come. The next
         frame can be read after it. Allowed while `begun`.
 
@@ -180,9 +181,9 @@ class FrameReader:
             raise BadRequest("a frame must hold an array of three: kind, id, body")
         self._dropping = length - (len(self._kept) - self._at)
         self._kept, self._at = b"", 0
-        return Message(*head, None, refusal)
+        return WireMessage(*head, None, refusal)
 
-    def next(self, tick: Tick | None = None) -> Message | None:
+    def next(self, tick: Tick | None = None) -> WireMessage | None:
         """Return the next message, or None until more bytes are received.
 
         An invalid or too deep value in a body gives a message with a `refusal`.
@@ -220,18 +221,18 @@ class FrameReader:
         return _taken(copied, length, tick)
 
 
-def _taken(frame: bytes | memoryview, size: int, tick: Tick | None = None) -> Message:
+def _taken(frame: bytes | memoryview, size: int, tick: Tick | None = None) -> WireMessage:
     try:
         kind, id, body = _decode(frame, tick)
-        return _made(Message, (kind, id, body, None, size))
+        return _made(WireMessage, (kind, id, body, None, size))
     except Refusal as refusal:
         head = _head(frame)
         if head is None:
             raise
-        return Message(*head, None, refusal)
+        return WireMessage(*head, None, refusal)
 
 
-def decode(frame: bytes | memoryview, tick: Tick | None = None) -> Message:
+def decode(frame: bytes | memoryview, tick: Tick | None = None) -> WireMessage:
     """Decode one frame without its length prefix.
 
     :param tick: called at intervals while a long frame is decoded
@@ -239,12 +240,12 @@ def decode(frame: bytes | memoryview, tick: Tick | None = None) -> Message:
         `limits.ELEMENTS`
     :raises BadRequest: not an array of kind, id and body
     """
-    return Message(*_decode(frame, tick))
+    return WireMessage(*_decode(frame, tick))
 
 
 def _decode(
     frame: bytes | memoryview, tick: Tick | None
-) -> tuple[Kind, int, dict[str, Any] | None]:
+) -> tuple[MessageKind, int, dict[str, Any] | None]:
     parts = binary.unpack_foreign(frame, tick, _check_frame)
     if type(parts) is not list or len(parts) != 3:
         raise BadRequest("a frame must hold an array of three: kind, id, body")
@@ -267,7 +268,7 @@ def _check_frame(parts: Any, tick: Tick | None) -> None:
         check(parts, 0, tick)
 
 
-def _head(frame: bytes | memoryview) -> tuple[Kind, int] | None:
+def _head(frame: bytes | memoryview) -> tuple[MessageKind, int] | None:
     """Return kind and id of a frame whose body is refused, or None if they are invalid too."""
     unpacker = msgpack.Unpacker()
     unpacker.feed(frame[:HEAD_BYTES])
@@ -284,7 +285,7 @@ def _head(frame: bytes | memoryview) -> tuple[Kind, int] | None:
     return _KINDS[number], request
 
 
-def encode(kind: Kind, id: int, body: dict[str, Any] | None = None) -> bytes:
+def encode(kind: MessageKind, id: int, body: dict[str, Any] | None = None) -> bytes:
     """Encode a message as a frame.
 
     :raises AnswerTooLarge: over `limits.FRAME_BYTES`
@@ -296,7 +297,7 @@ def encode(kind: Kind, id: int, body: dict[str, Any] | None = None) -> bytes:
     return length.to_bytes(PREFIX_BYTES, "big") + packed
 
 
-def encode_in_steps(kind: Kind, id: int, body: dict[str, Any], tick: Tick) -> bytes:
+def encode_in_steps(kind: MessageKind, id: int, body: dict[str, Any], tick: Tick) -> bytes:
     """Encode a message with a long body in steps.
 
     :param tick: called at intervals
@@ -324,7 +325,7 @@ class _Parts:
         self.parts.append(part)
 
 
-def around(kind: Kind, id: int, packed: bytes) -> bytes:
+def around(kind: MessageKind, id: int, packed: bytes) -> bytes:
     """Return the frame of a message whose body is packed already, and fits."""
     head = b"\x93" + binary.pack(int(kind)) + binary.pack(id)
     length = len(head) + len(packed)

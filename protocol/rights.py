@@ -25,7 +25,7 @@ class Verb(Enum):
     namespace or database."""
 
 
-class Kind(Enum):
+class SecurableKind(Enum):
     """Kinds of securables."""
 
     STORE = "STORE"
@@ -63,17 +63,17 @@ ALL: Final[Verbs] = frozenset(Verb)
 
 _DATA: Final = READ | WRITE | DEFINE | INFO
 
-VERBS: Final[dict[Kind, Verbs]] = {
-    Kind.STORE: DEFINE | INFO | OWN,
-    Kind.NODE: INFO | OWN | UNSEAL,
-    Kind.NAMESPACE: _DATA | CONSUME | OWN,
-    Kind.DATABASE: _DATA | CONSUME | OWN,
-    Kind.TABLE: _DATA,
-    Kind.TOPIC: _DATA | CONSUME,
-    Kind.SPACE: READ | WRITE | INFO,
-    Kind.VAULT: READ | WRITE | INFO | UNSEAL,
-    Kind.VAULTS: READ | WRITE | INFO | UNSEAL,
-    Kind.USER: OWN,
+VERBS: Final[dict[SecurableKind, Verbs]] = {
+    SecurableKind.STORE: DEFINE | INFO | OWN,
+    SecurableKind.NODE: INFO | OWN | UNSEAL,
+    SecurableKind.NAMESPACE: _DATA | CONSUME | OWN,
+    SecurableKind.DATABASE: _DATA | CONSUME | OWN,
+    SecurableKind.TABLE: _DATA,
+    SecurableKind.TOPIC: _DATA | CONSUME,
+    SecurableKind.SPACE: READ | WRITE | INFO,
+    SecurableKind.VAULT: READ | WRITE | INFO | UNSEAL,
+    SecurableKind.VAULTS: READ | WRITE | INFO | UNSEAL,
+    SecurableKind.USER: OWN,
 }
 """Verbs that apply to each kind of noun."""
 
@@ -88,14 +88,14 @@ counts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Noun:
+class Securable:
     """A securable: one object that privileges apply to.
 
     Two nouns are equal if their kinds and ids are. An object that was dropped and another declared
     later under its name are unrelated.
     """
 
-    kind: Kind
+    kind: SecurableKind
     ids: tuple[int, ...] = ()
     """Ids of the namespace, the database and the object itself, as far as they apply."""
     path: str = field(default="", compare=False)
@@ -104,12 +104,12 @@ class Noun:
     def __str__(self) -> str:
         return f"{self.kind.value} {self.path}" if self.path else self.kind.value
 
-    def covers(self, other: Noun) -> bool:
+    def covers(self, other: Securable) -> bool:
         """True if a grant on this noun applies to the other: itself, or a securable inside it. A
         grant on a namespace or database does not cover its vaults. Those need a grant on the vault,
         or on all vaults of a namespace or database."""
-        if self.kind is Kind.VAULTS:
-            inside = other.kind is Kind.VAULT and other.ids[: len(self.ids)] == self.ids
+        if self.kind is SecurableKind.VAULTS:
+            inside = other.kind is SecurableKind.VAULT and other.ids[: len(self.ids)] == self.ids
             return inside or self == other
         if self.kind not in PLACES:
             return self == other
@@ -121,14 +121,14 @@ class Grant:
     """A verb that a user holds on a noun, in addition to its role."""
 
     verb: Verb
-    noun: Noun
+    noun: Securable
 
 
-_VAULTS: Final = frozenset({Kind.VAULT, Kind.VAULTS})
-PLACES: Final = frozenset({Kind.NAMESPACE, Kind.DATABASE})
+_VAULTS: Final = frozenset({SecurableKind.VAULT, SecurableKind.VAULTS})
+PLACES: Final = frozenset({SecurableKind.NAMESPACE, SecurableKind.DATABASE})
 
-STORE: Final = Noun(Kind.STORE)
-NODE: Final = Noun(Kind.NODE)
+STORE: Final = Securable(SecurableKind.STORE)
+NODE: Final = Securable(SecurableKind.NODE)
 
 
 def is_inside(path: str, place: str | None) -> bool:
@@ -136,7 +136,7 @@ def is_inside(path: str, place: str | None) -> bool:
     return place is None or path == place or path.startswith(f"{place}.")
 
 
-def needed(verbs: Verbs, noun: Noun) -> str:
+def needed(verbs: Verbs, noun: Securable) -> str:
     """Return a missing privilege in the words of GRANT where a grant would provide it: `READ, WRITE
     ON TABLE a.b.t`, `OWNER OF DATABASE a.b`."""
     words = ", ".join(verb.value for verb in Verb if verb in verbs)

@@ -67,7 +67,7 @@ class SealState:
 
 
 @dataclass(frozen=True, slots=True)
-class VaultStanding:
+class VaultState:
     """State of one vault."""
 
     names: Names
@@ -78,13 +78,13 @@ class VaultStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class Standings:
+class VaultStates:
     """State of the store's seal and of the vaults that the caller may see."""
 
     is_set: bool
     """True if the store has a passphrase."""
     seal: SealState
-    vaults: tuple[VaultStanding, ...]
+    vaults: tuple[VaultState, ...]
 
     def described(self, moment: Callable[[datetime | None], object]) -> dict[str, Any]:
         """Return the body of a surface's answer. :param moment: formats a time, or None"""
@@ -105,7 +105,7 @@ class Standings:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowVaults(Request[Standings]):
+class ShowVaults(Request[VaultStates]):
     """Return the state of the store's seal and of all visible vaults."""
 
     caller: Caller

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from protocol import limits
 from protocol.errors import Busy, Draining
 from protocol.shares import fits
-from surfaces.deferred import Deferred
+from surfaces.deferred import AdmissionQueue
 
 
 class Admission:
@@ -45,7 +45,7 @@ class Admission:
         """Number of these admitted beside the ceiling, without a free slot."""
         self.aside = 0
         """Number of these whose credential is still being checked."""
-        self._later: Deferred | None = None
+        self._later: AdmissionQueue | None = None
 
     @property
     def running(self) -> int:
@@ -94,10 +94,10 @@ class Admission:
         self.end(giver)
         self.begin(taker)
 
-    def judge_later(self, again: Callable[[], None]) -> None:
+    def admit_later(self, again: Callable[[], None]) -> None:
         """Call `again` once there is a free slot, or after a short delay without one."""
         if self._later is None:
-            self._later = Deferred(asyncio.get_running_loop(), lambda: self.full)
+            self._later = AdmissionQueue(asyncio.get_running_loop(), lambda: self.full)
         self._later.judge(again)
 
     def busy(self) -> Busy:

@@ -85,9 +85,9 @@ class BackgroundTasks:
             an asyncio future costs an iteration of the loop; a `Reply` calls back at once.
         """
         self._futures.add(future)
-        ended = self._ended if then is None else partial(self._go_on, then)
+        ended = self._ended if then is None else partial(self._call_then, then)
         if type(future) is Reply and not future.done():
-            future.hear(ended)
+            future.add_callback(ended)
         else:
             future.add_done_callback(ended)
 
@@ -100,7 +100,7 @@ class BackgroundTasks:
         """Wait until everything tracked has ended, with any outcome."""
         await asyncio.gather(*self._futures, return_exceptions=True)
 
-    def _go_on(self, then: Then, future: asyncio.Future[Any]) -> None:
+    def _call_then(self, then: Then, future: asyncio.Future[Any]) -> None:
         try:
             then(future)
         finally:

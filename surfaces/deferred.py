@@ -18,7 +18,7 @@ TURNS: Final = 50
 busy node."""
 
 
-class Deferred:
+class AdmissionQueue:
     """FIFO of deferred requests.
 
     :param full: returns True if there is no free slot

@@ -3,7 +3,8 @@
 All users share one ceiling, of which a single user gets half (`protocol/shares.py`). Connections
 without a signed-in user share the quota of one user, NOBODY.
 
-A connection counts through an `Account`, in steps, so that a small request costs one comparison.
+A connection counts through an `QuotaAccount`, in steps, so that a small request costs one
+comparison.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ NOBODY: Final = ""
 """Key of anonymous connections. No user has this name: names have at least one character."""
 
 
-class HeldBytes:
+class MemoryQuota:
     """:param most: ceiling of bytes buffered for all users together"""
 
     def __init__(self, most: int) -> None:
@@ -38,7 +39,7 @@ class HeldBytes:
         self.total += size
         return True
 
-    def give(self, user: str, size: int) -> None:
+    def give_back_bytes(self, user: str, size: int) -> None:
         """Return bytes of a user to the quota."""
         left = self._of[user] - size
         assert left >= 0, f"{user} gives back more than it took"
@@ -51,12 +52,12 @@ class HeldBytes:
     def pass_on(self, giver: str, taker: str, size: int) -> None:
         """Move bytes from one user to another: a connection has signed in. The total stays the
         same, so this is never refused."""
-        self.give(giver, size)
+        self.give_back_bytes(giver, size)
         self._of[taker] = self._of.get(taker, 0) + size
         self.total += size
 
 
-class Account:
+class QuotaAccount:
     """Bytes charged by one connection, in steps of `limits.UNCOUNTED_BYTES`.
 
     :ivar counted: bytes charged; 0 up to the first step
@@ -64,7 +65,7 @@ class Account:
 
     __slots__ = ("_held", "_user", "counted")
 
-    def __init__(self, held: HeldBytes, user: str = NOBODY) -> None:
+    def __init__(self, held: MemoryQuota, user: str = NOBODY) -> None:
         self._held = held
         self._user = user
         self.counted = 0
@@ -78,11 +79,11 @@ class Account:
             if not self._held.take(self._user, counts - self.counted):
                 return False
         elif counts < self.counted:
-            self._held.give(self._user, self.counted - counts)
+            self._held.give_back_bytes(self._user, self.counted - counts)
         self.counted = counts
         return True
 
-    def pass_to(self, user: str) -> None:
+    def move_charge(self, user: str) -> None:
         """Move the charge to another user."""
         if self.counted and user != self._user:
             self._held.pass_on(self._user, user, self.counted)

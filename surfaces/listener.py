@@ -61,7 +61,7 @@ _HANDSHAKE: Final = b"\x16"
 """First byte of a TLS handshake record."""
 
 
-class InClear(OSError):
+class PlaintextPeer(OSError):
     """The peer does not start TLS on a TLS port."""
 
 
@@ -169,7 +169,7 @@ class Listener:
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(ACCEPTS_A_TURN):
             if len(self._handshakes) >= HANDSHAKES:
-                self._rest(listening)
+                self._pause_accepting(listening)
                 return
             try:
                 accepted, _ = listening.accept()
@@ -213,7 +213,7 @@ class Listener:
     async def _begin_tls(self, accepted: socket.socket) -> float:
         """Wait for the first byte, without consuming it. Return the seconds left for the handshake.
 
-        :raises InClear: the peer does not start TLS
+        :raises PlaintextPeer: the peer does not start TLS
         :raises TimeoutError, OSError: no byte arrived
         """
         ends = self._loop.time() + self._tls_seconds
@@ -225,7 +225,7 @@ class Listener:
         finally:
             self._loop.remove_reader(accepted)
         if accepted.recv(1, socket.MSG_PEEK) not in (_HANDSHAKE, b""):
-            raise InClear
+            raise PlaintextPeer
         return max(ends - self._loop.time(), _LEAST_SECONDS)
 
     def _joined(
@@ -233,7 +233,7 @@ class Listener:
     ) -> None:
         self._handshakes.discard(task)
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, InClear):
+        if isinstance(error, PlaintextPeer):
             self._say(accepted, self._in_clear)
         if task.cancelled() or error is not None:
             accepted.close()
@@ -256,7 +256,7 @@ class Listener:
             else:
                 self._turn_away(accepted)
         if not self._take_reserve():
-            self._rest(listening)
+            self._pause_accepting(listening)
 
     def _turn_away(self, accepted: socket.socket) -> None:
         self._limited_log.warning("out of file descriptors: connections are refused")
@@ -280,7 +280,7 @@ class Listener:
             self._reserve = None
         return self._reserve is not None
 
-    def _rest(self, listening: socket.socket) -> None:
+    def _pause_accepting(self, listening: socket.socket) -> None:
         """Stop accepting on the socket for `REST_SECONDS`."""
         self._loop.remove_reader(listening)
 

@@ -14,17 +14,17 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 
-class Says(Protocol):
+class Flushable(Protocol):
     """A connection that can flush its write buffer."""
 
     def flush(self) -> None:
         """Write the buffered responses."""
 
 
-Connection = TypeVar("Connection", bound=Says)
+Connection = TypeVar("Connection", bound=Flushable)
 
 
-class Outbox(Generic[Connection]):
+class FlushQueue(Generic[Connection]):
     """Connections with buffered responses, flushed at the end of this iteration or sooner.
 
     :param broken: called with a connection whose `flush` raised, and the exception

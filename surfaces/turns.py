@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
-from actors.scripts.turns import Turn
-from actors.scripts.workers import Lines, Turns
+from actors.scripts.turns import Fiber
+from actors.scripts.workers import FiberScheduler, UserQueues
 
 Found = TypeVar("Found")
 
@@ -40,7 +40,7 @@ PACE_SECONDS: Final = 0.016
 """Seconds that all connections together may take of one iteration of the loop: eight slices."""
 
 
-class Pace:
+class IterationBudget:
     """Time budget of one loop iteration that many connections share. Each is short, but a thousand
     ready ones are not, and the loop serves all of them before anything else.
 
@@ -52,7 +52,7 @@ class Pace:
         self.is_spent = False
         self._seconds = 0.0
         self._renews = False
-        self._lines = Lines()
+        self._lines = UserQueues()
 
     def spend(self, seconds: float) -> None:
         """Count time against the budget of this iteration of the loop."""
@@ -86,7 +86,7 @@ class LongWork:
     """Runs long work on one loop; slices of several are queued."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._turns = Turns(loop, _LoopClock(loop))
+        self._turns = FiberScheduler(loop, _LoopClock(loop))
         self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Locks by user, kept while a task holds or awaits them."""
 
@@ -104,7 +104,7 @@ class LongWork:
 
         :param user: user whose work it is
         """
-        turn, found = Turn(self._turns, user), list[Found]()
+        turn, found = Fiber(self._turns, user), list[Found]()
         turn.start_in_line(lambda: found.append(work(turn.tick)), _nothing)
         try:
             await asyncio.wait((turn.outcome,))

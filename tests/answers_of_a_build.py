@@ -20,7 +20,7 @@ from uuid import UUID
 
 from compiling.modules import MODULES
 from protocol import binary, order, values
-from tests.simulation.world import Shape, World
+from tests.simulation.world import World, WorldShape
 
 VALUES = 4_000
 WORLDS = 4
@@ -37,7 +37,7 @@ def main(words: list[str]) -> None:
         seed = 1 if words else 0
         told["count"] = VALUES
         told["values"] = of_values(random.Random(seed))
-        shape = Shape(settle_keys=PLAIN_KEYS, idle_seconds=PLAIN_IDLE)
+        shape = WorldShape(apply_keys=PLAIN_KEYS, idle_seconds=PLAIN_IDLE)
         told["worlds"] = [World(seed + nth, shape).run() for nth in range(WORLDS)]
     print(json.dumps(told))
 

@@ -8,7 +8,7 @@ from actors.commits import NODE
 from actors.node import Node
 from actors.nouns import noun_of
 from protocol.requests import Caller
-from protocol.rights import Noun, Verb
+from protocol.rights import Securable, Verb
 from storage.catalog import catalog, users
 from storage.catalog.catalog import Database
 from storage.topics import topics
@@ -53,7 +53,7 @@ class Granted:
             users.forget(tx, user, {each.noun for each in user.grants})
             self._node.committer.commit(tx, NODE)
 
-    def _noun(self, path: Sequence[str], kind: str) -> Noun:
+    def _noun(self, path: Sequence[str], kind: str) -> Securable:
         with self._node.committer.begin() as tx:
             place = catalog.namespace(tx, path[0])
             if len(path) == 1:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.commits import Origin
+from actors.commits import RequestOrigin
 from actors.node import Node
-from actors.spaces import SEQ, Answers, Names, Who
+from actors.spaces import SEQ, Answers, CallerOrToken, Names
 from protocol.requests import Surface
 from protocol.spaces import KeyOperation, Room
 
@@ -15,9 +15,9 @@ class Asking:
     """An asker whose answers are awaited: the operations' own fields, and apart from them at which
     commits they were done."""
 
-    def __init__(self, who: Who, request: str) -> None:
+    def __init__(self, who: CallerOrToken, request: str) -> None:
         self.surface: Surface = "http" if isinstance(who, bytes) else who.surface
-        self.origin = Origin(request, self.surface, "192.0.2.1:1")
+        self.origin = RequestOrigin(request, self.surface, "192.0.2.1:1")
         self.heard: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
         self.commits: list[int | None] = []
 
@@ -33,7 +33,7 @@ class Asking:
 
 def ask_keys(
     node: Node,
-    who: Who,
+    who: CallerOrToken,
     names: Names,
     *operations: KeyOperation,
     room: Room | None = None,

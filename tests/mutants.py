@@ -47,7 +47,7 @@ NEAR_SECONDS: Final = 240
 ROOM_SECONDS: Final = 1500
 """A mutant under which the tests take longer counts as seen."""
 
-Spot = tuple[int, int]
+ValueAddress = tuple[int, int]
 """Line, from 1, and column, from 0, in characters."""
 
 
@@ -58,13 +58,13 @@ class Mutant:
     file: str
     operator: str
     occurrence: int
-    at: Spot
+    at: ValueAddress
 
     def __str__(self) -> str:
         return f"{self.file}:{self.at[0]} {self.operator.removeprefix('core/')}"
 
 
-def silent(source: str) -> list[tuple[Spot, Spot]]:
+def silent(source: str) -> list[tuple[ValueAddress, ValueAddress]]:
     """Where nothing runs that a test could see: from and to of each such place."""
     found: list[ast.AST] = []
     for node in ast.walk(ast.parse(source)):
@@ -90,7 +90,7 @@ def silent(source: str) -> list[tuple[Spot, Spot]]:
     ]
 
 
-def is_silent(at: Spot, places: Iterable[tuple[Spot, Spot]]) -> bool:
+def is_silent(at: ValueAddress, places: Iterable[tuple[ValueAddress, ValueAddress]]) -> bool:
     """Whether a spot lies in one of these places. A decorator begins with its `@`."""
     return any((start[0], start[1] - 1) <= at < end for start, end in places)
 
@@ -116,7 +116,7 @@ def mutants(file: str) -> list[Mutant]:
 
 def chosen(room: str, sample: int, seed: int) -> list[Mutant]:
     """A sample of a room's mutants, one of a place."""
-    places: dict[tuple[str, Spot], list[Mutant]] = {}
+    places: dict[tuple[str, ValueAddress], list[Mutant]] = {}
     for path in sorted((COPY / room).rglob("*.py")):
         for mutant in mutants(str(path.relative_to(COPY))):
             places.setdefault((mutant.file, mutant.at), []).append(mutant)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from actors.doors import Doors, system_doors
+from actors.doors import Environment, system_doors
 from actors.node import Node, start
 from actors.passwords import Cost
 from actors.runtime import ask
@@ -17,7 +17,7 @@ from actors.settings import FirstOwner, NodeSettings
 from actors.vaults import VaultSettings
 from protocol.requests import Caller, RunScript, ScriptAnswer
 from protocol.vaults import ChangePassphrase, ShowVaults, Unseal
-from storage.vaults.cipher import Stretch
+from storage.vaults.cipher import Argon2Parameters
 from tests import canaries, durations
 
 CHECKED_NOW: Final = 1 << 62
@@ -28,7 +28,7 @@ CHEAP = Cost(memory_kib=64, passes=1, lanes=1)
 """What hashing costs where it is not what the test is about."""
 
 PASSPHRASE = "open sesame, please"
-VAULTS = VaultSettings(stretch=Stretch(19 * 1024, 1, 1))
+VAULTS = VaultSettings(stretch=Argon2Parameters(19 * 1024, 1, 1))
 """The least that the passphrases of vaults cost."""
 
 _numbers = itertools.count(1)
@@ -89,7 +89,7 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    directory: Path, doors: Doors | None = None, settings: Mapping[str, Any] | None = None
+    directory: Path, doors: Environment | None = None, settings: Mapping[str, Any] | None = None
 ) -> AsyncIterator[Running]:
     """A node on a directory, with namespace `shop` and database `main`."""
     owner = FirstOwner("root", PASSWORD)

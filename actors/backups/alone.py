@@ -12,11 +12,11 @@ from protocol.doors import File
 from protocol.errors import BadRequest, Failed
 from protocol.version import VERSION
 from storage.backups import snapshot_file
-from storage.backups.log_file import LogCopy
+from storage.backups.log_file import LogBackupWriter
 from storage.backups.verify import verify
 from storage.faults import LogDamaged
-from storage.formats.backup_facts import LogFacts, SnapshotFacts, Written
-from storage.formats.backup_forms import Form
+from storage.formats.backup_facts import LogFacts, SnapshotFacts, WrittenBackup
+from storage.formats.backup_forms import BackupFileForm
 from storage.formats.sealing import Key
 from storage.log.segments import pruned
 
@@ -24,7 +24,7 @@ Tick = Callable[[int, int | None], None]
 """Progress callback: bytes done, and bytes in all; None: the total is not known yet."""
 
 
-class Taking:
+class BackupInProgress:
     """Backup being written to a file.
 
     :param write: receives the bytes of the file
@@ -41,7 +41,7 @@ class Taking:
         self._bytes = 0
         self._taken_us = node.doors.clock.wall_us()
 
-    async def snapshot(self) -> Written:
+    async def snapshot(self) -> WrittenBackup:
         """Write a snapshot of the whole store."""
         node, directory = self._node, self._node.store.parts.directory
         moment = node.committer.ledger.moment()
@@ -49,13 +49,13 @@ class Taking:
             moment.end()  # the snapshot stays open as long as its only view
             at = await node.reads.standing(view.sequence)
             facts = SnapshotFacts(VERSION, node.store.id, directory.created, self._taken_us, at)
-            snapshot = snapshot_file.Snapshot(facts, self._write, node.doors.rng, self._key)
+            snapshot = snapshot_file.SnapshotWriter(facts, self._write, node.doors.rng, self._key)
             for piece in snapshot_file.pieces(view):
                 snapshot.add(piece)
                 await self._step()
-            return self._told(snapshot.end())
+            return self._report_size(snapshot.end())
 
-    async def log(self, first: int) -> Written:
+    async def log(self, first: int) -> WrittenBackup:
         """Write the log from a sequence on.
 
         :raises LogPruned: the log begins later
@@ -63,7 +63,7 @@ class Taking:
         :raises Failed: the log is damaged
         """
         node, directory = self._node, self._node.store.parts.directory
-        upto = node.committer.released_upto
+        upto = node.committer.commit_index
         if first > upto + 1:
             raise BadRequest(
                 f"the log ends at sequence {upto}: {first} does not exist yet", ends=upto
@@ -74,7 +74,7 @@ class Taking:
             before = await node.reads.standing(first - 1)
             created = directory.created
             facts = LogFacts(VERSION, node.store.id, created, self._taken_us, before, upto)
-            copy = LogCopy(facts, self._write, node.doors.rng, self._key)
+            copy = LogBackupWriter(facts, self._write, node.doors.rng, self._key)
             after = first - 1
             while after < upto:
                 frames = await node.reads.frames(after, upto, limits.MIB)
@@ -83,9 +83,9 @@ class Taking:
                 await self._step()
         except LogDamaged as damage:
             raise Failed(str(damage), sequence=damage.sequence) from damage
-        return self._told(copy.end())
+        return self._report_size(copy.end())
 
-    def _told(self, written: Written) -> Written:
+    def _report_size(self, written: WrittenBackup) -> WrittenBackup:
         self._tick(written.size, written.size)
         return written
 
@@ -98,10 +98,10 @@ class Taking:
         await asyncio.sleep(0)  # yield to the replies of the log's actor
 
 
-def read_back(file: File, written: Written, tick: Tick, key: Key | None = None) -> None:
+def read_back(file: File, written: WrittenBackup, tick: Tick, key: Key | None = None) -> None:
     """Verify a written file by reading it back. :raises Failed: its content differs"""
     why: str | None = None
-    if written.form is Form.SCRIPT:
+    if written.form is BackupFileForm.SCRIPT:
         digest = _digest(file, written.size, tick)
     else:
         found = verify(file, key, lambda done: tick(done, written.size))

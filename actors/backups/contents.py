@@ -18,9 +18,9 @@ from protocol.errors import TooLarge
 from protocol.text import format_record, format_value, quote_string
 from protocol.values import instant
 from storage.catalog.catalog import Space, Table
-from storage.keyspace.keyspace import Held
+from storage.keyspace.keyspace import LiveKey
 from storage.records import records
-from storage.topics.message_rows import Content
+from storage.topics.message_rows import MessageContent
 
 READABLE_BYTES: Final = 16 * limits.KIB
 """Size, in bytes, above which a value is written in its stored form."""
@@ -38,7 +38,7 @@ assert _PART_BYTES % 3 == 0
 # --- records --------------------------------------------------------------------------------------
 
 
-class Rows:
+class RecordStatements:
     """Renders the records of a table."""
 
     def __init__(self, table: Table) -> None:
@@ -57,16 +57,16 @@ class Rows:
                 self._rows.append(format_value({"id": record.id, **fields}))
                 self._bytes += len(raw)
                 if self._bytes > BATCH_BYTES or len(self._rows) == BATCH_ROWS:
-                    yield from self.rest()
+                    yield from self.remaining_statements()
                 return
-        yield from self.rest()
+        yield from self.remaining_statements()
         name = format_record(record)
         yield from _check_loadable(raw, f"record {self._table.database.path}.{name}")
         yield f"CREATE {name} CONTENT "
         yield from _packed(raw)
         yield " RETURN NONE;\n"
 
-    def rest(self) -> Iterator[str]:
+    def remaining_statements(self) -> Iterator[str]:
         """Yield the statement of the remaining rows, if any."""
         if self._rows:
             rows = ",\n  ".join(self._rows)
@@ -77,7 +77,7 @@ class Rows:
 # --- messages -------------------------------------------------------------------------------------
 
 
-class Publishes:
+class PublishStatements:
     """Renders the messages of a topic.
 
     :param topic: its name
@@ -91,7 +91,7 @@ class Publishes:
         self._bytes = 0
         self._clauses = ""
 
-    def add(self, content: Content) -> Iterator[str]:
+    def add(self, content: MessageContent) -> Iterator[str]:
         """Add a message. Yield the statements that are complete. :raises TooLarge: it can't be
         written"""
         clauses = self._of(content)
@@ -100,20 +100,20 @@ class Publishes:
             value = unpack(raw)
             if not _is_deep(value):
                 if clauses != self._clauses:
-                    yield from self.rest()
+                    yield from self.remaining_statements()
                 self._clauses = clauses
                 self._values.append(format_value(value))
                 self._bytes += len(raw)
                 if self._bytes > BATCH_BYTES or len(self._values) == BATCH_ROWS:
-                    yield from self.rest()
+                    yield from self.remaining_statements()
                 return
-        yield from self.rest()
+        yield from self.remaining_statements()
         yield from _check_loadable(raw, f"a message of topic {self._topic}")
         yield f"PUBLISH INTO {self._topic} VALUE "
         yield from _literal(raw)
         yield f"{clauses};\n"
 
-    def rest(self) -> Iterator[str]:
+    def remaining_statements(self) -> Iterator[str]:
         """Yield the statement of the remaining messages, if any."""
         if self._values:
             values = ",\n  ".join(self._values)
@@ -121,7 +121,7 @@ class Publishes:
             self._values, self._bytes = [], 0
             yield f"PUBLISH INTO {self._topic} {said}{self._clauses};\n"
 
-    def _of(self, content: Content) -> str:
+    def _of(self, content: MessageContent) -> str:
         text = ""
         if content.key is not None:
             text += f" KEY {quote_string(content.key)}"
@@ -137,7 +137,7 @@ class Publishes:
 # --- keys -----------------------------------------------------------------------------------------
 
 
-def set_key(space: Space, held: Held) -> Iterator[str]:
+def set_key(space: Space, held: LiveKey) -> Iterator[str]:
     """Yield the statement that sets a key. :raises TooLarge: it can't be written"""
     yield from _check_loadable(held.content, f"key {quote_string(held.key)} of space {space.path}")
     yield f"SET {quote_string(held.key)} IN {quote(space.name)} VALUE "

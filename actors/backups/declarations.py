@@ -16,7 +16,7 @@ from language import tree
 from language.names import called
 from language.parser import parse_expression, parse_type
 from protocol import limits
-from protocol.rights import Grant, Kind, Noun, Verb
+from protocol.rights import Grant, Securable, SecurableKind, Verb
 from protocol.values import MICROSECOND
 from storage.catalog.catalog import Database, Namespace, Space, Table
 from storage.catalog.fields import Field
@@ -211,9 +211,9 @@ def user(thing: User) -> tree.DefineUser:
 def grants(thing: User, held: Iterable[Grant]) -> Iterator[tree.Grant]:
     """Yield a user's grants in the order in which they were made, one statement for each
     securable."""
-    verbs: dict[Noun, list[Verb]] = {}
+    verbs: dict[Securable, list[Verb]] = {}
     for one in held:
-        if one.noun.kind is Kind.VAULT:
+        if one.noun.kind is SecurableKind.VAULT:
             continue  # scripts don't carry vaults
         verbs.setdefault(one.noun, []).append(one.verb)
     for noun, some in verbs.items():

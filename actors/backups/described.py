@@ -10,9 +10,9 @@ from protocol.doors import File
 from protocol.errors import BackupCorrupt, BackupCut
 from protocol.text import format_datetime
 from protocol.values import instant
-from storage.backups.verify import Report, verify
+from storage.backups.verify import VerifyReport, verify
 from storage.formats.backup_facts import LogFacts, SnapshotFacts
-from storage.formats.backup_forms import MAGIC, MAGIC_BYTES, Form, form_of
+from storage.formats.backup_forms import MAGIC, MAGIC_BYTES, BackupFileForm, form_of
 from storage.formats.backup_forms import TO_COPY as TO_COPY
 from storage.formats.container import key_for
 from storage.formats.sealing import Key
@@ -42,7 +42,7 @@ def describe(file: File, keys: Sequence[Key], tick: Callable[[int, int], None]) 
     :raises StoreTooNew: a later version wrote it
     """
     size, form = file.size(), form_of(file)
-    if form is Form.SCRIPT:
+    if form is BackupFileForm.SCRIPT:
         return _of_script(file, keys, tick)
     try:
         key = key_for(file, keys) if form is not None else None
@@ -52,7 +52,7 @@ def describe(file: File, keys: Sequence[Key], tick: Callable[[int, int], None]) 
     return Description(_facts(found), found.problem)
 
 
-def _facts(found: Report) -> dict[str, object]:
+def _facts(found: VerifyReport) -> dict[str, object]:
     facts: dict[str, object] = {"form": found.form.value}
     about = found.facts
     if about is not None:
@@ -75,7 +75,7 @@ def _facts(found: Report) -> dict[str, object]:
 
 
 def _of_script(file: File, keys: Sequence[Key], tick: Callable[[int, int], None]) -> Description:
-    facts: dict[str, object] = {"form": Form.SCRIPT.value}
+    facts: dict[str, object] = {"form": BackupFileForm.SCRIPT.value}
     statements, result, problem = 0, "whole", None
     try:
         text = ScriptText(file, keys)
@@ -86,7 +86,7 @@ def _of_script(file: File, keys: Sequence[Key], tick: Callable[[int, int], None]
     except (BackupCut, BackupCorrupt) as broken:
         result = "cut" if isinstance(broken, BackupCut) else "corrupt"
         problem = broken.message
-    sealed = "yes" if file.read(0, MAGIC_BYTES) == MAGIC[Form.SCRIPT] else "no"
+    sealed = "yes" if file.read(0, MAGIC_BYTES) == MAGIC[BackupFileForm.SCRIPT] else "no"
     return Description(
         {**facts, "statements": statements, "sealed": sealed, "result": result}, problem
     )

@@ -21,12 +21,12 @@ from protocol.doors import File, Fs, Rng, Room
 from protocol.errors import Cancelled, DiskFull, Failed
 from protocol.requests import Request
 from storage.backups import script_texts
-from storage.backups.log_file import LogCopy
-from storage.backups.snapshot_file import Piece, Snapshot
+from storage.backups.log_file import LogBackupWriter
+from storage.backups.snapshot_file import SnapshotPiece, SnapshotWriter
 from storage.backups.verify import verify
 from storage.files.disk_reserve import NO_ROOM
-from storage.formats.backup_facts import LogFacts, ScriptFacts, SnapshotFacts, Written
-from storage.formats.backup_forms import Form
+from storage.formats.backup_facts import LogFacts, ScriptFacts, SnapshotFacts, WrittenBackup
+from storage.formats.backup_forms import BackupFileForm
 from storage.formats.container import Sink
 from storage.formats.frames import Frame
 from storage.formats.sealing import Key
@@ -36,7 +36,7 @@ RESERVE: Final = Room(limits.BACKUP_RESERVE_BYTES, limits.BACKUP_RESERVE_FILES)
 RESERVE_SHARE: Final = 16
 """Divisor: on a small disk, only this fraction (1/16) of the disk must stay free."""
 
-Part = Sequence[Piece] | Sequence[Frame] | bytes
+Part = Sequence[SnapshotPiece] | Sequence[Frame] | bytes
 """Part of a backup: of a snapshot, a log or a script."""
 BackupFacts = SnapshotFacts | LogFacts | ScriptFacts
 """Metadata of a backup."""
@@ -48,7 +48,7 @@ Over = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Begin(Request[None]):
+class BeginBackup(Request[None]):
     """Begin a backup."""
 
     facts: BackupFacts
@@ -59,26 +59,26 @@ class Begin(Request[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class Add(Request[None]):
+class AddPart(Request[None]):
     """Write the next part."""
 
     part: Part
 
 
 @dataclass(frozen=True, slots=True)
-class Finish(Request[Written]):
+class FinishBackup(Request[WrittenBackup]):
     """Complete the file after the last part; if it gets a name, also sync and verify it."""
 
     over: Over
 
 
 @dataclass(frozen=True, slots=True)
-class Publish(Request[None]):
+class PublishBackup(Request[None]):
     """Give the file its name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Keep(Request[None]):
+class KeepUnnamed(Request[None]):
     """Keep an unnamed file for the client."""
 
     file: int
@@ -86,12 +86,12 @@ class Keep(Request[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class Confirm:
+class ConfirmBackup:
     """End a backup: the client has been answered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Abandon:
+class AbandonBackup:
     """Remove the backup, even if it has its name already."""
 
 
@@ -105,7 +105,7 @@ class ReadKept(Request[bytes]):
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class RemoveKept:
     """Remove a kept file. Idempotent."""
 
     file: int
@@ -129,7 +129,7 @@ class Unnamed:
         self._folder = folder
         self.bytes = 0
         """Bytes written so far."""
-        with _told(needed.bytes):
+        with _disk_refusals(needed.bytes):
             self._check_room(needed)
             path = f"{folder}/{name}"
             self.file = fs.open(path, exclusive=True)
@@ -137,7 +137,7 @@ class Unnamed:
 
     def append(self, data: bytes, reserve: Room) -> None:
         """Append bytes. :raises DiskFull: the reserve would be used, or the disk is full"""
-        with _told(len(data)):
+        with _disk_refusals(len(data)):
             self._check_room(Room(reserve.bytes + len(data), reserve.files))
             self.file.append(data)
         self.bytes += len(data)
@@ -155,7 +155,7 @@ class Unnamed:
 
 
 @contextmanager
-def _told(needed: int) -> Iterator[None]:
+def _disk_refusals(needed: int) -> Iterator[None]:
     """Translate errors of the disk into refusals for the client."""
     try:
         yield
@@ -185,36 +185,36 @@ def reserve(there: Room) -> Room:
     return Room(min(RESERVE.bytes, there.disk // RESERVE_SHARE), RESERVE.files)
 
 
-class Content(Protocol):
+class BackupEncoder(Protocol):
     """Encoder of a backup: makes the bytes of a file from its parts."""
 
     def add(self, part: Any, /) -> None:
         """Encode the next part."""
 
-    def end(self) -> Written:
+    def end(self) -> WrittenBackup:
         """Encode the end, after the last part."""
 
 
 class _Pieces:
     """Encoder of a snapshot, whose parts are sequences of pieces."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: SnapshotWriter) -> None:
         self._snapshot = snapshot
         self.end = snapshot.end
 
-    def add(self, part: Sequence[Piece], /) -> None:
+    def add(self, part: Sequence[SnapshotPiece], /) -> None:
         for piece in part:
             self._snapshot.add(piece)
 
 
-class _Making:
+class _OpenBackup:
     """Backup being written.
 
     :param there: free room of its disk before it began
     """
 
     def __init__(
-        self, target: Draft | Unnamed, there: Room, content: Callable[[_Making], Content]
+        self, target: Draft | Unnamed, there: Room, content: Callable[[_OpenBackup], BackupEncoder]
     ) -> None:
         self.target = target
         self._there = there
@@ -229,7 +229,7 @@ class _Making:
             self.target.sync()
             self._unsynced = 0
 
-    def check(self, written: Written, key: Key | None, over: Over) -> None:
+    def check(self, written: WrittenBackup, key: Key | None, over: Over) -> None:
         """Read the file back and verify it.
 
         :raises Failed: its content differs
@@ -237,7 +237,7 @@ class _Making:
         """
         file = self.target.file
         file.forget_cache()
-        if written.form is Form.SCRIPT:
+        if written.form is BackupFileForm.SCRIPT:
             found = _digest_of(file, over)
         else:
             report = verify(file, key, lambda done: _check_over(over))
@@ -274,7 +274,7 @@ class BackupFilesActor(ThreadActor):
     :param what: prefix of the temporary names of unnamed files
     """
 
-    gives_way = True
+    low_priority = True
 
     def __init__(
         self,
@@ -294,18 +294,18 @@ class BackupFilesActor(ThreadActor):
         self._tmp = tmp
         self._key = key
         self._numbers = count(1)
-        self._making: _Making | None = None
+        self._making: _OpenBackup | None = None
         self._kept: dict[int, Unnamed] = {}
 
-    @handles(Begin)
-    def begin(self, asked: Begin) -> None:
+    @handles(BeginBackup)
+    def begin_backup(self, asked: BeginBackup) -> None:
         """Begin a backup. :raises Refusal: as `BackupFolder.draft`; then nothing was created"""
-        self.abandon(Abandon())  # remains of a backup whose client is gone
+        self.abandon(AbandonBackup())  # remains of a backup whose client is gone
         there = self._room(asked.to)
         kept = reserve(there)
         target = self._target(asked.to, Room(asked.estimate + kept.bytes, kept.files + 1))
         try:
-            self._making = _Making(
+            self._making = _OpenBackup(
                 target, there, lambda making: self._content(asked.facts, making.write)
             )
         except BaseException:
@@ -313,7 +313,7 @@ class BackupFilesActor(ThreadActor):
             raise
 
     def _room(self, to: str | None) -> Room:
-        with _told(0):
+        with _disk_refusals(0):
             return self._fs.room(self._tmp) if to is None else self._folder.room()
 
     def _target(self, to: str | None, needed: Room) -> Draft | Unnamed:
@@ -321,26 +321,26 @@ class BackupFilesActor(ThreadActor):
             return Unnamed(self._fs, self._tmp, f"{self._what}-{next(self._numbers)}", needed)
         return self._folder.draft(to, needed)
 
-    def _content(self, facts: BackupFacts, sink: Sink) -> Content:
+    def _content(self, facts: BackupFacts, sink: Sink) -> BackupEncoder:
         match facts:
             case SnapshotFacts():
-                return _Pieces(Snapshot(facts, sink, self._rng, self._key))
+                return _Pieces(SnapshotWriter(facts, sink, self._rng, self._key))
             case LogFacts():
-                return LogCopy(facts, sink, self._rng, self._key)
+                return LogBackupWriter(facts, sink, self._rng, self._key)
         return script_texts.writing(facts, sink, self._rng, self._key)
 
     @property
-    def _at_hand(self) -> _Making:
+    def _at_hand(self) -> _OpenBackup:
         assert self._making is not None, "no backup has been begun"
         return self._making
 
-    @handles(Add)
-    def add(self, asked: Add) -> None:
+    @handles(AddPart)
+    def add(self, asked: AddPart) -> None:
         """Write a part. :raises DiskFull: the reserve would be used"""
         self._at_hand.content.add(asked.part)
 
-    @handles(Finish)
-    def finish(self, asked: Finish) -> Written:
+    @handles(FinishBackup)
+    def finish(self, asked: FinishBackup) -> WrittenBackup:
         """Complete the file, and verify a named one. :raises Failed: it does not read back"""
         making = self._at_hand
         written = making.content.end()
@@ -349,31 +349,31 @@ class BackupFilesActor(ThreadActor):
             making.check(written, self._key, asked.over)
         return written
 
-    @handles(Publish)
-    def publish(self, _asked: Publish) -> None:
+    @handles(PublishBackup)
+    def publish(self, _asked: PublishBackup) -> None:
         """Give the file its name. :raises BackupExists: another file has the name by now"""
         target = self._at_hand.target
         assert isinstance(target, Draft), "what has no name is not published"
         target.publish()
 
-    @handles(Keep)
-    def keep(self, asked: Keep) -> None:
+    @handles(KeepUnnamed)
+    def keep(self, asked: KeepUnnamed) -> None:
         """Keep an unnamed file; another backup may begin meanwhile."""
         target = self._at_hand.target
         assert isinstance(target, Unnamed), "what has a name is kept by that"
         self._making = None
         self._kept[asked.file] = target
 
-    @handles(Confirm)
-    def confirm(self, _message: Confirm) -> None:
+    @handles(ConfirmBackup)
+    def confirm(self, _message: ConfirmBackup) -> None:
         """End a named backup, after the client was answered."""
         target = self._at_hand.target
         assert isinstance(target, Draft), "what has no name is kept or abandoned"
         target.close()
         self._making = None
 
-    @handles(Abandon)
-    def abandon(self, _message: Abandon) -> None:
+    @handles(AbandonBackup)
+    def abandon(self, _message: AbandonBackup) -> None:
         """Remove the backup, with its name if it has one already: no client was given that name."""
         making, self._making = self._making, None
         if making is not None:
@@ -384,8 +384,8 @@ class BackupFilesActor(ThreadActor):
         """Read a range of a kept file."""
         return self._kept[asked.file].file.read(asked.offset, asked.count)
 
-    @handles(Forget)
-    def forget(self, message: Forget) -> None:
+    @handles(RemoveKept)
+    def forget(self, message: RemoveKept) -> None:
         """Remove a kept file, which frees its space."""
         kept = self._kept.pop(message.file, None)
         if kept is not None:
@@ -393,6 +393,6 @@ class BackupFilesActor(ThreadActor):
 
     def on_stop(self) -> None:
         """Remove the unfinished backup and all kept files."""
-        self.abandon(Abandon())
+        self.abandon(AbandonBackup())
         for number in list(self._kept):
-            self.forget(Forget(number))
+            self.forget(RemoveKept(number))

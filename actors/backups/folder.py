@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Final, NamedTuple
 
 from protocol import limits
-from protocol.doors import Entry, File, Folder, Fs, Room
+from protocol.doors import DirectoryEntry, File, Folder, Fs, Room
 from protocol.errors import (
     BackupExists,
     BackupNameRefused,
@@ -94,7 +94,7 @@ class Listed(NamedTuple):
     """A file in the folder."""
 
     path: str
-    entry: Entry
+    entry: DirectoryEntry
 
 
 class BackupFolder:
@@ -123,10 +123,10 @@ class BackupFolder:
         :raises DiskFull: there is less room than needed
         """
         parts = plain_parts(name)
-        with ExitStack() as undo, _told(name):
+        with ExitStack() as undo, _disk_refusals(name):
             draft = Draft(self._open(), parts)
             undo.callback(draft.abandon)
-            draft.begin(needed)
+            draft.create_file(needed)
             undo.pop_all()
         return draft
 
@@ -137,7 +137,7 @@ class BackupFolder:
         :raises Unknown: there is no file with that name
         """
         parts = plain_parts(name)
-        with self._opened() as root, _told(name), ExitStack() as held:
+        with self._opened() as root, _disk_refusals(name), ExitStack() as held:
             folder = root
             try:
                 for part in parts[:-1]:
@@ -207,7 +207,7 @@ def _entered(folder: Folder, part: str, name: str) -> Folder:
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
+def _disk_refusals(name: str) -> Iterator[None]:
     """Translate errors of the disk into refusals for the client."""
     try:
         yield
@@ -245,7 +245,7 @@ class Draft:
         """Indexes of the subfolders that this draft has created."""
         self._file: File | None = None
 
-    def begin(self, needed: Room) -> None:
+    def create_file(self, needed: Room) -> None:
         """Run steps 1 and 2 of the module's list."""
         if not self._folders[0].room().holds(needed):
             raise _full(self.name, needed.bytes)
@@ -304,7 +304,7 @@ class Draft:
         :param reserve: room that must stay free afterwards
         :raises DiskFull: the reserve would be used, or the disk is full
         """
-        with _told(self.name):
+        with _disk_refusals(self.name):
             if not self._folder.room().holds(Room(reserve.bytes + len(data), reserve.files)):
                 raise _full(self.name, len(data))
             self.file.append(data)
@@ -312,7 +312,7 @@ class Draft:
 
     def sync(self) -> None:
         """Make the written bytes durable (fsync)."""
-        with _told(self.name):
+        with _disk_refusals(self.name):
             self.file.sync()
 
     def publish(self) -> None:
@@ -322,7 +322,7 @@ class Draft:
         :raises Failed: the partial was replaced by another process
         """
         folder, file = self._folder, self.file
-        with _told(self.name):
+        with _disk_refusals(self.name):
             folder.rename(self._partial, self._own)
             if not folder.is_at(file, self._own):
                 folder.unlink(self._own)  # such as a link put in place of the partial

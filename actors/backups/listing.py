@@ -16,7 +16,7 @@ from actors.backups.folder import BackupFolder, Listed
 from actors.backups.script_files import whole
 from actors.runtime import Runtime, ThreadActor, handles
 from protocol import limits
-from protocol.doors import Entry, File
+from protocol.doors import DirectoryEntry, File
 from protocol.errors import (
     BackupCorrupt,
     BackupCut,
@@ -34,7 +34,7 @@ from storage.backups.script_texts import ScriptText
 from storage.backups.verify import verify
 from storage.faults import StoreTooNew
 from storage.formats.backup_facts import LogFacts, SnapshotFacts
-from storage.formats.backup_forms import Form, form_of, not_a_backup
+from storage.formats.backup_forms import BackupFileForm, form_of, not_a_backup
 from storage.formats.container import key_for
 from storage.formats.sealing import Key
 
@@ -83,13 +83,13 @@ class CloseFile:
 class BackupListActor(ThreadActor):
     """Reads the files of the backup folder. :param keys: keys that open sealed files"""
 
-    gives_way = True
+    low_priority = True
 
     def __init__(self, runtime: Runtime, folder: BackupFolder, keys: Sequence[Key]) -> None:
         super().__init__(runtime)
         self._folder = folder
         self._keys = keys
-        self._known: OrderedDict[tuple[str, Entry], dict[str, Value]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, DirectoryEntry], dict[str, Value]] = OrderedDict()
 
     @handles(ListFiles)
     def list_files(self, _asked: ListFiles) -> list[Listed]:
@@ -168,7 +168,7 @@ class BackupListActor(ThreadActor):
         form = form_of(file)
         if form is None:
             return {"problem": not_a_backup(file).message}
-        if form is Form.SCRIPT:
+        if form is BackupFileForm.SCRIPT:
             return {"form": form.value, **self._script(file, over)}
 
         def tick(done: int) -> None:

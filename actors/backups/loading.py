@@ -23,7 +23,7 @@ BATCH_STATEMENTS: Final = 256
 commit)."""
 
 
-class Loaded(NamedTuple):
+class LoadResult(NamedTuple):
     """Result of a run."""
 
     statements: int
@@ -33,7 +33,7 @@ class Loaded(NamedTuple):
     """Refusal that ended the run; None: all statements ran."""
 
 
-async def load(scripts: ActorRef[Any], pieces: Iterable[Piece], caller: Caller) -> Loaded:
+async def load(scripts: ActorRef[Any], pieces: Iterable[Piece], caller: Caller) -> LoadResult:
     """Run the statements of a script as a caller. Statements before a refusal stay committed."""
     done = sequence = 0
     place: tuple[str | None, str | None] = (None, None)
@@ -45,9 +45,9 @@ async def load(scripts: ActorRef[Any], pieces: Iterable[Piece], caller: Caller) 
         place = answer.namespace, answer.database
         if answer.refusal is not None:
             at = done + int(str(answer.refusal.detail.get("statement", 1)))
-            return Loaded(at - 1, sequence, placed(answer.refusal, batch[0], at))
+            return LoadResult(at - 1, sequence, placed(answer.refusal, batch[0], at))
         done += len(batch)
-    return Loaded(done, sequence, None)
+    return LoadResult(done, sequence, None)
 
 
 def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from actors.doors import Doors
+from actors.doors import Environment
 from actors.roles import takes_changes
 from actors.store import clock_jumps
 from protocol.doors import Clock, File
 from protocol.errors import BadRequest
 from protocol.node_roles import SERVING
 from protocol.values import instant
-from storage.backups.due_work import Awaiting
+from storage.backups.due_work import PendingExpiry
 from storage.backups.restore import Restored, restore_log, restore_snapshot
-from storage.backups.state_builder import Tick, World
+from storage.backups.state_builder import RestoreEnvironment, Tick
 from storage.files.directory import refuse_unless_empty
-from storage.formats.backup_forms import Form, form_of, not_a_backup
+from storage.formats.backup_forms import BackupFileForm, form_of, not_a_backup
 from storage.formats.container import key_for
 from storage.formats.sealing import Key
 
@@ -29,7 +29,7 @@ could choose its content."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RestoreOptions:
     """Options of a restore."""
 
     directory: str
@@ -44,7 +44,7 @@ class Wanted:
 
 
 def restore(
-    doors: Doors, file: File, wanted: Wanted, tick: Tick, keys: Sequence[Key] = ()
+    doors: Environment, file: File, wanted: RestoreOptions, tick: Tick, keys: Sequence[Key] = ()
 ) -> Iterator[str]:
     """Create a store from a snapshot or a log. Return the lines to print.
 
@@ -55,7 +55,7 @@ def restore(
     :raises Refusal, StoreFault, EngineFailed, OSError: as `storage.backups.restore`
     """
     path, form = wanted.directory, form_of(file)
-    world = World(
+    world = RestoreEnvironment(
         doors.fs,
         doors.clock,
         doors.rng,
@@ -67,19 +67,19 @@ def restore(
         roles=(SERVING,) if wanted.reading else None,
     )
     key = key_for(file, keys) if form is not None else None
-    if form is Form.LOG:
+    if form is BackupFileForm.LOG:
         restored, what = restore_log(world, path, file, key, wanted.upto), "commits"
-    elif form is not Form.SNAPSHOT:
+    elif form is not BackupFileForm.SNAPSHOT:
         raise not_a_backup(file, "; other scripts are run by -f")
     elif wanted.upto is not None:
         raise BadRequest("a snapshot cannot be restored with --upto, which is for logs")
     else:
         restored, what = restore_snapshot(world, path, file, key), "records"
     proven = wanted.key is None or key is not None
-    return chain(_told(restored, what, doors.clock), () if proven else (NOT_PROVEN,))
+    return chain(_report_lines(restored, what, doors.clock), () if proven else (NOT_PROVEN,))
 
 
-def check_for_script(doors: Doors, wanted: Wanted) -> None:
+def check_for_script(doors: Environment, wanted: RestoreOptions) -> None:
     """Check that a script may create the wanted store by being run.
 
     :raises NotRestored: the directory is not empty, which restores of other forms require too
@@ -93,7 +93,7 @@ def check_for_script(doors: Doors, wanted: Wanted) -> None:
     refuse_unless_empty(doors.fs, wanted.directory)
 
 
-def _told(restored: Restored, what: str, clock: Clock) -> Iterator[str]:
+def _report_lines(restored: Restored, what: str, clock: Clock) -> Iterator[str]:
     """Yield the lines that describe the restored store and its next steps."""
     origin, due = restored.origin, restored.state.awaiting
     place = f"{origin.place} of " if origin.place is not None else ""
@@ -120,14 +120,14 @@ def _told(restored: Restored, what: str, clock: Clock) -> Iterator[str]:
         yield "to keep all that until the store is made writable, restore with --reading"
 
 
-_DUE: tuple[tuple[Callable[[Awaiting], int], str], ...] = (
+_DUE: tuple[tuple[Callable[[PendingExpiry], int], str], ...] = (
     (lambda one: one.messages, "messages older than it keeps are removed: {}"),
     (lambda one: one.hand_outs, "hand-outs past their deadline are handed out again: {}"),
     (lambda one: one.keys, "expired keys are removed: {}"),
 )
 
 
-def _due(one: Awaiting) -> Iterator[str]:
+def _due(one: PendingExpiry) -> Iterator[str]:
     for count, text in _DUE:
         if count(one):
             yield text.format(count(one))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from actors.backups.scripts import About
-from actors.doors import Doors
+from actors.doors import Environment
 from language.splitting import Piece, Splitter
 from protocol import limits
 from protocol.doors import File
@@ -21,7 +21,7 @@ from storage.backups.script_texts import Writing as Writing
 from storage.backups.script_texts import writing
 from storage.backups.scripts import Opening
 from storage.formats.backup_facts import ScriptFacts
-from storage.formats.backup_forms import Form, form_of
+from storage.formats.backup_forms import BackupFileForm, form_of
 from storage.formats.container import Sink
 from storage.formats.sealing import Key
 
@@ -34,10 +34,12 @@ Read = Callable[[int, int], bytes]
 
 def is_script(file: File) -> bool:
     """True if a file begins like a backup script, sealed or not."""
-    return form_of(file) is Form.SCRIPT
+    return form_of(file) is BackupFileForm.SCRIPT
 
 
-def begin_script(doors: Doors, about: About, created: str, key: Key | None, sink: Sink) -> Writing:
+def begin_script(
+    doors: Environment, about: About, created: str, key: Key | None, sink: Sink
+) -> Writing:
     """Begin the file of a script.
 
     :param created: creation time of the store, as ISO 8601

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from actors.backups import declarations
-from actors.backups.contents import Publishes, Rows, set_key
+from actors.backups.contents import PublishStatements, RecordStatements, set_key
 from actors.rights import Rights
 from language import tree
 from language.printing import print_statement
@@ -26,16 +26,16 @@ from protocol.binary import pack
 from protocol.text import format_datetime
 from protocol.values import Tick, paced
 from protocol.version import VERSION
-from storage.backups.scripts import BEGINS, Sealing
+from storage.backups.scripts import BEGINS, ScriptEncoder
 from storage.catalog import catalog, functions, restores, users
 from storage.catalog.catalog import Database, Namespace, Space, Table
 from storage.indexes.entries import FAILED
-from storage.keyspace.keyspace import Keys
+from storage.keyspace.keyspace import SpaceKeys
 from storage.records import records
 from storage.topics import groups, topics
 from storage.topics.deliveries.expiry import DEAD_HEADERS
-from storage.topics.message_rows import Content, MessageRows, content
-from storage.topics.messages import Messages
+from storage.topics.message_rows import MessageContent, MessageRows, content
+from storage.topics.messages import TopicMessages
 from storage.topics.topics import Topic
 from storage.txn.transaction import Transaction
 from storage.vaults import vaults
@@ -71,7 +71,7 @@ class About:
     """Last commit that the script contains."""
 
 
-class Script:
+class StoreScript:
     """A script of one snapshot of the store.
 
     :param tx: reads that snapshot, until the last chunk
@@ -88,7 +88,7 @@ class Script:
         self._each = partial(paced, tick=tick, every=1)
         self._places = places
         self._rights = Rights()
-        self._bytes = Sealing()
+        self._bytes = ScriptEncoder()
         self.statements = 0
         """Statements written so far."""
 
@@ -218,12 +218,12 @@ class Script:
                 yield self._said(made)
 
     def _table(self, table: Table) -> Text:
-        rows = Rows(table)
+        rows = RecordStatements(table)
         for pairs in records.scan(self._tx, table):
             for key, raw in pairs:
                 yield from self._counted(rows.add(key, raw))
                 yield ""
-        yield from self._counted(rows.rest())
+        yield from self._counted(rows.remaining_statements())
         for field in table.fields:
             yield self._said(declarations.field(table, field))
         for index in table.indexes:
@@ -234,7 +234,7 @@ class Script:
 
     def _topic(self, topic: Topic) -> Text:
         tx, name = self._tx, topic.name
-        rows, publishes = MessageRows(tx, topic), Publishes(name, tx.now_us)
+        rows, publishes = MessageRows(tx, topic), PublishStatements(name, tx.now_us)
         trimmed, newest = rows.trimmed()[0], 0
         for some in rows.each():
             for row in some:
@@ -242,25 +242,25 @@ class Script:
                 whole = content(row)
                 kept = _publishable(whole)
                 if kept is not whole:
-                    yield from self._counted(publishes.rest())
+                    yield from self._counted(publishes.remaining_statements())
                     yield f"-- without dead-letter headers, which do not fit: message of {name}\n"
                 yield from self._counted(publishes.add(kept))
                 yield ""
-        yield from self._counted(publishes.rest())
+        yield from self._counted(publishes.remaining_statements())
         bounded = topic.max_bytes is None or newest <= topic.max_bytes
         if not bounded:
             yield f"-- left out, because the newest message is larger: BYTES of {name}\n"
         made = declarations.topic_as_it_is(topic, bounded=bounded)
         if made is not None:
             yield self._said(made)
-        for reader, position in Messages(tx, topic).readers(self._tick):
+        for reader, position in TopicMessages(tx, topic).readers(self._tick):
             yield self._said(declarations.reader(topic, reader, max(position - trimmed, 0)))
         for group in groups.each(tx, topic, self._tick):
             done = groups.standing(tx, group)[0].committed
             yield self._said(declarations.group(topic, group, max(done - trimmed, 0)))
 
     def _space(self, space: Space) -> Text:
-        for held in Keys(self._tx, space).held():
+        for held in SpaceKeys(self._tx, space).held():
             if held is not None:
                 yield from self._counted(set_key(space, held))
             yield ""
@@ -294,7 +294,7 @@ def _namespaces(databases: list[Database], places: Places) -> list[Namespace]:
     return list({one.id: one for one in every}.values())
 
 
-def _publishable(held: Content) -> Content:
+def _publishable(held: MessageContent) -> MessageContent:
     """Return a message that can be published: without dead-letter headers if they exceed the
     limits.
 

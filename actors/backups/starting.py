@@ -9,7 +9,7 @@ from actors.backups.folder import BackupFolder
 from actors.backups.listing import BackupListActor
 from actors.backups.taking import Backups, StoreFacts
 from actors.commits import Committer
-from actors.doors import Doors
+from actors.doors import Environment
 from actors.log_reads import LogReads
 from actors.runtime import Runtime, Supervised
 from actors.settings import NodeSettings
@@ -22,7 +22,7 @@ def begin(
     reads: LogReads,
     store: Store,
     settings: NodeSettings,
-    doors: Doors,
+    doors: Environment,
 ) -> tuple[Backups, tuple[Supervised[Any], Supervised[Any]]]:
     """Return the backup service, and the actors that write and read backup files."""
     directory, _, engine = store.parts

@@ -19,17 +19,17 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from actors.backups.files import (
-    Abandon,
-    Add,
+    AbandonBackup,
+    AddPart,
     BackupFacts,
-    Begin,
-    Confirm,
-    Finish,
-    Forget,
-    Keep,
+    BeginBackup,
+    ConfirmBackup,
+    FinishBackup,
+    KeepUnnamed,
     Part,
-    Publish,
+    PublishBackup,
     ReadKept,
+    RemoveKept,
 )
 from actors.backups.folder import BackupFolder, plain_parts
 from actors.backups.listing import CloseFile, ListFiles, LookInto, OpenFile, ReadFile
@@ -47,11 +47,17 @@ from storage.backups import place_copy, snapshot_file
 from storage.backups.script_texts import ScriptText
 from storage.engine.engine import Engine
 from storage.faults import LogDamaged
-from storage.formats.backup_facts import LogFacts, Place, ScriptFacts, SnapshotFacts, Written
+from storage.formats.backup_facts import (
+    BackupScope,
+    LogFacts,
+    ScriptFacts,
+    SnapshotFacts,
+    WrittenBackup,
+)
 from storage.txn.transaction import Transaction
 
 if TYPE_CHECKING:
-    from actors.scripts.turns import Turn
+    from actors.scripts.turns import Fiber
 
 PART_BYTES: Final = limits.MIB
 """Bytes handed to the thread at once."""
@@ -77,7 +83,7 @@ class KeptFile:
     The file is deleted with this object at the latest (`protocol.requests.HeldFile`).
     """
 
-    def __init__(self, files: Supervised[Any], number: int, written: Written) -> None:
+    def __init__(self, files: Supervised[Any], number: int, written: WrittenBackup) -> None:
         self._files = files
         self._number = number
         self.form = written.form.value
@@ -102,13 +108,13 @@ class KeptFile:
 
 
 def _forget(files: Supervised[Any], number: int) -> None:
-    tell(files.ref, Forget(number))
+    tell(files.ref, RemoveKept(number))
 
 
 class FolderFile:
     """A script of the backup folder, read from within a fiber."""
 
-    def __init__(self, turn: Turn, lists: Supervised[Any], file: ScriptText) -> None:
+    def __init__(self, turn: Fiber, lists: Supervised[Any], file: ScriptText) -> None:
         self._turn, self._lists, self._file = turn, lists, file
 
     def read(self, offset: int, count: int) -> bytes:
@@ -170,7 +176,7 @@ class Backups:
 
     # --- each form --------------------------------------------------------------------------------
 
-    def snapshot(self, turn: Turn, place: Place | None, to: str | None) -> Taken:
+    def snapshot(self, turn: Fiber, place: BackupScope | None, to: str | None) -> CompletedBackup:
         """Take a snapshot of the store, or of one place of it.
 
         :raises Unknown: the store has no such place
@@ -186,18 +192,18 @@ class Backups:
             estimate = self._estimate(turn, view, () if place is None else (place,))
             return self._take(turn, facts, to, estimate, _together(turn, some, pieces))
 
-    def log(self, turn: Turn, first: int, to: str | None) -> Taken:
+    def log(self, turn: Fiber, first: int, to: str | None) -> CompletedBackup:
         """Back up the log from the sequence `first` to the newest released one.
 
         :raises LogPruned: the log begins after `first`
         :raises BadRequest: the log ends before `first`
         """
-        upto = self._committer.released_upto
+        upto = self._committer.commit_index
         if first > upto + 1:
             raise BadRequest(
                 f"the log ends at sequence {upto}: {first} does not exist yet", ends=upto
             )
-        with self._one(), ExitStack() as held, _damage_told():
+        with self._one(), ExitStack() as held, _report_damage():
             pin = held.enter_context(self._reads.pin(first))
             before = turn.wait(self._reads.standing(first - 1))
             facts = LogFacts(
@@ -206,7 +212,9 @@ class Backups:
             parts = self._frames(turn, upto, held, pin)
             return self._take(turn, facts, to, self._reads.bytes_from(first), parts)
 
-    def script(self, turn: Turn, text: Text, to: str | None, some: Sequence[Place] = ()) -> Taken:
+    def script(
+        self, turn: Fiber, text: Text, to: str | None, some: Sequence[BackupScope] = ()
+    ) -> CompletedBackup:
         """Take a script (logical dump).
 
         :param some: the places that it contains; empty: the whole store
@@ -220,12 +228,12 @@ class Backups:
             facts = ScriptFacts(VERSION, store.id, store.created, now_us, view.sequence)
             return self._take(turn, facts, to, estimate, parts)
 
-    def _estimate(self, turn: Turn, view: Transaction, some: Sequence[Place]) -> int:
+    def _estimate(self, turn: Fiber, view: Transaction, some: Sequence[BackupScope]) -> int:
         """Estimate the bytes of a backup: those of the state, or the share of some places."""
         stored = self._engine.stored_bytes()
         return int(stored * place_copy.share(view, some, turn.tick)) if some else stored
 
-    def listed(self, turn: Turn) -> list[Value]:
+    def listed(self, turn: Fiber) -> list[Value]:
         """Return the files of the folder, as INFO FOR BACKUPS shows them.
 
         :raises NoBackupFolder: the node was started without a backup folder
@@ -237,7 +245,7 @@ class Backups:
             for listed in turn.wait(ask(ref, ListFiles()))
         ]
 
-    def opened(self, turn: Turn, name: str) -> FolderFile:
+    def opened(self, turn: Fiber, name: str) -> FolderFile:
         """Open a script of the folder; the caller closes it.
 
         :raises BackupNameRefused, NoBackupFolder, Unknown: of its name
@@ -275,7 +283,7 @@ class Backups:
         finally:
             view.release()
 
-    def _frames(self, turn: Turn, upto: int, held: ExitStack, pin: Pin) -> Iterator[Part]:
+    def _frames(self, turn: Fiber, upto: int, held: ExitStack, pin: Pin) -> Iterator[Part]:
         """Yield the frames of the log from a pin on. The pin keeps them from being pruned until
         they are read."""
         after = pin.sequence - 1
@@ -301,12 +309,12 @@ class Backups:
 
     def _take(
         self,
-        turn: Turn,
+        turn: Fiber,
         facts: BackupFacts,
         to: str | None,
         estimate: int,
         parts: Iterator[Part],
-    ) -> Taken:
+    ) -> CompletedBackup:
         taken = self._take_one(turn, facts, to, estimate, parts)
         self._taken_us[taken.written.form.value] = self._clock.monotonic_us()
         return taken
@@ -319,64 +327,66 @@ class Backups:
 
     def _take_one(
         self,
-        turn: Turn,
+        turn: Fiber,
         facts: BackupFacts,
         to: str | None,
         estimate: int,
         parts: Iterator[Part],
-    ) -> Taken:
+    ) -> CompletedBackup:
         if to is None and sum(file.kept for file in self._kept) >= limits.BACKUPS_KEPT:
             raise Busy(f"too many backups are being read: the limit is {limits.BACKUPS_KEPT}")
         number, done = next(self._numbers), False
         try:
-            self._wait(turn, Begin(facts, to, estimate))
+            self._wait(turn, BeginBackup(facts, to, estimate))
             self._write(turn, parts)
-            written = self._wait(turn, Finish(lambda: turn.over))
+            written = self._wait(turn, FinishBackup(lambda: turn.over))
             if to is None:
-                self._wait(turn, Keep(number))
+                self._wait(turn, KeepUnnamed(number))
                 file = KeptFile(self._files, number, written)
                 self._kept.add(file)
                 done = True
-                return Taken(written, file)
-            self._wait(turn, Publish())
-            tell(self._files.ref, Confirm())
+                return CompletedBackup(written, file)
+            self._wait(turn, PublishBackup())
+            tell(self._files.ref, ConfirmBackup())
             done = True
-            return Taken(written, None)
+            return CompletedBackup(written, None)
         finally:
             if not done:
-                tell(self._files.ref, Abandon())
-                tell(self._files.ref, Forget(number))
+                tell(self._files.ref, AbandonBackup())
+                tell(self._files.ref, RemoveKept(number))
 
-    def _write(self, turn: Turn, parts: Iterator[Part]) -> None:
+    def _write(self, turn: Fiber, parts: Iterator[Part]) -> None:
         """Write each part while the next is read."""
         writing: asyncio.Future[None] | None = None
         try:
             for part in parts:
                 if writing is not None:
                     turn.wait(writing)
-                writing = ask(self._files.ref, Add(part))
+                writing = ask(self._files.ref, AddPart(part))
             if writing is not None:
                 turn.wait(writing)
         finally:
             if writing is not None:  # the requester may have been killed while it waited
                 writing.add_done_callback(heard)
 
-    def _wait(self, turn: Turn, asked: Request[Reply]) -> Reply:
+    def _wait(self, turn: Fiber, asked: Request[Reply]) -> Reply:
         found: Reply = turn.wait(ask(self._files.ref, asked))
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class CompletedBackup:
     """A completed backup."""
 
-    written: Written
+    written: WrittenBackup
     file: KeptFile | None
     """The file of a backup without a name; None: it is in the backup folder."""
 
 
 def _together(
-    turn: Turn, first: Sequence[snapshot_file.Piece], pieces: Iterator[snapshot_file.Piece]
+    turn: Fiber,
+    first: Sequence[snapshot_file.SnapshotPiece],
+    pieces: Iterator[snapshot_file.SnapshotPiece],
 ) -> Iterator[Part]:
     """Group the pieces of a snapshot into parts of about `PART_BYTES`."""
     found = list(first)
@@ -404,7 +414,7 @@ def _joined(first: bytes, chunks: Iterator[bytes]) -> Iterator[Part]:
 
 
 @contextmanager
-def _damage_told() -> Iterator[None]:
+def _report_damage() -> Iterator[None]:
     """Report a damaged log to the client.
 
     :raises Failed: a frame that is needed is damaged
@@ -418,7 +428,7 @@ def _damage_told() -> Iterator[None]:
         ) from damage
 
 
-def _closed(turn: Turn, lists: Supervised[Any], opened: asyncio.Future[ScriptText]) -> None:
+def _closed(turn: Fiber, lists: Supervised[Any], opened: asyncio.Future[ScriptText]) -> None:
     """Close a file that was opened after its requester had ended."""
     if not opened.cancelled() and opened.exception() is None:
         FolderFile(turn, lists, opened.result()).close()

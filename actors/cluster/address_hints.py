@@ -28,7 +28,7 @@ async def ways(links: Links, rows: Iterable[Replica], pins_of: PinsOf) -> list[W
     return [way for way in await asyncio.gather(*asked) if way is not None]
 
 
-async def ask_around(
+async def ask_for_leader(
     links: Links, rows: Iterable[Replica], pins_of: PinsOf, leader: str
 ) -> Leads | None:
     """Return the address of the leader as another node reports it, or None if no node knows.

@@ -25,8 +25,8 @@ from protocol.doors import Clock
 from protocol.errors import Refusal
 from protocol.failover import Policy, check_url
 from protocol.links import Way
-from storage.catalog.failover import Kept
-from storage.files.cluster_file import Cluster
+from storage.catalog.failover import StoredPolicy
+from storage.files.cluster_file import ClusterState
 
 log = structlog.get_logger("cluster")
 
@@ -62,11 +62,11 @@ class AgreementLookup:
         """Return the addresses of etcd to use for a policy."""
         return self._instead.get(policy.via, policy.via)
 
-    def answered(self) -> None:
+    def on_answer(self) -> None:
         """Note that etcd has answered."""
         self._silent_us = None
 
-    def silent(self, policy: Policy, kept: Kept | None, known: Cluster) -> None:
+    def silent(self, policy: Policy, kept: StoredPolicy | None, known: ClusterState) -> None:
         """Note that etcd has not answered; after `SILENT_US` ask other nodes.
 
         :param kept: the policy stored in this node's log
@@ -84,14 +84,14 @@ class AgreementLookup:
         if self._instead:
             self._instead = {}  # silent there too: try the addresses of the policy again
         elif kept is not None:
-            self._asking = asyncio.ensure_future(self._look(policy, kept, known))
+            self._asking = asyncio.ensure_future(self._ask_nodes(policy, kept, known))
 
     async def end(self) -> None:
         """Cancel a lookup under way."""
         if self._asking is not None:
             await end(self._asking)
 
-    async def _look(self, policy: Policy, kept: Kept, known: Cluster) -> None:
+    async def _ask_nodes(self, policy: Policy, kept: StoredPolicy, known: ClusterState) -> None:
         ways = await self._ask()
         since = {tuple(way.via): way.since for way in ways if way.since is not None}
         for via in sorted(since, key=since.__getitem__, reverse=True):

@@ -15,9 +15,9 @@ import structlog
 
 from actors.cluster.founding import commit_policy
 from actors.cluster.leadership import Leadership
-from actors.cluster.member import Member
-from actors.cluster.shippings import Shippings
-from actors.commits import Committer, Who
+from actors.cluster.member import ClusterMember
+from actors.cluster.shippings import ReplicaSenders
+from actors.commits import Author, Committer
 from protocol.agreement import Agreement, NotAnswered
 from protocol.errors import BadRequest, Busy, NotWritable
 from protocol.failover import Policy
@@ -31,7 +31,7 @@ PAUSE_SECONDS: Final = 0.02
 """Interval of checking whether they have (s)."""
 
 
-class Amending:
+class PolicyReplacement:
     """Handles DEFINE FAILOVER on a node that has a policy. On the loop only.
 
     :param known: id of the etcd cluster in use
@@ -41,8 +41,8 @@ class Amending:
     def __init__(
         self,
         committer: Committer,
-        member: Member,
-        shippings: Shippings,
+        member: ClusterMember,
+        shippings: ReplicaSenders,
         known: str | None,
         agreement: Callable[[Sequence[str]], Agreement],
     ) -> None:
@@ -52,7 +52,7 @@ class Amending:
         self._known = known
         self._agreement = agreement
 
-    async def amend(self, policy: Policy, who: Who) -> CommitTicket:
+    async def amend(self, policy: Policy, who: Author) -> CommitTicket:
         """Commit the policy and use it. Return the ticket that the answer has to wait for.
 
         This method does not wait for the release: that may depend on nodes which the new policy no
@@ -64,23 +64,23 @@ class Amending:
         before = leadership.policy
         if policy.via != before.via:
             await self._check_same(policy)
-        await self._heard(leadership, policy)
+        await self._wait_for_followers(leadership, policy)
         if self._member.leadership is not leadership:
             # The lead was lost meanwhile. The present leadership does not know this policy, even
             # if it is this node's again.
             raise self._not_leading()
-        take_back = leadership.amend(policy)
+        restore_policy = leadership.amend(policy)
         self._shippings.hurry()
         try:
             ticket = commit_policy(self._committer, self._member, policy, who)
         except BaseException:
-            take_back()
+            restore_policy()
             raise
         leadership.amended(ticket.sequence)
 
         def on_released(lost: BaseException | None) -> None:
             if lost is not None:
-                take_back()
+                restore_policy()
             elif policy.lease != before.lease:
                 log.warning(
                     "the new lease time applies from the next election",
@@ -112,11 +112,11 @@ class Amending:
         if agreed.cluster != self._known:
             raise BadRequest("VIA leads to another etcd cluster than the one in use")
 
-    async def _heard(self, leadership: Leadership, policy: Policy) -> None:
+    async def _wait_for_followers(self, leadership: Leadership, policy: Policy) -> None:
         """Wait for followers to report: one that is recent under the old BEHIND may be silent under
         the new."""
         self._shippings.hurry()
         with suppress(TimeoutError):  # too few followers: the commit is refused then
             async with asyncio.timeout(HEARD_SECONDS):
-                while not leadership.hears_enough(policy):
+                while not leadership.has_enough_followers(policy):
                     await asyncio.sleep(PAUSE_SECONDS)

@@ -12,7 +12,7 @@ import structlog
 
 from actors.backlog import Backlog
 from actors.cluster.backoff import Backoff
-from actors.cluster.receiving import CopyMissing, Epochs, Receiving
+from actors.cluster.receiving import CopyMissing, PromisedEpochs, ReplicaReceiver
 from actors.cluster.sync_status import SyncStatus
 from actors.commits import Committer
 from actors.runtime import Runtime
@@ -23,7 +23,7 @@ from protocol.links import Link, LinkClosed
 log = structlog.get_logger("cluster")
 
 
-class Attaching:
+class LeaderConnector:
     """Follows one leader in one epoch. On the loop only.
 
     :param connect: opens a link to the leader at one of its addresses. :raises LinkClosed:
@@ -36,7 +36,7 @@ class Attaching:
         runtime: Runtime,
         rng: Rng,
         committer: Committer,
-        epochs: Epochs,
+        epochs: PromisedEpochs,
         connect: Callable[[], Awaitable[Link]],
         epoch: int | None = None,
         backlog: Backlog | None = None,
@@ -48,9 +48,9 @@ class Attaching:
         self._epoch = epoch
         self._backlog = backlog
         self._backoff = Backoff(rng)
-        self._receiving: Receiving | None = None
+        self._receiving: ReplicaReceiver | None = None
         self._heard_us = runtime.clock.monotonic_us()
-        self._was_attached = self._is_told = False
+        self._was_attached = self._has_caught_up = False
         """True for the links that have ended."""
         self._failed: SyncStatus | None = None
         self.reason = ""
@@ -67,7 +67,7 @@ class Attaching:
         return SyncStatus.IN_SYNC if at is not None and at.is_in_sync else SyncStatus.CATCHING_UP
 
     @property
-    def receiving(self) -> Receiving | None:
+    def receiving(self) -> ReplicaReceiver | None:
         """The current link; None: there is none."""
         return self._receiving
 
@@ -85,10 +85,10 @@ class Attaching:
         return self._was_attached or (at is not None and at.epoch > 0)
 
     @property
-    def is_told(self) -> bool:
+    def has_caught_up(self) -> bool:
         """True once this node shows every frame that it may have shown before it attached."""
         at = self._receiving
-        return self._is_told or (at is not None and at.is_told)
+        return self._has_caught_up or (at is not None and at.has_caught_up)
 
     async def run(self) -> None:
         """Follow until cancelled, or until another attempt is useless; `standing` tells which.
@@ -106,7 +106,7 @@ class Attaching:
 
     async def _follow(self) -> None:
         link = await self._connect()
-        receiving = Receiving(
+        receiving = ReplicaReceiver(
             self._runtime, self._committer, self._epochs, link, self._epoch, self._backlog
         )
         self._receiving, full = receiving, False
@@ -116,7 +116,7 @@ class Attaching:
             full = True
             raise
         finally:
-            self._was_attached, self._is_told = self.was_attached, self.is_told
+            self._was_attached, self._has_caught_up = self.was_attached, self.has_caught_up
             self._heard_us, self._receiving = self.heard_us, None
             if receiving.epoch and not full:
                 self._backoff.over()

@@ -9,17 +9,17 @@ from uuid import UUID
 from actors.runtime import Runtime, ThreadActor, handles
 from protocol.errors import DiskFull
 from protocol.requests import Request
-from storage.files.cluster_file import Cluster, save
+from storage.files.cluster_file import ClusterState, save
 from storage.files.directory import StoreDirectory
 from storage.files.disk_reserve import NO_ROOM
-from storage.files.joining_file import Source, note_anew
+from storage.files.joining_file import CopySource, request_copy
 
 
 @dataclass(frozen=True, slots=True)
 class SaveCluster(Request[None]):
     """Write the cluster state for the next start; answered when it is durable."""
 
-    cluster: Cluster
+    cluster: ClusterState
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class CopyAnew(Request[None]):
 
     node: str
     """Id of this node."""
-    sources: Sequence[Source]
+    sources: Sequence[CopySource]
     """Nodes to copy from, at least one."""
 
 
@@ -64,7 +64,7 @@ class ClusterFileActor(ThreadActor):
         :raises OSError: the disk failed
         """
         try:
-            note_anew(self._directory, UUID(message.node), message.sources)
+            request_copy(self._directory, UUID(message.node), message.sources)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise

@@ -18,7 +18,7 @@ from functools import partial
 
 import structlog
 
-from actors.cluster.shippings import Ships
+from actors.cluster.shippings import FollowerSender
 from actors.cluster.sync_status import SyncStatus
 from actors.commits import Committer
 from actors.runtime import Runtime
@@ -35,7 +35,7 @@ ANNOUNCED = b""
 """Digest of a `Compare` that only announces the frame."""
 
 
-def keep(committer: Committer) -> Transaction:
+def pin_released(committer: Committer) -> Transaction:
     """Pin a snapshot at the commit index. The caller has to `release` it."""
     moment = committer.ledger.moment()
     kept = moment.begin()
@@ -62,14 +62,17 @@ async def hashed(kept: Transaction, clock: Clock) -> bytes:
         kept.release()
 
 
-class Comparing:
+class StateComparison:
     """The leader's part.
 
     :param shippings: returns the current replica senders
     """
 
     def __init__(
-        self, runtime: Runtime, committer: Committer, shippings: Callable[[], Iterable[Ships]]
+        self,
+        runtime: Runtime,
+        committer: Committer,
+        shippings: Callable[[], Iterable[FollowerSender]],
     ) -> None:
         self._runtime = runtime
         self._committer = committer
@@ -84,7 +87,7 @@ class Comparing:
             try:
                 await self.compare()
             except EngineFailed as error:
-                self._runtime.noticed("comparing states", error)
+                self._runtime.report_error("comparing states", error)
 
     async def compare(self) -> None:
         """Compare with all followers in sync, unless the state is above `limits.COMPARE_BYTES`.
@@ -97,7 +100,7 @@ class Comparing:
             or self._committer.ledger.state.engine.stored_bytes() > limits.COMPARE_BYTES
         ):
             return
-        kept, sequence = keep(self._committer), self._committer.released_upto
+        kept, sequence = pin_released(self._committer), self._committer.commit_index
         for each in followers:
             each.compare(sequence, ANNOUNCED)
         digest = await hashed(kept, self._runtime.clock)
@@ -106,7 +109,7 @@ class Comparing:
         self.compared += 1
 
 
-class Compared:
+class FollowerComparison:
     """The follower's part, for one link.
 
     :param kept: called when frames that `bound` held back may be shown
@@ -132,11 +135,11 @@ class Compared:
         self._ours: bytes | None = None
         self._hashing: asyncio.Task[None] | None = None
 
-    def hear(self, said: Compare) -> None:
+    def on_compare(self, said: Compare) -> None:
         """Handle a `Compare` of the leader: an announcement or a digest."""
         if said.digest == ANNOUNCED:
             self.close()
-            if said.seq >= self._committer.released_upto:
+            if said.seq >= self._committer.commit_index:
                 self._at = said.seq
                 ticket = self._committer.ticket(said.seq)
                 self._committer.when_released(ticket, partial(self._released, said.seq))
@@ -152,9 +155,9 @@ class Compared:
         """The announced frame is shown here, or its release failed."""
         if self._at != sequence or self._kept:
             return
-        if lost is None and self._committer.released_upto == sequence:
+        if lost is None and self._committer.commit_index == sequence:
             self._kept = True
-            kept = keep(self._committer)
+            kept = pin_released(self._committer)
             self._hashing = self._runtime.loop.create_task(self._hash(kept))
         else:
             self._at = None
@@ -171,7 +174,7 @@ class Compared:
         try:
             self._ours = await hashed(kept, self._runtime.clock)
         except EngineFailed as error:
-            self._runtime.noticed("comparing states", error)
+            self._runtime.report_error("comparing states", error)
         else:
             self._judge()
 

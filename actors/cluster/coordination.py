@@ -18,34 +18,41 @@ from typing import Any, Final
 import structlog
 
 from actors.cluster.agreement_lookup import AgreementLookup
-from actors.cluster.amending import Amending
+from actors.cluster.amending import PolicyReplacement
 from actors.cluster.courses import (
     UNDECLARED,
-    Follow,
-    Take,
-    Wait,
-    course,
-    doubt,
+    ClaimLead,
+    FollowLeader,
+    StayWaiting,
+    decide_role,
+    distrust_reason,
     was_ordered_since,
     was_set_back,
 )
 from actors.cluster.diagnostics import Diagnostics
-from actors.cluster.follow_task import Follows, FollowTask
-from actors.cluster.founding import Founding, commit_policy
-from actors.cluster.holding import Holding
+from actors.cluster.follow_task import FollowsLeader, FollowTask
+from actors.cluster.founding import ClusterBootstrap, commit_policy
+from actors.cluster.holding import LeadHolder
 from actors.cluster.leadership import Leadership
-from actors.cluster.member import Member
+from actors.cluster.member import ClusterMember
 from actors.cluster.nomination import check_vacant, has_lead, leads_already, waits_with_lead
-from actors.cluster.requests import Found, GiveUpLead, LookAgain, TakeLead, TakeOut, Unfound
+from actors.cluster.requests import (
+    DropPolicy,
+    GiveUpLead,
+    PutPolicyInForce,
+    RemoveFromIsr,
+    RunIteration,
+    TakeLead,
+)
 from actors.cluster.role import Elected, Follower, Founder, Leader, Waiting
-from actors.cluster.shippings import Shippings
-from actors.cluster.succession import JUST_STARTED, Succession
+from actors.cluster.shippings import ReplicaSenders
+from actors.cluster.succession import JUST_STARTED, LeadVacancy
 from actors.cluster.sync_status import SyncStatus
-from actors.cluster.takeover import Taken, Takeover
+from actors.cluster.takeover import AcquiredLead, Election
 from actors.cluster.tasks import end
 from actors.commits import NODE, Committer
 from actors.runtime import LoopActor, Runtime, handles, tell
-from protocol.agreement import Agreed, Agreement, InSync, NotAnswered
+from protocol.agreement import AgreedState, Agreement, InSyncReplicas, NotAnswered
 from protocol.errors import (
     Busy,
     DiskFull,
@@ -57,7 +64,7 @@ from protocol.errors import (
 )
 from protocol.failover import Policy
 from protocol.links import Way
-from storage.files.cluster_file import Cluster, Upstream
+from storage.files.cluster_file import ClusterState, Upstream
 from storage.txn.tickets import CommitTicket
 
 log = structlog.get_logger("cluster")
@@ -76,7 +83,7 @@ class _Live:
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class CoordinationHooks:
     """Functions of the rest of the node that the actor uses.
 
     :ivar agreement: makes an etcd client from the addresses of a policy
@@ -89,7 +96,7 @@ class Ways:
     """
 
     agreement: Callable[[Sequence[str]], Agreement]
-    follow: Callable[[str, Upstream | None, int | None], Follows]
+    follow: Callable[[str, Upstream | None, int | None], FollowsLeader]
     leads: Callable[[bool], Awaitable[None]]
     compare: Callable[[], Coroutine[Any, Any, None]]
     copy_anew: Callable[[str], Awaitable[bool]]
@@ -97,7 +104,7 @@ class Ways:
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class _LeadRequest:
     """A request of a statement for the lead."""
 
     force: bool
@@ -112,9 +119,9 @@ class CoordinationActor(LoopActor):
         self,
         runtime: Runtime,
         committer: Committer,
-        member: Member,
-        shippings: Shippings,
-        ways: Ways,
+        member: ClusterMember,
+        shippings: ReplicaSenders,
+        ways: CoordinationHooks,
     ) -> None:
         super().__init__(runtime)
         self._committer = committer
@@ -128,9 +135,9 @@ class CoordinationActor(LoopActor):
         self._via: tuple[str, ...] = ()
         self._seen = 0
         """Revision of etcd that was handled last; 0: none."""
-        self._asked: _Asked | None = None
+        self._asked: _LeadRequest | None = None
         """The newest request of a statement for the lead."""
-        self._takeover = Takeover(runtime.clock, committer, member, self._wait)
+        self._takeover = Election(runtime.clock, committer, member, self._wait)
         self._diagnostics = Diagnostics(member.note_faults)
         self._lookup = AgreementLookup(runtime.clock, ways.agreement, ways.ask_way)
         self._copied_anew = False
@@ -138,7 +145,7 @@ class CoordinationActor(LoopActor):
         self._gives_up = False
         """True if the node is stopping: it takes no lead."""
         self._said: str | None = None
-        self._succession = Succession(runtime.clock)
+        self._succession = LeadVacancy(runtime.clock)
         self._leads = asyncio.Event()
         """Set while this node leads and its first frame is released."""
         self._declaring = asyncio.Lock()
@@ -148,8 +155,8 @@ class CoordinationActor(LoopActor):
         """Start the iterations."""
         tell(self.actor_ref, _Live())
 
-    @handles(LookAgain)
-    def look_again(self, _message: LookAgain) -> None:
+    @handles(RunIteration)
+    def look_again(self, _message: RunIteration) -> None:
         """Run the next iteration at once."""
         self._woken.set()
 
@@ -163,10 +170,10 @@ class CoordinationActor(LoopActor):
             while True:
                 self._woken.clear()
                 try:
-                    seconds = await self._turn()
+                    seconds = await self._run_iteration()
                 except Refusal as refusal:  # a full disk, or a temporary refusal
                     if not self._gives_up:
-                        self._say("held up", f"{refusal.code}: {refusal.message}")
+                        self._warn_once("held up", f"{refusal.code}: {refusal.message}")
                     seconds = LOOK_SECONDS
                 with suppress(TimeoutError):
                     async with asyncio.timeout(seconds):
@@ -175,14 +182,14 @@ class CoordinationActor(LoopActor):
             if member.follow_task is not None:
                 # The successor of this actor starts a follow task of its own.
                 member.why = "the coordination of this node ended"
-                await self._follow_nobody()
+                await self._stop_following()
             await self._diagnostics.end()
             await self._lookup.end()
 
     # --- what statements ask for ------------------------------------------------------------------
 
-    @handles(Found)
-    async def found(self, message: Found) -> CommitTicket | None:
+    @handles(PutPolicyInForce)
+    async def found(self, message: PutPolicyInForce) -> CommitTicket | None:
         """Handle DEFINE FAILOVER: return once this node leads by the policy, or has committed a
         replacement.
 
@@ -192,7 +199,7 @@ class CoordinationActor(LoopActor):
         """
         member, policy = self._member, message.policy
         async with self._declaring:
-            member.look_at_rows()
+            member.read_rows()
             stands = self._memory.stands
             if stands is not None and stands.founding is not None and stands.founds:
                 if stands.founding.policy != policy:
@@ -203,18 +210,18 @@ class CoordinationActor(LoopActor):
                 return None
             if stands is not None:
                 known, door = self._memory.now.agreement, self._ways.agreement
-                amending = Amending(self._committer, member, self._shippings, known, door)
+                amending = PolicyReplacement(self._committer, member, self._shippings, known, door)
                 return await amending.amend(policy, message.who)
             member.check_roles()
             agreement = self._ways.agreement(policy.via)
-            await Founding(
+            await ClusterBootstrap(
                 self._clock, self._committer, member, self._shippings, policy, message.who
             ).begin(agreement)
             await self._ask_to_lead(founds=True)
             return None
 
-    @handles(Unfound)
-    async def unfound(self, message: Unfound) -> CommitTicket | None:
+    @handles(DropPolicy)
+    async def drop_policy(self, message: DropPolicy) -> CommitTicket | None:
         """Handle DROP FAILOVER: drop a policy that came with a backup, and stay alone.
 
         :raises Unknown: there is no policy
@@ -223,7 +230,7 @@ class CoordinationActor(LoopActor):
         """
         member, committer = self._member, self._committer
         async with self._declaring:
-            member.look_at_rows()
+            member.read_rows()
             if member.kept is None:
                 raise Unknown("there is no failover policy", kind="failover")
             if self._memory.stands is not None:
@@ -249,7 +256,7 @@ class CoordinationActor(LoopActor):
         :raises Busy: etcd does not answer, or this node does not lead in time
         """
         member = self._member
-        member.look_at_rows()
+        member.read_rows()
         policy = member.policy
         if policy is None:
             raise Unknown("there is no failover policy in force", kind="failover")
@@ -270,7 +277,7 @@ class CoordinationActor(LoopActor):
             followers nor a later request end the wait
         :raises Busy: it does not lead in time, or another statement has requested the lead since
         """
-        asked = self._asked = _Asked(force)
+        asked = self._asked = _LeadRequest(force)
         self._woken.set()
         try:
             async with asyncio.timeout(LEAD_SECONDS):
@@ -288,8 +295,8 @@ class CoordinationActor(LoopActor):
             if self._asked is asked:
                 self._asked = None
 
-    @handles(TakeOut)
-    async def take_out(self, message: TakeOut) -> None:
+    @handles(RemoveFromIsr)
+    async def take_out(self, message: RemoveFromIsr) -> None:
         """Return once none of the given nodes is in the ISR: from then on nothing waits for them.
 
         :raises NotEnoughReplicas: too few members would be left
@@ -298,8 +305,8 @@ class CoordinationActor(LoopActor):
         leadership = self._member.leadership
         if leadership is None:
             return
-        leadership.check_may_go(message.nodes)
-        leadership.keeps_out(message.nodes, message.is_over)
+        leadership.check_removable(message.nodes)
+        leadership.keep_out_of_isr(message.nodes, message.is_over)
         try:
             async with asyncio.timeout(LEAD_SECONDS):
                 while leadership.leading.waited_for & message.nodes:
@@ -324,30 +331,30 @@ class CoordinationActor(LoopActor):
 
     # --- turns ------------------------------------------------------------------------------------
 
-    async def _turn(self) -> float | None:
+    async def _run_iteration(self) -> float | None:
         """Run one iteration. Return the delay before the next (s), or None to sleep until woken."""
         member = self._member
-        member.look_at_rows()
+        member.read_rows()
         cluster = self._memory.stands
         if cluster is None or member.only_looks:
             return None
         if member.follow_task is not None:
             member.follow_task.check()
-            member.note_told()
+            member.note_caught_up()
         with suppress(DiskFull):  # the file CLUSTER keeps its copy of the policy then
-            await self._memory.shows(self._committer.released_upto)
+            await self._memory.shows(self._committer.commit_index)
         policy = member.policy
         if policy is None:
-            await self._keep_to_upstream(cluster)
+            await self._follow_upstream(cluster)
             return LOOK_SECONDS
         agreement, known = self._reach(policy), self._memory.now
         try:
-            agreed = await self._heard(agreement)
-            self._lookup.answered()
-            member.look_at_rows()  # the policy may have changed during the wait
-            await self._go_on(agreement, member.policy or policy, agreed, known)
+            agreed = await self._wait_for_change(agreement)
+            self._lookup.on_answer()
+            member.read_rows()  # the policy may have changed during the wait
+            await self._act_on(agreement, member.policy or policy, agreed, known)
         except NotAnswered as silence:
-            self._say("etcd does not answer", str(silence))
+            self._warn_once("etcd does not answer", str(silence))
             if member.follow_task is None or not member.follow_task.is_attached:
                 self._lookup.silent(policy, member.kept, known)
             if isinstance(member.role, Waiting | Founder):
@@ -360,10 +367,10 @@ class CoordinationActor(LoopActor):
         if self._agreement is None or self._via != via:
             self._agreement, self._via = self._ways.agreement(via), via
             self._seen = 0
-            self._diagnostics.look_at(self._agreement)
+            self._diagnostics.poll_door(self._agreement)
         return self._agreement
 
-    async def _heard(self, agreement: Agreement) -> Agreed:
+    async def _wait_for_change(self, agreement: Agreement) -> AgreedState:
         """Return the state in etcd once it has changed, or after `LOOK_SECONDS`."""
         if not self._seen or self._asked is not None:
             return await agreement.look()
@@ -375,8 +382,8 @@ class CoordinationActor(LoopActor):
         finally:
             await end(looking, woken)
 
-    async def _go_on(
-        self, agreement: Agreement, policy: Policy, agreed: Agreed, known: Cluster
+    async def _act_on(
+        self, agreement: Agreement, policy: Policy, agreed: AgreedState, known: ClusterState
     ) -> None:
         """Act on the state in etcd.
 
@@ -390,11 +397,11 @@ class CoordinationActor(LoopActor):
         if asked is not None and asked.force and agreed.lead is None and coordinates:
             await self._lead(agreement, await self._takeover.by_order(agreement, policy, agreed))
             return
-        if doubt(known, agreed) is not None and was_ordered_since(known, agreed):
+        if distrust_reason(known, agreed) is not None and was_ordered_since(known, agreed):
             log.warning(
                 "trusts etcd again, since an operator has named a leader", lineage=agreed.lineage
             )
-            await memory.goes_by(agreed)
+            await memory.adopt(agreed)
             return
         if was_set_back(known, agreed):
             await memory.doubts()
@@ -403,23 +410,23 @@ class CoordinationActor(LoopActor):
                 taken = await self._takeover.first(agreement, known.founding, agreed)
                 await self._lead(agreement, taken)
             else:
-                self._wait(Wait(f"no node leads yet, and {UNDECLARED}"))
+                self._wait(StayWaiting(f"no node leads yet, and {UNDECLARED}"))
             return
-        found = course(
+        found = decide_role(
             known, agreed, member.node, self._committer.history(), coordinates=coordinates,
             asked=policy.promote == "AUTO" or asked is not None, name=member.name_of,
         )  # fmt: skip
-        if doubt(known, agreed) is None and agreed.insync is not None:
-            await memory.hears(agreed)
+        if distrust_reason(known, agreed) is None and agreed.insync is not None:
+            await memory.remember_agreed(agreed)
         if agreed.lead is not None:
             self._succession.ends()
-        if isinstance(found, Follow):
+        if isinstance(found, FollowLeader):
             member.lacks, member.why = False, ""
-            await self._go_after(found.lead.node, None, found.lead.epoch)
-            await self._have_copied(found.lead.node, agreed.insync)
-        elif isinstance(found, Take):
+            await self._follow_leader(found.lead.node, None, found.lead.epoch)
+            await self._request_copy(found.lead.node, agreed.insync)
+        elif isinstance(found, ClaimLead):
             if asked is None and self._succession.is_left(member, found.insync.members):
-                self._wait(Wait(JUST_STARTED))
+                self._wait(StayWaiting(JUST_STARTED))
                 return
             await self._lead(
                 agreement, await self._takeover.vacant(agreement, policy, found.insync)
@@ -429,20 +436,20 @@ class CoordinationActor(LoopActor):
         else:
             # etcd is empty yet. The node that the store was copied from may have crashed while it
             # put the policy into force, and may drop the policy next: follow it.
-            await self._go_after(known.upstream.node, known.upstream, None)
+            await self._follow_leader(known.upstream.node, known.upstream, None)
 
-    def _wait(self, found: Wait) -> None:
+    def _wait(self, found: StayWaiting) -> None:
         """Wait. A leader that this node follows is still followed: it may lead without etcd."""
         member = self._member
         if not isinstance(member.role, Follower | Founder):
             member.become(Waiting())
         member.why, member.lacks = found.why, found.lacks
-        if found.doubt:
-            self._say("nobody leads until an operator names a node", found.why)
+        if found.distrust_reason:
+            self._warn_once("nobody leads until an operator names a node", found.why)
         elif found.lacks:
-            self._say("this node does not take the lead", found.why)
+            self._warn_once("this node does not take the lead", found.why)
 
-    def _say(self, event: str, why: str) -> None:
+    def _warn_once(self, event: str, why: str) -> None:
         """Log a warning, once for each new reason."""
         if self._said != why:
             self._said = why
@@ -450,19 +457,19 @@ class CoordinationActor(LoopActor):
 
     # --- following --------------------------------------------------------------------------------
 
-    async def _keep_to_upstream(self, cluster: Cluster) -> None:
+    async def _follow_upstream(self, cluster: ClusterState) -> None:
         """Follow the node that the store was copied from, while no policy is in force."""
         if cluster.upstream is None:
             self._wait(
-                Wait(
+                StayWaiting(
                     "no failover policy is in force, and the store was not copied from another node"
                 )
             )
             return
-        await self._go_after(cluster.upstream.node, cluster.upstream, None)
-        await self._have_copied(cluster.upstream.node, None)
+        await self._follow_leader(cluster.upstream.node, cluster.upstream, None)
+        await self._request_copy(cluster.upstream.node, None)
 
-    async def _go_after(self, node: str, upstream: Upstream | None, epoch: int | None) -> None:
+    async def _follow_leader(self, node: str, upstream: Upstream | None, epoch: int | None) -> None:
         member = self._member
         follow_task = member.follow_task
         if follow_task is not None and (follow_task.node, follow_task.epoch) == (node, epoch):
@@ -471,14 +478,14 @@ class CoordinationActor(LoopActor):
             # A new leader may hold the missing log and add this node to the ISR, and the next start
             # would drop the frames of an ISR member.
             return
-        await self._follow_nobody()
-        await self._lead_nobody(f"node {node} leads the store")
+        await self._stop_following()
+        await self._stop_leading(f"node {node} leads the store")
         log.info("follows", leader=node, epoch=epoch)
         follows = self._ways.follow(node, upstream, epoch)
         member.become(Follower(FollowTask(node, epoch, follows)))
         self._said = None
 
-    async def _have_copied(self, leader: str, insync: InSync | None) -> None:
+    async def _request_copy(self, leader: str, insync: InSyncReplicas | None) -> None:
         """Have the store copied again, if the leader's log no longer holds frames that this node
         lacks.
 
@@ -488,27 +495,29 @@ class CoordinationActor(LoopActor):
         if member.standing is not SyncStatus.COPY_FAILED or self._copied_anew:
             return
         if insync is not None and member.node in insync.members:
-            self._say(
+            self._warn_once(
                 "the store has to be copied anew", "this node is still one of the in-sync replicas"
             )
             return
         self._copied_anew = await self._ways.copy_anew(leader)
         if not self._copied_anew:
-            self._say("the store has to be copied anew", f"no address of node {leader} is known")
+            self._warn_once(
+                "the store has to be copied anew", f"no address of node {leader} is known"
+            )
 
-    async def _follow_nobody(self) -> None:
+    async def _stop_following(self) -> None:
         follow_task = self._member.follow_task
         self._member.become(Waiting())
         if follow_task is not None:
             await follow_task.end()
 
-    async def _lead_nobody(self, why: str) -> None:
+    async def _stop_leading(self, why: str) -> None:
         """Stop committing. Another leader releases or overwrites the unreleased frames."""
         await self._committer.begin_following(NotWritable(why, leader=[]))
 
     # --- taking the lead --------------------------------------------------------------------------
 
-    async def _lead(self, agreement: Agreement, taken: Taken | None) -> None:
+    async def _lead(self, agreement: Agreement, taken: AcquiredLead | None) -> None:
         """Lead, from the promise of the epoch to the end; None: no lead was taken."""
         if taken is None:
             return
@@ -520,17 +529,17 @@ class CoordinationActor(LoopActor):
         followed = {} if follow_task is None else {follow_task.node: follow_task.heard_us}
         self._shippings.end_all()
         # Frames of an older leader are on the disk or discarded: none is written after the promise.
-        await self._follow_nobody()
+        await self._stop_following()
         try:
             # Rule 5: promised on the disk before the first frame is written.
             await self._memory.promise(lead.epoch)
-            await self._memory.hears(agreed)
+            await self._memory.remember_agreed(agreed)
         except DiskFull:
             await self._takeover.give_back(agreement, lease)
             raise
         leadership = Leadership(
             self._clock, member.node, policy, lease, lead.epoch, insync,
-            committer.released_upto, committer.release_more, followed, by_order,
+            committer.commit_index, committer.release_more, followed, by_order,
         )  # fmt: skip
         leadership.rounds.say = self._shippings.hurry
         member.lacks = False
@@ -543,7 +552,7 @@ class CoordinationActor(LoopActor):
             await self._takeover.give_up(agreement, leadership)
             raise
         await self._step_down(leadership, why)
-        if leadership.gives_up:
+        if leadership.resigns:
             await self._takeover.give_up(self._reach(leadership.policy), leadership)
 
     async def _hold(self, leadership: Leadership) -> str:
@@ -554,20 +563,20 @@ class CoordinationActor(LoopActor):
         member, committer = self._member, self._committer
         # Rule 7: a frame of its own epoch precedes all that it commits.
         own = await committer.begin_leading(leadership.epoch)
-        member.look_at_rows()
+        member.read_rows()
         policy = member.policy
         if policy is not None:
-            leadership.goes_by(policy._replace(acks=0) if leadership.by_order else policy)
+            leadership.adopt(policy._replace(acks=0) if leadership.by_order else policy)
         member.become(Leader(leadership))
         self._said = None
         leadership.begun(own.sequence)
         members = sorted(leadership.leading.members)
         log.info("leads", epoch=leadership.epoch, own=own.sequence, insync=members)
-        holding = Holding(
+        holding = LeadHolder(
             self._clock, committer, member, lambda: self._reach(leadership.policy), leadership,
             self._on_settled, self._ways.compare,
         )  # fmt: skip
-        return await holding.until_over(own)
+        return await holding.hold_until_over(own)
 
     async def _on_settled(self) -> None:
         """Start to serve: every frame ever released is shown here."""
@@ -587,9 +596,9 @@ class CoordinationActor(LoopActor):
         member.why = why
         member.become(Waiting())
         leadership.rounds.end(Busy(f"this node no longer leads: {why}"))
-        shown = committer.released_upto
+        shown = committer.commit_index
         committer.releasable = lambda _durable: shown
         self._leads.clear()
         self._shippings.end_all()
-        await self._lead_nobody(why)
+        await self._stop_leading(why)
         await self._ways.leads(False)

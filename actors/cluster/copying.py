@@ -23,11 +23,19 @@ from typing import Any, Final, NamedTuple
 import structlog
 from pykka import ActorRef
 
-from actors.backups.files import Abandon, Add, BackupFilesActor, Begin, Finish, Forget, Keep
+from actors.backups.files import (
+    AbandonBackup,
+    AddPart,
+    BackupFilesActor,
+    BeginBackup,
+    FinishBackup,
+    KeepUnnamed,
+    RemoveKept,
+)
 from actors.backups.folder import BackupFolder
 from actors.backups.taking import KeptFile, StoreFacts, heard
 from actors.commits import Committer
-from actors.doors import Doors
+from actors.doors import Environment
 from actors.log_pins import Pin
 from actors.log_reads import LogReads
 from actors.runtime import Runtime, Supervised, ask, tell
@@ -41,8 +49,8 @@ from protocol.version import VERSION
 from storage.backups import snapshot_file
 from storage.engine.engine import Engine
 from storage.faults import LogDamaged
-from storage.formats.backup_facts import SnapshotFacts, Written
-from storage.formats.positions import Standing
+from storage.formats.backup_facts import SnapshotFacts, WrittenBackup
+from storage.formats.positions import LogPosition
 from storage.txn.transaction import Transaction
 
 log = structlog.get_logger("cluster")
@@ -58,15 +66,15 @@ Told = tuple[int, int, bytes]
 """An entry of the epoch history: the epoch, its last frame, and the digest of that frame."""
 
 
-class Taken(NamedTuple):
+class CopySnapshot(NamedTuple):
     """A snapshot taken for a copy."""
 
-    at: Standing
-    written: Written
+    at: LogPosition
+    written: WrittenBackup
     file: KeptFile
 
 
-class Giving:
+class CopyInProgress:
     """The copy for one node, from its request on."""
 
     def __init__(self, id: bytes, link: Link, now_us: int) -> None:
@@ -75,7 +83,7 @@ class Giving:
         """Link of the newest request."""
         self.asked_us = now_us
         """Monotonic time of the newest request or sent part (µs)."""
-        self.taking: asyncio.Task[Taken]
+        self.taking: asyncio.Task[CopySnapshot]
         self.pin: Pin | None = None
         """Pin of the log behind the snapshot."""
         self.renewal: asyncio.TimerHandle | None = None
@@ -111,14 +119,14 @@ class Giving:
         self.taking.add_done_callback(_close_file)
 
 
-def _close_file(taking: asyncio.Task[Taken]) -> None:
+def _close_file(taking: asyncio.Task[CopySnapshot]) -> None:
     """Close the file of a dropped copy; retrieve the exception of a failed one, else asyncio logs
     it."""
     if not taking.cancelled() and taking.exception() is None:
         taking.result().file.close()
 
 
-class Copies:
+class SnapshotCopies:
     """All copies that a node gives. On the loop only.
 
     :param files: starts the actor that writes their files, and no other files; called once, for the
@@ -146,7 +154,7 @@ class Copies:
         self._clock = clock
         self._new_id = new_id
         self._history = history
-        self._given: dict[str, Giving] = {}
+        self._given: dict[str, CopyInProgress] = {}
         """Copies by node id."""
         self._begun: Supervised[Any] | None = None
         """Supervisor of the file-writing actor, once there was a copy to give."""
@@ -156,7 +164,7 @@ class Copies:
         """Numbers of kept files."""
 
     @property
-    def given(self) -> dict[str, Giving]:
+    def given(self) -> dict[str, CopyInProgress]:
         """Copies being sent, or kept for a node to resume, by node id."""
         return dict(self._given)
 
@@ -195,7 +203,7 @@ class Copies:
         has them, or is gone."""
         node = link.peer.node
         try:
-            giving = self._giving(link, asked)
+            giving = self._find_copy(link, asked)
             taken = await self._taken(giving)
             log.info(
                 "sending a copy of the store",
@@ -211,7 +219,7 @@ class Copies:
             log.warning("a copy was refused", node=node, reason=refusal.message)
             link.send(Refused(refusal.code, refusal.message))
 
-    def _giving(self, link: Link, asked: Copy) -> Giving:
+    def _find_copy(self, link: Link, asked: Copy) -> CopyInProgress:
         """Return the copy to send: the one to resume, if it still exists, or a new one.
 
         :raises Busy: too many copies are being given
@@ -225,7 +233,7 @@ class Copies:
                 return found
         self.attached(node)
         self._make_room()
-        made = self._given[node] = Giving(self._new_id(ID_BYTES), link, now_us)
+        made = self._given[node] = CopyInProgress(self._new_id(ID_BYTES), link, now_us)
         made.taking = asyncio.ensure_future(self._take(made))
         self._renew(node, made)
         return made
@@ -244,7 +252,7 @@ class Copies:
             raise Busy(f"too many copies are being sent: the limit is {limits.COPIES}")
         min(whole, key=lambda one: one.asked_us).drop_file()
 
-    async def _taken(self, giving: Giving) -> Taken:
+    async def _taken(self, giving: CopyInProgress) -> CopySnapshot:
         """Wait for the snapshot and return it. The requester gets keep-alive messages meanwhile.
 
         :raises Refusal: it can't be taken
@@ -259,14 +267,14 @@ class Copies:
             raise LinkClosed("the copy is no longer available")
         return giving.taking.result()
 
-    async def _send(self, giving: Giving, taken: Taken, asked: Copy) -> None:
+    async def _send(self, giving: CopyInProgress, taken: CopySnapshot, asked: Copy) -> None:
         link, at, size = giving.link, taken.at, taken.written.size
         goes_on = asked.resume == giving.id and asked.offset <= size
         offset = asked.offset if goes_on else 0
-        reigns = [told for told in self._history() if told[0] < at.epoch]
+        epoch_ends = [told for told in self._history() if told[0] < at.epoch]
         if at.sequence:
-            reigns.append((at.epoch, at.sequence, at.digest))
-        link.send(CopyBegins(giving.id, self._store.id, size, at.sequence, at.epoch, reigns))
+            epoch_ends.append((at.epoch, at.sequence, at.digest))
+        link.send(CopyBegins(giving.id, self._store.id, size, at.sequence, at.epoch, epoch_ends))
         while offset < size:
             if giving.link is not link or not taken.file.kept:
                 raise LinkClosed("the copy is no longer available")
@@ -278,11 +286,11 @@ class Copies:
             giving.asked_us = self._clock.monotonic_us()
         link.send(CopyEnds(taken.written.sha256))
         giving.was_whole = True
-        await _gone(link)
+        await _wait_until_closed(link)
 
     # --- the snapshot ---------------------------------------------------------------------------
 
-    async def _take(self, giving: Giving) -> Taken:
+    async def _take(self, giving: CopyInProgress) -> CopySnapshot:
         """Take the snapshot, with the log behind it pinned from before on.
 
         :raises DiskFull: there is no room for it beside the store
@@ -297,17 +305,17 @@ class Copies:
                 giving.pin = self._reads.pin(view.sequence + 1)
                 at = await self._standing(view.sequence)
                 await self._write(view, at)
-                written = await ask(self._files.ref, Finish(lambda: False))
-                await ask(self._files.ref, Keep(number))
+                written = await ask(self._files.ref, FinishBackup(lambda: False))
+                await ask(self._files.ref, KeepUnnamed(number))
                 done = True
-                return Taken(at, written, KeptFile(self._files, number, written))
+                return CopySnapshot(at, written, KeptFile(self._files, number, written))
             finally:
                 view.release()
                 if not done:
-                    tell(self._files.ref, Abandon())
-                    tell(self._files.ref, Forget(number))
+                    tell(self._files.ref, AbandonBackup())
+                    tell(self._files.ref, RemoveKept(number))
 
-    async def _standing(self, sequence: int) -> Standing:
+    async def _standing(self, sequence: int) -> LogPosition:
         try:
             return await self._reads.standing(sequence)
         except LogDamaged as damage:
@@ -315,13 +323,13 @@ class Copies:
                 f"the log is damaged at commit {damage.sequence}", sequence=damage.sequence
             ) from damage
 
-    async def _write(self, view: Transaction, at: Standing) -> None:
+    async def _write(self, view: Transaction, at: LogPosition) -> None:
         """Read the snapshot in slices; each part is written while the next one is read."""
         store, files = self._store, self._files
         facts = SnapshotFacts(VERSION, store.id, store.created, self._clock.wall_us(), at)
-        await ask(files.ref, Begin(facts, None, self._engine.stored_bytes()))
+        await ask(files.ref, BeginBackup(facts, None, self._engine.stored_bytes()))
         writing: asyncio.Future[None] | None = None
-        found: list[snapshot_file.Piece] = []
+        found: list[snapshot_file.SnapshotPiece] = []
         size, until_us = 0, self._clock.monotonic_us() + limits.SLICE_US
         try:
             for piece in snapshot_file.pieces(view):
@@ -330,21 +338,21 @@ class Copies:
                 if size >= PART_BYTES:
                     if writing is not None:
                         await writing
-                    writing = ask(files.ref, Add(found))
+                    writing = ask(files.ref, AddPart(found))
                     found, size = [], 0
                 if self._clock.monotonic_us() >= until_us:
                     await asyncio.sleep(0)
                     until_us = self._clock.monotonic_us() + limits.SLICE_US
             if writing is not None:
                 await writing
-            await ask(files.ref, Add(found))
+            await ask(files.ref, AddPart(found))
         finally:
             if writing is not None:
                 writing.add_done_callback(heard)
 
     # --- how long it is kept --------------------------------------------------------------------
 
-    def _renew(self, node: str, giving: Giving) -> None:
+    def _renew(self, node: str, giving: CopyInProgress) -> None:
         """Renew the log pin of a copy. Drop both after a long time without requests, or if a full
         disk has pruned that log."""
         if self._given.get(node) is not giving:
@@ -368,15 +376,15 @@ class Copies:
         giving.renewal = self._committer.at(now_us + _PIN_US, partial(self._renew, node, giving))
 
 
-def begin(
+def begin_copies(
     runtime: Runtime,
     committer: Committer,
     reads: LogReads,
     store: Store,
     settings: NodeSettings,
-    doors: Doors,
+    doors: Environment,
     supervise: Callable[[Callable[[], ActorRef[Any]]], Supervised[Any]],
-) -> Copies:
+) -> SnapshotCopies:
     """Return the copies of a node's store.
 
     :param supervise: starts an actor, and stops it with the node
@@ -390,12 +398,12 @@ def begin(
 
     about = StoreFacts(store.id, directory.created)
     new_files = partial(supervise, files)
-    return Copies(
+    return SnapshotCopies(
         committer, reads, engine, about, new_files, doors.clock, rng.bytes, committer.history
     )
 
 
-async def _gone(link: Link) -> None:
+async def _wait_until_closed(link: Link) -> None:
     """Return once the node has closed its link: it has all that it asked for."""
     with suppress(LinkClosed, TimeoutError):
         async with asyncio.timeout(limits.COPY_SILENT_SECONDS):

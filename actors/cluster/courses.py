@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from actors.cluster.following import History, holds
+from actors.cluster.following import EpochHistory, holds
 from actors.cluster.leading import may_take
-from protocol.agreement import Agreed, InSync, Lead
-from storage.files.cluster_file import Cluster
+from protocol.agreement import AgreedState, InSyncReplicas, LeaderEntry
+from storage.files.cluster_file import ClusterState
 
 NAME_ONE: Final = (
     "no node leads until an operator names one: on the node with the most log, by log_ends in"
@@ -28,34 +28,34 @@ UNDECLARED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Follow:
+class FollowLeader:
     """Follow the leader."""
 
-    lead: Lead
+    lead: LeaderEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class ClaimLead:
     """The lead is vacant: take it, if the ISR in etcd is still this one."""
 
-    insync: InSync
+    insync: InSyncReplicas
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class StayWaiting:
     """There is no leader to follow, and nothing to do."""
 
     why: str
-    doubt: bool = False
+    distrust_reason: bool = False
     """True if an operator has to decide."""
     lacks: bool = False
     """True if this node is in the ISR, but lacks frames that each member holds."""
 
 
-Course = Follow | Take | Wait
+NextRole = FollowLeader | ClaimLead | StayWaiting
 
 
-def doubt(memory: Cluster, agreed: Agreed) -> str | None:
+def distrust_reason(memory: ClusterState, agreed: AgreedState) -> str | None:
     """Return the reason to distrust the state in etcd, or None."""
     if memory.agreement is not None and agreed.cluster != memory.agreement:
         return "VIA leads to another etcd cluster, or etcd was rebuilt"
@@ -68,16 +68,16 @@ def doubt(memory: Cluster, agreed: Agreed) -> str | None:
     return None
 
 
-def was_set_back(memory: Cluster, agreed: Agreed) -> bool:
+def was_set_back(memory: ClusterState, agreed: AgreedState) -> bool:
     """True if etcd was set back to a state older than this node has seen.
 
     It is distrusted from then on, even when its revision has grown past the one seen. Another etcd
     cluster is not set back: it holds no earlier state of this one.
     """
-    return memory.agreement == agreed.cluster and doubt(memory, agreed) is not None
+    return memory.agreement == agreed.cluster and distrust_reason(memory, agreed) is not None
 
 
-def was_ordered_since(memory: Cluster, agreed: Agreed) -> bool:
+def was_ordered_since(memory: ClusterState, agreed: AgreedState) -> bool:
     """True if an operator has named a leader after everything that this node has seen.
 
     A promised epoch above the seen revision came over a link, perhaps from the named leader, which
@@ -88,7 +88,7 @@ def was_ordered_since(memory: Cluster, agreed: Agreed) -> bool:
     return agreed.lineage > (memory.revision if is_of_it else max(memory.promised, memory.revision))
 
 
-def doubt_of_epoch(memory: Cluster, ended: int, epoch: int) -> str | None:
+def epoch_distrust_reason(memory: ClusterState, ended: int, epoch: int) -> str | None:
     """Return the reason why an epoch must not be led in, or None.
 
     :param ended: the newest epoch in this node's log
@@ -101,7 +101,7 @@ def doubt_of_epoch(memory: Cluster, ended: int, epoch: int) -> str | None:
     return None
 
 
-def lack(log: History, agreed: Agreed) -> str | None:
+def missing_entries(log: EpochHistory, agreed: AgreedState) -> str | None:
     """Rule 9: return the reason why this log lacks frames that the ISR holds, or None.
 
     None also where etcd has no published commit index.
@@ -120,16 +120,16 @@ def lack(log: History, agreed: Agreed) -> str | None:
     )
 
 
-def course(
-    memory: Cluster,
-    agreed: Agreed,
+def decide_role(
+    memory: ClusterState,
+    agreed: AgreedState,
     node: str,
-    log: History,
+    log: EpochHistory,
     *,
     coordinates: bool,
     asked: bool,
     name: Callable[[str], str] = str,
-) -> Course:
+) -> NextRole:
     """Decide the next role of a node that does not lead.
 
     :param log: epoch history of this node's log
@@ -138,33 +138,35 @@ def course(
     :param asked: True if it may take a vacant lead: PROMOTE is AUTO, or a statement has ordered it
     :param name: returns the display name of a node id
     """
-    why = doubt(memory, agreed)
+    why = distrust_reason(memory, agreed)
     if why is not None:
-        return Wait(f"{why}; {NAME_ONE}", doubt=True)
+        return StayWaiting(f"{why}; {NAME_ONE}", distrust_reason=True)
     if agreed.insync is None:
-        return Wait("the first leader has not named the in-sync replicas yet")
+        return StayWaiting("the first leader has not named the in-sync replicas yet")
     if agreed.lead is not None:
         if agreed.lead.node != node:
             if agreed.lead.epoch < memory.promised:
                 why = "the leader uses an epoch that had ended before: etcd was set back"
-                return Wait(f"{why}; {NAME_ONE}", doubt=True)
-            return Follow(agreed.lead)
+                return StayWaiting(f"{why}; {NAME_ONE}", distrust_reason=True)
+            return FollowLeader(agreed.lead)
         # An epoch belongs to one run of one process: the lease of an earlier run has to lapse.
-        return Wait(
+        return StayWaiting(
             "this node led before it was restarted: the lease of that time has not expired yet"
         )
     if not may_take(agreed, node):
         members = ", ".join(sorted(map(name, agreed.insync.members)))
-        return Wait(
+        return StayWaiting(
             "no node leads, and this node may lack commits: start the in-sync replicas"
             f" {members}. If they are lost, DEFINE NODE LEADS STORE FORCE REASON 's' makes this"
             " node lead with the commits that it has"
         )
-    why = lack(log, agreed)
+    why = missing_entries(log, agreed)
     if why is not None:
-        return Wait(why, lacks=True)
+        return StayWaiting(why, lacks=True)
     if not coordinates:
-        return Wait(f"no node leads, and {UNDECLARED}")
+        return StayWaiting(f"no node leads, and {UNDECLARED}")
     if not asked:
-        return Wait("no node leads, and this node needs an order to lead: DEFINE NODE LEADS STORE")
-    return Take(agreed.insync)
+        return StayWaiting(
+            "no node leads, and this node needs an order to lead: DEFINE NODE LEADS STORE"
+        )
+    return ClaimLead(agreed.insync)

@@ -28,18 +28,18 @@ class Diagnostics:
         self._tell = tell
         self._task: asyncio.Future[None] | None = None
 
-    def look_at(self, door: Agreement) -> None:
+    def poll_door(self, door: Agreement) -> None:
         """Poll this etcd from now on, instead of the one before."""
         if self._task is not None:
             self._task.cancel()
-        self._task = asyncio.ensure_future(self._look(door))
+        self._task = asyncio.ensure_future(self._poll_faults(door))
 
     async def end(self) -> None:
         """Stop polling."""
         if self._task is not None:
             await end(self._task)
 
-    async def _look(self, door: Agreement) -> None:
+    async def _poll_faults(self, door: Agreement) -> None:
         """Poll until cancelled; log each new fault once."""
         said: frozenset[str] = frozenset()
         while True:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from actors.cluster.member import Member
-from actors.cluster.shippings import Shippings
+from actors.cluster.member import ClusterMember
+from actors.cluster.shippings import ReplicaSenders
 from actors.cluster.sync_status import SyncStatus
 from protocol.doors import Clock
 from protocol.values import Value
 
 
-def downstream(member: Member, shippings: Shippings, clock: Clock) -> list[Value]:
+def downstream(member: ClusterMember, shippings: ReplicaSenders, clock: Clock) -> list[Value]:
     """Return one entry for each follower, by node id.
 
     Listed are attached nodes, nodes that followed during this leadership and still have a row,

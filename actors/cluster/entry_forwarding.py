@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from actors.backlog import Batch, Noted, commit
+from actors.backlog import EntryBatch, PendingEntry, commit
 from actors.commits import Committer
 from actors.runtime import Runtime
 from protocol import limits
@@ -40,8 +40,8 @@ class EntryForwarding:
 
         :param node: id of the follower
         """
-        await self._its_turn(node, len(said.entries))
-        batch = Batch(said.life, said.first, tuple(map(_noted, said.entries)))
+        await self._wait_for_allowance(node, len(said.entries))
+        batch = EntryBatch(said.life, said.first, tuple(map(_from_message, said.entries)))
         while True:
             try:
                 await self._committer.released(commit(self._committer, node, batch))
@@ -49,7 +49,7 @@ class EntryForwarding:
             except Refusal:
                 await asyncio.sleep(AGAIN_SECONDS)
 
-    async def _its_turn(self, node: str, count: int) -> None:
+    async def _wait_for_allowance(self, node: str, count: int) -> None:
         rate, now_us = limits.ENTRIES_CARRIED_A_SECOND, self._monotonic_us()
         left, since_us = self._allowed.get(node, (limits.ENTRIES_CARRIED_AT_ONCE, now_us))
         gained = (now_us - since_us) / 1_000_000 * rate
@@ -59,7 +59,7 @@ class EntryForwarding:
             await asyncio.sleep(-left / rate)
 
 
-def told(noted: Noted) -> EntryTold:
+def told(noted: PendingEntry) -> EntryTold:
     """Return an entry in the form of a link message."""
     entry = noted.entry
     return EntryTold(
@@ -69,9 +69,9 @@ def told(noted: Noted) -> EntryTold:
     )  # fmt: skip
 
 
-def _noted(told: EntryTold) -> Noted:
+def _from_message(told: EntryTold) -> PendingEntry:
     entry = Entry(
         told.kept, told.request, told.address, told.namespace, told.database, told.places,
         told.action, told.refused, told.needs, told.more,
     )  # fmt: skip
-    return Noted(told.user, told.surface, told.statement, told.reason, entry, told.at)
+    return PendingEntry(told.user, told.surface, told.statement, told.reason, entry, told.at)

@@ -20,21 +20,21 @@ def detached() -> Busy:
     return Busy("cannot serve a linearizable read: this node is not connected to a leader")
 
 
-class Receives(Protocol):
+class ReceiverLink(Protocol):
     """A link to the leader: `receiving.py`."""
 
     epoch: int
     """Leader epoch in which this node is attached; 0: not yet."""
 
     @property
-    def is_told(self) -> bool:
+    def has_caught_up(self) -> bool:
         """True if this node shows every frame that it may have shown before it attached."""
 
-    def ask_present(self) -> asyncio.Future[int]:
+    def request_read_index(self) -> asyncio.Future[int]:
         """Ask the leader for its read index. :raises Busy: can't ask; also from the future"""
 
 
-class Follows(Protocol):
+class FollowsLeader(Protocol):
     """Repeated attaching to one leader: `attaching.py`."""
 
     @property
@@ -46,7 +46,7 @@ class Follows(Protocol):
         """Reason why it has stopped following, or why the last link ended."""
 
     @property
-    def receiving(self) -> Receives | None:
+    def receiving(self) -> ReceiverLink | None:
         """The current link; None: there is none."""
 
     @property
@@ -59,7 +59,7 @@ class Follows(Protocol):
         """True if this node is attached, or was."""
 
     @property
-    def is_told(self) -> bool:
+    def has_caught_up(self) -> bool:
         """True once this node shows every frame that it may have shown before it attached."""
 
     def run(self) -> Awaitable[None]:
@@ -73,7 +73,7 @@ class FollowTask:
     :param epoch: leader epoch; None: etcd knows of no leader
     """
 
-    def __init__(self, node: str, epoch: int | None, follows: Follows) -> None:
+    def __init__(self, node: str, epoch: int | None, follows: FollowsLeader) -> None:
         self.node = node
         self.epoch = epoch
         self._follows = follows
@@ -96,9 +96,9 @@ class FollowTask:
         return self._follows.was_attached
 
     @property
-    def is_told(self) -> bool:
+    def has_caught_up(self) -> bool:
         """True once this node shows every frame that it may have shown before it attached."""
-        return self._follows.is_told
+        return self._follows.has_caught_up
 
     @property
     def why(self) -> str | None:
@@ -114,7 +114,7 @@ class FollowTask:
         """Return the time since the leader's last message (µs)."""
         return now_us - self.heard_us
 
-    def ask_present(self) -> asyncio.Future[int]:
+    def request_read_index(self) -> asyncio.Future[int]:
         """Ask the leader for its read index: its commit index, once it has confirmed that it still
         leads.
 
@@ -123,7 +123,7 @@ class FollowTask:
         receiving = self._follows.receiving
         if receiving is None:
             raise detached()
-        return receiving.ask_present()
+        return receiving.request_read_index()
 
     def check(self) -> None:
         """Raise the bug that ended the task, if there is one."""

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from actors.cluster.leading import Leading
+from actors.cluster.leading import LeaderState
 
 
 @dataclass(frozen=True, slots=True)
-class Follower:
+class FollowerProgress:
     """Progress of one follower, by its last message."""
 
     synced: int
@@ -26,14 +26,14 @@ class Follower:
 ATTACHES_US: Final = 500_000
 """Time (µs) that the previous leader has to attach to this one, however long it has been silent. It
 may have given up its lead, and then had no link here."""
-_NOBODY: Final = Follower(0, 0, 0, linked=False)
+_NOBODY: Final = FollowerProgress(0, 0, 0, linked=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Followers:
     """All followers that have attached to this leader, by node id."""
 
-    by_node: Mapping[str, Follower] = field(default_factory=dict)
+    by_node: Mapping[str, FollowerProgress] = field(default_factory=dict)
 
     @classmethod
     def begun(
@@ -50,7 +50,7 @@ class Followers:
         def heard_us(node: str) -> int:
             return max(followed.get(node, now_us), earliest_us)
 
-        return cls({node: Follower(0, 0, heard_us(node), linked=False) for node in members})
+        return cls({node: FollowerProgress(0, 0, heard_us(node), linked=False) for node in members})
 
     def attached(self, node: str, agree: int, now_us: int) -> Followers:
         """Note that a follower has attached, again or for the first time; earlier reports are
@@ -58,11 +58,11 @@ class Followers:
 
         :param agree: last frame that both logs share
         """
-        return self._with(node, Follower(agree, 0, now_us))
+        return self._with(node, FollowerProgress(agree, 0, now_us))
 
-    def heard(self, node: str, synced: int, applied: int, now_us: int) -> Followers:
+    def on_report(self, node: str, synced: int, applied: int, now_us: int) -> Followers:
         """Note a follower's progress report."""
-        return self._with(node, Follower(synced, applied, now_us))
+        return self._with(node, FollowerProgress(synced, applied, now_us))
 
     def left(self, node: str) -> Followers:
         """Note that a follower has detached; its synced frames still count."""
@@ -97,15 +97,15 @@ class Followers:
         lags = [committed - one.synced for one in self.by_node.values() if one.linked]
         return max(0, *lags) if lags else None
 
-    def _of(self, node: str) -> Follower:
+    def _of(self, node: str) -> FollowerProgress:
         return self.by_node.get(node, _NOBODY)
 
-    def _with(self, node: str, one: Follower) -> Followers:
+    def _with(self, node: str, one: FollowerProgress) -> Followers:
         return Followers({**self.by_node, node: one})
 
 
 def wanted(
-    leading: Leading, followers: Followers, trusted: frozenset[str], now_us: int, behind_us: int
+    leading: LeaderState, followers: Followers, trusted: frozenset[str], now_us: int, behind_us: int
 ) -> frozenset[str] | None:
     """Return the ISR that the leader should ask for now; None: no change is needed, or possible.
 
@@ -131,14 +131,16 @@ def wanted(
     return None
 
 
-def replicating(leading: Leading, followers: Followers, now_us: int, behind_us: int) -> int:
+def recent_isr_followers(
+    leading: LeaderState, followers: Followers, now_us: int, behind_us: int
+) -> int:
     """Return the number of ISR followers with a message within BEHIND; no other node counts for
     ACKS."""
     recent = followers.recent(now_us, behind_us)
     return sum(member in recent for member in leading.members if member != leading.node)
 
 
-def lagging(
+def follower_lags(
     followers: Followers, named: Collection[str], committed: int
 ) -> Iterator[tuple[str, int]]:
     """Yield the lag of each follower, in commits, by node id.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
-from protocol.agreement import Released
+from protocol.agreement import ReleasedFrame
 from protocol.errors import Diverged
-from storage.formats.epochs import History, Reign
+from storage.formats.epochs import EpochEnd, EpochHistory
 
-__all__ = ["History", "Promised", "Reign", "frame_at", "holds", "joint", "last_of"]
+__all__ = ["EpochHistory", "EpochPromise", "EpochEnd", "frame_at", "holds", "joint", "last_of"]
 
 
-class Promised(NamedTuple):
+class EpochPromise(NamedTuple):
     """Durable promise of a node: made before it sends its epoch history, and before it writes a
     frame as leader."""
 
@@ -23,19 +23,19 @@ class Promised(NamedTuple):
         """True if frames of a leader of this epoch are accepted."""
         return epoch >= self.epoch
 
-    def promise(self, epoch: int) -> Promised:
+    def promise(self, epoch: int) -> EpochPromise:
         """Return the promise for an epoch to follow or lead in."""
         assert self.takes(epoch), "an older epoch than was promised"
-        return Promised(epoch)
+        return EpochPromise(epoch)
 
 
-def last_of(history: History, epoch: int) -> Reign | None:
+def last_of(history: EpochHistory, epoch: int) -> EpochEnd | None:
     """Return the end of an epoch in a history, or None."""
     at = bisect_right(history, epoch, key=lambda reign: reign.epoch) - 1
     return history[at] if at >= 0 and history[at].epoch == epoch else None
 
 
-def joint(ours: History, theirs: History) -> int:
+def joint(ours: EpochHistory, theirs: EpochHistory) -> int:
     """Return the last frame up to which two logs are equal; 0: they share none.
 
     An epoch has one leader, and a leader never rolls back a frame. So two logs with frames of one
@@ -56,13 +56,13 @@ def joint(ours: History, theirs: History) -> int:
     return 0
 
 
-def frame_at(log: History, sequence: int) -> Released | None:
+def frame_at(log: EpochHistory, sequence: int) -> ReleasedFrame | None:
     """Return the epoch and sequence of a frame of the log; None: the log has no such frame."""
     at = bisect_left(log, sequence, key=lambda reign: reign.last)
-    return Released(log[at].epoch, sequence) if sequence > 0 and at < len(log) else None
+    return ReleasedFrame(log[at].epoch, sequence) if sequence > 0 and at < len(log) else None
 
 
-def holds(log: History, released: Released) -> bool:
+def holds(log: EpochHistory, released: ReleasedFrame) -> bool:
     """True if a log holds a released frame, and thus all frames before it.
 
     A log with frames of an epoch holds those its leader wrote, from the first on. The sequence

@@ -24,18 +24,18 @@ from typing import Final
 
 import structlog
 
-from actors.cluster.member import Member
+from actors.cluster.member import ClusterMember
 from actors.cluster.role import Alone, Founder
-from actors.cluster.shippings import Shippings
-from actors.commits import NODE, Committer, Who
+from actors.cluster.shippings import ReplicaSenders
+from actors.commits import NODE, Author, Committer
 from actors.commits.committer import released_at_once
-from protocol.agreement import Agreed, Agreement, NotAnswered
+from protocol.agreement import AgreedState, Agreement, NotAnswered
 from protocol.doors import Clock
 from protocol.errors import BadRequest, Busy, NotEnoughReplicas
 from protocol.failover import Policy
 from storage.catalog import failover
-from storage.files.cluster_file import Cluster
-from storage.files.cluster_file import Founding as Founded
+from storage.files.cluster_file import BootstrapState as Founded
+from storage.files.cluster_file import ClusterState
 from storage.txn.tickets import CommitTicket
 
 log = structlog.get_logger("cluster")
@@ -44,7 +44,7 @@ SHOWN_SECONDS: Final = 20.0
 """Time that followers in sync have to show the policy (s)."""
 
 
-class Founding:
+class ClusterBootstrap:
     """Handles a first DEFINE FAILOVER. On the loop only.
 
     :param who: issuer of the statement
@@ -54,10 +54,10 @@ class Founding:
         self,
         clock: Clock,
         committer: Committer,
-        member: Member,
-        shippings: Shippings,
+        member: ClusterMember,
+        shippings: ReplicaSenders,
         policy: Policy,
-        who: Who,
+        who: Author,
     ) -> None:
         self._clock = clock
         self._committer = committer
@@ -79,7 +79,7 @@ class Founding:
                 "this node was not declared coordinating, so it would not take the lead: run"
                 " DEFINE NODE ROLES serving, writable, coordinating first"
             )
-        agreed = await self._look(agreement)
+        agreed = await self._read_agreed(agreement)
         members = self._members()
         committer.releasable = partial(self._releasable, members)
         member.become(Founder())
@@ -88,10 +88,10 @@ class Founding:
             founded = Founded(members | {member.node}, self._policy, sequence)
             await self._note(agreed, founded)
         except BaseException:
-            await self._undo()
+            await self._drop_policy()
             raise
         # Nothing is undone from here on: a request to etcd may take effect at any later moment.
-        member.look_at_rows()
+        member.read_rows()
 
     def _releasable(self, members: frozenset[str], durable: int) -> int:
         """Return the highest frame that all members of the first ISR hold.
@@ -100,9 +100,9 @@ class Founding:
         back.
         """
         held = self._member.followers.held_by(members, durable)
-        return max(held, self._committer.released_upto)
+        return max(held, self._committer.commit_index)
 
-    async def _look(self, agreement: Agreement) -> Agreed:
+    async def _read_agreed(self, agreement: Agreement) -> AgreedState:
         try:
             agreed = await agreement.look()
         except NotAnswered as silence:
@@ -143,7 +143,7 @@ class Founding:
             ) from None
         return ticket.sequence
 
-    async def _undo(self) -> None:
+    async def _drop_policy(self) -> None:
         """Drop the policy and go on alone: only followers have seen it."""
         member, committer = self._member, self._committer
         try:
@@ -152,19 +152,23 @@ class Founding:
             member.become(Alone())
             committer.releasable = released_at_once
             committer.release_more()
-            member.look_at_rows()
+            member.read_rows()
 
-    async def _note(self, agreed: Agreed, founded: Founded) -> None:
+    async def _note(self, agreed: AgreedState, founded: Founded) -> None:
         """Write the file CLUSTER: from here on this node is in a cluster, even after a crash.
         :raises DiskFull:
         """
         epoch = self._committer.ledger.epoch
-        noted = Cluster(agreed.cluster, agreed.revision, epoch, True, founding=founded)
+        noted = ClusterState(agreed.cluster, agreed.revision, epoch, True, founding=founded)
         await self._memory.begin(noted)
 
 
 def commit_policy(
-    committer: Committer, member: Member, policy: Policy | None, who: Who, reason: str | None = None
+    committer: Committer,
+    member: ClusterMember,
+    policy: Policy | None,
+    who: Author,
+    reason: str | None = None,
 ) -> CommitTicket:
     """Commit a policy, or its removal. Return the ticket that the answer has to wait for.
 
@@ -181,5 +185,5 @@ def commit_policy(
             ticket = committer.commit(tx, who, f"{word} FAILOVER", reason)
     finally:
         member.commits_policy = False
-    member.look_at_rows()
+    member.read_rows()
     return ticket

@@ -13,16 +13,16 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from actors.cluster.courses import doubt
+from actors.cluster.courses import distrust_reason
 from actors.cluster.leadership import Leadership
-from actors.cluster.lease import RENEWED_IN, Lease
-from actors.cluster.member import NOT_COORDINATING, Member
+from actors.cluster.lease import RENEWED_IN, LeadLease
+from actors.cluster.member import NOT_COORDINATING, ClusterMember
 from actors.cluster.tasks import end
 from actors.commits import Committer, Stall
-from protocol.agreement import Agreed, Agreement, LeaseLapsed, NotAnswered
+from protocol.agreement import AgreedState, Agreement, LeaseLapsed, NotAnswered
 from protocol.doors import Clock
 from protocol.errors import DiskFull, Refusal, StatementTimeout
-from storage.files.cluster_file import Cluster
+from storage.files.cluster_file import ClusterState
 from storage.txn.tickets import CommitTicket
 
 log = structlog.get_logger("cluster")
@@ -51,13 +51,13 @@ them before any node leads."""
 class _Known(NamedTuple):
     """Newest known state of etcd, taken before a request."""
 
-    memory: Cluster
+    memory: ClusterState
     """This node's memory of it, as in the file CLUSTER."""
     insync: int
     """Revision of the ISR. No other node changes it while this node leads."""
 
 
-class Holding:
+class LeadHolder:
     """Holds one lead. On the loop only.
 
     :param agreement: returns the etcd client, which a new policy may have changed
@@ -69,7 +69,7 @@ class Holding:
         self,
         clock: Clock,
         committer: Committer,
-        member: Member,
+        member: ClusterMember,
         agreement: Callable[[], Agreement],
         leadership: Leadership,
         settled: Callable[[], Awaitable[None]],
@@ -81,49 +81,50 @@ class Holding:
         self._memory = member.memory
         self._agreement = agreement
         self._leadership = leadership
-        self._settled = settled
+        self._on_settled = settled
         self._compare = compare
         self._seen = 0
         """Revision of etcd that the watch returned last."""
-        self._told_us = clock.boottime_us()
+        self._published_us = clock.boottime_us()
         """Boot time (µs) at which the commit index was last published."""
-        self._released, self._since_us = committer.released_upto, clock.monotonic_us()
+        self._released, self._since_us = committer.commit_index, clock.monotonic_us()
         """Commit index, and the monotonic time since which it lags behind this disk (µs)."""
         self._silent = False
         """True if the silence of etcd was logged."""
 
-    async def until_over(self, own: CommitTicket) -> str:
+    async def hold_until_over(self, own: CommitTicket) -> str:
         """Hold the lead. Return the reason for its end.
 
         :param own: ticket of the first frame of the epoch
         """
         try:
             return await _first(
-                self._renew(), self._ask_for_sets(), self._watch(), self._settle(own),
-                self._declared(), self._end_waits(), self._look_for_stalls(),
+                self._renew(), self._request_isr_changes(), self._watch(),
+                self._wait_for_first_release(own), self._watch_declaration(), self._end_waits(),
+                self._report_stalls(),
             )  # fmt: skip
         finally:
             self._committer.stall = None
 
-    async def _settle(self, own: CommitTicket) -> str:
+    async def _wait_for_first_release(self, own: CommitTicket) -> str:
         try:
             await self._committer.released(own)
         except Refusal as refusal:
             return refusal.message
-        self._leadership.tells_soon.set()
-        await self._settled()
+        self._leadership.publish_soon.set()
+        await self._on_settled()
         await self._compare()
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await never
 
-    async def _declared(self) -> str:
+    async def _watch_declaration(self) -> str:
         """Rule 8: lead while this node is declared coordinating. Before giving up, release all
         commits, including the one that changes the declaration."""
         member, committer = self._member, self._committer
-        while not self._leadership.gives_up or committer.released_upto < committer.committed:
+        while not self._leadership.resigns or committer.commit_index < committer.committed:
             await asyncio.sleep(DECLARED_SECONDS)
-            member.look_at_rows()
-            self._leadership.gives_up = not member.coordinates
+            member.read_rows()
+            self._leadership.resigns = not member.coordinates
         return NOT_COORDINATING
 
     async def _end_waits(self) -> str:
@@ -139,17 +140,17 @@ class Holding:
             marks.append((now_us, committer.committed))
             while marks[0][0] <= began_us:
                 committed = marks.popleft()[1]
-            if committed > committer.released_upto:
+            if committed > committer.commit_index:
                 why = f"the followers did not acknowledge it within {seconds:.0f} s"
                 committer.end_waits(committed, began_us, StatementTimeout(why))
 
-    async def _look_for_stalls(self) -> str:
+    async def _report_stalls(self) -> str:
         """Report stalls: while nothing is released, readers need not wait for pending commits."""
         committer, leadership = self._committer, self._leadership
         while True:
             await asyncio.sleep(STALLS_SECONDS)
             before = leadership.stalled
-            found = leadership.look_for_stall(
+            found = leadership.update_stall(
                 self._member.nodes, self._member.name_of, is_late=self._is_late()
             )
             if found is not None:
@@ -166,14 +167,14 @@ class Holding:
         """True if frames have been on this disk, unreleased, for longer than removing a silent
         member takes."""
         committer, now_us = self._committer, self._clock.monotonic_us()
-        released = committer.released_upto
-        lacks_none = committer.durable_upto <= released
-        if released != self._released or lacks_none or self._leadership.is_stuck:
+        released = committer.commit_index
+        lacks_none = committer.synced_seq <= released
+        if released != self._released or lacks_none or self._leadership.lacks_followers:
             self._released, self._since_us = released, now_us
         behind_us = self._leadership.policy.behind_us
         return now_us - self._since_us > 2 * behind_us + int(WAITS_SECONDS * 1_000_000)
 
-    def _unanswered(self, what: str, why: str) -> None:
+    def _warn_of_silence(self, what: str, why: str) -> None:
         """Log a warning, once for each silence of etcd."""
         if not self._silent:
             self._silent = True
@@ -182,7 +183,7 @@ class Holding:
     async def _renew(self) -> str:
         """Rule 4: renew at a third of the lease, on the boot-time clock; the deadline counts from
         the sending. Rule 9: publish the commit index with the renewal."""
-        soon = self._leadership.tells_soon
+        soon = self._leadership.publish_soon
         while True:
             lease = self._leadership.lease
             wait_us = lease.renew_us - self._clock.boottime_us()
@@ -204,20 +205,20 @@ class Holding:
             except LeaseLapsed:
                 return "its lease has expired"
             except (NotAnswered, TimeoutError) as silence:
-                self._unanswered(
+                self._warn_of_silence(
                     "the lease was not renewed", str(silence) or "etcd does not answer"
                 )
                 await asyncio.sleep(lease.seconds / AGAIN_PART)
                 if at_once:
                     soon.set()
             else:
-                why = await self._why_over(known, agreed)
+                why = await self._end_reason(known, agreed)
                 if why is not None:
                     return why
                 self._leadership.lease, self._silent = lease.renewed(sent_us), False
-                self._leadership.heard_told(agreed)
+                self._leadership.on_published(agreed)
 
-    async def _renewed(self, lease: Lease, at_once: bool) -> Agreed:
+    async def _renewed(self, lease: LeadLease, at_once: bool) -> AgreedState:
         """Renew the lease and return the state in etcd.
 
         A partitioned etcd leader answers a renewal by itself. So a quorum is asked too, and only
@@ -225,25 +226,25 @@ class Holding:
         etcd disk has the full time for each.
         """
         renewing = asyncio.ensure_future(self._agreement().renew(lease.id))
-        telling = asyncio.ensure_future(self._tell(at_once))
+        telling = asyncio.ensure_future(self._publish_commit_index(at_once))
         try:
             await asyncio.gather(renewing, telling)  # retrieves the exceptions of both
             return telling.result()
         finally:
             await end(renewing, telling)
 
-    async def _tell(self, at_once: bool) -> Agreed:
+    async def _publish_commit_index(self, at_once: bool) -> AgreedState:
         """Return the state in etcd; if due, publish the commit index in the same request."""
-        released = self._leadership.untold(self._committer.history())
+        released = self._leadership.unpublished(self._committer.history())
         now_us = self._clock.boottime_us()
-        is_due = at_once or now_us - self._told_us >= TOLD_SECONDS * 1_000_000
+        is_due = at_once or now_us - self._published_us >= TOLD_SECONDS * 1_000_000
         if released is None or not is_due:
             return await self._agreement().look()
-        answer = await self._agreement().tell(self._leadership.epoch, released)
-        self._told_us = now_us
+        answer = await self._agreement().report_released(self._leadership.epoch, released)
+        self._published_us = now_us
         return answer.agreed
 
-    async def _ask_for_sets(self) -> str:
+    async def _request_isr_changes(self) -> str:
         """Rule 2: ask for ISR changes. A silent member is removed in etcd before anything is
         released without it; a node that holds everything is added."""
         while True:
@@ -262,18 +263,20 @@ class Holding:
             except NotAnswered as silence:
                 # The change stays under way: reading the ISR settles nothing, for the request may
                 # still arrive.
-                self._unanswered("a change of the in-sync replicas was not answered", str(silence))
+                self._warn_of_silence(
+                    "a change of the in-sync replicas was not answered", str(silence)
+                )
                 await asyncio.sleep(look_s)
                 continue
-            why = await self._why_over(known, answer.agreed)
+            why = await self._end_reason(known, answer.agreed)
             if why is not None:
                 return why
-            if not self._leadership.answered(answer):
+            if not self._leadership.on_answer(answer):
                 return "another node leads"
             insync = self._leadership.leading.insync
             log.info("in sync", members=sorted(insync.members), done=answer.done)
             with suppress(DiskFull):  # the next change that is saved includes this one
-                await self._memory.hears(answer.agreed)
+                await self._memory.remember_agreed(answer.agreed)
 
     async def _watch(self) -> str:
         """Watch etcd for another leader."""
@@ -285,7 +288,7 @@ class Holding:
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             self._seen = agreed.revision
-            why = await self._why_over(known, agreed)
+            why = await self._end_reason(known, agreed)
             if why is not None:
                 return why
 
@@ -296,12 +299,12 @@ class Holding:
         """Take it before a request: the answer may be overtaken by that to another request."""
         return _Known(self._memory.now, self._leadership.leading.insync.revision)
 
-    async def _why_over(self, known: _Known, agreed: Agreed) -> str | None:
+    async def _end_reason(self, known: _Known, agreed: AgreedState) -> str | None:
         """Return the reason why the leadership is over by an answer of etcd; None: it goes on.
 
         :param known: taken before the request
         """
-        why = doubt(known.memory, agreed)
+        why = distrust_reason(known.memory, agreed)
         if why is not None:
             return why
         if agreed.lead is None:
@@ -314,7 +317,7 @@ class Holding:
             with suppress(DiskFull):
                 await self._memory.doubts()
             return f"etcd was set back: its in-sync replicas are of before revision {known.insync}"
-        self._memory.sees(agreed)
+        self._memory.note_revision(agreed)
         return None
 
 

@@ -22,7 +22,7 @@ from uuid import UUID
 
 import structlog
 
-from actors.doors import Doors
+from actors.doors import Environment
 from protocol import limits
 from protocol.doors import File, Fs, Room
 from protocol.errors import (
@@ -51,16 +51,16 @@ from protocol.links import (
     Refused,
 )
 from protocol.values import instant
-from storage.backups.replica_copy import Copied as Copied
+from storage.backups.replica_copy import CopiedStore as CopiedStore
 from storage.backups.replica_copy import check_begins, check_key, make_copy
-from storage.backups.state_builder import Tick, World
+from storage.backups.state_builder import RestoreEnvironment, Tick
 from storage.catalog import join_tokens
-from storage.catalog.join_tokens import Invitation
+from storage.catalog.join_tokens import JoinToken
 from storage.faults import CopyFailed, StoreNotSealed
 from storage.files import peer_file
 from storage.files.directory import COPIED, is_joining
 from storage.files.disk_reserve import NO_ROOM
-from storage.files.joining_file import JoiningDirectory, Parts, Source
+from storage.files.joining_file import CopySource, DownloadProgress, JoiningDirectory
 from storage.files.peer_file import Identity
 from storage.formats.sealing import Key, name_of
 
@@ -77,7 +77,7 @@ PASSING: Final = frozenset(code for code, refusal in CATALOGUE.items() if refusa
 settles an unknown outcome."""
 
 
-class NotGiven(Exception):
+class CopyRefused(Exception):
     """Another node has refused, for now.
 
     :ivar source: the leader, as that node has reported it
@@ -85,10 +85,10 @@ class NotGiven(Exception):
 
     def __init__(self, why: str, leads: Leads | None = None) -> None:
         super().__init__(why)
-        self.source = None if leads is None else Source(leads.node, (leads.peer,), leads.pins)
+        self.source = None if leads is None else CopySource(leads.node, (leads.peer,), leads.pins)
 
 
-class Place(Enum):
+class DirectoryState(Enum):
     """State of a directory at the start of a join."""
 
     EMPTY = "empty"
@@ -101,24 +101,24 @@ class Place(Enum):
     """With a store whose node is in no cluster."""
 
 
-def place_of(fs: Fs, path: str) -> Place:
+def place_of(fs: Fs, path: str) -> DirectoryState:
     """Return the state of a directory, without touching it."""
     if is_joining(fs, path):
-        return Place.JOINING
+        return DirectoryState.JOINING
     if not fs.exists(f"{path}/STORE"):
-        return Place.EMPTY
-    return Place.JOINED if fs.exists(f"{path}/CLUSTER") else Place.STORE
+        return DirectoryState.EMPTY
+    return DirectoryState.JOINED if fs.exists(f"{path}/CLUSTER") else DirectoryState.STORE
 
 
 async def join(
-    doors: Doors,
+    doors: Environment,
     path: str,
     token: Callable[[], str | None],
     key: Key | None,
     tick: Tick,
     links_of: Callable[[str, Identity], Links],
     given: Identity | None = None,
-) -> Copied:
+) -> CopiedStore:
     """Make a directory a copy of the store of other nodes, from any stage of a join.
 
     :param token: reads the join token, or returns None. Called only while no token was redeemed: a
@@ -136,7 +136,9 @@ async def join(
     fs, clock, rng = doors.fs, doors.clock, doors.rng
     begun = is_joining(fs, path)
     invitation = None if begun else _invitation(token)
-    world = World(fs, clock, rng, doors.open_engine, doors.open_in_memory, tick, key=key)
+    world = RestoreEnvironment(
+        fs, clock, rng, doors.open_engine, doors.open_in_memory, tick, key=key
+    )
     with closing(JoiningDirectory.begin(path, fs, clock, rng, key)) as joining:
         if begun and joining.now.store is None:
             invitation = _invitation(token)
@@ -145,16 +147,16 @@ async def join(
         return await Joiner(joining, links, world).join(invitation)
 
 
-def _invitation(token: Callable[[], str | None]) -> Invitation | None:
+def _invitation(token: Callable[[], str | None]) -> JoinToken | None:
     given = token()
     return None if given is None else join_tokens.read(given)
 
 
-def _identity(joining: JoiningDirectory, doors: Doors) -> Identity:
+def _identity(joining: JoiningDirectory, doors: Environment) -> Identity:
     """Return the certificate of the node, made if it is new. It is durable before any node trusts
     it."""
     node, now = str(joining.now.node), instant(doors.clock.wall_us())
-    return peer_file.of_now(joining.directory, node, now, doors.rng).shown
+    return peer_file.current_identities(joining.directory, node, now, doors.rng).shown
 
 
 class Joiner:
@@ -165,7 +167,7 @@ class Joiner:
     :param world: receives the progress too
     """
 
-    def __init__(self, joining: JoiningDirectory, links: Links, world: World) -> None:
+    def __init__(self, joining: JoiningDirectory, links: Links, world: RestoreEnvironment) -> None:
         self._joining = joining
         self._links = links
         self._world = world
@@ -179,7 +181,7 @@ class Joiner:
         self._coming: _Coming | None = None
         """File of the parts, once a node was there to send some."""
 
-    async def join(self, invited: Invitation | None) -> Copied:
+    async def join(self, invited: JoinToken | None) -> CopiedStore:
         """Complete the copy, from any stage.
 
         :param invited: content of the token; None: it was redeemed already
@@ -215,7 +217,7 @@ class Joiner:
                     raise
                 raise _no_room() from problem
 
-    def _make(self) -> Copied:
+    def _make(self) -> CopiedStore:
         file = self._world.fs.open_read(self._path)
         try:
             return make_copy(self._world, self._joining, file)
@@ -229,7 +231,7 @@ class Joiner:
         while True:
             try:
                 await work()
-            except (LinkClosed, NotGiven, TimeoutError) as problem:
+            except (LinkClosed, CopyRefused, TimeoutError) as problem:
                 why = str(problem) or "the other node did not answer for too long"
                 await self._pause(why)
             except OSError as problem:
@@ -250,16 +252,16 @@ class Joiner:
 
     # --- the token ------------------------------------------------------------------------------
 
-    async def _redeem(self, invited: Invitation) -> None:
+    async def _redeem(self, invited: JoinToken) -> None:
         """Redeem the token, so that the cluster trusts this node; record the id of the store."""
-        problem: Exception = NotGiven("no address is known")
+        problem: Exception = CopyRefused("no address is known")
         where = invited.where
-        sources = [Source("", tuple(where.addresses), (where.fingerprint,))]
+        sources = [CopySource("", tuple(where.addresses), (where.fingerprint,))]
         for source in sources:  # grows by the leader that a refusal names
             for address, pin in product(source.addresses, source.pins):
                 try:
                     store, node = await self._redeemed(address, pin, invited)
-                except (LinkClosed, NotGiven, TimeoutError) as failed:
+                except (LinkClosed, CopyRefused, TimeoutError) as failed:
                     problem = failed
                     _go_on_to(failed, sources)
                 else:
@@ -267,7 +269,7 @@ class Joiner:
                     return
         raise problem
 
-    async def _redeemed(self, address: str, pin: str, invited: Invitation) -> tuple[str, str]:
+    async def _redeemed(self, address: str, pin: str, invited: JoinToken) -> tuple[str, str]:
         """Return the ids of the store and of the node that answered. Idempotent: a token that this
         node has used is answered again, in case the first answer was lost.
 
@@ -284,7 +286,7 @@ class Joiner:
         except Refusal as refusal:
             if refusal.code not in PASSING:
                 raise
-            raise NotGiven(refusal.message, Leads.of(refusal.detail)) from refusal
+            raise CopyRefused(refusal.message, Leads.of(refusal.detail)) from refusal
         return found.store, found.node
 
     # --- the parts ------------------------------------------------------------------------------
@@ -300,7 +302,7 @@ class Joiner:
             for address in source.addresses:
                 try:
                     await self._fetch_from(address, source.pins)
-                except (LinkClosed, NotGiven, TimeoutError) as failed:
+                except (LinkClosed, CopyRefused, TimeoutError) as failed:
                     problems.append(failed)
                     if _go_on_to(failed, sources):
                         self._note_sources(sources)
@@ -353,20 +355,20 @@ class Joiner:
         if parts is None or begins.id != parts.id or begins.size != parts.size:
             coming.cut()
             self._world.fs.sync_directory(self._joining.directory.tmp_path)
-            parts = Parts(begins.id, begins.size, tuple(begins.history))
+            parts = DownloadProgress(begins.id, begins.size, tuple(begins.history))
             self._note(parts)
         self._require_room(begins.size - coming.size)
         try:
             digest = await self._take_each(link, coming, parts)
-        except (LinkClosed, NotGiven, TimeoutError):
+        except (LinkClosed, CopyRefused, TimeoutError):
             self._sync(coming)  # the received parts need not be sent again
             raise
         if (coming.size, coming.digest) != (parts.size, digest):
             self._begin_anew()
-            raise NotGiven("the received copy differs from the one that was sent")
+            raise CopyRefused("the received copy differs from the one that was sent")
         self._sync(coming)
 
-    async def _take_each(self, link: Link, coming: _Coming, parts: Parts) -> bytes:
+    async def _take_each(self, link: Link, coming: _Coming, parts: DownloadProgress) -> bytes:
         """Receive parts to the end. Return the digest that the sender gives for all of them."""
         synced = coming.size
         while True:
@@ -381,7 +383,7 @@ class Joiner:
                 synced = coming.size
             self._world.tick("copying the store", coming.size, parts.size)
 
-    def _take(self, part: Part, coming: _Coming, parts: Parts) -> None:
+    def _take(self, part: Part, coming: _Coming, parts: DownloadProgress) -> None:
         """Append a part.
 
         :raises LinkClosed: it does not follow the parts received
@@ -406,12 +408,12 @@ class Joiner:
         assert parts is not None, "some copy is on its way"
         self._note(replace(parts, synced=coming.size))
 
-    def _note(self, parts: Parts | None) -> None:
+    def _note(self, parts: DownloadProgress | None) -> None:
         store = self._joining.now.store
         assert store is not None, "parts are of some store"
         self._joining.note(store, parts=parts)
 
-    def _note_sources(self, sources: Sequence[Source]) -> None:
+    def _note_sources(self, sources: Sequence[CopySource]) -> None:
         """Move the leader to the front of the recorded sources."""
         store = self._joining.now.store
         assert store is not None, "a source is of some store"
@@ -473,12 +475,12 @@ class _Coming:
         self.size = 0
 
 
-def _go_on_to(refused: Exception, sources: list[Source]) -> bool:
+def _go_on_to(refused: Exception, sources: list[CopySource]) -> bool:
     """Add the leader that a refusal names to the sources. False: it is known already.
 
     A node is asked once per attempt, however often others name it.
     """
-    source = refused.source if isinstance(refused, NotGiven) else None
+    source = refused.source if isinstance(refused, CopyRefused) else None
     if source is None or len(sources) > limits.REPLICAS:
         return False
     if any(source.node == one.node or source.addresses == one.addresses for one in sources):
@@ -490,7 +492,7 @@ def _go_on_to(refused: Exception, sources: list[Source]) -> bool:
 async def _next(link: Link) -> Message:
     """Return the next message, keep-alives skipped.
 
-    :raises NotGiven: a refusal that may pass
+    :raises CopyRefused: a refusal that may pass
     :raises CopyFailed: a refusal that does not
     :raises LinkClosed: there is no more
     :raises TimeoutError: the sender is silent
@@ -502,7 +504,7 @@ async def _next(link: Link) -> Message:
             why = f"{message.code}: {message.message}"
             if message.code not in PASSING:
                 raise CopyFailed(why)
-            raise NotGiven(why, Leads.of(message.detail))
+            raise CopyRefused(why, Leads.of(message.detail))
         if not isinstance(message, Frames):
             return message
 

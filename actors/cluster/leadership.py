@@ -13,13 +13,13 @@ from typing import Final
 
 import structlog
 
-from actors.cluster.followers import Followers, replicating, wanted
-from actors.cluster.following import History, frame_at
-from actors.cluster.leading import Deposed, Leading
-from actors.cluster.lease import Lease
-from actors.cluster.rounds import Rounds
-from actors.cluster.stalls import Stalled, stall
-from protocol.agreement import Agreed, Answered, InSync, Released
+from actors.cluster.followers import Followers, recent_isr_followers, wanted
+from actors.cluster.following import EpochHistory, frame_at
+from actors.cluster.leading import Deposed, LeaderState
+from actors.cluster.lease import LeadLease
+from actors.cluster.rounds import ReadIndexRounds
+from actors.cluster.stalls import StallCause, stall
+from protocol.agreement import AgreedState, CompareAndSetResult, InSyncReplicas, ReleasedFrame
 from protocol.doors import Clock
 from protocol.errors import BadRequest, NotEnoughReplicas
 from protocol.failover import Policy
@@ -49,9 +49,9 @@ class Leadership:
         clock: Clock,
         node: str,
         policy: Policy,
-        lease: Lease,
+        lease: LeadLease,
         epoch: int,
-        insync: InSync,
+        insync: InSyncReplicas,
         released: int,
         changed: Callable[[], None],
         followed: Mapping[str, int],
@@ -61,7 +61,9 @@ class Leadership:
         self.policy = policy
         self.lease = lease
         # Nothing is released until its own first frame has a sequence: see `begun`.
-        self._leading = Leading(node, epoch, policy.acks, insync, own=_NOT_BEGUN, released=released)
+        self._leading = LeaderState(
+            node, epoch, policy.acks, insync, own=_NOT_BEGUN, released=released
+        )
         self._policies: list[tuple[Policy, int, int]] = []
         """Earlier policies of this leadership, oldest first."""
         self._changed = changed
@@ -70,22 +72,22 @@ class Leadership:
         self.followers = Followers.begun(others, clock.monotonic_us(), followed, policy.behind_us)
         self.news = asyncio.Event()
         """Set when there may be an ISR change to ask for."""
-        self.rounds = Rounds(lambda: self._leading.waited_for - {node})
-        self.tells_soon = asyncio.Event()
+        self.rounds = ReadIndexRounds(lambda: self._leading.waited_for - {node})
+        self.publish_soon = asyncio.Event()
         """Set when the commit index should be published in etcd before the next renewal is due."""
-        self._told: Released | None = None
+        self._published: ReleasedFrame | None = None
         """Published commit index, as last read from etcd."""
         self._unwanted: list[tuple[frozenset[str], Callable[[], bool]]] = []
         """Nodes kept out of the ISR, each with a function that returns True when that ends."""
-        self.stalled: Stalled | None = None
+        self.stalled: StallCause | None = None
         """Reason why nothing is released, as of the last check; None: no stall."""
-        self.gives_up = False
+        self.resigns = False
         """True if the lead is given up once all commits are released; no more are accepted."""
 
     # --- what it is -------------------------------------------------------------------------------
 
     @property
-    def leading(self) -> Leading:
+    def leading(self) -> LeaderState:
         """Current leader state."""
         return self._leading
 
@@ -126,13 +128,13 @@ class Leadership:
             )
 
     @property
-    def is_stuck(self) -> bool:
+    def lacks_followers(self) -> bool:
         """True if too few followers are recent for a new commit to be released."""
-        return not self.hears_enough(self.policy)
+        return not self.has_enough_followers(self.policy)
 
-    def look_for_stall(
+    def update_stall(
         self, trusted: frozenset[str], name: Callable[[str], str], *, is_late: bool
-    ) -> Stalled | None:
+    ) -> StallCause | None:
         """Update and return `stalled`.
 
         :param trusted, name, is_late: as for `stalls.stall`
@@ -141,7 +143,7 @@ class Leadership:
         self.stalled = stall(self._leading, self.policy, recent, trusted, name, is_late=is_late)
         return self.stalled
 
-    def check_may_go(self, nodes: frozenset[str]) -> None:
+    def check_removable(self, nodes: frozenset[str]) -> None:
         """Check that the given nodes may leave the ISR.
 
         :raises NotEnoughReplicas: the rest would be too small
@@ -161,7 +163,7 @@ class Leadership:
                 acks=self.policy.acks,
             )
 
-    def goes_by(self, policy: Policy) -> None:
+    def adopt(self, policy: Policy) -> None:
         """Use the policy of this log, released or not, because the previous leader may have used
         it. Called before anything is released."""
         self.policy = policy
@@ -189,30 +191,30 @@ class Leadership:
         self._policies.append((self.policy, standing.acks_before, standing.amended))
         # Once its first frame is released, all members have its present policy in their logs.
         before_it = 0 if standing.is_settled else standing.acks_before
-        self._go_by(policy, max(standing.acks, before_it), _NOT_BEGUN)
+        self._use_policy(policy, max(standing.acks, before_it), _NOT_BEGUN)
 
-        def take_back() -> None:
+        def restore_policy() -> None:
             if len(self._policies) > depth:  # else an earlier one was rolled back, and this with it
                 before = self._policies[depth]
                 del self._policies[depth:]
-                self._go_by(*before)
+                self._use_policy(*before)
 
-        return take_back
+        return restore_policy
 
-    def _go_by(self, policy: Policy, acks_before: int, amended: int) -> None:
+    def _use_policy(self, policy: Policy, acks_before: int, amended: int) -> None:
         self.policy = policy
         self._leading = replace(
             self._leading, acks=policy.acks, acks_before=acks_before, amended=amended
         )
         self._changed()
 
-    def hears_enough(self, policy: Policy) -> bool:
+    def has_enough_followers(self, policy: Policy) -> bool:
         """True if enough followers are recent for a policy."""
         return self._replicating(policy) >= policy.acks
 
     def _replicating(self, policy: Policy) -> int:
         now_us = self._clock.monotonic_us()
-        return replicating(self._leading, self.followers, now_us, policy.behind_us)
+        return recent_isr_followers(self._leading, self.followers, now_us, policy.behind_us)
 
     def amended(self, sequence: int) -> None:
         """Note the frame that holds the policy in use."""
@@ -235,20 +237,20 @@ class Leadership:
 
         :param durable: last frame synced on this disk
         """
-        self._leading = self._leading.wrote(durable).release()
+        self._leading = self._leading.on_synced(durable).release()
         return self._leading.released
 
-    def untold(self, history: History) -> Released | None:
+    def unpublished(self, history: EpochHistory) -> ReleasedFrame | None:
         """Return the commit index to publish in etcd; None: it is published already.
 
         :param history: epoch history of this node's log
         """
         released = frame_at(history, self._leading.released)
-        return None if released == self._told else released
+        return None if released == self._published else released
 
-    def heard_told(self, agreed: Agreed) -> None:
+    def on_published(self, agreed: AgreedState) -> None:
         """Note the published commit index in an answer of etcd."""
-        self._told = agreed.released
+        self._published = agreed.released
 
     # --- whom it hears ----------------------------------------------------------------------------
 
@@ -268,19 +270,19 @@ class Leadership:
                 node=node, holds=agree, released=released,
                 why="an older copy of its directory was put back, or its disk has lost writes",
             )  # fmt: skip
-            self.tells_soon.set()
+            self.publish_soon.set()
         self._changed()
         self.news.set()
 
-    def heard(self, node: str, synced: int, applied: int, heard_us: int) -> None:
+    def on_report(self, node: str, synced: int, applied: int, heard_us: int) -> None:
         """Note a follower's progress report.
 
         :param heard_us: monotonic time since which it owes nothing. A follower that answers but
             syncs nothing counts as silent
         """
-        self._leading = self._leading.heard(node, synced)
+        self._leading = self._leading.on_report(node, synced)
         before = self.followers
-        self.followers = before.heard(node, synced, applied, heard_us)
+        self.followers = before.on_report(node, synced, applied, heard_us)
         self._changed()
         if node not in self._leading.members:
             self.news.set()
@@ -291,11 +293,11 @@ class Leadership:
         if node in self._leading.members:
             # Nothing that it has not acknowledged is released until it is back, or out of the ISR.
             # So an older copy of its directory will lack the commit index published here.
-            self.tells_soon.set()
+            self.publish_soon.set()
 
     # --- the set ----------------------------------------------------------------------------------
 
-    def keeps_out(self, nodes: frozenset[str], is_over: Callable[[], bool]) -> None:
+    def keep_out_of_isr(self, nodes: frozenset[str], is_over: Callable[[], bool]) -> None:
         """Rule 2: remove nodes from the ISR, and keep them out until their rows are gone or their
         certificates revoked.
 
@@ -306,7 +308,7 @@ class Leadership:
         self._unwanted.append((nodes, is_over))
         self.news.set()
 
-    def _wants(self, trusted: frozenset[str]) -> frozenset[str]:
+    def _eligible_nodes(self, trusted: frozenset[str]) -> frozenset[str]:
         """Return the nodes of the cluster that no statement is removing."""
         self._unwanted = [one for one in self._unwanted if not one[1]()]
         return trusted.difference(*(nodes for nodes, _ in self._unwanted))
@@ -317,7 +319,7 @@ class Leadership:
         :param trusted: nodes of the cluster: `Member.nodes`
         """
         leading = self._leading
-        trusted = self._wants(trusted)
+        trusted = self._eligible_nodes(trusted)
         if leading.asked is not None:
             # Rule 2: the last change is unanswered. It stays under way, and both sets are waited
             # for, until a later write is answered.
@@ -331,12 +333,12 @@ class Leadership:
         self._leading = leading.asks(members)
         return leading.insync.revision, members
 
-    def answered(self, answer: Answered) -> bool:
+    def on_answer(self, answer: CompareAndSetResult) -> bool:
         """Handle the answer to the last ISR change. False: this node no longer leads."""
-        found = self._leading.answered(answer)
+        found = self._leading.on_answer(answer)
         if isinstance(found, Deposed):
             return False
         self._leading = found
         self._changed()
-        self.rounds.look()
+        self.rounds.complete_rounds()
         return True

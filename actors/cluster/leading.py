@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from protocol.agreement import Agreed, Answered, InSync
+from protocol.agreement import AgreedState, CompareAndSetResult, InSyncReplicas
 
 
-def may_take(agreed: Agreed, node: str) -> bool:
+def may_take(agreed: AgreedState, node: str) -> bool:
     """True if a node may take the lead by the state in etcd: the lead is vacant, and the ISR has
     the node. The transaction compares the ISR again."""
     return agreed.lead is None and agreed.insync is not None and node in agreed.insync.members
@@ -39,7 +39,7 @@ DEPOSED: Final = Deposed.DEPOSED
 
 
 @dataclass(frozen=True, slots=True)
-class Leading:
+class LeaderState:
     """State of one leadership, from its first frame on."""
 
     node: str
@@ -47,7 +47,7 @@ class Leading:
     epoch: int
     acks: int
     """Number of followers that must hold each released frame."""
-    insync: InSync
+    insync: InSyncReplicas
     """The ISR, as etcd last answered."""
     own: int
     """Sequence of the first frame of this epoch."""
@@ -108,23 +108,23 @@ class Leading:
 
     # --- what it hears ----------------------------------------------------------------------------
 
-    def wrote(self, sequence: int) -> Leading:
+    def on_synced(self, sequence: int) -> LeaderState:
         """Note that all frames up to one are synced here."""
         return replace(self, synced=max(self.synced, sequence))
 
-    def heard(self, follower: str, sequence: int) -> Leading:
+    def on_report(self, follower: str, sequence: int) -> LeaderState:
         """Note that a follower has synced all frames up to one of this log."""
         known = dict(self.held)
         known[follower] = max(known.get(follower, 0), sequence)
         return replace(self, held=tuple(sorted(known.items())))
 
-    def attached(self, follower: str, sequence: int) -> Leading:
+    def attached(self, follower: str, sequence: int) -> LeaderState:
         """Note that a follower has attached, and up to which frame both logs agree. Drops its
         earlier acknowledgements."""
         known = dict(self.held) | {follower: sequence}
         return replace(self, held=tuple(sorted(known.items())))
 
-    def release(self) -> Leading:
+    def release(self) -> LeaderState:
         """Advance the commit index as far as allowed."""
         return replace(self, released=self.releasable)
 
@@ -173,7 +173,7 @@ class Leading:
             if self.may_remove(member):
                 yield self.members - {member}
 
-    def asks(self, members: frozenset[str]) -> Leading:
+    def asks(self, members: frozenset[str]) -> LeaderState:
         """Note that a set was asked for, conditional on `epoch` and `insync.revision`."""
         assert self.asked is None, "a change is under way"
         return replace(self, asked=members)
@@ -185,7 +185,7 @@ class Leading:
         """
         return self.members
 
-    def answered(self, answer: Answered) -> Leading | Deposed:
+    def on_answer(self, answer: CompareAndSetResult) -> LeaderState | Deposed:
         """Handle the answer to the newest change, done or refused. Answers to earlier changes are
         not awaited."""
         agreed = answer.agreed

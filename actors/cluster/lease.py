@@ -17,7 +17,7 @@ _SECOND_US: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class LeadLease:
     """Lease of the lead. Times are on the boot-time clock, which also runs during suspension."""
 
     id: int
@@ -39,6 +39,6 @@ class Lease:
         """True if another node may lead by now, as far as this node knows."""
         return now_us >= self.ends_us
 
-    def renewed(self, sent_us: int) -> Lease:
+    def renewed(self, sent_us: int) -> LeadLease:
         """Note that a renewal sent at this time was answered."""
         return replace(self, sent_us=max(self.sent_us, sent_us))

@@ -11,10 +11,10 @@ from datetime import timedelta
 from typing import Final, NamedTuple
 
 from actors.cluster.follow_task import FollowTask
-from actors.cluster.followers import Followers, lagging
+from actors.cluster.followers import Followers, follower_lags
 from actors.cluster.leadership import Leadership
-from actors.cluster.memory import Memory
-from actors.cluster.role import Alone, Follower, Founder, Leader, Life, Role, Waiting
+from actors.cluster.memory import DurableState
+from actors.cluster.role import Alone, Follower, Founder, Leader, Role, RoleName, Waiting
 from actors.cluster.shippings import BEAT_SECONDS
 from actors.cluster.sync_status import SyncStatus, stranded
 from actors.commits import Committer
@@ -28,9 +28,9 @@ from protocol.node_roles import COORDINATING
 from protocol.requests import Caller, HeldUp, Unready
 from protocol.values import Value
 from storage.catalog import failover, replicas
-from storage.catalog.failover import Kept
+from storage.catalog.failover import StoredPolicy
 from storage.catalog.replicas import Replica
-from storage.files.joining_file import Source
+from storage.files.joining_file import CopySource
 
 NOT_TOLD: Final = (
     "this node was started and does not know the commit index yet: it answers once it is"
@@ -52,7 +52,7 @@ ETCD_AWAY: Final = (
 _SILENT_US: Final = limits.CLUSTER_SILENT_SECONDS * 1_000_000
 
 
-class Figures(NamedTuple):
+class ClusterFigures(NamedTuple):
     """Cluster metrics, as this node knows them."""
 
     leads: bool
@@ -69,7 +69,7 @@ class Figures(NamedTuple):
     """True if its cluster accepts no changes, as far as it knows."""
 
 
-class Member:
+class ClusterMember:
     """On the loop only.
 
     :param store: id of the store
@@ -86,8 +86,8 @@ class Member:
         roles: Roles,
         rights: Rights,
         store: str,
-        memory: Memory,
-        copy_anew: Callable[[Sequence[Source]], Awaitable[None]],
+        memory: DurableState,
+        copy_anew: Callable[[Sequence[CopySource]], Awaitable[None]],
         only_looks: bool,
     ) -> None:
         self._clock = clock
@@ -101,7 +101,7 @@ class Member:
         self.begins_anew = asyncio.Event()
         """Set once the directory counts as no store any more: the node has to restart, and copies
         the store first."""
-        self.kept: Kept | None = None
+        self.kept: StoredPolicy | None = None
         """The stored policy, as last read."""
         alone = memory.stands is None
         self._role: Role = Alone() if alone else Waiting()
@@ -112,7 +112,7 @@ class Member:
         """Reason why it waits."""
         self.lacks = False
         """True if this replica lost frames it once acknowledged. It keeps following its leader."""
-        self._was_told = alone or only_looks
+        self._had_caught_up = alone or only_looks
         self._by_row: tuple[str, ...] = ()
         """Roles in this node's row; they count unless the node has roles of its own."""
         self.commits_policy = False
@@ -138,12 +138,12 @@ class Member:
 
     def become(self, role: Role) -> None:
         """Take another role. The knowledge about leaders is kept."""
-        self.note_told()
+        self.note_caught_up()
         self._heard_us = self._leader_heard_us
         self._role = role
 
     @property
-    def life(self) -> Life:
+    def life(self) -> RoleName:
         """Name of its role."""
         return self._role.life
 
@@ -174,18 +174,18 @@ class Member:
         return heard_us is None or self._clock.monotonic_us() - heard_us >= for_us
 
     @property
-    def is_told(self) -> bool:
+    def has_caught_up(self) -> bool:
         """True if it shows every frame that it may have shown before its restart."""
-        self.note_told()
-        return self._was_told
+        self.note_caught_up()
+        return self._had_caught_up
 
-    def note_told(self) -> None:
-        """Check whether `is_told` has become true. It stays so, even if the followed leader is gone
-        before the next check."""
-        if not self._was_told:
+    def note_caught_up(self) -> None:
+        """Check whether `has_caught_up` has become true. It stays so, even if the followed leader
+        is gone before the next check."""
+        if not self._had_caught_up:
             leads = self.leadership is not None and self.leadership.is_settled
-            follows = self.follow_task is not None and self.follow_task.is_told
-            self._was_told = leads or follows
+            follows = self.follow_task is not None and self.follow_task.has_caught_up
+            self._had_caught_up = leads or follows
 
     @property
     def policy(self) -> Policy | None:
@@ -196,7 +196,7 @@ class Member:
             return None
         return stands.policy(None if kept is None or kept.store != self.store else kept.policy)
 
-    def is_in_force(self, kept: Kept) -> bool:
+    def is_in_force(self, kept: StoredPolicy) -> bool:
         """True if a stored policy was put into force, for this store."""
         stands = self.memory.stands
         return kept.store == self.store and stands is not None and not stands.founds
@@ -234,16 +234,16 @@ class Member:
             if stalled is not None:
                 return stalled.why
             return ETCD_AWAY if self.leadership.may_be_over else None
-        if self.life is Life.ALONE:
+        if self.life is RoleName.ALONE:
             return None if self.kept is None else NOT_IN_FORCE
-        waits = self.is_unled or self.lacks or self.life is Life.FOUNDING
+        waits = self.is_unled or self.lacks or self.life is RoleName.FOUNDING
         return self.why or None if waits else None
 
     @property
     def is_unled(self) -> bool:
         """True if it knows of no leader. It keeps following the last one, which is not there."""
-        if self.life is not Life.FOLLOWING:
-            return self.life is Life.WAITING
+        if self.life is not RoleName.FOLLOWING:
+            return self.life is RoleName.WAITING
         return bool(self.why) and not self._is_attached
 
     @property
@@ -254,12 +254,12 @@ class Member:
     def held_up(self) -> HeldUp | None:
         """Cause why its cluster accepts no changes, as far as it knows; None: it does."""
         leadership = self.leadership
-        if self.life is Life.LEADING and leadership is not None:
+        if self.life is RoleName.LEADING and leadership is not None:
             if leadership.stalled is not None:
                 return leadership.stalled.held_up
             return "etcd" if leadership.may_be_over else None
-        lost = self.life is Life.FOLLOWING and not self._is_attached
-        return "leader" if lost or self.life is Life.WAITING else None
+        lost = self.life is RoleName.FOLLOWING and not self._is_attached
+        return "leader" if lost or self.life is RoleName.WAITING else None
 
     def name_of(self, node: str) -> str:
         """Return the display name of a node: its row and its id."""
@@ -271,9 +271,9 @@ class Member:
         """Reason of the cluster against sending traffic to this node; None: there is none."""
         if self.is_stranded:
             return "stranded"
-        return None if self.is_told else "opening"
+        return None if self.has_caught_up else "opening"
 
-    def look_at_rows(self) -> None:
+    def read_rows(self) -> None:
         """Read the policy and this node's own row from the store."""
         with self._committer.begin() as tx:
             self.kept = failover.find(tx)
@@ -308,13 +308,13 @@ class Member:
     # --- those who follow it ----------------------------------------------------------------------
 
     @property
-    def ships_in(self) -> int | None:
+    def sender_epoch(self) -> int | None:
         """Epoch in which other nodes may follow it; None: none may, as while it stops."""
         if self._committer.follows:
             return None
-        if self.life in (Life.ALONE, Life.FOUNDING):
+        if self.life in (RoleName.ALONE, RoleName.FOUNDING):
             return self._committer.ledger.epoch
-        return self.leadership.epoch if self.life is Life.LEADING and self.leadership else None
+        return self.leadership.epoch if self.life is RoleName.LEADING and self.leadership else None
 
     @property
     def beat_seconds(self) -> float:
@@ -325,7 +325,7 @@ class Member:
 
     def check_copied(self) -> None:
         """Check that the store may be copied from this node. :raises NotWritable: it may not"""
-        if self.ships_in is None:
+        if self.sender_epoch is None:
             raise self.not_leading()
 
     def attached(self, node: str, upto: int) -> None:
@@ -336,12 +336,12 @@ class Member:
             self.followers = self.followers.attached(node, upto, self._clock.monotonic_us())
             self._changed()
 
-    def heard(self, node: str, synced: int, applied: int, heard_us: int) -> None:
-        """Note a follower's progress report; see `Leadership.heard`."""
+    def on_report(self, node: str, synced: int, applied: int, heard_us: int) -> None:
+        """Note a follower's progress report; see `Leadership.on_report`."""
         if self.leadership is not None:
-            self.leadership.heard(node, synced, applied, heard_us)
+            self.leadership.on_report(node, synced, applied, heard_us)
         else:
-            self.followers = self.followers.heard(node, synced, applied, heard_us)
+            self.followers = self.followers.on_report(node, synced, applied, heard_us)
             self._changed()
 
     @property
@@ -352,7 +352,7 @@ class Member:
     def said(self, node: str, number: int) -> None:
         """Note that a follower has echoed a round number."""
         if self.leadership is not None:
-            self.leadership.rounds.heard(node, number)
+            self.leadership.rounds.on_report(node, number)
 
     def left(self, node: str) -> None:
         """Note that a follower has detached."""
@@ -362,7 +362,7 @@ class Member:
             self.followers = self.followers.left(node)
 
     def _changed(self) -> None:
-        if self.life is Life.FOUNDING:
+        if self.life is RoleName.FOUNDING:
             self._committer.release_more()
             self.news.set()
 
@@ -387,7 +387,7 @@ class Member:
                 raise Busy(FOUNDING)
             return
         if isinstance(role, Leader):
-            if role.leadership.gives_up:
+            if role.leadership.resigns:
                 raise NotWritable(NOT_COORDINATING, leader=[])
             if not role.leadership.may_be_over:
                 self.check_roles()
@@ -402,7 +402,7 @@ class Member:
         """
         if self.is_stranded:
             why = f"another node leads the store. {self.stranded}"
-        elif self.life is Life.FOLLOWING and not self.is_unled:
+        elif self.life is RoleName.FOLLOWING and not self.is_unled:
             why = "another node leads the store: this one is read-only"
         else:
             says_so = self.why.startswith("no node leads")
@@ -428,7 +428,7 @@ class Member:
         :raises Busy: rule 5: it was just started; or it has heard no leader for so long that the
             caller may have lost its privileges
         """
-        if not self.is_told:
+        if not self.has_caught_up:
             raise Busy(self.stranded if self.is_stranded else NOT_TOLD)
         if self.only_looks or not self.is_silent(_SILENT_US):
             return
@@ -459,7 +459,7 @@ class Member:
     def leader(self) -> str | None:
         """Id of the leader, or of the node it was copied from, present or last; None: none is
         known."""
-        if self.life is Life.LEADING or self.life is Life.ALONE:
+        if self.life is RoleName.LEADING or self.life is RoleName.ALONE:
             return self.node
         return self.follow_task.node if self.follow_task is not None else None
 
@@ -472,7 +472,7 @@ class Member:
 
     def lag_of(self, synced: int) -> int:
         """Return the lag, in commits, of a follower that has synced so much."""
-        return max(0, self._committer.durable_upto - synced)
+        return max(0, self._committer.synced_seq - synced)
 
     def info(self) -> dict[str, Value]:
         """Return the cluster fields of INFO FOR NODE."""
@@ -484,7 +484,7 @@ class Member:
             "coordinates": self._coordinates(_roles_of(self.row_of(self.node))),
             "lease": None if leadership is None else self._lease_left(leadership),
             "followers": len(followers.linked),
-            "furthest_lag": followers.furthest_lag(self._committer.durable_upto),
+            "furthest_lag": followers.furthest_lag(self._committer.synced_seq),
             "upstream": None if self.standing is None else str(self.standing),
             "upstream_silent": None if follow_task is None else self._silent(follow_task),
             "upstream_why": None if follow_task is None else follow_task.why,
@@ -492,18 +492,18 @@ class Member:
         }
 
     @property
-    def figures(self) -> Figures | None:
+    def figures(self) -> ClusterFigures | None:
         """Values for /metrics; None: it is in no cluster and has no followers."""
         leadership, followers = self.leadership, self.all_followers
-        if self.life is Life.ALONE and not followers.by_node:
+        if self.life is RoleName.ALONE and not followers.by_node:
             return None
         left_us = 0 if leadership is None else leadership.lease.ends_us - self._clock.boottime_us()
-        return Figures(
-            leads=self.life is Life.LEADING,
+        return ClusterFigures(
+            leads=self.life is RoleName.LEADING,
             epoch=self._committer.ledger.epoch,
             lease_seconds=max(left_us, 0) / 1_000_000,
             followers=len(followers.linked),
-            lags=tuple(lagging(followers, self.nodes, self._committer.durable_upto)),
+            lags=tuple(follower_lags(followers, self.nodes, self._committer.synced_seq)),
             in_sync=self.standing is SyncStatus.IN_SYNC,
             held_up=self.held_up is not None,
         )

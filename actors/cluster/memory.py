@@ -9,36 +9,36 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from protocol.agreement import Agreed, InSync, Lead
-from storage.files.cluster_file import Cluster
+from protocol.agreement import AgreedState, InSyncReplicas, LeaderEntry
+from storage.files.cluster_file import ClusterState
 
-Save = Callable[[Cluster], Awaitable[None]]
+Save = Callable[[ClusterState], Awaitable[None]]
 """Replaces the file; it is durable on return. :raises DiskFull, OSError:"""
 
 
-class Memory:
+class DurableState:
     """On the loop only.
 
     :param cluster: content of the file; None: there is none, as the node is in no cluster
     """
 
-    def __init__(self, save: Save, cluster: Cluster | None) -> None:
+    def __init__(self, save: Save, cluster: ClusterState | None) -> None:
         self._save = save
         self._stands = cluster
         self._revision = 0 if cluster is None else cluster.revision
-        self._heard: tuple[Lead | None, InSync | None] = None, None
+        self._heard: tuple[LeaderEntry | None, InSyncReplicas | None] = None, None
         """Lead and ISR as last written."""
         self._saving = asyncio.Lock()
 
     @property
-    def stands(self) -> Cluster | None:
+    def stands(self) -> ClusterState | None:
         """State on the disk; None: the node is in no cluster."""
         return self._stands
 
     @property
-    def now(self) -> Cluster:
+    def now(self) -> ClusterState:
         """State on the disk, with the newest revision seen, which may not be written yet."""
-        stands = self._stands or Cluster()
+        stands = self._stands or ClusterState()
         return stands._replace(revision=max(stands.revision, self._revision))
 
     @property
@@ -55,32 +55,32 @@ class Memory:
             if epoch > self.promised:
                 await self._keep(self.now._replace(promised=epoch))
 
-    def sees(self, agreed: Agreed) -> None:
+    def note_revision(self, agreed: AgreedState) -> None:
         """Note a revision in memory, to detect a later set-back of etcd."""
         self._revision = max(self._revision, agreed.revision)
 
-    async def hears(self, agreed: Agreed) -> None:
+    async def remember_agreed(self, agreed: AgreedState) -> None:
         """Remember the state in etcd. It is written only if lead, ISR or cluster id has changed:
         other clients of the same etcd advance the revision too.
 
         :raises DiskFull, OSError:
         """
         async with self._saving:
-            self.sees(agreed)
+            self.note_revision(agreed)
             heard = agreed.lead, agreed.insync
             if heard != self._heard or self.now.agreement != agreed.cluster:
                 await self._keep(self.now._replace(agreement=agreed.cluster))
                 self._heard = heard
 
-    async def begin(self, cluster: Cluster) -> None:
+    async def begin(self, cluster: ClusterState) -> None:
         """Join a cluster. :raises DiskFull, OSError:"""
         async with self._saving:
             await self._keep(cluster)
 
-    async def founded(self, agreed: Agreed) -> None:
+    async def founded(self, agreed: AgreedState) -> None:
         """Note that the ISR of this founder is in etcd. :raises DiskFull, OSError:"""
         async with self._saving:
-            self.sees(agreed)
+            self.note_revision(agreed)
             founding = self.now.founding
             if founding is not None:
                 founding = founding._replace(members=frozenset())
@@ -102,13 +102,13 @@ class Memory:
             if not self.now.doubts:
                 await self._keep(self.now._replace(doubts=True))
 
-    async def goes_by(self, agreed: Agreed) -> None:
+    async def adopt(self, agreed: AgreedState) -> None:
         """Accept the state in etcd as the reference, after an operator has named a leader.
 
         :raises DiskFull, OSError:
         """
         async with self._saving:
-            stands = (self._stands or Cluster())._replace(
+            stands = (self._stands or ClusterState())._replace(
                 agreement=agreed.cluster, revision=agreed.revision, founding=None, doubts=False
             )
             await self._keep(stands)
@@ -116,10 +116,10 @@ class Memory:
             # everything seen.
             self._revision = agreed.revision
 
-    async def _keep(self, cluster: Cluster) -> None:
+    async def _keep(self, cluster: ClusterState) -> None:
         """Write the file. A cancellation is delayed until it is written, so that the memory equals
         the file."""
-        saving = asyncio.ensure_future(self._save_and_go_by(cluster))
+        saving = asyncio.ensure_future(self._save_and_adopt(cluster))
         try:
             await asyncio.shield(saving)
         except asyncio.CancelledError:
@@ -127,6 +127,6 @@ class Memory:
             saving.exception()  # retrieved: a full disk fails the save, and the caller is gone
             raise
 
-    async def _save_and_go_by(self, cluster: Cluster) -> None:
+    async def _save_and_adopt(self, cluster: ClusterState) -> None:
         await self._save(cluster)
         self._stands = cluster

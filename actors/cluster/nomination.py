@@ -5,15 +5,15 @@ Each refusal says which action helps instead.
 
 from __future__ import annotations
 
-from actors.cluster.courses import UNDECLARED, Wait, course
-from actors.cluster.following import History
-from actors.cluster.member import Member
-from protocol.agreement import Agreed, Lead
+from actors.cluster.courses import UNDECLARED, StayWaiting, decide_role
+from actors.cluster.following import EpochHistory
+from actors.cluster.member import ClusterMember
+from protocol.agreement import AgreedState, LeaderEntry
 from protocol.errors import NotWritable
-from storage.files.cluster_file import Cluster
+from storage.files.cluster_file import ClusterState
 
 
-def has_lead(member: Member, *, force: bool) -> bool:
+def has_lead(member: ClusterMember, *, force: bool) -> bool:
     """True if this node leads already, and nothing is to be done. With FORCE: only if its commits
     wait for no other node.
 
@@ -22,12 +22,12 @@ def has_lead(member: Member, *, force: bool) -> bool:
     leadership = member.leadership
     if leadership is None:
         return False
-    if leadership.is_settled and not (force and leadership.is_stuck):
+    if leadership.is_settled and not (force and leadership.lacks_followers):
         return True
     raise waits_with_lead(member)
 
 
-def waits_with_lead(member: Member) -> NotWritable:
+def waits_with_lead(member: ClusterMember) -> NotWritable:
     """Return the refusal of a node that has the lead, but can't use it yet."""
     waits_for = member.waits_for or (
         "in-sync replicas that do not answer: to go on without them, DEFINE FAILOVER with fewer"
@@ -37,7 +37,12 @@ def waits_with_lead(member: Member) -> NotWritable:
 
 
 def check_vacant(
-    member: Member, agreed: Agreed, known: Cluster, here: History, *, force: bool
+    member: ClusterMember,
+    agreed: AgreedState,
+    known: ClusterState,
+    here: EpochHistory,
+    *,
+    force: bool,
 ) -> None:
     """Check that the lead is vacant and this node may take it.
 
@@ -51,17 +56,17 @@ def check_vacant(
         raise NotWritable(member.stranded, leader=[])
     coordinates = member.coordinates
     if not force:
-        found = course(
+        found = decide_role(
             known, agreed, member.node, here, coordinates=coordinates, asked=True,
             name=member.name_of,
         )  # fmt: skip
-        if isinstance(found, Wait):
+        if isinstance(found, StayWaiting):
             raise NotWritable(found.why, leader=[])
     elif not coordinates:
         raise NotWritable(UNDECLARED, leader=[])
 
 
-def leads_already(member: Member, lead: Lead, when: str = "") -> NotWritable:
+def leads_already(member: ClusterMember, lead: LeaderEntry, when: str = "") -> NotWritable:
     """Return the refusal while another node leads.
 
     :param when: since when it leads, as text

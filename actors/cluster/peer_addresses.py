@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from actors.cluster.address_hints import ask_around
-from actors.cluster.member import Member
+from actors.cluster.address_hints import ask_for_leader
+from actors.cluster.member import ClusterMember
 from actors.cluster.peering import Peering
 from protocol.doors import Clock
 from protocol.links import Leads, Link, LinkClosed, Links, Way
 from storage.files.cluster_file import Upstream
-from storage.files.joining_file import Source
+from storage.files.joining_file import CopySource
 
 log = structlog.get_logger("cluster")
 
@@ -26,7 +26,7 @@ LOST_US: Final = 30_000_000
 """Time (µs) that a node is tried at its known addresses before other nodes are asked."""
 
 
-class Place(NamedTuple):
+class CandidateAddress(NamedTuple):
     """Possible address of a node."""
 
     address: str
@@ -37,14 +37,14 @@ class Place(NamedTuple):
 class PeerAddresses:
     """On the loop only."""
 
-    def __init__(self, clock: Clock, member: Member, peering: Peering) -> None:
+    def __init__(self, clock: Clock, member: ClusterMember, peering: Peering) -> None:
         self._clock = clock
         self._member = member
         self._peering = peering
         self._lost_us: dict[str, int] = {}
         """Monotonic time (µs), by node, since which it is unreachable, or at which others were last
         asked."""
-        self._told: dict[str, Place] = {}
+        self._told: dict[str, CandidateAddress] = {}
         """Address, by node, at which it was found after another node named it."""
 
     @property
@@ -57,7 +57,7 @@ class PeerAddresses:
     def way(self) -> Way:
         """Answer to nodes that ask for the addresses of the leader and of etcd."""
         member = self._member
-        leads = self._leads(member.node) if member.ships_in is not None else self.leader
+        leads = self._leads(member.node) if member.sender_epoch is not None else self.leader
         kept = member.kept if member.policy is not None else None
         return Way(
             via=[] if kept is None else list(kept.policy.via),
@@ -101,7 +101,7 @@ class PeerAddresses:
         self._told[node] = told
         return link
 
-    async def source(self, node: str, upstream: Upstream | None) -> Source | None:
+    async def source(self, node: str, upstream: Upstream | None) -> CopySource | None:
         """Return a node as a source for a copy of the store; None: its address is unknown.
 
         :param upstream: as in `connect`
@@ -111,11 +111,15 @@ class PeerAddresses:
             told = await self._ask(links, node)
             places = [] if told is None else [told]
         pins = frozenset[str]().union(*(place.pins for place in places))
-        return Source(node, tuple(place.address for place in places), tuple(pins)) if pins else None
+        return (
+            CopySource(node, tuple(place.address for place in places), tuple(pins))
+            if pins
+            else None
+        )
 
     # --- how --------------------------------------------------------------------------------------
 
-    def _places(self, node: str, upstream: Upstream | None) -> list[Place]:
+    def _places(self, node: str, upstream: Upstream | None) -> list[CandidateAddress]:
         """Return its possible addresses, as far as known here."""
         row = self._member.row_of(node)
         pins = frozenset(self._peering.trust.pins_of(node))
@@ -123,17 +127,17 @@ class PeerAddresses:
         if upstream is not None:
             addresses += upstream.peers
             pins = pins or frozenset({upstream.fingerprint})
-        found = [Place(address, pins) for address in dict.fromkeys(addresses)]
+        found = [CandidateAddress(address, pins) for address in dict.fromkeys(addresses)]
         if node in self._told:
             found.append(self._told[node])
         return [self._trusted(place) for place in found]
 
-    def _trusted(self, place: Place) -> Place:
+    def _trusted(self, place: CandidateAddress) -> CandidateAddress:
         """Remove revoked certificates, whatever their source."""
         is_revoked = self._peering.trust.is_revoked
         return place._replace(pins=frozenset(pin for pin in place.pins if not is_revoked(pin)))
 
-    async def _linked(self, links: Links, node: str, place: Place) -> Link:
+    async def _linked(self, links: Links, node: str, place: CandidateAddress) -> Link:
         """Connect to one address. :raises LinkClosed: it is not there"""
         link = await links.connect(place.address, place.pins)
         if link.peer.node != node:
@@ -157,8 +161,12 @@ class PeerAddresses:
         self._lost_us[node] = now_us
         return True
 
-    async def _ask(self, links: Links, node: str) -> Place | None:
+    async def _ask(self, links: Links, node: str) -> CandidateAddress | None:
         """Ask other nodes for its address; they know it if it leads."""
         others = [row for row in self._member.others if row.node != node]
-        found = await ask_around(links, others, self._peering.trust.pins_of, node)
-        return None if found is None else self._trusted(Place(found.peer, frozenset(found.pins)))
+        found = await ask_for_leader(links, others, self._peering.trust.pins_of, node)
+        return (
+            None
+            if found is None
+            else self._trusted(CandidateAddress(found.peer, frozenset(found.pins)))
+        )

@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from actors.cluster.trust import Trust
-from actors.commits import By, Committer
+from actors.commits import Committer, NamedAuthor
 from actors.runtime import Runtime
 from actors.sign_in_throttle import SignInThrottle
 from actors.statements import Statements
@@ -43,7 +43,7 @@ from protocol.links import (
     Renewed,
 )
 from storage.catalog import join_tokens, replicas
-from storage.catalog.join_tokens import Where
+from storage.catalog.join_tokens import TokenLocation
 from storage.catalog.replicas import Replica
 from storage.files.peer_file import Identities, Identity, given
 from storage.formats.entries import AUDIT, Entry
@@ -53,7 +53,7 @@ __all__ = ["Identity", "Leader", "Peering", "given"]
 
 log = structlog.get_logger("peers")
 
-PEERS: Final = By("", "peer")
+PEERS: Final = NamedAuthor("", "peer")
 """Author of commits on behalf of another node, which is no user."""
 _TRIED: Final = "join token"
 """Name under which the throttle counts tries: all tokens count as one, whatever row they name."""
@@ -62,7 +62,7 @@ Leader = Callable[[], Leads | None]
 """Returns the leader's address; None: no leader is known, or this node leads."""
 
 
-async def accept_nobody(link: Link) -> None:
+async def refuse_link(link: Link) -> None:
     """Refuse a link, where this node takes none."""
     await link.receive()
     refusal = NotImplementedHere("this node accepts no followers")
@@ -91,7 +91,7 @@ class Peering:
     ) -> None:
         self.node = node
         self.trust = Trust(runtime, committer, store)
-        self.accept: Accept = accept_nobody
+        self.accept: Accept = refuse_link
         """Handles links that other nodes open."""
         self.leader: Leader = lambda: None
         self._links: Links | None = None
@@ -153,7 +153,7 @@ class Peering:
         for show in self.on_show:
             show()
 
-    def will_show(self, given: Identity) -> None:
+    def accept_certificate(self, given: Identity) -> None:
         """Accept a supplied certificate: it is shown once this node's row has it."""
         assert self.is_given, "this node makes its own"
         if given.fingerprint != self.shown.fingerprint:
@@ -170,7 +170,7 @@ class Peering:
         """Greeting with the identity of this node, for known nodes only."""
         return Hello(VERSION, self._store, self.node)
 
-    def where(self, rows: list[Replica]) -> Where | None:
+    def where(self, rows: list[Replica]) -> TokenLocation | None:
         """Return the address for redeeming a token of this node; None: it does not listen.
 
         :param rows: replica rows of the cluster
@@ -178,7 +178,7 @@ class Peering:
         if self.identities is None or self.listens_at is None:
             return None
         own = next((row.peer for row in rows if row.node == self.node), self.listens_at)
-        return Where([own], self.shown.fingerprint)
+        return TokenLocation([own], self.shown.fingerprint)
 
     # --- what is asked over links -----------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class Peering:
             leads = self.leader()
             raise NotWritable(refusal.message, **({} if leads is None else leads.detail)) from None
         except SignInRefused as refusal:
-            self._statements.came("redeem join token", "", "peer", address, refusal.code)
+            self._statements.record_access("redeem join token", "", "peer", address, refusal.code)
             await attempt.failed()
             raise
         finally:
@@ -265,7 +265,7 @@ class Peering:
         ticket = self._committer.commit(tx, PEERS, reason=action, entry=entry)
         await self._committer.released_in_time(ticket)
 
-    def saw(self, peer: Peer, expires: datetime) -> None:
+    def note_certificate(self, peer: Peer, expires: datetime) -> None:
         """Record the certificate that a node has shown, if it is new and this node can commit.
 
         The release is not waited for: it may depend on the very node that has connected.

@@ -19,7 +19,7 @@ import asyncio
 from typing import Final
 
 from actors.cluster.leadership import Leadership
-from actors.cluster.member import FOUNDING, Member
+from actors.cluster.member import FOUNDING, ClusterMember
 from actors.cluster.role import Alone, Elected, Follower, Founder, Leader, Waiting
 from actors.commits import Committer
 from protocol.doors import Clock
@@ -32,10 +32,10 @@ LOOK_SECONDS: Final = 0.02
 _SILENT_US: Final = int(SILENT_SECONDS * 1_000_000)
 
 
-class PresentReads:
+class LinearizableReads:
     """On the loop only."""
 
-    def __init__(self, clock: Clock, member: Member, committer: Committer) -> None:
+    def __init__(self, clock: Clock, member: ClusterMember, committer: Committer) -> None:
         self._clock = clock
         self._member = member
         self._committer = committer
@@ -50,35 +50,35 @@ class PresentReads:
         """
         role = self._member.role
         if isinstance(role, Leader):
-            return asyncio.ensure_future(_of_leader(role.leadership, self._committer))
-        if isinstance(role, Follower) or self._is_soon_led:
-            return asyncio.ensure_future(self._of_next_leader())
+            return asyncio.ensure_future(_leader_read_index(role.leadership, self._committer))
+        if isinstance(role, Follower) or self._expects_leader:
+            return asyncio.ensure_future(self._read_index_of_next_leader())
         if isinstance(role, Alone) or (
             isinstance(role, Founder) and self._member.memory.stands is None
         ):
-            return self._committer.released_upto
-        raise self._nobody()
+            return self._committer.commit_index
+        raise self._no_leader()
 
-    async def _of_next_leader(self) -> int:
+    async def _read_index_of_next_leader(self) -> int:
         while not isinstance(role := self._member.role, Leader):
             if isinstance(role, Follower):
                 try:
-                    return await role.follow_task.ask_present()
+                    return await role.follow_task.request_read_index()
                 except Busy:
-                    if not self._is_soon_led:
+                    if not self._expects_leader:
                         raise
-            elif not self._is_soon_led:
-                raise self._nobody()
-            await self._led_again()
-        return await _of_leader(role.leadership, self._committer)
+            elif not self._expects_leader:
+                raise self._no_leader()
+            await self._wait_for_leader()
+        return await _leader_read_index(role.leadership, self._committer)
 
-    def _nobody(self) -> Busy:
+    def _no_leader(self) -> Busy:
         member = self._member
         why = FOUNDING if isinstance(member.role, Founder) else "this node follows no leader"
         return Busy(f"cannot serve a linearizable read: {member.why or why}")
 
     @property
-    def _is_soon_led(self) -> bool:
+    def _expects_leader(self) -> bool:
         """True if a leader is likely to be there in a moment."""
         member, role = self._member, self._member.role
         if isinstance(role, Follower):
@@ -89,24 +89,24 @@ class PresentReads:
         return isinstance(role, Elected)
 
     @property
-    def _is_led(self) -> bool:
+    def _has_leader(self) -> bool:
         role = self._member.role
         return isinstance(role, Leader) or (
             isinstance(role, Follower) and role.follow_task.is_attached
         )
 
-    async def _led_again(self) -> None:
+    async def _wait_for_leader(self) -> None:
         """Return once there is a leader, or once waiting is useless."""
         if self._attaching is None or self._attaching.done():
-            self._attaching = asyncio.create_task(self._look())
+            self._attaching = asyncio.create_task(self._check_leader())
         await asyncio.shield(self._attaching)
 
-    async def _look(self) -> None:
-        while self._is_soon_led and not self._is_led:
+    async def _check_leader(self) -> None:
+        while self._expects_leader and not self._has_leader:
             await asyncio.sleep(LOOK_SECONDS)
 
 
-async def _of_leader(leadership: Leadership, committer: Committer) -> int:
+async def _leader_read_index(leadership: Leadership, committer: Committer) -> int:
     await leadership.rounds.begin()
     own = leadership.own
     if own is None:
@@ -114,4 +114,4 @@ async def _of_leader(leadership: Leadership, committer: Committer) -> int:
             "this node has just taken the lead and does not know the commit index yet: try again"
         )
     # Rule 7: its first frame comes after everything that earlier leaders have released.
-    return max(own, committer.released_upto)
+    return max(own, committer.commit_index)

@@ -32,7 +32,7 @@ from typing import Final, Protocol
 import structlog
 
 from actors.backlog import Backlog
-from actors.cluster.comparing import Compared
+from actors.cluster.comparing import FollowerComparison
 from actors.cluster.entry_forwarding import told
 from actors.cluster.follow_task import detached
 from actors.cluster.following import frame_at
@@ -65,7 +65,7 @@ UNSYNCED_BYTES: Final = 2 * limits.SHIP_WINDOW_BYTES
 below it."""
 
 
-class Epochs(Protocol):
+class PromisedEpochs(Protocol):
     """Promised epochs of this node, durable."""
 
     @property
@@ -91,7 +91,7 @@ class CopyMissing(Exception):
         self.begins = begins
 
 
-class Receiving:
+class ReplicaReceiver:
     """A follower's link, from attaching to its end. On the loop only.
 
     :param link: link to the leader; closed at the end
@@ -103,7 +103,7 @@ class Receiving:
         self,
         runtime: Runtime,
         committer: Committer,
-        epochs: Epochs,
+        epochs: PromisedEpochs,
         link: Link,
         epoch: int | None = None,
         backlog: Backlog | None = None,
@@ -116,7 +116,7 @@ class Receiving:
         self._expected = epoch
         self.epoch = 0
         """Epoch in which it is attached; 0: not yet."""
-        self._told_at = 0
+        self._caught_up_at = 0
         """Last frame that this node may have shown before it attached."""
         self.released = 0
         """The leader's commit index, as last received."""
@@ -140,7 +140,9 @@ class Receiving:
         self._failed: Exception | None = None
         """Local reason for the end of the link."""
         self._over = False
-        self._compared = Compared(runtime, committer, self._show, self._differs)
+        self._compared = FollowerComparison(
+            runtime, committer, self._release_frames, self._on_state_differs
+        )
         self._watch: asyncio.TimerHandle | None = None
 
     @property
@@ -149,9 +151,9 @@ class Receiving:
         return self.epoch > 0 and not self._lag.is_late(self._monotonic_us())
 
     @property
-    def is_told(self) -> bool:
+    def has_caught_up(self) -> bool:
         """True if this node shows every frame that it may have shown before it attached."""
-        return self.epoch > 0 and self._committer.released_upto >= self._told_at
+        return self.epoch > 0 and self._committer.commit_index >= self._caught_up_at
 
     async def run(self) -> None:
         """Follow until the link ends, or until cancelled.
@@ -167,7 +169,7 @@ class Receiving:
         try:
             await self._attach()
             while True:
-                await self._hear(await self._link.receive())
+                await self._on_message(await self._link.receive())
                 await asyncio.sleep(0)  # one message per turn of the loop, even if more are here
         except LinkClosed:
             if self._failed is not None:
@@ -179,7 +181,7 @@ class Receiving:
         finally:
             self._over = True
             self._end_asking()
-            if self._backlog is not None and self._backlog.on_more == self._carry:
+            if self._backlog is not None and self._backlog.on_more == self._forward_entries:
                 self._backlog.on_more = None
             if self._watch is not None:
                 self._watch.cancel()
@@ -203,10 +205,10 @@ class Receiving:
         # removed.
         end = await committer.find_end()
         history: list[Told] = [*committer.history()]
-        self._link.send(Attach(history, end, committer.released_upto, promised))
+        self._link.send(Attach(history, end, committer.commit_index, promised))
         answer = await self._link.receive()
         if not isinstance(answer, Attached):
-            raise _no(answer)
+            raise _unexpected_message(answer)
         if answer.epoch < self._epochs.promised:
             raise LinkClosed(
                 f"the leader has epoch {answer.epoch}, but epoch {self._epochs.promised} was"
@@ -219,36 +221,36 @@ class Receiving:
         await self._epochs.promise(answer.epoch)
         await committer.cut(answer.agree)
         if answer.time:
-            committer.follow_time(answer.epoch, answer.time)
+            committer.adopt_log_time(answer.epoch, answer.time)
         self._synced = answer.agree
         # Rule 7: a leader knows the commit index once a frame of its own epoch is released. Before
         # that, every frame of this log may have been released, and shown here.
         at = frame_at(committer.history(), answer.released)
         knows = at is not None and at.epoch == answer.epoch
-        self._told_at = answer.released if knows else answer.agree
+        self._caught_up_at = answer.released if knows else answer.agree
         self.epoch, self.heard_us = answer.epoch, self._monotonic_us()
         self._lag = Lag(answer.released, answer.agree)
         log.info("attached", leader=self._link.peer.node, epoch=self.epoch, agree=answer.agree)
         self._acknowledge_soon()
-        self._hear_released(answer.released)
+        self._on_commit_index(answer.released)
         if answer.keeps and self._backlog is not None:
             # After the acknowledgement, which makes this node attached: earlier ones are refused.
-            self._loop.call_soon(self._begin_to_carry, self._backlog)
+            self._loop.call_soon(self._start_forwarding, self._backlog)
 
     # --- what the leader says ---------------------------------------------------------------------
 
-    async def _hear(self, message: object) -> None:
+    async def _on_message(self, message: object) -> None:
         self.heard_us = self._monotonic_us()
         if isinstance(message, Frames):
             self._check_epoch(message.epoch)
             if message.frames:
-                self._take(_frames(message), message.released)
+                self._on_frames(_frames(message), message.released)
             elif message.released <= self.released:
                 self._acknowledge_soon()
             if message.round > self._round:
                 self._round = message.round
                 self._acknowledge_soon()
-            self._hear_released(message.released)
+            self._on_commit_index(message.released)
             while self._asking and self._asking[0][0] <= message.present:
                 _, asking = self._asking.popleft()
                 if not asking.done():
@@ -256,14 +258,14 @@ class Receiving:
             if self._carries and message.kept >= self._carries and self._backlog is not None:
                 kept, self._carries = self._carries, 0
                 self._backlog.done(kept)
-                self._carry()
+                self._forward_entries()
             while self._unsynced_bytes > UNSYNCED_BYTES and self._failed is None:
                 self._fewer.clear()
                 await self._fewer.wait()
         elif isinstance(message, Compare):
-            self._compared.hear(message)
+            self._compared.on_compare(message)
         else:
-            raise _no(message)
+            raise _unexpected_message(message)
 
     def _check_epoch(self, epoch: int) -> None:
         promised = self._epochs.promised
@@ -273,13 +275,13 @@ class Receiving:
                 f" {promised} was promised"
             )
 
-    def _take(self, frames: list[Frame], released: int) -> None:
+    def _on_frames(self, frames: list[Frame], released: int) -> None:
         size = sum(len(frame.body) + FRAME_HEADER_BYTES for frame in frames)
         synced = self._committer.receive(frames, released)
         self._unsynced_bytes += size
-        synced.add_done_callback(partial(self._is_synced, size))
+        synced.add_done_callback(partial(self._on_synced, size))
 
-    def _is_synced(self, size: int, synced: asyncio.Future[int]) -> None:
+    def _on_synced(self, size: int, synced: asyncio.Future[int]) -> None:
         self._unsynced_bytes -= size
         self._fewer.set()
         error = None if synced.cancelled() else synced.exception()
@@ -307,16 +309,16 @@ class Receiving:
     def _acknowledge(self) -> None:
         self._acknowledges = False
         if not self._over and self._epochs.promised == self.epoch:
-            applied = self._committer.released_upto
+            applied = self._committer.commit_index
             said = Acknowledge(self.epoch, self._synced, applied, self._round, self._asks)
             self._link.send(said)
 
-    def _begin_to_carry(self, backlog: Backlog) -> None:
+    def _start_forwarding(self, backlog: Backlog) -> None:
         if not self._over:
-            backlog.on_more = self._carry
-            self._carry()
+            backlog.on_more = self._forward_entries
+            self._forward_entries()
 
-    def _carry(self) -> None:
+    def _forward_entries(self) -> None:
         """Forward the next batch of entries, if the last one is confirmed."""
         if self._over or self._carries or self._backlog is None:
             return
@@ -326,7 +328,7 @@ class Receiving:
             entries = [told(one) for one in batch.noted]
             self._link.send(Entries(self.epoch, batch.life, batch.first, entries))
 
-    def ask_present(self) -> asyncio.Future[int]:
+    def request_read_index(self) -> asyncio.Future[int]:
         """Ask the leader for its read index: its commit index, once the ISR has confirmed that it
         still leads.
 
@@ -348,18 +350,18 @@ class Receiving:
             if not asking.done():
                 asking.set_exception(detached())
 
-    def _hear_released(self, released: int) -> None:
+    def _on_commit_index(self, released: int) -> None:
         self.released = max(self.released, released)
         self._lag.ends(self.released, self._synced, self._monotonic_us())
-        self._show()
+        self._release_frames()
 
-    def _show(self) -> None:
+    def _release_frames(self) -> None:
         """Show released frames, up to the frame of a state comparison. The committer limits it to
         synced ones."""
         if not self._over:
             self._committer.show(self._compared.bound(self.released))
 
-    def _differs(self, why: str) -> None:
+    def _on_state_differs(self, why: str) -> None:
         log.error("this node's state is not its leader's", leader=self._link.peer.node, reason=why)
         stranded = Stranded(why)
         self._link.send(Refused(stranded.code, why))
@@ -379,7 +381,7 @@ def _frames(message: Frames) -> list[Frame]:
     return frames
 
 
-def _no(message: object) -> Exception:
+def _unexpected_message(message: object) -> Exception:
     """Return the exception for a message that is neither frames nor a comparison."""
     if isinstance(message, CopyNeeded):
         return CopyMissing(message.begins)

@@ -81,7 +81,7 @@ class IdentityActor(ThreadActor):
         :raises OSError: the disk failed
         """
         now = instant(self.runtime.clock.wall_us())
-        return peer_file.of_now(self._directory, message.node, now, self._rng)
+        return peer_file.current_identities(self._directory, message.node, now, self._rng)
 
     @handles(PrepareIdentity)
     def prepare(self, message: PrepareIdentity) -> Identities:
@@ -104,7 +104,7 @@ class IdentityActor(ThreadActor):
 
 
 @dataclass(frozen=True, slots=True)
-class LookAfter:
+class CheckCertificate:
     """Run a check now: the time has come, or a declaration has changed."""
 
 
@@ -130,10 +130,10 @@ class RenewingActor(LoopActor):
 
     def on_start(self) -> None:
         """Run a check: a predecessor may have failed in the middle of one."""
-        tell(self.actor_ref, LookAfter())
+        tell(self.actor_ref, CheckCertificate())
 
-    @handles(LookAfter)
-    async def look(self, _message: LookAfter) -> None:
+    @handles(CheckCertificate)
+    async def look(self, _message: CheckCertificate) -> None:
         """Run a check; requests during it cause one more. A damaged file PEER is left for the
         operator: the shown certificate is in memory."""
         self._again = True
@@ -143,11 +143,11 @@ class RenewingActor(LoopActor):
         try:
             while self._again:
                 self._again = False
-                await self._look()
+                await self._check_certificate()
         except (Refusal, LinkClosed, OSError, StoreFault) as why:
             log.warning("the check of this node's certificate failed", why=str(why))
         except EngineUnreadable as error:
-            self.runtime.noticed(type(self).__name__, error)
+            self.runtime.report_error(type(self).__name__, error)
         finally:
             self._looking = False
             if self._next is not None:
@@ -155,25 +155,25 @@ class RenewingActor(LoopActor):
             self._next = self.after(limits.PEER_LOOK_SECONDS, self._wake)
 
     def _wake(self) -> None:
-        tell(self.actor_ref, LookAfter())
+        tell(self.actor_ref, CheckCertificate())
 
-    async def _look(self) -> None:
+    async def _check_certificate(self) -> None:
         peering = self._peering
         if peering.identities is None:
             return
         peering.look()
         await self._prepare(peering.identities)
         has = peering.identities
-        self._come(has.shown)
+        self._claim_row(has.shown)
         row = self._own_row()
         if row is None:
             return
         for one in self._not_in_row(has, row):
-            await self._have_known(one, has.shown)
-        await self._settle(has)
+            await self._publish_certificate(one, has.shown)
+        await self._drop_earlier_certificates(has)
         await self._step(has)
 
-    def _come(self, shown: Identity) -> None:
+    def _claim_row(self, shown: Identity) -> None:
         """Put this node's id into the row that names its certificate. If another node leads, the
         leader does it when this node links."""
         with suppress(NotWritable), self._committer.begin() as tx:
@@ -219,7 +219,7 @@ class RenewingActor(LoopActor):
     def _is_revoked(self, one: Identity) -> bool:
         return self._peering.trust.is_revoked(one.fingerprint)
 
-    async def _have_known(self, one: Identity, shown: Identity) -> None:
+    async def _publish_certificate(self, one: Identity, shown: Identity) -> None:
         """Put a certificate of this node into its row, or ask the leader to."""
         try:
             with self._committer.begin() as tx:
@@ -263,7 +263,7 @@ class RenewingActor(LoopActor):
         elif not isinstance(answer, Renewed):
             raise LinkClosed(f"the leader answered a certificate with {type(answer).__name__}")
 
-    async def _settle(self, has: Identities) -> None:
+    async def _drop_earlier_certificates(self, has: Identities) -> None:
         """Drop earlier certificates once the row has only the shown one."""
         row = self._own_row()
         if self._peering.is_given or row is None:
@@ -309,7 +309,7 @@ class RenewingActor(LoopActor):
         return next((row for row in replicas.every(tx) if row.node == self._peering.node), None)
 
 
-async def begin(
+async def begin_renewing(
     runtime: Runtime,
     peering: Peering,
     committer: Committer,
@@ -336,6 +336,6 @@ async def begin(
     renewing = Supervised(
         lambda: RenewingActor.start(runtime, peering, committer, file), refoldable=True
     )
-    peering.renew_soon = lambda: tell(renewing.ref, LookAfter())
+    peering.renew_soon = lambda: tell(renewing.ref, CheckCertificate())
     peering.trust.on_change.append(peering.renew_soon)
     return [file, renewing]

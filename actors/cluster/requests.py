@@ -5,33 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from actors.commits import Who
+from actors.commits import Author
 from protocol.failover import Policy
 from protocol.requests import Request
 from storage.txn.tickets import CommitTicket
 
 
 @dataclass(frozen=True, slots=True)
-class LookAgain:
+class RunIteration:
     """Run an iteration now: a condition that it may wait for has changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Request[CommitTicket | None]):
+class PutPolicyInForce(Request[CommitTicket | None]):
     """DEFINE FAILOVER: put a policy into force, or replace the present one.
 
     Answered with the commit whose release puts it into force; None: it is in force.
     """
 
     policy: Policy
-    who: Who
+    who: Author
 
 
 @dataclass(frozen=True, slots=True)
-class Unfound(Request[CommitTicket | None]):
-    """DROP FAILOVER. Answered as `Found`."""
+class DropPolicy(Request[CommitTicket | None]):
+    """DROP FAILOVER. Answered as `PutPolicyInForce`."""
 
-    who: Who
+    who: Author
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class TakeLead(Request[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class TakeOut(Request[None]):
+class RemoveFromIsr(Request[None]):
     """Rule 2: take nodes out of the ISR, before a statement shuts them out."""
 
     nodes: frozenset[str]

@@ -23,7 +23,7 @@ from actors.cluster.follow_task import FollowTask
 from actors.cluster.leadership import Leadership
 
 
-class Life(StrEnum):
+class RoleName(StrEnum):
     """Name of a role in INFO FOR NODE."""
 
     ALONE = "alone"
@@ -37,7 +37,7 @@ class Life(StrEnum):
 class Alone:
     """In no cluster, or copied by other nodes while no failover policy is in force."""
 
-    life = Life.ALONE
+    life = RoleName.ALONE
     leadership = follow_task = None
 
 
@@ -46,7 +46,7 @@ class Founder:
     """Puts the first policy into force. Once the file CLUSTER exists, etcd may hold the ISR, and
     another node may lead."""
 
-    life = Life.FOUNDING
+    life = RoleName.FOUNDING
     leadership = follow_task = None
 
 
@@ -54,7 +54,7 @@ class Founder:
 class Waiting:
     """Follows no node, and has no followers."""
 
-    life = Life.WAITING
+    life = RoleName.WAITING
     leadership = follow_task = None
 
 
@@ -63,7 +63,7 @@ class Elected:
     """Has the lead, and releases nothing yet."""
 
     leadership: Leadership
-    life = Life.WAITING
+    life = RoleName.WAITING
     follow_task = None
 
 
@@ -72,7 +72,7 @@ class Leader:
     """Has the lead; its leadership decides the commit index."""
 
     leadership: Leadership
-    life = Life.LEADING
+    life = RoleName.LEADING
     follow_task = None
 
 
@@ -81,7 +81,7 @@ class Follower:
     """Follows a leader. A task that has ended means that the node is stranded or needs a copy."""
 
     follow_task: FollowTask
-    life = Life.FOLLOWING
+    life = RoleName.FOLLOWING
     leadership = None
 
 

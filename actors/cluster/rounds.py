@@ -23,7 +23,7 @@ from typing import Final
 from protocol.errors import Refusal
 
 
-class Rounds:
+class ReadIndexRounds:
     """Rounds of one leadership; on the loop only.
 
     :param asked: returns the nodes that have to echo: the ISR without this node
@@ -61,15 +61,15 @@ class Rounds:
         self._begins = False
         if self._waiting:
             self.say()
-            self.look()
+            self.complete_rounds()
 
-    def heard(self, node: str, number: int) -> None:
+    def on_report(self, node: str, number: int) -> None:
         """Note that a follower has echoed a number."""
         if number > self._heard.get(node, 0):
             self._heard[node] = number
-            self.look()
+            self.complete_rounds()
 
-    def look(self) -> None:
+    def complete_rounds(self) -> None:
         """Complete the answered rounds; called when the ISR has changed too.
 
         A removed member is no longer asked: the write that removed it also proves that this node
@@ -77,8 +77,8 @@ class Rounds:
         """
         if not self._waiting or self._begins:
             return
-        heard = self._heard
-        upto = min((heard.get(node, 0) for node in self._asked()), default=self.number)
+        on_report = self._heard
+        upto = min((on_report.get(node, 0) for node in self._asked()), default=self.number)
         while self._waiting and self._waiting[0][0] <= upto:
             _, done = self._waiting.popleft()
             if not done.done():

@@ -8,17 +8,24 @@ from contextlib import suppress
 
 from actors.cluster.coordination import CoordinationActor
 from actors.cluster.downstream import downstream
-from actors.cluster.member import Member
-from actors.cluster.present import PresentReads
-from actors.cluster.requests import Found, GiveUpLead, LookAgain, TakeLead, TakeOut, Unfound
-from actors.cluster.shippings import Copies, Shippings
-from actors.commits import Who
+from actors.cluster.member import ClusterMember
+from actors.cluster.present import LinearizableReads
+from actors.cluster.requests import (
+    DropPolicy,
+    GiveUpLead,
+    PutPolicyInForce,
+    RemoveFromIsr,
+    RunIteration,
+    TakeLead,
+)
+from actors.cluster.shippings import CopyProvider, ReplicaSenders
+from actors.commits import Author
 from actors.runtime import Supervised, ask, stop, tell
 from protocol.doors import Clock
 from protocol.errors import Draining
 from protocol.failover import Policy
 from protocol.values import Value
-from storage.catalog.failover import Kept
+from storage.catalog.failover import StoredPolicy
 from storage.txn.tickets import CommitTicket
 
 
@@ -31,9 +38,9 @@ class ClusterService:
     def __init__(
         self,
         clock: Clock,
-        member: Member,
-        shippings: Shippings,
-        present: PresentReads,
+        member: ClusterMember,
+        shippings: ReplicaSenders,
+        present: LinearizableReads,
         place: Supervised[CoordinationActor],
     ) -> None:
         self._clock = clock
@@ -42,7 +49,7 @@ class ClusterService:
         self._place = place
         self._present = present
 
-    def copy_with(self, copies: Copies) -> None:
+    def copy_with(self, copies: CopyProvider) -> None:
         """Give copies of the store to nodes that join."""
         self._shippings.copies = copies
 
@@ -55,23 +62,23 @@ class ClusterService:
         """Return the read index, or a future of it. :raises Busy: see `present.py`"""
         return self._present.ask()
 
-    def in_force(self, kept: Kept) -> bool:
+    def in_force(self, kept: StoredPolicy) -> bool:
         """True if a stored policy is in force on this node."""
         return self._member.is_in_force(kept)
 
-    def define_failover(self, policy: Policy, who: Who) -> asyncio.Future[CommitTicket | None]:
+    def define_failover(self, policy: Policy, who: Author) -> asyncio.Future[CommitTicket | None]:
         """Return a future that is done once this node leads by the policy, or has committed it.
 
         :raises: as `CoordinationActor.found`
         """
-        return ask(self._place.ref, Found(policy, who))
+        return ask(self._place.ref, PutPolicyInForce(policy, who))
 
-    def drop_failover(self, who: Who) -> asyncio.Future[CommitTicket | None]:
+    def drop_failover(self, who: Author) -> asyncio.Future[CommitTicket | None]:
         """Return a future that is done once the removal is committed.
 
-        :raises: as `CoordinationActor.unfound`
+        :raises: as `CoordinationActor.drop_policy`
         """
-        return ask(self._place.ref, Unfound(who))
+        return ask(self._place.ref, DropPolicy(who))
 
     def lead(self, *, force: bool) -> asyncio.Future[None]:
         """Return a future that is done once this node leads.
@@ -100,9 +107,9 @@ class ClusterService:
         if leadership is None or not gone:
             return None
         if leadership.leading.waited_for.isdisjoint(gone):
-            leadership.keeps_out(gone, is_over)
+            leadership.keep_out_of_isr(gone, is_over)
             return None
-        return ask(self._place.ref, TakeOut(gone, is_over))
+        return ask(self._place.ref, RemoveFromIsr(gone, is_over))
 
     async def stop(self) -> None:
         """Stop the coordination actor. The role of this node stays."""
@@ -115,4 +122,4 @@ class ClusterService:
 
     def look_again(self) -> None:
         """Trigger an iteration: the roles of this node have changed."""
-        tell(self._place.ref, LookAgain())
+        tell(self._place.ref, RunIteration())

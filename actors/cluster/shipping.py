@@ -30,11 +30,11 @@ from itertools import pairwise
 
 import structlog
 
-from actors.cluster.following import Reign, joint
+from actors.cluster.following import EpochEnd, joint
 from actors.cluster.lag import Lag
 from actors.cluster.sync_status import SyncStatus
 from actors.cluster.window import Window
-from actors.commits import Committer, FellBehind, Follower
+from actors.commits import Committer, FellBehind, TailFollower
 from actors.log_pins import Pin
 from actors.log_reads import LogReads
 from actors.runtime import Runtime
@@ -73,7 +73,7 @@ Keep = Callable[[str, Entries], Awaitable[None]]
 """Commits the forwarded entries of a follower: see `EntryForwarding.keep`."""
 
 
-class Shipping:
+class ReplicaSender:
     """A follower's link, from its `Attach` to its end. On the loop only.
 
     :param epoch: leader epoch of this node; the task of `run` has to be cancelled when it ends
@@ -142,7 +142,7 @@ class Shipping:
         """Last frame sent."""
         self._told = 0
         """Commit index that was sent last."""
-        self._tail: Follower | None = None
+        self._tail: TailFollower | None = None
         """Position in the tail; None: the next frames have to be read from the log."""
         self._pin: Pin | None = None
         self._pinned_us = 0
@@ -156,7 +156,7 @@ class Shipping:
     @property
     def lag(self) -> int:
         """Frames on this disk that are, as far as known, not on the follower's."""
-        return max(self._committer.durable_upto - self.synced, 0)
+        return max(self._committer.synced_seq - self.synced, 0)
 
     @property
     def standing(self) -> SyncStatus:
@@ -177,7 +177,7 @@ class Shipping:
         hearing: asyncio.Task[None] | None = None
         try:
             self._attach(asked)
-            hearing = self._loop.create_task(self._hear())
+            hearing = self._loop.create_task(self._read_messages())
             hearing.add_done_callback(lambda _: self._woken.set())
             self._tick()
             while not hearing.done():
@@ -186,7 +186,7 @@ class Shipping:
         except LinkClosed as closed:
             self._end(str(closed))
         except LogPruned:
-            self._lacks_log()
+            self._has_pruned_log()
         except Refusal as refusal:
             self._refuse(refusal)
         except LogDamaged as damage:
@@ -211,7 +211,7 @@ class Shipping:
             self._beat = None
         if self._tail is not None:
             self._tail.leave()
-        self._let_go()
+        self._release_pin()
         for asking in list(self._asking):
             asking.cancel()
         if self._keeping is not None:
@@ -237,7 +237,7 @@ class Shipping:
         self._failed, self.reason = SyncStatus.STRANDED, why
         log.error("a follower is stranded", node=self.node, reason=why)
 
-    def _lacks_log(self) -> None:
+    def _has_pruned_log(self) -> None:
         begins = self._reads.begins
         self._link.send(CopyNeeded(begins))
         self._failed = SyncStatus.COPY_FAILED
@@ -256,7 +256,7 @@ class Shipping:
             raise NotWritable(
                 f"this node leads in epoch {self.epoch}, but epoch {asked.promised} was promised"
             )
-        theirs = [Reign(*told) for told in asked.history]
+        theirs = [EpochEnd(*told) for told in asked.history]
         if any(a.epoch >= b.epoch or a.last >= b.last for a, b in pairwise(theirs)):
             raise BadRequest("the epochs and sequences of a history must increase")
         try:
@@ -268,17 +268,17 @@ class Shipping:
                 f"it shows commits up to {asked.applied}, but its log agrees with the leader's"
                 f" only up to {agree}"
             )
-        self._hold(agree + 1)
+        self._pin_log(agree + 1)
         self._position = self.synced = agree
-        self._told = self._committer.released_upto
-        self._lag = Lag(self._committer.durable_upto, agree)
+        self._told = self._committer.commit_index
+        self._lag = Lag(self._committer.synced_seq, agree)
         now, keeps = self._committer.log_time(), self._keep is not None
         self._link.send(Attached(self.epoch, agree, self._told, keeps, now))
         log.info("a follower attaches", node=self.node, agree=agree, end=asked.end)
 
     # --- what the follower says -------------------------------------------------------------------
 
-    async def _hear(self) -> None:
+    async def _read_messages(self) -> None:
         """Handle the messages of the follower.
 
         :raises LinkClosed:
@@ -290,7 +290,7 @@ class Shipping:
             if isinstance(message, Acknowledge):
                 self._acknowledged(message)
             elif isinstance(message, Entries):
-                self._have_kept(message)
+                self._commit_forwarded(message)
             elif isinstance(message, Refused):
                 if message.code == Stranded.__name__:
                     self._strand(message.message)
@@ -310,7 +310,7 @@ class Shipping:
         self.said = max(self.said, said.round)
         if said.asks > self._asked:
             self._asked = said.asks
-            self._look_for(said.asks)
+            self._find_read_index(said.asks)
         if self.is_attached:
             self._heard(self.node, said.synced)
         else:
@@ -318,7 +318,7 @@ class Shipping:
             self._attached(self.node, said.synced)
         self._woken.set()
 
-    def _look_for(self, question: int) -> None:
+    def _find_read_index(self, question: int) -> None:
         """Find the read index and answer the follower. If it is unknown, there is no answer: the
         follower waits until its own timeout, or for another leader."""
         try:
@@ -349,7 +349,7 @@ class Shipping:
         self._found.append((question, present))
         self.hurry()
 
-    def _have_kept(self, said: Entries) -> None:
+    def _commit_forwarded(self, said: Entries) -> None:
         """Start to commit entries of the follower. :raises BadRequest: it may send none now"""
         if self._keep is None or not self.is_attached or said.epoch != self.epoch:
             raise BadRequest(f"entries for the leader of epoch {said.epoch} are not accepted now")
@@ -375,8 +375,8 @@ class Shipping:
     async def _step(self) -> None:
         """Send frames or a heartbeat, or wait until there is something to send."""
         self._woken.clear()
-        frames = await self._more() if self.window.is_open else []
-        if frames or self._beat_due or self._committer.released_upto > self._told:
+        frames = await self._next_batch() if self.window.is_open else []
+        if frames or self._beat_due or self._committer.commit_index > self._told:
             self._send(frames)
             await self._link.drained()
             await asyncio.sleep(0)  # a fast link never blocks: yield to others
@@ -384,10 +384,10 @@ class Shipping:
             await self._woken.wait()
 
     def _send(self, frames: list[Frame]) -> None:
-        released, now_us = self._committer.released_upto, self._monotonic_us()
+        released, now_us = self._committer.commit_index, self._monotonic_us()
         if frames:
             if frames[-1].epoch > self.epoch:
-                raise self._leads_no_more()
+                raise self._is_deposed()
             size = sum(len(frame.body) + FRAME_HEADER_BYTES for frame in frames)
             self._position = frames[-1].sequence
             self.window.sent(self._position, size, now_us)
@@ -395,7 +395,7 @@ class Shipping:
             self.window.asked(now_us)  # a follower answers a message without news
         # Counts frames on this disk, as `lag` does, not released ones: the commit index may stand
         # still just because this follower is waited for.
-        self._lag.ends(self._committer.durable_upto, self.synced, now_us)
+        self._lag.ends(self._committer.synced_seq, self.synced, now_us)
         self._told, self._beat_due = released, False
         while self._found and self._found[0][1] <= released:
             self._answered = max(self._answered, self._found.popleft()[0])
@@ -404,7 +404,7 @@ class Shipping:
             Frames(self.epoch, released, told, self._round(), self._answered, self._kept)
         )
 
-    def _leads_no_more(self) -> NotWritable:
+    def _is_deposed(self) -> NotWritable:
         return NotWritable(f"this node no longer leads in epoch {self.epoch}")
 
     def _tick(self) -> None:
@@ -418,7 +418,7 @@ class Shipping:
 
     # --- where the frames come from ---------------------------------------------------------------
 
-    async def _more(self) -> list[Frame]:
+    async def _next_batch(self) -> list[Frame]:
         """Return the next batch of frames; empty: there are no more.
 
         :raises NotWritable: this node has stopped leading, and rolled back its unreleased frames
@@ -427,7 +427,7 @@ class Shipping:
         :raises Busy: too many log reads are waiting
         """
         if self._committer.follows:
-            raise self._leads_no_more()
+            raise self._is_deposed()
         if self._tail is None:
             self._follow()
         if self._tail is not None:
@@ -435,8 +435,8 @@ class Shipping:
                 return self._tail.take(limits.SHIP_BATCH_BYTES)
             except FellBehind:
                 self._tail = None
-        self._hold(self._position + 1)
-        upto = self._committer.durable_upto
+        self._pin_log(self._position + 1)
+        upto = self._committer.synced_seq
         return await self._reads.frames(self._position, upto, limits.SHIP_BATCH_BYTES)
 
     def _follow(self) -> None:
@@ -445,9 +445,9 @@ class Shipping:
             self._tail = self._committer.tail.follow(
                 self._position, self._woken.set, unreleased=True
             )
-            self._let_go()
+            self._release_pin()
 
-    def _hold(self, sequence: int) -> None:
+    def _pin_log(self, sequence: int) -> None:
         """Pin the log from a frame on. A follower that advances keeps its pin; one that stands
         still loses it after `limits.LOG_PIN_SECONDS`.
 
@@ -461,10 +461,10 @@ class Shipping:
             if sequence == self._pin.sequence:
                 return
         fresh = self._reads.pin(sequence)
-        self._let_go()
+        self._release_pin()
         self._pin, self._pinned_us = fresh, now_us
 
-    def _let_go(self) -> None:
+    def _release_pin(self) -> None:
         if self._pin is not None:
             self._pin.release()
             self._pin = None

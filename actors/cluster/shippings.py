@@ -16,7 +16,7 @@ from protocol.errors import BadRequest, NotWritable, Refusal
 from protocol.links import AskWay, Attach, Copy, Link, LinkClosed, Refused, Way
 
 if TYPE_CHECKING:
-    from actors.cluster.member import Member
+    from actors.cluster.member import ClusterMember
 
 log = structlog.get_logger("cluster")
 
@@ -24,7 +24,7 @@ BEAT_SECONDS = 1.0
 """Heartbeat interval (s), where no policy limits the silence of a follower."""
 
 
-class Ships(Protocol):
+class FollowerSender(Protocol):
     """Replica sender of a follower: `shipping.py`."""
 
     epoch: int
@@ -61,7 +61,7 @@ class Unsynced(NamedTuple):
     """Last frame that it has synced."""
 
 
-class Copies(Protocol):
+class CopyProvider(Protocol):
     """Snapshot copies for empty nodes: `copying.py`."""
 
     @property
@@ -76,12 +76,12 @@ class Copies(Protocol):
 
 
 Heard = Callable[[str, int], None]
-Begin = Callable[[Link, int, Heard, Heard, Callable[[], float]], Ships]
+Begin = Callable[[Link, int, Heard, Heard, Callable[[], float]], FollowerSender]
 """Makes a replica sender from a link, an epoch, the callbacks for attaching and acknowledgements,
 and the heartbeat interval (s)."""
 
 
-class Shippings:
+class ReplicaSenders:
     """On the loop only.
 
     :param begin: makes the replica sender of a link
@@ -91,7 +91,7 @@ class Shippings:
     def __init__(
         self,
         clock: Clock,
-        member: Member,
+        member: ClusterMember,
         begin: Begin,
         way: Callable[[], Way] = Way,
     ) -> None:
@@ -99,19 +99,19 @@ class Shippings:
         self._member = member
         self._begin = begin
         self._way = way
-        self.copies: Copies | None = None
+        self.copies: CopyProvider | None = None
         """Gives copies of the store to empty nodes; None: none are given."""
-        self._by_node: dict[str, tuple[Ships, asyncio.Task[None]]] = {}
+        self._by_node: dict[str, tuple[FollowerSender, asyncio.Task[None]]] = {}
         self._unsynced: dict[str, Unsynced] = {}
         """Unsynced frames by node. A follower that reconnects again and again, but syncs nothing
         since its disk is full, counts as silent all the time."""
 
-    def __iter__(self) -> Iterator[Ships]:
+    def __iter__(self) -> Iterator[FollowerSender]:
         """Iterate over the present replica senders."""
         return iter([ships for ships, _ in self._by_node.values()])
 
     @property
-    def by_node(self) -> Mapping[str, Ships]:
+    def by_node(self) -> Mapping[str, FollowerSender]:
         """Present replica senders, by node id."""
         return {node: ships for node, (ships, _) in self._by_node.items()}
 
@@ -160,12 +160,12 @@ class Shippings:
             gone, before = self._by_node.pop(node)
             self._remember(node, gone)
             await end(before)
-        epoch = self._member.ships_in  # after the await: the lead may be lost since
+        epoch = self._member.sender_epoch  # after the await: the lead may be lost since
         if epoch is None:
             raise NotWritable("this node does not lead: it follows another, or waits for a leader")
         ships = self._begin(
-            link, epoch, lambda _, upto: self._attached(node, ships, upto),
-            lambda _, upto: self._heard(node, ships, upto), lambda: self._member.beat_seconds,
+            link, epoch, lambda _, upto: self._on_attached(node, ships, upto),
+            lambda _, upto: self._on_progress(node, ships, upto), lambda: self._member.beat_seconds,
         )  # fmt: skip
         task = asyncio.ensure_future(ships.run(asked))
         self._by_node[node] = ships, task
@@ -180,21 +180,21 @@ class Shippings:
                 self._remember(node, ships)
                 self._member.left(node)
 
-    def _is_current(self, node: str, ships: Ships) -> bool:
+    def _is_current(self, node: str, ships: FollowerSender) -> bool:
         """True if a link counts: it has not been replaced, and its epoch is the present one."""
         found = self._by_node.get(node)
-        return found is not None and found[0] is ships and ships.epoch == self._member.ships_in
+        return found is not None and found[0] is ships and ships.epoch == self._member.sender_epoch
 
-    def _attached(self, node: str, ships: Ships, upto: int) -> None:
+    def _on_attached(self, node: str, ships: FollowerSender, upto: int) -> None:
         if not self._is_current(node, ships):
             return
         self._member.attached(node, upto)
         if node in self._unsynced:
-            self._heard(node, ships, upto)
+            self._on_progress(node, ships, upto)
         if self.copies is not None:
             self.copies.attached(node)
 
-    def _heard(self, node: str, ships: Ships, upto: int) -> None:
+    def _on_progress(self, node: str, ships: FollowerSender, upto: int) -> None:
         if not self._is_current(node, ships):
             return
         owed_us = ships.window.owed_since_us
@@ -204,7 +204,7 @@ class Shippings:
         elif unsynced is not None and (unsynced.epoch != ships.epoch or unsynced.after < upto):
             del self._unsynced[node]  # it has synced something since
         heard_us = self._clock.monotonic_us() if owed_us is None else owed_us
-        self._member.heard(node, upto, ships.applied, heard_us)
+        self._member.on_report(node, upto, ships.applied, heard_us)
         if ships.said:
             self._member.said(node, ships.said)
 
@@ -213,7 +213,7 @@ class Shippings:
         for ships in self:
             ships.hurry()
 
-    def _remember(self, node: str, ships: Ships) -> None:
+    def _remember(self, node: str, ships: FollowerSender) -> None:
         since_us, before = ships.window.unsynced_since_us, self._unsynced.get(node)
         at = ships.epoch, ships.synced
         for other in [each for each, one in self._unsynced.items() if one.epoch != ships.epoch]:

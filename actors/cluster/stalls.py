@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from actors.cluster.leading import Leading
+from actors.cluster.leading import LeaderState
 from protocol.errors import NotEnoughReplicas
 from protocol.failover import Policy
 from protocol.requests import HeldUp
 
 
 @dataclass(frozen=True, slots=True)
-class Stalled:
+class StallCause:
     """Cause of a stall: nothing is released."""
 
     held_up: HeldUp
@@ -40,14 +40,14 @@ class Stalled:
 
 
 def stall(
-    leading: Leading,
+    leading: LeaderState,
     policy: Policy,
     recent: frozenset[str],
     trusted: frozenset[str],
     name: Callable[[str], str],
     *,
     is_late: bool,
-) -> Stalled | None:
+) -> StallCause | None:
     """Return the cause of a stall; None: the commit index advances, or will within moments.
 
     :param recent: nodes with a message within BEHIND
@@ -68,7 +68,7 @@ def stall(
             " enough followers answer; if they are lost, go on without them by DEFINE FAILOVER"
             f" with fewer ACKS, at most {heard}"
         )
-        return Stalled("followers", why, heard, policy.acks)
+        return StallCause("followers", why, heard, policy.acks)
     if not is_late:
         return None
     if silent:
@@ -76,8 +76,8 @@ def stall(
             f"etcd, to remove {_named(silent, name)} from the in-sync replicas, not {within}: it"
             " goes on once etcd answers, or they are back"
         )
-        return Stalled("etcd", why, heard, policy.acks)
-    return Stalled(
+        return StallCause("etcd", why, heard, policy.acks)
+    return StallCause(
         "followers",
         f"{_named(others, name)} to have the newest commits on disk",
         heard,

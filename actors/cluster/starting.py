@@ -10,19 +10,19 @@ import structlog
 
 from actors.backlog import Backlog
 from actors.cluster import address_hints
-from actors.cluster.attaching import Attaching
+from actors.cluster.attaching import LeaderConnector
 from actors.cluster.cluster_file import ClusterFileActor, CopyAnew, SaveCluster
-from actors.cluster.comparing import Comparing
-from actors.cluster.coordination import CoordinationActor, Ways
+from actors.cluster.comparing import StateComparison
+from actors.cluster.coordination import CoordinationActor, CoordinationHooks
 from actors.cluster.entry_forwarding import EntryForwarding
-from actors.cluster.member import Member
-from actors.cluster.memory import Memory
+from actors.cluster.member import ClusterMember
+from actors.cluster.memory import DurableState
 from actors.cluster.peer_addresses import PeerAddresses
 from actors.cluster.peering import Peering
-from actors.cluster.present import PresentReads
+from actors.cluster.present import LinearizableReads
 from actors.cluster.service import ClusterService
-from actors.cluster.shipping import Shipping
-from actors.cluster.shippings import Heard, Shippings, Ships
+from actors.cluster.shipping import ReplicaSender
+from actors.cluster.shippings import FollowerSender, Heard, ReplicaSenders
 from actors.commits import Committer
 from actors.log_reads import LogReads
 from actors.rights import Rights
@@ -31,9 +31,9 @@ from actors.runtime import Runtime, Supervised, ask
 from protocol.agreement import Agreement
 from protocol.doors import Rng
 from protocol.links import Link, Way
-from storage.files.cluster_file import Cluster, Upstream
+from storage.files.cluster_file import ClusterState, Upstream
 from storage.files.directory import StoreDirectory
-from storage.files.joining_file import Source
+from storage.files.joining_file import CopySource
 
 log = structlog.get_logger("cluster")
 
@@ -48,32 +48,34 @@ def begin_member(
     roles: Roles,
     rights: Rights,
     directory: StoreDirectory,
-    cluster: Cluster | None,
+    cluster: ClusterState | None,
     supervise: Supervise,
     only_looks: bool,
-) -> Member:
+) -> ClusterMember:
     """Make this node a cluster member, before coordination starts. In no cluster, it accepts
     changes at once."""
     place = supervise(lambda: ClusterFileActor.start(runtime, directory), refoldable=True)
 
-    async def save(changed: Cluster) -> None:
+    async def save(changed: ClusterState) -> None:
         await ask(place.ref, SaveCluster(changed))
 
-    async def copy_anew(sources: Sequence[Source]) -> None:
+    async def copy_anew(sources: Sequence[CopySource]) -> None:
         await ask(place.ref, CopyAnew(roles.node_id, sources))
         log.warning("the store is copied anew: the node begins again", sources=sources)
         member.begins_anew.set()
 
-    memory = Memory(save, cluster)
+    memory = DurableState(save, cluster)
     store = str(directory.store_id)
-    member = Member(runtime.clock, committer, roles, rights, store, memory, copy_anew, only_looks)
+    member = ClusterMember(
+        runtime.clock, committer, roles, rights, store, memory, copy_anew, only_looks
+    )
     return member
 
 
 def begin_coordination(
     runtime: Runtime,
     committer: Committer,
-    member: Member,
+    member: ClusterMember,
     reads: LogReads,
     peering: Peering,
     backlog: Backlog,
@@ -89,22 +91,22 @@ def begin_coordination(
     """
 
     forwarding = EntryForwarding(runtime, committer)
-    present = PresentReads(runtime.clock, member, committer)
+    present = LinearizableReads(runtime.clock, member, committer)
 
     def ship(
         link: Link, epoch: int, attached: Heard, heard: Heard, beat: Callable[[], float]
-    ) -> Ships:
-        return Shipping(
+    ) -> FollowerSender:
+        return ReplicaSender(
             runtime, committer, reads, link, epoch, attached, heard, beat, lambda: member.round,
             present.ask, forwarding.keep,
         )  # fmt: skip
 
-    def follow(node: str, upstream: Upstream | None, epoch: int | None) -> Attaching:
+    def follow(node: str, upstream: Upstream | None, epoch: int | None) -> LeaderConnector:
         connect = partial(peer_addresses.connect, node, upstream)
-        return Attaching(runtime, rng, committer, member.memory, connect, epoch, backlog)
+        return LeaderConnector(runtime, rng, committer, member.memory, connect, epoch, backlog)
 
     async def compare() -> None:
-        await Comparing(runtime, committer, lambda: shippings).run()
+        await StateComparison(runtime, committer, lambda: shippings).run()
 
     async def copy_anew(leader: str) -> bool:
         upstream = member.memory.now.upstream
@@ -121,11 +123,13 @@ def begin_coordination(
         return await address_hints.ways(peering.links, member.others, peering.trust.pins_of)
 
     peer_addresses = PeerAddresses(runtime.clock, member, peering)
-    shippings = Shippings(runtime.clock, member, ship, lambda: peer_addresses.way)
-    member.look_at_rows()
+    shippings = ReplicaSenders(runtime.clock, member, ship, lambda: peer_addresses.way)
+    member.read_rows()
     peering.accept = shippings.accept
     peering.leader = lambda: peer_addresses.leader
-    ways = Ways(lambda via: agree(via, member.store), follow, leads, compare, copy_anew, ask_way)
+    ways = CoordinationHooks(
+        lambda via: agree(via, member.store), follow, leads, compare, copy_anew, ask_way
+    )
     place = supervise(
         lambda: CoordinationActor.start(runtime, committer, member, shippings, ways),
         refoldable=True,

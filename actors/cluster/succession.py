@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from actors.cluster.member import Member
+from actors.cluster.member import ClusterMember
 from protocol.doors import Clock
 
 LEFT_SECONDS: Final = 2.0
@@ -18,7 +18,7 @@ LEFT_SECONDS: Final = 2.0
 JUST_STARTED: Final = "this node was just started: other in-sync replicas take the lead before it"
 
 
-class Succession:
+class LeadVacancy:
     """Present vacancy, as this node has seen it. On the loop only."""
 
     def __init__(self, clock: Clock) -> None:
@@ -29,12 +29,12 @@ class Succession:
         """Note that there is a leader."""
         self._since_us = None
 
-    def is_left(self, member: Member, members: frozenset[str]) -> bool:
+    def is_left(self, member: ClusterMember, members: frozenset[str]) -> bool:
         """True if this node leaves the vacant lead to others.
 
         :param members: members of the ISR
         """
-        if member.is_told or members <= {member.node}:
+        if member.has_caught_up or members <= {member.node}:
             return False
         now_us = self._clock.monotonic_us()
         if self._since_us is None:

@@ -18,16 +18,29 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from actors.cluster.courses import NAME_ONE, Wait, doubt, doubt_of_epoch, lack
+from actors.cluster.courses import (
+    NAME_ONE,
+    StayWaiting,
+    distrust_reason,
+    epoch_distrust_reason,
+    missing_entries,
+)
 from actors.cluster.leadership import Leadership
-from actors.cluster.lease import Lease
-from actors.cluster.member import Member
+from actors.cluster.lease import LeadLease
+from actors.cluster.member import ClusterMember
 from actors.commits import Committer
-from protocol.agreement import Agreed, Agreement, Answered, InSync, LeaseLapsed, NotAnswered
+from protocol.agreement import (
+    AgreedState,
+    Agreement,
+    CompareAndSetResult,
+    InSyncReplicas,
+    LeaseLapsed,
+    NotAnswered,
+)
 from protocol.doors import Clock
 from protocol.errors import DiskFull
 from protocol.failover import Policy
-from storage.files.cluster_file import Founding
+from storage.files.cluster_file import BootstrapState
 
 log = structlog.get_logger("cluster")
 
@@ -40,19 +53,19 @@ GROWN_BY: Final = 1_000
 """Revisions added in one request."""
 
 
-class Taken(NamedTuple):
+class AcquiredLead(NamedTuple):
     """A lead that was taken."""
 
     policy: Policy
     """Policy to lead by."""
-    lease: Lease
-    agreed: Agreed
+    lease: LeadLease
+    agreed: AgreedState
     """State in etcd after it was taken."""
     by_order: bool = False
     """True if it begins a new lineage."""
 
 
-class Takeover:
+class Election:
     """On the loop only. Each attempt returns None if it took nothing; the next iteration retries
     then.
 
@@ -60,7 +73,11 @@ class Takeover:
     """
 
     def __init__(
-        self, clock: Clock, committer: Committer, member: Member, wait: Callable[[Wait], None]
+        self,
+        clock: Clock,
+        committer: Committer,
+        member: ClusterMember,
+        wait: Callable[[StayWaiting], None],
     ) -> None:
         self._clock = clock
         self._committer = committer
@@ -68,7 +85,9 @@ class Takeover:
         self._memory = member.memory
         self._wait = wait
 
-    async def vacant(self, agreement: Agreement, policy: Policy, insync: InSync) -> Taken | None:
+    async def vacant(
+        self, agreement: Agreement, policy: Policy, insync: InSyncReplicas
+    ) -> AcquiredLead | None:
         """Take the lead as an ISR member.
 
         :raises NotAnswered: nothing was taken
@@ -76,20 +95,20 @@ class Takeover:
         lease, answer = await self._ask(agreement, policy, insync.revision)
         if answer is None or answer.agreed.lead is None:
             return None
-        why = doubt_of_epoch(self._memory.now, self._newest_epoch, answer.agreed.lead.epoch)
+        why = epoch_distrust_reason(self._memory.now, self._newest_epoch, answer.agreed.lead.epoch)
         if why is not None:
             await self.give_back(agreement, lease)
-            self._wait(Wait(f"{why}; {NAME_ONE}", doubt=True))
+            self._wait(StayWaiting(f"{why}; {NAME_ONE}", distrust_reason=True))
             return None
         # Rule 9, again: another node may have led meanwhile, and published a higher commit index.
-        why = lack(self._committer.history(), answer.agreed)
+        why = missing_entries(self._committer.history(), answer.agreed)
         if why is not None:
             await self.give_back(agreement, lease)
-            self._wait(Wait(why, lacks=True))
+            self._wait(StayWaiting(why, lacks=True))
             return None
-        return self._completed(Taken(policy, lease, answer.agreed))
+        return self._completed(AcquiredLead(policy, lease, answer.agreed))
 
-    def _completed(self, taken: Taken) -> Taken:
+    def _completed(self, taken: AcquiredLead) -> AcquiredLead:
         """Complete a lineage whose first leader stopped before it committed its policy without
         ACKS. The ISR is still that of its beginning: this node alone."""
         insync, lineage = taken.agreed.insync, taken.agreed.lineage
@@ -98,15 +117,17 @@ class Takeover:
             return taken._replace(policy=taken.policy._replace(acks=0), by_order=True)
         return taken
 
-    async def first(self, agreement: Agreement, founding: Founding, agreed: Agreed) -> Taken | None:
+    async def first(
+        self, agreement: Agreement, founding: BootstrapState, agreed: AgreedState
+    ) -> AcquiredLead | None:
         """Write the first ISR, or find that an earlier, unanswered request has written it.
 
         :raises NotAnswered: as in `vacant`
         :raises DiskFull: the success can't be saved; the next iteration finds it in etcd
         """
-        why = doubt(self._memory.now, agreed)
+        why = distrust_reason(self._memory.now, agreed)
         if why is not None:
-            self._wait(Wait(f"{why}; {NAME_ONE}", doubt=True))
+            self._wait(StayWaiting(f"{why}; {NAME_ONE}", distrust_reason=True))
             return None
         if agreed.insync is not None:
             await self._memory.founded(agreed)
@@ -114,7 +135,7 @@ class Takeover:
         if agreed.lead is not None:
             # An epoch belongs to one run of one process: the lease of an earlier run has to lapse.
             self._wait(
-                Wait("the lead was taken before: the lease of that time has not expired yet")
+                StayWaiting("the lead was taken before: the lease of that time has not expired yet")
             )
             return None
         await self._bring_beyond(agreement, agreed, self._newest_promised)
@@ -137,9 +158,11 @@ class Takeover:
         if lead is None or lead.node != self._member.node:
             return None
         log.info("a failover policy is in force", insync=sorted(insync.members))
-        return Taken(founding.policy, lease, answer.agreed)
+        return AcquiredLead(founding.policy, lease, answer.agreed)
 
-    async def by_order(self, agreement: Agreement, policy: Policy, agreed: Agreed) -> Taken | None:
+    async def by_order(
+        self, agreement: Agreement, policy: Policy, agreed: AgreedState
+    ) -> AcquiredLead | None:
         """Begin a new lineage by an operator's order: the ISR is this node alone, and nothing waits
         for other nodes until another policy demands it. A node of the old lineage that shows other
         frames is stranded when it returns.
@@ -158,7 +181,7 @@ class Takeover:
         if taken is None:
             return None
         try:
-            await self._memory.goes_by(taken.agreed)
+            await self._memory.adopt(taken.agreed)
         except DiskFull:
             await self.give_back(agreement, taken.lease)
             raise
@@ -166,7 +189,9 @@ class Takeover:
         log.warning("a new lineage begins, by order", left=left)
         return taken
 
-    async def _alone(self, agreement: Agreement, policy: Policy, agreed: Agreed) -> Taken | None:
+    async def _alone(
+        self, agreement: Agreement, policy: Policy, agreed: AgreedState
+    ) -> AcquiredLead | None:
         """Take the lead with an ISR of this node alone, and record the start of a lineage."""
         insync = NO_SET if agreed.insync is None else agreed.insync.revision
         lease, answer = await self._ask(agreement, policy, insync)
@@ -181,18 +206,18 @@ class Takeover:
         if not answer.done:
             await self.give_back(agreement, lease)
             return None
-        return Taken(policy._replace(acks=0), lease, answer.agreed, by_order=True)
+        return AcquiredLead(policy._replace(acks=0), lease, answer.agreed, by_order=True)
 
     async def give_up(self, agreement: Agreement, leadership: Leadership) -> None:
         """Give up the lead; publish the commit index before."""
-        released = leadership.untold(self._committer.history())
+        released = leadership.unpublished(self._committer.history())
         with suppress(NotAnswered):
             if released is not None:
-                answer = await agreement.tell(leadership.epoch, released)
-                leadership.heard_told(answer.agreed)
+                answer = await agreement.report_released(leadership.epoch, released)
+                leadership.on_published(answer.agreed)
         await self.give_back(agreement, leadership.lease)
 
-    async def give_back(self, agreement: Agreement, lease: Lease) -> None:
+    async def give_back(self, agreement: Agreement, lease: LeadLease) -> None:
         """Revoke a lease; all that was taken with it ends."""
         with suppress(NotAnswered):  # then the lease lapses by itself
             await agreement.revoke(lease.id)
@@ -201,14 +226,14 @@ class Takeover:
 
     async def _ask(
         self, agreement: Agreement, policy: Policy, insync: int
-    ) -> tuple[Lease, Answered | None]:
+    ) -> tuple[LeadLease, CompareAndSetResult | None]:
         """Grant a lease and take the lead with it. None: the lead was not vacant, or the ISR has
         changed.
 
         :param insync: revision of the ISR that has this node
         """
         sent_us, seconds = self._clock.boottime_us(), policy.lease_seconds
-        lease = Lease(await agreement.grant(seconds), seconds, sent_us)
+        lease = LeadLease(await agreement.grant(seconds), seconds, sent_us)
         try:
             # Rule 3: one transaction, which also compares the ISR that has this node.
             answer = await agreement.take_lead(self._member.node, lease.id, insync)
@@ -224,7 +249,7 @@ class Takeover:
             return lease, None
         return lease, answer
 
-    async def _bring_beyond(self, agreement: Agreement, agreed: Agreed, known: int) -> None:
+    async def _bring_beyond(self, agreement: Agreement, agreed: AgreedState, known: int) -> None:
         """Rule 3: raise the revision of an outdated etcd, so that a new epoch is above all earlier
         ones.
 
@@ -237,7 +262,7 @@ class Takeover:
                 revision=agreed.revision,
                 wanted=wanted,
             )
-            self._wait(Wait(f"raising the revision of etcd: {agreed.revision} of {wanted}"))
+            self._wait(StayWaiting(f"raising the revision of etcd: {agreed.revision} of {wanted}"))
             agreed = await agreement.grow(min(GROWN_BY, wanted - agreed.revision))
 
     @property

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from actors.commits import Committer, FellBehind, Follower
+from actors.commits import Committer, FellBehind, TailFollower
 from actors.runtime import Runtime
 from protocol.values import instant
 from storage.catalog import join_tokens, replicas, revocations
@@ -52,13 +52,13 @@ class Trust:
         self._version = (0, -1, -1)
         """Version of the declarations that were read last, and up to which sequence they were
         released."""
-        self._told = (0, -1)
+        self._notified_version = (0, -1)
         """Version of the last notification."""
         self._pinned: dict[str, Pinned] = {}
         self._rows: dict[str, str] = {}
         """Names of rows by node id."""
         self._revoked: frozenset[str] = frozenset()
-        self._follower: Follower | None = None
+        self._follower: TailFollower | None = None
         self._look: asyncio.Handle | None = None
         self._unread: tuple[int, int] | None = None
         """Version of the declarations for which some holders of links could not be notified."""
@@ -93,21 +93,21 @@ class Trust:
         self._refresh()
         return self._rows.get(node)
 
-    def awaits_unknown(self) -> bool:
+    def admits_unknown(self) -> bool:
         """True if an unknown node may connect: a join token is usable, or its use is not released
         yet. A node that has used it may come again."""
         with self._committer.begin() as tx:
             usable = join_tokens.any_usable(tx, self._store)
-        if usable or self._committer.ledger.state.catalog_version <= self._committer.released_upto:
+        if usable or self._committer.ledger.state.catalog_version <= self._committer.commit_index:
             return usable
-        with self._committer.begin_shown() as tx:
+        with self._committer.begin_released_read() as tx:
             return join_tokens.any_usable(tx, self._store)
 
     # --- what changes -----------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Call `on_change` at each change from now on, until `close`."""
-        self._told = self._declared
+        self._notified_version = self._declared
         self._follow()
 
     def close(self) -> None:
@@ -122,39 +122,39 @@ class Trust:
 
     def _follow(self) -> None:
         tail = self._committer.tail
-        self._follower = tail.follow(tail.released_upto, self._wake)
+        self._follower = tail.follow(tail.commit_index, self._wake)
         self._drain(self._follower)
 
     def _wake(self) -> None:
         """Schedule a check in a turn of its own: this is called in the middle of a release."""
         if self._look is None:
-            self._look = asyncio.get_running_loop().call_soon(self._looked)
+            self._look = asyncio.get_running_loop().call_soon(self._on_checked)
 
-    def _looked(self) -> None:
+    def _on_checked(self) -> None:
         self._look = None
         if self._follower is None:
             return
         self._drain(self._follower)
         # Compare with the last notification, not with the last read: `_refresh` may have read
         # the change between its commit and its release.
-        if (version := self._declared) not in (self._told, self._unread):
-            self._tell(version)
+        if (version := self._declared) not in (self._notified_version, self._unread):
+            self._notify_holders(version)
 
-    def _tell(self, version: tuple[int, int]) -> None:
+    def _notify_holders(self, version: tuple[int, int]) -> None:
         self._forget_unread()
         for changed in self.on_change:
             try:
                 changed()
             except EngineUnreadable as error:
-                self._runtime.noticed(type(self).__name__, error)
+                self._runtime.report_error(type(self).__name__, error)
                 self._unread = version
         if self._unread is None:
-            self._told = version
+            self._notified_version = version
         else:  # links without trust may still be open: notify all again soon
-            self._again = self._runtime.loop.call_later(AGAIN_SECONDS, self._tell_again)
+            self._again = self._runtime.loop.call_later(AGAIN_SECONDS, self._notify_again)
 
-    def _tell_again(self) -> None:
-        self._tell(self._declared)
+    def _notify_again(self) -> None:
+        self._notify_holders(self._declared)
 
     def _forget_unread(self) -> None:
         self._unread = None
@@ -162,7 +162,7 @@ class Trust:
             self._again.cancel()
             self._again = None
 
-    def _drain(self, follower: Follower) -> None:
+    def _drain(self, follower: TailFollower) -> None:
         """Read the tail to its end; only the fact of news matters."""
         try:
             while follower.take(1 << 62):
@@ -180,7 +180,7 @@ class Trust:
         """Read the declarations, if they have changed. An unreleased commit revokes trust at once,
         but gives none: it may be rolled back."""
         generation, declared = self._declared
-        released = min(declared, self._committer.released_upto)
+        released = min(declared, self._committer.commit_index)
         if self._version == (version := (generation, declared, released)):
             return
         with self._committer.begin() as tx:
@@ -188,7 +188,7 @@ class Trust:
         self._rows = {row.node: row.name for row in rows if row.node is not None}
         pinned = _pinned(rows, self._revoked)
         if released < declared:
-            with self._committer.begin_shown() as tx:
+            with self._committer.begin_released_read() as tx:
                 shown = _pinned(replicas.every(tx), _revoked(tx))
             pinned = {one: pinned[one] for one in pinned.keys() & shown.keys()}
         self._pinned = pinned

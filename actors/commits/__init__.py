@@ -16,22 +16,22 @@
 | `idle_marks.py` | the mark in a log that has fallen idle |
 | `actor.py` | receives the log thread's messages |
 
-Two indexes: `durable_upto` is the newest sequence synced on this disk; `released_upto` is the
+Two indexes: `synced_seq` is the newest sequence synced on this disk; `commit_index` is the
 commit index (Raft §5.3), the newest sequence that answers, followers and the state engine may see.
 On a single node they are equal at once; no code here relies on that. A follower commits nothing:
 synced frames enter its ledger when the leader has released them.
 """
 
 from actors.commits.actor import CommitsActor
-from actors.commits.committer import NODE, By, Committer, Who
-from actors.commits.gathering import Gathering
-from actors.commits.requesters import Asker, Origin, described
-from actors.commits.tail import FellBehind, Follower, Tail
-from actors.commits.tickets import Bounded, Stall, Told
+from actors.commits.committer import NODE, Author, Committer, NamedAuthor
+from actors.commits.gathering import OperationBatcher
+from actors.commits.requesters import Requester, RequestOrigin, described
+from actors.commits.tail import FellBehind, Tail, TailFollower
+from actors.commits.tickets import BoundedCallback, ReleaseCallback, Stall
 from actors.commits.waiters import Waiter
 
 __all__ = [
-    "NODE", "Asker", "Bounded", "By", "Committer", "CommitsActor", "FellBehind",
-    "Follower", "Gathering", "Origin", "Stall", "Tail", "Told", "Waiter", "Who",
-    "described",
+    "NODE", "Requester", "BoundedCallback", "NamedAuthor", "Committer", "CommitsActor",
+    "FellBehind", "TailFollower", "OperationBatcher", "RequestOrigin", "Stall", "Tail",
+    "ReleaseCallback", "Waiter", "Author", "described",
 ]  # fmt: skip

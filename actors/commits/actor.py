@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from actors.commits.committer import Committer, SettleMore, ShowMore
-from actors.log import Durable, LogFull
+from actors.commits.committer import ApplyMore, Committer, ReleaseFollowed
+from actors.log import FramesSynced, LogFull
 from actors.runtime import LoopActor, Runtime, handles
 
 
@@ -14,23 +14,23 @@ class CommitsActor(LoopActor):
         super().__init__(runtime)
         self._committer = committer
 
-    @handles(Durable)
-    def durable(self, message: Durable) -> None:
+    @handles(FramesSynced)
+    def durable(self, message: FramesSynced) -> None:
         """The log has synced."""
         self._committer.durable(message)
 
     @handles(LogFull)
     def full(self, message: LogFull) -> None:
         """The log had no room."""
-        self._committer.withdraw(message.generation, message.refusal)
+        self._committer.roll_back(message.generation, message.refusal)
 
-    @handles(SettleMore)
-    def settle_more(self, _message: SettleMore) -> None:
+    @handles(ApplyMore)
+    def apply_more(self, _message: ApplyMore) -> None:
         """The rest of something large."""
-        self._committer.settle_more()
+        self._committer.apply_more()
 
-    @handles(ShowMore)
-    def show_more(self, _message: ShowMore) -> None:
+    @handles(ReleaseFollowed)
+    def show_more(self, _message: ReleaseFollowed) -> None:
         """Apply more frames that the leader has released."""
         self._committer.show_more()
 

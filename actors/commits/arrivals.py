@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
-class Arrival(NamedTuple):
+class SequenceWaiter(NamedTuple):
     """A waiter for one sequence."""
 
     sequence: int
@@ -20,39 +20,39 @@ class Arrival(NamedTuple):
     """Serial number; orders waiters for the same sequence."""
 
 
-class Arrivals:
+class SequenceWaiters:
     """Waiters for sequences, nearest first.
 
-    :param noticed: receives the exceptions of `wake`
+    :param report_error: receives the exceptions of `wake`
     """
 
-    def __init__(self, noticed: Callable[[BaseException], None]) -> None:
-        self._noticed = noticed
+    def __init__(self, report_error: Callable[[BaseException], None]) -> None:
+        self._report_error = report_error
         self._made = 0
-        self._order: list[Arrival] = []
+        self._order: list[SequenceWaiter] = []
         """Heap of waiters, nearest sequence first."""
-        self._wakes: dict[Arrival, Callable[[], None]] = {}
+        self._wakes: dict[SequenceWaiter, Callable[[], None]] = {}
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def expect(self, sequence: int, wake: Callable[[], None]) -> Arrival:
+    def expect(self, sequence: int, wake: Callable[[], None]) -> SequenceWaiter:
         """Have `wake` called once when that is shown, short and on the loop; to be left then too.
 
         :param sequence: one that is not shown yet
         """
         self._made += 1
-        arrival = Arrival(sequence, self._made)
+        arrival = SequenceWaiter(sequence, self._made)
         insort(self._order, arrival)
         self._wakes[arrival] = wake
         return arrival
 
-    def leave(self, arrival: Arrival) -> None:
+    def leave(self, arrival: SequenceWaiter) -> None:
         """Wait no more. Leaving twice is fine, and so is leaving behind `wake`."""
         if self._wakes.pop(arrival, None) is not None:
             del self._order[bisect_left(self._order, arrival)]
 
-    def reached(self, sequence: int) -> None:
+    def wake_upto(self, sequence: int) -> None:
         """The node shows all up to a sequence."""
         order = self._order
         if not order or order[0].sequence > sequence:
@@ -63,4 +63,4 @@ class Arrivals:
             try:
                 wake()
             except Exception as error:  # a bug of one who waits is not the others'
-                self._noticed(error)
+                self._report_error(error)

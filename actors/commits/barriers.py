@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from protocol import limits
-from storage.txn.priority_lock import Barrier
+from storage.txn.priority_lock import PriorityLock
 from storage.txn.read_set import ReadSet
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ SAID_US: Final = 1_000_000
 short ones may follow each other."""
 
 
-class Place:
+class PriorityLockRequest:
     """A transaction's place in the queue, and then its priority lock.
 
     :param who: id of its request, for the log
@@ -40,24 +40,26 @@ class Place:
     :param wake: called when the lock is granted
     """
 
-    def __init__(self, line: Barriers, who: str, reads: ReadSet, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, line: PriorityLocks, who: str, reads: ReadSet, wake: Callable[[], None]
+    ) -> None:
         self._line = line
         self._wake = wake
         self.who = who
-        self.barrier = Barrier(reads)
+        self.barrier = PriorityLock(reads)
         self.since_us = 0
         """Monotonic time (µs) at which the lock was granted."""
-        self.came = False
+        self.was_granted = False
         """True once the lock was granted; it may have ended since."""
 
     @property
-    def stands(self) -> bool:
+    def holds_lock(self) -> bool:
         """True if it holds the lock."""
         return self._line.standing is self
 
-    def comes(self, now_us: int) -> None:
+    def grant(self, now_us: int) -> None:
         """Its turn."""
-        self.came = True
+        self.was_granted = True
         self.since_us = now_us
         self._wake()
 
@@ -66,17 +68,17 @@ class Place:
         self._line.leave(self)
 
 
-class Barriers:
+class PriorityLocks:
     """The line, the one that stands, and those that it holds back; on the loop only."""
 
     ledger: Ledger
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.standing: Place | None = None
-        self.stood = 0
+        self.standing: PriorityLockRequest | None = None
+        self.granted = 0
         """Number of locks granted since the start."""
-        self._line: OrderedDict[Place, None] = OrderedDict()
+        self._line: OrderedDict[PriorityLockRequest, None] = OrderedDict()
         self._held_back: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         """Ends the one that stands, or the time without one after it."""
@@ -84,21 +86,21 @@ class Barriers:
         self._said_us = -SAID_US
         self._unsaid = 0
 
-    def join(self, place: Place) -> None:
+    def join(self, place: PriorityLockRequest) -> None:
         """Stand in line. Its barrier may stand at once."""
         if self._closed:
-            place.comes(self._runtime.clock.monotonic_us())
+            place.grant(self._runtime.clock.monotonic_us())
             return
         self._line[place] = None
         self._next()
 
-    def leave(self, place: Place) -> None:
-        """Be gone, in whatever way. See `Place.leave`."""
+    def leave(self, place: PriorityLockRequest) -> None:
+        """Be gone, in whatever way. See `PriorityLockRequest.leave`."""
         self._line.pop(place, None)
         if place is self.standing:
             self._goes(place, "ended")
 
-    def tell_gone(self, told: Callable[[], None]) -> None:
+    def call_when_free(self, told: Callable[[], None]) -> None:
         """Call `told` when the lock held now has ended; at once if none is held."""
         if self.standing is None:
             told()
@@ -113,7 +115,7 @@ class Barriers:
             if not future.done():
                 future.set_result(None)
 
-        self.tell_gone(told)
+        self.call_when_free(told)
         return future
 
     def close(self) -> None:
@@ -130,22 +132,22 @@ class Barriers:
         place, _ = self._line.popitem(last=False)
         self.standing = place
         self.ledger.barrier = place.barrier
-        self.stood += 1
+        self.granted += 1
         seconds = limits.BARRIER_SECONDS
         self._timer = self._runtime.loop.call_later(seconds, self._goes, place, "out of time")
-        place.comes(self._runtime.clock.monotonic_us())
+        place.grant(self._runtime.clock.monotonic_us())
 
-    def _goes(self, place: Place, why: str) -> None:
+    def _goes(self, place: PriorityLockRequest, why: str) -> None:
         self._disarm()
         self.standing = self.ledger.barrier = None
         stood_us = self._runtime.clock.monotonic_us() - place.since_us
-        self._timer = self._runtime.loop.call_later(stood_us / 1_000_000, self._others_had_turns)
+        self._timer = self._runtime.loop.call_later(stood_us / 1_000_000, self._end_cooldown)
         self._say(place, why, stood_us)
         held_back, self._held_back = self._held_back, []
         for told in held_back:
             told()
 
-    def _others_had_turns(self) -> None:
+    def _end_cooldown(self) -> None:
         self._timer = None
         self._next()
 
@@ -154,7 +156,7 @@ class Barriers:
             self._timer.cancel()
             self._timer = None
 
-    def _say(self, place: Place, why: str, stood_us: int) -> None:
+    def _say(self, place: PriorityLockRequest, why: str, stood_us: int) -> None:
         now_us = self._runtime.clock.monotonic_us()
         if now_us - self._said_us < SAID_US:
             self._unsaid += 1

@@ -29,11 +29,11 @@ a publish, and the delivery to a consumer that waited. Clients of larger groups 
 requests closely after each other, so waiting pays."""
 
 
-class Batches:
+class GroupCommit:
     """Commits that wait for the log, in sequence order.
 
     :param send: gives a group to the log thread, which answers with `returned` once it is synced,
-        or with `withdraw` if the log had no room
+        or with `roll_back` if the log had no room
     """
 
     def __init__(self, runtime: Runtime, send: Callable[[list[Frame]], None]) -> None:
@@ -77,16 +77,16 @@ class Batches:
         """The log has finished the batch that was out."""
         self._before, self._out = self._out, 0
         if self._urgent is not None:
-            self._urgent.settled()
+            self._urgent.end_batch()
         if self._waiting:
             self._gather()
 
-    def withdraw(self) -> None:
+    def roll_back(self) -> None:
         """Drop all commits, out and waiting: they were rolled back."""
         self._waiting.clear()
         self._out = 0
         if self._urgent is not None:
-            self._urgent.settled()
+            self._urgent.end_batch()
 
     def send_all(self) -> None:
         """Give the log all that waits, whatever is out: nothing follows it."""
@@ -98,9 +98,9 @@ class Batches:
         self._since_us = self._monotonic_us()
         # One that stands alone, after one that did too, is likely to be all there is.
         self._seen = 1 if self._before <= 1 else 0
-        self._gathering = self._loop.call_soon(self._look)
+        self._gathering = self._loop.call_soon(self._check_group)
 
-    def turn_ends(self) -> None:
+    def on_turn_end(self) -> None:
         """Send the group now if nothing else can join it in this turn. Called by a surface that has
         handled all it read."""
         gathering = self._gathering
@@ -115,11 +115,11 @@ class Batches:
             if self._waiting and not self._out:
                 self._send_waiting()
 
-    def _look(self) -> None:
+    def _check_group(self) -> None:
         waiting = len(self._waiting)
         if waiting > self._seen and self._monotonic_us() - self._since_us < GATHER_US:
             self._seen = waiting
-            self._gathering = self._loop.call_soon(self._look)
+            self._gathering = self._loop.call_soon(self._check_group)
             return
         self._gathering = None
         if waiting and not self._out:
@@ -130,4 +130,4 @@ class Batches:
         self._out += len(batch)
         self._send(batch)
         if self._urgent is not None:
-            self._urgent.handed_over(self._monotonic_us())
+            self._urgent.begin_batch(self._monotonic_us())

@@ -22,15 +22,15 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pykka import ActorRef
 
-from actors.commits.arrivals import Arrivals
-from actors.commits.barriers import Barriers
-from actors.commits.batches import Batches
-from actors.commits.following import Following, Stored, taken_back
+from actors.commits.arrivals import SequenceWaiters
+from actors.commits.barriers import PriorityLocks
+from actors.commits.batches import GroupCommit
+from actors.commits.following import FollowedLog, Stored, rolled_back_outcome
 from actors.commits.idle_marks import IdleMarks
-from actors.commits.settling import Settling
+from actors.commits.settling import Applier
 from actors.commits.tail import Tail
 from actors.commits.tickets import CommitTickets, Stall, left_over, unknown
-from actors.log import Append, Cut, Durable, Ends, FindEnd, Mark
+from actors.log import AppendFrames, FindEnd, FramesSynced, NoteCommitIndex, TruncateLog, WriteMark
 from actors.runtime import Runtime, ask, tell
 from protocol import limits
 from protocol.errors import Busy, Conflict, DiskFull, Draining, Failed, NotWritable, Refusal
@@ -38,7 +38,7 @@ from storage.files.disk_reserve import disk_full
 from storage.formats import epochs, keys
 from storage.formats.effects import Attribution, only_removes
 from storage.formats.entries import STATEMENTS, Entry
-from storage.formats.epochs import History, Reign
+from storage.formats.epochs import EpochEnd, EpochHistory
 from storage.formats.frames import Frame
 from storage.log.reader import LogReader
 from storage.txn.ledger import Ledger
@@ -47,7 +47,7 @@ from storage.txn.tickets import CommitTicket, Why
 from storage.txn.transaction import Transaction
 
 
-class Who(Protocol):
+class Author(Protocol):
     """Author of a change: a caller, or the node itself."""
 
     @property
@@ -59,24 +59,24 @@ class Who(Protocol):
         """Surface that the change came by."""
 
 
-class By(NamedTuple):
+class NamedAuthor(NamedTuple):
     """Author of a change whose session was opened on another surface."""
 
     user: str
     surface: str
 
 
-NODE: Final = By("node", "node")
+NODE: Final = NamedAuthor("node", "node")
 """The node itself as author: expiry, index builds, setup."""
 
 
 @dataclass(frozen=True, slots=True)
-class SettleMore:
+class ApplyMore:
     """Said to the commits actor by itself: more is released than went to the engine at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class ShowMore:
+class ReleaseFollowed:
     """Said to the commits actor by itself: more of a leader's log is to be shown."""
 
 
@@ -87,30 +87,30 @@ class Committer(CommitTickets):
     """Newest frames, for feeds and replicas."""
     _commits: ActorRef[Any]
     _log: ActorRef[Any]
-    _following: Following
+    _following: FollowedLog
     _reader: LogReader
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
-        self.on_withdraw: list[Callable[[], None]] = []
+        self.on_roll_back: list[Callable[[], None]] = []
         """Called after a roll back. A component that saw pending writes and found nothing to do
         looks again."""
-        self.on_following: list[Callable[[], None]] = []
+        self.on_lead_lost: list[Callable[[], None]] = []
         """Called when this node stops leading and its unreleased commits are rolled back."""
         self.on_users_followed: list[Callable[[Sequence[Frame]], None]] = []
         """Called on a follower when released commits have changed users or grants; with the frames
         released together, these changes among them."""
-        self.on_told: list[Callable[[], None]] = []
+        self.on_release_notified: list[Callable[[], None]] = []
         """Called after every waiter of this release has been notified, so that responses leave in
         one write."""
-        self.on_return: list[Callable[[], None]] = []
+        self.on_group_returned: list[Callable[[], None]] = []
         """Called when the log has returned a batch, its answers said: the next one can go."""
-        self._settling = Settling(runtime.loop, self._settle_later)
-        self._batches = Batches(runtime, self._send)
-        self.turn_ends = self._batches.turn_ends
+        self._applier = Applier(runtime.loop, self._apply_later)
+        self._batches = GroupCommit(runtime, self._send)
+        self.on_turn_end = self._batches.on_turn_end
         """Called by a surface once it has handled all it read in this turn of the loop."""
-        self.barriers = Barriers(runtime)
-        self.arrivals = Arrivals(self._noticed)
+        self.barriers = PriorityLocks(runtime)
+        self.arrivals = SequenceWaiters(self._report_error)
         """Waiters for sequences that may not have been assigned yet."""
         self._idle_marks = IdleMarks(runtime.loop, self._mark)
         self.conflicts = 0
@@ -127,8 +127,9 @@ class Committer(CommitTickets):
         self.check_replicated: Callable[[], None] = lambda: None
         """Asks whether there are enough followers. :raises NotEnoughReplicas:"""
         self.stall: Stall | None = None
-        """Set while nothing is released: reads then see the released state (`begin_shown`)."""
-        self._present: Reign | None = None
+        """Set while nothing is released: reads then see the released state
+        (`begin_released_read`)."""
+        self._present: EpochEnd | None = None
         """Last known epoch and end of the log; None: as at the start."""
         self._follows = False
         """True if this node does not lead."""
@@ -146,12 +147,12 @@ class Committer(CommitTickets):
     ) -> None:
         """Begin work on a ledger that has replayed the log."""
         self.ledger = self.barriers.ledger = ledger
-        self._settling.ledger = self._idle_marks.ledger = ledger
+        self._applier.ledger = self._idle_marks.ledger = ledger
         self._check_declared = check_writable
         self._commits = commits
         self._log = log
-        self.released_upto = ledger.state.released_upto
-        self.tail = Tail(ledger.state.committed, self._noticed)
+        self.commit_index = ledger.state.commit_index
+        self.tail = Tail(ledger.state.committed, self._report_error)
 
     def check_writable(self) -> None:
         """Check that this node takes changes. `commit` does so itself; call it early before long
@@ -176,21 +177,21 @@ class Committer(CommitTickets):
             return None
         return None
 
-    def may_follow(self, log: LogReader, stored: Stored) -> None:
+    def set_log_readers(self, log: LogReader, stored: Stored) -> None:
         """Set the log readers that replication needs.
 
         :param log: what the log has in memory
         :param stored: reads its files
         """
         self._reader = log
-        self._following = Following(
-            self._runtime, log, stored, self.ledger, lambda: tell(self._commits, ShowMore())
+        self._following = FollowedLog(
+            self._runtime, log, stored, self.ledger, lambda: tell(self._commits, ReleaseFollowed())
         )
 
     @property
-    def durable_upto(self) -> int:
+    def synced_seq(self) -> int:
         """The newest sequence that is on this node's disk."""
-        return self.ledger.durable_upto
+        return self.ledger.synced_seq
 
     @property
     def committed(self) -> int:
@@ -201,13 +202,13 @@ class Committer(CommitTickets):
         """A transaction on the state as it is now, commits in flight included."""
         return self.ledger.begin()
 
-    def begin_reading(self) -> Transaction:
+    def begin_read_only(self) -> Transaction:
         """A transaction that changes nothing: on the state as it is now, or, while nothing that is
         in flight is released, on all that was."""
         is_late = self.stall is not None and self.stall.shows_all
-        return self.begin_shown() if is_late else self.begin()
+        return self.begin_released_read() if is_late else self.begin()
 
-    def begin_shown(self) -> Transaction:
+    def begin_released_read(self) -> Transaction:
         """Begin a read-only transaction on the released state: it waits for no commit."""
         return read_released(self.ledger.state, self.ledger.log_time())
 
@@ -226,7 +227,7 @@ class Committer(CommitTickets):
     def commit(
         self,
         transaction: Transaction,
-        who: Who,
+        who: Author,
         statement: str | None = None,
         reason: str | None = None,
         entry: Entry | None = None,
@@ -244,7 +245,7 @@ class Committer(CommitTickets):
         :raises Draining: likewise: it stops
         :raises NotEnoughReplicas: fewer replicas in sync than ACKS asks for
         :raises Conflict: its read set is stale; or another's priority lock blocks it: it is
-            `barred` then, and may run again when `barriers.tell_gone` calls
+            `blocked_by_lock` then, and may run again when `barriers.call_when_free` calls
         :raises Busy: too many commits wait for the log, or for the state engine
         :raises Failed: the log has failed
         """
@@ -281,7 +282,7 @@ class Committer(CommitTickets):
     @property
     def log_is_busy(self) -> bool:
         """True while a group is at the log: a commit of now leaves no sooner than one at its return
-        (`on_return`)."""
+        (`on_group_returned`)."""
         return self._batches.out
 
     # --- following and leading ------------------------------------------------------------------
@@ -294,14 +295,14 @@ class Committer(CommitTickets):
     @property
     def log_upto(self) -> int:
         """The last frame that is synced in this log."""
-        return self._following.log_upto if self._follows else self.ledger.durable_upto
+        return self._following.log_upto if self._follows else self.ledger.synced_seq
 
-    def history(self) -> History:
+    def history(self) -> EpochHistory:
         """The reigns of this log, the present one included."""
-        return epochs.whole(self._reader.reigns, self.present)
+        return epochs.whole(self._reader.epoch_ends, self.present)
 
     @property
-    def present(self) -> Reign:
+    def present(self) -> EpochEnd:
         """The reign that this log ends in."""
         return self._present or self._reader.present
 
@@ -310,26 +311,26 @@ class Committer(CommitTickets):
 
         :raises EngineFailed: the state engine failed
         """
-        upto = 0 if self._follows else self.releasable(self.ledger.durable_upto)
-        if self._lost is None and upto > self.released_upto:
-            self._release(upto)
+        upto = 0 if self._follows else self.releasable(self.ledger.synced_seq)
+        if self._lost is None and upto > self.commit_index:
+            self._advance_commit_index(upto)
             self._idle_marks.look()
 
     def log_time(self) -> int:
         """Return log time, by which keys and messages expire, in µs since 1970."""
         return self.ledger.log_time()
 
-    def follow_time(self, epoch: int, time: int) -> None:
+    def adopt_log_time(self, epoch: int, time: int) -> None:
         """Set log time as the leader of an epoch had it when this node attached."""
         if self._follows:
-            self.ledger.follow_time(epoch, time)
+            self.ledger.adopt_log_time(epoch, time)
 
     def follow_first(self, refusal: Refusal) -> None:
         """Follow from the start on, before any commit.
 
         :param refusal: of commits
         """
-        assert self.ledger.state.committed == self.released_upto, "there are commits already"
+        assert self.ledger.state.committed == self.commit_index, "there are commits already"
         self._follows = True
         self._refusal = refusal
 
@@ -346,12 +347,12 @@ class Committer(CommitTickets):
             return
         self._follows, self._takes_over = True, False
         self._following.begin()
-        self._take_back(self.released_upto, taken_back)
-        for look in self.on_following:
+        self._roll_back_after(self.commit_index, rolled_back_outcome)
+        for look in self.on_lead_lost:
             look()
         self._ends(await ask(self._log, FindEnd()))
 
-    async def wait_for_nobody(self, refusal: Refusal) -> None:
+    async def stop_waiting_for_replicas(self, refusal: Refusal) -> None:
         """Stop waiting for replicas, since the node stops.
 
         :param refusal: of commits from now on, where there are replicas
@@ -359,7 +360,7 @@ class Committer(CommitTickets):
         if self.releasable is not released_at_once:
             await self.begin_following(refusal)
 
-    def _ends(self, reign: Reign) -> None:
+    def _ends(self, reign: EpochEnd) -> None:
         self._present = reign
         self._following.ends(reign)
 
@@ -382,10 +383,10 @@ class Committer(CommitTickets):
         """
         assert self._follows, "who leads cuts nothing"
         self._following.require_above(after)
-        await self._find_end(Cut(after))
+        await self._find_end(TruncateLog(after))
 
-    async def _find_end(self, asked: FindEnd | Cut) -> None:
-        self._take_back(self.released_upto, taken_back)
+    async def _find_end(self, asked: FindEnd | TruncateLog) -> None:
+        self._roll_back_after(self.commit_index, rolled_back_outcome)
         self._ends(await ask(self._log, asked))
 
     def receive(self, frames: list[Frame], released: int) -> asyncio.Future[int]:
@@ -401,7 +402,7 @@ class Committer(CommitTickets):
 
     def _log_received(self, frames: list[Frame]) -> None:
         if frames:
-            tell(self._log, Append(frames, self.generation, self._following.released))
+            tell(self._log, AppendFrames(frames, self.generation, self._following.released))
 
     def show(self, upto: int) -> None:
         """Advance the commit index to the leader's. Frames of this log up to it are applied in
@@ -419,7 +420,9 @@ class Committer(CommitTickets):
             self.tail.add(frame)
         if shown:
             self.ledger.mark_durable(self.ledger.state.committed, [digest for _, digest in shown])
-            self._release(max(self.released_upto, min(self.ledger.state.committed, following.told)))
+            self._advance_commit_index(
+                max(self.commit_index, min(self.ledger.state.committed, following.told))
+            )
             self._idle_marks.look()
         if self.ledger.state.users_version != users:
             frames = [frame for frame, _ in shown]
@@ -450,13 +453,13 @@ class Committer(CommitTickets):
     async def _take_over(self) -> None:
         """Have all that is in the log in flight. :raises UnknownOutcome: it follows again"""
         self._takes_over = True
-        self._take_back(self.released_upto, taken_back)
+        self._roll_back_after(self.commit_index, rolled_back_outcome)
         taking = self.generation
         self._ends(await ask(self._log, FindEnd()))
         if self.generation == taking:
-            await self._following.all_of_it()
+            await self._following.load_all()
         if self.generation != taking:
-            raise taken_back(self._following.log_upto)
+            raise rolled_back_outcome(self._following.log_upto)
 
     # --- called by the ledger -----------------------------------------------------------------
 
@@ -473,62 +476,62 @@ class Committer(CommitTickets):
         self.tail.add(frame)
 
     def _send(self, batch: list[Frame]) -> None:
-        tell(self._log, Append(batch, self.generation, self.released_upto))
+        tell(self._log, AppendFrames(batch, self.generation, self.commit_index))
 
     def hand_over_rest(self) -> None:
         """Send the group being formed: the log is about to close."""
         self._batches.send_all()
         if self._follows or self.releasable is not released_at_once:
-            tell(self._log, Ends(self._known_released))
+            tell(self._log, NoteCommitIndex(self._known_released))
 
     @property
     def _known_released(self) -> int:
         """Commit index as far as this log reaches."""
         following = self._following.released if self._follows else 0
-        return max(self.released_upto, following)
+        return max(self.commit_index, following)
 
     # --- called by the commits actor ----------------------------------------------------------
 
-    def durable(self, message: Durable) -> None:
+    def durable(self, message: FramesSynced) -> None:
         """Handle a sync: all up to `message.upto` is durable; release what may be."""
         if self._lost is not None or message.generation != self.generation:
             return
         upto, digests = message.upto, message.digests
         self.disk_full = message.reserved
         self.unflushed_bytes += message.written_bytes
-        self._present = Reign(message.epoch, upto, digests[-1])
+        self._present = EpochEnd(message.epoch, upto, digests[-1])
         if self._follows:
             self._following.synced(upto, digests)
             return
         self._batches.returned()
         self.ledger.mark_durable(upto, digests)
         self._idle_marks.look()
-        self._release(self.releasable(upto))
-        for go_on in self.on_return:
+        self._advance_commit_index(self.releasable(upto))
+        for go_on in self.on_group_returned:
             go_on()
-        self.turn_ends()
+        self.on_turn_end()
 
-    def _release(self, upto: int) -> None:
+    def _advance_commit_index(self, upto: int) -> None:
         """All up to `upto` may be shown: to the engine with it, and its waiters may answer."""
         self.ledger.release(upto)
-        if self._settling.some():
+        if self._applier.some():
             self._flight_has_room()
-        before, self.released_upto = self.released_upto, upto
-        self.tail.advance(self.ledger.durable_upto, upto)
+        before, self.commit_index = self.commit_index, upto
+        self.tail.advance(self.ledger.synced_seq, upto)
         waiters = self._waiters
         for sequence in range(before + 1, upto + 1):
             for told in waiters.pop(sequence, ()):
-                self._tell(told, None)
-        self.arrivals.reached(upto)
-        for follow_up in self.on_told:
+                self._call_back(told, None)
+        self.arrivals.wake_upto(upto)
+        for follow_up in self.on_release_notified:
             follow_up()
 
-    def _settle_later(self) -> None:
-        tell(self._commits, SettleMore())
+    def _apply_later(self) -> None:
+        tell(self._commits, ApplyMore())
 
-    def settle_more(self) -> None:
+    def apply_more(self) -> None:
         """The turn for the rest has come."""
-        if self._lost is None and self._settling.more():
+        if self._lost is None and self._applier.more():
             self._flight_has_room()
 
     def _flight_has_room(self) -> None:
@@ -537,42 +540,42 @@ class Committer(CommitTickets):
             self._following.look()
 
     @property
-    def unsettled_bytes(self) -> int:
+    def unapplied_bytes(self) -> int:
         """Bytes of pending commits that the state engine does not take yet and needs disk room for.
         Thread-safe."""
-        return self._settling.waiting_bytes
+        return self._applier.waiting_bytes
 
-    def withdraw(self, generation: int, refusal: Refusal) -> None:
+    def roll_back(self, generation: int, refusal: Refusal) -> None:
         """Roll back all pending commits: the disk is full."""
         if generation != self.generation:
             return
         self.disk_full = True
         if self._follows:
-            self._following.withdrawn(refusal)
+            self._following.on_rolled_back(refusal)
         known = isinstance(refusal, DiskFull)
         why, told = (_no_room, refusal) if known else (left_over, None)
-        self._take_back(self.ledger.durable_upto, why, told)
+        self._roll_back_after(self.ledger.synced_seq, why, told)
 
-    def _take_back(self, upto: int, why: Why, refusal: Refusal | None = None) -> None:
+    def _roll_back_after(self, upto: int, why: Why, refusal: Refusal | None = None) -> None:
         """Roll back all commits behind a sequence.
 
         :param refusal: for their waiters; None: that of `why`
         """
         anything = self.ledger.state.committed > upto
-        self.ledger.withdraw(upto, why)
-        self._batches.withdraw()
-        self.tail.withdraw(upto)
+        self.ledger.roll_back(upto, why)
+        self._batches.roll_back()
+        self.tail.roll_back(upto)
         self._fail_waiters(upto, why if refusal is None else lambda _: refusal)
         self._idle_marks.look()
         if anything:
-            for look_again in self.on_withdraw:
+            for look_again in self.on_roll_back:
                 look_again()
 
     def lose(self, error: BaseException) -> None:
         """The log or the ledger has failed: nothing more is taken or answered."""
         if self._lost is None:
             self._lost = error
-            self._batches.withdraw()
+            self._batches.roll_back()
             self._fail_waiters(0, unknown)
             if self._follows:
                 self._following.lose(error)
@@ -587,18 +590,18 @@ class Committer(CommitTickets):
     def close(self) -> None:
         """Cancel timers."""
         self._idle_marks.close()
-        self._settling.close()
+        self._applier.close()
         if self._follows:
             self._following.close()
         self.barriers.close()
 
     def _mark(self) -> None:
-        tell(self._log, Mark(self._known_released))
+        tell(self._log, WriteMark(self._known_released))
 
 
-def released_at_once(durable_upto: int) -> int:
+def released_at_once(synced_seq: int) -> int:
     """Return the commit index of a node without replicas: all that is synced."""
-    return durable_upto
+    return synced_seq
 
 
 def _no_room(_sequence: int) -> DiskFull:

@@ -21,7 +21,7 @@ from typing import Any, Final
 from actors.runtime import Runtime
 from protocol import limits
 from protocol.errors import Diverged, Refusal, Stranded, UnknownOutcome
-from storage.formats.epochs import Reign
+from storage.formats.epochs import EpochEnd
 from storage.formats.frames import BODY_BYTES_MAX, LOG_FLAGS, Frame
 from storage.log.reader import LogReader
 from storage.txn.ledger import Ledger
@@ -32,7 +32,7 @@ READ_BYTES: Final = limits.MIB
 """Read from the log at a time."""
 
 
-def taken_back(sequence: int) -> UnknownOutcome:
+def rolled_back_outcome(sequence: int) -> UnknownOutcome:
     """Return the refusal of waiters when another node may lead."""
     return UnknownOutcome(
         f"the node no longer leads, and commit {sequence} was not released: its outcome is unknown",
@@ -40,7 +40,7 @@ def taken_back(sequence: int) -> UnknownOutcome:
     )
 
 
-class Following:
+class FollowedLog:
     """Received frames and the part of them that is shown; on the loop only.
 
     :param log: reads frames in memory
@@ -64,7 +64,7 @@ class Following:
         self._go_on = go_on
         self.log_upto = log.last
         """The last frame that is synced in this log."""
-        self.told = ledger.state.released_upto
+        self.told = ledger.state.commit_index
         """The highest sequence that may be shown."""
         self._said = log.released
         """The highest that a leader has said was released."""
@@ -157,12 +157,12 @@ class Following:
                 waiter.set_result(upto)
         self.look()
 
-    def withdrawn(self, refusal: Refusal) -> None:
+    def on_rolled_back(self, refusal: Refusal) -> None:
         """Drop frames that are not synced: the log had no room."""
         self._end_waiting(refusal)
         self.ends(self._log.present)
 
-    def ends(self, reign: Reign) -> None:
+    def ends(self, reign: EpochEnd) -> None:
         """The log ends here, and nothing is on its way to it."""
         last = reign.last
         first = self._handed - len(self._frames) + 1
@@ -185,15 +185,15 @@ class Following:
             if upto <= last:
                 waiter.set_result(last)
             else:
-                _fail(waiter, taken_back(upto))
+                _fail(waiter, rolled_back_outcome(upto))
         self.look()
 
     def begin(self) -> None:
         """Start to follow: the commit index is what was shown; the end of the log is unknown until
         `ends`."""
         self.leads()
-        self._end_waiting(taken_back(self._handed))
-        self.told = self._said = self.log_upto = self._ledger.state.released_upto
+        self._end_waiting(rolled_back_outcome(self._handed))
+        self.told = self._said = self.log_upto = self._ledger.state.commit_index
 
     def lose(self, error: BaseException) -> None:
         """The node has failed."""
@@ -217,7 +217,7 @@ class Following:
 
         :raises Stranded: a frame behind it was shown here, or may be at any time
         """
-        floor = max(self._ledger.state.released_upto, self.released)
+        floor = max(self._ledger.state.commit_index, self.released)
         if after < floor:
             raise Stranded(
                 f"the leader's log differs after {after}, but this node has shown commits up to"
@@ -238,7 +238,7 @@ class Following:
             self.told = upto
             self.look()
 
-    def all_of_it(self) -> asyncio.Future[None]:
+    def load_all(self) -> asyncio.Future[None]:
         """Put all that the log holds in flight, released or not; done when it is there."""
         self.told = max(self.told, self._said)
         self._all = self._runtime.loop.create_future()
@@ -250,7 +250,7 @@ class Following:
     def leads(self) -> None:
         """Nothing is followed any more."""
         if self._all is not None:
-            _fail(self._all, taken_back(self._handed))
+            _fail(self._all, rolled_back_outcome(self._handed))
         self._all = None
         self._frame, self._steps, self._turn = None, iter(()), False
         self._forget_frames()

@@ -29,7 +29,7 @@ MANY: Final = 4
 """After a wait in vain: expected crowd per operation beside the first. A lone one expects none."""
 
 
-class Gathering:
+class OperationBatcher:
     """Decides when to run; on the loop only.
 
     :param run: runs waiting operations for one slice; returns True if some are left
@@ -60,9 +60,9 @@ class Gathering:
         self._since_us: int | None = None
         """Arrival of the oldest operation that has not run (µs); None: there is none."""
         self._stopped = False
-        committer.on_return.append(self._log_returned)
+        committer.on_group_returned.append(self._log_returned)
 
-    def soon(self) -> None:
+    def schedule_run(self) -> None:
         """Something has come."""
         if self._running:
             return  # what comes of a run is run with it, or is left of it
@@ -73,14 +73,14 @@ class Gathering:
         if self._hold is None or not (self._committer.log_is_busy or self._awaits()):
             self._let_go()
             self._scheduled = True
-            self._at_end = self._loop.call_soon(self._look)
+            self._at_end = self._loop.call_soon(self._at_turn_end)
 
-    def turn_ends(self) -> None:
+    def on_turn_end(self) -> None:
         """Run now if nothing else can come in this turn: the surface has handled all it read."""
         at_end = self._at_end
         if at_end is not None and self._ready() == 1:
             at_end.cancel()
-            self._look()
+            self._at_turn_end()
 
     def _awaits(self) -> bool:
         """True if more operations are likely to come in a moment."""
@@ -96,7 +96,7 @@ class Gathering:
             self._hold.cancel()
             self._hold = None
 
-    def _look(self) -> None:
+    def _at_turn_end(self) -> None:
         """A turn is over."""
         self._scheduled = False
         self._at_end = None
@@ -127,9 +127,9 @@ class Gathering:
     def _log_returned(self) -> None:
         if self._hold is not None:
             self._let_go()
-            self._look()
+            self._at_turn_end()
 
-    def _go_on(self) -> None:
+    def _run_left(self) -> None:
         self._scheduled = False
         self._go()
 
@@ -143,4 +143,4 @@ class Gathering:
             self._running = False
         if left and not self._scheduled and self._hold is None:
             self._scheduled = True
-            self._loop.call_soon(self._go_on)
+            self._loop.call_soon(self._run_left)

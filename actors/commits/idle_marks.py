@@ -28,13 +28,13 @@ class IdleMarks:
 
     def look(self) -> None:
         """Something became durable, or was taken back: nothing may be on its way any more."""
-        if self._timer is None and self.ledger.state.committed == self.ledger.durable_upto:
+        if self._timer is None and self.ledger.state.committed == self.ledger.synced_seq:
             self._arm(self.ledger.state.committed)
 
     def _arm(self, seen: int) -> None:
-        self._timer = self._loop.call_later(IDLE_SECONDS, self._look_again, seen)
+        self._timer = self._loop.call_later(IDLE_SECONDS, self._mark_if_idle, seen)
 
-    def _look_again(self, seen: int) -> None:
+    def _mark_if_idle(self, seen: int) -> None:
         if self.ledger.state.committed == seen:
             self._timer = None
             self._mark()

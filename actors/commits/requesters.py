@@ -1,8 +1,8 @@
 """Requesters: the origin of an operation, and the callback that gets its result.
 
 Engines run an operation on the loop at once and return its result if nothing has to be waited for.
-Otherwise `Asker.told` gets it later. No future: writing the answer out is most of the work, and a
-future costs one more turn of the loop.
+Otherwise `Requester.told` gets it later. No future: writing the answer out is most of the work, and
+a future costs one more turn of the loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from protocol.values import Value
 Answer_contra = TypeVar("Answer_contra", contravariant=True)
 
 
-class Origin(NamedTuple):
+class RequestOrigin(NamedTuple):
     """Origin of a request, as INFO FOR RUNNING shows it."""
 
     request: str
@@ -25,13 +25,13 @@ class Origin(NamedTuple):
     address: str
 
     @classmethod
-    def of(cls, request: str, caller: Caller) -> Origin:
+    def of(cls, request: str, caller: Caller) -> RequestOrigin:
         """Return that of a caller's request."""
         return cls(request, caller.surface, caller.address)
 
 
 def described(
-    origin: Origin,
+    origin: RequestOrigin,
     user: str | None,
     place: tuple[str | None, str | None],
     text: str | None,
@@ -75,7 +75,7 @@ def described(
     }
 
 
-class Asker(Protocol[Answer_contra]):
+class Requester(Protocol[Answer_contra]):
     """Requester of one operation. It may have been abandoned when its result comes."""
 
     @property
@@ -83,7 +83,7 @@ class Asker(Protocol[Answer_contra]):
         """Surface of the request, recorded with its changes."""
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> RequestOrigin:
         """Origin, made on demand: most requests end before it is needed."""
 
     def told(self, answer: Answer_contra | None, lost: BaseException | None) -> None:

@@ -16,7 +16,7 @@ STALL_SECONDS: Final = 0.01
 """Interval of asking a stalled engine again (s)."""
 
 
-class Settling:
+class Applier:
     """On the loop only.
 
     :param later: has `more` called, in a turn of its own
@@ -37,13 +37,13 @@ class Settling:
     def some(self) -> bool:
         """Apply a slice of the released commits and schedule the rest. False: the engine is
         stalled."""
-        self._takes_nothing = not self.ledger.may_settle
+        self._takes_nothing = not self.ledger.may_apply
         if self._takes_nothing:
             if self._stalled is None:
-                self._stalled = self._loop.call_later(STALL_SECONDS, self._look_again)
+                self._stalled = self._loop.call_later(STALL_SECONDS, self._retry)
             return False
         if self.ledger.settle():
-            self._come()
+            self._schedule()
         return True
 
     def more(self) -> bool:
@@ -51,14 +51,14 @@ class Settling:
         self._coming = False
         return self.some()
 
-    def _come(self) -> None:
+    def _schedule(self) -> None:
         if not self._coming:
             self._coming = True
             self._later()
 
-    def _look_again(self) -> None:
+    def _retry(self) -> None:
         self._stalled = None
-        self._come()  # in a turn of the actor's, which tells what fails
+        self._schedule()  # in a turn of the actor's, which tells what fails
 
     @property
     def waiting_bytes(self) -> int:

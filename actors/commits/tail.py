@@ -1,8 +1,8 @@
 """Tail: the newest frames in memory, for feeds and replicas.
 
-A feed takes released frames, a replica synced ones: each is a `Follower` with its own position and
-takes frames when it is ready. Frames are held once for all followers. A slow follower holds nothing
-up: it reads frames that the tail has dropped from the log, then follows on.
+A feed takes released frames, a replica synced ones: each is a `TailFollower` with its own position
+and takes frames when it is ready. Frames are held once for all followers. A slow follower holds
+nothing up: it reads frames that the tail has dropped from the log, then follows on.
 
 Invariants:
 
@@ -35,7 +35,7 @@ class FellBehind(Exception):
         self.begins = begins
 
 
-class Follower:
+class TailFollower:
     """Position in the tail; made by `Tail.follow`.
 
     Call `take` until it gives nothing, then wait for `wake`.
@@ -54,7 +54,7 @@ class Follower:
         self.unreleased = unreleased
         """True if it gets synced frames before their release; it is then also woken when only the
         commit index has advanced."""
-        self._released = tail.released_upto
+        self._released = tail.commit_index
         """Commit index when it looked last."""
 
     def take(self, bytes_max: int) -> list[Frame]:
@@ -67,7 +67,7 @@ class Follower:
         except FellBehind:
             self.leave()
             raise
-        self._released = self._tail.released_upto
+        self._released = self._tail.commit_index
         if found:
             self.position = found[-1].sequence
         else:
@@ -77,9 +77,9 @@ class Follower:
     @property
     def upto(self) -> int:
         """The newest frame that it may have."""
-        return self._tail.durable_upto if self.unreleased else self._tail.released_upto
+        return self._tail.synced_seq if self.unreleased else self._tail.commit_index
 
-    def look(self) -> None:
+    def wake_if_more(self) -> None:
         """Called by the tail: there may be more."""
         if self._waiting and (self.upto > self.position or self._hears_of_release):
             self._waiting = False
@@ -87,7 +87,7 @@ class Follower:
 
     @property
     def _hears_of_release(self) -> bool:
-        return self.unreleased and self._tail.released_upto > self._released
+        return self.unreleased and self._tail.commit_index > self._released
 
     def leave(self) -> None:
         """Follow no more; `wake` is not called again. Leaving twice is fine."""
@@ -99,26 +99,28 @@ class Tail:
     """Newest frames and their followers.
 
     :param at: the newest commit; all up to it is released
-    :param noticed: receives the exceptions of a follower's `wake`
+    :param report_error: receives the exceptions of a follower's `wake`
     """
 
-    def __init__(self, at: int, noticed: Callable[[BaseException], None]) -> None:
-        self.durable_upto = at
-        self.released_upto = at
+    def __init__(self, at: int, report_error: Callable[[BaseException], None]) -> None:
+        self.synced_seq = at
+        self.commit_index = at
         self.bytes = 0
         """Bytes of released frames that are kept."""
-        self._noticed = noticed
+        self._report_error = report_error
         self.first = at + 1
         """The sequence of the first frame kept, or of the next one."""
         self._frames: deque[Frame] = deque()
-        self._followers: list[Follower] = []
+        self._followers: list[TailFollower] = []
 
     def __len__(self) -> int:
         return len(self._frames)
 
     # --- for whoever follows --------------------------------------------------------------------
 
-    def follow(self, after: int, wake: Callable[[], None], *, unreleased: bool = False) -> Follower:
+    def follow(
+        self, after: int, wake: Callable[[], None], *, unreleased: bool = False
+    ) -> TailFollower:
         """Return a follower that begins behind a frame.
 
         :param after: the newest frame already known
@@ -128,7 +130,7 @@ class Tail:
         """
         if after + 1 < self.first:
             raise FellBehind(self.first)
-        follower = Follower(self, after, wake, unreleased)
+        follower = TailFollower(self, after, wake, unreleased)
         assert after <= follower.upto, "nobody knows a frame that was not shown"
         self._followers.append(follower)
         return follower
@@ -147,7 +149,7 @@ class Tail:
             found.append(frame)
         return found
 
-    def left(self, follower: Follower) -> None:
+    def left(self, follower: TailFollower) -> None:
         """Remove a follower."""
         if follower in self._followers:
             self._followers.remove(follower)
@@ -158,28 +160,28 @@ class Tail:
         """Take the newest commit."""
         self._frames.append(frame)
 
-    def advance(self, durable_upto: int, released_upto: int) -> None:
+    def advance(self, synced_seq: int, commit_index: int) -> None:
         """More is durable, or released, or both."""
-        self.durable_upto = durable_upto
-        for at in range(self.released_upto + 1 - self.first, released_upto + 1 - self.first):
+        self.synced_seq = synced_seq
+        for at in range(self.commit_index + 1 - self.first, commit_index + 1 - self.first):
             self.bytes += len(self._frames[at].body) + FRAME_BYTES
-        self.released_upto = released_upto
+        self.commit_index = commit_index
         while self.bytes > limits.TAIL_BYTES:
             self.bytes -= len(self._frames.popleft().body) + FRAME_BYTES
             self.first += 1
         for follower in tuple(self._followers):
-            self._look(follower)
+            self._notify_follower(follower)
 
-    def withdraw(self, upto: int) -> None:
+    def roll_back(self, upto: int) -> None:
         """Drop the frames behind a sequence: they were rolled back. :param upto: commit index"""
-        self.durable_upto = upto
+        self.synced_seq = upto
         for follower in [one for one in self._followers if one.position > upto]:
             follower.leave()
-        while len(self._frames) > self.durable_upto + 1 - self.first:
+        while len(self._frames) > self.synced_seq + 1 - self.first:
             self._frames.pop()
 
-    def _look(self, follower: Follower) -> None:
+    def _notify_follower(self, follower: TailFollower) -> None:
         try:
-            follower.look()
+            follower.wake_if_more()
         except Exception as error:  # a bug of one follower's is not the others'
-            self._noticed(error)
+            self._report_error(error)

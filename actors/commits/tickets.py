@@ -13,7 +13,7 @@ from protocol.errors import Refusal, UnknownOutcome
 from storage.txn.ledger import Ledger
 from storage.txn.tickets import CommitTicket, Why
 
-Told = Callable[[BaseException | None], None]
+ReleaseCallback = Callable[[BaseException | None], None]
 """Hears why a commit was not released, or None when it was."""
 
 
@@ -25,22 +25,22 @@ class Stall(NamedTuple):
     yet."""
 
 
-class Bounded:
+class BoundedCallback:
     """Release callback on behalf of a client that is no `Waiter`. Fails with UnknownOutcome after
     the time-out; internal callbacks wait for ever.
 
     :param began_us: start of the wait, on the monotonic clock
     """
 
-    __slots__ = ("_told", "began_us")
+    __slots__ = ("_callback", "began_us")
 
-    def __init__(self, told: Told, began_us: int) -> None:
-        self._told = told
+    def __init__(self, told: ReleaseCallback, began_us: int) -> None:
+        self._callback = told
         self.began_us = began_us
 
     def __call__(self, lost: BaseException | None) -> None:
         """Tell it."""
-        self._told(lost)
+        self._callback(lost)
 
 
 class CommitTickets:
@@ -50,9 +50,9 @@ class CommitTickets:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.released_upto = 0
+        self.commit_index = 0
         """Commit index: the newest sequence that probes and answers may show."""
-        self._waiters: dict[int, list[Told]] = {}
+        self._waiters: dict[int, list[ReleaseCallback]] = {}
         self._lost: BaseException | None = None
         """Why nothing is released any more."""
 
@@ -72,7 +72,7 @@ class CommitTickets:
         :raises UnknownOutcome, DiskFull: one of them was rolled back, the first of them first
         """
         for ticket in (one, other):
-            if (why := self._why_taken_back(ticket)) is not None:
+            if (why := self._why_rolled_back(ticket)) is not None:
                 raise why(ticket.sequence)
         return CommitTicket(max(one.sequence, other.sequence), self.generation)
 
@@ -80,7 +80,7 @@ class CommitTickets:
         """True if there is nothing to wait for. False may mean that it was taken back."""
         sequence = ticket.sequence
         return not sequence or (
-            sequence <= self.released_upto and self._why_taken_back(ticket) is None
+            sequence <= self.commit_index and self._why_rolled_back(ticket) is None
         )
 
     def released(self, ticket: CommitTicket) -> asyncio.Future[None]:
@@ -91,7 +91,7 @@ class CommitTickets:
         """
         future: asyncio.Future[None] = self._runtime.loop.create_future()
 
-        self.when_released(ticket, partial(_settle, future))
+        self.when_released(ticket, partial(_resolve, future))
         return future
 
     def released_in_time(self, ticket: CommitTicket) -> asyncio.Future[None]:
@@ -101,25 +101,25 @@ class CommitTickets:
         :raises UnknownOutcome: also on time-out
         """
         future: asyncio.Future[None] = self._runtime.loop.create_future()
-        self.when_released(ticket, Bounded(partial(_settle, future), self.monotonic_us()))
+        self.when_released(ticket, BoundedCallback(partial(_resolve, future), self.monotonic_us()))
         return future
 
-    def when_released(self, ticket: CommitTicket, told: Told) -> None:
+    def when_released(self, ticket: CommitTicket, told: ReleaseCallback) -> None:
         """Call `told` once a commit is released, with the error that `released` would raise, or
         None; at once if that is known. Thousands of answers of a group are notified in one turn of
         the loop. An answer that may wait as long as the disk takes is a `Waiter`, which can be
         listed and ended."""
         sequence = ticket.sequence
-        if (why := self._why_taken_back(ticket)) is not None:
+        if (why := self._why_rolled_back(ticket)) is not None:
             told(why(sequence))
-        elif sequence <= self.released_upto:
+        elif sequence <= self.commit_index:
             told(None)
         elif self._lost is not None:
             told(unknown(sequence))
         else:
             self._waiters.setdefault(sequence, []).append(told)
 
-    def stop_waiting(self, ticket: CommitTicket, told: Told) -> bool:
+    def stop_waiting(self, ticket: CommitTicket, told: ReleaseCallback) -> bool:
         """Cancel a callback. False: it was called already."""
         waiters = self._waiters.get(ticket.sequence, [])
         if told not in waiters:
@@ -138,9 +138,9 @@ class CommitTickets:
             for told in list(self._waiters[sequence]):
                 if isinstance(told, Waiter) and told.began_us <= began_us:
                     told.end(why)
-                elif isinstance(told, Bounded) and told.began_us <= began_us:
+                elif isinstance(told, BoundedCallback) and told.began_us <= began_us:
                     self._waiters[sequence].remove(told)
-                    self._tell(told, late(sequence, why))
+                    self._call_back(told, late(sequence, why))
 
     def end_reads(self, began_us: int, why: Refusal) -> None:
         """End the waits of clients that have only read pending commits, refusals that rest on them
@@ -170,11 +170,11 @@ class CommitTickets:
         wait_us = at_us - self._runtime.clock.monotonic_us()
         return self._runtime.loop.call_later(max(wait_us, 0) / 1_000_000, act)
 
-    def was_taken_back(self, ticket: CommitTicket) -> bool:
+    def was_rolled_back(self, ticket: CommitTicket) -> bool:
         """True if the commit was rolled back."""
-        return self._why_taken_back(ticket) is not None
+        return self._why_rolled_back(ticket) is not None
 
-    def _why_taken_back(self, ticket: CommitTicket) -> Why | None:
+    def _why_rolled_back(self, ticket: CommitTicket) -> Why | None:
         return self.ledger.state.roll_backs.why(ticket)
 
     def _fail_waiters(self, after: int, error: Callable[[int], BaseException]) -> None:
@@ -183,19 +183,19 @@ class CommitTickets:
         failed = [(each, self._waiters.pop(each)) for each in list(self._waiters) if each > after]
         for sequence, waiters in failed:
             for told in waiters:
-                self._tell(told, error(sequence))
+                self._call_back(told, error(sequence))
 
-    def _tell(self, told: Told, lost: BaseException | None) -> None:
+    def _call_back(self, told: ReleaseCallback, lost: BaseException | None) -> None:
         try:
             told(lost)
         except Exception as error:  # a bug of one waiter's is not the others'
-            self._noticed(error)
+            self._report_error(error)
 
-    def _noticed(self, error: BaseException) -> None:
-        self._runtime.noticed(type(self).__name__, error)
+    def _report_error(self, error: BaseException) -> None:
+        self._runtime.report_error(type(self).__name__, error)
 
 
-def _settle(future: asyncio.Future[None], lost: BaseException | None) -> None:
+def _resolve(future: asyncio.Future[None], lost: BaseException | None) -> None:
     if future.done():
         return
     if lost is None:

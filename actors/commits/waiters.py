@@ -112,7 +112,7 @@ class Waiter(ABC):
     def _give_up(self, why: Refusal) -> bool:
         if not self._committer.stop_waiting(self.ticket, self):
             return False
-        self.tell_ended(self.why_ended(why))
+        self.answer_ended(self.why_ended(why))
         return True
 
     def why_ended(self, why: Refusal) -> Refusal:
@@ -130,7 +130,7 @@ class Waiter(ABC):
             sequence=written.sequence,
         )
 
-    def tell_ended(self, why: Refusal) -> None:
+    def answer_ended(self, why: Refusal) -> None:
         """Answer with the reason of its end."""
         self(why)
 

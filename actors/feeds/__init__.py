@@ -21,18 +21,18 @@ from actors.feeds.feed import Feed
 from actors.feeds.hub import Feeds
 from actors.feeds.request import (
     ACTIONS,
-    Change,
-    Form,
-    Head,
-    JudgeFeed,
-    Opened,
+    AuthorizeFeed,
+    CommitHead,
+    CommitPart,
+    FeedChange,
+    FeedCursor,
+    FeedEncoding,
+    FeedOpened,
+    FeedSink,
     OpenFeed,
-    Part,
-    Place,
-    Sink,
 )  # fmt: skip
 
 __all__ = [
-    "ACTIONS", "Change", "Feed", "Feeds", "FeedsActor", "Form", "Head", "JudgeFeed",
-    "OpenFeed", "Opened", "Part", "Place", "Sink",
+    "ACTIONS", "FeedChange", "Feed", "Feeds", "FeedsActor", "FeedEncoding", "CommitHead",
+    "AuthorizeFeed", "OpenFeed", "FeedOpened", "CommitPart", "FeedCursor", "FeedSink",
 ]  # fmt: skip

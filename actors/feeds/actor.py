@@ -8,8 +8,8 @@ from actors.commits import Committer
 from actors.feeds.feed import Feed
 from actors.feeds.hub import Feeds
 from actors.feeds.pending import arrived
-from actors.feeds.request import ACTIONS, NOTHING, JudgeFeed, Opened, OpenFeed, Place
-from actors.feeds.views import Wanted
+from actors.feeds.request import ACTIONS, NOTHING, AuthorizeFeed, FeedCursor, FeedOpened, OpenFeed
+from actors.feeds.views import ViewParameters
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, handles
@@ -34,7 +34,7 @@ from storage.catalog.catalog import Table
 from storage.txn.tickets import CommitTicket
 
 
-class _Found(NamedTuple):
+class _AuthorizedTable(NamedTuple):
     """Catalog entry of a feed's table, with the caller's privileges."""
 
     table: Table
@@ -88,27 +88,27 @@ class FeedsActor(LoopActor):
         await self._arrive(asked)
         found, condition, start = await self._judged(asked)
         # Other requests ran meanwhile: the privileges may rest on a commit that can be rolled back.
-        while not committer.is_released((now := self._look(asked)).ticket):
+        while not committer.is_released((now := self._authorize(asked)).ticket):
             await committer.released_in_time(now.ticket)
         # No await from here to `begin`: the position and the privileges stay valid.
         if now.table.id != found.table.id:
             raise Busy(f"table {now.table.path} is being redefined: ask again")
         self._sessions.check_authenticated(asked.caller)
         feeds.check_room(asked.caller.user, asked.where)
-        newest = committer.released_upto
+        newest = committer.commit_index
         epoch = committer.ledger.epoch_at(newest)
         table = now.table
-        wanted = Wanted(
+        wanted = ViewParameters(
             table.prefix, asked.sink.form, asked.actions, asked.before, asked.where, now.attributed
         )
-        start = Place(newest, epoch) if start is None else start
+        start = FeedCursor(newest, epoch) if start is None else start
         began_us = self.runtime.clock.monotonic_us()
         # A reader with a position older than the table may hold a copy of an earlier table of that
         # name, and is refused. A reader from the table's first commit on knows nothing yet.
         known = NOTHING if start.sequence < now.created else start
         view = feeds.view(wanted, table, condition)
         feed = Feed(feeds, asked, view, newest, start, known, began_us)
-        opened = Opened(
+        opened = FeedOpened(
             seq=newest,
             start=known.sequence,
             start_epoch=known.epoch,
@@ -122,15 +122,15 @@ class FeedsActor(LoopActor):
         feeds.begin(feed)
         return feed
 
-    @handles(JudgeFeed)
-    async def judge(self, message: JudgeFeed) -> None:
+    @handles(AuthorizeFeed)
+    async def authorize_feed(self, message: AuthorizeFeed) -> None:
         """Refuse a request that `open` would refuse, as far as that is known without waiting.
 
         :raises Refusal: as `open`
         """
         asked = message.asked
         self._check(asked)
-        if self._awaited(asked) <= self._committer.released_upto:
+        if self._awaited(asked) <= self._committer.commit_index:
             await self._judged(asked)
 
     def _check(self, asked: OpenFeed) -> None:
@@ -138,8 +138,10 @@ class FeedsActor(LoopActor):
         if not asked.actions or not asked.actions <= set(ACTIONS):
             raise BadRequest(f"actions are some of {', '.join(ACTIONS)}")
 
-    async def _judged(self, asked: OpenFeed) -> tuple[_Found, Filter | None, Place | None]:
-        found = self._look(asked)
+    async def _judged(
+        self, asked: OpenFeed
+    ) -> tuple[_AuthorizedTable, Filter | None, FeedCursor | None]:
+        found = self._authorize(asked)
         condition = None if asked.where is None else self._filter(asked.where, found.table)
         await self._committer.released_in_time(found.ticket)
         return found, condition, await self._start(asked, found.created)
@@ -150,25 +152,25 @@ class FeedsActor(LoopActor):
         :raises UnexpectedToken, Unknown, BadRequest, TooLarge: as `Filter`
         :raises TypeRefused: no record of the table could ever meet it, or every one would
         """
-        with self._committer.begin_reading() as tx:
+        with self._committer.begin_read_only() as tx:
             schema = declared_schema(tx, table, unpaced)
         condition = Filter(text, schema.types)
         check_against(schema, condition.comparisons, table, condition.evaluate, unpaced)
         return condition
 
-    def _look(self, asked: OpenFeed) -> _Found:
+    def _authorize(self, asked: OpenFeed) -> _AuthorizedTable:
         """Authorize the caller on the table as it is now."""
-        with self._committer.begin_reading() as tx:
+        with self._committer.begin_read_only() as tx:
             caller, place = asked.caller, (asked.namespace, asked.database)
             table = self._rights.table(tx, caller, place, asked.table, READ)
             attributed = self._rights.holds(tx, caller, INFO, table)
-            return _Found(table, attributed, catalog.declared_at(tx, table), tx.ticket)
+            return _AuthorizedTable(table, attributed, catalog.declared_at(tx, table), tx.ticket)
 
     async def _arrive(self, asked: OpenFeed) -> None:
         """Wait until the node shows the commit to begin after, and the start position.
         Authorization follows: the declarations it depends on may have yet to arrive."""
         after, start = self._awaited(asked), asked.start or 0
-        if after <= self._committer.released_upto:
+        if after <= self._committer.commit_index:
             return
         self._sessions.check_authenticated(asked.caller)
         try:
@@ -192,12 +194,12 @@ class FeedsActor(LoopActor):
             return False
         if not committer.follows and start > committer.committed:
             return False
-        epoch = committer.ledger.epoch_at(committer.released_upto)
+        epoch = committer.ledger.epoch_at(committer.commit_index)
         return asked.epoch is None or asked.epoch >= epoch
 
-    async def _start(self, asked: OpenFeed, created: int) -> Place | None:
+    async def _start(self, asked: OpenFeed, created: int) -> FeedCursor | None:
         """Return the commit after which the feed begins; None: the newest."""
-        start, reads, newest = asked.start, self._feeds.reads, self._committer.released_upto
+        start, reads, newest = asked.start, self._feeds.reads, self._committer.commit_index
         if asked.store is not None and asked.store != self._store_id:
             raise Diverged(
                 f"the position is of store {asked.store}, but this is {self._store_id}: copy the"
@@ -229,7 +231,7 @@ class FeedsActor(LoopActor):
             )
         return place
 
-    async def _place(self, sequence: int) -> Place:
+    async def _place(self, sequence: int) -> FeedCursor:
         """Return a released commit with its epoch. :raises LogPruned: its successors are gone"""
         reads = self._feeds.reads
         epoch = await reads.epoch_at(sequence)
@@ -239,9 +241,9 @@ class FeedsActor(LoopActor):
                 f" {reads.begins}",
                 first=reads.begins,
             )
-        return Place(sequence, epoch)
+        return FeedCursor(sequence, epoch)
 
-    def _leads_on(self, asked: OpenFeed, place: Place) -> bool:
+    def _leads_on(self, asked: OpenFeed, place: FeedCursor) -> bool:
         """True if a position names a later epoch of this history than that of its commit: the epoch
         of the newest commit when the position was reported.
 

@@ -15,7 +15,7 @@ from protocol import limits
 from protocol.values import Tick
 from storage.formats.frames import Frame
 from storage.formats.keys import RECORD_PREFIX_BYTES
-from storage.records.commit_changes import Change, read
+from storage.records.commit_changes import RecordChange, read
 
 
 class Pruned(Enum):
@@ -45,7 +45,7 @@ class BeforeImages:
         """The commit read last, and its versions of the records of one table. The before images of
         a commit with many changes mostly come from one earlier commit."""
 
-    def note(self, change: Change, sequence: int) -> None:
+    def note(self, change: RecordChange, sequence: int) -> None:
         """Cache the version of a record that a commit has made."""
         at = change.key, sequence
         if change.fields is None or at in self._kept:
@@ -56,7 +56,7 @@ class BeforeImages:
             (key, _), fields = self._kept.popitem(last=False)
             self._bytes -= _weight(key, fields)
 
-    def before(self, change: Change, fetch: Fetch, tick: Tick) -> bytes | Pruned | None:
+    def before(self, change: RecordChange, fetch: Fetch, tick: Tick) -> bytes | Pruned | None:
         """Return a record as it was before a change; None: it did not exist."""
         if not change.previous:
             return None

@@ -15,23 +15,23 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from actors.commits import Origin, described
-from actors.feeds.request import OpenFeed, Place, Sink
-from actors.feeds.views import LONG, Parts, View
-from actors.rights import Standing
-from actors.scripts.turns import Turn
+from actors.commits import RequestOrigin, described
+from actors.feeds.request import FeedCursor, FeedSink, OpenFeed
+from actors.feeds.views import LONG, FeedView, Parts
+from actors.rights import Privileges
+from actors.scripts.turns import Fiber
 from protocol import limits
 from protocol.errors import NotAllowed, Refusal, SessionEnded, TooSlow, Unknown
 from protocol.requests import Caller
 from protocol.rights import INFO, READ
 from protocol.values import Value
-from storage.records.commit_changes import Commit
+from storage.records.commit_changes import FeedCommit
 
 if TYPE_CHECKING:
     from actors.feeds.hub import Feeds
 
 
-class State(Enum):
+class FeedState(Enum):
     """States of a feed; the table in the module's docstring has the transitions."""
 
     BEHIND = auto()
@@ -42,7 +42,7 @@ class State(Enum):
 class Feed:
     """An open feed. Made by `actor.py`, after authorization.
 
-    :param judged: the newest commit at which its privileges were checked
+    :param authorized_at: the newest commit at which its privileges were checked
     :param start: the feed delivers commits after this one
     :param known: the position where it begins, as reported to its reader
     """
@@ -51,10 +51,10 @@ class Feed:
         self,
         hub: Feeds,
         asked: OpenFeed,
-        view: View,
-        judged: int,
-        start: Place,
-        known: Place,
+        view: FeedView,
+        authorized_at: int,
+        start: FeedCursor,
+        known: FeedCursor,
         began_us: int,
     ) -> None:
         self._hub = hub
@@ -63,19 +63,19 @@ class Feed:
         self.caller: Caller = asked.caller
         self.request = asked.request
         self.began_us = began_us
-        self.sink: Sink = asked.sink
-        self.state = State.BEHIND
-        self.judged = judged
+        self.sink: FeedSink = asked.sink
+        self.state = FeedState.BEHIND
+        self.authorized_at = authorized_at
         self._place = start
         self._begins = start, known
         self._caught_up = False
         """True if it was LIVE at least once."""
-        self._reading: Turn | None = None
+        self._reading: Fiber | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> FeedCursor:
         """The cursor: the last commit delivered whole."""
-        if self.state is State.LIVE:
+        if self.state is FeedState.LIVE:
             # In the midst of a commit some feeds are ahead of the hub: they have it already.
             return max(self._place, self._hub.place_of(self.view))
         return self._place
@@ -86,7 +86,7 @@ class Feed:
         return self.place.sequence
 
     @property
-    def known(self) -> Place:
+    def known(self) -> FeedCursor:
         """The cursor as its reader knows it: the position to resume from."""
         place, (start, known) = self.place, self._begins
         return known if place == start else place
@@ -96,7 +96,7 @@ class Feed:
     def end(self, why: Refusal) -> bool:
         """Report the reason to the reader, and deliver nothing more. Return False if it was over
         already."""
-        if self.state is State.OVER:
+        if self.state is FeedState.OVER:
             return False
         place = self.known
         self._leave()
@@ -106,18 +106,18 @@ class Feed:
 
     def close(self) -> None:
         """Close the feed: the reader is gone."""
-        if self.state is not State.OVER:
+        if self.state is not FeedState.OVER:
             self._leave()
             self._hub.ended(self, None)
 
     def _leave(self) -> None:
         self._place = self.place
-        self.state = State.OVER
+        self.state = FeedState.OVER
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None
 
-    def judge(self, standing: Standing | None) -> None:
+    def reauthorize(self, standing: Privileges | None) -> None:
         """Check the privileges again after a change of its user: end the feed, or adjust the
         details that the user may see.
 
@@ -141,7 +141,7 @@ class Feed:
 
     # --- delivery ---------------------------------------------------------------------------------
 
-    def tell(self, data: bytes, place: Place) -> None:
+    def deliver(self, data: bytes, place: FeedCursor) -> None:
         """LIVE: send a commit, or the progress of the store."""
         sink, before = self.sink, self._place
         if sink.waiting > limits.FEED_BEHIND_BYTES:
@@ -157,24 +157,24 @@ class Feed:
     def beat(self) -> None:
         """Send the progress, unless output waits: a slow reader needs no heartbeat."""
         if not self.sink.waiting:
-            self.tell(self.sink.form.beat(self.known), self.place)
+            self.deliver(self.sink.form.beat(self.known), self.place)
 
-    def fall_behind(self, place: Place) -> None:
+    def fall_behind(self, place: FeedCursor) -> None:
         """Switch to BEHIND: read the commits after `place` from the log."""
-        assert self.state is State.LIVE, "who is behind falls no further"
-        self.state, self._place = State.BEHIND, place
+        assert self.state is FeedState.LIVE, "who is behind falls no further"
+        self.state, self._place = FeedState.BEHIND, place
 
     # --- reading the log --------------------------------------------------------------------------
 
-    def read(self, turn: Turn) -> None:
+    def read(self, turn: Fiber) -> None:
         """Deliver from the log until caught up; inside a fiber of its own. An exception has ended
         the feed."""
         self._reading = turn
         pin = self._hub.reads.pin(self._place.sequence + 1)
         try:
-            while not self._hub.take_in(self, turn):
+            while not self._hub.make_live(self, turn):
                 for commit in self._hub.after(self._place.sequence, turn):
-                    place = Place(commit.sequence, commit.epoch)
+                    place = FeedCursor(commit.sequence, commit.epoch)
                     ends = commit.drops(self.view.wanted.prefix)
                     parts = self._tell_short(commit, turn)
                     del commit  # it may be tens of megabytes, and its reader slow
@@ -192,9 +192,9 @@ class Feed:
             self._reading = None
         if not self._caught_up:
             self._caught_up = True
-            self.tell(self.sink.form.caught_up(self.known), self.place)
+            self.deliver(self.sink.form.caught_up(self.known), self.place)
 
-    def _tell_short(self, commit: Commit, turn: Turn) -> Parts:
+    def _tell_short(self, commit: FeedCommit, turn: Fiber) -> Parts:
         """Deliver a commit that fits into one message; for a longer one return the parts still to
         send."""
         hub, view, tick = self._hub, self.view, turn.tick
@@ -207,7 +207,7 @@ class Feed:
             hub.told += 1
         return []
 
-    def _tell_parts(self, sequence: int, parts: Parts, turn: Turn) -> None:
+    def _tell_parts(self, sequence: int, parts: Parts, turn: Fiber) -> None:
         hub = self._hub
         for number in range(1, len(parts) + 1):
             commit, fetch = hub.commit(sequence, turn), hub.fetcher(turn)
@@ -216,11 +216,11 @@ class Feed:
             self._send(data, turn)
         hub.told += bool(parts)
 
-    def _send(self, data: bytes, turn: Turn) -> None:
+    def _send(self, data: bytes, turn: Fiber) -> None:
         self._keep_pace(turn)
         self.sink.send(data)
 
-    def _keep_pace(self, turn: Turn) -> None:
+    def _keep_pace(self, turn: Fiber) -> None:
         """Backpressure: wait until the reader takes more."""
         while not self.sink.ready:
             self.sink.when_ready(turn.wake)
@@ -232,7 +232,7 @@ class Feed:
         """Return the row of INFO FOR RUNNING."""
         asked, caller = self.asked, self.caller
         return described(
-            Origin.of(self.request, caller),
+            RequestOrigin.of(self.request, caller),
             caller.user,
             (asked.namespace, asked.database),
             asked.text,

@@ -28,18 +28,18 @@ from functools import partial
 from typing import Final
 
 from actors.commits import Committer
-from actors.commits.tail import FellBehind, Follower
+from actors.commits.tail import FellBehind, TailFollower
 from actors.feeds.before_images import BeforeImages
-from actors.feeds.feed import Feed, State
+from actors.feeds.feed import Feed, FeedState
 from actors.feeds.pipelines import Pipeline
-from actors.feeds.request import Place
-from actors.feeds.views import LONG, Long, View, Wanted
+from actors.feeds.request import FeedCursor
+from actors.feeds.views import LONG, FeedView, Long, ViewParameters
 from actors.log_reads import LogReads
 from actors.rights import Rights
 from actors.runtime import Runtime
 from actors.scripts.running import Running
-from actors.scripts.turns import Turn
-from actors.scripts.workers import Turns
+from actors.scripts.turns import Fiber
+from actors.scripts.workers import FiberScheduler
 from actors.sessions import Sessions
 from language.filters import Filter
 from protocol import limits
@@ -60,7 +60,7 @@ from storage.catalog import users
 from storage.catalog.catalog import Table
 from storage.formats.frames import Frame
 from storage.records import commit_changes
-from storage.records.commit_changes import Commit
+from storage.records.commit_changes import FeedCommit
 
 TAKEN_BYTES: Final = 256 * limits.KIB
 """Bytes taken from the tail at once."""
@@ -72,7 +72,7 @@ change."""
 SHORT_KEPT: Final = 16
 LONG_KEPT: Final = 1
 """Decoded commits kept: of up to `limits.FEED_PART_BYTES`, and longer ones."""
-Decoded = dict[int, tuple[Commit, frozenset[bytes]]]
+Decoded = dict[int, tuple[FeedCommit, frozenset[bytes]]]
 """Decoded commits by sequence, with the tables' prefixes that each was searched for."""
 BUCKETS: Final = limits.FEED_BEAT_SECONDS
 """Groups of feeds for heartbeats; one group each second."""
@@ -96,31 +96,31 @@ class Feeds:
         self._rights = rights
         self._sessions = sessions
         self._running = running
-        self._turns = Turns(runtime.loop, runtime.clock)
+        self._turns = FiberScheduler(runtime.loop, runtime.clock)
         """Scheduler of feeds that read the log. The hub's own work does not queue among them."""
-        self._hub_turns = Turns(runtime.loop, runtime.clock)
-        self._views: dict[Wanted, View] = {}
-        self._used: Counter[Wanted] = Counter()
+        self._hub_turns = FiberScheduler(runtime.loop, runtime.clock)
+        self._views: dict[ViewParameters, FeedView] = {}
+        self._used: Counter[ViewParameters] = Counter()
         """Number of feeds of each view."""
-        self._lines: dict[Wanted, Pipeline] = {}
+        self._lines: dict[ViewParameters, Pipeline] = {}
         """Pipelines of the views whose changes are costly to encode."""
         self._due: list[Pipeline] = []
         """Pipelines that the present commit is for."""
         self._prefixes: frozenset[bytes] = frozenset()
         """Prefixes of the tables that are followed."""
-        self._of_table: dict[bytes, dict[Wanted, dict[Feed, None]]] = {}
+        self._of_table: dict[bytes, dict[ViewParameters, dict[Feed, None]]] = {}
         """LIVE feeds, by the prefix of their table's records and by view."""
         self._feeds: dict[Feed, None] = {}
         self._of_user: dict[str, dict[Feed, None]] = {}
         self._buckets: list[dict[Feed, None]] = [{} for _ in range(BUCKETS)]
         self._bucket = 0
-        self.place = Place(0, 0)
+        self.place = FeedCursor(0, 0)
         self._passing = False
         """True in the midst of a commit."""
-        self._follower: Follower | None = None
-        self._turn: Turn | None = None
+        self._follower: TailFollower | None = None
+        self._turn: Fiber | None = None
         """Fiber that processes released commits; None: there is none."""
-        self._joining: list[Turn] = []
+        self._joining: list[Fiber] = []
         """Fibers of feeds that wait for the end of a commit."""
         self._short: Decoded = {}
         """Commits decoded last: feeds that each read the log share them."""
@@ -147,8 +147,8 @@ class Feeds:
     def begin(self, feed: Feed) -> None:
         """Add a feed, and have it read the log up to now."""
         if not self._feeds:
-            released = self._committer.released_upto
-            self._follow(Place(released, self._committer.ledger.epoch_at(released)))
+            released = self._committer.commit_index
+            self._follow(FeedCursor(released, self._committer.ledger.epoch_at(released)))
             self._beat_later()
         self._feeds[feed] = None
         self._of_user.setdefault(feed.caller.user, {})[feed] = None
@@ -188,25 +188,25 @@ class Feeds:
             self.ends[code] += 1
         self._leave(feed.view)
         if not self._feeds:
-            self._rest()
+            self._stop_following()
 
     def end_all(self, why: Refusal) -> None:
         """End every feed."""
         for feed in list(self._feeds):
             feed.end(why)
 
-    def view(self, wanted: Wanted, table: Table, condition: Filter | None) -> View:
+    def view(self, wanted: ViewParameters, table: Table, condition: Filter | None) -> FeedView:
         """Return the view for feeds with these parameters. The caller `begin`s its feed at once."""
-        return self._views.get(wanted) or View(wanted, table, condition)
+        return self._views.get(wanted) or FeedView(wanted, table, condition)
 
-    def _enter(self, view: View) -> None:
+    def _enter(self, view: FeedView) -> None:
         self._views[view.wanted] = view
         self._used[view.wanted] += 1
         if view.looks_back and view.wanted not in self._lines:
-            self._lines[view.wanted] = Pipeline(self, view, partial(self._soon, ""))
+            self._lines[view.wanted] = Pipeline(self, view, partial(self._start_fiber, ""))
         self._prefixes |= {view.wanted.prefix}
 
-    def _leave(self, view: View) -> None:
+    def _leave(self, view: FeedView) -> None:
         self._used[view.wanted] -= 1
         if not self._used[view.wanted]:
             del self._used[view.wanted], self._views[view.wanted]
@@ -241,7 +241,7 @@ class Feeds:
         feed.view = self.view(wanted, view.table, view.condition)
         self._enter(feed.view)
         self._leave(view)
-        if feed.state is not State.LIVE:
+        if feed.state is not FeedState.LIVE:
             return
         if view.looks_back:  # the pipelines of the two views may differ in position
             feed.fall_behind(place)
@@ -252,40 +252,40 @@ class Feeds:
     # --- reading the log --------------------------------------------------------------------------
 
     def _have_read(self, feed: Feed) -> None:
-        def work(turn: Turn) -> None:
+        def work(turn: Fiber) -> None:
             try:
-                if feed.state is not State.OVER:
+                if feed.state is not FeedState.OVER:
                     feed.read(turn)
             except Cancelled:
-                if feed.state is not State.OVER:
+                if feed.state is not FeedState.OVER:
                     raise
             except Refusal as refusal:
                 feed.end(refusal)
             except Exception as error:
-                self._runtime.noticed("a feed", error, request=feed.request)
+                self._runtime.report_error("a feed", error, request=feed.request)
                 feed.end(
                     Failed(f"the node failed on this feed: see its log for request {feed.request}")
                 )
 
-        self._soon(feed.caller.user, work)
+        self._start_fiber(feed.caller.user, work)
 
-    def _soon(self, user: str, work: Callable[[Turn], None]) -> None:
+    def _start_fiber(self, user: str, work: Callable[[Fiber], None]) -> None:
         """Start work in a fiber of its own. Not at once: fibers are made on the loop, and this may
         be called inside one."""
 
         def begin() -> None:
-            turn = Turn(self._turns, user)
+            turn = Fiber(self._turns, user)
             turn.start_in_line(lambda: work(turn), _nothing)
 
         self._runtime.loop.call_soon(begin)
 
-    def noticed(self, error: Exception) -> None:
+    def report_error(self, error: Exception) -> None:
         """Report a failed pipeline."""
-        self._runtime.noticed("feeds", error)
+        self._runtime.report_error("feeds", error)
 
-    def take_in(self, feed: Feed, turn: Turn) -> bool:
+    def make_live(self, feed: Feed, turn: Fiber) -> bool:
         """Make a feed LIVE that has read the whole log. Return False if there is more to read."""
-        assert feed.state is State.BEHIND, "who is over is nobody to be told"
+        assert feed.state is FeedState.BEHIND, "who is over is nobody to be told"
         line, position = self._lines.get(feed.view.wanted), self.place_of(feed.view).sequence
         if feed.position < position:
             return False
@@ -299,15 +299,15 @@ class Feeds:
             line.join(turn)
             return False
         self._attach(feed)
-        feed.state = State.LIVE
+        feed.state = FeedState.LIVE
         return True
 
-    def place_of(self, view: View) -> Place:
+    def place_of(self, view: FeedView) -> FeedCursor:
         """Return the last commit delivered to all feeds of a view that have caught up."""
         line = self._lines.get(view.wanted)
         return self.place if line is None else line.place
 
-    def after(self, position: int, turn: Turn) -> Iterator[Commit]:
+    def after(self, position: int, turn: Fiber) -> Iterator[FeedCommit]:
         """Yield the commits after a position, at most up to the hub's.
 
         :raises LogPruned: the log begins later by now
@@ -320,12 +320,12 @@ class Feeds:
             turn.tick()
             yield self._commit(frames.popleft(), turn)  # no reference is kept here: it may be large
 
-    def commit(self, sequence: int, turn: Turn) -> Commit:
+    def commit(self, sequence: int, turn: Fiber) -> FeedCommit:
         """Return a commit delivered in part. :raises LogPruned: the log no longer has it"""
         known = self._known(self._long, sequence)
         return known or self._commit(turn.wait(self.reads.frame(sequence)), turn)
 
-    def fetcher(self, turn: Turn) -> Callable[[int], Frame | None]:
+    def fetcher(self, turn: Fiber) -> Callable[[int], Frame | None]:
         """Return a function that reads one commit of the log, for a view."""
 
         def fetch(sequence: int) -> Frame | None:
@@ -338,11 +338,11 @@ class Feeds:
 
     # --- following --------------------------------------------------------------------------------
 
-    def _follow(self, place: Place) -> None:
+    def _follow(self, place: FeedCursor) -> None:
         self.place = place
         self._woken()
 
-    def _rest(self) -> None:
+    def _stop_following(self) -> None:
         """Stop following: no feed is left."""
         if self._follower is not None:
             self._follower.leave()
@@ -362,18 +362,18 @@ class Feeds:
 
     def _woken(self) -> None:
         assert self._turn is None, "it is woken where it has asked to be"
-        turn = self._turn = Turn(self._hub_turns, "")
+        turn = self._turn = Fiber(self._hub_turns, "")
 
         def work() -> None:
             try:
-                self._go_on(turn)
+                self._follow_log(turn)
             except Cancelled:
                 if self._turn is turn:
                     raise
             except Refusal as refusal:  # of the log, once it has fallen behind the tail
                 self.end_all(refusal)
             except Exception as error:
-                self._runtime.noticed("feeds", error)
+                self._runtime.report_error("feeds", error)
                 self.end_all(Failed("the node failed on what its feeds follow"))
             finally:
                 if self._turn is turn:
@@ -381,25 +381,25 @@ class Feeds:
 
         turn.start_in_line(work, _nothing)
 
-    def _go_on(self, turn: Turn) -> None:
+    def _follow_log(self, turn: Fiber) -> None:
         while frames := self._take(turn):
             for frame in frames:
                 before = self.place
                 self._passing = True
                 self._pass(frame, turn)
                 if self._turn is not turn:
-                    return  # its last feed has ended: see `_rest`
-                self.place = Place(frame.sequence, frame.epoch)
+                    return  # its last feed has ended: see `_stop_following`
+                self.place = FeedCursor(frame.sequence, frame.epoch)
                 self._passing = False
                 due, self._due = self._due, []
                 for line in due:
-                    line.go_on(before)
+                    line.start_behind_hub(before)
                 joining, self._joining = self._joining, []
                 for each in joining:
                     each.wake()
                 turn.tick()
 
-    def _take(self, turn: Turn) -> list[Frame]:
+    def _take(self, turn: Fiber) -> list[Frame]:
         """Return the next frames, mostly from memory. Empty: the tail will wake it."""
         try:
             if self._follower is None:
@@ -410,14 +410,14 @@ class Feeds:
             upto = behind.begins - 1
         return turn.wait(self.reads.frames(self.position, upto, READ_BYTES))
 
-    def _pass(self, frame: Frame, turn: Turn) -> None:
+    def _pass(self, frame: Frame, turn: Fiber) -> None:
         """Deliver one commit to the feeds that have caught up."""
         commit = self._commit(frame, turn)
         for name, row in commit.users.items():
             self._judge(commit.sequence, name, row)
         for prefix in commit.changes:
             if prefix in self._of_table:
-                self._tell(commit, prefix, turn)
+                self._deliver_to_table(commit, prefix, turn)
         if commit.dropped:
             for prefix in list(self._of_table):
                 if commit.drops(prefix):
@@ -439,12 +439,12 @@ class Feeds:
         if mine is None:
             return
         user = None if row is None else users.read_row(name, row)
-        standing = None if user is None else self._rights.standing_of(user)
+        standing = None if user is None else self._rights.privileges_of(user)
         for feed in list(mine):
-            if feed.judged < sequence:
-                feed.judge(standing)
+            if feed.authorized_at < sequence:
+                feed.reauthorize(standing)
 
-    def _tell(self, commit: Commit, prefix: bytes, turn: Turn) -> None:
+    def _deliver_to_table(self, commit: FeedCommit, prefix: bytes, turn: Fiber) -> None:
         for wanted in list(self._of_table[prefix]):
             view = self._views.get(wanted)
             if view is None:
@@ -454,14 +454,14 @@ class Feeds:
                 continue
             data = view.told(commit, self.images, self.fetcher(turn), turn.tick)
             if data is not None:
-                self.pass_on(data, view, Place(commit.sequence, commit.epoch), turn)
+                self.pass_on(data, view, FeedCursor(commit.sequence, commit.epoch), turn)
 
-    def pass_on(self, data: bytes | Long, view: View, place: Place, turn: Turn) -> None:
+    def pass_on(self, data: bytes | Long, view: FeedView, place: FeedCursor, turn: Fiber) -> None:
         """Deliver an encoded commit to the LIVE feeds of a view."""
         for feed in self.live(view):
             # During delivery to another feed it may have ended, or moved to another view. It may
             # even have come back from there: with this commit delivered, and with later ones.
-            if feed.state is not State.LIVE or feed.view is not view or feed.place >= place:
+            if feed.state is not FeedState.LIVE or feed.view is not view or feed.place >= place:
                 continue
             if data is LONG:
                 # Each at its reader's pace: the output may be many times the limit of its buffer.
@@ -470,15 +470,15 @@ class Feeds:
                 feed.fall_behind(told)
                 self._have_read(feed)
             else:
-                feed.tell(data, place)
+                feed.deliver(data, place)
                 self.told += 1
             turn.tick()
 
-    def live(self, view: View) -> list[Feed]:
+    def live(self, view: FeedView) -> list[Feed]:
         """Return the feeds of a view that have caught up."""
         return list(self._of_table.get(view.wanted.prefix, {}).get(view.wanted, ()))
 
-    def _commit(self, frame: Frame, turn: Turn) -> Commit:
+    def _commit(self, frame: Frame, turn: Fiber) -> FeedCommit:
         long = len(frame.body) > limits.FEED_PART_BYTES
         decoded, most = (self._long, LONG_KEPT) if long else (self._short, SHORT_KEPT)
         known = self._known(decoded, frame.sequence)
@@ -491,7 +491,7 @@ class Feeds:
             del decoded[next(iter(decoded))]
         return commit
 
-    def _known(self, decoded: Decoded, sequence: int) -> Commit | None:
+    def _known(self, decoded: Decoded, sequence: int) -> FeedCommit | None:
         """Return a commit decoded already, if it was decoded for all tables followed now."""
         found = decoded.get(sequence)
         return found[0] if found is not None and self._prefixes <= found[1] else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.commits import Committer, Origin, described
+from actors.commits import Committer, RequestOrigin, described
 from actors.feeds.request import OpenFeed
 from actors.scripts.running import Running
 from protocol import limits
@@ -21,16 +21,16 @@ async def arrived(asked: OpenFeed, upto: int, committer: Committer, running: Run
     :raises Busy: the limit of waiting requests is reached
     :raises Refusal: it was ended meanwhile
     """
-    if upto <= committer.released_upto:
+    if upto <= committer.commit_index:
         return
-    one = _Arriving(asked, committer.monotonic_us())
-    running.rest(one)
+    one = _PendingStart(asked, committer.monotonic_us())
+    running.begin_waiting(one)
     arrival = committer.arrivals.expect(upto, one.wake)
     timer = committer.at(one.ends_us, one.out_of_time)
     try:
         await one.shown
     except TimeoutError:
-        shown = committer.released_upto
+        shown = committer.commit_index
         raise StatementTimeout(
             f"the node shows {shown}, but not {upto} yet: the feed was not started",
             after=upto,
@@ -39,10 +39,10 @@ async def arrived(asked: OpenFeed, upto: int, committer: Committer, running: Run
     finally:
         timer.cancel()
         committer.arrivals.leave(arrival)
-        running.go_on(one)
+        running.end_waiting(one)
 
 
-class _Arriving:
+class _PendingStart:
     """A feed that waits for its start."""
 
     def __init__(self, asked: OpenFeed, began_us: int) -> None:
@@ -78,7 +78,7 @@ class _Arriving:
         """Return the row of INFO FOR RUNNING."""
         asked, caller = self._asked, self.caller
         return described(
-            Origin.of(self.request, caller),
+            RequestOrigin.of(self.request, caller),
             caller.user,
             (asked.namespace, asked.database),
             asked.text,

@@ -12,36 +12,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from actors.feeds.request import Place
-from actors.feeds.views import View
-from actors.scripts.turns import Turn
+from actors.feeds.request import FeedCursor
+from actors.feeds.views import FeedView
+from actors.scripts.turns import Fiber
 from protocol.errors import Cancelled, Failed, Refusal
 
 if TYPE_CHECKING:
     from actors.feeds.hub import Feeds
-    from storage.records.commit_changes import Commit
+    from storage.records.commit_changes import FeedCommit
 
 
 class Pipeline:
     """Processes commits for one view. :param start: starts work soon in a fiber of its own"""
 
     def __init__(
-        self, hub: Feeds, view: View, start: Callable[[Callable[[Turn], None]], None]
+        self, hub: Feeds, view: FeedView, start: Callable[[Callable[[Fiber], None]], None]
     ) -> None:
         self._hub = hub
         self._view = view
         self._start = start
-        self._place: Place | None = None
+        self._place: FeedCursor | None = None
         """None while it is idle."""
-        self._turn: Turn | None = None
-        self._joining: list[Turn] = []
+        self._turn: Fiber | None = None
+        self._joining: list[Fiber] = []
         """Fibers of feeds that wait for the end of a commit."""
         self._closed = False
         self.passing = False
         """True in the midst of a commit."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> FeedCursor:
         """The last commit processed whole."""
         return self._hub.place if self._place is None else self._place
 
@@ -50,12 +50,12 @@ class Pipeline:
         """Sequence of the last commit processed whole."""
         return self.place.sequence
 
-    def join(self, turn: Turn) -> None:
+    def join(self, turn: Fiber) -> None:
         """Have a feed's fiber wait for the end of a commit."""
         self._joining.append(turn)
         turn.park()
 
-    def go_on(self, place: Place) -> None:
+    def start_behind_hub(self, place: FeedCursor) -> None:
         """Start on a commit that the hub has processed and this pipeline has to deliver.
 
         :param place: the hub's position before that commit
@@ -71,7 +71,7 @@ class Pipeline:
             self._turn.cancel()
         self._wake()
 
-    def _run(self, turn: Turn) -> None:
+    def _run(self, turn: Fiber) -> None:
         view = self._view
         try:
             self._turn = turn
@@ -84,7 +84,7 @@ class Pipeline:
             for feed in self._hub.live(view):
                 feed.end(refusal)
         except Exception as error:
-            self._hub.noticed(error)
+            self._hub.report_error(error)
             for feed in self._hub.live(view):
                 feed.end(Failed("the node failed on the filter of its feeds"))
         finally:
@@ -92,18 +92,18 @@ class Pipeline:
             self.passing = False
             self._wake()
 
-    def _go_through(self, turn: Turn) -> None:
+    def _go_through(self, turn: Fiber) -> None:
         hub, prefix = self._hub, self._view.wanted.prefix
         pin = hub.reads.pin(self.position + 1)
         try:
             while self.position < hub.position:
                 for commit in hub.after(self.position, turn):
                     self.passing = True
-                    self._tell(commit, turn)
+                    self._deliver(commit, turn)
                     if commit.drops(prefix):
                         for feed in hub.live(self._view):
                             feed.drop()
-                    self._place = Place(commit.sequence, commit.epoch)
+                    self._place = FeedCursor(commit.sequence, commit.epoch)
                     self.passing = False
                     self._wake()
                     turn.tick()
@@ -111,11 +111,11 @@ class Pipeline:
         finally:
             pin.release()
 
-    def _tell(self, commit: Commit, turn: Turn) -> None:
+    def _deliver(self, commit: FeedCommit, turn: Fiber) -> None:
         hub, view = self._hub, self._view
         data = view.told(commit, hub.images, hub.fetcher(turn), turn.tick)
         if data is not None:
-            hub.pass_on(data, view, Place(commit.sequence, commit.epoch), turn)
+            hub.pass_on(data, view, FeedCursor(commit.sequence, commit.epoch), turn)
 
     def _wake(self) -> None:
         joining, self._joining = self._joining, []

@@ -17,7 +17,7 @@ Missing = Literal["pruned", "omitted"]
 """Reason why a before image is not shown: the log no longer has it, or it is too large."""
 
 
-class Place(NamedTuple):
+class FeedCursor(NamedTuple):
     """Cursor of a feed; with the store's id it is a position."""
 
     sequence: int
@@ -25,11 +25,11 @@ class Place(NamedTuple):
     """Leader epoch in which that commit was written."""
 
 
-NOTHING: Final = Place(0, 0)
+NOTHING: Final = FeedCursor(0, 0)
 """Cursor of a reader that knows nothing of a table: before all that the log holds."""
 
 
-class Opened(NamedTuple):
+class FeedOpened(NamedTuple):
     """Parameters of a feed that has begun, as reported to its reader."""
 
     seq: int
@@ -49,7 +49,7 @@ class Opened(NamedTuple):
     """Epoch of the newest commit."""
 
 
-class Change(NamedTuple):
+class FeedChange(NamedTuple):
     """Change of one record, as a feed delivers it."""
 
     action: Action
@@ -63,10 +63,10 @@ class Change(NamedTuple):
     """True if the before image was requested."""
 
 
-class Head(NamedTuple):
+class CommitHead(NamedTuple):
     """Data of a commit that a feed delivers beside its changes."""
 
-    place: Place
+    place: FeedCursor
     time: int
     """Log time, µs since 1970."""
     by: str | None
@@ -74,7 +74,7 @@ class Head(NamedTuple):
     reason: str | None
 
 
-class Part(NamedTuple):
+class CommitPart(NamedTuple):
     """Number of a part of a long commit."""
 
     number: int
@@ -82,28 +82,28 @@ class Part(NamedTuple):
     of: int
 
 
-class Form(Protocol):
+class FeedEncoding(Protocol):
     """Encoding of a feed's output on a surface. The result can be sent to any feed of that surface,
     so that feeds with equal parameters share it."""
 
-    def change(self, change: Change) -> bytes:
+    def change(self, change: FeedChange) -> bytes:
         """Encode one change, as a part of a commit."""
 
-    def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
+    def commit(self, head: CommitHead, changes: Sequence[bytes], part: CommitPart | None) -> bytes:
         """Encode a commit, or a part of one."""
 
-    def caught_up(self, place: Place) -> bytes:
+    def caught_up(self, place: FeedCursor) -> bytes:
         """Encode the notice that all up to here was delivered, and later commits are new."""
 
-    def beat(self, place: Place) -> bytes:
+    def beat(self, place: FeedCursor) -> bytes:
         """Encode a heartbeat: all up to here was delivered."""
 
 
-class Sink(Protocol):
+class FeedSink(Protocol):
     """Transport to a feed's reader."""
 
     @property
-    def form(self) -> Form: ...
+    def form(self) -> FeedEncoding: ...
 
     @property
     def waiting(self) -> int:
@@ -113,7 +113,7 @@ class Sink(Protocol):
     def ready(self) -> bool:
         """True if the reader keeps up, or nearly: little waits, and there is room for more."""
 
-    def opened(self, opened: Opened) -> None:
+    def opened(self, opened: FeedOpened) -> None:
         """Report that the feed begins. Called once, before anything else. Raises like `send`."""
 
     def send(self, data: bytes) -> None:
@@ -125,7 +125,7 @@ class Sink(Protocol):
     def when_ready(self, call: Callable[[], None]) -> None:
         """Call once, in another iteration of the loop, when it is `ready` again."""
 
-    def ended(self, why: Refusal, place: Place) -> None:
+    def ended(self, why: Refusal, place: FeedCursor) -> None:
         """Report that the feed is over. Called at most once, and never when the surface has closed
         it.
 
@@ -143,12 +143,12 @@ class OpenFeed(Request["object"]):
     namespace: str
     database: str
     table: str
-    sink: Sink
+    sink: FeedSink
     start: int | None = None
     """Sequence of the last commit that the reader knows; None: the newest; 0: as far back as the
     log goes."""
     store: str | None = None
-    """Store id that `Opened` reported with that position."""
+    """Store id that `FeedOpened` reported with that position."""
     epoch: int | None = None
     """Epoch of that commit; or a later one, of the newest commit when the position was reported."""
     actions: frozenset[str] = frozenset(ACTIONS)
@@ -166,7 +166,7 @@ class OpenFeed(Request["object"]):
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeFeed(Request["None"]):
+class AuthorizeFeed(Request["None"]):
     """Refuse a feed that would not be opened; nothing is opened."""
 
     asked: OpenFeed

@@ -14,7 +14,15 @@ from enum import Enum
 from typing import Final
 
 from actors.feeds.before_images import PRUNED, BeforeImages, Fetch, Pruned
-from actors.feeds.request import Action, Change, Form, Head, Missing, Part, Place
+from actors.feeds.request import (
+    Action,
+    CommitHead,
+    CommitPart,
+    FeedChange,
+    FeedCursor,
+    FeedEncoding,
+    Missing,
+)
 from language.filters import Filter
 from protocol import limits
 from protocol.errors import Refusal
@@ -22,7 +30,7 @@ from protocol.text import format_record
 from protocol.values import Tick
 from storage.catalog.catalog import Table
 from storage.records import commit_changes, records
-from storage.records.commit_changes import Commit
+from storage.records.commit_changes import FeedCommit
 
 CHANGE_BYTES: Final = 64
 """Encoded size of a change beside its record and its id, about (bytes)."""
@@ -48,12 +56,12 @@ the changes themselves would hold the before images of all parts at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ViewParameters:
     """Parameters of a feed's output. Feeds with equal parameters share a view."""
 
     prefix: bytes
     """Prefix of the table's records."""
-    form: Form
+    form: FeedEncoding
     actions: frozenset[str]
     before: bool
     where: str | None
@@ -61,19 +69,19 @@ class Wanted:
     """True if the reader may see the author and the reason of a change."""
 
 
-class View:
+class FeedView:
     """Encodes commits for all feeds with equal parameters.
 
     :param table: the table whose changes are delivered
     :param condition: None: no filter
     """
 
-    def __init__(self, wanted: Wanted, table: Table, condition: Filter | None) -> None:
+    def __init__(self, wanted: ViewParameters, table: Table, condition: Filter | None) -> None:
         self.wanted = wanted
         self.table = table
         self.condition = condition
         self._record_id = records.record_id(table)
-        self._told: dict[int, bytes | Long | None] = {}
+        self._encoded: dict[int, bytes | Long | None] = {}
         """Output for the last commits, shared by feeds that each read the log."""
         self._parts: tuple[int, Parts] = (0, [])
         """Parts of the long commit delivered last …"""
@@ -86,7 +94,7 @@ class View:
         return self.wanted.before or self.condition is not None
 
     def told(
-        self, commit: Commit, images: BeforeImages, fetch: Fetch, tick: Tick
+        self, commit: FeedCommit, images: BeforeImages, fetch: Fetch, tick: Tick
     ) -> bytes | Long | None:
         """Return a commit encoded as one message, `LONG` if it does not fit, None if it has no
         output.
@@ -95,7 +103,7 @@ class View:
         """
         if commit.size > limits.FEED_PART_BYTES or commit.sequence == self._parts[0]:
             return LONG
-        told = self._told
+        told = self._encoded
         if commit.sequence in told:
             return told[commit.sequence]
         data = self._make(commit, images, fetch, tick)
@@ -106,7 +114,7 @@ class View:
         return data
 
     def _make(
-        self, commit: Commit, images: BeforeImages, fetch: Fetch, tick: Tick
+        self, commit: FeedCommit, images: BeforeImages, fetch: Fetch, tick: Tick
     ) -> bytes | Long | None:
         written, size = list[bytes](), 0
         for raw in commit.changes.get(self.wanted.prefix, ()):
@@ -118,7 +126,7 @@ class View:
                 written.append(self.wanted.form.change(change))
         return self.wanted.form.commit(self._head(commit), written, None) if written else None
 
-    def parts(self, commit: Commit, images: BeforeImages, fetch: Fetch, tick: Tick) -> Parts:
+    def parts(self, commit: FeedCommit, images: BeforeImages, fetch: Fetch, tick: Tick) -> Parts:
         """Return the parts of a long commit, to be encoded one by one. Empty: it has no output.
 
         :raises Refusal: the filter can't be evaluated
@@ -141,7 +149,7 @@ class View:
 
     def written(
         self,
-        commit: Commit,
+        commit: FeedCommit,
         parts: Parts,
         number: int,
         images: BeforeImages,
@@ -156,7 +164,7 @@ class View:
                 change = self._change(raw, commit, images, fetch, tick)
                 if change is not None:
                     changes.append(self.wanted.form.change(change))
-            part = Part(number, len(parts)) if len(parts) > 1 else None
+            part = CommitPart(number, len(parts)) if len(parts) > 1 else None
             self._written = at, self.wanted.form.commit(self._head(commit), changes, part)
         return self._written[1]
 
@@ -165,20 +173,20 @@ class View:
         self._parts = 0, []
         self._written = (0, 0), b""
 
-    def _head(self, commit: Commit) -> Head:
-        place = Place(commit.sequence, commit.epoch)
+    def _head(self, commit: FeedCommit) -> CommitHead:
+        place = FeedCursor(commit.sequence, commit.epoch)
         if self.wanted.attributed:
-            return Head(place, commit.time, commit.by, commit.reason)
-        return Head(place, commit.time, None, None)
+            return CommitHead(place, commit.time, commit.by, commit.reason)
+        return CommitHead(place, commit.time, None, None)
 
     def _change(
         self,
-        raw: commit_changes.Change,
-        commit: Commit,
+        raw: commit_changes.RecordChange,
+        commit: FeedCommit,
         images: BeforeImages,
         fetch: Fetch,
         tick: Tick,
-    ) -> Change | None:
+    ) -> FeedChange | None:
         """Return a change to deliver; None: it is left out."""
         tick()
         before = None
@@ -189,8 +197,8 @@ class View:
         return told if told is not None and told.action in self.wanted.actions else None
 
     def _judged(
-        self, change: commit_changes.Change, before: bytes | Pruned | None, tick: Tick
-    ) -> Change | None:
+        self, change: commit_changes.RecordChange, before: bytes | Pruned | None, tick: Tick
+    ) -> FeedChange | None:
         """Return a record's change as a reader of the filtered table sees it; None: no change."""
         fields, existed = change.fields, bool(change.previous)
         if self.condition is not None:
@@ -205,9 +213,9 @@ class View:
         action: Action = "delete" if fields is None else "update" if existed else "create"
         shown, missing = self._before(before, fields) if existed else (None, None)
         id, looks = self._record_id(change.key), self.wanted.before
-        return Change(action, id, fields, shown, missing, looks)
+        return FeedChange(action, id, fields, shown, missing, looks)
 
-    def _passes(self, change: commit_changes.Change, fields: bytes, tick: Tick) -> bool:
+    def _passes(self, change: commit_changes.RecordChange, fields: bytes, tick: Tick) -> bool:
         assert self.condition is not None
         try:
             return self.condition.passes(change.key, fields, self._record_id, tick)
@@ -228,7 +236,7 @@ class View:
         return before, None
 
 
-def _weight(raw: commit_changes.Change, change: Change) -> int:
+def _weight(raw: commit_changes.RecordChange, change: FeedChange) -> int:
     """Encoded size of a change, about (bytes)."""
     shown = len(change.fields or b"") + len(change.before or b"")
     return CHANGE_BYTES + IDS * len(raw.key) + shown

@@ -29,16 +29,16 @@ from typing import Any, Final
 
 from pykka import ActorRef
 
-from actors.commits import By, Committer, Gathering
+from actors.commits import Committer, NamedAuthor, OperationBatcher
 from actors.messages import operations, texts
-from actors.messages.request import MessageRequest, Sender, TakeRoom, Told
+from actors.messages.request import MessageCallback, MessageRequest, Sender, TakeRoom
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Runtime, ask, tell
 from actors.scripts.running import Running
 from actors.sessions import Sessions
 from actors.statements import Statements
-from actors.topics import Topics
+from actors.topics import TopicService
 from protocol import limits
 from protocol.errors import (
     Busy,
@@ -87,7 +87,7 @@ class MessageEngine:
         roles: Roles,
         rights: Rights,
         sessions: Sessions,
-        topics: Topics,
+        topics: TopicService,
         running: Running,
         statements: Statements,
         scripts: Callable[[], ActorRef[Any]],
@@ -105,9 +105,9 @@ class MessageEngine:
         self._queues: dict[Whose, deque[MessageRequest]] = {}
         self._waiting = 0
         """Operations in all queues."""
-        self._gathering = Gathering(runtime, committer, self._run, lambda: self._waiting)
+        self._gathering = OperationBatcher(runtime, committer, self._run, lambda: self._waiting)
         self._as_scripts: set[MessageRequest] = set()
-        self._barred: list[MessageRequest] = []
+        self._blocked_by_lock: list[MessageRequest] = []
         """Operations blocked by another's priority lock, in their order, with later ones from the
         same connections."""
         self._held_back: set[tuple[str, str, Surface]] = set()
@@ -120,7 +120,7 @@ class MessageEngine:
         self,
         sender: Sender,
         operation: MessageOperation,
-        told: Told,
+        told: MessageCallback,
         *,
         timeout_us: int | None = None,
         room: TakeRoom | None = None,
@@ -141,12 +141,12 @@ class MessageEngine:
             queue = self._queues[by] = deque()
         queue.append(asked)
         self._waiting += 1
-        self._gathering.soon()
+        self._gathering.schedule_run()
 
-    def turn_ends(self) -> None:
+    def on_turn_end(self) -> None:
         """Note that the caller adds no more operations in this iteration of the loop. Run the
         queued ones now, if no other caller adds any in it and none are likely to come."""
-        self._gathering.turn_ends()
+        self._gathering.on_turn_end()
 
     def stop(self) -> None:
         """Run nothing more: queued operations are answered with `Draining`."""
@@ -205,7 +205,7 @@ class MessageEngine:
         (alone,) = done
         alone.performed = None
         # Only a lone operation is held back: of several, the others may not be blocked.
-        if tx.barred and type(refused) is Conflict:
+        if tx.blocked_by_lock and type(refused) is Conflict:
             self._hold_back(alone)
         else:
             alone.refusal = refused
@@ -267,7 +267,7 @@ class MessageEngine:
         if isinstance(operation, TakeMessages):
             self._take(tx, asked, operation, group)
         else:
-            asked.performed = operations.settle(self.topics, tx, group, operation)
+            asked.performed = operations.apply_receipts(self.topics, tx, group, operation)
 
     def _topic(self, tx: Transaction, asked: MessageRequest) -> Topic:
         """Return an operation's topic, after authorization. :raises Unknown, NotAllowed:"""
@@ -289,7 +289,7 @@ class MessageEngine:
         wait = None
         if operation.wait_us is not None:
             of = group.topic.id, group.id
-            wait = asked.stand(of, operation.wait_us)
+            wait = asked.line_wait(of, operation.wait_us)
             if wait.queue.of != of:
                 raise Unknown("the topic or group that this waited for was dropped")
             # As the statement does: at the end of its time it looks without the turn too.
@@ -308,7 +308,7 @@ class MessageEngine:
         """Commit their changes, and continue each. Return the refusal if there is no commit."""
         wrote = tx.size > 0
         try:
-            ticket = self.committer.commit(tx, By(*by), _texts(done) if wrote else None)
+            ticket = self.committer.commit(tx, NamedAuthor(*by), _texts(done) if wrote else None)
         except Refusal as refusal:
             return refusal
         self.commits += wrote
@@ -331,13 +331,13 @@ class MessageEngine:
         if asked.refusal is not None:
             asked.leave_line()
         elif performed is None or (performed.waits and not performed.goes_on):
-            self._rest(asked)
+            self._wait_in_line(asked)
             return
         asked.answer_when(ticket)
 
     # --- waiting --------------------------------------------------------------------------------
 
-    def _rest(self, asked: MessageRequest) -> None:
+    def _wait_in_line(self, asked: MessageRequest) -> None:
         """Have an operation that found nothing wait in line for messages."""
         wait = asked.wait_in_line
         assert wait is not None, "it waits for nothing"
@@ -350,34 +350,34 @@ class MessageEngine:
         if wait.woken:
             self.again(asked)
             return
-        self._let_rest(asked, asked.until_us)
+        self._begin_waiting(asked, asked.until_us)
 
     def _hold_back(self, asked: MessageRequest) -> None:
         """Hold back an operation blocked by another's priority lock, or sent after a blocked one.
         It runs again when the lock goes, before operations that came since."""
-        if not self._barred:
-            self.committer.barriers.tell_gone(self._barrier_gone)
-        self._barred.append(asked)
+        if not self._blocked_by_lock:
+            self.committer.barriers.call_when_free(self._on_lock_released)
+        self._blocked_by_lock.append(asked)
         if _keeps_order(asked):
             self._held_back.add(_sender(asked))
-        self._let_rest(asked, None)
+        self._begin_waiting(asked, None)
 
-    def _let_rest(self, asked: MessageRequest, until_us: int | None) -> None:
+    def _begin_waiting(self, asked: MessageRequest, until_us: int | None) -> None:
         try:
-            asked.rest(until_us)
+            asked.begin_waiting(until_us)
         except Busy as busy:
             asked.tell(busy)
 
-    def _barrier_gone(self) -> None:
-        barred, self._barred = self._barred, []
+    def _on_lock_released(self) -> None:
+        blocked_by_lock, self._blocked_by_lock = self._blocked_by_lock, []
         self._held_back.clear()
-        for asked in reversed(barred):
+        for asked in reversed(blocked_by_lock):
             if asked.rests:
-                asked.go_on()
+                asked.end_waiting()
                 by = asked.caller.user, asked.caller.surface
                 self._queues.setdefault(by, deque()).appendleft(asked)
                 self._waiting += 1
-                self._gathering.soon()
+                self._gathering.schedule_run()
 
     # --- as scripts -----------------------------------------------------------------------------
 
@@ -421,7 +421,7 @@ class MessageEngine:
         else:
             # Not the sequence of the answer: that covers commits of others that it has only read.
             asked.wrote = self.committer.ticket(found.committed)
-            asked.tell_answer(found.results[-1].value)
+            asked.answer_with(found.results[-1].value)
 
     def ends_script(self, asked: MessageRequest) -> bool:
         """End an operation that is run as a script. Return False if it is not."""
@@ -435,7 +435,7 @@ class MessageEngine:
         engine."""
         if isinstance(error, Refusal):
             return error
-        self._runtime.noticed("messages", error, request=asked.request)
+        self._runtime.report_error("messages", error, request=asked.request)
         return Failed(f"the node failed at this request: see its log for request {asked.request}")
 
 

@@ -1,7 +1,7 @@
 """Operations on messages over one transaction, shared by statements and the wire protocol.
 
 Each function makes all its changes, or none where it raises a refusal. Only `TooLarge` of the whole
-transaction comes after some changes. `Performed.follow_up` runs after the commit: it fills in
+transaction comes after some changes. `OperationResult.follow_up` runs after the commit: it fills in
 positions and wakes waiting consumers.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from actors.topics import HandedOut, Topics, Wait
+from actors.topics import DeliveredMessages, StatementWait, TopicService
 from protocol.messages import (
     AckMessages,
     ExtendMessages,
@@ -21,14 +21,14 @@ from protocol.messages import (
     TakeMessages,
 )
 from protocol.values import Tick
-from storage.topics.deliveries.group import HandOuts
+from storage.topics.deliveries.group import GroupDeliveries
 from storage.topics.groups import Group
-from storage.topics.messages import Messages, Published
+from storage.topics.messages import PublishResult, TopicMessages
 from storage.topics.topics import Topic
 from storage.txn.transaction import Transaction
 
 
-class Performed:
+class OperationResult:
     """Result of an operation; its answer is final once `follow_up` was called."""
 
     __slots__ = ("answer", "follow_up", "goes_on", "handed_out", "waits", "wrote")
@@ -38,7 +38,7 @@ class Performed:
         self.follow_up = follow_up
         self.wrote = wrote
         """True if it has published, delivered or settled messages."""
-        self.handed_out: HandedOut | None = None
+        self.handed_out: DeliveredMessages | None = None
         """Messages delivered to the caller."""
         self.waits = False
         """True if it has found nothing, and is to wait."""
@@ -53,19 +53,19 @@ class Performed:
 
 
 def publish(
-    service: Topics,
+    service: TopicService,
     tx: Transaction,
     topic: Topic,
     operation: PublishMessages,
     *,
     pin: bool = False,
     tick: Tick | None = None,
-) -> Performed:
+) -> OperationResult:
     """Append messages. Their positions are final with the commit.
 
     :param pin: True if other parts of the transaction use the positions
     """
-    messages = Messages(tx, topic)
+    messages = TopicMessages(tx, topic)
     due_us = 0
     if operation.delay_us is not None:
         due_us = tx.now_us + operation.delay_us
@@ -86,10 +86,10 @@ def publish(
     _fill_in(answer, published, operation.many)
     tell = telling(service, messages)
     follow_up = partial(_has_published, answer, published, operation.many, tell)
-    return Performed(answer, follow_up, messages.wakes)
+    return OperationResult(answer, follow_up, messages.wakes)
 
 
-def _fill_in(answer: dict[str, Any], published: Published, many: bool) -> None:
+def _fill_in(answer: dict[str, Any], published: PublishResult, many: bool) -> None:
     if many:
         answer["first"], answer["last"] = published.first, published.last
         answer["count"] = published.count
@@ -98,38 +98,38 @@ def _fill_in(answer: dict[str, Any], published: Published, many: bool) -> None:
 
 
 def _has_published(
-    answer: dict[str, Any], published: Published, many: bool, tell: Callable[[], None]
+    answer: dict[str, Any], published: PublishResult, many: bool, tell: Callable[[], None]
 ) -> None:
     _fill_in(answer, published, many)
     tell()
 
 
-def telling(service: Topics, messages: Messages) -> Callable[[], None]:
+def telling(service: TopicService, messages: TopicMessages) -> Callable[[], None]:
     """Return a function that wakes the takers of these messages, to be called after the commit."""
-    return partial(_tell, service, messages)
+    return partial(_notify_service, service, messages)
 
 
-def _tell(service: Topics, messages: Messages) -> None:
+def _notify_service(service: TopicService, messages: TopicMessages) -> None:
     if messages.wakes:
         service.published(messages.topic, over=messages.may_be_over())
 
 
 def take(
-    service: Topics,
+    service: TopicService,
     tx: Transaction,
     group: Group,
     operation: TakeMessages,
-    wait: Wait | None,
+    wait: StatementWait | None,
     stops: Callable[[], bool],
     tick: Tick | None = None,
-) -> Performed:
+) -> OperationResult:
     """Deliver messages to the caller.
 
     :param wait: its wait, where it may wait
     :param stops: asked after each part of the work without a result; True: that part is to be a
         commit of its own
     """
-    hand_outs = HandOuts(tx, group, tick)
+    hand_outs = GroupDeliveries(tx, group, tick)
     found = hand_outs.take(operation.count, operation.member)
     goes_on = False
     while not found and hand_outs.more:
@@ -139,22 +139,22 @@ def take(
         found = hand_outs.take(operation.count, operation.member)
     waits = wait is not None and not found and not wait.over
     out_us = group.deadline_us if found else None
-    done = Performed(found, _follow_up(service, tx, hand_outs, out_us, waits), bool(found))
+    done = OperationResult(found, _follow_up(service, tx, hand_outs, out_us, waits), bool(found))
     done.waits, done.goes_on = waits, goes_on
     if found:
-        done.handed_out = HandedOut(group, found)
+        done.handed_out = DeliveredMessages(group, found)
     return done
 
 
-def settle(
-    service: Topics,
+def apply_receipts(
+    service: TopicService,
     tx: Transaction,
     group: Group,
     operation: Settling,
     tick: Tick | None = None,
-) -> Performed:
+) -> OperationResult:
     """Apply a member's ACK, NACK, EXTEND or GIVE UP for its deliveries."""
-    hand_outs = HandOuts(tx, group, tick)
+    hand_outs = GroupDeliveries(tx, group, tick)
     receipts, out_us = operation.receipts, None
     if isinstance(operation, AckMessages):
         answer = hand_outs.ack(receipts)
@@ -166,11 +166,15 @@ def settle(
     else:
         answer = hand_outs.give_up(receipts, operation.error)
     wrote = answer["stale"] < len(receipts)
-    return Performed(answer, _follow_up(service, tx, hand_outs, out_us, False), wrote)
+    return OperationResult(answer, _follow_up(service, tx, hand_outs, out_us, False), wrote)
 
 
 def _follow_up(
-    service: Topics, tx: Transaction, hand_outs: HandOuts, out_us: int | None, waited: bool
+    service: TopicService,
+    tx: Transaction,
+    hand_outs: GroupDeliveries,
+    out_us: int | None,
+    waited: bool,
 ) -> Callable[[], None]:
     """Return the function to call after the commit.
 
@@ -189,7 +193,9 @@ def _follow_up(
     return partial(_has_moved, service, hand_outs, at_us, exact)
 
 
-def _has_moved(service: Topics, hand_outs: HandOuts, at_us: int | None, exact: bool) -> None:
+def _has_moved(
+    service: TopicService, hand_outs: GroupDeliveries, at_us: int | None, exact: bool
+) -> None:
     group = hand_outs.group
     if at_us is not None:
         service.expects(group.topic, at_us, exact=exact)

@@ -17,10 +17,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from actors.commits import Origin, Waiter, described
-from actors.messages.operations import Performed
+from actors.commits import RequestOrigin, Waiter, described
+from actors.messages.operations import OperationResult
 from actors.messages.texts import statement
-from actors.topics import LateDeadlines, Of, Wait
+from actors.topics import LateDeadlines, StatementWait, WaitTarget
 from protocol.errors import Refusal
 from protocol.messages import MessageOperation
 from protocol.requests import Caller
@@ -30,7 +30,7 @@ from storage.txn.tickets import NO_COMMIT, CommitTicket
 if TYPE_CHECKING:
     from actors.messages.engine import MessageEngine
 
-Told = Callable[[Any, Refusal | None], None]
+MessageCallback = Callable[[Any, Refusal | None], None]
 """Callback with the answer, or the refusal. Both None: given back for want of room."""
 
 
@@ -63,11 +63,11 @@ class MessageRequest(Waiter):
     """
 
     __slots__ = (
+        "_callback",
         "_due_us",
         "_engine",
         "_late",
         "_timer_of_rest",
-        "_told",
         "_took",
         "caller",
         "operation",
@@ -89,7 +89,7 @@ class MessageRequest(Waiter):
         operation: MessageOperation,
         timeout_us: int | None,
         room: TakeRoom | None,
-        told: Told,
+        told: MessageCallback,
     ) -> None:
         super().__init__(engine.committer, engine.monotonic_us())
         self._engine = engine
@@ -99,13 +99,13 @@ class MessageRequest(Waiter):
         self.room = room
         self._took = 0
         """Bytes taken of its budget."""
-        self._told = told
+        self._callback = told
         self._due_us = None if timeout_us is None else self.began_us + timeout_us
-        self.performed: Performed | None = None
+        self.performed: OperationResult | None = None
         """Result of its last run."""
         self.refusal: Refusal | None = None
         """Refusal of its last run."""
-        self.wait_in_line: Wait | None = None
+        self.wait_in_line: StatementWait | None = None
         """Its wait in a group's line."""
         self.until_us = 0
         self.wrote = NO_COMMIT
@@ -133,7 +133,7 @@ class MessageRequest(Waiter):
 
     def info(self, now_us: int) -> dict[str, Value]:
         return described(
-            Origin.of(self.request, self.caller),
+            RequestOrigin.of(self.request, self.caller),
             self.caller.user,
             self.sender.place,
             statement(self.operation),
@@ -158,13 +158,13 @@ class MessageRequest(Waiter):
 
     # --- waiting for messages -------------------------------------------------------------------
 
-    def stand(self, of: Of, for_us: int) -> Wait:
+    def line_wait(self, of: WaitTarget, for_us: int) -> StatementWait:
         """Return its wait in the line of a group; made at its first run."""
         wait = self.wait_in_line
         if wait is None:
             now_us = self._engine.monotonic_us()
             self.until_us = self.until_us or now_us + for_us
-            wait = Wait(self._engine.topics.waits.line(*of), self.until_us, self.woken)
+            wait = StatementWait(self._engine.topics.waits.line(*of), self.until_us, self.woken)
             # One that was in line before, and is run again, may have no time left.
             wait.over = for_us == 0 or now_us >= self.until_us
             self.wait_in_line = wait
@@ -178,28 +178,28 @@ class MessageRequest(Waiter):
 
     def woken(self) -> None:
         """Run again: there may be messages, or its time is over. While it does not rest, it reads
-        `Wait.woken` by itself."""
+        `StatementWait.woken` by itself."""
         if self.rests:
-            self.go_on()
+            self.end_waiting()
             self._engine.again(self)
 
-    def rest(self, until_us: int | None) -> None:
+    def begin_waiting(self, until_us: int | None) -> None:
         """Wait for messages, or for a priority lock to go.
 
         :param until_us: time at which it answers with the messages there are; None: it does not
         :raises Busy: the limit of waiting requests is reached
         """
-        self._engine.running.rest(self)
+        self._engine.running.begin_waiting(self)
         self.rests = True
         if self._due_us is not None:
             until_us = self._due_us if until_us is None else min(self._due_us, until_us)
         if until_us is not None:
             self._timer_of_rest = self._engine.committer.at(until_us, self._rested)
 
-    def go_on(self) -> None:
+    def end_waiting(self) -> None:
         """End the rest."""
         self.rests = False
-        self._engine.running.go_on(self)
+        self._engine.running.end_waiting(self)
         if self._timer_of_rest is not None:
             self._timer_of_rest.cancel()
             self._timer_of_rest = None
@@ -238,7 +238,7 @@ class MessageRequest(Waiter):
             self.tell(self._engine.refusal_of(lost, self))
             return
         if late is not None and lost is None:
-            late.prolonged()
+            late.write_deadlines()
             again = late.again(self._engine.monotonic_us())
             if again is not None:
                 self.wait(again)
@@ -270,7 +270,7 @@ class MessageRequest(Waiter):
         answer = None if refusal is not None or performed is None else performed.answer
         self._finish(answer, refusal)
 
-    def tell_answer(self, answer: Any) -> None:
+    def answer_with(self, answer: Any) -> None:
         """Answer with the result of its script."""
         self._finish(answer, None)
 
@@ -282,11 +282,11 @@ class MessageRequest(Waiter):
         assert not self.over, f"{self.request} is answered twice"
         self.over = True
         if self.rests:
-            self.go_on()
+            self.end_waiting()
         self.leave_line()
         if refusal is not None:
             self.give_room_back()  # delivered or not
         try:
-            self._told(answer, refusal)
+            self._callback(answer, refusal)
         except Exception as error:  # a bug in one callback must not fail the other operations
             self._engine.refusal_of(error, self)

@@ -22,9 +22,9 @@ Invariants:
 - No caller blocks on an actor: `LoopFuture.get` on an unfinished future is an error.
 - A refusal is an answer. Any other exception of a message without reply is a failure: the actor
   stops and the node is notified (`Runtime.failed`). Any other exception of a request is its answer,
-  and the node is notified too (`Runtime.noticed`); a failed engine ends the node.
+  and the node is notified too (`Runtime.report_error`); a failed engine ends the node.
 - Background work of an actor may meet an unreadable part of the state; a restarted actor would meet
-  it again. The actor reports it (`Runtime.noticed`), skips that part for a while, and does the
+  it again. The actor reports it (`Runtime.report_error`), skips that part for a while, and does the
   rest.
 - In simulation (`Scheduler.threads` is false) thread actors are drained on the loop, so that one
   seed decides every interleaving.
@@ -36,10 +36,10 @@ from actors.runtime.loop import REST_SECONDS, LoopActor, Slices
 from actors.runtime.replies import Reply
 from actors.runtime.supervision import Supervised
 from actors.runtime.threads import ThreadActor
-from actors.runtime.urgent import Urgent
+from actors.runtime.urgent import GilYield
 
 __all__ = [
     "REST_SECONDS", "Actor", "LoopActor", "LoopFuture", "Reply", "Runtime", "Slices", "Stop",
-    "Supervised", "ThreadActor", "Urgent", "ask", "ask_now", "call_now", "handles", "stop", "tell",
-    "tell_now",
+    "Supervised", "ThreadActor", "GilYield", "ask", "ask_now", "call_now", "handles", "stop",
+    "tell", "tell_now",
 ]  # fmt: skip

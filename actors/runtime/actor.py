@@ -14,7 +14,7 @@ import structlog
 from pykka import ActorDeadError
 from pykka._envelope import Envelope  # public in effect: an inbox is handed these
 
-from actors.runtime.urgent import Urgent
+from actors.runtime.urgent import GilYield
 from protocol import limits
 from protocol.doors import Clock, Scheduler
 from protocol.errors import Draining
@@ -49,12 +49,12 @@ class Runtime:
     ) -> None:
         self.loop = scheduler.loop
         self.threads = scheduler.threads
-        self.give_way = scheduler.give_way
+        self.lower_priority = scheduler.lower_priority
         self.ready = scheduler.ready
         self.clock = clock
         self._on_failure = on_failure
         self._on_error = on_error
-        self.urgent: Urgent | None = Urgent() if scheduler.threads else None
+        self.urgent: GilYield | None = GilYield() if scheduler.threads else None
         self._crossing: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._crossing_scheduled = False
 
@@ -87,7 +87,7 @@ class Runtime:
         """Report a failure to the node; from any thread."""
         self.cross(self._on_failure, actor, error)
 
-    def noticed(self, where: str, error: BaseException, **fields: object) -> None:
+    def report_error(self, where: str, error: BaseException, **fields: object) -> None:
         """Log an exception that a caller got as an answer as a bug, and report it to the node."""
         log.error("handler failed", where=where, exc_info=error, **fields)
         self.cross(self._on_error, error)

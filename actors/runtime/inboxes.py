@@ -97,7 +97,7 @@ class LoopInbox:
             self.scheduled = False
         urgent = self._urgent
         if urgent is not None and urgent.since_us:
-            urgent.give_way(self._monotonic_us())
+            urgent.yield_gil(self._monotonic_us())
 
     def handle_now(self, message: Any) -> Any:
         """Handle one message out of turn. Return the reply, or its future; raise the handler's
@@ -136,7 +136,7 @@ class LoopInbox:
         except Refusal:
             raise
         except Exception as error:
-            actor.runtime.noticed(type(actor).__name__, error)
+            actor.runtime.report_error(type(actor).__name__, error)
             raise
         if not isinstance(response, AWAITABLE):
             return response
@@ -148,7 +148,7 @@ class LoopInbox:
         actor.following[response] = None
         # Its commit may have been rolled back before it began to wait: then it is done already.
         if type(response) is Reply and not response.done():
-            response.hear(actor.followed)
+            response.add_callback(actor.followed)
         else:
             response.add_done_callback(actor.followed)
         return response

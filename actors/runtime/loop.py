@@ -58,7 +58,7 @@ class LoopActor(Actor):
         return LoopInbox()
 
     def _start_actor_loop(self) -> None:
-        self.runtime.loop.call_soon(self._begin)
+        self.runtime.loop.call_soon(self._run_on_start)
 
     def after(self, seconds: float, act: Callable[[], None]) -> asyncio.TimerHandle:
         """Call `act` after a delay, unless the actor has ended by then, in whatever way.
@@ -78,7 +78,7 @@ class LoopActor(Actor):
         for timer in list(self._timers):
             timer.cancel()
 
-    def _begin(self) -> None:
+    def _run_on_start(self) -> None:
         try:
             self.on_start()
         except Exception as error:
@@ -109,7 +109,7 @@ class LoopActor(Actor):
         self.following.pop(future, None)
         error = None if future.cancelled() else future.exception()
         if error is not None and not isinstance(error, Refusal):
-            self.runtime.noticed(type(self).__name__, error)
+            self.runtime.report_error(type(self).__name__, error)
 
     def receive(self, envelope: Envelope[Any]) -> None:
         """Handle a message, and see to its reply. A message without reply that raises fails the
@@ -138,7 +138,7 @@ class LoopActor(Actor):
             self._fail(error)
             return
         if not isinstance(error, Refusal):
-            self.runtime.noticed(type(self).__name__, error)
+            self.runtime.report_error(type(self).__name__, error)
         assert isinstance(reply_to, LoopFuture)
         reply_to.fail(error)
 

@@ -22,34 +22,34 @@ class Reply(asyncio.Future[T]):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
-        self._hearers: list[Heard] = []
+        self._sync_callbacks: list[Heard] = []
 
-    def hear(self, heard: Heard) -> None:
+    def add_callback(self, heard: Heard) -> None:
         """Have `heard` called with this future when it is done, after callbacks registered before.
 
         An exception of it is raised where the result is set. Only while the future is not done.
         """
         assert not self.done(), "it has been heard of already"
-        self._hearers.append(heard)
+        self._sync_callbacks.append(heard)
 
     def set_result(self, result: T, /) -> None:
         """Set the answer, and run the callbacks."""
         super().set_result(result)
-        self._tell()
+        self._run_callbacks()
 
     def set_exception(self, exception: type | BaseException, /) -> None:
         """Fail with an exception, and run the callbacks."""
         super().set_exception(exception)
-        self._tell()
+        self._run_callbacks()
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Cancel: the answer is not wanted. Return False if it is there already."""
         cancelled = super().cancel(msg)
         if cancelled:
-            self._tell()
+            self._run_callbacks()
         return cancelled
 
-    def _tell(self) -> None:
-        hearers, self._hearers = self._hearers, []
+    def _run_callbacks(self) -> None:
+        hearers, self._sync_callbacks = self._sync_callbacks, []
         for heard in hearers:
             heard(self)

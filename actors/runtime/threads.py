@@ -69,7 +69,7 @@ class ThreadActor(Actor):
     """
 
     actor_inbox: ThreadInbox
-    gives_way = False
+    low_priority = False
     """True if its thread yields the processor to the others, the loop's above all: for long
     computations that nothing else waits for."""
     answers: ClassVar[tuple[type[BaseException], ...]] = (Refusal,)
@@ -92,7 +92,7 @@ class ThreadActor(Actor):
             self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
             self._thread.start()
         else:
-            self.runtime.loop.call_soon(self._begin)
+            self.runtime.loop.call_soon(self._run_on_start)
 
     def join(self) -> None:
         """Wait for the thread of a stopped actor: it has nothing left to do but to end."""
@@ -103,7 +103,7 @@ class ThreadActor(Actor):
 
     def _run(self) -> None:
         try:
-            self._begin()
+            self._run_on_start()
             while not self.actor_stopped.is_set():
                 self._handle(self.actor_inbox.wait())
         except BaseException as error:
@@ -129,10 +129,10 @@ class ThreadActor(Actor):
     # A thread ends silently on an exception that is no `Exception`, `SystemExit` above all. Callers
     # would wait for ever, so these catch `BaseException`.
 
-    def _begin(self) -> None:
+    def _run_on_start(self) -> None:
         try:
-            if self.gives_way:
-                self.runtime.give_way()
+            if self.low_priority:
+                self.runtime.lower_priority()
             self.on_start()
         except BaseException as error:
             self._fail(error)
@@ -181,7 +181,7 @@ class ThreadActor(Actor):
     def refuse(self, envelope: Envelope[Any], error: BaseException) -> None:
         """Answer one message with an exception."""
         if not isinstance(error, self.answers):
-            self.runtime.noticed(type(self).__name__, error)
+            self.runtime.report_error(type(self).__name__, error)
         assert isinstance(envelope.reply_to, LoopFuture)
         self.runtime.cross(envelope.reply_to.fail, error)
 

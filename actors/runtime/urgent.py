@@ -16,7 +16,7 @@ POSTPONE_MOST_US: Final = 10_000
 """Longest postponement. Beyond it the waiters of the batch under way go before new work."""
 
 
-class Urgent:
+class GilYield:
     """Lets a thread that answers wait for have the interpreter while the loop is busy.
 
     A loop that always finds work releases the GIL only for the moment of its select call, and takes
@@ -37,7 +37,7 @@ class Urgent:
         self._times = 0
         self._quickest_us = 0
 
-    def handed_over(self, now_us: int) -> None:
+    def begin_batch(self, now_us: int) -> None:
         """Note that the thread has work that answers wait for. On the loop."""
         if not self.since_us:
             self.since_us = now_us
@@ -61,11 +61,11 @@ class Urgent:
         if self._done.locked():
             self._done.release()
 
-    def settled(self) -> None:
+    def end_batch(self) -> None:
         """Note that no batch is under way any more. On the loop."""
         self.since_us = 0
 
-    def give_way(self, now_us: int) -> None:
+    def yield_gil(self, now_us: int) -> None:
         """Yield the GIL if it is time. On the loop, between two pieces of work, while a batch is
         under way."""
         if now_us >= self._next_us:

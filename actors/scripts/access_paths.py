@@ -55,7 +55,7 @@ Access = Literal["record", "range", "index", "indexes", "union", "scan"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _IndexLookup:
     """Result of an index lookup for some conditions."""
 
     by: tuple[Candidate, ...]
@@ -290,7 +290,7 @@ class _Choice:
     # --- by an index ------------------------------------------------------------------------------
 
     def _by_index(self) -> AccessPath | None:
-        found: list[_Found] = []
+        found: list[_IndexLookup] = []
         candidates = self._plan.candidates(self._table.indexes)
         in_order = any(map(self._goes_in_order, candidates))
         for candidate in candidates:
@@ -307,7 +307,7 @@ class _Choice:
                 continue
             ids = self._looked_up(candidate, most)
             if ids is not None:
-                found.append(_Found((candidate,), candidate.used, ids))
+                found.append(_IndexLookup((candidate,), candidate.used, ids))
                 if len(ids) <= FEW:
                     for other in filter(lambda one: self._adds(one, found), candidates):
                         self.why.setdefault(other.index.name, _ENOUGH)
@@ -319,7 +319,7 @@ class _Choice:
                 found.append(one)
         return self._together(found) if found else None
 
-    def _united(self, either: Either, branches: Branches, most: int | None) -> _Found | None:
+    def _united(self, either: Either, branches: Branches, most: int | None) -> _IndexLookup | None:
         """Return the union of the records of all branches of an OR; None if there are too many, or
         no index helps one of them."""
         by: list[Candidate] = []
@@ -337,7 +337,7 @@ class _Choice:
             len(one.used) == len(branch.conditions)
             for one, branch in zip(by, either.branches, strict=True)
         )
-        return _Found(tuple(by), (either.term,) if whole else (), list(ids), "union")
+        return _IndexLookup(tuple(by), (either.term,) if whole else (), list(ids), "union")
 
     def _first_of(
         self, candidates: tuple[Candidate, ...], most: int | None
@@ -380,11 +380,11 @@ class _Choice:
         index = self._index(candidate)
         return not indexes.any_mark(self._run.transaction, index, indexes.CUT_SHORT)
 
-    def _adds(self, candidate: Candidate, found: list[_Found]) -> bool:
+    def _adds(self, candidate: Candidate, found: list[_IndexLookup]) -> bool:
         known = {id(term) for one in found for term in one.used}
         return any(id(term) not in known for term in candidate.used)
 
-    def _together(self, found: list[_Found]) -> AccessPath:
+    def _together(self, found: list[_IndexLookup]) -> AccessPath:
         by = tuple(candidate for one in found for candidate in one.by)
         used = tuple({id(term): term for one in found for term in one.used}.values())
         ids = set(found[0].ids)

@@ -27,12 +27,12 @@ from actors.scripts import (  # noqa: F401  (handlers)
     vaults,
     writing,
 )
-from actors.scripts.answers import Answers
+from actors.scripts.answers import ScriptAnswers
 from actors.scripts.plans import Plans
 from actors.scripts.services import Services
 from actors.scripts.transactions import ScriptRun
-from actors.scripts.turns import Turn
-from actors.scripts.workers import Turns
+from actors.scripts.turns import Fiber
+from actors.scripts.workers import FiberScheduler
 from protocol.errors import Draining
 from protocol.requests import CancelScript, RunScript, ScriptAnswer
 
@@ -45,13 +45,13 @@ class ScriptsActor(LoopActor):
         self._services = services
         self._running = services.running
         self._plans = plans
-        self._turns = Turns(runtime.loop, runtime.clock)
-        self._answers = Answers(services, runtime)
+        self._turns = FiberScheduler(runtime.loop, runtime.clock)
+        self._answers = ScriptAnswers(services, runtime)
 
     @handles(RunScript)
     def run(self, request: RunScript) -> ScriptAnswer | Awaitable[ScriptAnswer]:
         """Run a script; the answer comes once all that it shows is durable."""
-        turn = Turn(self._turns, request.caller.user)
+        turn = Fiber(self._turns, request.caller.user)
         execution = ScriptRun(self._services, request, self._plans, turn)
         turn.start(execution.run, execution.pause)
         if turn.ended:

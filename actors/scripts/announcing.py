@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from actors.messages.operations import telling
 from actors.redaction import redacted
 from language import tree
-from language.error_places import of_record, told
+from language.error_places import add_remark, of_record
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.errors import BadRequest, Refusal, TooLarge
@@ -23,7 +23,7 @@ from storage.catalog.catalog import Table
 from storage.catalog.on_change import OnChange
 from storage.records import records
 from storage.records.change_notes import Noted, take_noted
-from storage.topics.messages import Messages
+from storage.topics.messages import TopicMessages
 
 if TYPE_CHECKING:
     from actors.scripts.execution import Execution
@@ -59,7 +59,7 @@ def announce(run: Execution) -> None:
         announcer = open_topics.get(change.table.id)
         if announcer is None:
             announcer = open_topics[change.table.id] = _Announcer(run, change.table)
-        announcer.tell(change)
+        announcer.publish_change(change)
     for announcer in open_topics.values():
         announcer.finish()
 
@@ -71,9 +71,9 @@ class _Announcer:
         assert table.on_change is not None, "what is noted is to be told"
         self._run, self._table, self._on = run, table, table.on_change
         self._record = records.record_id(table)
-        self._messages: Messages | None = None
+        self._messages: TopicMessages | None = None
 
-    def tell(self, change: Noted) -> None:
+    def publish_change(self, change: Noted) -> None:
         """Publish one change, if it is one that ON CHANGE covers."""
         before = _unpacked(change.before)
         self._run.tick()  # either may be a megabyte and more
@@ -88,11 +88,11 @@ class _Announcer:
         try:
             if self._messages is None:
                 topic = self._run.topic(self._on.topic, WRITE)
-                self._messages = Messages(self._run.transaction, topic)
+                self._messages = TopicMessages(self._run.transaction, topic)
             told_of = [_value(record, before, after)]
             self._messages.publish(told_of, key=_key(record), tick=self._run.tick)
         except Refusal as refusal:
-            told(refusal, f"ON CHANGE of {self._table.name}")
+            add_remark(refusal, f"ON CHANGE of {self._table.name}")
             if not self._run.may_read(self._table):
                 if isinstance(refusal, TooLarge):  # its size would disclose the record's old size
                     raise redacted(refusal, self._table.name, self._table.fields) from None

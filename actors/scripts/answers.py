@@ -19,7 +19,7 @@ from protocol.values import Value
 from storage.txn.tickets import CommitTicket
 
 
-class Answers:
+class ScriptAnswers:
     """Answers of one scripts actor."""
 
     def __init__(self, services: Services, runtime: Runtime) -> None:
@@ -39,7 +39,7 @@ class Answers:
             return answer
         finally:
             if isinstance(answer, Reply) and not answer.done():
-                answer.hear(lambda _: execution.release_memory())
+                answer.add_callback(lambda _: execution.release_memory())
             else:
                 execution.release_memory()
 
@@ -56,7 +56,7 @@ class Answers:
         if promised is None:
             promised = Reply(self._runtime.loop)
         make = partial(self._answer, execution, refusal)
-        AwaitedAnswer(services, execution, refusal, make, promised).begin()
+        AwaitedAnswer(services, execution, refusal, make, promised).start_waiting()
         return promised
 
     def promised(self, execution: ScriptRun) -> asyncio.Future[ScriptAnswer]:
@@ -83,7 +83,7 @@ class Answers:
 
     def _answer(self, execution: ScriptRun, refusal: Refusal | None) -> ScriptAnswer:
         services = self._services
-        released = services.committer.released_upto
+        released = services.committer.commit_index
         # An empty script has read nothing: its sequence is the released one, or its snapshot's.
         read_at = min(execution.read_at or released, released)
         sequence = execution.written.sequence or read_at
@@ -108,7 +108,7 @@ class Answers:
         if error is None or isinstance(error, Refusal):
             return error
         request = execution.request.request
-        self._runtime.noticed("script", error, request=request)
+        self._runtime.report_error("script", error, request=request)
         return Failed(f"the node failed at this script: see its log for request {request}")
 
 
@@ -141,7 +141,7 @@ class AwaitedAnswer(Waiter):
         self._since_us = services.clock.monotonic_us()
         self._late = LateDeadlines(services.topics, execution.handed_out, self._since_us)
 
-    def begin(self) -> None:
+    def start_waiting(self) -> None:
         """Wait for the commits that the script has made and seen."""
         ends_us = self._execution.due_us
         if isinstance(self._refusal, ENDED):
@@ -183,7 +183,7 @@ class AwaitedAnswer(Waiter):
                 self.promised.set_exception(told)
                 return
         elif lost is None:
-            self._late.prolonged()
+            self._late.write_deadlines()
         # If the new deadlines are lost, those in the answer are those of the log, and hold.
         again = None if lost is not None else self._late.again(self._services.clock.monotonic_us())
         if again is None:

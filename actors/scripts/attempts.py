@@ -12,52 +12,52 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from actors.commits.barriers import Place
+from actors.commits.barriers import PriorityLockRequest
 from protocol import limits
 from protocol.errors import Conflict, Refusal
 
 if TYPE_CHECKING:
     from actors.commits import Committer
-    from actors.scripts.turns import Turn
+    from actors.scripts.turns import Fiber
     from storage.txn.read_set import ReadSet
     from storage.txn.transaction import Transaction
 
 
-class Attempts:
+class ConflictRetry:
     """Retry state of one transaction. All methods are called inside the script's fiber.
 
     :param request: id of the request, for the log
     """
 
-    def __init__(self, committer: Committer, turn: Turn, request: str) -> None:
+    def __init__(self, committer: Committer, turn: Fiber, request: str) -> None:
         self._committer = committer
         self._turn = turn
         self._request = request
         self._lost = 0
-        self._barred = False
-        self._place: Place | None = None
+        self._blocked_by_lock = False
+        self._place: PriorityLockRequest | None = None
         self._reads: ReadSet
         """Read set of the last attempt."""
 
     @property
     def barrier(self) -> bool:
         """True if it holds a priority lock."""
-        return self._place is not None and self._place.stands
+        return self._place is not None and self._place.holds_lock
 
-    def begins(self, transaction: Transaction) -> None:
+    def start_attempt(self, transaction: Transaction) -> None:
         """Start the next attempt."""
         if self._place is not None:
-            self._place.barrier.holds_for(transaction)
+            self._place.barrier.protect_attempt(transaction)
 
-    def may_go_on(self, refusal: Refusal, transaction: Transaction, *, lost: bool) -> bool:
+    def may_retry(self, refusal: Refusal, transaction: Transaction, *, lost: bool) -> bool:
         """True if the transaction may run again after a failed attempt.
 
         :param transaction: that of the failed attempt
         :param lost: True if it failed because of a conflict
         """
         self._reads = transaction.reads  # and nothing else of it: it may hold 64 MiB of changes
-        self._barred = type(refusal) is Conflict and transaction.barred
-        if self._barred:
+        self._blocked_by_lock = type(refusal) is Conflict and transaction.blocked_by_lock
+        if self._blocked_by_lock:
             return True
         if not lost or self._lost == limits.COMMIT_RETRIES:
             return False
@@ -67,49 +67,49 @@ class Attempts:
     @property
     def must_wait(self) -> bool:
         """True if it has to `wait` before it may run again; it holds no priority lock then."""
-        return self._barred or (self._lost >= limits.BARRIER_AFTER and not self.barrier)
+        return self._blocked_by_lock or (self._lost >= limits.BARRIER_AFTER and not self.barrier)
 
     def wait(self) -> None:
         """Wait until it is unblocked, or holds its own lock. :raises Refusal: it is ended"""
-        if self._barred:
-            self._wait_until_gone()
-            self._barred = False
+        if self._blocked_by_lock:
+            self._wait_until_free()
+            self._blocked_by_lock = False
         else:
-            self._stand_in_line()
+            self._wait_for_lock()
 
-    def rest(self) -> None:
+    def yield_now(self) -> None:
         """Set the slice for the next attempt, and yield. :raises Refusal: it is ended"""
         if self.barrier:
-            self._turn.slice_us, self._turn.hurries = limits.SLICE_US, True
+            self._turn.slice_us, self._turn.high_priority = limits.SLICE_US, True
         else:
             # Longer slices: a transaction that fits into one slice can't conflict.
             self._turn.slice_us = min(limits.SLICE_US << self._lost, limits.RETRY_SLICE_US)
-            self._turn.hurries = False
-        self._turn.rest()
+            self._turn.high_priority = False
+        self._turn.yield_now()
 
     def leave(self) -> None:
         """Give the lock up: it has ended, or waits for something else, and blocks no other
         transaction."""
-        self._turn.slice_us, self._turn.hurries = limits.SLICE_US, False
+        self._turn.slice_us, self._turn.high_priority = limits.SLICE_US, False
         if self._place is not None:
             self._place.leave()
             self._place = None
 
-    def _wait_until_gone(self) -> None:
+    def _wait_until_free(self) -> None:
         gone: list[None] = []
 
         def told() -> None:
             gone.append(None)
             self._turn.wake()
 
-        self._committer.barriers.tell_gone(told)
+        self._committer.barriers.call_when_free(told)
         while not gone:
             self._turn.park()
 
-    def _stand_in_line(self) -> None:
+    def _wait_for_lock(self) -> None:
         self.leave()
         line = self._committer.barriers
-        self._place = place = Place(line, self._request, self._reads, self._turn.wake)
+        self._place = place = PriorityLockRequest(line, self._request, self._reads, self._turn.wake)
         line.join(place)
-        while not place.came:
+        while not place.was_granted:
             self._turn.park()

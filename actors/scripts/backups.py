@@ -6,17 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from actors.backups.scripts import About, Script
-from actors.backups.taking import Taken
-from actors.scripts.handlers import Need, OnParts, handles, informs
+from actors.backups.scripts import About, StoreScript
+from actors.backups.taking import CompletedBackup
+from actors.scripts.handlers import Requires, RequiresOnPlaces, handles, informs
 from actors.scripts.transactions import ScriptRun
 from language import tree
 from protocol import limits
 from protocol.errors import AnswerTooLarge, BadRequest, NotInTransaction
-from protocol.rights import OWN, Kind
+from protocol.rights import OWN, SecurableKind
 from protocol.values import Value
 from storage.catalog.catalog import Database, Namespace
-from storage.formats.backup_facts import Place, Written
+from storage.formats.backup_facts import BackupScope, WrittenBackup
 from storage.txn.tickets import CommitTicket
 from storage.txn.transaction import Transaction
 
@@ -34,7 +34,7 @@ def _is_of_store(statement: tree.Backup) -> bool:
     tree.Backup,
     "value",
     writes=False,
-    needs=[OnParts(OWN, "places", _is_of_store)],
+    needs=[RequiresOnPlaces(OWN, "places", _is_of_store)],
     audited=True,
 )
 def backup(run: ScriptRun, statement: tree.Backup) -> Value:
@@ -71,7 +71,7 @@ def backup(run: ScriptRun, statement: tree.Backup) -> Value:
         taken.file.close()
 
 
-def summary(written: Written) -> dict[str, Value]:
+def summary(written: WrittenBackup) -> dict[str, Value]:
     """Return the answer for a backup that is handed over as a file."""
     return {
         "form": written.form.value,
@@ -85,22 +85,22 @@ def _let_go(run: ScriptRun) -> None:
     backup. Otherwise old versions would be kept for it as long as the backup takes."""
     tx, committer = run.transaction, run.services.committer
     tx.release()
-    if tx.sequence > committer.released_upto:
+    if tx.sequence > committer.commit_index:
         run.until_released(CommitTicket(tx.sequence, tx.reads.generation))
 
 
-def _taken(run: ScriptRun, statement: tree.Backup) -> Taken:
+def _taken(run: ScriptRun, statement: tree.Backup) -> CompletedBackup:
     backups, turn, to = run.services.backups, run.turn, statement.to
     if statement.form == "LOG":
         return backups.log(turn, statement.first or 1, to)
-    some = [Place(*part.names) for part in statement.places]
+    some = [BackupScope(*part.names) for part in statement.places]
     if statement.form == "STATE":
         return backups.snapshot(turn, some[0] if some else None, to)
 
     def text(view: Transaction, sequence: int) -> Iterator[bytes]:
         about = About(run.services.store_id, sequence)
         places = [_place(run, view, part) for part in statement.places]
-        return Script(view, about, run.tick, places or None).chunks()
+        return StoreScript(view, about, run.tick, places or None).chunks()
 
     return backups.script(turn, text, to, some)
 
@@ -113,7 +113,7 @@ def _place(run: ScriptRun, view: Transaction, part: tree.NounRef) -> Namespace |
     return run.rights.database(view, run.caller, namespace, name, OWN)
 
 
-def _read(run: ScriptRun, taken: Taken) -> bytes:
+def _read(run: ScriptRun, taken: CompletedBackup) -> bytes:
     """Return the backup's bytes. :raises AnswerTooLarge: it exceeds an answer of this surface"""
     size, file = taken.written.size, taken.file
     assert file is not None, "only what was kept is read"
@@ -131,7 +131,7 @@ def _read(run: ScriptRun, taken: Taken) -> bytes:
     return b"".join(parts)
 
 
-@informs("BACKUPS", needs=[Need(OWN, Kind.STORE)])
+@informs("BACKUPS", needs=[Requires(OWN, SecurableKind.STORE)])
 def info_for_backups(run: ScriptRun, statement: tree.Info) -> Value:
     """Return the files of the backup folder, and whether each of them is whole.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from actors.scripts.confined import IN_FUNCTION, Confined
 from language import tree
 from language.defined import Defined
-from language.error_places import is_of_values, told
+from language.error_places import add_remark, is_of_values
 from language.parser import parse_expression, parse_type
 from protocol import limits
 from protocol.errors import Refusal, TooLarge
@@ -47,7 +47,7 @@ def call(run: Execution, name: str, arguments: list[Any]) -> Any:
             refusal.offset = None  # it pointed into the definition, not into the script
             if "in_function" not in refusal.detail:
                 refusal.detail["in_function"] = function.called
-                told(refusal, f"in {function.called}")
+                add_remark(refusal, f"in {function.called}")
         raise
     finally:
         run.calls -= 1

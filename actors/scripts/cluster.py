@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 
 from actors.commits.tickets import late
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import Need, handles, informs
+from actors.scripts.handlers import Requires, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
-from actors.scripts.services import Cluster
+from actors.scripts.services import ClusterRole
 from actors.scripts.transactions import ScriptRun
 from language import tree
 from protocol.errors import (
@@ -29,7 +29,7 @@ from protocol.errors import (
 )
 from protocol.failover import Policy, check_policy
 from protocol.fingerprints import check_fingerprint
-from protocol.rights import INFO, OWN, Kind
+from protocol.rights import INFO, OWN, SecurableKind
 from protocol.values import NONE, Value, instant
 from storage.catalog import failover, join_tokens, replicas, revocations
 from storage.catalog.replicas import Replica
@@ -44,7 +44,13 @@ _SHOWN: Final = 10
 # --- rows -----------------------------------------------------------------------------------------
 
 
-@handles(tree.DefineReplica, "none", writes=True, needs=[Need(OWN, Kind.STORE)], audited=True)
+@handles(
+    tree.DefineReplica,
+    "none",
+    writes=True,
+    needs=[Requires(OWN, SecurableKind.STORE)],
+    audited=True,
+)
 def define_replica(run: Execution, statement: tree.DefineReplica) -> Value:
     """Declare a row. A redeclared row drops its node, unless it still names it; then the node keeps
     its certificates.
@@ -74,7 +80,7 @@ def define_replica(run: Execution, statement: tree.DefineReplica) -> Value:
     tree.AlterReplica,
     "none",
     writes=True,
-    needs=[Need(OWN, Kind.REPLICA, ("name",))],
+    needs=[Requires(OWN, SecurableKind.REPLICA, ("name",))],
     audited=True,
 )
 def alter_replica(run: Execution, statement: tree.AlterReplica, replica: Replica) -> Value:
@@ -107,7 +113,7 @@ def _leads(names: tuple[str, ...]) -> BadRequest | NotImplementedHere:
     tree.DropReplica,
     "none",
     writes=True,
-    needs=[Need(OWN, Kind.REPLICA, ("name",))],
+    needs=[Requires(OWN, SecurableKind.REPLICA, ("name",))],
     audited=True,
 )
 def drop_replica(run: Execution, statement: tree.DropReplica, replica: Replica) -> Value:
@@ -128,7 +134,7 @@ def drop_replica(run: Execution, statement: tree.DropReplica, replica: Replica) 
     tree.CreateJoinToken,
     "value",
     writes=True,
-    needs=[Need(OWN, Kind.STORE), Need(OWN, Kind.REPLICA, ("name",))],
+    needs=[Requires(OWN, SecurableKind.STORE), Requires(OWN, SecurableKind.REPLICA, ("name",))],
     audited=True,
 )
 def create_join_token(
@@ -170,7 +176,13 @@ def _waiting(tx: Transaction) -> Replica:
     return found[0]
 
 
-@handles(tree.RevokeCertificate, "none", writes=True, needs=[Need(OWN, Kind.STORE)], audited=True)
+@handles(
+    tree.RevokeCertificate,
+    "none",
+    writes=True,
+    needs=[Requires(OWN, SecurableKind.STORE)],
+    audited=True,
+)
 def revoke_certificate(run: Execution, statement: tree.RevokeCertificate) -> Value:
     """Revoke a certificate, named by a row or not, and drop the node of such a row. Revoking it
     again is no error.
@@ -215,7 +227,7 @@ def _let_go(run: Execution, *rows: Replica) -> None:
         run.turn.wait(waited)
 
 
-def _check_leads_yet(cluster: Cluster, epoch: int | None) -> None:
+def _check_leads_yet(cluster: ClusterRole, epoch: int | None) -> None:
     """Check that the lead was held throughout: a new leadership has a new in-sync set, perhaps with
     those nodes in it. :raises Conflict:"""
     if cluster.epoch != epoch:
@@ -225,7 +237,13 @@ def _check_leads_yet(cluster: Cluster, epoch: int | None) -> None:
 # --- failover -------------------------------------------------------------------------------------
 
 
-@handles(tree.DefineFailover, "none", writes=False, needs=[Need(OWN, Kind.STORE)], audited=True)
+@handles(
+    tree.DefineFailover,
+    "none",
+    writes=False,
+    needs=[Requires(OWN, SecurableKind.STORE)],
+    audited=True,
+)
 def define_failover(run: ScriptRun, statement: tree.DefineFailover) -> Value:
     """Put a failover policy into force. The coordinator commits it, between further steps.
 
@@ -241,7 +259,13 @@ def define_failover(run: ScriptRun, statement: tree.DefineFailover) -> Value:
     return NONE
 
 
-@handles(tree.DropFailover, "none", writes=False, needs=[Need(OWN, Kind.STORE)], audited=True)
+@handles(
+    tree.DropFailover,
+    "none",
+    writes=False,
+    needs=[Requires(OWN, SecurableKind.STORE)],
+    audited=True,
+)
 def drop_failover(run: ScriptRun, statement: tree.DropFailover) -> Value:
     """Drop the failover policy.
 
@@ -298,7 +322,7 @@ def _policy(run: Execution) -> Value:
 # --- INFO -----------------------------------------------------------------------------------------
 
 
-@informs("CLUSTER", needs=[Need(INFO, Kind.NODE)])
+@informs("CLUSTER", needs=[Requires(INFO, SecurableKind.NODE)])
 def info_for_cluster(run: Execution, statement: tree.Info) -> Value:
     """Return the cluster's declarations, as this node has them. Others report their own state."""
     tx, services = run.transaction, run.services

@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from actors.scripts.handlers import Claim
-from actors.vaults import Act
+from actors.scripts.handlers import RequiredPrivilege
+from actors.vaults import VaultAct
 from language import tree
 from protocol import limits
 from protocol.errors import NotAllowed, Refusal
-from protocol.rights import Kind
+from protocol.rights import SecurableKind
 
 if TYPE_CHECKING:
     from actors.scripts.execution import Execution
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 _FIRST_WORD: Final = re.compile("[A-Z][a-z]+")
 
 
-def turned_away(run: Execution, statement: Any, claims: Sequence[Claim], refusal: Refusal) -> None:
+def turned_away(
+    run: Execution, statement: Any, claims: Sequence[RequiredPrivilege], refusal: Refusal
+) -> None:
     """Record in a vault's audit trail that the caller lacks a privilege, or names a vault it may
     not see."""
     for claim in claims:
-        if claim.kind is Kind.VAULT and not claim.as_noun and claim.names[0] is not None:
+        if claim.kind is SecurableKind.VAULT and not claim.as_noun and claim.names[0] is not None:
             _keep(run, statement, claim.names[0], refusal)
 
 
@@ -42,7 +44,7 @@ def _keep(run: Execution, statement: Any, name: str, refusal: Refusal) -> None:
         named = id.value
     if not isinstance(named, str) or len(named) > limits.VAULT_ID_BYTES:
         named = None
-    act = Act(word.group().lower(), run.caller, vault, named, None, None, run.request.request)
+    act = VaultAct(word.group().lower(), run.caller, vault, named, None, None, run.request.request)
     trail = run.services.vaults.trail
     # A caller refused a privilege on the database may be one that may not see the vault at all.
     if isinstance(refusal, NotAllowed) and run.rights.sees(run.transaction, run.caller, vault):

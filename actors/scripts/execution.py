@@ -18,13 +18,13 @@ from actors.scripts import calling
 from actors.scripts.announcing import announce
 from actors.scripts.denied_access import turned_away
 from actors.scripts.handlers import Audited
-from actors.scripts.judging import judged, touch_named
-from actors.scripts.moments import KeptMoment
+from actors.scripts.judging import authorize, touch_named
+from actors.scripts.moments import NamedSnapshot
 from actors.scripts.plans import Plan, Step, rowless
-from actors.scripts.script_state import Answered, ScriptState
+from actors.scripts.script_state import ScriptState, SubqueryCache
 from actors.scripts.services import Services
-from actors.scripts.turns import Turn
-from actors.topics import HandedOut, Queue, Wait
+from actors.scripts.turns import Fiber
+from actors.topics import DeliveredMessages, StatementWait, WaitQueue
 from language import tree
 from language.pieces import cost_of
 from language.sizing import WorkingMemory, made
@@ -78,7 +78,7 @@ class Returned(Exception):
         self.value = value
 
 
-class Work(Protocol):
+class StatementWork(Protocol):
     """State of a statement that takes several commits."""
 
     def leave(self) -> None:
@@ -91,7 +91,7 @@ class Execution:
     plan: Plan
     transaction: Transaction
 
-    def __init__(self, services: Services, request: RunScript, turn: Turn) -> None:
+    def __init__(self, services: Services, request: RunScript, turn: Fiber) -> None:
         self.services = services
         self.rights = services.rights
         self.request = request
@@ -108,7 +108,7 @@ class Execution:
         self.afterwards: list[Callable[[], None]] = []
         """Callbacks after the transaction's commit."""
         # Set here: a compiled class loses a None default whose type is a Protocol.
-        self.work: Work | None = None
+        self.work: StatementWork | None = None
         """State of the current statement between its commits, if it takes several."""
 
     # Class attributes are defaults: to set them for each short script costs more than its
@@ -116,7 +116,7 @@ class Execution:
 
     holds: tuple[Callable[[], None], ...] = ()
     """Checks at the commit: each raises `Conflict` if its condition no longer holds."""
-    moment: KeptMoment | None = None
+    moment: NamedSnapshot | None = None
     """Pinned snapshot that it reads in; None: each of its transactions reads the newest state at
     its begin."""
     ticket = NO_COMMIT
@@ -139,9 +139,9 @@ class Execution:
     audited = Audited.NEVER
     """Cases in which the audit trail keeps the current transaction, by its statements so far."""
     reason: str | None = None
-    wait: Wait | None = None
+    wait: StatementWait | None = None
     """Wait of the current statement, which may have to wait for messages."""
-    handed_out: tuple[HandedOut, ...] = ()
+    handed_out: tuple[DeliveredMessages, ...] = ()
     """Messages that its answer delivers."""
     hands_out = False
     """True if the current transaction delivers messages to the caller."""
@@ -163,7 +163,7 @@ class Execution:
     """Blocks of IF and FOR around the current statement."""
     _kept: ScriptState | None = None
     """Values kept from one statement to the next; None: nothing so far."""
-    _answered: Answered | None = None
+    _answered: SubqueryCache | None = None
     """Cached results of the current statement's subqueries; None: nothing so far."""
 
     # --- statements -------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class Execution:
         if step.audited > self.audited:
             self.audited = step.audited
         try:
-            things = judged(self, step.claims) if step.claims else ()
+            things = authorize(self, step.claims) if step.claims else ()
         except (NotAllowed, Unknown) as refusal:
             turned_away(self, step.statement, step.claims, refusal)
             touch_named(self, step.claims)
@@ -294,14 +294,14 @@ class Execution:
         """Have the answer wait for a commit, whatever the outcome of the current transaction. If a
         commit it rests on was rolled back already, the answer reports that."""
         committer = self.services.committer
-        if ticket.sequence and not committer.was_taken_back(self.ticket):
+        if ticket.sequence and not committer.was_rolled_back(self.ticket):
             self.ticket = committer.merge(self.ticket, ticket)
 
     @property
     def saw_rolled_back(self) -> bool:
         """True if a commit was rolled back that the current transaction rests on."""
         committer = self.services.committer
-        return self.transaction.reads.rolled_back or committer.was_taken_back(self.beside)
+        return self.transaction.reads.rolled_back or committer.was_rolled_back(self.beside)
 
     def rest_on_seen(self) -> None:
         """Have the answer, or its refusal, wait for the commits that the current transaction rests
@@ -337,7 +337,7 @@ class Execution:
             return self.moment.begin()
         committer = self.services.committer
         if (committer.stall is not None or self.plan.tells_of_cluster) and self._may_read_past():
-            return committer.begin_shown()
+            return committer.begin_released_read()
         return committer.begin()
 
     def _may_read_past(self) -> bool:
@@ -350,7 +350,7 @@ class Execution:
         committer = self.services.committer
         stall = committer.stall
         knows = self.plan.tells_of_cluster or (stall is not None and stall.shows_all)
-        in_flight = self.ticket.sequence <= committer.released_upto < committer.committed
+        in_flight = self.ticket.sequence <= committer.commit_index < committer.committed
         return knows and in_flight and not self._reads_newest
 
     def need_newest(self) -> None:
@@ -364,7 +364,7 @@ class Execution:
         """Check the caller's credential. :raises SessionEnded: it is no longer good"""
         self.services.sessions.check_authenticated(self.caller)
 
-    def begin_wait(self, queue: Queue, for_us: int | None = None) -> Wait:
+    def begin_wait(self, queue: WaitQueue, for_us: int | None = None) -> StatementWait:
         """Return a wait for the current statement.
 
         :param for_us: longest wait; None: as long as the script has time
@@ -372,7 +372,7 @@ class Execution:
         until_us = limits.INT_MAX
         if for_us is not None:
             until_us = self.services.clock.monotonic_us() + for_us
-        self.wait = Wait(queue, until_us, self.turn.wake)
+        self.wait = StatementWait(queue, until_us, self.turn.wake)
         return self.wait
 
     def bind(self, name: str, value: Any) -> None:
@@ -547,7 +547,7 @@ class Execution:
                 variables["parent"] = outer
         if parent is NONE and step.is_steady():
             if self._answered is None:
-                self._answered = Answered(self.tick)
+                self._answered = SubqueryCache(self.tick)
             self._answered.add(select, found)
         return found
 

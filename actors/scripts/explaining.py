@@ -9,7 +9,7 @@ from typing import Any
 
 from actors.scripts.access_paths import AccessPath
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import OnRecords, handles
+from actors.scripts.handlers import RequiresOnRecords, handles
 from actors.scripts.reading import source_of
 from actors.scripts.writing import plan_targets
 from language import tree
@@ -23,7 +23,7 @@ from protocol.values import NONE, Value
 _JOINED = " AND "
 
 
-@handles(tree.Explain, "info", writes=False, needs=[OnRecords(READ)])
+@handles(tree.Explain, "info", writes=False, needs=[RequiresOnRecords(READ)])
 def explain(run: Execution, statement: tree.Explain) -> Value:
     """Describe a statement's access paths. With ANALYZE its records are read, and the cost is
     reported too. Nothing is written either way."""
@@ -41,7 +41,7 @@ def explain(run: Execution, statement: tree.Explain) -> Value:
     answer: dict[str, Value] = {
         "statement": type(explained).__name__.upper(),
         "sources": [
-            _count(source) if counted else _told(run, one, source, plan)
+            _count(source) if counted else _describe_access(run, one, source, plan)
             for one, source in zip(ways, sources, strict=True)
         ],
         "filter": _filter(plan, ways),
@@ -75,7 +75,7 @@ class _Reader:
             yield batch
 
 
-def _told(
+def _describe_access(
     run: Execution, one: AccessPath | Iterator[Batch], source: tree.Target, plan: SelectPlan
 ) -> Value:
     if not isinstance(one, AccessPath):

@@ -10,7 +10,7 @@ from typing import Any, Final
 from actors.scripts.announcing import declared
 from actors.scripts.confined import FOR_WRITER, Confined
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import Need, When, handles
+from actors.scripts.handlers import RequiredWhen, Requires, handles
 from actors.scripts.name_clashes import IF_TAKEN
 from language import tree
 from language.confined import holds_link
@@ -35,7 +35,7 @@ from protocol.errors import (
     Refusal,
 )
 from protocol.paths import path_text
-from protocol.rights import DEFINE, NOTHING, READ, WRITE, Kind
+from protocol.rights import DEFINE, NOTHING, READ, WRITE, SecurableKind
 from protocol.text import format_record
 from protocol.values import NONE, RecordId, Tick, Value, paced
 from storage.catalog import catalog
@@ -143,7 +143,7 @@ def _surroundings(run: Execution) -> Confined:
 # --- statements -----------------------------------------------------------------------------------
 
 
-_ON_TABLE: Final = [Need(DEFINE, Kind.TABLE, ("table",))]
+_ON_TABLE: Final = [Requires(DEFINE, SecurableKind.TABLE, ("table",))]
 
 
 @handles(tree.DefineField, "none", writes=True, needs=_ON_TABLE)
@@ -189,7 +189,7 @@ def alter_field(run: Execution, statement: tree.AlterField, table: Table) -> Val
         field = replace(field, readonly=statement.readonly)
     if statement.comment is not None:
         field = replace(field, comment=statement.comment or None)
-    catalog.define_field(run.transaction, table, field, catalog.Taken.OVERWRITE)
+    catalog.define_field(run.transaction, table, field, catalog.IfExists.OVERWRITE)
     table = _as_it_is_now(run, table)
     check_definition(_definition(field))
     schema = _checked(run, table, field)
@@ -211,9 +211,9 @@ def drop_field(run: Execution, statement: tree.DropField, table: Table) -> Value
     "none",
     writes=True,
     needs=[
-        Need(DEFINE, Kind.TABLE, ("name",)),
-        Need(READ, Kind.TABLE, ("name",), When.TELLS),
-        Need(WRITE, Kind.TOPIC, ("topic",)),
+        Requires(DEFINE, SecurableKind.TABLE, ("name",)),
+        Requires(READ, SecurableKind.TABLE, ("name",), RequiredWhen.TELLS),
+        Requires(WRITE, SecurableKind.TOPIC, ("topic",)),
     ],
 )
 def alter_table(
@@ -234,7 +234,7 @@ def alter_table(
         schemafull=schemafull,
         comment=comment,
         on_change=table.on_change if told is None else declared(told),
-        taken=catalog.Taken.OVERWRITE,
+        taken=catalog.IfExists.OVERWRITE,
     )
     if schemafull and not table.schemafull:
         table = _as_it_is_now(run, table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from actors.scripts.calling import compiled
 from actors.scripts.execution import Execution
 from actors.scripts.fields import functions_of_field
-from actors.scripts.handlers import Need, handles, informs
+from actors.scripts.handlers import Requires, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
 from language import tree
 from language.defined import check_function
@@ -13,7 +13,7 @@ from language.names import called
 from language.parser import parse_expression
 from language.printing import print_expression, print_type
 from protocol.errors import StillHeld
-from protocol.rights import DEFINE, INFO, NOTHING, Kind
+from protocol.rights import DEFINE, INFO, NOTHING, SecurableKind
 from protocol.values import NONE, Value
 from storage.catalog import catalog, functions
 from storage.catalog.catalog import Database
@@ -23,7 +23,7 @@ _SHOWN = 10
 """Most callers of a function that a message names."""
 
 
-@handles(tree.DefineFunction, "none", writes=True, needs=[Need(DEFINE, Kind.DATABASE)])
+@handles(tree.DefineFunction, "none", writes=True, needs=[Requires(DEFINE, SecurableKind.DATABASE)])
 def define_function(run: Execution, statement: tree.DefineFunction, database: Database) -> Value:
     """Define a function of a database.
 
@@ -53,7 +53,10 @@ def define_function(run: Execution, statement: tree.DefineFunction, database: Da
     tree.DropFunction,
     "none",
     writes=True,
-    needs=[Need(DEFINE, Kind.DATABASE), Need(NOTHING, Kind.FUNCTION, ("name",))],
+    needs=[
+        Requires(DEFINE, SecurableKind.DATABASE),
+        Requires(NOTHING, SecurableKind.FUNCTION, ("name",)),
+    ],
 )
 def drop_function(
     run: Execution, statement: tree.DropFunction, database: Database, function: Function
@@ -90,7 +93,7 @@ def _users(run: Execution, function: Function) -> list[str]:
     return found
 
 
-@informs("FUNCTION", needs=[Need(INFO, Kind.FUNCTION, (0,))])
+@informs("FUNCTION", needs=[Requires(INFO, SecurableKind.FUNCTION, (0,))])
 def info_for_function(run: Execution, statement: tree.Info, function: Function) -> Value:
     """Describe a function."""
     return described_function(function)

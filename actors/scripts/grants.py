@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import Need, OnNoun, handles, informs
+from actors.scripts.handlers import Requires, RequiresOnSecurable, handles, informs
 from language import tree
 from protocol.errors import BadRequest, GrantOutsideSpace, Unknown
-from protocol.rights import NOTHING, OWN, ROLES, STORE, VERBS, Kind, Noun, Verb, Verbs, is_inside
+from protocol.rights import (
+    NOTHING,
+    OWN,
+    ROLES,
+    STORE,
+    VERBS,
+    Securable,
+    SecurableKind,
+    Verb,
+    Verbs,
+    is_inside,
+)
 from protocol.values import NONE, Value
 from storage.catalog import users
 from storage.catalog.users import User
@@ -18,10 +29,10 @@ from storage.catalog.users import User
     tree.Grant,
     "none",
     writes=True,
-    needs=[Need(OWN, Kind.USER, ("user",)), OnNoun(OWN)],
+    needs=[Requires(OWN, SecurableKind.USER, ("user",)), RequiresOnSecurable(OWN)],
     audited=True,
 )
-def grant(run: Execution, statement: tree.Grant, user: User, noun: Noun) -> Value:
+def grant(run: Execution, statement: tree.Grant, user: User, noun: Securable) -> Value:
     """Grant a user privileges on a securable, in addition to those it has.
 
     :raises Unknown: there is no such privilege
@@ -44,17 +55,17 @@ def grant(run: Execution, statement: tree.Grant, user: User, noun: Noun) -> Valu
     tree.Revoke,
     "none",
     writes=True,
-    needs=[Need(OWN, Kind.USER, ("user",)), OnNoun(OWN)],
+    needs=[Requires(OWN, SecurableKind.USER, ("user",)), RequiresOnSecurable(OWN)],
     audited=True,
 )
-def revoke(run: Execution, statement: tree.Revoke, user: User, noun: Noun) -> Value:
+def revoke(run: Execution, statement: tree.Revoke, user: User, noun: Securable) -> Value:
     """Revoke privileges granted on exactly that securable; those of a role, or of a grant on an
     enclosing place, stay. Revoking nothing is no error."""
     users.revoke(run.transaction, user, _verbs(statement, noun), noun)
     return NONE
 
 
-@informs("GRANTS", needs=[Need(NOTHING, Kind.USER, (0,))])
+@informs("GRANTS", needs=[Requires(NOTHING, SecurableKind.USER, (0,))])
 def info_for_grants(run: Execution, statement: tree.Info, user: User) -> Value:
     """Return a user's privileges and their source: its role, or grants. A user may always see its
     own."""
@@ -73,7 +84,7 @@ def info_for_grants(run: Execution, statement: tree.Info, user: User) -> Value:
 def _space(user: User) -> str:
     if user.space is None:
         return str(STORE)
-    kind = Kind.DATABASE if "." in user.space else Kind.NAMESPACE
+    kind = SecurableKind.DATABASE if "." in user.space else SecurableKind.NAMESPACE
     return f"{kind.value} {user.space}"
 
 
@@ -85,7 +96,7 @@ def _in_order(verbs: Iterable[Verb]) -> list[Value]:
     return [verb.value for verb in Verb if verb in verbs]
 
 
-def _verbs(statement: tree.Grant | tree.Revoke, noun: Noun) -> Verbs:
+def _verbs(statement: tree.Grant | tree.Revoke, noun: Securable) -> Verbs:
     meant = VERBS[noun.kind] - {Verb.OWN}
     known = {verb.value: verb for verb in Verb if verb is not Verb.OWN}
     for word in statement.verbs:

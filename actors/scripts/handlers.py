@@ -8,7 +8,7 @@ Required privileges are declared as data beside the function, `needs=`. `actors/
 them before the function runs (authorization). The function gets the named things from there, as
 arguments in the order of `needs`, and has no other way to them: a name alone gives no access.
 Records are named by expressions, so their tables are authorized at run time: `Execution.table`
-requires the privileges that `OnRecords` declares.
+requires the privileges that `RequiresOnRecords` declares.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from language import tree
 from language.names import shape_of
 from language.rows import NO_FIELDS
 from protocol.requests import ResultKind
-from protocol.rights import NOTHING, Kind, Verbs
+from protocol.rights import NOTHING, SecurableKind, Verbs
 from protocol.values import Value
 
 Run = TypeVar("Run", bound=Callable[..., Value])
 
-Work = Callable[..., Value]
+StatementFunction = Callable[..., Value]
 """Runs one statement: called with the execution and the things that its needs name."""
-Make = Callable[[Any], Work]
+Make = Callable[[Any], StatementFunction]
 """Returns the function that runs one statement's node."""
 Compiler = TypeVar("Compiler", bound=Make)
 
 # --- required privileges --------------------------------------------------------------------------
 
 
-class When(Enum):
+class RequiredWhen(Enum):
     """Condition under which a statement requires a privilege."""
 
     ALWAYS = "always"
@@ -53,7 +53,7 @@ class When(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Requires:
     """Required privileges on a thing that a statement names, or on the current place.
 
     :ivar fields: fields of the statement's node with its names, from the outside in; an int: that
@@ -62,22 +62,22 @@ class Need:
     """
 
     verbs: Verbs
-    kind: Kind
+    kind: SecurableKind
     fields: tuple[str | int, ...] = ()
-    when: When = When.ALWAYS
+    when: RequiredWhen = RequiredWhen.ALWAYS
 
 
 @dataclass(frozen=True, slots=True)
-class OnRecords:
+class RequiresOnRecords:
     """Required privileges on the tables of the records that a statement names, by whatever
     expression."""
 
     verbs: Verbs
-    when: When = When.ALWAYS
+    when: RequiredWhen = RequiredWhen.ALWAYS
 
 
 @dataclass(frozen=True, slots=True)
-class OnNoun:
+class RequiresOnSecurable:
     """Required privileges on a named securable, or on a place around it; on the store if none is
     named. The function gets the securable.
 
@@ -89,7 +89,7 @@ class OnNoun:
 
 
 @dataclass(frozen=True, slots=True)
-class OnParts:
+class RequiresOnPlaces:
     """Required privileges on each place that a statement names, and on the store if it covers more
     than these. The function gets nothing: it reads another snapshot of the store.
 
@@ -102,7 +102,7 @@ class OnParts:
     beyond: Callable[[Any], bool]
 
 
-Needs = Sequence[Need | OnRecords | OnNoun | OnParts]
+Requirements = Sequence[Requires | RequiresOnRecords | RequiresOnSecurable | RequiresOnPlaces]
 
 
 def _answers(statement: Any) -> bool:
@@ -110,26 +110,26 @@ def _answers(statement: Any) -> bool:
     return returning is not None and returning.kind != "NONE"
 
 
-_ASKS: Final[dict[When, Callable[[Any], bool]]] = {
-    When.ALWAYS: lambda statement: True,
-    When.ANSWERS: _answers,
-    When.FILTERS: lambda statement: statement.where is not None,
-    When.LOOKS: lambda statement: shape_of(statement.data) is not NO_FIELDS,
-    When.MEETS: lambda statement: statement.ignore or statement.on_duplicate is not None,
-    When.BARE: lambda statement: statement.reader is None,
-    When.AS_READER: lambda statement: statement.reader is not None,
-    When.TELLS: lambda statement: statement.topic is not None,
-    When.BRINGS: lambda statement: _named(statement, "dead_letter") is not None,
-    When.UNNAMED: lambda statement: statement.vault is None,
+_ASKS: Final[dict[RequiredWhen, Callable[[Any], bool]]] = {
+    RequiredWhen.ALWAYS: lambda statement: True,
+    RequiredWhen.ANSWERS: _answers,
+    RequiredWhen.FILTERS: lambda statement: statement.where is not None,
+    RequiredWhen.LOOKS: lambda statement: shape_of(statement.data) is not NO_FIELDS,
+    RequiredWhen.MEETS: lambda statement: statement.ignore or statement.on_duplicate is not None,
+    RequiredWhen.BARE: lambda statement: statement.reader is None,
+    RequiredWhen.AS_READER: lambda statement: statement.reader is not None,
+    RequiredWhen.TELLS: lambda statement: statement.topic is not None,
+    RequiredWhen.BRINGS: lambda statement: _named(statement, "dead_letter") is not None,
+    RequiredWhen.UNNAMED: lambda statement: statement.vault is None,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class RequiredPrivilege:
     """Privileges that one statement requires on one thing. `names` are as in the statement; None:
     not given."""
 
-    kind: Kind
+    kind: SecurableKind
     names: tuple[str | None, ...]
     verbs: Verbs
     as_noun: bool = False
@@ -139,37 +139,37 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class RequiredPrivileges:
     """Privileges that one statement requires."""
 
-    things: tuple[Claim, ...]
+    things: tuple[RequiredPrivilege, ...]
     """In the order of the handler's arguments."""
     records: Verbs
     """On the tables of the records it names."""
 
 
-def claims_of(statement: Any) -> Claims:
+def claims_of(statement: Any) -> RequiredPrivileges:
     """Return the privileges that a statement requires, by its handler's declaration."""
-    things: dict[tuple[Kind, tuple[str | int, ...]], Verbs] = {}
-    nouns: list[Claim] = []
-    parts: list[Claim] = []
+    things: dict[tuple[SecurableKind, tuple[str | int, ...]], Verbs] = {}
+    nouns: list[RequiredPrivilege] = []
+    parts: list[RequiredPrivilege] = []
     records: Verbs = NOTHING
     for need in handler_of(statement).needs:
-        if isinstance(need, OnNoun):
+        if isinstance(need, RequiresOnSecurable):
             nouns.append(_of_noun(getattr(statement, need.field), need.verbs))
             continue
-        if isinstance(need, OnParts):
+        if isinstance(need, RequiresOnPlaces):
             parts += _of_parts(statement, need)
             continue
         verbs = need.verbs if _ASKS[need.when](statement) else NOTHING
-        if isinstance(need, OnRecords):
+        if isinstance(need, RequiresOnRecords):
             records |= verbs
         else:
             key = (need.kind, need.fields)
             things[key] = things.get(key, NOTHING) | verbs
-    return Claims(
+    return RequiredPrivileges(
         tuple(
-            Claim(kind, tuple(_named(statement, field) for field in fields), verbs)
+            RequiredPrivilege(kind, tuple(_named(statement, field) for field in fields), verbs)
             for (kind, fields), verbs in things.items()
         )
         + tuple(nouns)
@@ -178,19 +178,23 @@ def claims_of(statement: Any) -> Claims:
     )
 
 
-def _of_parts(statement: Any, need: OnParts) -> list[Claim]:
-    beyond = [Claim(Kind.STORE, (), need.verbs)] if need.beyond(statement) else []
+def _of_parts(statement: Any, need: RequiresOnPlaces) -> list[RequiredPrivilege]:
+    beyond = (
+        [RequiredPrivilege(SecurableKind.STORE, (), need.verbs)] if need.beyond(statement) else []
+    )
     named = [
-        Claim(Kind(place.kind), place.names, need.verbs, as_noun=True, is_handed=False)
+        RequiredPrivilege(
+            SecurableKind(place.kind), place.names, need.verbs, as_noun=True, is_handed=False
+        )
         for place in getattr(statement, need.field)
     ]
     return beyond + named
 
 
-def _of_noun(named: tree.NounRef | None, verbs: Verbs) -> Claim:
+def _of_noun(named: tree.NounRef | None, verbs: Verbs) -> RequiredPrivilege:
     if named is None:
-        return Claim(Kind.STORE, (), verbs, as_noun=True)
-    return Claim(Kind(named.kind), named.names, verbs, as_noun=True)
+        return RequiredPrivilege(SecurableKind.STORE, (), verbs, as_noun=True)
+    return RequiredPrivilege(SecurableKind(named.kind), named.names, verbs, as_noun=True)
 
 
 def _named(statement: Any, field: str | int) -> str | None:
@@ -236,7 +240,7 @@ class Handler:
     kind: ResultKind
     writes: bool
     """True if it requires a writable node."""
-    needs: tuple[Need | OnRecords | OnNoun | OnParts, ...]
+    needs: tuple[Requires | RequiresOnRecords | RequiresOnSecurable | RequiresOnPlaces, ...]
     audited: Audited = Audited.NEVER
     """Cases in which the audit trail keeps it, beside the statement log."""
 
@@ -246,7 +250,7 @@ HANDLERS: Final[dict[type, Handler]] = {}
 SUBJECTS: Final[dict[str, Handler]] = {}
 """Handlers of INFO FOR …, by its subject."""
 
-UNNAMED: Final = frozenset({Kind.STORE, Kind.NODE})
+UNNAMED: Final = frozenset({SecurableKind.STORE, SecurableKind.NODE})
 """Kinds with a single instance: they are authorized, and no argument is passed for them."""
 
 
@@ -258,7 +262,7 @@ def handler_of(statement: Any) -> Handler:
 
 
 def handles(
-    statement: type, kind: ResultKind, *, writes: bool, needs: Needs, audited: bool = False
+    statement: type, kind: ResultKind, *, writes: bool, needs: Requirements, audited: bool = False
 ) -> Callable[[Run], Run]:
     """Register the decorated function as the handler of one kind of statement.
 
@@ -275,7 +279,7 @@ def handles(
 
 
 def compiles(
-    statement: type, kind: ResultKind, *, writes: bool, needs: Needs
+    statement: type, kind: ResultKind, *, writes: bool, needs: Requirements
 ) -> Callable[[Compiler], Compiler]:
     """Register the decorated function as the compiler of one kind of statement, which names nothing
     but records."""
@@ -293,7 +297,7 @@ def _register(statement: type, handler: Handler) -> None:
     HANDLERS[statement] = handler
 
 
-def informs(subject: str, *, needs: Needs) -> Callable[[Run], Run]:
+def informs(subject: str, *, needs: Requirements) -> Callable[[Run], Run]:
     """Register the decorated function as the handler of INFO FOR one subject."""
 
     def register(run: Run) -> Run:
@@ -304,22 +308,24 @@ def informs(subject: str, *, needs: Needs) -> Callable[[Run], Run]:
     return register
 
 
-def _bound(run: Callable[..., Value], needs: Needs) -> Make:
+def _bound(run: Callable[..., Value], needs: Requirements) -> Make:
     """Return a function that binds a statement's node to its handler."""
     things = _things(needs)
     takes = len(inspect.signature(run).parameters) - 2
     assert takes == things, f"{run.__name__} takes {takes} things, its needs name {things}"
 
-    def make(statement: Any) -> Work:
+    def make(statement: Any) -> StatementFunction:
         return lambda execution, *found: run(execution, statement, *found)
 
     return make
 
 
-def _things(needs: Iterable[Need | OnRecords | OnNoun | OnParts]) -> int:
+def _things(
+    needs: Iterable[Requires | RequiresOnRecords | RequiresOnSecurable | RequiresOnPlaces],
+) -> int:
     named = {
         (need.kind, need.fields)
         for need in needs
-        if isinstance(need, Need) and need.kind not in UNNAMED
+        if isinstance(need, Requires) and need.kind not in UNNAMED
     }
-    return len(named) + sum(isinstance(need, OnNoun) for need in needs)
+    return len(named) + sum(isinstance(need, RequiresOnSecurable) for need in needs)

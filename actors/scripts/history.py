@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from actors.log_reads import LogReads
 from actors.scripts.execution import SEEN_ROLLED_BACK
-from actors.scripts.handlers import OnRecords, handles
+from actors.scripts.handlers import RequiresOnRecords, handles
 from actors.scripts.statements import whole_number
 from actors.scripts.transactions import ScriptRun
 from language import tree
@@ -36,14 +36,14 @@ from storage.catalog.catalog import Table
 from storage.faults import LogDamaged
 from storage.formats import keys
 from storage.records import records
-from storage.records.history import Change, Searched, Trail
+from storage.records.history import HistoryEntry, HistoryPart, SearchResult
 
 FEW: Final = 64
 """Most changes newer than BEFORE that are skipped to reach the first one requested. Beyond that a
 search is faster: a record that changes so often has a change nearby."""
 
 
-@handles(tree.InfoHistory, "info", writes=False, needs=[OnRecords(READ)])
+@handles(tree.InfoHistory, "info", writes=False, needs=[RequiresOnRecords(READ)])
 def info_for_history(run: ScriptRun, statement: tree.InfoHistory) -> Value:
     """Return changes of a record, newest first: the newest, or those before a commit.
 
@@ -103,14 +103,14 @@ def _standing(run: ScriptRun, table: Table, record: RecordId) -> tuple[int, int]
         if tx.reads.rolled_back:
             raise Conflict(SEEN_ROLLED_BACK) from lost
         raise
-    return newest, min(tx.sequence, committer.released_upto)
+    return newest, min(tx.sequence, committer.commit_index)
 
 
 @dataclass(slots=True)
-class _Found:
+class _RecordChanges:
     """Consecutive changes, newest first, and the reason why there are no more."""
 
-    changes: list[Change] = field(default_factory=list)
+    changes: list[HistoryEntry] = field(default_factory=list)
     shown: int = 0
     """Changes to show; one more may follow, for comparison with the last of these."""
     held: int = 0
@@ -137,7 +137,9 @@ class _Found:
         return entries
 
 
-def _entry(change: Change, fields: dict[str, Any] | None, attributed: bool) -> dict[str, Value]:
+def _entry(
+    change: HistoryEntry, fields: dict[str, Any] | None, attributed: bool
+) -> dict[str, Value]:
     """Return one change for the answer. `changed` is known here for a creation; for any other it
     stays null if the log no longer holds the change before it."""
     made = not change.previous
@@ -181,12 +183,12 @@ class _Reading:
         self._until_us = clock.monotonic_us() + limits.HISTORY_SECONDS * 1_000_000
         self._clock = clock
 
-    def changes(self, newest: int, below: int, most: int) -> _Found:
+    def changes(self, newest: int, below: int, most: int) -> _RecordChanges:
         """Return the changes before a commit.
 
         :param newest: the record's newest change; 0: it does not exist
         """
-        found = _Found()
+        found = _RecordChanges()
         at = self._first(newest, below)
         while at or (at := self._last_before(below, found)):
             if len(found.changes) == most:
@@ -197,7 +199,7 @@ class _Reading:
             at, below = 0, found.changes[-1].sequence
         return found
 
-    def _last_before(self, below: int, found: _Found) -> int:
+    def _last_before(self, below: int, found: _RecordChanges) -> int:
         """Return the newest change before a commit that no chain leads to: a deletion. 0: the log
         has none, or the search has stopped.
 
@@ -243,7 +245,7 @@ class _Reading:
             at = trail.goes_on
         return at if at < below else 0
 
-    def _down(self, at: int, most: int, found: _Found) -> bool:
+    def _down(self, at: int, most: int, found: _RecordChanges) -> bool:
         """Add the changes from one on, backwards. Return True if a creation was reached and there
         is room for more."""
         changes = found.changes
@@ -268,19 +270,19 @@ class _Reading:
             found.stopped = "pruned"
         return found.stopped is None
 
-    def _glance(self, at: int, count: int) -> Trail:
+    def _glance(self, at: int, count: int) -> HistoryPart:
         """Like `_follow`; empty where the log is damaged."""
         try:
             return self._follow(at, count)
         except LogDamaged:
-            return Trail([], 0, 0)
+            return HistoryPart([], 0, 0)
 
-    def _follow(self, at: int, count: int) -> Trail:
+    def _follow(self, at: int, count: int) -> HistoryPart:
         trail = self._run.turn.wait(self._reads.changes(self._key, at, count))
         self._bytes -= trail.read
         return trail
 
-    def _search(self, below: int) -> Searched:
+    def _search(self, below: int) -> SearchResult:
         searched = self._run.turn.wait(self._reads.search(self._key, below))
         self._bytes -= searched.read
         self._frames -= searched.frames

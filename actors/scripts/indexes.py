@@ -6,12 +6,12 @@ from functools import partial
 from typing import Final
 
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import Need, handles, informs
+from actors.scripts.handlers import Requires, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
 from language import tree
 from language.printing import print_path
 from protocol.errors import Draining, Unknown
-from protocol.rights import DEFINE, INFO, Kind
+from protocol.rights import DEFINE, INFO, SecurableKind
 from protocol.values import NONE, Value
 from storage.catalog import catalog
 from storage.catalog.catalog import Table
@@ -19,7 +19,7 @@ from storage.indexes import index_rows
 from storage.indexes.entries import BUILDING, FAILED, REBUILDING, Index
 from storage.records import index_builds, records
 
-_ON_TABLE: Final = [Need(DEFINE, Kind.TABLE, ("table",))]
+_ON_TABLE: Final = [Requires(DEFINE, SecurableKind.TABLE, ("table",))]
 
 
 @handles(tree.DefineIndex, "none", writes=True, needs=_ON_TABLE)
@@ -70,7 +70,7 @@ def drop_index(run: Execution, statement: tree.DropIndex, table: Table) -> Value
     return NONE
 
 
-@informs("INDEX", needs=[Need(INFO, Kind.TABLE, (1,))])
+@informs("INDEX", needs=[Requires(INFO, SecurableKind.TABLE, (1,))])
 def info_for_index(run: Execution, statement: tree.Info, table: Table) -> Value:
     """Describe an index, with its progress while it is being built."""
     index = catalog.index(table, statement.names[0])

@@ -7,19 +7,19 @@ from typing import Any, Final
 
 from actors.scripts.execution import Execution
 from actors.scripts.fields import NO_MISFIT, conform
-from actors.scripts.handlers import Need, When, handles
-from actors.scripts.writing import Answer, Row, address, default_return, put, storable
+from actors.scripts.handlers import RequiredWhen, Requires, handles
+from actors.scripts.writing import ReturnedRows, Row, address, default_return, put, storable
 from language import tree
 from language.error_places import of_row
 from language.names import reads_store
 from protocol import order
 from protocol.errors import AlreadyExists, Duplicate, Refusal, TypeRefused
-from protocol.rights import READ, WRITE, Kind
+from protocol.rights import READ, WRITE, SecurableKind
 from protocol.values import NONE, RecordId, Value, check, type_name
 from storage.catalog.catalog import Table
 from storage.formats import keys
 from storage.records import records
-from storage.records.changes import Changes
+from storage.records.changes import RecordChanges
 
 
 @handles(
@@ -27,9 +27,9 @@ from storage.records.changes import Changes
     "rows",
     writes=True,
     needs=[
-        Need(WRITE, Kind.TABLE, ("table",)),
-        Need(READ, Kind.TABLE, ("table",), When.ANSWERS),
-        Need(READ, Kind.TABLE, ("table",), When.MEETS),
+        Requires(WRITE, SecurableKind.TABLE, ("table",)),
+        Requires(READ, SecurableKind.TABLE, ("table",), RequiredWhen.ANSWERS),
+        Requires(READ, SecurableKind.TABLE, ("table",), RequiredWhen.MEETS),
     ],
 )
 def insert(run: Execution, statement: tree.Insert, table: Table) -> Value:
@@ -66,11 +66,11 @@ class _Insertion:
             or reads_store(statement.on_duplicate, tree.Parameter("input"))
         )
         # ON DUPLICATE needs READ, so that skipping an equal record discloses nothing.
-        self._changes = Changes(run.transaction, table, skips_same=True)
+        self._changes = RecordChanges(run.transaction, table, skips_same=True)
         self._written: set[bytes] = set()
         """Keys of records that ON DUPLICATE UPDATE must not change: the statement writes them
         already."""
-        self._answer = Answer(run, statement.returning, default_return(run, table))
+        self._answer = ReturnedRows(run, statement.returning, default_return(run, table))
         self._row = 0
         """Number of the current row, from 1."""
         self._several = False

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.rights import IN_DATABASE
-from actors.scripts.handlers import UNNAMED, Claim
-from protocol.rights import Kind, Noun
+from actors.scripts.handlers import UNNAMED, RequiredPrivilege
+from protocol.rights import Securable, SecurableKind
 
 if TYPE_CHECKING:
     from actors.scripts.execution import Execution
 
 
-def judged(run: Execution, claims: Sequence[Claim]) -> list[Any]:
+def authorize(run: Execution, claims: Sequence[RequiredPrivilege]) -> list[Any]:
     """Return the things that a statement names, in the order of its handler's needs; None if not
     given.
 
@@ -27,7 +27,7 @@ def judged(run: Execution, claims: Sequence[Claim]) -> list[Any]:
     return found
 
 
-def touch_named(run: Execution, claims: Sequence[Claim]) -> None:
+def touch_named(run: Execution, claims: Sequence[RequiredPrivilege]) -> None:
     """Touch every place that a refused statement names: authorization stopped at the first refusal,
     but the audit entry names all of them."""
     for claim in claims:
@@ -36,19 +36,21 @@ def touch_named(run: Execution, claims: Sequence[Claim]) -> None:
             names = names[:-1]  # the last one is its own, the others its places
         if not names or claim.kind not in _PLACED:
             continue
-        if len(names) == 1 and claim.kind not in (Kind.NAMESPACE, Kind.VAULTS):
+        if len(names) == 1 and claim.kind not in (SecurableKind.NAMESPACE, SecurableKind.VAULTS):
             names = [run.place[0], *names]
         namespace, database = (*names, None)[:2]
         run.rights.named(run.transaction, run.caller, namespace, database)
 
 
-_PLACED: Final = frozenset({Kind.NAMESPACE, Kind.DATABASE, Kind.VAULTS, *IN_DATABASE})
+_PLACED: Final = frozenset(
+    {SecurableKind.NAMESPACE, SecurableKind.DATABASE, SecurableKind.VAULTS, *IN_DATABASE}
+)
 """Kinds that are places, or may be named with the place that contains them."""
 
 
-def _noun(run: Execution, claim: Claim) -> Noun:
+def _noun(run: Execution, claim: RequiredPrivilege) -> Securable:
     names = [name for name in claim.names if name is not None]
-    if claim.kind is Kind.DATABASE and len(names) == 1:
+    if claim.kind is SecurableKind.DATABASE and len(names) == 1:
         names = [*run.database_of(None, names[0])]
     elif claim.kind in IN_DATABASE:
         if len(names) == 1:
@@ -58,32 +60,32 @@ def _noun(run: Execution, claim: Claim) -> Noun:
     return run.rights.noun(run.transaction, run.caller, claim.kind, names, claim.verbs)
 
 
-def _store(run: Execution, claim: Claim) -> None:
+def _store(run: Execution, claim: RequiredPrivilege) -> None:
     run.rights.store(run.transaction, run.caller, claim.verbs)
 
 
-def _node(run: Execution, claim: Claim) -> None:
+def _node(run: Execution, claim: RequiredPrivilege) -> None:
     run.rights.node(run.transaction, run.caller, claim.verbs)
 
 
-def _namespace(run: Execution, claim: Claim) -> Any:
+def _namespace(run: Execution, claim: RequiredPrivilege) -> Any:
     name = claim.names[0] if claim.names else None
     return run.rights.namespace(run.transaction, run.caller, run.namespace_of(name), claim.verbs)
 
 
-def _database(run: Execution, claim: Claim) -> Any:
+def _database(run: Execution, claim: RequiredPrivilege) -> Any:
     namespace, name = claim.names or (None, None)
     return run.rights.database(
         run.transaction, run.caller, *run.database_of(namespace, name), claim.verbs
     )
 
 
-def _user(run: Execution, claim: Claim) -> Any:
+def _user(run: Execution, claim: RequiredPrivilege) -> Any:
     (name,) = claim.names
     return run.rights.user(run.transaction, run.caller, name or run.caller.user, claim.verbs)
 
 
-def _replica(run: Execution, claim: Claim) -> Any:
+def _replica(run: Execution, claim: RequiredPrivilege) -> Any:
     (name,) = claim.names
     if name is None:
         return None
@@ -92,24 +94,24 @@ def _replica(run: Execution, claim: Claim) -> Any:
 
 def _in_database(
     judge: Callable[[Execution, str, Any], Any],
-) -> Callable[[Execution, Claim], Any]:
-    def thing(run: Execution, claim: Claim) -> Any:
+) -> Callable[[Execution, RequiredPrivilege], Any]:
+    def thing(run: Execution, claim: RequiredPrivilege) -> Any:
         (name,) = claim.names
         return None if name is None else judge(run, name, claim.verbs)
 
     return thing
 
 
-_JUDGE: Final[dict[Kind, Callable[[Execution, Claim], Any]]] = {
-    Kind.STORE: _store,
-    Kind.NODE: _node,
-    Kind.NAMESPACE: _namespace,
-    Kind.DATABASE: _database,
-    Kind.USER: _user,
-    Kind.REPLICA: _replica,
-    Kind.TABLE: _in_database(lambda run, name, verbs: run.table(name, verbs)),
-    Kind.TOPIC: _in_database(lambda run, name, verbs: run.topic(name, verbs)),
-    Kind.FUNCTION: _in_database(lambda run, name, verbs: run.function(name, verbs)),
-    Kind.SPACE: _in_database(lambda run, name, verbs: run.space(name, verbs)),
-    Kind.VAULT: _in_database(lambda run, name, verbs: run.vault(name, verbs)),
+_JUDGE: Final[dict[SecurableKind, Callable[[Execution, RequiredPrivilege], Any]]] = {
+    SecurableKind.STORE: _store,
+    SecurableKind.NODE: _node,
+    SecurableKind.NAMESPACE: _namespace,
+    SecurableKind.DATABASE: _database,
+    SecurableKind.USER: _user,
+    SecurableKind.REPLICA: _replica,
+    SecurableKind.TABLE: _in_database(lambda run, name, verbs: run.table(name, verbs)),
+    SecurableKind.TOPIC: _in_database(lambda run, name, verbs: run.topic(name, verbs)),
+    SecurableKind.FUNCTION: _in_database(lambda run, name, verbs: run.function(name, verbs)),
+    SecurableKind.SPACE: _in_database(lambda run, name, verbs: run.space(name, verbs)),
+    SecurableKind.VAULT: _in_database(lambda run, name, verbs: run.vault(name, verbs)),
 }

@@ -21,7 +21,7 @@ from protocol import limits
 from protocol.errors import Busy, Unknown
 from protocol.requests import NEW_MOMENT
 from protocol.shares import fits
-from storage.txn.snapshots import Moment
+from storage.txn.snapshots import PinnedSnapshot
 from storage.txn.transaction import Transaction
 
 NAME_BYTES: Final = 9
@@ -29,10 +29,10 @@ NAME_CHARACTERS: Final = 64
 """Most characters of an unknown name that the refusal repeats."""
 
 
-class KeptMoment:
+class NamedSnapshot:
     """A pinned snapshot."""
 
-    def __init__(self, name: str, user: str, moment: Moment, until_us: int) -> None:
+    def __init__(self, name: str, user: str, moment: PinnedSnapshot, until_us: int) -> None:
         self.name = name
         self.user = user
         self.moment = moment
@@ -59,21 +59,21 @@ def _gone(name: str) -> Unknown:
     )
 
 
-class Moments:
+class NamedSnapshots:
     """Pinned snapshots of one node, by name."""
 
     def __init__(self, runtime: Runtime, committer: Committer) -> None:
         self._runtime = runtime
         self._committer = committer
-        self._kept: dict[str, KeptMoment] = {}
+        self._kept: dict[str, NamedSnapshot] = {}
         self._timer: asyncio.TimerHandle | None = None
-        committer.on_withdraw.append(self.end_all)  # snapshots keep old versions on a full disk
+        committer.on_roll_back.append(self.end_all)  # snapshots keep old versions on a full disk
 
     def __len__(self) -> int:
         self._forget_ended()
         return len(self._kept)
 
-    def __iter__(self) -> Iterator[KeptMoment]:
+    def __iter__(self) -> Iterator[NamedSnapshot]:
         self._forget_ended()
         return iter(list(self._kept.values()))
 
@@ -83,7 +83,7 @@ class Moments:
             if kept.moment.ended:
                 del self._kept[kept.name]
 
-    def enter(self, name: str, user: str) -> KeptMoment:
+    def enter(self, name: str, user: str) -> NamedSnapshot:
         """Begin to read in a snapshot; the script calls `leave` at its end.
 
         :param name: name of a kept snapshot, or `NEW_MOMENT`
@@ -96,7 +96,7 @@ class Moments:
         kept.readers += 1
         return kept
 
-    def leave(self, kept: KeptMoment, keep_us: int | None) -> bool:
+    def leave(self, kept: NamedSnapshot, keep_us: int | None) -> bool:
         """End a script's reads in a snapshot. Return True if the snapshot stays.
 
         :param keep_us: time to keep it, µs; None: the default
@@ -107,19 +107,19 @@ class Moments:
         kept.lapses_us = min(self._now_us() + keep_us, kept.ends_us)
         if not keep_us or kept.moment.ended:
             self._end(kept)
-        self._look()
+        self._end_expired()
         return kept.name in self._kept
 
     def end_all(self) -> None:
         """End all snapshots: those in use go when their readers have ended."""
         for kept in list(self._kept.values()):
             self._end(kept)
-        self._look()
+        self._end_expired()
 
     def _now_us(self) -> int:
         return self._runtime.clock.monotonic_us()
 
-    def _new(self, user: str) -> KeptMoment:
+    def _new(self, user: str) -> NamedSnapshot:
         held, mine = len(self), sum(one.user == user for one in self._kept.values())
         alone = min(limits.MOMENTS_OF_USER, limits.MOMENTS)
         if not fits(mine, 1, held, alone, limits.MOMENTS - alone):
@@ -129,14 +129,14 @@ class Moments:
         ledger = self._committer.ledger
         name = f"m-{ledger.state.rng.bytes(NAME_BYTES).hex()}"
         ends_us = self._now_us() + limits.MOMENT_LIFE_SECONDS * 1_000_000
-        kept = self._kept[name] = KeptMoment(name, user, ledger.moment(), ends_us)
+        kept = self._kept[name] = NamedSnapshot(name, user, ledger.moment(), ends_us)
         return kept
 
-    def _end(self, kept: KeptMoment) -> None:
+    def _end(self, kept: NamedSnapshot) -> None:
         self._kept.pop(kept.name, None)
         kept.moment.end()
 
-    def _look(self) -> None:
+    def _end_expired(self) -> None:
         """End snapshots whose time is over, and set the timer for the next one."""
         if self._timer is not None:
             self._timer.cancel()
@@ -150,4 +150,4 @@ class Moments:
             elif next_us is None or due_us < next_us:
                 next_us = due_us
         if next_us is not None:
-            self._timer = self._runtime.loop.call_later((next_us - now_us) / 1e6, self._look)
+            self._timer = self._runtime.loop.call_later((next_us - now_us) / 1e6, self._end_expired)

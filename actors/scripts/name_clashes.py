@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from language import tree
-from storage.catalog.catalog import Taken
+from storage.catalog.catalog import IfExists
 
 IF_TAKEN: Final = {
-    tree.Exists.REFUSE: Taken.REFUSE,
-    tree.Exists.SKIP: Taken.SKIP,
-    tree.Exists.OVERWRITE: Taken.OVERWRITE,
+    tree.Exists.REFUSE: IfExists.REFUSE,
+    tree.Exists.SKIP: IfExists.SKIP,
+    tree.Exists.OVERWRITE: IfExists.OVERWRITE,
 }

@@ -8,11 +8,11 @@ from typing import Final
 
 from actors.scripts.cluster import member_of, outcome_of
 from actors.scripts.execution import SEEN_ROLLED_BACK, Execution
-from actors.scripts.handlers import Need, handles, informs
+from actors.scripts.handlers import Requires, handles, informs
 from actors.scripts.transactions import ScriptRun
 from language import tree
 from protocol.errors import Conflict, NotInTransaction, TypeRefused, Unknown
-from protocol.rights import INFO, OWN, Kind
+from protocol.rights import INFO, OWN, SecurableKind
 from protocol.values import NONE, Value, type_name
 from storage.catalog import replicas
 from storage.engine.state_hash import hash_in_slices
@@ -21,7 +21,9 @@ ID_CHARACTERS: Final = 128
 """Most characters of an unknown id that a refusal shows."""
 
 
-@handles(tree.DefineNode, "none", writes=False, needs=[Need(OWN, Kind.NODE)], audited=True)
+@handles(
+    tree.DefineNode, "none", writes=False, needs=[Requires(OWN, SecurableKind.NODE)], audited=True
+)
 def define_node(run: Execution, statement: tree.DefineNode) -> Value:
     """Set the node's roles, endpoints or origins. Not a write: accepted in every role, and kept
     beside the log, so it can't be part of a transaction that might be cancelled."""
@@ -36,7 +38,9 @@ def define_node(run: Execution, statement: tree.DefineNode) -> Value:
     return NONE
 
 
-@handles(tree.LeadStore, "none", writes=False, needs=[Need(OWN, Kind.NODE)], audited=True)
+@handles(
+    tree.LeadStore, "none", writes=False, needs=[Requires(OWN, SecurableKind.NODE)], audited=True
+)
 def lead_store(run: Execution, statement: tree.LeadStore) -> Value:
     """Take the lead of a store without a leader. Concerns this node only and is no write, as DEFINE
     NODE.
@@ -51,7 +55,7 @@ def lead_store(run: Execution, statement: tree.LeadStore) -> Value:
     return NONE
 
 
-@handles(tree.Kill, "none", writes=False, needs=[Need(OWN, Kind.NODE)], audited=True)
+@handles(tree.Kill, "none", writes=False, needs=[Requires(OWN, SecurableKind.NODE)], audited=True)
 def kill(run: ScriptRun, statement: tree.Kill) -> Value:
     """End a running script at its next slice.
 
@@ -68,7 +72,7 @@ def kill(run: ScriptRun, statement: tree.Kill) -> Value:
     return NONE
 
 
-@informs("NODE", needs=[Need(INFO, Kind.NODE)])
+@informs("NODE", needs=[Requires(INFO, SecurableKind.NODE)])
 def info_for_node(run: Execution, statement: tree.Info) -> Value:
     """Return identity, version, roles, endpoints, settings in force, listening addresses, and the
     node's row of the cluster."""
@@ -82,14 +86,14 @@ def info_for_node(run: Execution, statement: tree.Info) -> Value:
     return {**services.roles.info(), **services.facts.info(), **more}
 
 
-@informs("RUNNING", needs=[Need(OWN, Kind.NODE)])
+@informs("RUNNING", needs=[Requires(OWN, SecurableKind.NODE)])
 def info_for_running(run: ScriptRun, statement: tree.Info) -> Value:
     """Return the running scripts of all users with their texts, longest first."""
     run.enlist()
     return run.services.running.info(run.services.clock.monotonic_us())
 
 
-@informs("STATE", needs=[Need(INFO, Kind.NODE)])
+@informs("STATE", needs=[Requires(INFO, SecurableKind.NODE)])
 def info_for_state(run: Execution, statement: tree.Info) -> Value:
     """Return the hash of the committed state and its sequence. Computed in slices, and cached until
     the next commit.
@@ -107,7 +111,7 @@ def info_for_state(run: Execution, statement: tree.Info) -> Value:
         digest = _ticking(run, hash_in_slices(transaction))
         if transaction.reads.rolled_back:
             raise Conflict(SEEN_ROLLED_BACK)
-        if sequence <= committer.released_upto:
+        if sequence <= committer.commit_index:
             facts.keep_state_hash(sequence, digest)
         return {"sequence": sequence, "hash": digest}
 

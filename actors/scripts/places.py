@@ -9,14 +9,14 @@ from actors.scripts import indexes
 from actors.scripts.announcing import declared
 from actors.scripts.execution import Execution
 from actors.scripts.functions import described_function
-from actors.scripts.handlers import Need, When, handles, informs
+from actors.scripts.handlers import RequiredWhen, Requires, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
 from actors.scripts.topics import described_topics
 from actors.scripts.users import end_sessions
 from actors.scripts.vaults import described_vaults, drop_vaults
 from language import tree
 from language.printing import print_path
-from protocol.rights import DEFINE, INFO, NOTHING, OWN, READ, WRITE, Kind
+from protocol.rights import DEFINE, INFO, NOTHING, OWN, READ, WRITE, SecurableKind
 from protocol.text import duration
 from protocol.values import FEW, NONE, Value, paced
 from storage.catalog import catalog, functions
@@ -27,7 +27,12 @@ from storage.records import records
 from storage.topics.topics import Topic
 
 
-@handles(tree.Use, "none", writes=False, needs=[Need(NOTHING, Kind.NAMESPACE, ("namespace",))])
+@handles(
+    tree.Use,
+    "none",
+    writes=False,
+    needs=[Requires(NOTHING, SecurableKind.NAMESPACE, ("namespace",))],
+)
 def use(run: Execution, statement: tree.Use, namespace: Namespace) -> Value:
     """Change the current place for the rest of the script. :raises Unknown: there is none such"""
     database = statement.database
@@ -36,7 +41,7 @@ def use(run: Execution, statement: tree.Use, namespace: Namespace) -> Value:
     return NONE
 
 
-@handles(tree.DefineNamespace, "none", writes=True, needs=[Need(DEFINE, Kind.STORE)])
+@handles(tree.DefineNamespace, "none", writes=True, needs=[Requires(DEFINE, SecurableKind.STORE)])
 def define_namespace(run: Execution, statement: tree.DefineNamespace) -> Value:
     """Define a namespace.
 
@@ -49,7 +54,10 @@ def define_namespace(run: Execution, statement: tree.DefineNamespace) -> Value:
 
 
 @handles(
-    tree.DefineDatabase, "none", writes=True, needs=[Need(DEFINE, Kind.NAMESPACE, ("namespace",))]
+    tree.DefineDatabase,
+    "none",
+    writes=True,
+    needs=[Requires(DEFINE, SecurableKind.NAMESPACE, ("namespace",))],
 )
 def define_database(run: Execution, statement: tree.DefineDatabase, namespace: Namespace) -> Value:
     """Define a database.
@@ -67,9 +75,9 @@ def define_database(run: Execution, statement: tree.DefineDatabase, namespace: N
     "none",
     writes=True,
     needs=[
-        Need(DEFINE, Kind.DATABASE),
-        Need(READ, Kind.DATABASE, (), When.TELLS),
-        Need(WRITE, Kind.TOPIC, ("topic",)),
+        Requires(DEFINE, SecurableKind.DATABASE),
+        Requires(READ, SecurableKind.DATABASE, (), RequiredWhen.TELLS),
+        Requires(WRITE, SecurableKind.TOPIC, ("topic",)),
     ],
 )
 def define_table(
@@ -92,7 +100,12 @@ def define_table(
     return NONE
 
 
-@handles(tree.DropNamespace, "none", writes=True, needs=[Need(OWN, Kind.NAMESPACE, ("name",))])
+@handles(
+    tree.DropNamespace,
+    "none",
+    writes=True,
+    needs=[Requires(OWN, SecurableKind.NAMESPACE, ("name",))],
+)
 def drop_namespace(run: Execution, statement: tree.DropNamespace, namespace: Namespace) -> Value:
     """Drop a namespace with everything in it."""
     run.reason = statement.reason
@@ -108,7 +121,10 @@ def drop_namespace(run: Execution, statement: tree.DropNamespace, namespace: Nam
 
 
 @handles(
-    tree.DropDatabase, "none", writes=True, needs=[Need(OWN, Kind.DATABASE, ("namespace", "name"))]
+    tree.DropDatabase,
+    "none",
+    writes=True,
+    needs=[Requires(OWN, SecurableKind.DATABASE, ("namespace", "name"))],
 )
 def drop_database(run: Execution, statement: tree.DropDatabase, database: Database) -> Value:
     """Drop a database with everything in it."""
@@ -127,7 +143,10 @@ def drop_database(run: Execution, statement: tree.DropDatabase, database: Databa
     tree.DropTable,
     "none",
     writes=True,
-    needs=[Need(DEFINE, Kind.DATABASE), Need(NOTHING, Kind.TABLE, ("name",))],
+    needs=[
+        Requires(DEFINE, SecurableKind.DATABASE),
+        Requires(NOTHING, SecurableKind.TABLE, ("name",)),
+    ],
 )
 def drop_table(
     run: Execution, statement: tree.DropTable, _database: Database, table: Table
@@ -138,12 +157,12 @@ def drop_table(
     return NONE
 
 
-@informs("STORE", needs=[Need(INFO, Kind.STORE)])
+@informs("STORE", needs=[Requires(INFO, SecurableKind.STORE)])
 def info_for_store(run: Execution, statement: tree.Info) -> Value:
     """Return the namespaces of the store, and the sequence of the log."""
     transaction = run.transaction
     namespaces = run.rights.namespaces(transaction, run.caller, run.tick)
-    newest = min(transaction.sequence, run.services.committer.released_upto)
+    newest = min(transaction.sequence, run.services.committer.commit_index)
     return {
         "store": run.services.store_id,
         # The script's own commits and those it has read count too: its answer waits for them.
@@ -152,14 +171,14 @@ def info_for_store(run: Execution, statement: tree.Info) -> Value:
     }
 
 
-@informs("NAMESPACE", needs=[Need(INFO, Kind.NAMESPACE, (0,))])
+@informs("NAMESPACE", needs=[Requires(INFO, SecurableKind.NAMESPACE, (0,))])
 def info_for_namespace(run: Execution, statement: tree.Info, namespace: Namespace) -> Value:
     """Describe a namespace and its databases."""
     databases = catalog.databases(run.transaction, namespace, run.tick)
     return {**_described(namespace), "databases": [_described(each) for each in databases]}
 
 
-@informs("DATABASE", needs=[Need(INFO, Kind.DATABASE, (-2, -1))])
+@informs("DATABASE", needs=[Requires(INFO, SecurableKind.DATABASE, (-2, -1))])
 def info_for_database(run: Execution, statement: tree.Info, database: Database) -> Value:
     """Describe a database with all its declarations, and the sizes of its tables and topics."""
     tx, tick = run.transaction, run.tick
@@ -176,7 +195,7 @@ def info_for_database(run: Execution, statement: tree.Info, database: Database) 
     }
 
 
-@informs("TABLE", needs=[Need(INFO, Kind.TABLE, (0,))])
+@informs("TABLE", needs=[Requires(INFO, SecurableKind.TABLE, (0,))])
 def info_for_table(run: Execution, statement: tree.Info, table: Table) -> Value:
     """Describe a table and its fields."""
     held = records.count(run.transaction, table)

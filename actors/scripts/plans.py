@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from actors.scripts.handlers import Work, claims_of, handler_of
+from actors.scripts.handlers import StatementFunction, claims_of, handler_of
 from language import tree
 from language.budget import bounded, is_bounded
 from language.compile import compile_rowless
@@ -72,10 +72,10 @@ class Step:
         self.timeout_us = None if timeout is None else timeout // MICROSECOND
         """The statement's own TIMEOUT (µs)."""
         self._steady: bool | None = None
-        self.work: Work | None = None
+        self.work: StatementFunction | None = None
         """Function that runs it; compiled at its first run, after authorization."""
 
-    def compiled(self) -> Work:
+    def compiled(self) -> StatementFunction:
         """Compile it. :raises Refusal: its clauses contradict each other"""
         self.work = work = handler_of(self.statement).make(self.statement)
         return work

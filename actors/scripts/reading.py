@@ -10,7 +10,7 @@ from typing import Any, Final
 from actors.scripts.access_paths import AccessPath, access_path, unique
 from actors.scripts.comparing import check_comparisons
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import OnRecords, Work, compiles
+from actors.scripts.handlers import RequiresOnRecords, StatementFunction, compiles
 from actors.scripts.plans import rowless
 from language import tree
 from language.planner import ID, Term
@@ -28,8 +28,8 @@ from storage.records import records
 OBJECTS_IN_A_BATCH = 512
 
 
-@compiles(tree.Select, "rows", writes=False, needs=[OnRecords(READ)])
-def select(statement: tree.Select) -> Work:
+@compiles(tree.Select, "rows", writes=False, needs=[RequiresOnRecords(READ)])
+def select(statement: tree.Select) -> StatementFunction:
     """Compile a SELECT: returns its rows, in the current transaction; with FROM ONLY the single
     one."""
     plan = plan_select(statement)
@@ -38,7 +38,7 @@ def select(statement: tree.Select) -> Work:
         (source,) = statement.sources
         assert isinstance(source, tree.TableTarget)
         work = partial(_through_index, statement.back, source.table, work)
-    return (lambda run: plan.told(work(run))) if statement.only else work
+    return (lambda run: plan.statement_result(work(run))) if statement.only else work
 
 
 def _listing(statement: tree.Select, plan: SelectPlan) -> _Listing:

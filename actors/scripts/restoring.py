@@ -17,21 +17,21 @@ from typing import Any, Final
 
 from actors.backups.script_files import pieces
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import Need, handles
+from actors.scripts.handlers import Requires, handles
 from actors.scripts.plans import Plan
 from actors.scripts.transactions import ScriptRun
 from language import tree
-from language.creating import Creating, Names, NotCreating, refused
+from language.creating import Names, NotCreating, RestoreScriptValidator, refused
 from language.lexer import all_tokens
 from language.parser import parse
 from language.splitting import Piece
 from protocol import limits
 from protocol.errors import FROM_OUTSIDE, Refusal, RestoreRefused, RestoreTargetExists, Unknown
-from protocol.rights import NOTHING, OWN, Kind
+from protocol.rights import NOTHING, OWN, SecurableKind
 from protocol.values import NONE, Value
 from storage.catalog import restores
 from storage.catalog.catalog import Database, Namespace
-from storage.catalog.restores import Mark
+from storage.catalog.restores import RestoreMark
 from storage.txn.tickets import CommitTicket
 
 COMMIT_BYTES: Final = 4 * limits.MIB
@@ -45,7 +45,13 @@ Checked = tuple[int, Piece, tree.Script]
 """A statement of a script: its number, its text and its tree."""
 
 
-@handles(tree.RestoreScript, "value", writes=True, needs=[Need(OWN, Kind.STORE)], audited=True)
+@handles(
+    tree.RestoreScript,
+    "value",
+    writes=True,
+    needs=[Requires(OWN, SecurableKind.STORE)],
+    audited=True,
+)
 def restore_script(run: ScriptRun, statement: tree.RestoreScript) -> Value:
     """Make places from a script. Return `{path, statements, databases}`; with CHECK, without making
     them.
@@ -62,7 +68,7 @@ def restore_script(run: ScriptRun, statement: tree.RestoreScript) -> Value:
         run.enlist()
         run.work = Restore(run, statement)
     assert isinstance(run.work, Restore)
-    return run.work.go_on()
+    return run.work.commit_next_part()
 
 
 class Restore:
@@ -78,7 +84,7 @@ class Restore:
         self._databases: dict[Names, Checked] = {}
         """Statements that define a database, likewise."""
         self._statements = 0
-        self._marks: list[Mark] = []
+        self._marks: list[RestoreMark] = []
         self._filled: Iterator[Checked] | None = None
         self._part: list[Checked] = []
         """Statements run in this commit; run again after a conflict."""
@@ -89,7 +95,7 @@ class Restore:
         self._done = False
         """True once the last of its commits is made, released or not."""
 
-    def go_on(self) -> Value:
+    def commit_next_part(self) -> Value:
         """Do the next commit; return the answer, if it was the last."""
         run = self._run
         if not self._checked:
@@ -118,7 +124,7 @@ class Restore:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def _each(self, script: Creating) -> Iterator[Checked]:
+    def _each(self, script: RestoreScriptValidator) -> Iterator[Checked]:
         """Yield the statements, each checked. :raises RestoreRefused: one does not only create"""
         tick = self._run.tick
         for number, piece in enumerate(pieces(self._file.read), 1):
@@ -140,7 +146,7 @@ class Restore:
             yield number, piece, found
 
     def _check(self) -> None:
-        for one in self._each(Creating(self._run.tick)):
+        for one in self._each(RestoreScriptValidator(self._run.tick)):
             self._statements = one[0]
             match one[2].statements[0]:
                 case tree.DefineNamespace(name=name):
@@ -221,9 +227,9 @@ class Restore:
         except Refusal as refusal:
             raise self._placed(refusal, one) from refusal.__cause__
 
-    def _made(self, marks: list[Mark], only: frozenset[Names]) -> None:
+    def _made(self, marks: list[RestoreMark], only: frozenset[Names]) -> None:
         self._marks = marks
-        self._filled = self._each(Creating(self._run.tick, only))
+        self._filled = self._each(RestoreScriptValidator(self._run.tick, only))
 
     def _fill(self) -> Value:
         run = self._run

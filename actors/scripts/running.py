@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeVar
 
-from actors.commits import Committer, Origin, Waiter, described
+from actors.commits import Committer, RequestOrigin, Waiter, described
 from actors.memory import NodeMemory
-from actors.scripts.turns import Turn
+from actors.scripts.turns import Fiber
 from actors.sessions import ENDED
 from protocol import limits
 from protocol.errors import Busy, Cancelled, Refusal, SessionEnded
@@ -49,7 +49,7 @@ class Run(NamedTuple):
     """A running script."""
 
     request: RunScript
-    turn: Turn
+    turn: Fiber
     began_us: int
     progress: Progress
 
@@ -62,7 +62,7 @@ class Run(NamedTuple):
         number, text = progress.at_statement() or (None, None)
         ends_us = self.turn.ends_us if waiter is None else waiter.ends_us
         return described(
-            Origin.of(request.request, request.caller),
+            RequestOrigin.of(request.request, request.caller),
             request.caller.user,
             (request.namespace, request.database),
             text,
@@ -77,7 +77,7 @@ class Run(NamedTuple):
         )
 
 
-class Resting(Protocol):
+class WaitingRequest(Protocol):
     """An open feed, or an operation that waits for messages or for another's priority lock, and
     holds no transaction."""
 
@@ -95,7 +95,7 @@ class Resting(Protocol):
         """Return the row of INFO FOR RUNNING."""
 
 
-class Behind(Protocol):
+class WaitingKeyRequest(Protocol):
     """Operations on keys that wait for their turn: others come first, a priority lock blocks them,
     or they list more than fits into a slice."""
 
@@ -125,9 +125,9 @@ class Running:
         self.slow = 0
         """Slow statements since the start."""
         self._runs: dict[str, Run] = {}
-        self._resting: dict[str, Resting] = {}
-        self._feeds: dict[str, Resting] = {}
-        self._by_credential: dict[Credential, dict[str, Run | Resting]] = {}
+        self._resting: dict[str, WaitingRequest] = {}
+        self._feeds: dict[str, WaitingRequest] = {}
+        self._by_credential: dict[Credential, dict[str, Run | WaitingRequest]] = {}
         """The same requests by the credential of their callers."""
         self._waiting = _Waiting()
         """Waiting scripts, by user."""
@@ -136,7 +136,7 @@ class Running:
         self.memory = NodeMemory()
         """Memory held by scripts, from their first pause to their answer."""
         self._resting_of: Counter[str] = Counter()
-        self.behind: Callable[[], Sequence[Behind]] = tuple
+        self.behind: Callable[[], Sequence[WaitingKeyRequest]] = tuple
         """Returns the operations on keys that wait for their turn."""
 
     def __len__(self) -> int:
@@ -157,7 +157,7 @@ class Running:
         if run is not None:
             self._leave(run.request.caller, request)
 
-    def _enter(self, caller: Caller, request: str, one: Run | Resting) -> None:
+    def _enter(self, caller: Caller, request: str, one: Run | WaitingRequest) -> None:
         self._by_credential.setdefault((caller.user, caller.session), {})[request] = one
 
     def _leave(self, caller: Caller, request: str) -> None:
@@ -167,7 +167,7 @@ class Running:
         if not mine:
             del self._by_credential[by]
 
-    def rest(self, one: Resting) -> None:
+    def begin_waiting(self, one: WaitingRequest) -> None:
         """Add a waiting operation on messages. :raises Busy: the limit of waiting requests is
         reached"""
         user = one.caller.user
@@ -176,19 +176,19 @@ class Running:
         self._resting_of[user] += 1
         self._enter(one.caller, one.request, one)
 
-    def go_on(self, one: Resting) -> None:
+    def end_waiting(self, one: WaitingRequest) -> None:
         """Remove an operation that waits no more."""
         del self._resting[one.request]
         _less(self._resting_of, one.caller.user)
         self._leave(one.caller, one.request)
 
-    def follow(self, feed: Resting) -> None:
+    def follow(self, feed: WaitingRequest) -> None:
         """Add an open feed. Feeds have no end and don't count against the limit of waiting
         requests."""
         self._feeds[feed.request] = feed
         self._enter(feed.caller, feed.request, feed)
 
-    def unfollow(self, feed: Resting) -> None:
+    def unfollow(self, feed: WaitingRequest) -> None:
         """Remove a feed that is over."""
         del self._feeds[feed.request]
         self._leave(feed.caller, feed.request)
@@ -204,7 +204,7 @@ class Running:
         for run in self:
             run.turn.cancel(why.also())  # a copy: each gets the position where it was ended
         resting = [*self._resting.values(), *self._feeds.values()]
-        waiting: list[Resting | Behind] = [*resting, *self.behind()]
+        waiting: list[WaitingRequest | WaitingKeyRequest] = [*resting, *self.behind()]
         for one in waiting:
             one.end(why)
 
@@ -217,7 +217,7 @@ class Running:
         resting = self._resting.get(request) or self._feeds.get(request)
         if resting is not None:
             return resting.end(Cancelled(why))
-        waiting: list[Behind | Waiter] = [*self.behind(), *self._committer.waiters]
+        waiting: list[WaitingKeyRequest | Waiter] = [*self.behind(), *self._committer.waiters]
         for one in waiting:
             if one.request == request:
                 return one.end(Cancelled(why))
@@ -322,7 +322,7 @@ def _less(counter: Counter[_Key], key: _Key) -> None:
         del counter[key]
 
 
-def _end(run: Run | Resting, cut: bool, sparing: str | None) -> None:
+def _end(run: Run | WaitingRequest, cut: bool, sparing: str | None) -> None:
     ended = SessionEnded(ENDED)
     if not isinstance(run, Run):
         run.end(ended)

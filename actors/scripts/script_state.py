@@ -105,7 +105,7 @@ class ScriptState:
                 self._replaced += held.size
 
 
-class Answered:
+class SubqueryCache:
     """Cached results of one statement's uncorrelated subqueries.
 
     A result beyond the memory limit is not cached, and computed again.

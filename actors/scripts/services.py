@@ -9,28 +9,28 @@ from typing import Protocol
 
 from actors.backups.taking import Backups
 from actors.cluster.peering import Peering
-from actors.commits import Committer, Who
-from actors.facts import Facts
+from actors.commits import Author, Committer
+from actors.facts import NodeInfo
 from actors.log_reads import LogReads
-from actors.passwords import Asker
-from actors.restores import Unfinished
+from actors.passwords import HashRequester
+from actors.restores import UnfinishedRestores
 from actors.rights import Rights
-from actors.scripts.moments import Moments
+from actors.scripts.moments import NamedSnapshots
 from actors.scripts.running import Running
 from actors.statements import Statements
-from actors.topics import Topics
-from actors.vaults import Vaults
+from actors.topics import TopicService
+from actors.vaults import VaultService
 from protocol.doors import Clock
 from protocol.failover import Policy
 from protocol.requests import Caller
 from protocol.values import Value
 from storage.catalog.catalog import Database, Namespace, Space
-from storage.catalog.failover import Kept
+from storage.catalog.failover import StoredPolicy
 from storage.txn.tickets import CommitTicket
-from storage.vaults.cipher import Stretch
+from storage.vaults.cipher import Argon2Parameters
 
 
-class Roles(Protocol):
+class NodeRoles(Protocol):
     """Roles of the node, readable on the loop without a request to an actor."""
 
     @property
@@ -56,19 +56,19 @@ class Roles(Protocol):
         """Return identity, settings, roles, endpoints."""
 
 
-class Passwords(Protocol):
+class PasswordHashing(Protocol):
     """Password hasher with a bounded queue."""
 
     def derive(
-        self, passphrase: str, salt: bytes, stretch: Stretch, asker: Asker
+        self, passphrase: str, salt: bytes, stretch: Argon2Parameters, asker: HashRequester
     ) -> Awaitable[bytearray]:
         """Derive the wrapping key of a vault's passphrase. :raises Busy: the queue is full"""
 
-    def hash(self, password: str, asker: Asker) -> Awaitable[str]:
+    def hash(self, password: str, asker: HashRequester) -> Awaitable[str]:
         """Return a PHC string. :raises BadRequest: its length; Busy: the queue is full"""
 
 
-class Sessions(Protocol):
+class OpenSessions(Protocol):
     """Open sessions, as far as scripts affect them."""
 
     def end_all(self, user: str, but: str | None = None, sparing: str | None = None) -> None:
@@ -82,7 +82,7 @@ class Sessions(Protocol):
         """Check a caller. :raises SessionEnded: its credential is no longer good"""
 
 
-class Spaces(Protocol):
+class SpaceNotices(Protocol):
     """Cache spaces, as far as scripts notify them."""
 
     def expiring(self, space: Space, at_us: int) -> None:
@@ -98,14 +98,14 @@ class Spaces(Protocol):
         """Take note that a space, database or namespace was dropped."""
 
 
-class Indexes(Protocol):
+class IndexBuilder(Protocol):
     """Index builder."""
 
     def wake(self) -> None:
         """Take note that an index was declared and has to be built."""
 
 
-class Cluster(Protocol):
+class ClusterRole(Protocol):
     """Role of this node in its cluster, and requests to change it."""
 
     def info(self) -> dict[str, Value]:
@@ -118,17 +118,17 @@ class Cluster(Protocol):
         :raises Busy: it can't be determined; also from the future
         """
 
-    def in_force(self, kept: Kept) -> bool:
+    def in_force(self, kept: StoredPolicy) -> bool:
         """True if this node acts by a stored policy."""
 
-    def define_failover(self, policy: Policy, who: Who) -> asyncio.Future[CommitTicket | None]:
+    def define_failover(self, policy: Policy, who: Author) -> asyncio.Future[CommitTicket | None]:
         """Put a policy into force. The future's result is the ticket of the commit, and the policy
         is in force once that is released; None: it is already.
 
         :raises BadRequest, Busy, NotEnoughReplicas, NotWritable:
         """
 
-    def drop_failover(self, who: Who) -> asyncio.Future[CommitTicket | None]:
+    def drop_failover(self, who: Author) -> asyncio.Future[CommitTicket | None]:
         """Drop the policy, like `define_failover`. :raises Unknown, NotWritable,
         NotImplementedHere:"""
 
@@ -157,24 +157,24 @@ class Services:
     """Other parts of the node, passed to the scripts actor at start."""
 
     committer: Committer
-    roles: Roles
+    roles: NodeRoles
     rights: Rights
-    passwords: Passwords
-    sessions: Sessions
-    spaces: Spaces
-    topics: Topics
-    vaults: Vaults
-    unfinished: Unfinished
+    passwords: PasswordHashing
+    sessions: OpenSessions
+    spaces: SpaceNotices
+    topics: TopicService
+    vaults: VaultService
+    unfinished: UnfinishedRestores
     running: Running
-    moments: Moments
+    moments: NamedSnapshots
     statements: Statements
-    indexes: Indexes
+    indexes: IndexBuilder
     clock: Clock
-    facts: Facts
+    facts: NodeInfo
     reads: LogReads
     backups: Backups
     peering: Peering
-    cluster: Cluster
+    cluster: ClusterRole
     store_id: str
     slow_us: int
     """Duration (µs) from which a statement is logged as slow."""

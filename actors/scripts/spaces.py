@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import Need, handles, informs
+from actors.scripts.handlers import Requires, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
 from actors.scripts.places import described_space
 from actors.spaces import listed, perform
@@ -20,7 +20,7 @@ from language import tree
 from protocol import limits
 from protocol.errors import TypeRefused
 from protocol.messages import moment
-from protocol.rights import DEFINE, INFO, NOTHING, READ, WRITE, Kind
+from protocol.rights import DEFINE, INFO, NOTHING, READ, WRITE, SecurableKind
 from protocol.spaces import (
     DeleteKey,
     ExpireKey,
@@ -38,10 +38,10 @@ from protocol.spaces import (
 from protocol.values import MICROSECOND, NONE, Value, type_name
 from storage.catalog import catalog
 from storage.catalog.catalog import Database, Space
-from storage.keyspace.keyspace import LAPSED_NOTED, Keys
+from storage.keyspace.keyspace import EXPIRED_NOTED, SpaceKeys
 
 
-@handles(tree.DefineSpace, "none", writes=True, needs=[Need(DEFINE, Kind.DATABASE)])
+@handles(tree.DefineSpace, "none", writes=True, needs=[Requires(DEFINE, SecurableKind.DATABASE)])
 def define_space(run: Execution, statement: tree.DefineSpace, database: Database) -> Value:
     """Define a cache space.
 
@@ -64,7 +64,10 @@ def define_space(run: Execution, statement: tree.DefineSpace, database: Database
     tree.DropSpace,
     "none",
     writes=True,
-    needs=[Need(DEFINE, Kind.DATABASE), Need(NOTHING, Kind.SPACE, ("name",))],
+    needs=[
+        Requires(DEFINE, SecurableKind.DATABASE),
+        Requires(NOTHING, SecurableKind.SPACE, ("name",)),
+    ],
 )
 def drop_space(
     run: Execution, statement: tree.DropSpace, _database: Database, space: Space
@@ -76,23 +79,33 @@ def drop_space(
     return NONE
 
 
-@handles(tree.DropKeys, "value", writes=True, needs=[Need(READ | WRITE, Kind.SPACE, ("space",))])
+@handles(
+    tree.DropKeys,
+    "value",
+    writes=True,
+    needs=[Requires(READ | WRITE, SecurableKind.SPACE, ("space",))],
+)
 def drop_keys(run: Execution, statement: tree.DropKeys, space: Space) -> Value:
     """Delete every key that begins with PREFIX. READ is required too: the count alone would
     disclose the keys, letter by letter."""
     run.reason = statement.reason
     prefix = check_prefix(run.evaluate(statement.prefix), "PREFIX")
     deleted = 0
-    for part in Keys(run.transaction, space).drop(prefix):
+    for part in SpaceKeys(run.transaction, space).drop(prefix):
         deleted += part
         run.tick()
     return {"deleted": deleted}
 
 
-@handles(tree.ListKeys, "value", writes=False, needs=[Need(ListKeys.needs, Kind.SPACE, ("space",))])
+@handles(
+    tree.ListKeys,
+    "value",
+    writes=False,
+    needs=[Requires(ListKeys.needs, SecurableKind.SPACE, ("space",))],
+)
 def list_keys(run: Execution, statement: tree.ListKeys, space: Space) -> Value:
     """Return keys in the order of their bytes."""
-    keys = Keys(run.transaction, space)
+    keys = SpaceKeys(run.transaction, space)
     operation = ListKeys(
         "" if statement.prefix is None else run.evaluate(statement.prefix),
         "" if statement.after is None else run.evaluate(statement.after),
@@ -110,11 +123,11 @@ def _operation(
     statement: type, operation: type[KeyOperation], made: Callable[[Execution, Any], KeyOperation]
 ) -> Callable[[Execution, Any, Space], Value]:
     """Register the handler of a statement on one key; it requires the operation's privileges."""
-    needs = [Need(operation.needs, Kind.SPACE, ("space",))]
+    needs = [Requires(operation.needs, SecurableKind.SPACE, ("space",))]
 
     @handles(statement, "value", writes=operation.writes, needs=needs)
     def on_key(run: Execution, statement: Any, space: Space) -> Value:
-        keys = Keys(run.transaction, space, run.tick)
+        keys = SpaceKeys(run.transaction, space, run.tick)
         answer: Value = perform(keys, made(run, statement))
         _afterwards(run, space, keys)
         return answer
@@ -173,10 +186,10 @@ unlock_key = _operation(
 )
 
 
-@informs("SPACE", needs=[Need(INFO, Kind.SPACE, (0,))])
+@informs("SPACE", needs=[Requires(INFO, SecurableKind.SPACE, (0,))])
 def info_for_space(run: Execution, statement: tree.Info, space: Space) -> Value:
     """Describe a space, with its number of keys that have not expired."""
-    count, keys = 0, Keys(run.transaction, space)
+    count, keys = 0, SpaceKeys(run.transaction, space)
     for part in keys.count():
         count += part
         run.tick()
@@ -198,31 +211,31 @@ def _lasting(run: Execution, expression: tree.Expression) -> int:
     return value // MICROSECOND
 
 
-def _afterwards(run: Execution, space: Space, keys: Keys) -> None:
+def _afterwards(run: Execution, space: Space, keys: SpaceKeys) -> None:
     """Register a statement's work for after the transaction's commit."""
     if not (keys.locked or keys.lapsed or keys.soonest_us):
         return
     first = run.afterwards[0] if run.afterwards else None
-    if not isinstance(first, _Afterwards):
-        first = _Afterwards(run)
+    if not isinstance(first, _AfterCommit):
+        first = _AfterCommit(run)
         run.afterwards.insert(0, first)
     first.add(space, keys)
 
 
-class _Afterwards:
+class _AfterCommit:
     """Work after the commit for all statements on keys of one transaction. Done at once, without a
     yield: a loop over a million keys leaves no more than one statement does."""
 
     def __init__(self, run: Execution) -> None:
         self._run = run
-        self._locked: list[Keys] = []
+        self._locked: list[SpaceKeys] = []
         self._soonest: dict[int, tuple[int, Space]] = {}
         """First expiry among the keys written, by the space's id."""
         self._lapsed: list[tuple[Space, list[bytes]]] = []
         self._noted = 0
         """Number of keys in `_lapsed`."""
 
-    def add(self, space: Space, keys: Keys) -> None:
+    def add(self, space: Space, keys: SpaceKeys) -> None:
         """Add the work of one statement."""
         if keys.locked:
             self._locked.append(keys)
@@ -231,7 +244,7 @@ class _Afterwards:
             known = self._soonest.get(space.id)
             if known is None or at_us < known[0]:
                 self._soonest[space.id] = at_us, space
-        if keys.lapsed and self._noted < LAPSED_NOTED:
+        if keys.lapsed and self._noted < EXPIRED_NOTED:
             self._lapsed.append((space, keys.lapsed))
             self._noted += len(keys.lapsed)
 

@@ -11,7 +11,7 @@ from language import tree
 from protocol import limits
 from protocol.errors import BadRequest, TypeRefused
 from protocol.values import Value, type_name
-from storage.audit.trail import Kept, newest
+from storage.audit.trail import LoggedEntry, newest
 from storage.formats.entries import AUDIT, STATEMENTS
 from storage.txn.transaction import Transaction
 
@@ -57,7 +57,7 @@ def _shown(run: Execution, tx: Transaction, statement: tree.InfoEntries) -> Show
     return lambda kept: audited(kept) if user is None or kept.user == user else None
 
 
-def _described(kept: Kept) -> dict[str, Value]:
+def _described(kept: LoggedEntry) -> dict[str, Value]:
     entry = kept.entry
     return {
         "seq": kept.sequence,

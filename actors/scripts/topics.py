@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from actors.messages import operations
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import Need, When, handles, informs
+from actors.scripts.handlers import RequiredWhen, Requires, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
-from actors.topics import HandedOut, Of, Queue, Wait
+from actors.topics import DeliveredMessages, StatementWait, WaitQueue, WaitTarget
 from language import tree
 from protocol import limits
 from protocol.errors import Unknown
@@ -36,29 +36,29 @@ from protocol.messages import (
     values,
     waiting,
 )
-from protocol.rights import CONSUME, DEFINE, INFO, NOTHING, READ, WRITE, Kind
+from protocol.rights import CONSUME, DEFINE, INFO, NOTHING, READ, WRITE, SecurableKind
 from protocol.text import duration
 from protocol.values import MICROSECOND, NONE, Value
 from storage.catalog.catalog import Database
 from storage.topics import groups, topics
-from storage.topics.deliveries.group import HandOuts
+from storage.topics.deliveries.group import GroupDeliveries
 from storage.topics.groups import Group
-from storage.topics.message_rows import NOTHING_HELD, Held, held_by_all
-from storage.topics.messages import Messages, bounded_bytes, redrive
-from storage.topics.topics import START, Place, Topic
+from storage.topics.message_rows import NOTHING_HELD, TopicContents, held_by_all
+from storage.topics.messages import TopicMessages, bounded_bytes, redrive
+from storage.topics.topics import START, StartPosition, Topic
 
-_CONSUMES: Final = [Need(TakeMessages.needs, Kind.TOPIC, ("topic",))]
+_CONSUMES: Final = [Requires(TakeMessages.needs, SecurableKind.TOPIC, ("topic",))]
 _DEFINES_GROUP: Final = [
-    Need(DEFINE, Kind.TOPIC, ("topic",)),
+    Requires(DEFINE, SecurableKind.TOPIC, ("topic",)),
     # Readers of the dead letter topic get messages of this one: with a short deadline all of them.
-    Need(READ, Kind.TOPIC, ("topic",), When.BRINGS),
-    Need(WRITE, Kind.TOPIC, ("dead_letter",)),
+    Requires(READ, SecurableKind.TOPIC, ("topic",), RequiredWhen.BRINGS),
+    Requires(WRITE, SecurableKind.TOPIC, ("dead_letter",)),
 ]
 
 # --- topics ---------------------------------------------------------------------------------------
 
 
-@handles(tree.DefineTopic, "none", writes=True, needs=[Need(DEFINE, Kind.DATABASE)])
+@handles(tree.DefineTopic, "none", writes=True, needs=[Requires(DEFINE, SecurableKind.DATABASE)])
 def define_topic(run: Execution, statement: tree.DefineTopic, database: Database) -> Value:
     """Define a topic.
 
@@ -92,7 +92,9 @@ _TOPIC_SETTINGS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
 }
 
 
-@handles(tree.AlterTopic, "none", writes=True, needs=[Need(DEFINE, Kind.TOPIC, ("name",))])
+@handles(
+    tree.AlterTopic, "none", writes=True, needs=[Requires(DEFINE, SecurableKind.TOPIC, ("name",))]
+)
 def alter_topic(run: Execution, statement: tree.AlterTopic, topic: Topic) -> Value:
     """Change the named settings of a topic; keep the others."""
     fields = {_TOPIC_SETTINGS[name][0]: _TOPIC_SETTINGS[name][1](value)
@@ -107,7 +109,10 @@ def alter_topic(run: Execution, statement: tree.AlterTopic, topic: Topic) -> Val
     tree.DropTopic,
     "none",
     writes=True,
-    needs=[Need(DEFINE, Kind.DATABASE), Need(NOTHING, Kind.TOPIC, ("name",))],
+    needs=[
+        Requires(DEFINE, SecurableKind.DATABASE),
+        Requires(NOTHING, SecurableKind.TOPIC, ("name",)),
+    ],
 )
 def drop_topic(
     run: Execution, statement: tree.DropTopic, _database: Database, topic: Topic
@@ -119,12 +124,16 @@ def drop_topic(
     return NONE
 
 
-@handles(tree.TrimTopic, "value", writes=True, needs=[Need(DEFINE, Kind.TOPIC, ("name",))])
+@handles(
+    tree.TrimTopic, "value", writes=True, needs=[Requires(DEFINE, SecurableKind.TOPIC, ("name",))]
+)
 def trim_topic(run: Execution, statement: tree.TrimTopic, topic: Topic) -> Value:
     """Delete every message before a position."""
     run.reason = statement.reason
     trimmed = 0
-    for part in Messages(run.transaction, topic).trim(_integer(run, statement.before, "BEFORE")):
+    for part in TopicMessages(run.transaction, topic).trim(
+        _integer(run, statement.before, "BEFORE")
+    ):
         trimmed += part
         run.tick()
     run.afterwards.append(lambda: run.services.topics.trimmed(topic))
@@ -142,7 +151,10 @@ def _look_after(run: Execution, topic: Topic) -> None:
 
 
 @handles(
-    tree.Publish, "value", writes=True, needs=[Need(PublishMessages.needs, Kind.TOPIC, ("topic",))]
+    tree.Publish,
+    "value",
+    writes=True,
+    needs=[Requires(PublishMessages.needs, SecurableKind.TOPIC, ("topic",))],
 )
 def publish(run: Execution, statement: tree.Publish, topic: Topic) -> Value:
     """Append one message or several. Their positions are final with the commit."""
@@ -170,13 +182,13 @@ def publish(run: Execution, statement: tree.Publish, topic: Topic) -> Value:
     "value",
     writes=False,
     needs=[
-        Need(READ, Kind.TOPIC, ("topic",), When.BARE),
-        Need(CONSUME, Kind.TOPIC, ("topic",), When.AS_READER),
+        Requires(READ, SecurableKind.TOPIC, ("topic",), RequiredWhen.BARE),
+        Requires(CONSUME, SecurableKind.TOPIC, ("topic",), RequiredWhen.AS_READER),
     ],
 )
 def read_topic(run: Execution, statement: tree.ReadTopic, topic: Topic) -> Value:
     """Return messages after a position, or after that of a reader; no reader is moved."""
-    messages, reader = Messages(run.transaction, topic), b""
+    messages, reader = TopicMessages(run.transaction, topic), b""
     if statement.reader is not None:
         after = messages.reader(statement.reader)
         reader = messages.key_of_reader(statement.reader)
@@ -202,7 +214,10 @@ def read_topic(run: Execution, statement: tree.ReadTopic, topic: Topic) -> Value
     tree.Redrive,
     "value",
     writes=True,
-    needs=[Need(CONSUME, Kind.TOPIC, ("dead",)), Need(WRITE, Kind.TOPIC, ("topic",))],
+    needs=[
+        Requires(CONSUME, SecurableKind.TOPIC, ("dead",)),
+        Requires(WRITE, SecurableKind.TOPIC, ("topic",)),
+    ],
 )
 def redrive_(run: Execution, statement: tree.Redrive, dead: Topic, topic: Topic) -> Value:
     """Move the oldest messages of one topic into another. Their positions are final with the
@@ -216,7 +231,7 @@ def redrive_(run: Execution, statement: tree.Redrive, dead: Topic, topic: Topic)
     if published is None:
         return answer
     if run.is_nested:
-        Messages(run.transaction, topic).pin()
+        TopicMessages(run.transaction, topic).pin()
     answer["first"], answer["last"] = published.first, published.last
 
     def follow_up() -> None:
@@ -238,7 +253,7 @@ def define_reader(run: Execution, statement: tree.DefineReader, topic: Topic) ->
     :raises AlreadyExists: the name is taken, and the statement has neither IF NOT EXISTS nor
         OVERWRITE
     """
-    messages = Messages(run.transaction, topic)
+    messages = TopicMessages(run.transaction, topic)
     place = START if statement.position is None else _place(run, statement.position)
     messages.define_reader(statement.name, place, IF_TAKEN[statement.exists])
     return NONE
@@ -247,7 +262,7 @@ def define_reader(run: Execution, statement: tree.DefineReader, topic: Topic) ->
 @handles(tree.CommitReader, "value", writes=True, needs=_CONSUMES)
 def commit_reader(run: Execution, statement: tree.CommitReader, topic: Topic) -> Value:
     """Commit a reader's cursor: all messages up to a position are done."""
-    messages = Messages(run.transaction, topic)
+    messages = TopicMessages(run.transaction, topic)
     position = _integer(run, statement.position, "AT")
     return {"position": messages.commit_reader(statement.name, position)}
 
@@ -255,7 +270,7 @@ def commit_reader(run: Execution, statement: tree.CommitReader, topic: Topic) ->
 @handles(tree.AlterReader, "none", writes=True, needs=_CONSUMES)
 def alter_reader(run: Execution, statement: tree.AlterReader, topic: Topic) -> Value:
     """Move a reader's cursor."""
-    messages = Messages(run.transaction, topic)
+    messages = TopicMessages(run.transaction, topic)
     run.reason = statement.reason
     messages.move_reader(statement.name, _place(run, statement.position))
     return NONE
@@ -264,7 +279,7 @@ def alter_reader(run: Execution, statement: tree.AlterReader, topic: Topic) -> V
 @handles(tree.DropReader, "none", writes=True, needs=_CONSUMES)
 def drop_reader(run: Execution, statement: tree.DropReader, topic: Topic) -> Value:
     """Drop a reader. :raises Unknown: the topic has none of that name"""
-    messages = Messages(run.transaction, topic)
+    messages = TopicMessages(run.transaction, topic)
     run.reason = statement.reason
     messages.drop_reader(statement.name)
     run.afterwards.append(run.services.topics.declarations_changed)
@@ -326,12 +341,14 @@ def alter_group(
         group = replace(group, **fields)
         groups.alter_group(run.transaction, group)
     if statement.position is not None:
-        HandOuts(run.transaction, group).move(_place(run, statement.position))
+        GroupDeliveries(run.transaction, group).move(_place(run, statement.position))
     run.afterwards.append(lambda: run.services.topics.may_take(group))
     return NONE
 
 
-@handles(tree.DropGroup, "none", writes=True, needs=[Need(DEFINE, Kind.TOPIC, ("topic",))])
+@handles(
+    tree.DropGroup, "none", writes=True, needs=[Requires(DEFINE, SecurableKind.TOPIC, ("topic",))]
+)
 def drop_group(run: Execution, statement: tree.DropGroup, topic: Topic) -> Value:
     """Drop a group with its deliveries."""
     run.reason = statement.reason
@@ -379,7 +396,7 @@ def take(run: Execution, statement: tree.Take, topic: Topic) -> Value:
     return done.answer  # type: ignore[no-any-return]
 
 
-def _answers(run: Execution, handed_out: HandedOut) -> None:
+def _answers(run: Execution, handed_out: DeliveredMessages) -> None:
     run.handed_out = (*run.handed_out, handed_out)
 
 
@@ -422,7 +439,9 @@ def give_up(run: Execution, statement: tree.GiveUp, topic: Topic) -> Value:
 
 
 def _settled(run: Execution, group: Group, operation: Settling) -> Value:
-    done = operations.settle(run.services.topics, run.transaction, group, operation, tick=run.tick)
+    done = operations.apply_receipts(
+        run.services.topics, run.transaction, group, operation, tick=run.tick
+    )
     run.afterwards.append(done.follow_up)
     return done.answer  # type: ignore[no-any-return]
 
@@ -430,17 +449,17 @@ def _settled(run: Execution, group: Group, operation: Settling) -> Value:
 # --- INFO -----------------------------------------------------------------------------------------
 
 
-@informs("TOPIC", needs=[Need(INFO, Kind.TOPIC, (0,))])
+@informs("TOPIC", needs=[Requires(INFO, SecurableKind.TOPIC, (0,))])
 def info_for_topic(run: Execution, statement: tree.Info, topic: Topic) -> Value:
     """Describe a topic with its readers and groups."""
-    return Messages(run.transaction, topic).figures(run.tick)
+    return TopicMessages(run.transaction, topic).figures(run.tick)
 
 
-@informs("GROUP", needs=[Need(INFO, Kind.TOPIC, (1,))])
+@informs("GROUP", needs=[Requires(INFO, SecurableKind.TOPIC, (1,))])
 def info_for_group(run: Execution, statement: tree.Info, topic: Topic) -> Value:
     """Describe a group of a topic."""
     group = groups.group(run.transaction, topic, statement.names[0])
-    return HandOuts(run.transaction, group, run.tick).figures()
+    return GroupDeliveries(run.transaction, group, run.tick).figures()
 
 
 def described_topics(run: Execution, database: Database) -> list[Value]:
@@ -451,7 +470,7 @@ def described_topics(run: Execution, database: Database) -> list[Value]:
     return [_described(topic, held.get(topic.id, NOTHING_HELD)) for topic in every]
 
 
-def _described(topic: Topic, held: Held) -> dict[str, Value]:
+def _described(topic: Topic, held: TopicContents) -> dict[str, Value]:
     return {
         "name": topic.name,
         "comment": topic.comment,
@@ -473,12 +492,12 @@ def _group(run: Execution, topic: Topic, name: str) -> Group:
     return groups.group(run.transaction, topic, name)
 
 
-def _place(run: Execution, position: tree.Position) -> Place:
+def _place(run: Execution, position: tree.Position) -> StartPosition:
     if position.value is None:
-        return Place("START" if position.kind == "START" else "END")
+        return StartPosition("START" if position.kind == "START" else "END")
     if position.kind == "TIME":
-        return Place("TIME", moment(run.evaluate(position.value), "TIME"))
-    return Place("AFTER", _integer(run, position.value, "AT"))
+        return StartPosition("TIME", moment(run.evaluate(position.value), "TIME"))
+    return StartPosition("AFTER", _integer(run, position.value, "AT"))
 
 
 def _evaluated(run: Execution, expression: tree.Expression | None) -> Any:
@@ -490,7 +509,9 @@ def _integer(run: Execution, expression: tree.Expression, what: str) -> int:
     return integer(run.evaluate(expression), what)
 
 
-def _wait(run: Execution, expression: tree.Expression, of: Of, queue: Callable[[], Queue]) -> Wait:
+def _wait(
+    run: Execution, expression: tree.Expression, of: WaitTarget, queue: Callable[[], WaitQueue]
+) -> StatementWait:
     """Return the wait of the current statement, which may have begun already.
 
     :param of: object of the wait

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import structlog
 
-from actors.commits import Bounded
+from actors.commits import BoundedCallback
 from actors.memory import STEP_BYTES, MemoryAccount
 from actors.scripts.answer_sizes import measured
-from actors.scripts.attempts import Attempts
+from actors.scripts.attempts import ConflictRetry
 from actors.scripts.execution import SEEN_ROLLED_BACK, Execution, Returned
 from actors.scripts.handlers import Audited
 from actors.scripts.plans import Plans, Step
@@ -25,7 +25,7 @@ from actors.scripts.request_checks import check_handed_over, check_keep
 from actors.scripts.running import Run
 from actors.scripts.script_state import SMALL_BYTES
 from actors.scripts.services import Services
-from actors.scripts.turns import Turn
+from actors.scripts.turns import Fiber
 from language import tree
 from language.budget import Budget
 from language.sizing import MEMORY
@@ -64,7 +64,7 @@ LARGE_BYTES: Final = 256 * limits.KIB
 class ScriptRun(Execution):
     """Run of a script, from its text to the tickets that its answer has to wait for."""
 
-    def __init__(self, services: Services, request: RunScript, plans: Plans, turn: Turn) -> None:
+    def __init__(self, services: Services, request: RunScript, plans: Plans, turn: Fiber) -> None:
         super().__init__(services, request, turn)
         self._plans = plans
         self._commits: list[CommitTicket] = []
@@ -83,7 +83,7 @@ class ScriptRun(Execution):
     _due_us = 0
     """End of the TIMEOUT of a statement in the current transaction, on the monotonic clock; 0: none
     has begun with one."""
-    _attempts: Attempts | None = None
+    _attempts: ConflictRetry | None = None
     """Retry state of the current transaction, after its first conflict."""
     _held: Budget | None = None
     """Memory of its results; surely small ones are not measured."""
@@ -112,7 +112,7 @@ class ScriptRun(Execution):
         after = request.after or 0
         if request.current:
             after = max(after, self._present())
-        if after > self.services.committer.released_upto:
+        if after > self.services.committer.commit_index:
             self._await(after)
         if request.moment is None:
             self._run()
@@ -137,16 +137,16 @@ class ScriptRun(Execution):
                 self.kept_moment = kept.name
 
     def _run(self) -> None:
-        self._look()
+        self._check_and_compile()
         if self.plan.current and not self.request.current:
             after = self._present()
-            if after > self.services.committer.released_upto:
+            if after > self.services.committer.commit_index:
                 self._await(after)
         for first, end in self.plan.transactions:
             if self._transact(first, end):
                 return
 
-    def _look(self) -> None:
+    def _check_and_compile(self) -> None:
         """Check the request, and compile its script, before any of it is run. :raises Refusal: it
         can't be run"""
         self.check_authenticated()  # it may have queued since its surface checked
@@ -164,15 +164,15 @@ class ScriptRun(Execution):
 
         :raises StatementTimeout: it is not shown in time
         """
-        self._look()
+        self._check_and_compile()
         committer, turn = self.services.committer, self.turn
         arrival = committer.arrivals.expect(after, turn.wake)
         try:
             with self._aside(), self._limited():
-                while committer.released_upto < after:
+                while committer.commit_index < after:
                     turn.park()
         except StatementTimeout:
-            shown = committer.released_upto
+            shown = committer.commit_index
             raise StatementTimeout(
                 f"the node shows sequence {shown}, but not {after} yet: nothing was run",
                 after=after,
@@ -215,7 +215,7 @@ class ScriptRun(Execution):
             raise BadRequest(
                 "a moment is of the past and cannot be current: leave `current` or `moment` out"
             )
-        self._look()
+        self._check_and_compile()
         found = self.services.cluster.present()
         if isinstance(found, int):
             return found
@@ -226,7 +226,7 @@ class ScriptRun(Execution):
                 while not found.done():
                     turn.park()
         except StatementTimeout:
-            shown = self.services.committer.released_upto
+            shown = self.services.committer.commit_index
             raise StatementTimeout(
                 f"the node shows sequence {shown}, but not enough nodes confirmed in time that it"
                 f" is current: {so_far}",
@@ -241,12 +241,12 @@ class ScriptRun(Execution):
         """Wait until pending changes of privileges are released. A snapshot is of released state: a
         new one would end with that release, before any read."""
         committer = self.services.committer
-        while (changed := committer.ledger.state.users_version) > committer.released_upto:
+        while (changed := committer.ledger.state.users_version) > committer.commit_index:
             ticket = committer.ticket(changed)
             try:
                 self.until_released(ticket)
             except (DiskFull, UnknownOutcome):
-                if not committer.was_taken_back(ticket):  # rolled back: the old privileges hold
+                if not committer.was_rolled_back(ticket):  # rolled back: the old privileges hold
                     raise
 
     def _transact(self, first: int, end: int) -> bool:
@@ -262,16 +262,16 @@ class ScriptRun(Execution):
             while True:
                 if lost:
                     assert attempts is not None, "it lost no race"
-                    self._rest(first, attempts)
+                    self._prepare_retry(first, attempts)
                     lost = False
                 self.place, self.variables = place, variables.copy()
                 self.iterations = iterations  # those of a failed attempt don't count
                 self._kept = None if kept is None else kept.copy()
                 if self._held is not None:
                     self._held.held = held
-                self._begin(done)
+                self._begin_transaction(done)
                 if attempts is not None:
-                    attempts.begins(self.transaction)
+                    attempts.start_attempt(self.transaction)
                 try:
                     ended = self._statements(first, end, done)
                     self._commit(first, end)
@@ -284,7 +284,7 @@ class ScriptRun(Execution):
                 except Refusal as refusal:
                     del self.results[done:]
                     attempts = self._attempts = attempts or self._first_attempt()
-                    if not attempts.may_go_on(
+                    if not attempts.may_retry(
                         refusal, self.transaction, lost=self._runs_again(refusal)
                     ):
                         if type(refusal) is NotAllowed or self._is_audited() or self.request.record:
@@ -293,7 +293,7 @@ class ScriptRun(Execution):
                         raise self._located(refusal, first) from refusal.__cause__
                     lost = True
                 finally:
-                    self._release()
+                    self._end_transaction()
                 if not lost:
                     del self.results[done:]
                     if attempts is not None:
@@ -340,10 +340,10 @@ class ScriptRun(Execution):
         """True if the audit trail keeps statements without a change, or refused ones."""
         return self.audited is Audited.ALWAYS
 
-    def _first_attempt(self) -> Attempts:
-        return Attempts(self.services.committer, self.turn, self.request.request)
+    def _first_attempt(self) -> ConflictRetry:
+        return ConflictRetry(self.services.committer, self.turn, self.request.request)
 
-    def _rest(self, number: int, attempts: Attempts) -> None:
+    def _prepare_retry(self, number: int, attempts: ConflictRetry) -> None:
         """Prepare the next attempt after a conflict or a block by a priority lock: wait if needed,
         then yield.
 
@@ -355,7 +355,7 @@ class ScriptRun(Execution):
                 self._forget()
                 with self._aside():
                     attempts.wait()
-            attempts.rest()
+            attempts.yield_now()
         except Refusal as refusal:
             raise self._located(refusal, number) from refusal.__cause__
 
@@ -395,7 +395,7 @@ class ScriptRun(Execution):
         """Wait until a commit is released. :raises Refusal: the script is ended, or the commit was
         rolled back, or not released in time"""
         committer, told = self.services.committer, list[Any]()
-        hear = Bounded(partial(self._heard, told), committer.monotonic_us())
+        hear = BoundedCallback(partial(self._on_released, told), committer.monotonic_us())
         committer.when_released(ticket, hear)
         try:
             while not told:
@@ -405,7 +405,7 @@ class ScriptRun(Execution):
         if told[0] is not None:
             raise told[0]
 
-    def _heard(self, told: list[Any], lost: BaseException | None) -> None:
+    def _on_released(self, told: list[Any], lost: BaseException | None) -> None:
         told.append(lost)
         self.turn.wake()
 
@@ -433,7 +433,7 @@ class ScriptRun(Execution):
             return True
         return self.saw_rolled_back and not isinstance(refusal, FROM_OUTSIDE)
 
-    def _release(self) -> None:
+    def _end_transaction(self) -> None:
         """End the transaction."""
         self.transaction.release()
         # These callbacks reference this run, which would live on with all that it held: a reference
@@ -477,7 +477,7 @@ class ScriptRun(Execution):
         """
         self.services.committer.merge(self.ticket, NO_COMMIT)
 
-    def _begin(self, done: int) -> None:
+    def _begin_transaction(self, done: int) -> None:
         if self.ticket.sequence:
             self._check_kept()
         self.beside = NO_COMMIT
@@ -521,8 +521,8 @@ class ScriptRun(Execution):
         if self.saw_rolled_back:
             raise Conflict(SEEN_ROLLED_BACK)
         self.rest_on_seen()
-        self._release()
-        self._begin(done)
+        self._end_transaction()
+        self._begin_transaction(done)
         self.read_at = read_at
         self.results.extend([Result(NONE, "none", 0, 0)] * answered)
 
@@ -537,7 +537,7 @@ class ScriptRun(Execution):
             value = self.perform(step) if timeout_us is None else self._in_time(step, timeout_us)
         finally:
             memory.return_to(held)
-            took_us = turn.looked_us() - began_us
+            took_us = turn.refresh_clock() - began_us
             if took_us >= self.services.slow_us:
                 self._say_slow(took_us)
         self._answer(value, step.kind, took_us)
@@ -551,7 +551,7 @@ class ScriptRun(Execution):
             return self.timed(step)
         if not self._due_us:  # the first attempt
             turn.push_deadline(timeout_us)  # `_transact` pops it
-            self._due_us = turn.looked_us() + timeout_us
+            self._due_us = turn.refresh_clock() + timeout_us
         return self.perform(step)
 
     def _say_slow(self, took_us: int) -> None:

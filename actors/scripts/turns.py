@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from actors.scripts.workers import Turns
+from actors.scripts.workers import FiberScheduler
 from language.planning import CHARGES
 from protocol.errors import Cancelled, Refusal, StatementTimeout
 from protocol.values import PACE
@@ -34,7 +34,7 @@ PARKED_US: Final = 3_600_000_000
 """Longest time (µs) between two checks of a parked script's deadline."""
 
 
-class Turn:
+class Fiber:
     """Fiber: greenlet, time slice, deadlines and cancellation of one script's run.
 
     :param user: user of the script; empty: the node
@@ -54,7 +54,7 @@ class Turn:
     """Number of yields."""
     slice_us: int
     """Length of its slices (µs), from the next one on."""
-    hurries = False
+    high_priority = False
     """High priority: runs in every other time slice."""
     _slice_ends_us = 0
     _charged = 0
@@ -68,7 +68,7 @@ class Turn:
     _paused: Callable[[], None]
     _loop_side: greenlet
 
-    def __init__(self, turns: Turns, user: str) -> None:
+    def __init__(self, turns: FiberScheduler, user: str) -> None:
         self._turns = turns
         self._user = user
         self._clock = turns.clock
@@ -82,10 +82,10 @@ class Turn:
         if self._outcome is None:
             self._outcome = self._turns.loop.create_future()
             if self.ended:
-                self._settle(self._outcome)
+                self._resolve_outcome(self._outcome)
         return self._outcome
 
-    def _settle(self, outcome: asyncio.Future[None]) -> None:
+    def _resolve_outcome(self, outcome: asyncio.Future[None]) -> None:
         if self.error is None:
             outcome.set_result(None)
         else:
@@ -100,16 +100,16 @@ class Turn:
         """
         self._paused = paused
         self._work = work
-        self._begin(self.slice_us // (1 + self._turns.waiting_of(self._user)))
+        self._start_fiber(self.slice_us // (1 + self._turns.waiting_of(self._user)))
 
     def start_in_line(self, work: Callable[[], None], paused: Callable[[], None]) -> None:
         """Start in the queue, as after a used-up slice: of hundreds that are there at once each
         would hold the loop for one before other work runs."""
         self._paused = paused
         self._work = work
-        self._turns.queue(partial(self._begin, self.slice_us), self._user)
+        self._turns.queue(partial(self._start_fiber, self.slice_us), self._user)
 
-    def _begin(self, slice_us: int) -> None:
+    def _start_fiber(self, slice_us: int) -> None:
         self.began_us = self.now_us = now_us = self._clock.monotonic_us()
         self._slice_ends_us = now_us + slice_us
         self._loop_side = getcurrent()
@@ -153,17 +153,17 @@ class Turn:
         self.now_us = now_us = self._clock.monotonic_us()
         ahead_us = cost // ITEMS_A_US if cost > PACE else 0
         if now_us + ahead_us >= self._slice_ends_us:
-            self._turns.queue(self._resume, self._user, hurries=self.hurries)
+            self._turns.queue(self._resume, self._user, high_priority=self.high_priority)
             self._hand_back()
 
-    def looked_us(self) -> int:
+    def refresh_clock(self) -> int:
         """Refresh and return `now_us`."""
         self.now_us = now_us = self._clock.monotonic_us()
         return now_us
 
-    def rest(self) -> None:
+    def yield_now(self) -> None:
         """Yield now, and begin a new slice. Raises as `tick`."""
-        self._turns.queue(self._resume, self._user, hurries=self.hurries)
+        self._turns.queue(self._resume, self._user, high_priority=self.high_priority)
         self._hand_back()
 
     def wait(self, awaitable: Awaitable[Awaited]) -> Awaited:
@@ -193,12 +193,12 @@ class Turn:
 
     def _unpark(self) -> None:
         self._parked = None
-        self._turns.queue(self._resume, self._user, hurries=self.hurries)
+        self._turns.queue(self._resume, self._user, high_priority=self.high_priority)
 
     def _awaited(self, done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
             done.exception()  # retrieved, or asyncio would log it if the work was ended meanwhile
-        self._turns.queue(self._resume, self._user, hurries=self.hurries)
+        self._turns.queue(self._resume, self._user, high_priority=self.high_priority)
 
     def push_deadline(self, after_us: int) -> None:
         """Add a deadline, after which `tick` raises. An earlier outer deadline counts too."""
@@ -251,7 +251,7 @@ class Turn:
             CHARGES.reset(outer)
             self.ended = True
             if self._outcome is not None:
-                self._settle(self._outcome)
+                self._resolve_outcome(self._outcome)
             # The work's owner references this fiber: without these back references both are freed
             # at once, and not only when the garbage collector runs.
             self._paused = self._work = _nothing

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from functools import partial
 
-from actors.passwords import Asker, check_passhash
+from actors.passwords import HashRequester, check_passhash
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import Need, OnNoun, handles, informs
+from actors.scripts.handlers import Requires, RequiresOnSecurable, handles, informs
 from actors.sign_in_throttle import network
 from language import tree
 from language.operators import parameter
 from protocol.errors import AlreadyExists, TypeRefused
-from protocol.rights import NOTHING, OWN, Kind, Noun
+from protocol.rights import NOTHING, OWN, Securable, SecurableKind
 from protocol.values import NONE, Value, paced
 from storage.catalog import users
 from storage.catalog.users import User, check_role
 
 
-@handles(tree.DefineUser, "none", writes=True, needs=[OnNoun(OWN, "space")], audited=True)
-def define_user(run: Execution, statement: tree.DefineUser, space: Noun) -> Value:
+@handles(
+    tree.DefineUser, "none", writes=True, needs=[RequiresOnSecurable(OWN, "space")], audited=True
+)
+def define_user(run: Execution, statement: tree.DefineUser, space: Securable) -> Value:
     """Define a user.
 
     :raises AlreadyExists: the name is taken, and the statement has neither IF NOT EXISTS nor
@@ -51,7 +53,13 @@ def define_user(run: Execution, statement: tree.DefineUser, space: Noun) -> Valu
     return NONE
 
 
-@handles(tree.AlterUser, "none", writes=True, needs=[Need(OWN, Kind.USER, ("name",))], audited=True)
+@handles(
+    tree.AlterUser,
+    "none",
+    writes=True,
+    needs=[Requires(OWN, SecurableKind.USER, ("name",))],
+    audited=True,
+)
 def alter_user(run: Execution, statement: tree.AlterUser, user: User) -> Value:
     """Change a user's password or role; its sessions end.
 
@@ -66,7 +74,13 @@ def alter_user(run: Execution, statement: tree.AlterUser, user: User) -> Value:
     return NONE
 
 
-@handles(tree.DropUser, "none", writes=True, needs=[Need(OWN, Kind.USER, ("name",))], audited=True)
+@handles(
+    tree.DropUser,
+    "none",
+    writes=True,
+    needs=[Requires(OWN, SecurableKind.USER, ("name",))],
+    audited=True,
+)
 def drop_user(run: Execution, statement: tree.DropUser, user: User) -> Value:
     """Drop a user with its grants; its sessions end.
 
@@ -85,7 +99,7 @@ def info_for_users(run: Execution, statement: tree.Info) -> Value:
     return [_described(user) for user in paced(every, run.tick)]
 
 
-@informs("USER", needs=[Need(NOTHING, Kind.USER, (0,))])
+@informs("USER", needs=[Requires(NOTHING, SecurableKind.USER, (0,))])
 def info_for_user(run: Execution, statement: tree.Info, user: User) -> Value:
     """Describe a user. A user may always see itself."""
     return _described(user)
@@ -114,7 +128,7 @@ def _hashed(run: Execution, statement: tree.DefineUser | tree.AlterUser) -> str:
         password = parameter(run, statement.bound)
     if not isinstance(password, str):
         raise TypeRefused("a password must be a string")
-    asker = Asker(run.caller.user, network(run.caller.address))
+    asker = HashRequester(run.caller.user, network(run.caller.address))
     return run.turn.wait(run.services.passwords.hash(password, asker))
 
 

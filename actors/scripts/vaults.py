@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 
-from actors.passwords import Asker
+from actors.passwords import HashRequester
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import Need, When, handles, informs
+from actors.scripts.handlers import RequiredWhen, Requires, handles, informs
 from actors.scripts.statements import whole_number
 from actors.sign_in_throttle import network
-from actors.vaults import Act, Asked, Checked, Look, check, condition_of
+from actors.vaults import CheckResult, PendingReveal, RevealRequest, VaultAct, check, condition_of
 from language import tree
 from language.operators import parameter
 from protocol import limits
@@ -29,30 +29,30 @@ from protocol.errors import (
     TypeRefused,
     Unknown,
 )
-from protocol.rights import INFO, NOTHING, OWN, READ, UNSEAL, WRITE, Kind
+from protocol.rights import INFO, NOTHING, OWN, READ, UNSEAL, WRITE, SecurableKind
 from protocol.values import NONE, Value, instant
 from protocol.vaults import check_passphrase
 from storage.catalog.catalog import Database
 from storage.vaults import trail as vault_trail
 from storage.vaults import vaults
-from storage.vaults.trail import Head, Kept
+from storage.vaults.trail import TrailEntry, TrailHead
 from storage.vaults.vaults import Vault
 
 
 def _act(
     run: Execution, action: str, vault: Vault, id: Value = None, reason: str | None = None
-) -> Act:
+) -> VaultAct:
     """Return the audit description of a statement.
 
     :param id: as given; an invalid id is left out of the entry
     """
     named = id if isinstance(id, str) and len(id) <= limits.VAULT_ID_BYTES else None
     why = reason or run.request.reason
-    return Act(action, run.caller, vault, named, None, why, run.request.request)
+    return VaultAct(action, run.caller, vault, named, None, why, run.request.request)
 
 
 @contextmanager
-def _told(run: Execution, act: Act) -> Iterator[None]:
+def _recording_refusal(run: Execution, act: VaultAct) -> Iterator[None]:
     """Record a refusal raised inside in the audit trail."""
     try:
         yield
@@ -61,7 +61,7 @@ def _told(run: Execution, act: Act) -> Iterator[None]:
         raise
 
 
-def _keep(run: Execution, act: Act, refusal: Refusal) -> None:
+def _keep(run: Execution, act: VaultAct, refusal: Refusal) -> None:
     """Record a refusal in the audit trail."""
     if not refusal.retry:  # else the request is retried, or the trail accepts no entry
         run.services.vaults.trail.refused(act, refusal)
@@ -70,7 +70,13 @@ def _keep(run: Execution, act: Act, refusal: Refusal) -> None:
 # --- declarations ---------------------------------------------------------------------------------
 
 
-@handles(tree.DefineVault, "none", writes=True, needs=[Need(OWN, Kind.DATABASE)], audited=True)
+@handles(
+    tree.DefineVault,
+    "none",
+    writes=True,
+    needs=[Requires(OWN, SecurableKind.DATABASE)],
+    audited=True,
+)
 def define_vault(run: Execution, statement: tree.DefineVault, database: Database) -> Value:
     """Define a vault.
 
@@ -86,7 +92,7 @@ def define_vault(run: Execution, statement: tree.DefineVault, database: Database
         given = parameter(run, statement.bound)
     if given is not None:
         passphrase = check_passphrase(given)
-        asker = Asker(run.caller.user, network(run.caller.address))
+        asker = HashRequester(run.caller.user, network(run.caller.address))
         wrapping = run.turn.wait(
             run.services.passwords.derive(passphrase, salt, service.stretch, asker)
         )
@@ -120,7 +126,10 @@ def vault_exists(run: Execution, database: Database, statement: tree.DefineVault
     tree.AlterVault,
     "none",
     writes=True,
-    needs=[Need(OWN, Kind.DATABASE), Need(NOTHING, Kind.VAULT, ("name",))],
+    needs=[
+        Requires(OWN, SecurableKind.DATABASE),
+        Requires(NOTHING, SecurableKind.VAULT, ("name",)),
+    ],
     audited=True,
 )
 def alter_vault(
@@ -137,7 +146,10 @@ def alter_vault(
     tree.DropVault,
     "none",
     writes=True,
-    needs=[Need(OWN, Kind.DATABASE), Need(NOTHING, Kind.VAULT, ("name",))],
+    needs=[
+        Requires(OWN, SecurableKind.DATABASE),
+        Requires(NOTHING, SecurableKind.VAULT, ("name",)),
+    ],
     audited=True,
 )
 def drop_vault(
@@ -166,7 +178,7 @@ def _goes(run: Execution, vault: Vault, reason: str | None) -> None:
     tree.RotateVault,
     "value",
     writes=True,
-    needs=[Need(UNSEAL, Kind.VAULT, ("name",))],
+    needs=[Requires(UNSEAL, SecurableKind.VAULT, ("name",))],
     audited=True,
 )
 def rotate_vault(run: Execution, statement: tree.RotateVault, vault: Vault) -> Value:
@@ -174,7 +186,7 @@ def rotate_vault(run: Execution, statement: tree.RotateVault, vault: Vault) -> V
     run.reason = statement.reason
     service = run.services.vaults
     act = _act(run, "rotate", vault, reason=statement.reason)
-    with _told(run, act):
+    with _recording_refusal(run, act):
         version = service.rotate(run.transaction, vault, act)
     run.afterwards.append(service.wake)
     return {"key_version": version}
@@ -183,7 +195,9 @@ def rotate_vault(run: Execution, statement: tree.RotateVault, vault: Vault) -> V
 # --- records --------------------------------------------------------------------------------------
 
 
-@handles(tree.WriteSecret, "value", writes=True, needs=[Need(WRITE, Kind.VAULT, ("vault",))])
+@handles(
+    tree.WriteSecret, "value", writes=True, needs=[Requires(WRITE, SecurableKind.VAULT, ("vault",))]
+)
 def write_secret(run: Execution, statement: tree.WriteSecret, vault: Vault) -> Value:
     """Write a secret. :raises Sealed, TypeRefused, TooLarge:"""
     run.reason = statement.reason or run.reason
@@ -191,7 +205,7 @@ def write_secret(run: Execution, statement: tree.WriteSecret, vault: Vault) -> V
     act = _act(run, "write", vault, id, statement.reason)
     expected = None if statement.expect is None else run.evaluate(statement.expect)
     value = run.evaluate(statement.value)
-    with _told(run, act):
+    with _recording_refusal(run, act):
         vaults.check_id(id)
         condition = condition_of(statement.absent, expected)
         service = run.services.vaults
@@ -201,18 +215,22 @@ def write_secret(run: Execution, statement: tree.WriteSecret, vault: Vault) -> V
     return {"written": done.written, "version": done.version}
 
 
-@handles(tree.EraseSecret, "value", writes=True, needs=[Need(WRITE, Kind.VAULT, ("vault",))])
+@handles(
+    tree.EraseSecret, "value", writes=True, needs=[Requires(WRITE, SecurableKind.VAULT, ("vault",))]
+)
 def erase_secret(run: Execution, statement: tree.EraseSecret, vault: Vault) -> Value:
     """Erase all versions of a record."""
     run.reason = statement.reason or run.reason
     id = run.evaluate(statement.id)
     act = _act(run, "erase", vault, id, statement.reason)
-    with _told(run, act):
+    with _recording_refusal(run, act):
         vaults.check_id(id)
         return {"erased": run.services.vaults.erase(run.transaction, vault, act)}
 
 
-@handles(tree.RevealSecret, "value", writes=True, needs=[Need(READ, Kind.VAULT, ("vault",))])
+@handles(
+    tree.RevealSecret, "value", writes=True, needs=[Requires(READ, SecurableKind.VAULT, ("vault",))]
+)
 def reveal_secret(run: Execution, statement: tree.RevealSecret, vault: Vault) -> Value:
     """Return a decrypted secret, after its audit entry is durable.
 
@@ -223,7 +241,7 @@ def reveal_secret(run: Execution, statement: tree.RevealSecret, vault: Vault) ->
     id = run.evaluate(statement.id)
     wanted = whole_number(run, statement.version, "VERSION")
     act = _act(run, "reveal", vault, id, statement.reason)
-    with _told(run, act):
+    with _recording_refusal(run, act):
         _check_alone(run, "REVEAL")
         key = vaults.check_id(id)
     asked = _shown(run, act, key, wanted)
@@ -233,14 +251,16 @@ def reveal_secret(run: Execution, statement: tree.RevealSecret, vault: Vault) ->
     return {"id": id, "value": asked.value, "version": found.version, "at": at}
 
 
-@handles(tree.ListSecrets, "value", writes=True, needs=[Need(READ, Kind.VAULT, ("vault",))])
+@handles(
+    tree.ListSecrets, "value", writes=True, needs=[Requires(READ, SecurableKind.VAULT, ("vault",))]
+)
 def list_secrets(run: Execution, statement: tree.ListSecrets, vault: Vault) -> Value:
     """Return ids in the order of their bytes. Raises as `reveal_secret`."""
     prefix = _text(run, statement.prefix, "PREFIX")
     after = _text(run, statement.after, "AFTER")
     limit = whole_number(run, statement.limit, "LIMIT")
     act = _act(run, "list", vault, prefix or None)
-    with _told(run, act):
+    with _recording_refusal(run, act):
         _check_alone(run, "LIST")
         most = limits.VAULT_IDS_LISTED if limit is None else limit
         if not 0 <= most <= limits.VAULT_IDS_LISTED:
@@ -271,14 +291,16 @@ def _check_alone(run: Execution, word: str) -> None:
         )
 
 
-def _shown(run: Execution, act: Act, id: bytes | None = None, version: int | None = None) -> Asked:
+def _shown(
+    run: Execution, act: VaultAct, id: bytes | None = None, version: int | None = None
+) -> PendingReveal:
     """Wait until the audit entry is durable and the secret is decrypted. :raises Refusal:
 
     :param id: id of the secret; None: of a listing
-    :param version: its version, as in `Look`
+    :param version: its version, as in `RevealRequest`
     """
     _, text = run.at_statement() or (0, "")
-    look = Look(act, text, run.place, id, version)
+    look = RevealRequest(act, text, run.place, id, version)
     run.stop_reading()
     asked = run.services.vaults.reveals.ask(look, run.turn.wake)
     try:
@@ -308,7 +330,7 @@ def _raw(text: str) -> bytes:
 # --- INFO -----------------------------------------------------------------------------------------
 
 
-@informs("VAULT", needs=[Need(INFO, Kind.VAULT, (0,))])
+@informs("VAULT", needs=[Requires(INFO, SecurableKind.VAULT, (0,))])
 def info_for_vault(run: Execution, statement: tree.Info, vault: Vault) -> Value:
     """Describe a vault, without its content."""
     tx, service = run.transaction, run.services.vaults
@@ -354,7 +376,10 @@ def described_vaults(run: Execution, database: Database) -> list[Value]:
     tree.InfoTrail,
     "info",
     writes=False,
-    needs=[Need(INFO, Kind.VAULT, ("vault",)), Need(OWN, Kind.STORE, (), When.UNNAMED)],
+    needs=[
+        Requires(INFO, SecurableKind.VAULT, ("vault",)),
+        Requires(OWN, SecurableKind.STORE, (), RequiredWhen.UNNAMED),
+    ],
 )
 def info_for_trail(run: Execution, statement: tree.InfoTrail, vault: Vault | None) -> Value:
     """Return entries of an audit trail, newest first, or the result of its check. A transaction of
@@ -396,7 +421,7 @@ def info_for_trail(run: Execution, statement: tree.InfoTrail, vault: Vault | Non
     return found
 
 
-def _described_check(checked: Checked, head: Head) -> Value:
+def _described_check(checked: CheckResult, head: TrailHead) -> Value:
     return {
         "intact": checked.intact,
         "entries": checked.entries,
@@ -409,7 +434,7 @@ def _described_check(checked: Checked, head: Head) -> Value:
     }
 
 
-def _described(kept: Kept, intact: bool) -> Value:
+def _described(kept: TrailEntry, intact: bool) -> Value:
     entry = kept.entry
     return {
         "seq": kept.number,

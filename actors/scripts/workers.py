@@ -18,7 +18,7 @@ IDLE_WORKERS: Final = 256
 """Greenlets kept for the next script: a new one costs 30 µs, most of it for its stack."""
 
 
-class Lines:
+class UserQueues:
     """Queues of calls, one for each user, popped round robin."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Lines:
         return 0 if line is None else len(line)
 
 
-class Turns:
+class FiberScheduler:
     """Scheduler: queue of fibers that wait for a time slice on one loop, and greenlets to run them.
 
     Slices go round robin by user: four hundred scripts of one user delay another's by one slice
@@ -67,15 +67,15 @@ class Turns:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self.loop = loop
         self.clock = clock
-        self._lines = Lines()
+        self._lines = UserQueues()
         """Waiting fibers, by user."""
-        self._hurried: deque[Callable[[], None]] = deque()
-        self._hurried_last = False
+        self._high_priority: deque[Callable[[], None]] = deque()
+        self._high_priority_last = False
         """True if the last slice was of high priority."""
         self.idle: list[greenlet] = []
         """Idle greenlets."""
 
-    def queue(self, resume: Callable[[], None], user: str, *, hurries: bool = False) -> None:
+    def queue(self, resume: Callable[[], None], user: str, *, high_priority: bool = False) -> None:
         """Queue a fiber for its next slice.
 
         :param user: user of the fiber; empty: the node
@@ -84,15 +84,15 @@ class Turns:
         """
         if not self.has_waiting:
             self.loop.call_soon(self._next)
-        if hurries:
-            self._hurried.append(resume)
+        if high_priority:
+            self._high_priority.append(resume)
         else:
             self._lines.add(user, resume)
 
     @property
     def has_waiting(self) -> bool:
         """True if a fiber waits for a slice."""
-        return bool(self._lines or self._hurried)
+        return bool(self._lines or self._high_priority)
 
     def waiting_of(self, user: str) -> int:
         """Return the number of a user's fibers that wait for a slice."""
@@ -116,13 +116,13 @@ class Turns:
 
     def _pop(self) -> Callable[[], None]:
         # High priority gets every other slice, and all of them while no other fiber waits.
-        hurries = self._hurried_last = bool(
-            self._hurried and not (self._hurried_last and self._lines)
+        high_priority = self._high_priority_last = bool(
+            self._high_priority and not (self._high_priority_last and self._lines)
         )
-        return self._hurried.popleft() if hurries else self._lines.pop()
+        return self._high_priority.popleft() if high_priority else self._lines.pop()
 
 
-def _serve(turns: weakref.ref[Turns]) -> None:
+def _serve(turns: weakref.ref[FiberScheduler]) -> None:
     """Body of a worker greenlet: run the function it is switched to with, then be idle until the
     next.
 

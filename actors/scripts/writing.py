@@ -14,7 +14,13 @@ from typing import Any, Final
 from actors.redaction import redacted
 from actors.scripts.execution import Execution
 from actors.scripts.fields import conform, conform_new
-from actors.scripts.handlers import OnRecords, When, Work, claims_of, compiles
+from actors.scripts.handlers import (
+    RequiredWhen,
+    RequiresOnRecords,
+    StatementFunction,
+    claims_of,
+    compiles,
+)
 from actors.scripts.plans import rowless
 from actors.scripts.reading import names_record, one_record, rows
 from language import tree
@@ -41,7 +47,7 @@ from protocol.values import (
 from storage.catalog.catalog import Table
 from storage.formats import keys
 from storage.records import records
-from storage.records.changes import Changes
+from storage.records.changes import RecordChanges
 
 Row = dict[str, Any]
 AFTER = tree.Return("AFTER")
@@ -52,9 +58,9 @@ NOTHING = tree.Return("NONE")
     tree.Create,
     "rows",
     writes=True,
-    needs=[OnRecords(WRITE), OnRecords(READ, When.ANSWERS)],
+    needs=[RequiresOnRecords(WRITE), RequiresOnRecords(READ, RequiredWhen.ANSWERS)],
 )
-def create(statement: tree.Create) -> Work:
+def create(statement: tree.Create) -> StatementFunction:
     """Create a record. :raises AlreadyExists: its id is taken"""
     verbs, target = claims_of(statement).records, statement.target
     apply = _applied(statement.data)
@@ -79,7 +85,7 @@ def _create(
     fields = storable(made, run.tick)
     if table.fields or table.schemafull:
         fields = conform_new(run, table, record, fields, partial(storable, made, run.tick))
-    answer = Answer(run, statement.returning, default_return(run, table))
+    answer = ReturnedRows(run, statement.returning, default_return(run, table))
     answer.add(None, {"id": record, **fields})
     told = answer.value()
     records.create(run.transaction, table, record.id, fields, run.tick)
@@ -92,12 +98,12 @@ def _create(
     "rows",
     writes=True,
     needs=[
-        OnRecords(WRITE),
-        OnRecords(READ, When.LOOKS),
-        OnRecords(READ, When.ANSWERS),
+        RequiresOnRecords(WRITE),
+        RequiresOnRecords(READ, RequiredWhen.LOOKS),
+        RequiresOnRecords(READ, RequiredWhen.ANSWERS),
     ],
 )
-def upsert(statement: tree.Upsert) -> Work:
+def upsert(statement: tree.Upsert) -> StatementFunction:
     """Change a record, or create it."""
     verbs, named = claims_of(statement).records, one_record(statement.target)
     return partial(_upsert, statement, verbs, named)
@@ -109,7 +115,7 @@ def _upsert(
     record = named(run)
     table = run.table(record.table, verbs)
     stored = records.stored(run.transaction, table, record.id)
-    answer = Answer(run, statement.returning, default_return(run, table))
+    answer = ReturnedRows(run, statement.returning, default_return(run, table))
     return _put_one(run, table, record, stored, statement.data, answer)
 
 
@@ -118,13 +124,13 @@ def _upsert(
     "rows",
     writes=True,
     needs=[
-        OnRecords(WRITE),
-        OnRecords(READ, When.FILTERS),
-        OnRecords(READ, When.LOOKS),
-        OnRecords(READ, When.ANSWERS),
+        RequiresOnRecords(WRITE),
+        RequiresOnRecords(READ, RequiredWhen.FILTERS),
+        RequiresOnRecords(READ, RequiredWhen.LOOKS),
+        RequiresOnRecords(READ, RequiredWhen.ANSWERS),
     ],
 )
-def update(statement: tree.Update) -> Work:
+def update(statement: tree.Update) -> StatementFunction:
     """Change every record of the target that passes WHERE."""
     return partial(_update, statement, _Targets(statement))
 
@@ -139,13 +145,13 @@ def _update(statement: tree.Update, targets: _Targets, run: Execution) -> Value:
         return []
     run.count_read(1)
     default = AFTER if statement.returning is not None else default_return(run, table)
-    answer = Answer(run, statement.returning, default)
+    answer = ReturnedRows(run, statement.returning, default)
     return _put_one(run, table, record, stored, statement.data, answer)
 
 
 def _update_all(run: Execution, statement: tree.Update, targets: _Targets) -> Value:
-    answer = Answer(run, statement.returning, AFTER)
-    changes: dict[str, Changes] = {}
+    answer = ReturnedRows(run, statement.returning, AFTER)
+    changes: dict[str, RecordChanges] = {}
     is_told: dict[str, bool] = {}
     for table, record in targets.all(run):
         run.tick()
@@ -155,7 +161,7 @@ def _update_all(run: Execution, statement: tree.Update, targets: _Targets) -> Va
         name = table.name
         if name not in changes:
             may_read = run.may_read(table)
-            changes[name] = Changes(run.transaction, table, skips_same=may_read)
+            changes[name] = RecordChanges(run.transaction, table, skips_same=may_read)
             is_told[name] = statement.returning is not None or may_read
         change = put(run, changes[name], table, record, stored, statement.data)
         run.count_changed(1)
@@ -172,12 +178,12 @@ def _update_all(run: Execution, statement: tree.Update, targets: _Targets) -> Va
     "rows",
     writes=True,
     needs=[
-        OnRecords(WRITE),
-        OnRecords(READ, When.FILTERS),
-        OnRecords(READ, When.ANSWERS),
+        RequiresOnRecords(WRITE),
+        RequiresOnRecords(READ, RequiredWhen.FILTERS),
+        RequiresOnRecords(READ, RequiredWhen.ANSWERS),
     ],
 )
-def delete(statement: tree.Delete) -> Work:
+def delete(statement: tree.Delete) -> StatementFunction:
     """Delete every record of the target that passes WHERE."""
     return partial(_delete, statement, _Targets(statement))
 
@@ -191,7 +197,7 @@ def _delete(statement: tree.Delete, targets: _Targets, run: Execution) -> Value:
     if stored is None:
         return []
     run.count_read(1)
-    answer = Answer(run, statement.returning, NOTHING)
+    answer = ReturnedRows(run, statement.returning, NOTHING)
     if not answer.is_empty:
         answer.add({"id": record, **unpack_object(stored.raw)}, None)
     told = answer.value()
@@ -201,7 +207,7 @@ def _delete(statement: tree.Delete, targets: _Targets, run: Execution) -> Value:
 
 
 def _delete_all(run: Execution, statement: tree.Delete, targets: _Targets) -> Value:
-    answer = Answer(run, statement.returning, NOTHING)
+    answer = ReturnedRows(run, statement.returning, NOTHING)
     found, told = targets.all(run), []
     # Without RETURN no record is held: a table deleted whole may be larger than memory.
     if not answer.is_empty:
@@ -312,7 +318,7 @@ def plan_targets(statement: tree.Update | tree.Delete) -> SelectPlan:
 
 def put(
     run: Execution,
-    changes: Changes,
+    changes: RecordChanges,
     table: Table,
     record: RecordId,
     stored: records.Stored | None,
@@ -333,7 +339,7 @@ def put(
 
 def _put(
     run: Execution,
-    changes: Changes,
+    changes: RecordChanges,
     table: Table,
     record: RecordId,
     stored: records.Stored | None,
@@ -363,10 +369,10 @@ def _put_one(
     record: RecordId,
     stored: records.Stored | None,
     data: tree.Data,
-    answer: Answer,
+    answer: ReturnedRows,
 ) -> Value:
     """Write one record, and return the answer."""
-    changes = Changes(run.transaction, table, skips_same=run.may_read(table))
+    changes = RecordChanges(run.transaction, table, skips_same=run.may_read(table))
     answer.add(*put(run, changes, table, record, stored, data))
     told = answer.value()
     changes.write(run.tick)
@@ -426,7 +432,7 @@ ANSWERED: Final = 16
 """Number of answered records between two estimates of their memory."""
 
 
-class Answer:
+class ReturnedRows:
     """Rows of a statement's RETURN. Collected before the first record is written, so that its
     expressions read the same state as those of the statement."""
 

@@ -9,14 +9,14 @@
 | `sweeping.py` | actors that remove expired keys |
 """
 
-from actors.spaces.engine import Spaces
-from actors.spaces.entrances import Names, Who
+from actors.spaces.engine import SpaceEngine
+from actors.spaces.entrances import CallerOrToken, Names
 from actors.spaces.operations import listed, perform
-from actors.spaces.sweeping import Sweep, find_space
+from actors.spaces.sweeping import StartSweep, find_space
 from actors.spaces.work import SEQ, Answers
 from language.literals import parse_value
 
 __all__ = [
-    "SEQ", "Answers", "Names", "Spaces", "Sweep", "Who", "find_space", "listed", "parse_value",
-    "perform",
+    "SEQ", "Answers", "Names", "SpaceEngine", "StartSweep", "CallerOrToken", "find_space",
+    "listed", "parse_value", "perform",
 ]  # fmt: skip

@@ -17,15 +17,15 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from actors.commits import NODE, Asker, Committer
+from actors.commits import NODE, Committer, Requester
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Runtime
 from actors.sessions import Sessions
-from actors.spaces.entrances import Entrances, Names, Who
+from actors.spaces.entrances import CallerOrToken, Names, SpaceAccessCache
 from actors.spaces.operations import listed
 from actors.spaces.sweeping import EXPIRED, Sweepers
-from actors.spaces.work import Answers, Work
+from actors.spaces.work import Answers, SpaceRequest
 from actors.statements import Statements
 from protocol import limits
 from protocol.errors import (
@@ -37,11 +37,11 @@ from protocol.errors import (
 )
 from protocol.spaces import KeyOperation, ListKeys, Room
 from storage.catalog.catalog import Space
-from storage.keyspace.keyspace import Keys
+from storage.keyspace.keyspace import SpaceKeys
 from storage.txn.tickets import CommitTicket
 
 
-class Spaces:
+class SpaceEngine:
     """Operations on the keys of all spaces; on the loop only."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Spaces:
         self.runtime = runtime
         self.committer = committer
         self.sessions = sessions
-        self.entrances = Entrances(committer, roles, sessions, rights)
+        self.entrances = SpaceAccessCache(committer, roles, sessions, rights)
         self.sweepers = Sweepers(runtime, committer)
         self.begin = self.sweepers.begin
         self.expiring = self.sweepers.expiring
@@ -68,18 +68,18 @@ class Spaces:
         self._renews = False
         """True if `_renew` is scheduled. Scheduling costs as much as a GET, so it is done only
         where much of the slice is used up."""
-        self._put_off: deque[Work] = deque()
-        self._goes_on = False
-        """True if `_go_on` is scheduled."""
-        self._late: dict[Names, deque[Work]] = {}
+        self._put_off: deque[SpaceRequest] = deque()
+        self._put_off_scheduled = False
+        """True if `_run_put_off` is scheduled."""
+        self._late: dict[Names, deque[SpaceRequest]] = {}
         """Requests held back by priority locks, and later ones for the same spaces."""
-        self._listing: dict[asyncio.Task[None], Work] = {}
+        self._listing: dict[asyncio.Task[None], SpaceRequest] = {}
         self._stopped = False
 
     def run(
         self,
-        asker: Asker[Answers],
-        who: Who,
+        asker: Requester[Answers],
+        who: CallerOrToken,
         names: Names,
         operations: Sequence[KeyOperation],
         room: Room | None = None,
@@ -96,15 +96,15 @@ class Spaces:
             Draining, Busy, or a refusal of the log
         """
         began_us = self._monotonic_us()
-        work = Work(self, asker, who, names, operations, room, began_us)
+        work = SpaceRequest(self, asker, who, names, operations, room, began_us)
         if self._put_off or self._late or self._spent_us >= limits.SLICE_US or self._stopped:
             if self._stopped:
                 raise Draining("the node is stopping and accepts no new requests")
-            if self._stands_behind(work):
+            if self._put_off_if_behind(work):
                 return None
         urgent = self.runtime.urgent
         if urgent is not None and urgent.since_us:
-            urgent.give_way(began_us)
+            urgent.yield_gil(began_us)
         try:
             self._do(work, began_us + limits.SLICE_US)
         finally:
@@ -117,7 +117,7 @@ class Spaces:
         work.promised = True
         return None
 
-    def _stands_behind(self, work: Work) -> bool:
+    def _put_off_if_behind(self, work: SpaceRequest) -> bool:
         """Put a request off that must not overtake earlier ones, or that comes after the slice is
         used up. Return False if it can run now.
 
@@ -127,7 +127,7 @@ class Spaces:
             if len(self._put_off) >= limits.MAILBOX:
                 raise Busy(f"too many requests on keys wait: the limit is {limits.MAILBOX}")
             self._put_off.append(work)
-            self._go_on_soon()
+            self._schedule_put_off()
         elif work.names in self._late:
             self._hold_back(work)
         else:
@@ -140,14 +140,14 @@ class Spaces:
         self._renews = False
         self._spent_us = 0
 
-    def _go_on_soon(self) -> None:
-        if not self._goes_on:
-            self._goes_on = True
-            self.runtime.loop.call_soon(self._go_on)
+    def _schedule_put_off(self) -> None:
+        if not self._put_off_scheduled:
+            self._put_off_scheduled = True
+            self.runtime.loop.call_soon(self._run_put_off)
 
-    def _go_on(self) -> None:
+    def _run_put_off(self) -> None:
         """Run a slice of the requests put off."""
-        self._goes_on = False
+        self._put_off_scheduled = False
         began_us = self._monotonic_us()
         until_us = began_us + limits.SLICE_US
         put_off = self._put_off
@@ -161,24 +161,24 @@ class Spaces:
                 break
         self._spent_us = self._monotonic_us() - began_us
         if put_off:
-            self._go_on_soon()
+            self._schedule_put_off()
         urgent = self.runtime.urgent
         if urgent is not None and urgent.since_us:
-            urgent.give_way(self._monotonic_us())
+            urgent.yield_gil(self._monotonic_us())
 
-    def _do_late(self, work: Work, until_us: int) -> None:
+    def _do_late(self, work: SpaceRequest, until_us: int) -> None:
         """Run a request whose caller waits already."""
         try:
             self._do(work, until_us)
         except Exception as error:
             work.settle(error)
 
-    def _do(self, work: Work, until_us: int) -> None:
+    def _do(self, work: SpaceRequest, until_us: int) -> None:
         """Run a request, and answer it or arrange for a later answer."""
         try:
             work.run(until_us)
         except Refusal:
-            if not work.barred:
+            if not work.blocked_by_lock:
                 work.let_go()
                 raise
             work.forget()
@@ -186,7 +186,7 @@ class Spaces:
             return
         except Exception as error:
             work.let_go()
-            self.runtime.noticed(type(self).__name__, error)
+            self.runtime.report_error(type(self).__name__, error)
             raise
         if work.soonest_us:
             self.expiring(work.space, work.soonest_us)
@@ -199,12 +199,12 @@ class Spaces:
 
     # --- requests put off -----------------------------------------------------------------------
 
-    def behind(self) -> Sequence[Work]:
+    def behind(self) -> Sequence[SpaceRequest]:
         """Return requests put off or held back, and unfinished listings: as `Running.behind`."""
         held_back = [work for late in self._late.values() for work in late]
         return [*held_back, *self._put_off, *self._listing.values()]
 
-    def take_out(self, work: Work) -> bool:
+    def take_out(self, work: SpaceRequest) -> bool:
         """Remove a request that waits for its turn. Return False if it does not wait."""
         for line in (self._late.get(work.names), self._put_off):
             if line is not None and work in line:
@@ -212,7 +212,7 @@ class Spaces:
                 return True
         return False
 
-    def end_listing(self, work: Work, why: Refusal) -> bool:
+    def end_listing(self, work: SpaceRequest, why: Refusal) -> bool:
         """End a listing. Return False if it does not run, or was ended before."""
         for task, each in self._listing.items():
             if each is work and work.ended_for is None:
@@ -223,30 +223,30 @@ class Spaces:
 
     # --- blocked by priority locks --------------------------------------------------------------
 
-    def _hold_back(self, work: Work) -> None:
+    def _hold_back(self, work: SpaceRequest) -> None:
         if work.names not in self._late:
             self._late[work.names] = deque()
-            self.committer.barriers.tell_gone(self._barrier_has_gone)
+            self.committer.barriers.call_when_free(self._on_lock_released)
         self._late[work.names].append(work)
 
-    def _barrier_has_gone(self) -> None:
+    def _on_lock_released(self) -> None:
         """Resume requests that a priority lock held back, before all that were put off since."""
         late, self._late = self._late, {}
         for held_back in late.values():
             self._put_off.extendleft(reversed(held_back))
         if self._put_off:
-            self._go_on_soon()
+            self._schedule_put_off()
 
     # --- long listings --------------------------------------------------------------------------
 
-    async def _list_on(self, work: Work) -> None:
+    async def _list_on(self, work: SpaceRequest) -> None:
         """Finish listings that take more than a slice; yield after each slice."""
         for number, tx in work.long:
             operation = work.operations[number]
             assert isinstance(operation, ListKeys)
             found: list[str] = []
             with tx:
-                keys = Keys(tx, work.space)
+                keys = SpaceKeys(tx, work.space)
                 until_us = self._monotonic_us() + limits.SLICE_US
                 for part in listed(keys, operation):
                     found += part
@@ -269,7 +269,7 @@ class Spaces:
         error = task.exception()
         if error is not None:
             if not isinstance(error, Refusal):
-                self.runtime.noticed(type(self).__name__, error)
+                self.runtime.report_error(type(self).__name__, error)
             work.settle(error)
 
     # --- expired keys ---------------------------------------------------------------------------
@@ -283,8 +283,8 @@ class Spaces:
         """
         with self.committer.begin() as tx:
             for space, names in lapsed:
-                Keys(tx, space).remove_expired(names)
-            tx.passes = True  # a read says that they are gone: they may not come back
+                SpaceKeys(tx, space).remove_expired(names)
+            tx.ignores_locks = True  # a read says that they are gone: they may not come back
             try:
                 return self.committer.commit(tx, NODE, reason=EXPIRED)
             except NotWritable:
@@ -297,7 +297,7 @@ class Spaces:
         sweeping."""
         self._stopped = True
         while self._put_off:
-            self._go_on()
+            self._run_put_off()
         late, self._late = self._late, {}
         for held_back in late.values():
             for work in held_back:
@@ -307,6 +307,6 @@ class Spaces:
         while self._listing:
             await asyncio.sleep(0)
         for waiter in list(self.committer.waiters):
-            if isinstance(waiter, Work):
+            if isinstance(waiter, SpaceRequest):
                 waiter.end(Draining("the node is stopping"))
         await self.sweepers.stop()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from actors.commits import Committer
-from actors.rights import REMEMBERED_USERS, Rights, Standing
+from actors.rights import REMEMBERED_USERS, Privileges, Rights
 from actors.roles import Roles
 from actors.sessions import Sessions
 from protocol.errors import NotASpace, Unknown
@@ -23,18 +23,18 @@ REMEMBERED_SPACES: Final = 10_000
 
 Names = tuple[str, str, str]
 """Names of namespace, database and space."""
-Who = Caller | bytes
+CallerOrToken = Caller | bytes
 """A caller, or the digest of a token."""
 
 
-class Entrance(NamedTuple):
+class SpaceAccess(NamedTuple):
     """A space that a user may see, with the user's privileges."""
 
     space: Space
-    standing: Standing
+    standing: Privileges
 
 
-class Entrances:
+class SpaceAccessCache:
     """Resolves a credential and names to a space and privileges; caches the result."""
 
     def __init__(
@@ -46,10 +46,10 @@ class Entrances:
         self._rights = rights
         self._version = 0
         """Version of the declarations that the cached entries were read at."""
-        self._known: dict[Names, dict[str, Entrance]] = {}
+        self._known: dict[Names, dict[str, SpaceAccess]] = {}
         """Cached entries by space, then by user name."""
 
-    def known(self, who: Who, names: Names) -> tuple[str, Entrance] | None:
+    def known(self, who: CallerOrToken, names: Names) -> tuple[str, SpaceAccess] | None:
         """Return the caller's user and entry, if cached; None: look both up."""
         version = self._committer.ledger.state.catalog_version
         if version != self._version:
@@ -69,14 +69,14 @@ class Entrances:
         entrance = entrances.get(caller.user)
         return None if entrance is None else (caller.user, entrance)
 
-    def caller(self, tx: Transaction, who: Who) -> Caller:
+    def caller(self, tx: Transaction, who: CallerOrToken) -> Caller:
         """Return the caller, as a transaction reads it. :raises SessionEnded:"""
         if isinstance(who, bytes):
             return self._sessions.caller(who, tx)
         self._sessions.check_authenticated(who)
         return who
 
-    def find(self, tx: Transaction, caller: Caller, names: Names) -> Entrance:
+    def find(self, tx: Transaction, caller: Caller, names: Names) -> SpaceAccess:
         """Return the entry of a caller, as a transaction reads it.
 
         :raises NotASpace: it may see no space of these names
@@ -90,13 +90,13 @@ class Entrances:
         except Unknown:
             path = f"{namespace}.{database}.{name}"[:200]
             raise NotASpace(f"{path} is not a cache space", name=path) from None
-        entrance = Entrance(space, self._rights.standing(tx, caller))
+        entrance = SpaceAccess(space, self._rights.standing(tx, caller))
         # A pending commit may be rolled back, and its version given to another declaration.
         if self._version <= tx.released and caller.surface != "command":
             self._remember(names, caller.user, entrance)
         return entrance
 
-    def _remember(self, names: Names, user: str, entrance: Entrance) -> None:
+    def _remember(self, names: Names, user: str, entrance: SpaceAccess) -> None:
         entrances = self._known.get(names)
         if entrances is None:
             if len(self._known) >= REMEMBERED_SPACES:

@@ -23,9 +23,9 @@ from protocol.spaces import (
     check_prefix,
 )
 from protocol.text import duration, format_duration, quote_string
-from storage.keyspace.keyspace import Keys
+from storage.keyspace.keyspace import SpaceKeys
 
-_PERFORM: Final[dict[type, Callable[[Keys, Any], Any]]] = {
+_PERFORM: Final[dict[type, Callable[[SpaceKeys, Any], Any]]] = {
     GetKey: lambda keys, op: keys.get(op.key),
     SetKey: lambda keys, op: keys.set(
         op.key, op.value, op.expire_us, keep=op.keep, when=op.when, expires_us=op.expires_us
@@ -40,12 +40,12 @@ _PERFORM: Final[dict[type, Callable[[Keys, Any], Any]]] = {
 }  # fmt: skip
 
 
-def perform(keys: Keys, operation: KeyOperation) -> Any:
+def perform(keys: SpaceKeys, operation: KeyOperation) -> Any:
     """Run one operation on one key. :raises Refusal: without any change"""
     return _PERFORM[type(operation)](keys, operation)
 
 
-def listed(keys: Keys, operation: ListKeys) -> Iterator[list[str]]:
+def listed(keys: SpaceKeys, operation: ListKeys) -> Iterator[list[str]]:
     """Yield the keys of a listing, in parts. :raises Refusal: its arguments are invalid"""
     return keys.listing(
         check_prefix(operation.prefix, "PREFIX"),

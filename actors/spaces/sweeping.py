@@ -24,7 +24,7 @@ from storage.catalog import catalog
 from storage.catalog.catalog import Database, Namespace, Space
 from storage.engine.engine import EngineUnreadable
 from storage.formats.keys import expiry_time
-from storage.keyspace.keyspace import Keys
+from storage.keyspace.keyspace import SpaceKeys
 from storage.txn.transaction import Transaction
 
 EXPIRED: Final = "expired"
@@ -32,12 +32,12 @@ EXPIRED: Final = "expired"
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class StartSweep:
     """Start of a sweep, sent to a space's actor by its timer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Expiring:
+class ExpiryWritten:
     """Notice to a space's actor that a key with an expiry was written."""
 
     at_us: int
@@ -68,8 +68,8 @@ class Sweepers:
         self._leads_ended = 0
         """Times that the lead was lost."""
         self._stopped = False
-        committer.on_withdraw.append(self.look_again)
-        committer.on_following.append(self.rest)
+        committer.on_roll_back.append(self.look_again)
+        committer.on_lead_lost.append(self.end_actors)
 
     async def begin(self) -> None:
         """Start an actor for every space that has keys with an expiry, in slices."""
@@ -84,7 +84,7 @@ class Sweepers:
                     self._place(space)
                 await slices.tick()
 
-    def rest(self) -> None:
+    def end_actors(self) -> None:
         """End all actors: another node leads, and sweeps, until the next `begin`."""
         self._leads, self._leads_ended = False, self._leads_ended + 1
         for sweep in list(self.sweeps.values()):
@@ -98,12 +98,12 @@ class Sweepers:
         if sweep is None:
             self._place(space)  # it looks by itself when it starts
         elif sweep.due_us is None or sweep.due_us > at_us:
-            self._tell(sweep, at_us)
+            self._notify_actor(sweep, at_us)
 
-    def _tell(self, sweep: SpaceSweep, at_us: int) -> None:
+    def _notify_actor(self, sweep: SpaceSweep, at_us: int) -> None:
         assert sweep.place is not None, "it has ended"
         try:
-            tell(sweep.place.ref, Expiring(at_us))
+            tell(sweep.place.ref, ExpiryWritten(at_us))
         except Busy:
             return  # it has much to do, and looks at the expiries after that
 
@@ -130,7 +130,7 @@ class Sweepers:
             return
         for sweep in self.sweeps.values():
             sweep.due_us = None
-            self._tell(sweep, now_us)
+            self._notify_actor(sweep, now_us)
 
     def end(self, sweep: SpaceSweep) -> None:
         """End an actor: its space has no expiries, or was dropped."""
@@ -191,16 +191,16 @@ class SweepActor(LoopActor):
         """Cancel the timer."""
         self._disarm()
 
-    @handles(Expiring)
-    def expiring(self, message: Expiring) -> None:
+    @handles(ExpiryWritten)
+    def expiring(self, message: ExpiryWritten) -> None:
         """Set the timer for a key that was written with an expiry."""
         if self._sweep.place is not None:
             self._expires_at(message.at_us)
         else:  # it was let go while this was on its way
             self._sweepers.expiring(self._space, message.at_us)
 
-    @handles(Sweep)
-    async def sweep(self, _message: Sweep) -> None:
+    @handles(StartSweep)
+    async def sweep(self, _message: StartSweep) -> None:
         """Remove a slice of expired keys; then do the next, or wait for the next expiry."""
         committer = self._committer
         began_us = self._monotonic_us()
@@ -212,7 +212,7 @@ class SweepActor(LoopActor):
                 if space is None:
                     self._end_unless_taken_back(tx)
                     return
-                done, last = Keys(tx, space).sweep(limits.SWEEP_KEYS, self._swept_to)
+                done, last = SpaceKeys(tx, space).sweep(limits.SWEEP_KEYS, self._swept_to)
                 ticket = committer.commit(tx, NODE, reason=EXPIRED) if tx.size else None
             took_us = self._monotonic_us() - began_us
             if ticket is not None:
@@ -224,7 +224,7 @@ class SweepActor(LoopActor):
             self._arm(self._swept_us + limits.SWEEP_SECONDS * 1_000_000)
             return
         except EngineUnreadable as error:
-            self._rest(error)
+            self._pause_sweeps(error)
             return
         if done < limits.SWEEP_KEYS:
             self._look_ahead()
@@ -241,23 +241,23 @@ class SweepActor(LoopActor):
 
     def _look_ahead(self) -> None:
         try:
-            self._look()
+            self._schedule_next()
         except EngineUnreadable as error:
-            self._rest(error)
+            self._pause_sweeps(error)
 
-    def _rest(self, error: EngineUnreadable) -> None:
+    def _pause_sweeps(self, error: EngineUnreadable) -> None:
         """Pause sweeps after an unreadable part of the state. Expired keys stay for that time,
         invisible to reads."""
-        self.runtime.noticed(type(self).__name__, error)
+        self.runtime.report_error(type(self).__name__, error)
         self._rests_until_us = self._committer.ledger.log_time() + int(REST_SECONDS * 1_000_000)
         self._arm(self._rests_until_us)
 
-    def _look(self) -> None:
+    def _schedule_next(self) -> None:
         """Set the timer for the next expiry, or end the actor. :raises EngineUnreadable:"""
         with self._committer.begin() as tx:
             space = self._present(tx)
             begin = self._swept_to
-            at_us = Keys(tx, space).next_expiry_us(begin) if space is not None else None
+            at_us = SpaceKeys(tx, space).next_expiry_us(begin) if space is not None else None
             if at_us is not None:
                 self._arm(at_us)
             else:
@@ -266,7 +266,7 @@ class SweepActor(LoopActor):
     def _end_unless_taken_back(self, tx: Transaction) -> None:
         """End the actor: a transaction has found nothing to sweep. As long as a full disk may roll
         back commits it has read, look again instead: no other event would start an actor then."""
-        if tx.saw > self._committer.released_upto:
+        if tx.saw > self._committer.commit_index:
             self._arm(self._committer.ledger.log_time())
         else:
             self._sweepers.end(self._sweep)
@@ -299,7 +299,7 @@ class SweepActor(LoopActor):
         self._timer = None
         self._sweep.due_us = None
         try:
-            tell(self.actor_ref, Sweep())
+            tell(self.actor_ref, StartSweep())
         except Busy:
             self._arm(self._committer.ledger.log_time() + limits.SWEEP_SECONDS * 1_000_000)
 
@@ -323,7 +323,7 @@ def _ids(what: Namespace | Database | Space) -> tuple[int, ...]:
 def _has_expiries(tx: Transaction, space: Space) -> bool:
     """True if a space has keys with an expiry; also if that can't be read: its actor reports it."""
     try:
-        return Keys(tx, space).next_expiry_us() is not None
+        return SpaceKeys(tx, space).next_expiry_us() is not None
     except EngineUnreadable:
         return True
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from actors.commits import Asker, By, Waiter, described
-from actors.rights import Standing
+from actors.commits import NamedAuthor, Requester, Waiter, described
+from actors.rights import Privileges
 from actors.sessions import session_name
-from actors.spaces.entrances import Names, Who
+from actors.spaces.entrances import CallerOrToken, Names
 from actors.spaces.operations import listed, perform, statements
 from protocol import limits
 from protocol.errors import NotAllowed, Refusal
@@ -21,15 +21,15 @@ from protocol.requests import Caller
 from protocol.spaces import GetKey, KeyAnswer, KeyOperation, ListKeys, LockKey, Room
 from protocol.values import Value
 from storage.catalog.catalog import Space
-from storage.keyspace.keyspace import Entries, Keys
-from storage.txn.latest import Present
+from storage.keyspace.keyspace import SpaceKeys, SpaceReader
+from storage.txn.latest import LatestState
 from storage.txn.tickets import NO_COMMIT, CommitTicket
 from storage.txn.transaction import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from actors.spaces.engine import Spaces
+    from actors.spaces.engine import SpaceEngine
 
 COMMIT_BYTES: Final = 4 * limits.MIB
 """Bytes that operations of one request put into one commit before the next one begins."""
@@ -39,10 +39,10 @@ SEQ: Final = "seq"
 Answers = tuple[KeyAnswer, ...]
 
 
-class Work(Waiter):
+class SpaceRequest(Waiter):
     """Operations of one request, with their results.
 
-    :param room: as in `Spaces.run`
+    :param room: as in `SpaceEngine.run`
     """
 
     # Class attributes are defaults: a short request (one GET or SET) saves the time to set them.
@@ -51,7 +51,7 @@ class Work(Waiter):
     """Newest commit that the answers show: they wait for it."""
     soonest_us = 0
     """Earliest expiry written; 0: none."""
-    barred = False
+    blocked_by_lock = False
     """True if another's priority lock blocked it; then it has had no effect."""
     refusal: Refusal | None = None
     """Refusal of the whole request, except for changes already committed. Shown when all that it
@@ -78,9 +78,9 @@ class Work(Waiter):
 
     def __init__(
         self,
-        spaces: Spaces,
-        asker: Asker[Answers],
-        who: Who,
+        spaces: SpaceEngine,
+        asker: Requester[Answers],
+        who: CallerOrToken,
         names: Names,
         operations: Sequence[KeyOperation],
         room: Room | None,
@@ -95,7 +95,7 @@ class Work(Waiter):
         self._room = room
         self.answers: list[KeyAnswer] = []
         self.space: Space
-        self._standing: Standing
+        self._standing: Privileges
 
     # --- doing them -----------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class Work(Waiter):
         """Run all operations.
 
         :param until_us: time on the monotonic clock after which listings are left for later
-        :raises Conflict: blocked by a priority lock, if it is `barred` now
+        :raises Conflict: blocked by a priority lock, if it is `blocked_by_lock` now
         """
         if not self._enter():
             return
@@ -139,8 +139,8 @@ class Work(Waiter):
 
     def _read_ahead(self) -> None:
         """Answer leading GETs from the present state."""
-        present = Present(self._committer.ledger)
-        keys = Entries(present, self.space)
+        present = LatestState(self._committer.ledger)
+        keys = SpaceReader(present, self.space)
         for operation in self.operations:
             if type(operation) is not GetKey or self._is_full(keys.read_bytes):
                 break
@@ -161,7 +161,7 @@ class Work(Waiter):
         begun = done
         tx = committer.begin()
         try:
-            keys = Keys(tx, self.space)
+            keys = SpaceKeys(tx, self.space)
             for operation in self.operations[done:]:
                 if self._is_full(keys.read_bytes):
                     break
@@ -169,7 +169,7 @@ class Work(Waiter):
                     self._commit(tx, keys, begun)
                     begun = len(self.answers)
                     tx = committer.begin()
-                    keys = Keys(tx, self.space)
+                    keys = SpaceKeys(tx, self.space)
                 try:
                     self._check(operation)
                     if type(operation) is not ListKeys:
@@ -184,7 +184,7 @@ class Work(Waiter):
                     self._list_later()
                     begun = len(self.answers)
                     tx = committer.begin()
-                    keys = Keys(tx, self.space)
+                    keys = SpaceKeys(tx, self.space)
             self._commit(tx, keys, begun)
         finally:
             tx.release()
@@ -208,7 +208,7 @@ class Work(Waiter):
             self._spaces.statements.denied(self._user, self.asker, self.space, text, refusal)
             raise
 
-    def _list(self, keys: Keys, operation: ListKeys, until_us: int) -> bool:
+    def _list(self, keys: SpaceKeys, operation: ListKeys, until_us: int) -> bool:
         """Answer a listing. Return False if the slice ended before it was finished."""
         found: list[str] = []
         whole = True
@@ -229,20 +229,22 @@ class Work(Waiter):
             tx.pause()
             self.long = [*self.long, (len(self.answers) - 1, tx)]
 
-    def _commit(self, tx: Transaction, keys: Keys, begun: int) -> None:
+    def _commit(self, tx: Transaction, keys: SpaceKeys, begun: int) -> None:
         """Commit the changes of the operations from number `begun` on, if any."""
         if tx.size:
             assert self._user is not None, "somebody unknown has changed something"
             pairs = zip(self.operations[begun:], self.answers[begun:], strict=False)
             done = [pair for pair in pairs if pair[0].writes and type(pair[1]) is dict]
             wrote = [operation for operation, _ in done]
-            tx.passes = bool(self._commits)  # the first part has happened: it can't be run again
-            by = By(self._user, self.asker.surface)
+            tx.ignores_locks = bool(
+                self._commits
+            )  # the first part has happened: it can't be run again
+            by = NamedAuthor(self._user, self.asker.surface)
             try:
                 ticket = self._committer.commit(tx, by, statements(self.space.name, wrote))
             except Refusal as refusal:
                 # Without an earlier commit the whole request fails, and may be held back.
-                self.barred = tx.barred
+                self.blocked_by_lock = tx.blocked_by_lock
                 if not self._commits:
                     raise
                 tx.release()
@@ -268,7 +270,7 @@ class Work(Waiter):
         self.answers.clear()
         self.shown = NO_COMMIT
         self.soonest_us = self._read_bytes = 0
-        self.barred = False
+        self.blocked_by_lock = False
         self._lapsed = ()
         self._asked, self._unwritable = False, None
 
@@ -308,15 +310,15 @@ class Work(Waiter):
     def settle(self, lost: BaseException | None) -> None:
         self.answered, self.lost = True, lost
         if self.promised:
-            self._tell()
+            self._report_result()
 
-    def _tell(self) -> None:
+    def _report_result(self) -> None:
         lost = self.lost or self.refusal
         answers = tuple(self.answers) if lost is None else self._standing_yet(lost)
         try:
             self.asker.told(answers, lost if answers is None else None)
         except Exception as error:  # a bug in one callback must not fail the other requests
-            self._spaces.runtime.noticed(type(self).__name__, error)
+            self._spaces.runtime.report_error(type(self).__name__, error)
 
     def outcome(self) -> Answers:
         """Return the answers. :raises BaseException: the reason why there are none"""
@@ -361,14 +363,14 @@ class Work(Waiter):
             return super().end(why)
         if not self._spaces.take_out(self):
             return self._spaces.end_listing(self, why)
-        self._soon(self.settle, why)
+        self._call_soon(self.settle, why)
         return True
 
-    def tell_ended(self, why: Refusal) -> None:
+    def answer_ended(self, why: Refusal) -> None:
         # Later: the callback may run the next request at once, inside the code that ends this one.
-        self._soon(self, why)
+        self._call_soon(self, why)
 
-    def _soon(self, tell: Callable[[BaseException | None], None], why: Refusal) -> None:
+    def _call_soon(self, tell: Callable[[BaseException | None], None], why: Refusal) -> None:
         self._spaces.runtime.loop.call_soon(tell, why)
 
     def _name_of_user(self) -> str | None:
@@ -389,7 +391,7 @@ class Work(Waiter):
         )
 
 
-def _begins_anew(tx: Transaction, keys: Keys, operation: KeyOperation) -> bool:
+def _begins_anew(tx: Transaction, keys: SpaceKeys, operation: KeyOperation) -> bool:
     """True if an operation needs a commit of its own. A lock that is acquired twice needs two
     commits for two fencing tokens."""
     return tx.size > COMMIT_BYTES or (

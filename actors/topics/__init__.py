@@ -15,10 +15,10 @@ by one actor for each topic.
 from actors.topics.deadlines import LateDeadlines
 from actors.topics.due import TopicActor
 from actors.topics.metrics import GroupFigures, TopicFigures
-from actors.topics.service import HandedOut, Topics
-from actors.topics.waiting import Of, Queue, Wait, Waits
+from actors.topics.service import DeliveredMessages, TopicService
+from actors.topics.waiting import StatementWait, TopicWaits, WaitQueue, WaitTarget
 
 __all__ = [
-    "GroupFigures", "HandedOut", "LateDeadlines", "Of", "Queue", "TopicActor", "TopicFigures",
-    "Topics", "Wait", "Waits",
+    "GroupFigures", "DeliveredMessages", "LateDeadlines", "WaitTarget", "WaitQueue", "TopicActor",
+    "TopicFigures", "TopicService", "StatementWait", "TopicWaits",
 ]  # fmt: skip

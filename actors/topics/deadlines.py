@@ -9,7 +9,7 @@ from protocol.errors import Refusal
 from storage.txn.tickets import CommitTicket
 
 if TYPE_CHECKING:
-    from actors.topics.service import HandedOut, Topics
+    from actors.topics.service import DeliveredMessages, TopicService
 
 TIMES: Final = 3
 """Most restarts of the ack deadlines of one answer because of a slow disk."""
@@ -21,25 +21,27 @@ class LateDeadlines:
     :param since_us: start of the wait, on the monotonic clock
     """
 
-    __slots__ = ("_handed_out", "_since_us", "_tell", "_times", "_topics")
+    __slots__ = ("_handed_out", "_since_us", "_times", "_topics", "_write_answers")
 
-    def __init__(self, topics: Topics, handed_out: Sequence[HandedOut], since_us: int) -> None:
+    def __init__(
+        self, topics: TopicService, handed_out: Sequence[DeliveredMessages], since_us: int
+    ) -> None:
         self._topics = topics
         self._handed_out = handed_out
         self._since_us = since_us
         self._times = 0
-        self._tell: Callable[[], None] | None = None
+        self._write_answers: Callable[[], None] | None = None
         """Writes the new deadlines into the answer."""
 
     @property
     def prolongs(self) -> bool:
         """True if the answer waits for new deadlines only; its own commits are released."""
-        return self._tell is not None
+        return self._write_answers is not None
 
-    def prolonged(self) -> None:
+    def write_deadlines(self) -> None:
         """Write the new deadlines into the answer: their commit is released."""
-        if self._tell is not None:
-            self._tell()
+        if self._write_answers is not None:
+            self._write_answers()
 
     def again(self, now_us: int) -> CommitTicket | None:
         """Restart deadlines of which the disk has used up half or more. Return the ticket of that
@@ -53,7 +55,7 @@ class LateDeadlines:
         if not late or self._times == TIMES:
             return None
         try:
-            ticket, self._tell = self._topics.count_from_now(late)
+            ticket, self._write_answers = self._topics.restart_deadlines(late)
         except Refusal:  # no room, or no writes any more: the deadline in the answer stands
             return None
         self._times += 1

@@ -33,15 +33,15 @@ from protocol.requests import Request
 from protocol.values import unpaced
 from storage.catalog import catalog
 from storage.engine.engine import EngineUnreadable
-from storage.topics.deliveries.group import HandOuts
+from storage.topics.deliveries.group import GroupDeliveries
 from storage.topics.groups import Group, each, find_group, groups
-from storage.topics.messages import Messages
+from storage.topics.messages import TopicMessages
 from storage.topics.topics import Topic, find_topic
 from storage.txn.tickets import NO_COMMIT, CommitTicket
 from storage.txn.transaction import Transaction
 
 if TYPE_CHECKING:
-    from actors.topics.service import Topics
+    from actors.topics.service import TopicService
 
 log = structlog.get_logger("topics")
 
@@ -66,7 +66,7 @@ OF_THE_NODE: Final = (DiskFull, Failed, UnknownOutcome)
 
 
 @dataclass(frozen=True, slots=True)
-class Work(Request[None]):
+class StartDueWork(Request[None]):
     """Start of due work, sent to a topic's actor."""
 
 
@@ -82,7 +82,7 @@ class TopicSchedule:
     working: bool = False
     """True if the actor has work and has not reported its end."""
     on_the_way: bool = False
-    """True if a `Work` message has been sent and the actor has not handled it yet."""
+    """True if a `StartDueWork` message has been sent and the actor has not handled it yet."""
     gone: bool = False
     """True if the topic was dropped while the actor worked."""
     void: bool = False
@@ -96,7 +96,7 @@ class TopicActor(LoopActor):
     """
 
     def __init__(
-        self, runtime: Runtime, owner: Topics, schedule: TopicSchedule, replaces: bool
+        self, runtime: Runtime, owner: TopicService, schedule: TopicSchedule, replaces: bool
     ) -> None:
         super().__init__(runtime)
         self._owner = owner
@@ -106,21 +106,21 @@ class TopicActor(LoopActor):
         self._replaces = replaces
         self._working = False
         self._told_us: int | None = None
-        """Log time of a `Work` message that the slice at hand may have missed."""
+        """Log time of a `StartDueWork` message that the slice at hand may have missed."""
         self._swept_to = b""
         """Every deduplication id before this place is forgotten."""
         self._trims = limits.TRIM_MESSAGES
         """Messages removed in one commit; reduced after a commit was too large."""
-        self._refused: dict[int, _Refused] = {}
+        self._refused: dict[int, _RefusedWork] = {}
         """Work refused last time, by the group's id, RETENTION or ALL."""
 
     def on_start(self) -> None:
         """Resume the work that a failed predecessor has left."""
         if self._replaces:
-            self._owner.begin_again(self._schedule)
+            self._owner.reschedule_work(self._schedule)
 
-    @handles(Work)
-    async def work(self, _message: Work) -> None:
+    @handles(StartDueWork)
+    async def work(self, _message: StartDueWork) -> None:
         """Do all due work in slices; after each, pause as long as it took."""
         self._schedule.on_the_way = False
         if self._working:
@@ -161,7 +161,9 @@ class TopicActor(LoopActor):
                 worked_us += now_us() - began_us
                 await asyncio.sleep(0)
                 began_us = now_us()
-            self._try(group.id, f"group {group.name}", done, partial(self._take_back, group))
+            self._try(
+                group.id, f"group {group.name}", done, partial(self._expire_deliveries, group)
+            )
         worked_us += now_us() - began_us
         await committer.released(done.ticket)
         self._swept_to = max(self._swept_to, done.swept_to)
@@ -185,7 +187,7 @@ class TopicActor(LoopActor):
             raise
         except Conflict:
             # Blocked by another transaction's priority lock: no refusal, retried when that goes.
-            self._committer.barriers.tell_gone(self._barrier_gone)
+            self._committer.barriers.call_when_free(self._on_lock_released)
         except Refusal as refusal:
             done.expects(self._refuse(part, name, refusal))
             if part == RETENTION and isinstance(refusal, TooLarge):
@@ -195,18 +197,18 @@ class TopicActor(LoopActor):
         else:
             self._refused.pop(part, None)
 
-    def _barrier_gone(self) -> None:
+    def _on_lock_released(self) -> None:
         at_us = self._committer.ledger.log_time()
         self._owner.expects_for(self._schedule, at_us, exact=True)
 
     def _leave(self, part: int, error: EngineUnreadable) -> int:
         """Report that a part of the work met unreadable state. Return log time of the retry."""
-        self.runtime.noticed(type(self).__name__, error)
+        self.runtime.report_error(type(self).__name__, error)
         return self._pause(part, UNREADABLE_US).until_us
 
-    def _pause(self, part: int, pause_us: int) -> _Refused:
+    def _pause(self, part: int, pause_us: int) -> _RefusedWork:
         """Note that a part of the work could not be done, and when it is retried."""
-        refused = self._refused.setdefault(part, _Refused())
+        refused = self._refused.setdefault(part, _RefusedWork())
         refused.times += 1
         refused.until_us = self._committer.ledger.log_time() + pause_us
         self._owner.refused(self._schedule)
@@ -245,7 +247,7 @@ class TopicActor(LoopActor):
             if topic is None:
                 done.rest_on(self._committer, tx.ticket)
                 return
-            messages = Messages(tx, topic)
+            messages = TopicMessages(tx, topic)
             trimmed, more = messages.trim_due(self._trims)
             forgotten, last = messages.sweep_ids(SWEPT_IDS, self._swept_to)
             due_us = (
@@ -260,7 +262,7 @@ class TopicActor(LoopActor):
         for at_us in due_us:
             done.expects(at_us)
 
-    def _take_back(self, group: Group, done: _Done) -> None:
+    def _expire_deliveries(self, group: Group, done: _Done) -> None:
         """Expire deliveries of a group whose ack deadline has passed."""
         waited = self._owner.waits.is_taken_from(self._topic.id, group.id)
         with self._committer.begin() as tx:
@@ -269,8 +271,8 @@ class TopicActor(LoopActor):
             if found is None or found.id != group.id:
                 done.rest_on(self._committer, tx.ticket)
                 return
-            hand_outs = HandOuts(tx, found)
-            hand_outs.lapse()
+            hand_outs = GroupDeliveries(tx, found)
+            hand_outs.expire_overdue()
             due_us = hand_outs.next_due_us(ready=waited)
             done.end(self._committer, tx)
         done.expects(due_us)
@@ -285,7 +287,7 @@ class TopicActor(LoopActor):
 
 
 @dataclass(slots=True)
-class _Refused:
+class _RefusedWork:
     """Record of a refused part of the work."""
 
     times: int = 0
@@ -320,7 +322,7 @@ class _Done:
     def rest_on(self, committer: Committer, ticket: CommitTicket) -> None:
         """Add a ticket that the findings rest on. They are valid, "nothing left" above all, only
         once all that was read is released: a pending drop may be rolled back."""
-        if not committer.was_taken_back(self.ticket):  # else all of the slice is refused
+        if not committer.was_rolled_back(self.ticket):  # else all of the slice is refused
             self.ticket = committer.merge(self.ticket, ticket)
 
     def expects(self, at_us: int | None) -> None:
@@ -341,8 +343,8 @@ def present(tx: Transaction, topic: Topic) -> Topic | None:
 def due_times(tx: Transaction, topic: Topic) -> Iterator[int | None]:
     """Yield the log times of the next work of a topic without waiting consumers: of its messages,
     of each of its groups, which may be many. None: there is none."""
-    messages = Messages(tx, topic)
+    messages = TopicMessages(tx, topic)
     yield messages.next_trim_us()
     yield messages.next_id_us()
     for group in each(tx, topic, unpaced):
-        yield HandOuts(tx, group).next_due_us(ready=False)
+        yield GroupDeliveries(tx, group).next_due_us(ready=False)

@@ -18,9 +18,9 @@ from protocol import limits
 from protocol.values import Tick, paced
 from storage.catalog.catalog import Database
 from storage.topics import groups
-from storage.topics.deliveries.group import HandOuts
-from storage.topics.message_rows import NOTHING_HELD, Held, held_by_all
-from storage.topics.messages import Messages, readers_of_all
+from storage.topics.deliveries.group import GroupDeliveries
+from storage.topics.message_rows import NOTHING_HELD, TopicContents, held_by_all
+from storage.topics.messages import TopicMessages, readers_of_all
 from storage.topics.topics import Topic
 from storage.txn.transaction import Transaction
 
@@ -94,14 +94,14 @@ class Scrape:
 
     def _of(self, topic: Topic) -> TopicFigures:
         tx, tick = self._tx, self._tick
-        messages = Messages(tx, topic)
+        messages = TopicMessages(tx, topic)
         held = messages.held
         readers = ((name, held.lag(position)) for name, position in messages.readers(tick))
         shown = tuple(islice(readers, self._readers_left))
         self._readers_left -= len(shown)
         for _, lag in readers:
             self._others.add_reader(lag)
-        every = (_of_group(HandOuts(tx, one, tick)) for one in groups.each(tx, topic, tick))
+        every = (_of_group(GroupDeliveries(tx, one, tick)) for one in groups.each(tx, topic, tick))
         shared = tuple(islice(every, self._groups_left))
         self._groups_left -= len(shared)
         for figures in every:
@@ -131,7 +131,7 @@ class Scrape:
                 continue
             overdue = 0
             if state.out and state.deadlines_from_us <= tx.now_us:
-                overdue = HandOuts(tx, groups.numbered(database, id, group), tick).overdue()
+                overdue = GroupDeliveries(tx, groups.numbered(database, id, group), tick).overdue()
             last = held.get(id, NOTHING_HELD).last
             pending, out = state.pending(last), state.out - overdue
             others.add_group(
@@ -151,7 +151,7 @@ def _by_id(entry: tuple[int, Topic]) -> int:
     return entry[1].id
 
 
-def _of_group(hand_outs: HandOuts) -> GroupFigures:
+def _of_group(hand_outs: GroupDeliveries) -> GroupFigures:
     figures = hand_outs.figures()
     return GroupFigures(
         figures["name"],
@@ -175,7 +175,7 @@ class _Others:
         self._readers = self._lag = self._groups = 0
         self._of_groups = Counter[str]()
 
-    def add_topic(self, held: Held, refused: int) -> None:
+    def add_topic(self, held: TopicContents, refused: int) -> None:
         self._topics += 1
         self._messages += held.messages
         self._last += held.last

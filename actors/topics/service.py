@@ -1,10 +1,10 @@
 """Topics of the node: schedules, one timer for all, effects of commits, waiting consumers.
 
-- An idle topic costs nothing: no actor, no timer, no check. `Topics` keeps one `TopicSchedule` for
-  each topic with future work, and one timer for all of them. An actor starts when work is due, and
-  ends after some idle time. A dropped topic takes all of that with it once the drop is on the disk.
-  A node that loses the lead drops all schedules: another leader may give an id to another topic
-  (`storage/txn/ids.py`).
+- An idle topic costs nothing: no actor, no timer, no check. `TopicService` keeps one
+  `TopicSchedule` for each topic with future work, and one timer for all of them. An actor starts
+  when work is due, and ends after some idle time. A dropped topic takes all of that with it once
+  the drop is on the disk. A node that loses the lead drops all schedules: another leader may give
+  an id to another topic (`storage/txn/ids.py`).
 - Correctness does not depend on these times: TAKE checks ack deadlines exactly, by itself. So runs
   are kept apart a little, unless a consumer waits.
 """
@@ -28,14 +28,14 @@ from actors.topics.due import (
     DUE,
     PAUSE_US,
     SECOND_US,
+    StartDueWork,
     TopicActor,
     TopicSchedule,
-    Work,
     due_times,
     present,
 )
 from actors.topics.metrics import Scrape, TopicFigures
-from actors.topics.waiting import Hear, Waits
+from actors.topics.waiting import OnPendingCommit, TopicWaits
 from protocol.requests import Caller
 from protocol.rights import READ, Verbs
 from protocol.values import Tick, unpaced
@@ -43,12 +43,12 @@ from storage.catalog import catalog
 from storage.engine.engine import EngineUnreadable
 from storage.formats import keys
 from storage.formats.keys import Range
-from storage.topics.deliveries.group import HandOuts
+from storage.topics.deliveries.group import GroupDeliveries
 from storage.topics.groups import Group, find_group
 from storage.topics.topics import Topic, each_topic, find_topic
 from storage.txn.tickets import CommitTicket
 from storage.txn.transaction import Transaction
-from storage.txn.write_set import Layer
+from storage.txn.write_set import WriteSet
 
 APART_US: Final = SECOND_US // 20
 """Shortest interval (µs) between runs for a topic without waiting consumers, …"""
@@ -71,7 +71,7 @@ FIGURES_NEED: Final[Verbs] = READ
 """Privilege on a topic to see its figures in /metrics."""
 
 
-class Topics:
+class TopicService:
     """Run-time state of the node's topics, beyond the stored one. On the loop only."""
 
     def __init__(
@@ -81,9 +81,9 @@ class Topics:
         self.committer = committer
         self.roles = roles
         self.rights = rights
-        self.waits = Waits(self._listen)
+        self.waits = TopicWaits(self._listen)
         """Scripts that wait for messages, or for an index."""
-        self._hear: Hear | None = None
+        self._further_callback: OnPendingCommit | None = None
         """Further callback for pending commits."""
         self._leads = False
         """True if this node does due work of topics, and keeps schedules for it."""
@@ -103,14 +103,14 @@ class Topics:
         self._timer_us = 0
         self._stopping = False
         self._parting: set[asyncio.Task[None]] = set()
-        committer.on_following.append(self.rest)
+        committer.on_lead_lost.append(self.drop_schedules)
 
     # --- start and end --------------------------------------------------------------------------
 
     async def begin(self) -> None:
         """Schedule every topic's due work, in slices. This node leads."""
         self._leads, leads_ended = True, self._leads_ended
-        self._listen(self._hear)
+        self._listen(self._further_callback)
         with self.committer.begin() as tx:
             slices = Slices(self.runtime.clock, tx.pause)
             for _ in self._expect_all(tx):
@@ -132,7 +132,7 @@ class Topics:
                 except EngineUnreadable:
                     self.expects(topic, self.committer.ledger.log_time())
 
-    def rest(self) -> None:
+    def drop_schedules(self) -> None:
         """Drop all schedules: another node leads and does due work. `begin` makes them again."""
         if self._stopping:
             return  # `stop` ends the actors
@@ -145,7 +145,7 @@ class Topics:
         self._worked_us.clear()
         self.refusals.clear()
         self._disarm()
-        self._listen(self._hear)
+        self._listen(self._further_callback)
         self.waits.look_again()
 
     def drain(self) -> None:
@@ -253,7 +253,7 @@ class Topics:
         if schedule.void:
             return
         topic = schedule.topic
-        if schedule.on_the_way:  # another `Work` message follows, with a report of its own
+        if schedule.on_the_way:  # another `StartDueWork` message follows, with a report of its own
             if next_us is not None:
                 self.expects(topic, next_us)
             return
@@ -273,7 +273,7 @@ class Topics:
         if schedule.due_us is None or schedule.due_us > began_us + IDLE_US:
             self._part(schedule)
 
-    def begin_again(self, schedule: TopicSchedule) -> None:
+    def reschedule_work(self, schedule: TopicSchedule) -> None:
         """Schedule the work that a failed actor has left to its replacement."""
         schedule.on_the_way = False
         self.expects_for(schedule, self.committer.ledger.log_time() + PAUSE_US)
@@ -301,14 +301,14 @@ class Topics:
             self._disarm()
         self._timer_us = at_us
         wait_s = max(at_us - self.committer.ledger.log_time(), 0) / 1_000_000
-        self._timer = self.runtime.loop.call_later(min(wait_s, LONGEST_S), self.keep_time)
+        self._timer = self.runtime.loop.call_later(min(wait_s, LONGEST_S), self.start_due_work)
 
     def _disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def keep_time(self) -> None:
+    def start_due_work(self) -> None:
         """Start due work of topics; called by the timer."""
         self._disarm()
         now_us = self.committer.ledger.log_time()
@@ -320,11 +320,11 @@ class Topics:
             if schedule is None or schedule.due_us != at_us:
                 continue
             schedule.due_us = None
-            self._begin(schedule)
+            self._start_topic_work(schedule)
             begun += 1
         self._arm()
 
-    def _begin(self, schedule: TopicSchedule) -> None:
+    def _start_topic_work(self, schedule: TopicSchedule) -> None:
         self.begun += 1
         if schedule.place is None:
             replaces = chain((False,), repeat(True))
@@ -333,15 +333,15 @@ class Topics:
                 refoldable=True,
             )
         schedule.working = schedule.on_the_way = True
-        tell(schedule.place.ref, Work())
+        tell(schedule.place.ref, StartDueWork())
 
     # --- effects of commits ---------------------------------------------------------------------
 
-    def _listen(self, hear: Hear | None) -> None:
-        self._hear = hear
-        self.committer.ledger.heard = self._heard if self._leads else hear
+    def _listen(self, hear: OnPendingCommit | None) -> None:
+        self._further_callback = hear
+        self.committer.ledger.heard = self._on_pending_commit if self._leads else hear
 
-    def _heard(self, layer: Layer) -> None:
+    def _on_pending_commit(self, layer: WriteSet) -> None:
         """Inspect a pending commit for dropped topics, by whatever statement, and pass it to the
         further callback."""
         if layer.ranges:
@@ -349,8 +349,8 @@ class Topics:
             if gone:  # once that is on the disk: a full disk rolls it back
                 ticket = self.committer.ticket(layer.sequence)
                 self.committer.when_released(ticket, partial(self._dropped, gone))
-        if self._hear is not None:
-            self._hear(layer)
+        if self._further_callback is not None:
+            self._further_callback(layer)
 
     def _dropped(self, ranges: list[Range], lost: BaseException | None) -> None:
         """Forget dropped topics and their schedules; a dropped database may have thousands."""
@@ -408,7 +408,9 @@ class Topics:
         """Wake takers of a group: a commit returned messages, or made room in flight."""
         self.waits.may_take(group.topic.id, group.id)
 
-    def count_from_now(self, late: Sequence[HandedOut]) -> tuple[CommitTicket, Callable[[], None]]:
+    def restart_deadlines(
+        self, late: Sequence[DeliveredMessages]
+    ) -> tuple[CommitTicket, Callable[[], None]]:
         """Restart the ack deadlines of deliveries in an answer that a slow disk has delayed, in a
         commit of its own. Return the ticket that the answer waits for, and a function that then
         writes the deadlines into it.
@@ -423,11 +425,13 @@ class Topics:
                 if group is None or group.id != each.group.id:
                     continue
                 receipts = [message["receipt"] for message in each.messages]
-                out = HandOuts(tx, group).count_from_now(receipts)
+                out = GroupDeliveries(tx, group).restart_deadlines(receipts)
                 until = tx.now + timedelta(microseconds=group.deadline_us)
                 told += [(one, until) for one in each.messages if one["position"] in out]
                 self.expects(group.topic, tx.now_us + group.deadline_us)
-            tx.passes = True  # past priority locks: a deadline not restarted now expires unseen
+            tx.ignores_locks = (
+                True  # past priority locks: a deadline not restarted now expires unseen
+            )
             ticket = self.committer.commit(tx, NODE, reason=DUE)
 
         def tell() -> None:
@@ -454,7 +458,7 @@ class Topics:
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOut:
+class DeliveredMessages:
     """Messages that an answer delivers."""
 
     group: Group

@@ -2,9 +2,9 @@
 
 A wait holds no transaction and does no work (long polling). Once woken, its statement runs again
 from the beginning: it finds messages, waits on, or is refused because its topic is gone. Takers are
-woken by commits of this node (`Waits.published`, `Waits.may_take`) and by a topic's actor: only the
-leader delivers. Readers are woken by commits pending here, of whichever leader (`Waits.heard`). So
-are waits for an index: by a change of its catalog row.
+woken by commits of this node (`TopicWaits.published`, `TopicWaits.may_take`) and by a topic's
+actor: only the leader delivers. Readers are woken by commits pending here, of whichever leader
+(`TopicWaits.heard`). So are waits for an index: by a change of its catalog row.
 
 Takers of one group stand in one line:
 
@@ -30,31 +30,31 @@ from protocol import limits
 from storage.formats import keys
 from storage.topics.topics import topic_of_reader
 from storage.txn.appends import unpack_counter
-from storage.txn.write_set import Layer
+from storage.txn.write_set import WriteSet
 
-Hear = Callable[[Layer], None]
-Of = tuple[int, int]
+OnPendingCommit = Callable[[WriteSet], None]
+WaitTarget = tuple[int, int]
 """Object of a wait: the ids of a topic and of its group, 0 for the topic itself."""
-Named = dict[bytes, dict["Wait", None]]
+Named = dict[bytes, dict["StatementWait", None]]
 """Waits that read by a named reader, by the keys of the readers' positions."""
 
 
-class Queue(Protocol):
+class WaitQueue(Protocol):
     """Place where waits stand: a line of takers, readers of a topic, or a catalog row."""
 
-    of: Of
+    of: WaitTarget
 
     def enter(self) -> None:
         """Count one more that may come to stand in it."""
 
-    def join(self, wait: Wait, overtaken: bool) -> None:
-        """Stand in the queue. :param overtaken: as in `Wait.join`"""
+    def join(self, wait: StatementWait, overtaken: bool) -> None:
+        """Stand in the queue. :param overtaken: as in `StatementWait.join`"""
 
-    def leave(self, wait: Wait) -> None:
+    def leave(self, wait: StatementWait) -> None:
         """Leave it, once; also for a wait that never stood in it."""
 
 
-class Wait:
+class StatementWait:
     """Wait of one statement, from its first look to its answer.
 
     :param until_us: end, on the monotonic clock
@@ -63,7 +63,7 @@ class Wait:
 
     __slots__ = ("_wake", "after", "over", "queue", "reader", "until_us", "woken")
 
-    def __init__(self, queue: Queue, until_us: int, wake: Callable[[], None]) -> None:
+    def __init__(self, queue: WaitQueue, until_us: int, wake: Callable[[], None]) -> None:
         self.queue = queue
         self._wake = wake
         self.until_us = until_us
@@ -102,13 +102,13 @@ class Wait:
         self.wake()
 
 
-class Line:
+class TakeLine:
     """Waits to take from one group, first come first served."""
 
-    def __init__(self, of: Of, emptied: Callable[[Of], None]) -> None:
+    def __init__(self, of: WaitTarget, emptied: Callable[[WaitTarget], None]) -> None:
         self.of = of
-        self._standing: OrderedDict[Wait, None] = OrderedDict()
-        self._turn: Wait | None = None
+        self._standing: OrderedDict[StatementWait, None] = OrderedDict()
+        self._turn: StatementWait | None = None
         self._again = False
         self._here = 0
         self._emptied = emptied
@@ -122,13 +122,13 @@ class Line:
         """Count one more that may come to stand in it."""
         self._here += 1
 
-    def may_look(self, wait: Wait) -> bool:
+    def may_look(self, wait: StatementWait) -> bool:
         """True if the wait has the turn; it gets the turn here if no other wait is present."""
         if self._turn is None and not self._standing:
             self._turn = wait
         return self._turn is wait
 
-    def join(self, wait: Wait, overtaken: bool) -> None:
+    def join(self, wait: StatementWait, overtaken: bool) -> None:
         """Join at the end, or return to the front after a turn without messages."""
         if self.closing:
             wait.end()
@@ -143,7 +143,7 @@ class Line:
         if self._again or overtaken:
             self.wake()
 
-    def leave(self, wait: Wait) -> None:
+    def leave(self, wait: StatementWait) -> None:
         """Leave the line; the turn goes to the next."""
         self._standing.pop(wait, None)
         if self._turn is wait:
@@ -180,7 +180,7 @@ class Line:
             self._turn.end()
 
 
-class Readers:
+class ReadWaits:
     """Waits to read a topic.
 
     :param last: key of the topic's last position
@@ -189,17 +189,17 @@ class Readers:
 
     def __init__(
         self,
-        of: Of,
+        of: WaitTarget,
         last: bytes,
         named: Named,
-        emptied: Callable[[Of], None],
+        emptied: Callable[[WaitTarget], None],
     ) -> None:
         self.of = of
         self.last = last
-        self._waiting: dict[Wait, None] = {}
+        self._waiting: dict[StatementWait, None] = {}
         self._named = named
         # A heap by wanted position. Entries of waits that have left are removed lazily.
-        self._by_position: list[tuple[int, int, Wait]] = []
+        self._by_position: list[tuple[int, int, StatementWait]] = []
         self._joined = 0
         self._here = 0
         self._emptied = emptied
@@ -213,7 +213,7 @@ class Readers:
         """Count one more that may come to wait."""
         self._here += 1
 
-    def join(self, wait: Wait, overtaken: bool) -> None:
+    def join(self, wait: StatementWait, overtaken: bool) -> None:
         """Wait for a message after `wait.after`."""
         if self.closing:
             wait.end()
@@ -227,7 +227,7 @@ class Readers:
         self._waiting[wait] = None
         heappush(self._by_position, (wait.after, self._joined, wait))
 
-    def leave(self, wait: Wait) -> None:
+    def leave(self, wait: StatementWait) -> None:
         """Remove the wait."""
         self._waiting.pop(wait, None)
         named = self._named.get(wait.reader)
@@ -249,7 +249,7 @@ class Readers:
             if self._waiting.pop(wait, 0) is None:
                 wait.wake()
 
-    def moved(self, wait: Wait) -> None:
+    def moved(self, wait: StatementWait) -> None:
         """Wake a wait whose reader's position was moved back."""
         if self._waiting.pop(wait, 0) is None:
             wait.wake()
@@ -267,16 +267,16 @@ class Readers:
             wait.end()
 
 
-class Row:
+class CatalogRowWaits:
     """Waits for a change of one row of the catalog.
 
     :param key: key of the row
     """
 
-    def __init__(self, of: Of, key: bytes, emptied: Callable[[bytes], None]) -> None:
+    def __init__(self, of: WaitTarget, key: bytes, emptied: Callable[[bytes], None]) -> None:
         self.of = of
         self.key = key
-        self._waiting: dict[Wait, None] = {}
+        self._waiting: dict[StatementWait, None] = {}
         self._here = 0
         self._emptied = emptied
         self.closing = False
@@ -289,7 +289,7 @@ class Row:
         """Count one more that may come to wait."""
         self._here += 1
 
-    def join(self, wait: Wait, overtaken: bool) -> None:
+    def join(self, wait: StatementWait, overtaken: bool) -> None:
         """Wait for the next change."""
         if self.closing:
             wait.end()
@@ -298,7 +298,7 @@ class Row:
         else:
             self._waiting[wait] = None
 
-    def leave(self, wait: Wait) -> None:
+    def leave(self, wait: StatementWait) -> None:
         """Remove the wait."""
         self._waiting.pop(wait, None)
         self._here -= 1
@@ -321,20 +321,20 @@ FORGOTTEN: Final = 64
 """Entries of readers that have left, kept before a clean-up."""
 
 
-class Waits:
+class TopicWaits:
     """All waits, by topic and group; only queues with waits are kept.
 
     :param listen: registers a callback for each pending commit; None: unregisters it
     """
 
-    def __init__(self, listen: Callable[[Hear | None], None]) -> None:
+    def __init__(self, listen: Callable[[OnPendingCommit | None], None]) -> None:
         self._listen = listen
-        self._lines: dict[int, dict[int, Line]] = {}
-        self._readers: dict[int, Readers] = {}
-        self._by_last: dict[bytes, Readers] = {}
+        self._lines: dict[int, dict[int, TakeLine]] = {}
+        self._readers: dict[int, ReadWaits] = {}
+        self._by_last: dict[bytes, ReadWaits] = {}
         """The same, by the keys of their topics' last positions."""
         self._named: Named = {}
-        self._rows: dict[bytes, Row] = {}
+        self._rows: dict[bytes, CatalogRowWaits] = {}
         """Rows by key."""
         self.draining = False
         """True if no wait begins any more: the node stops."""
@@ -344,31 +344,31 @@ class Waits:
         readers = sum(len(readers) for readers in self._readers.values())
         return lines + readers + sum(map(len, self._rows.values()))
 
-    def line(self, topic: int, group: int) -> Line:
+    def line(self, topic: int, group: int) -> TakeLine:
         """Return the line of takers of a group."""
         lines = self._lines.setdefault(topic, {})
         line = lines.get(group)
         if line is None:
-            line = lines[group] = Line((topic, group), self._drop_line)
+            line = lines[group] = TakeLine((topic, group), self._drop_line)
             line.closing = self.draining
         return line
 
-    def readers(self, topic: int, last: bytes) -> Readers:
-        """Return the readers of a topic. :param last: as for `Readers`"""
+    def readers(self, topic: int, last: bytes) -> ReadWaits:
+        """Return the readers of a topic. :param last: as for `ReadWaits`"""
         readers = self._readers.get(topic)
         if readers is None:
             of = topic, 0
-            readers = self._readers[topic] = Readers(of, last, self._named, self._drop_readers)
+            readers = self._readers[topic] = ReadWaits(of, last, self._named, self._drop_readers)
             readers.closing = self.draining
             self._by_last[last] = readers
             self._listen(self.heard)
         return readers
 
-    def row(self, of: Of, key: bytes) -> Row:
+    def row(self, of: WaitTarget, key: bytes) -> CatalogRowWaits:
         """Return the waits for a row of the catalog."""
         row = self._rows.get(key)
         if row is None:
-            row = self._rows[key] = Row(of, key, self._drop_row)
+            row = self._rows[key] = CatalogRowWaits(of, key, self._drop_row)
             row.closing = self.draining
             self._listen(self.heard)
         return row
@@ -386,7 +386,7 @@ class Waits:
         """True if a script waits for messages of a topic, to read or to take them."""
         return topic in self._readers or topic in self._lines
 
-    def heard(self, layer: Layer) -> None:
+    def heard(self, layer: WriteSet) -> None:
         """Wake waits that a pending commit concerns.
 
         Readers of a topic look again when the topic gets messages, is dropped, or loses a named
@@ -426,7 +426,7 @@ class Waits:
         if line is not None:
             line.wake()
 
-    def taken_back(self) -> None:
+    def on_roll_back(self) -> None:
         """Wake all: commits were rolled back, and messages they had taken or trimmed are there
         again."""
         for topic in list(self._lines):
@@ -453,20 +453,20 @@ class Waits:
             each.closing = True
             each.end()
 
-    def _all(self) -> Iterator[Line | Readers | Row]:
+    def _all(self) -> Iterator[TakeLine | ReadWaits | CatalogRowWaits]:
         for lines in list(self._lines.values()):
             yield from list(lines.values())
         yield from list(self._readers.values())
         yield from list(self._rows.values())
 
-    def _drop_line(self, of: Of) -> None:
+    def _drop_line(self, of: WaitTarget) -> None:
         topic, group = of
         lines = self._lines.get(topic, {})
         lines.pop(group, None)
         if not lines:
             self._lines.pop(topic, None)
 
-    def _drop_readers(self, of: Of) -> None:
+    def _drop_readers(self, of: WaitTarget) -> None:
         readers = self._readers.pop(of[0], None)
         if readers is not None:
             del self._by_last[readers.last]

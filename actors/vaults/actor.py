@@ -16,16 +16,16 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from actors.passwords import Asker
+from actors.passwords import HashRequester
 from actors.runtime import LoopActor, handles
 from actors.sign_in_throttle import SignInThrottle, Try
-from actors.sign_ins import LetGo
+from actors.sign_ins import ReleaseDelayed
 from actors.vaults.keyring import Keyring
-from actors.vaults.parts import Parts
+from actors.vaults.parts import VaultParts
 from actors.vaults.rekeying import ATTEMPTS, Rekeying
 from actors.vaults.rotation import Rotation, SealAgain
-from actors.vaults.service import Vaults
-from actors.vaults.trail import HEADS_SECONDS, Act
+from actors.vaults.service import VaultService
+from actors.vaults.trail import HEADS_SECONDS, VaultAct
 from protocol import limits
 from protocol.errors import (
     FROM_OUTSIDE,
@@ -49,9 +49,9 @@ from protocol.vaults import (
     ChangePassphrase,
     Seal,
     ShowVaults,
-    Standings,
     Unseal,
-    VaultStanding,
+    VaultState,
+    VaultStates,
     check_passphrase,
 )
 from storage.txn.tickets import CommitTicket
@@ -96,7 +96,7 @@ class _Change:
 class VaultsActor(LoopActor):
     """Actor behind UNSEAL, SEAL, PASSPHRASE and key rotation."""
 
-    def __init__(self, parts: Parts, keyring: Keyring, service: Vaults) -> None:
+    def __init__(self, parts: VaultParts, keyring: Keyring, service: VaultService) -> None:
         runtime, rng = parts.runtime, parts.rng
         super().__init__(runtime)
         self._keyring = keyring
@@ -108,7 +108,7 @@ class VaultsActor(LoopActor):
         self._sessions = parts.sessions
         self._statements = parts.statements
         self._random = rng.bytes
-        self._told = parts.told
+        self._settings = parts.told
         self._throttle = SignInThrottle(runtime.clock, rng, self.after)
         self._proven: OrderedDict[tuple[int, str], None] = OrderedDict()
         """Proven passphrases, by trail and session: right at the last attempt."""
@@ -135,7 +135,7 @@ class VaultsActor(LoopActor):
         self._keyring.seal_all()
 
     def _say_heads(self) -> None:
-        self._service.trail.say_heads()
+        self._service.trail.log_heads()
         self.after(HEADS_SECONDS, self._say_heads)
 
     # --- unseal and seal --------------------------------------------------------------------------
@@ -146,17 +146,17 @@ class VaultsActor(LoopActor):
         self._roles.check_answering(message.caller)
         self._committer.check_writable()
         async with self._reading() as tx:
-            act = self._judged(tx, message, "unseal")
+            act = self._authorize_act(tx, message, "unseal")
             store, wrap = self._wrapped(tx, act)
             if store is None or wrap is None:
                 raise self._refused(message, act, _unset(act.vault), tx)
         root = await self._opened(message, act, store, wrap, message.passphrase, tx.ticket)
         try:
             async with self._reading() as tx:
-                act = self._judged(tx, message, "unseal")
+                act = self._authorize_act(tx, message, "unseal")
                 if self._wrapped(tx, act) != (store, wrap):
                     raise Busy(CHANGED)
-                until_us = self.runtime.clock.monotonic_us() + self._told.unseal_us
+                until_us = self.runtime.clock.monotonic_us() + self._settings.unseal_us
                 self._service.trail.add(tx, act)
                 ticket = self._commit(tx, message)
             # A SEAL or a change of keys during the wait wins over this unseal.
@@ -186,7 +186,7 @@ class VaultsActor(LoopActor):
         if found is None or found[0] != until_us:
             return  # sealed on request, or unsealed again
         del self._ends[of]
-        act = Act("seal", None, found[1], reason="its time was over")
+        act = VaultAct("seal", None, found[1], reason="its time was over")
         self._service.trail.did(act)
         self._keyring.seal(of)
 
@@ -198,7 +198,7 @@ class VaultsActor(LoopActor):
         respond.
         """
         async with self._reading() as tx:
-            act = self._judged(tx, message, "seal")
+            act = self._authorize_act(tx, message, "seal")
             self._service.trail.add(tx, act)
             try:
                 ticket = self._commit(tx, message)
@@ -233,14 +233,14 @@ class VaultsActor(LoopActor):
         self._committer.check_writable()
         action = "rekey" if message.rekey else "passphrase"
         async with self._reading() as tx:
-            act = self._judged(tx, message, action)
+            act = self._authorize_act(tx, message, action)
             store, wrap = self._wrapped(tx, act)
             self._check_old(message, act, wrap, tx)
         with ExitStack() as plain:
             root = await self._old_root(message, act, store, wrap, tx.ticket)
             plain.callback(wipe, root)
-            told, salt = self._told, self._random(SALT_BYTES)
-            asker = Asker(message.caller.user)
+            told, salt = self._settings, self._random(SALT_BYTES)
+            asker = HashRequester(message.caller.user)
             wrapping = await self._passwords.derive(message.new, salt, told.stretch, asker)
             plain.callback(wipe, wrapping)
             fresh = new_key(self._random) if message.rekey or wrap is None else root
@@ -266,9 +266,9 @@ class VaultsActor(LoopActor):
         :param paced: True to yield the loop between batches of keys
         :raises Conflict: its read set was changed concurrently
         """
-        stretch = self._told.stretch
+        stretch = self._settings.stretch
         async with self._reading() as tx:
-            act = self._judged(tx, message, action)
+            act = self._authorize_act(tx, message, action)
             if self._wrapped(tx, act) != (change.store, change.wrap):
                 raise Busy(CHANGED)
             # Add the entry before the keys that authenticate it change.
@@ -301,12 +301,12 @@ class VaultsActor(LoopActor):
         :param lost: reason of its roll back; None: it is released
         """
         if root is not None:
-            self._keyring.settle_root(of, root, stays=lost is None)
+            self._keyring.confirm_root(of, root, stays=lost is None)
         if lost is None:
             self._rotation.wake()
 
     async def _rekey(
-        self, tx: Transaction, act: Act, store: StoreRow, change: _Change, paced: bool
+        self, tx: Transaction, act: VaultAct, store: StoreRow, change: _Change, paced: bool
     ) -> int:
         """Replace the keys of all vaults under a root key. Return their number."""
         root, fresh = change.root, change.fresh
@@ -319,7 +319,7 @@ class VaultsActor(LoopActor):
         return await self._rekeying.renew(tx, under, root, fresh, paced=paced)
 
     def _check_old(
-        self, message: ChangePassphrase, act: Act, wrap: RootWrap | None, tx: Transaction
+        self, message: ChangePassphrase, act: VaultAct, wrap: RootWrap | None, tx: Transaction
     ) -> None:
         """Check that an old passphrase is given if there is one.
 
@@ -335,7 +335,7 @@ class VaultsActor(LoopActor):
     async def _old_root(
         self,
         message: ChangePassphrase,
-        act: Act,
+        act: VaultAct,
         store: StoreRow | None,
         wrap: RootWrap | None,
         seen: CommitTicket,
@@ -346,7 +346,7 @@ class VaultsActor(LoopActor):
         assert message.old is not None, "it was asked for"
         return await self._opened(message, act, store, wrap, message.old, seen)
 
-    def _put_wrap(self, tx: Transaction, act: Act, made: RootWrap) -> None:
+    def _put_wrap(self, tx: Transaction, act: VaultAct, made: RootWrap) -> None:
         if act.vault is None:
             store = vaults.need_store_row(tx, self._random)
             vaults.put_store_row(tx, replace(store, root=made))
@@ -369,19 +369,19 @@ class VaultsActor(LoopActor):
             except Refusal as refusal:
                 tx.release()
                 if not (refusal.retry or isinstance(refusal, FROM_OUTSIDE)):
-                    await self._stands(tx.ticket)
+                    await self._until_released(tx.ticket)
                 raise
 
-    async def _stands(self, seen: CommitTicket) -> None:
+    async def _until_released(self, seen: CommitTicket) -> None:
         """Wait until the commits that were read are released. :raises Busy: on a roll back"""
         try:
             await self._committer.released_in_time(seen)
         except (DiskFull, UnknownOutcome) as lost:
-            if not self._committer.was_taken_back(seen):
+            if not self._committer.was_rolled_back(seen):
                 raise
             raise Busy(CHANGED) from lost
 
-    def _judged(self, tx: Transaction, message: _Asked, action: str) -> Act:
+    def _authorize_act(self, tx: Transaction, message: _Asked, action: str) -> VaultAct:
         """Authorize a request, and return it as an act for the trail.
 
         :raises SessionEnded: the caller's credential is no longer valid
@@ -389,7 +389,7 @@ class VaultsActor(LoopActor):
         """
         caller, names = message.caller, message.vault
         self._sessions.check_authenticated(caller)
-        act = Act(action, caller, None, request=message.request)
+        act = VaultAct(action, caller, None, request=message.request)
         try:
             if names is None:
                 first = isinstance(message, ChangePassphrase) and message.old is None
@@ -411,7 +411,7 @@ class VaultsActor(LoopActor):
             )
         return replace(act, vault=vault)
 
-    def _wrapped(self, tx: Transaction, act: Act) -> tuple[StoreRow | None, RootWrap | None]:
+    def _wrapped(self, tx: Transaction, act: VaultAct) -> tuple[StoreRow | None, RootWrap | None]:
         """Return the store row, and the wrapped root key of the vault or the store."""
         store = vaults.store_row(tx)
         if act.vault is None:
@@ -421,7 +421,7 @@ class VaultsActor(LoopActor):
     async def _opened(
         self,
         message: _Asked,
-        act: Act,
+        act: VaultAct,
         store: StoreRow,
         wrap: RootWrap,
         passphrase: str,
@@ -447,7 +447,7 @@ class VaultsActor(LoopActor):
             if root is None:
                 self._proven.pop(of, None)
                 await one.failed()
-                await self._stands(seen)
+                await self._until_released(seen)
                 raise self._refused(message, act, WrongKey(WRONG))
             one.succeeded()
             self._note_proven(of)
@@ -474,7 +474,7 @@ class VaultsActor(LoopActor):
     ) -> bytearray | None:
         if len(passphrase) > limits.PASSPHRASE_CHARACTERS_MAX:
             passphrase = ""  # no valid one is so long
-        asker = Asker(caller.user, one.network, one.rank)
+        asker = HashRequester(caller.user, one.network, one.rank)
         try:
             wrapping = await self._passwords.derive(passphrase, wrap.salt, wrap.stretch, asker)
             try:
@@ -486,7 +486,7 @@ class VaultsActor(LoopActor):
 
     def _commit(self, tx: Transaction, message: _Asked) -> CommitTicket:
         """Commit an act with its entries. :raises AuditRefused: there is no disk space for it"""
-        tx.passes = True
+        tx.ignores_locks = True
         place = (None, None) if message.vault is None else message.vault[:2]
         entry = self._statements.of(tx, message.caller, message.request, place, True)
         try:
@@ -503,7 +503,7 @@ class VaultsActor(LoopActor):
             raise AuditRefused(UNRECORDED) from refusal
 
     def _refused(
-        self, message: _Asked, act: Act, refusal: Refusal, tx: Transaction | None = None
+        self, message: _Asked, act: VaultAct, refusal: Refusal, tx: Transaction | None = None
     ) -> Refusal:
         """Record a refusal in the trail, the statement log and the audit trail, and return it."""
         self._service.trail.refused(act, refusal)
@@ -521,8 +521,8 @@ class VaultsActor(LoopActor):
             )
         return refusal
 
-    @handles(LetGo)
-    def let_go(self, _message: LetGo) -> None:
+    @handles(ReleaseDelayed)
+    def let_go(self, _message: ReleaseDelayed) -> None:
         """Release all delayed refusals: the node stops."""
         self._throttle.drain()
 
@@ -534,7 +534,7 @@ class VaultsActor(LoopActor):
     # --- status -----------------------------------------------------------------------------------
 
     @handles(ShowVaults)
-    async def show(self, message: ShowVaults) -> Standings:
+    async def show(self, message: ShowVaults) -> VaultStates:
         """Return the seal state of the store, and of the vaults that the caller sees."""
         while True:
             self._sessions.check_authenticated(message.caller)
@@ -543,26 +543,26 @@ class VaultsActor(LoopActor):
             try:
                 await self._committer.released_in_time(ticket)
             except (DiskFull, UnknownOutcome):
-                if not self._committer.was_taken_back(ticket):
+                if not self._committer.was_rolled_back(ticket):
                     raise
             else:
                 return standings
 
-    async def _standings(self, caller: Caller) -> tuple[Standings, CommitTicket]:
+    async def _standings(self, caller: Caller) -> tuple[VaultStates, CommitTicket]:
         """Return the current seal states, and the ticket that their answer depends on."""
-        service, found = self._service, list[VaultStanding]()
-        with self._committer.begin_reading() as tx:
+        service, found = self._service, list[VaultState]()
+        with self._committer.begin_read_only() as tx:
             tx.pause()
             store = vaults.store_row(tx)
             for number, vault in enumerate(self._rights.vaults(tx, caller), start=1):
                 if vault is not None:
                     names = (vault.database.namespace.name, vault.database.name, vault.name)
                     records = vaults.count(tx, vault)
-                    found.append(VaultStanding(names, vault.own, service.state(vault), records))
+                    found.append(VaultState(names, vault.own, service.state(vault), records))
                 if not number % AT_ONCE:
                     await asyncio.sleep(0)
         is_set = store is not None and store.root is not None
-        return Standings(is_set, service.state(None), tuple(found)), tx.ticket
+        return VaultStates(is_set, service.state(None), tuple(found)), tx.ticket
 
 
 def _unset(vault: Vault | None) -> Sealed:

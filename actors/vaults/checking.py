@@ -17,7 +17,7 @@ from protocol import limits
 from storage.txn.transaction import Transaction
 from storage.vaults import trail as vault_trail
 from storage.vaults import vaults
-from storage.vaults.trail import Kept
+from storage.vaults.trail import TrailEntry
 from storage.vaults.vaults import Vault
 
 NAMED: Final = 100
@@ -25,7 +25,7 @@ NAMED: Final = 100
 
 
 @dataclass(slots=True)
-class Checked:
+class CheckResult:
     """Result of a check."""
 
     entries: int = 0
@@ -48,14 +48,14 @@ class Checked:
 
 def check(
     tx: Transaction, trail: Trail, vault: Vault | None, number: int, tick: Callable[[], None]
-) -> Checked:
+) -> CheckResult:
     """Check a trail.
 
     :param vault: its vault; None: it was dropped, and only the hash chain is checked
     :param number: number of the trail
     :param tick: called at each entry
     """
-    found, head = Checked(), vault_trail.head(tx, number)
+    found, head = CheckResult(), vault_trail.head(tx, number)
     follows, at = head.hash, head.number
     first = max(1, head.number - limits.VAULT_ENTRIES_KEPT + 1)
     for kept in vault_trail.newest(tx, number):
@@ -80,7 +80,12 @@ def _name(named: list[Any], one: int | str) -> None:
 
 
 def _is_proven(
-    tx: Transaction, trail: Trail, vault: Vault | None, number: int, kept: Kept, found: Checked
+    tx: Transaction,
+    trail: Trail,
+    vault: Vault | None,
+    number: int,
+    kept: TrailEntry,
+    found: CheckResult,
 ) -> bool:
     """True unless an entry's HMAC is invalid, or missing where it is required."""
     if not kept.mac:
@@ -98,7 +103,7 @@ def _is_proven(
     return known
 
 
-def _is_kept(tx: Transaction, vault: Vault, kept: Kept) -> bool:
+def _is_kept(tx: Transaction, vault: Vault, kept: TrailEntry) -> bool:
     """True if a record matches an entry, or the entry is not the record's newest."""
     entry = kept.entry
     if entry.id is None or not vault_trail.is_about(entry):

@@ -26,7 +26,7 @@ from storage.vaults.vaults import Vault
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SealedRecord:
     """Sealed value that is about to be revealed."""
 
     vault: Vault
@@ -46,7 +46,7 @@ class Inspector:
 
     def find(
         self, tx: Transaction, vault: Vault, keys: KeysRow, id: bytes, version: int | None
-    ) -> Found:
+    ) -> SealedRecord:
         """Find a value that may be revealed, and verify it against the trail.
 
         :param keys: keys of the vault, as read by the transaction
@@ -70,9 +70,9 @@ class Inspector:
             row = older
         self._check_entry(tx, vault, keys, id, wanted, row)
         key = self._keyring.key(vault, keys, row.key_version)
-        return Found(vault, id, wanted, row, (row.key_version, key.trail))
+        return SealedRecord(vault, id, wanted, row, (row.key_version, key.trail))
 
-    def open(self, found: Found, store: StoreRow | None, keys: KeysRow) -> Value:
+    def open(self, found: SealedRecord, store: StoreRow | None, keys: KeysRow) -> Value:
         """Decrypt a value. The entry of its reveal must be durable.
 
         :param store: current store row. Like `keys`, those of the vault, it may have been replaced

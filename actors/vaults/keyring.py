@@ -13,7 +13,7 @@ from protocol.doors import Clock
 from protocol.errors import Conflict, Sealed, WrongKey
 from storage.vaults.cipher import Cipher, trail_key, unwrap_key, wipe
 from storage.vaults.rows import KeysRow
-from storage.vaults.trail import Kept
+from storage.vaults.trail import TrailEntry
 from storage.vaults.vaults import Vault
 
 STORE: Final = 0
@@ -29,7 +29,7 @@ class Proven(NamedTuple):
 
     raw: bytes
     """Its bytes: only identical bytes are the same entry."""
-    kept: Kept
+    kept: TrailEntry
     wrap: bytes
     """Wrapped key that sealed the entry's value, as `VaultKey.wrap`."""
 
@@ -48,7 +48,7 @@ class VaultKey:
 
 
 @dataclass(slots=True)
-class _Open:
+class _UnsealedKeys:
     domain: bytes
     roots: list[bytearray] = field(repr=False)
     """Root keys, newest first. More than one while a commit that replaces the root key is
@@ -70,14 +70,14 @@ class Keyring:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _UnsealedKeys] = {}
         self._proven: dict[tuple[int, int], Proven] = {}
         """Verified entries by vault number and entry number, oldest first."""
 
     def open(self, of: int, domain: bytes, root: bytearray, until_us: int) -> None:
         """Unseal with a root key. :param of: number of a vault, or `STORE`"""
         self.seal(of)
-        self._open[of] = _Open(domain, [root], until_us)
+        self._open[of] = _UnsealedKeys(domain, [root], until_us)
 
     def seal(self, of: int) -> bool:
         """Wipe the keys of a vault or the store. Return True if it was unsealed."""
@@ -105,7 +105,7 @@ class Keyring:
         return found.until_us
 
     def replace_root(self, of: int, root: bytearray) -> bytearray | None:
-        """Use another root key from now on, and keep the one before until `settle_root`.
+        """Use another root key from now on, and keep the one before until `confirm_root`.
 
         :returns: the keyring's copy of the key, wiped with the others; None: it is sealed
         """
@@ -116,7 +116,7 @@ class Keyring:
         found.roots.insert(0, kept)
         return kept
 
-    def settle_root(self, of: int, root: bytearray, *, stays: bool) -> None:
+    def confirm_root(self, of: int, root: bytearray, *, stays: bool) -> None:
         """Decide between a root key from `replace_root` and those before it.
 
         :param stays: True: wipe all older ones. False: wipe this one only, since another may have
@@ -192,7 +192,7 @@ class Keyring:
         return None if root is None else trail_key(root, self._open[STORE].domain, STORE)
 
     @staticmethod
-    def _unwrapped(found: _Open, wrap: bytes, vault: Vault, version: int) -> bytearray:
+    def _unwrapped(found: _UnsealedKeys, wrap: bytes, vault: Vault, version: int) -> bytearray:
         for root in found.roots[:-1]:
             try:
                 return unwrap_key(root, wrap, found.domain, vault.id, version)

@@ -16,7 +16,7 @@ from protocol.doors import Rng
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class VaultParts:
     """Components of the node that the vaults use."""
 
     runtime: Runtime

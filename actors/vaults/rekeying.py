@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from actors.vaults.service import Vaults
+from actors.vaults.service import VaultService
 from protocol.doors import Rng
 from storage.txn.transaction import Transaction
 from storage.vaults import vaults
@@ -28,7 +28,7 @@ ATTEMPTS: Final = 5
 class Rekeying:
     """Replacement of root keys, for the vaults actor."""
 
-    def __init__(self, service: Vaults, rng: Rng) -> None:
+    def __init__(self, service: VaultService, rng: Rng) -> None:
         self._service = service
         self._random = rng.bytes
 

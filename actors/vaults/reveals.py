@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from actors.commits import Bounded, By, Gathering, Told
-from actors.vaults.inspection import Found, Inspector
+from actors.commits import BoundedCallback, NamedAuthor, OperationBatcher, ReleaseCallback
+from actors.vaults.inspection import Inspector, SealedRecord
 from actors.vaults.keyring import Keyring, changed
-from actors.vaults.parts import Parts
-from actors.vaults.trail import Act, Trail
+from actors.vaults.parts import VaultParts
+from actors.vaults.trail import Trail, VaultAct
 from protocol import limits
 from protocol.errors import AuditRefused, DiskFull, Draining, Failed, Refusal
 from protocol.rights import READ
@@ -43,10 +43,10 @@ TOGETHER: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RevealRequest:
     """Request to reveal a value, or to list ids."""
 
-    act: Act
+    act: VaultAct
     """Act as the trail records it. Its caller and its vault, authorized so far, are set."""
     statement: str
     """Text of the requesting statement, without secrets."""
@@ -58,7 +58,7 @@ class Look:
     """Version of the record; None: the newest."""
 
 
-class Asked:
+class PendingReveal:
     """Reveal in progress.
 
     :param told: called once it is complete, never before `Reveals.ask` has returned
@@ -66,12 +66,12 @@ class Asked:
 
     __slots__ = ("act", "found", "look", "over", "refusal", "told", "value")
 
-    def __init__(self, look: Look, told: Callable[[], None]) -> None:
+    def __init__(self, look: RevealRequest, told: Callable[[], None]) -> None:
         self.look = look
         self.told = told
         self.act = look.act
         """The act with the version that was found."""
-        self.found: Found | None = None
+        self.found: SealedRecord | None = None
         self.value: Value = NONE
         """Decrypted value, once complete and not refused."""
         self.refusal: Refusal | None = None
@@ -95,7 +95,7 @@ _Rows = tuple[StoreRow | None, KeysRow]
 class Reveals:
     """Queue and processing of reveals. On the loop only."""
 
-    def __init__(self, parts: Parts, keyring: Keyring, trail: Trail) -> None:
+    def __init__(self, parts: VaultParts, keyring: Keyring, trail: Trail) -> None:
         self._runtime = parts.runtime
         self._monotonic_us = parts.runtime.clock.monotonic_us
         self._committer = parts.committer
@@ -104,23 +104,23 @@ class Reveals:
         self._statements = parts.statements
         self._keyring = keyring
         self._trail = trail
-        self._lookout = Inspector(keyring, trail)
+        self._inspector = Inspector(keyring, trail)
         runtime, committer = parts.runtime, parts.committer
-        self._gathering = Gathering(runtime, committer, self._record, lambda: self._waiting)
-        self._queues: dict[Whose, deque[Asked]] = {}
+        self._gathering = OperationBatcher(runtime, committer, self._record, lambda: self._waiting)
+        self._queues: dict[Whose, deque[PendingReveal]] = {}
         self._waiting = 0
         """Requests in all queues."""
-        self._recorded: deque[Asked] = deque()
+        self._recorded: deque[PendingReveal] = deque()
         """Requests whose entries are durable, to be decrypted."""
         self.commits = 0
         """Commits made."""
 
-    def ask(self, look: Look, told: Callable[[], None]) -> Asked:
+    def ask(self, look: RevealRequest, told: Callable[[], None]) -> PendingReveal:
         """Queue a reveal."""
-        asked = Asked(look, told)
+        asked = PendingReveal(look, told)
         self._queues.setdefault(_whose(look), deque()).append(asked)
         self._waiting += 1
-        self._gathering.soon()
+        self._gathering.schedule_run()
         return asked
 
     def close(self) -> None:
@@ -146,11 +146,11 @@ class Reveals:
                 break
         return bool(queues)
 
-    def _record_together(self, whose: Whose, queue: deque[Asked], until_us: int) -> None:
+    def _record_together(self, whose: Whose, queue: deque[PendingReveal], until_us: int) -> None:
         """Authorize and find the first requests of a queue, and record them in one commit."""
-        found, refused, known = list[Asked](), list[Asked](), Known()
+        found, refused, known = list[PendingReveal](), list[PendingReveal](), Known()
         with self._committer.begin() as tx:
-            tx.passes = True
+            tx.ignores_locks = True
             while queue and len(found) < TOGETHER:
                 asked = queue.popleft()
                 self._waiting -= 1
@@ -167,29 +167,31 @@ class Reveals:
             saw = tx.ticket
             ticket = self._commit(tx, whose, found) if found else None
         if refused:  # a refusal depends on the commits that were read
-            self._when_released(saw, partial(self._tell_refused, refused))
+            self._when_released(saw, partial(self._complete_refused, refused))
         if ticket is not None:
             self._when_released(ticket, partial(self._open_later, found))
 
-    def _when_released(self, ticket: CommitTicket, told: Told) -> None:
-        self._committer.when_released(ticket, Bounded(told, self._monotonic_us()))
+    def _when_released(self, ticket: CommitTicket, told: ReleaseCallback) -> None:
+        self._committer.when_released(ticket, BoundedCallback(told, self._monotonic_us()))
 
-    def _find(self, tx: Transaction, asked: Asked, known: Known) -> None:
+    def _find(self, tx: Transaction, asked: PendingReveal, known: Known) -> None:
         """Authorize a request now, and find its value. :raises Refusal: as in `Inspector.find`"""
         look = asked.look
         assert look.act.caller is not None, "somebody looks into some vault"
         self._sessions.check_authenticated(look.act.caller)
-        vault, keys = self._judged(tx, look, known)
+        vault, keys = self._authorize_vault(tx, look, known)
         assert look.act.vault is not None
         if vault.id != look.act.vault.id:
             raise changed(vault)  # the vault was dropped, and another declared with its name
         if look.id is None:
             self._keyring.check_open(vault)
             return
-        asked.found = found = self._lookout.find(tx, vault, keys, look.id, look.version)
+        asked.found = found = self._inspector.find(tx, vault, keys, look.id, look.version)
         asked.act = replace(look.act, version=found.version)
 
-    def _judged(self, tx: Transaction, look: Look, known: Known) -> tuple[Vault, KeysRow]:
+    def _authorize_vault(
+        self, tx: Transaction, look: RevealRequest, known: Known
+    ) -> tuple[Vault, KeysRow]:
         """Return the authorized vault and its keys. :raises Unknown, NotAllowed:"""
         caller, vault = look.act.caller, look.act.vault
         assert caller is not None and vault is not None, "somebody looks into some vault"
@@ -201,7 +203,9 @@ class Reveals:
             found = known[vault.name] = judged, vaults.keys_row(tx, judged)
         return found
 
-    def _commit(self, tx: Transaction, whose: Whose, found: list[Asked]) -> CommitTicket | None:
+    def _commit(
+        self, tx: Transaction, whose: Whose, found: list[PendingReveal]
+    ) -> CommitTicket | None:
         """Commit the entries of requests. Return None if that was refused; they are then refused
         too."""
         first = found[0].look
@@ -214,7 +218,7 @@ class Reveals:
             entry = self._statements.of(tx, caller, first.act.request, first.place, False)
             ticket = self._committer.commit(
                 tx,
-                By(*whose[:2]),
+                NamedAuthor(*whose[:2]),
                 first.statement,
                 first.act.reason,
                 after(entry, len(found) - 1),
@@ -227,15 +231,15 @@ class Reveals:
 
     # --- answering --------------------------------------------------------------------------------
 
-    def _tell_refused(self, refused: list[Asked], lost: BaseException | None) -> None:
+    def _complete_refused(self, refused: list[PendingReveal], lost: BaseException | None) -> None:
         """Answer refusals once the commits that they depend on are released, or lost."""
         for asked in refused:
             if lost is None:
-                self._tell(asked)
+                self._complete(asked)
             else:
                 self._refuse((asked,), self._refusal_of(lost, asked))
 
-    def _open_later(self, found: list[Asked], lost: BaseException | None) -> None:
+    def _open_later(self, found: list[PendingReveal], lost: BaseException | None) -> None:
         """Queue requests for decryption once their entries are durable; refuse them if these are
         lost."""
         if lost is not None:
@@ -249,7 +253,7 @@ class Reveals:
         """Decrypt recorded requests for one slice, and yield before the rest."""
         until_us = self._monotonic_us() + limits.SLICE_US
         recorded, known = self._recorded, dict[int, _Rows]()
-        refused = list[Asked]()
+        refused = list[PendingReveal]()
         if not recorded:
             return
         with self._committer.begin() as tx:
@@ -263,15 +267,15 @@ class Reveals:
                     asked.refusal = self._refusal_of(error, asked)
                     refused.append(asked)
                 else:
-                    self._tell(asked)
+                    self._complete(asked)
                 if self._monotonic_us() >= until_us:
                     break
         if refused:  # keys may be missing only in an unreleased commit
-            self._when_released(tx.ticket, partial(self._tell_refused, refused))
+            self._when_released(tx.ticket, partial(self._complete_refused, refused))
         if recorded:
             self._runtime.loop.call_soon(self._open_some)
 
-    def _open(self, tx: Transaction, asked: Asked, known: dict[int, _Rows]) -> None:
+    def _open(self, tx: Transaction, asked: PendingReveal, known: dict[int, _Rows]) -> None:
         """Decrypt the value of a request.
 
         :param known: rows read so far in this transaction, by vault number
@@ -286,23 +290,23 @@ class Reveals:
         rows = known.get(vault.id)
         if rows is None:
             rows = known[vault.id] = vaults.store_row(tx), vaults.keys_row(tx, vault)
-        asked.value = self._lookout.open(found, *rows)
+        asked.value = self._inspector.open(found, *rows)
 
-    def _refuse(self, many: Sequence[Asked], refusal: Refusal) -> None:
+    def _refuse(self, many: Sequence[PendingReveal], refusal: Refusal) -> None:
         for asked in many:
             asked.refusal = refusal.also()  # a copy, since the place of the refusal is added to it
-            self._tell(asked)
+            self._complete(asked)
 
-    def _tell(self, asked: Asked) -> None:
+    def _complete(self, asked: PendingReveal) -> None:
         if asked.over:
             return
         asked.over = True
         try:
             asked.told()
         except Exception as error:  # a bug in one callback must not affect other requests
-            self._runtime.noticed("reveals", error, request=asked.act.request)
+            self._runtime.report_error("reveals", error, request=asked.act.request)
 
-    def _refusal_of(self, error: BaseException, asked: Asked) -> Refusal:
+    def _refusal_of(self, error: BaseException, asked: PendingReveal) -> Refusal:
         """Return the refusal for an error. Any error but a refusal is a bug, or a failed state
         engine."""
         request = asked.act.request
@@ -314,11 +318,11 @@ class Reveals:
             return refused
         if isinstance(error, Refusal):
             return error
-        self._runtime.noticed("reveals", error, request=request)
+        self._runtime.report_error("reveals", error, request=request)
         return Failed(f"the node failed at this request: see its log for request {request}")
 
 
-def _whose(look: Look) -> Whose:
+def _whose(look: RevealRequest) -> Whose:
     caller, vault = look.act.caller, look.act.vault
     assert caller is not None and vault is not None, "somebody looks into some vault"
     database = vault.database

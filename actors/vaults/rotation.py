@@ -18,9 +18,9 @@ from pykka import ActorRef
 from actors.commits import NODE
 from actors.runtime import REST_SECONDS, tell
 from actors.vaults.keyring import Keyring, root_of
-from actors.vaults.parts import Parts
-from actors.vaults.service import Vaults
-from actors.vaults.trail import Act
+from actors.vaults.parts import VaultParts
+from actors.vaults.service import VaultService
+from actors.vaults.trail import VaultAct
 from protocol import limits
 from protocol.errors import Refusal, WrongKey
 from storage.engine.engine import EngineUnreadable
@@ -50,21 +50,21 @@ class Rotation:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: VaultParts,
         keyring: Keyring,
-        service: Vaults,
+        service: VaultService,
         actor: ActorRef[Any],
         after: Callable[[float, Callable[[], None]], object],
     ) -> None:
         self._committer = parts.committer
-        self._noticed = parts.runtime.noticed
+        self._report_error = parts.runtime.report_error
         self._rights = parts.rights
         self._keyring = keyring
         self._service = service
         self._random = parts.rng.bytes
         self._actor = actor
         self._after = after
-        self._told = False
+        self._pass_requested = False
         """True if another pass is requested, by a message on its way or from the current run."""
         self._runs = False
         self._rests = False
@@ -72,18 +72,18 @@ class Rotation:
 
     def wake(self) -> None:
         """Request a pass."""
-        if not self._told:
-            self._told = True
+        if not self._pass_requested:
+            self._pass_requested = True
             tell(self._actor, SealAgain())
 
     async def run(self) -> None:
         """Run passes until none is requested."""
         if self._runs:
-            return  # the current run makes another pass, as `_told` is set
+            return  # the current run makes another pass, as `_pass_requested` is set
         self._runs = True
         try:
-            while self._told:
-                self._told = False
+            while self._pass_requested:
+                self._pass_requested = False
                 await self._all()
         except Refusal as refusal:
             log.info("values could not be sealed with the new key yet", why=refusal.code)
@@ -91,11 +91,13 @@ class Rotation:
         except EngineUnreadable as error:
             self._leave(error)
         finally:
-            self._runs = self._told = False  # after an error the retry covers pending wake-ups
+            self._runs = self._pass_requested = (
+                False  # after an error the retry covers pending wake-ups
+            )
 
     def _leave(self, error: EngineUnreadable) -> None:
         """Schedule a retry for unreadable data."""
-        self._noticed(type(self).__name__, error)
+        self._report_error(type(self).__name__, error)
         if not self._rests:
             self._rests = True
             self._after(REST_SECONDS, self._rested)
@@ -120,7 +122,7 @@ class Rotation:
             except WrongKey as refusal:
                 # The older key stays, and with it the values that it has sealed.
                 log.error("a value can't be decrypted, so its key is kept", vault=vault.path)
-                self._service.trail.refused(Act("rotate", None, vault), refusal)
+                self._service.trail.refused(VaultAct("rotate", None, vault), refusal)
             except EngineUnreadable as error:
                 self._leave(error)  # go on with the next vaults
 
@@ -132,7 +134,7 @@ class Rotation:
         left to do, or the vault is sealed."""
         committer = self._committer
         with committer.begin() as tx:
-            tx.passes = True
+            tx.ignores_locks = True
             row, store = vaults.keys_row(tx, vault), vaults.store_row(tx)
             if not row.older or store is None or not self._is_open(vault):
                 return False
@@ -146,7 +148,7 @@ class Rotation:
     def _seal_some(
         self, tx: Transaction, vault: Vault, row: KeysRow, store: StoreRow, old: int
     ) -> bool:
-        left = vaults.left_to_seal(tx, vault, old, AT_ONCE)
+        left = vaults.values_to_reseal(tx, vault, old, AT_ONCE)
         newest = self._keyring.key(vault, row, row.current)
         older = self._keyring.key(vault, row, old)
         done = 0
@@ -169,7 +171,7 @@ class Rotation:
         row = KeysRow(row.current, wraps, row.root, row.began)
         vaults.put_keys_row(tx, vault, row)
         vaults.note_removed(tx, vault)
-        self._service.trail.add(tx, Act("rotated", None, vault, version=old))
+        self._service.trail.add(tx, VaultAct("rotated", None, vault, version=old))
         self._keyring.forget(vault, old)
 
 

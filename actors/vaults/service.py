@@ -13,7 +13,7 @@ from actors.commits import Committer
 from actors.runtime import Runtime
 from actors.vaults.keyring import STORE, Keyring, VaultKey, changed, root_of, sealed
 from actors.vaults.reveals import Reveals
-from actors.vaults.trail import Act, Trail, with_version
+from actors.vaults.trail import Trail, VaultAct, with_version
 from protocol import limits
 from protocol.binary import pack
 from protocol.doors import Rng
@@ -24,7 +24,7 @@ from storage.txn.transaction import Transaction
 from storage.vaults import vaults
 from storage.vaults.cipher import (  # fmt: skip
     SALT_BYTES,
-    Stretch,
+    Argon2Parameters,
     new_key,
     seal,
     wipe,
@@ -40,7 +40,7 @@ Condition = Literal["ABSENT"] | int | None
 """Condition of a write (compare-and-swap): absent record, or its version; None: always."""
 
 
-class Written(NamedTuple):
+class WriteResult(NamedTuple):
     """Result of a write."""
 
     written: bool
@@ -51,7 +51,7 @@ class Written(NamedTuple):
     """True if values of an older key remain to be re-encrypted."""
 
 
-class Vaults:
+class VaultService:
     """Interface from statements to sealed values. On the loop only.
 
     :ivar wake: called when values have to be re-encrypted
@@ -66,7 +66,7 @@ class Vaults:
         trail: Trail,
         reveals: Reveals,
         rng: Rng,
-        stretch: Stretch,
+        stretch: Argon2Parameters,
     ) -> None:
         self._clock = runtime.clock
         self._committer = committer
@@ -78,9 +78,9 @@ class Vaults:
         """Key derivation parameters of new passphrases."""
         self.wake: Callable[[], None] = lambda: None
         self.leads_no_more: Callable[[], None] = lambda: None
-        committer.on_following.append(lambda: self.leads_no_more())
+        committer.on_lead_lost.append(lambda: self.leads_no_more())
         # A vault whose drop is rolled back, for example, still has older keys.
-        committer.on_withdraw.append(lambda: self.wake())
+        committer.on_roll_back.append(lambda: self.wake())
         self._ahead_us = runtime.clock.wall_us() - runtime.clock.monotonic_us()
         """Offset of the wall clock to the monotonic clock, in µs. Two reads never have exactly the
         same offset, so it is kept until the wall clock is set."""
@@ -123,8 +123,8 @@ class Vaults:
     # --- writing ----------------------------------------------------------------------------------
 
     def write(
-        self, tx: Transaction, vault: Vault, act: Act, value: Value, condition: Condition
-    ) -> Written:
+        self, tx: Transaction, vault: Vault, act: VaultAct, value: Value, condition: Condition
+    ) -> WriteResult:
         """Write the next version of a record. :raises Sealed, WrongKey, TooLarge, TypeRefused:"""
         id = vaults.check_id(act.id)
         if value is NONE:
@@ -142,7 +142,7 @@ class Vaults:
         last = 0 if present is None else present.last
         if condition is not None and last != (0 if condition == "ABSENT" else condition):
             self.trail.add(tx, replace(act, action="write withheld", version=last))
-            return Written(False, last)
+            return WriteResult(False, last)
         keys = self._writing_keys(tx, vault)
         version = vaults.next_version(tx, vault, id, present)
         key = self._sealing_key(vault, keys)
@@ -153,17 +153,17 @@ class Vaults:
         )
         row = ValueRow(keys.current, tx.now_us, entry, made)
         vaults.put_value(tx, vault, id, present, version, row)
-        return Written(True, version, bool(keys.older))
+        return WriteResult(True, version, bool(keys.older))
 
     def _writing_keys(self, tx: Transaction, vault: Vault) -> KeysRow:
         """Return the keys of a vault, the current one usable. A new key is made for the first
         value, and when the current one has sealed its maximum number of values."""
         row = vaults.keys_row(tx, vault)
         if row.current:
-            sealed_so_far = vaults.sealed_about(tx, vault)
+            sealed_so_far = vaults.approximate_sealed(tx, vault)
             if sealed_so_far - row.began < limits.VAULT_KEY_SEALS:
                 return row
-            self.trail.add(tx, Act("rotate", None, vault, version=row.current + 1))
+            self.trail.add(tx, VaultAct("rotate", None, vault, version=row.current + 1))
         return self.with_next_key(tx, vault, row)
 
     def _sealing_key(self, vault: Vault, keys: KeysRow) -> VaultKey:
@@ -198,10 +198,10 @@ class Vaults:
         secret = new_key(self._random)
         wrap = wrap_key(root, secret, domain, vault.id, version, self._random)
         wipe(secret)
-        began = vaults.sealed_about(tx, vault)
+        began = vaults.approximate_sealed(tx, vault)
         return replace(row, current=version, wraps={**row.wraps, version: wrap}, began=began)
 
-    def erase(self, tx: Transaction, vault: Vault, act: Act) -> bool:
+    def erase(self, tx: Transaction, vault: Vault, act: VaultAct) -> bool:
         """Delete a record. Return True if there was one. No key is needed, so it works on a sealed
         vault."""
         id = vaults.check_id(act.id)
@@ -213,7 +213,7 @@ class Vaults:
         self.trail.add(tx, with_version(act, present.last))
         return True
 
-    def rotate(self, tx: Transaction, vault: Vault, act: Act) -> int:
+    def rotate(self, tx: Transaction, vault: Vault, act: VaultAct) -> int:
         """Make a new key, and return its version. Values are re-encrypted after the response.
 
         :raises Sealed:

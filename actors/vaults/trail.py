@@ -54,7 +54,7 @@ TrailKey = tuple[int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class VaultAct:
     """Action on a vault or the store's passphrase, done or refused."""
 
     action: str
@@ -77,7 +77,7 @@ class Act:
 class _Unseen:
     """Attempts of one kind and user on a vault that the user can't see."""
 
-    act: Act
+    act: VaultAct
     """The last attempt."""
     held: int = 0
     told_us: int | None = None
@@ -85,7 +85,7 @@ class _Unseen:
 
 
 @dataclass(slots=True)
-class _Count:
+class _RefusalBucket:
     """Token bucket of refusals of one kind and user."""
 
     left: float
@@ -104,11 +104,11 @@ class Trail:
         self._runtime = runtime
         self._committer = committer
         self._keyring = keyring
-        self._counts: OrderedDict[tuple[object, ...], _Count] = OrderedDict()
-        self._held: dict[tuple[object, ...], tuple[Act, str]] = {}
+        self._counts: OrderedDict[tuple[object, ...], _RefusalBucket] = OrderedDict()
+        self._held: dict[tuple[object, ...], tuple[VaultAct, str]] = {}
         """Last counted refusal of each kind."""
         self._unseen: OrderedDict[tuple[object, ...], _Unseen] = OrderedDict()
-        self._waiting: list[tuple[Act, str, int]] = []
+        self._waiting: list[tuple[VaultAct, str, int]] = []
         self._turn: asyncio.Handle | None = None
         self._moved: dict[int, str] = {}
         """Trails with new entries since their heads were last logged, and their paths."""
@@ -116,7 +116,11 @@ class Trail:
         """Log for entries that could not be recorded."""
 
     def add(
-        self, tx: Transaction, act: Act, digest: bytes | None = None, key: TrailKey | None = None
+        self,
+        tx: Transaction,
+        act: VaultAct,
+        digest: bytes | None = None,
+        key: TrailKey | None = None,
     ) -> int:
         """Append an entry of an act of this transaction. Return its number.
 
@@ -126,7 +130,7 @@ class Trail:
             self._release(act.trail)
         return self._append(tx, act, GRANTED, 0, digest, key)
 
-    def add_to_both(self, tx: Transaction, act: Act) -> None:
+    def add_to_both(self, tx: Transaction, act: VaultAct) -> None:
         """Append an entry to a vault's trail and to the store's.
 
         The latter has the vault's number: it leads to the vault's trail once the vault is dropped.
@@ -136,7 +140,7 @@ class Trail:
         action = f"{act.action} {act.vault.path}"
         self.add(tx, replace(act, action=action, vault=None, version=act.vault.id))
 
-    def refused(self, act: Act, refusal: Refusal) -> None:
+    def refused(self, act: VaultAct, refusal: Refusal) -> None:
         """Record a refusal, or count it."""
         user = "" if act.caller is None else act.caller.user
         kind = (act.trail, user, act.action, refusal.code)
@@ -150,16 +154,16 @@ class Trail:
         if count.timer is None:
             turned_away = isinstance(refusal, NotAllowed)
             seconds = TURNED_AWAY_SECONDS if turned_away else COUNTED_SECONDS
-            count.timer = self._runtime.loop.call_later(seconds, self._tell, kind, count)
+            count.timer = self._runtime.loop.call_later(seconds, self._report_counted, kind, count)
 
-    def _tell(self, kind: tuple[object, ...], count: _Count) -> None:
+    def _report_counted(self, kind: tuple[object, ...], count: _RefusalBucket) -> None:
         """Queue the entry that reports counted refusals."""
         count.timer = None
         held, count.held = count.held, 0
         act, outcome = self._held.pop(kind)
         self._later(act, outcome, held - 1)
 
-    def unseen(self, act: Act) -> None:
+    def unseen(self, act: VaultAct) -> None:
         """Record an attempt on a vault that the caller can't see, with the next other entry of that
         vault.
 
@@ -172,7 +176,7 @@ class Trail:
         if found is None:
             if len(self._unseen) >= REMEMBERED:
                 _, oldest = self._unseen.popitem(last=False)
-                self._tell_unseen(oldest)
+                self._report_unseen(oldest)
             found = self._unseen[kind] = _Unseen(act)
         self._unseen.move_to_end(kind)
         found.act, found.held = act, found.held + 1
@@ -187,23 +191,23 @@ class Trail:
             rested = found.told_us is None or now_us - found.told_us >= _TURNED_AWAY_US
             if trail is None or (found.act.trail == trail and rested):
                 found.told_us = now_us
-                self._tell_unseen(found)
+                self._report_unseen(found)
 
-    def _tell_unseen(self, found: _Unseen) -> None:
+    def _report_unseen(self, found: _Unseen) -> None:
         if found.held:
             held, found.held = found.held, 0
             self._later(found.act, Unknown.__name__, held - 1)
 
-    def did(self, act: Act) -> None:
+    def did(self, act: VaultAct) -> None:
         """Record an act of a timer."""
         self._later(act, GRANTED, 0)
 
-    def is_sound(self, tx: Transaction, vault: Vault | None, kept: vault_trail.Kept) -> bool:
+    def is_sound(self, tx: Transaction, vault: Vault | None, kept: vault_trail.TrailEntry) -> bool:
         """True unless an entry's HMAC is known to be invalid."""
         return not kept.mac or self.is_authentic(tx, vault, kept) is not False
 
     def is_authentic(
-        self, tx: Transaction, vault: Vault | None, kept: vault_trail.Kept
+        self, tx: Transaction, vault: Vault | None, kept: vault_trail.TrailEntry
     ) -> bool | None:
         """Verify an entry's HMAC. None: its key is deleted or sealed."""
         version = kept.entry.key_version
@@ -220,7 +224,7 @@ class Trail:
     def _append(
         self,
         tx: Transaction,
-        act: Act,
+        act: VaultAct,
         outcome: str,
         more: int,
         digest: bytes | None,
@@ -264,7 +268,7 @@ class Trail:
         except (Sealed, WrongKey):
             return None  # sealed, or not this vault's key: its next use reports that
 
-    def _later(self, act: Act, outcome: str, more: int) -> None:
+    def _later(self, act: VaultAct, outcome: str, more: int) -> None:
         self._waiting.append((act, outcome, more))
         if self._turn is None:
             self._turn = self._runtime.loop.call_soon(self._commit)
@@ -275,7 +279,7 @@ class Trail:
         if not waiting:
             return
         with self._committer.begin() as tx:
-            tx.passes = True
+            tx.ignores_locks = True
             try:
                 for act, outcome, more in waiting:
                     self._append(tx, act, outcome, more, None, None)
@@ -284,12 +288,14 @@ class Trail:
                 self._committed(waiting, refusal)
                 return
             except EngineUnreadable as error:
-                self._runtime.noticed(type(self).__name__, error)
+                self._runtime.report_error(type(self).__name__, error)
                 self._committed(waiting, error)
                 return
         self._committer.when_released(ticket, partial(self._committed, waiting))
 
-    def _committed(self, entries: list[tuple[Act, str, int]], lost: BaseException | None) -> None:
+    def _committed(
+        self, entries: list[tuple[VaultAct, str, int]], lost: BaseException | None
+    ) -> None:
         """Handle the end of the entries' commit. Lost entries are logged instead, rate-limited,
         since any client can cause them."""
         if lost is None:
@@ -304,7 +310,7 @@ class Trail:
                 why=lost.code if isinstance(lost, Refusal) else str(lost),
             )
 
-    def _count(self, kind: tuple[object, ...]) -> _Count:
+    def _count(self, kind: tuple[object, ...]) -> _RefusalBucket:
         now_us = self._runtime.clock.monotonic_us()
         count = self._counts.get(kind)
         if count is None:
@@ -312,8 +318,8 @@ class Trail:
                 gone, oldest = self._counts.popitem(last=False)
                 if oldest.timer is not None:
                     oldest.timer.cancel()
-                    self._tell(gone, oldest)
-            count = self._counts[kind] = _Count(BURST, now_us)
+                    self._report_counted(gone, oldest)
+            count = self._counts[kind] = _RefusalBucket(BURST, now_us)
         self._counts.move_to_end(kind)
         gained = (now_us - count.since_us) / 1_000_000 / TURNED_AWAY_SECONDS
         count.left = min(BURST, count.left + gained)
@@ -322,7 +328,7 @@ class Trail:
 
     # --- heads ------------------------------------------------------------------------------------
 
-    def say_heads(self) -> None:
+    def log_heads(self) -> None:
         """Log the heads of trails that have grown.
 
         Only these lines, outside of the store, reveal that the whole store was set back. Only
@@ -333,12 +339,12 @@ class Trail:
 
     def _say_released(self) -> None:
         moved, self._moved = self._moved, {}
-        with self._committer.begin_shown() as shown, self._committer.begin() as tx:
+        with self._committer.begin_released_read() as shown, self._committer.begin() as tx:
             for number, path in moved.items():
                 try:
                     found, newest = vault_trail.head(shown, number), vault_trail.head(tx, number)
                 except EngineUnreadable as error:
-                    self._runtime.noticed(type(self).__name__, error)
+                    self._runtime.report_error(type(self).__name__, error)
                     self._moved.setdefault(number, path)
                     continue
                 if found != newest:
@@ -358,7 +364,7 @@ class Trail:
         for kind, count in self._counts.items():
             if count.timer is not None:
                 count.timer.cancel()
-                self._tell(kind, count)
+                self._report_counted(kind, count)
         if self._turn is not None:
             self._turn.cancel()
         self._commit()
@@ -367,6 +373,6 @@ class Trail:
         self._committer.when_released(newest, lambda _: self._say_released())
 
 
-def with_version(act: Act, version: int | None) -> Act:
+def with_version(act: VaultAct, version: int | None) -> VaultAct:
     """Return an act with its version."""
     return replace(act, version=version)

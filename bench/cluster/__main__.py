@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from bench.cluster import building, chaos, processes
-from bench.cluster.asking import Asker, Refused, Unknown, leads
+from bench.cluster.asking import ClusterClient, NodeRefused, ResultUnknown, leads
 from bench.cluster.faults import around
 from bench.cluster.histories.clients import Wrong
-from bench.cluster.plan import ENVIRONMENT, ETCD, NoCluster, NodeAt, Plan, draw, load
+from bench.cluster.plan import ENVIRONMENT, ETCD, ClusterPlan, NoCluster, NodeAt, draw, load
 from bench.cluster.processes import NETWORK, NotStarted, pid_of
 
 ROOT: Final = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ def main() -> int:
     asked = words.parse_args()
     try:
         return do(asked, asked.directory.resolve())
-    except (NoCluster, NotStarted, Refused, Unknown) as error:
+    except (NoCluster, NotStarted, NodeRefused, ResultUnknown) as error:
         print(error, file=sys.stderr)
         return 1
     except Wrong as error:
@@ -60,7 +60,7 @@ def do(asked: argparse.Namespace, directory: Path) -> int:
         processes.delay(plan, [], 0)
         print(status(plan))
     else:
-        node = Asker(plan).leader() if asked.node == LEADER else plan.node(asked.node)
+        node = ClusterClient(plan).leader() if asked.node == LEADER else plan.node(asked.node)
         if node is None:
             raise NoCluster("no node leads at the moment: `make cluster-status` shows the roles")
         if asked.act == "cut":
@@ -93,7 +93,7 @@ def up(directory: Path, count: int) -> int:
     return 0
 
 
-def again(plan: Plan) -> None:
+def again(plan: ClusterPlan) -> None:
     """Start the processes of a cluster that do not run."""
     building.start_what_lacks(plan)
     for node in plan.nodes:
@@ -101,14 +101,14 @@ def again(plan: Plan) -> None:
             processes.start_node(plan, node)
 
 
-def down(plan: Plan) -> None:
+def down(plan: ClusterPlan) -> None:
     """End all processes and remove the cluster."""
     for name in (*(node.name for node in plan.nodes), ETCD, NETWORK):
         processes.end(plan, name, signal.SIGTERM if name not in (ETCD, NETWORK) else signal.SIGKILL)
     shutil.rmtree(plan.directory)
 
 
-def status(plan: Plan) -> str:
+def status(plan: ClusterPlan) -> str:
     """Return a line for each process, and one for cut links."""
     lines = [f"{node.name}: {_standing(plan, node)}" for node in plan.nodes]
     lines.append(f"etcd: {'runs' if pid_of(plan, ETCD) else 'does not run'}")
@@ -118,29 +118,29 @@ def status(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _standing(plan: Plan, node: NodeAt) -> str:
+def _standing(plan: ClusterPlan, node: NodeAt) -> str:
     """Describe the role of a node, as it reports."""
     number = node.name.removeprefix("n")
     if pid_of(plan, node.name) is None:
         return f"does not run (make cluster-resume N={number})"
     if processes.is_paused(plan, node.name):
         return f"is paused (make cluster-resume N={number})"
-    asker = Asker(plan)
+    asker = ClusterClient(plan)
     try:
         info = asker.value(node, "INFO FOR NODE")
         state = asker.value(node, "INFO FOR STATE")
-    except (Refused, Unknown) as error:
+    except (NodeRefused, ResultUnknown) as error:
         return str(error).removeprefix(f"{node.name} ")
     does = "leads" if leads(info) else info["upstream"] or info["life"]
     waits = f"; waiting for: {info['waits_for']}" if info["waits_for"] else ""
     return f"{does}, at sequence {state['sequence']}{waits}"
 
 
-def _is_cut_off(plan: Plan, node: NodeAt) -> bool:
+def _is_cut_off(plan: ClusterPlan, node: NodeAt) -> bool:
     return any(node.name in pair and ETCD in pair for pair in processes.cuts(plan))
 
 
-def told(plan: Plan) -> str:
+def told(plan: ClusterPlan) -> str:
     """Describe how to connect to the cluster."""
     consoles = "\n".join(
         f"  {node.name}  console http://127.0.0.1:{node.http}/  wire 127.0.0.1:{node.wire}"

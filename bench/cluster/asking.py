@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from bench.cluster.plan import NodeAt, Plan
+from bench.cluster.plan import ClusterPlan, NodeAt
 
 PLACE: Final = {"ns": "chaos", "db": "chaos"}
 SECONDS: Final = 2.0
@@ -19,7 +19,7 @@ NOT_DONE: Final = frozenset(
 """Errors after which nothing has happened, unless their detail has `committed`."""
 
 
-class Refused(Exception):
+class NodeRefused(Exception):
     """The node refused the request, and nothing was done."""
 
     def __init__(self, error: dict[str, Any]) -> None:
@@ -27,11 +27,11 @@ class Refused(Exception):
         self.code = str(error["code"])
 
 
-class Unknown(Exception):
+class ResultUnknown(Exception):
     """The outcome of the request is unknown: it may have been committed."""
 
 
-class Answered(NamedTuple):
+class ScriptResults(NamedTuple):
     """Results of a script."""
 
     values: list[Any]
@@ -42,10 +42,10 @@ class Answered(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class ClusterClient:
     """A client that signs in to any node."""
 
-    plan: Plan
+    plan: ClusterPlan
     seconds: float = SECONDS
     """Timeout of an answer, seconds."""
 
@@ -53,7 +53,7 @@ class Asker:
         """Return the values of a script. Raises as `ask`."""
         return self.ask(node, text, **fields).values
 
-    def ask(self, node: NodeAt, text: str, **fields: object) -> Answered:
+    def ask(self, node: NodeAt, text: str, **fields: object) -> ScriptResults:
         """Run a script.
 
         :raises Refused: it was refused, and nothing was done
@@ -67,21 +67,21 @@ class Asker:
             connection.connect()
         except OSError as error:
             connection.close()
-            raise Refused({"code": "NotReached", "message": str(error)}) from error
+            raise NodeRefused({"code": "NotReached", "message": str(error)}) from error
         try:
             connection.request("POST", "/script", body, head)
             answer = json.loads(connection.getresponse().read())
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise Unknown(f"{node.name} did not answer: {error}") from error
+            raise ResultUnknown(f"{node.name} did not answer: {error}") from error
         finally:
             connection.close()
         if "error" in answer:
             told = answer["error"]
             if told["code"] in NOT_DONE and "committed" not in told.get("detail", {}):
-                raise Refused(told)
-            raise Unknown(json.dumps(told))
+                raise NodeRefused(told)
+            raise ResultUnknown(json.dumps(told))
         values = [result["value"] for result in answer["results"]]
-        return Answered(values, answer["seq"], answer.get("moment"))
+        return ScriptResults(values, answer["seq"], answer.get("moment"))
 
     def value(self, node: NodeAt, text: str, **fields: object) -> Any:
         """Return the value of the last statement. Raises as `ask`."""
@@ -92,7 +92,7 @@ class Asker:
         for node in self.plan.nodes:
             try:
                 told = self.value(node, "INFO FOR NODE")
-            except (Refused, Unknown):
+            except (NodeRefused, ResultUnknown):
                 continue
             if leads(told):
                 return node
@@ -102,7 +102,7 @@ class Asker:
         """True if a node reports that it holds everything: it leads, or follows in sync."""
         try:
             told = self.value(node, "INFO FOR NODE")
-        except (Refused, Unknown):
+        except (NodeRefused, ResultUnknown):
             return False
         return leads(told) or told["upstream"] == "in sync"
 

@@ -7,15 +7,15 @@ from functools import partial
 from typing import Final
 
 from bench.cluster import processes
-from bench.cluster.asking import Asker, Refused, Unknown
-from bench.cluster.plan import ETCD, NodeAt, Plan
+from bench.cluster.asking import ClusterClient, NodeRefused, ResultUnknown
+from bench.cluster.plan import ETCD, ClusterPlan, NodeAt
 
 ROLES: Final = "serving, writable, coordinating"
 ANSWER_SECONDS: Final = 30.0
 """Timeout of each step, seconds: long enough for a busy machine."""
 
 
-def build(plan: Plan, said: Callable[[str], None]) -> None:
+def build(plan: ClusterPlan, said: Callable[[str], None]) -> None:
     """Start all processes and form a cluster, or resume an interrupted build.
 
     A completed step is not repeated; one whose answer did not come is sent again.
@@ -26,7 +26,7 @@ def build(plan: Plan, said: Callable[[str], None]) -> None:
     start_what_lacks(plan)
     said(f"etcd at http://127.0.0.1:{plan.etcd}")
     first, *others = plan.nodes
-    asker = Asker(plan, ANSWER_SECONDS)
+    asker = ClusterClient(plan, ANSWER_SECONDS)
     if processes.pid_of(plan, first.name) is None:
         processes.start_node(plan, first)
     _until(lambda: _is_declared(asker, first, others), "the replicas were not declared in time")
@@ -48,7 +48,7 @@ def build(plan: Plan, said: Callable[[str], None]) -> None:
     said(f"failover is on: each write is on {disks} disks before it is answered")
 
 
-def start_what_lacks(plan: Plan) -> None:
+def start_what_lacks(plan: ClusterPlan) -> None:
     """Start the network and etcd if they do not run.
 
     :raises processes.NotStarted: one does not come up
@@ -71,7 +71,7 @@ def _until(done: Callable[[], bool], what: str) -> None:
         nonlocal last
         try:
             return done()
-        except (Refused, Unknown) as error:
+        except (NodeRefused, ResultUnknown) as error:
             last = f" ({error})"
             return False
 
@@ -82,7 +82,7 @@ def _until(done: Callable[[], bool], what: str) -> None:
         raise processes.NotStarted(f"{error}{last}: {advice}") from error
 
 
-def _is_declared(asker: Asker, first: NodeAt, others: list[NodeAt]) -> bool:
+def _is_declared(asker: ClusterClient, first: NodeAt, others: list[NodeAt]) -> bool:
     """True once the replicas are declared; a late answer may have declared them already."""
     rows = {row["name"] for row in asker.value(first, "INFO FOR CLUSTER")["replicas"]}
     if not rows >= {node.name for node in (first, *others)}:
@@ -90,7 +90,7 @@ def _is_declared(asker: Asker, first: NodeAt, others: list[NodeAt]) -> bool:
     return True
 
 
-def _has_joined(asker: Asker, first: NodeAt, node: NodeAt) -> bool:
+def _has_joined(asker: ClusterClient, first: NodeAt, node: NodeAt) -> bool:
     """True if the node runs; otherwise start it, with a join token if its replica has not joined
     yet."""
     plan, words = asker.plan, tuple[str, ...]()
@@ -107,7 +107,7 @@ def _has_joined(asker: Asker, first: NodeAt, node: NodeAt) -> bool:
     return True
 
 
-def declare(asker: Asker, first: NodeAt, others: list[NodeAt]) -> None:
+def declare(asker: ClusterClient, first: NodeAt, others: list[NodeAt]) -> None:
     """Declare the replicas, in one transaction. The first names the id of its node; the others have
     yet to join."""
     id = asker.value(first, "INFO FOR NODE")["id"]
@@ -123,11 +123,11 @@ def _row(node: NodeAt) -> str:
     )
 
 
-def _follow(asker: Asker, first: NodeAt, count: int) -> bool:
+def _follow(asker: ClusterClient, first: NodeAt, count: int) -> bool:
     return bool(asker.value(first, "INFO FOR NODE")["followers"] == count)
 
 
-def _is_in_force(asker: Asker, first: NodeAt) -> bool:
+def _is_in_force(asker: ClusterClient, first: NodeAt) -> bool:
     plan = asker.plan
     if asker.leader() is not None:
         return True  # an answer that came too late had done it, and by now another may lead

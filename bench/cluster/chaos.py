@@ -17,25 +17,25 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from bench.cluster import processes
-from bench.cluster.asking import Asker, Refused, Unknown
+from bench.cluster.asking import ClusterClient, NodeRefused, ResultUnknown
 from bench.cluster.faults import Faults
 from bench.cluster.histories.banks import Bank
 from bench.cluster.histories.clients import PATIENCE_SECONDS, Clients, Wrong
 from bench.cluster.histories.counters import Counters
-from bench.cluster.histories.history import History
+from bench.cluster.histories.history import OperationHistory
 from bench.cluster.histories.locks import Locks
 from bench.cluster.histories.records import Records
 from bench.cluster.histories.registers import Registers
-from bench.cluster.histories.topics import Topic
-from bench.cluster.plan import NodeAt, Plan
+from bench.cluster.histories.topics import TopicHistory
+from bench.cluster.plan import ClusterPlan, NodeAt
 
 
-def every_history() -> Sequence[History]:
+def every_history() -> Sequence[OperationHistory]:
     """Return a new history of each kind."""
-    return Records(), Registers(), Counters(), Bank(), Locks(), Topic()
+    return Records(), Registers(), Counters(), Bank(), Locks(), TopicHistory()
 
 
-def run(plan: Plan, minutes: float, seed: int, said: Callable[[str], None]) -> str:
+def run(plan: ClusterPlan, minutes: float, seed: int, said: Callable[[str], None]) -> str:
     """Run the test. Return the report.
 
     :raises Wrong: an invariant is violated
@@ -70,7 +70,7 @@ def written_again(clients: Clients, began: float, name: str) -> float:
     return clients.probe.longest(began)
 
 
-def judge(plan: Plan, clients: Clients) -> str:
+def judge(plan: ClusterPlan, clients: Clients) -> str:
     """Check every node after the clients have stopped. Return the report.
 
     :raises Wrong: an invariant is violated
@@ -86,9 +86,9 @@ def judge(plan: Plan, clients: Clients) -> str:
     )
 
 
-def level(plan: Plan) -> int:
+def level(plan: ClusterPlan) -> int:
     """Wait until all nodes have applied the leader's newest sequence. Return that sequence."""
-    asker = Asker(plan, PATIENCE_SECONDS)
+    asker = ClusterClient(plan, PATIENCE_SECONDS)
     upto = 0
 
     def is_said() -> bool:
@@ -105,19 +105,19 @@ def level(plan: Plan) -> int:
     return upto
 
 
-def differing(plan: Plan) -> list[str]:
+def differing(plan: ClusterPlan) -> list[str]:
     """Describe states that differ between nodes at the same sequence.
 
     :raises processes.NotStarted: the nodes are never all at one sequence
     """
-    asker = Asker(plan, PATIENCE_SECONDS)
+    asker = ClusterClient(plan, PATIENCE_SECONDS)
     states: dict[int, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
 
     def are_compared() -> bool:
         for node in plan.nodes:
             try:
                 state = asker.value(node, "INFO FOR STATE")
-            except (Refused, Unknown):
+            except (NodeRefused, ResultUnknown):
                 return False  # the lead moves, say: it is asked again
             states[state["sequence"]][state["hash"]].add(node.name)
         return any(
@@ -133,16 +133,16 @@ def differing(plan: Plan) -> list[str]:
     ]
 
 
-def writable(plan: Plan) -> NodeAt:
+def writable(plan: ClusterPlan) -> NodeAt:
     """Wait for a leader and return it."""
-    asker = Asker(plan)
+    asker = ClusterClient(plan)
     processes.wait_for(lambda: asker.leader() is not None, "no node leads: see make cluster-status")
     found = asker.leader()
     return writable(plan) if found is None else found
 
 
-def _stands(asker: Asker, node: NodeAt) -> int:
+def _stands(asker: ClusterClient, node: NodeAt) -> int:
     try:
         return int(asker.value(node, "INFO FOR STATE")["sequence"])
-    except (Refused, Unknown):
+    except (NodeRefused, ResultUnknown):
         return -1

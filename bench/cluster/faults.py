@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from bench.cluster import processes
-from bench.cluster.asking import Asker
-from bench.cluster.plan import ETCD, NodeAt, Plan
+from bench.cluster.asking import ClusterClient
+from bench.cluster.plan import ETCD, ClusterPlan, NodeAt
 
 Pair = tuple[str, str]
 
@@ -18,10 +18,10 @@ Pair = tuple[str, str]
 class Faults:
     """Kinds of faults, one per method."""
 
-    def __init__(self, plan: Plan, chance: random.Random) -> None:
+    def __init__(self, plan: ClusterPlan, chance: random.Random) -> None:
         self._plan = plan
         self._chance = chance
-        self._asker = Asker(plan)
+        self._asker = ClusterClient(plan)
 
     def one(self) -> tuple[str, str]:
         """Inject a random fault. Return its name and a description."""
@@ -148,7 +148,7 @@ class Faults:
         return f"{', '.join(' → '.join(pair) for pair in pairs)} cut for {seconds:.1f} s"
 
 
-def around(plan: Plan, node: NodeAt, *more: str) -> list[Pair]:
+def around(plan: ClusterPlan, node: NodeAt, *more: str) -> list[Pair]:
     """Return all links of a node to the others, in both directions.
 
     :param more: ends other than nodes

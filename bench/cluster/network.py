@@ -20,7 +20,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from bench.cluster.plan import ETCD, Plan, load
+from bench.cluster.plan import ETCD, ClusterPlan, load
 from bench.cluster.processes import pid_of
 
 LOOK_SECONDS: Final = 0.02
@@ -30,7 +30,7 @@ CHUNK_BYTES: Final = 64 * 1024
 class Network:
     """Proxied links of one cluster."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ClusterPlan) -> None:
         self._plan = plan
         self._cut: frozenset[tuple[str, str]] = frozenset()
         self._late: dict[tuple[str, str], float] = {}

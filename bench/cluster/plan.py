@@ -58,7 +58,7 @@ class Failover:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClusterPlan:
     """A cluster."""
 
     directory: Path
@@ -137,7 +137,7 @@ class Plan:
             path.write_text(text)
 
 
-def draw(directory: Path, count: int) -> Plan:
+def draw(directory: Path, count: int) -> ClusterPlan:
     """Create a plan, on ports that are free now."""
     nodes = tuple(
         NodeAt(f"n{number}", free_port(), free_port(), free_port(), free_port())
@@ -145,10 +145,10 @@ def draw(directory: Path, count: int) -> Plan:
     )
     ports = free_port(), free_port(), free_port()
     failover = Failover(acks=(count - 1) // 2)
-    return Plan(directory, nodes, *ports, "root", secrets.token_urlsafe(12), failover)
+    return ClusterPlan(directory, nodes, *ports, "root", secrets.token_urlsafe(12), failover)
 
 
-def load(directory: Path) -> Plan:
+def load(directory: Path) -> ClusterPlan:
     """Load the plan of the cluster in a directory.
 
     :raises NoCluster: there is none
@@ -159,4 +159,4 @@ def load(directory: Path) -> Plan:
         raise NoCluster(f"no cluster in {directory}: create one with `make cluster`") from None
     nodes = tuple(NodeAt(**one) for one in facts.pop("nodes"))
     failover = Failover(**facts.pop("failover"))
-    return Plan(**{**facts, "directory": directory, "nodes": nodes, "failover": failover})
+    return ClusterPlan(**{**facts, "directory": directory, "nodes": nodes, "failover": failover})

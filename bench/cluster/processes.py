@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from bench.cluster.plan import ETCD, NodeAt, Plan
+from bench.cluster.plan import ETCD, ClusterPlan, NodeAt
 from bench.processes import environment
 
 ROOT: Final = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ class NotStarted(Exception):
     """A process did not come up; the message is the end of its log."""
 
 
-def start(plan: Plan, name: str, words: Sequence[str], more: Mapping[str, str]) -> int:
+def start(plan: ClusterPlan, name: str, words: Sequence[str], more: Mapping[str, str]) -> int:
     """Start a process that outlives this one. Return its id."""
     with plan.log_of(name).open("ab") as said:
         process = subprocess.Popen(
@@ -52,7 +52,7 @@ def start(plan: Plan, name: str, words: Sequence[str], more: Mapping[str, str]) 
     return process.pid
 
 
-def pid_of(plan: Plan, name: str) -> int | None:
+def pid_of(plan: ClusterPlan, name: str) -> int | None:
     """Return the id of a running process; None: it does not run.
 
     An id that the system has since given to another program does not count.
@@ -66,7 +66,7 @@ def pid_of(plan: Plan, name: str) -> int | None:
     return pid if str(plan.directory).encode() in words and state != "Z" else None
 
 
-def is_paused(plan: Plan, name: str) -> bool:
+def is_paused(plan: ClusterPlan, name: str) -> bool:
     """True if a process exists and is stopped (SIGSTOP)."""
     pid = pid_of(plan, name)
     try:
@@ -80,7 +80,7 @@ def _state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def send(plan: Plan, name: str, number: signal.Signals) -> bool:
+def send(plan: ClusterPlan, name: str, number: signal.Signals) -> bool:
     """Send a signal. Return True if the process was running."""
     pid = pid_of(plan, name)
     if pid is None:
@@ -89,7 +89,7 @@ def send(plan: Plan, name: str, number: signal.Signals) -> bool:
     return True
 
 
-def end(plan: Plan, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+def end(plan: ClusterPlan, name: str, number: signal.Signals = signal.SIGKILL) -> None:
     """End a process, even a paused one, and wait until it is gone."""
     if send(plan, name, number):
         send(plan, name, signal.SIGCONT)
@@ -98,7 +98,7 @@ def end(plan: Plan, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         _children[:] = [child for child in _children if child.poll() is None]
 
 
-def start_network(plan: Plan) -> None:
+def start_network(plan: ClusterPlan) -> None:
     """Start the simulated network, and wait until it forwards."""
     words = [sys.executable, "-m", "bench.cluster.network", str(plan.directory)]
     start(plan, NETWORK, words, {})
@@ -106,7 +106,7 @@ def start_network(plan: Plan) -> None:
     wait_for(ready.exists, f"the network: {plan.log_of(NETWORK)}")
 
 
-def start_etcd(plan: Plan) -> None:
+def start_etcd(plan: ClusterPlan) -> None:
     """Start etcd, with one member, and wait until it answers.
 
     :raises NotStarted: it is not installed, or does not come up
@@ -128,7 +128,7 @@ def start_etcd(plan: Plan) -> None:
     wait_for(lambda: _answers(f"{at}/health"), f"etcd: {plan.log_of(ETCD)}")
 
 
-def start_node(plan: Plan, node: NodeAt, *words: str, wait: bool = True) -> None:
+def start_node(plan: ClusterPlan, node: NodeAt, *words: str, wait: bool = True) -> None:
     """Start a node, and wait until it answers.
 
     :param words: additional words of the command line
@@ -167,13 +167,13 @@ def _answers(url: str) -> bool:
     return True
 
 
-def cut(plan: Plan, pairs: Sequence[tuple[str, str]]) -> None:
+def cut(plan: ClusterPlan, pairs: Sequence[tuple[str, str]]) -> None:
     """Cut the network from the first to the second of each pair, and nowhere else; empty: heal
     it."""
     _say(plan.cuts, pairs)
 
 
-def delay(plan: Plan, pairs: Sequence[tuple[str, str]], seconds: float) -> None:
+def delay(plan: ClusterPlan, pairs: Sequence[tuple[str, str]], seconds: float) -> None:
     """Delay the network from the first to the second of each pair, and nowhere else; empty: no
     delay."""
     _say(plan.late, [(*pair, seconds) for pair in pairs])
@@ -186,7 +186,7 @@ def _say(path: Path, what: Sequence[Sequence[object]]) -> None:
     temporary.rename(path)
 
 
-def cuts(plan: Plan) -> list[list[str]]:
+def cuts(plan: ClusterPlan) -> list[list[str]]:
     """Return the pairs between which the network is cut, from the first to the second."""
     with suppress(FileNotFoundError):
         found: list[list[str]] = json.loads(plan.cuts.read_text())

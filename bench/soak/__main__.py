@@ -30,7 +30,7 @@ class Soak:
         self._node = node
         self._seconds = minutes * 60
         self._seed = seed
-        self.told = work.Told()
+        self.told = work.WorkCounts()
         self.samples: list[Sample] = []
 
     async def run(self) -> None:

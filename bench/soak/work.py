@@ -42,7 +42,7 @@ DEFINE GROUP IF NOT EXISTS g ON t DEADLINE 2s DELIVERIES 2 DEAD LETTER failed
 
 
 @dataclass(slots=True)
-class Told:
+class WorkCounts:
     """Counts of finished work and of refusals by worker, and latencies of the probes."""
 
     done: Counter[str] = field(default_factory=Counter)
@@ -55,7 +55,7 @@ class Told:
 class Worker:
     """Context of a worker."""
 
-    told: Told
+    told: WorkCounts
     random: Random
     http: str
     wire: str

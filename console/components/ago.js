@@ -1,8 +1,8 @@
 /** When something was read, which every figure has near it, and when something was. */
 import { html, useEffect, useState } from '../vendor/preact.js';
 
-const hearers = new Set();
-setInterval(() => document.visibilityState === 'visible' && hearers.forEach((hear) => hear(Date.now())), 1000);
+const listeners = new Set();
+setInterval(() => document.visibilityState === 'visible' && listeners.forEach((listener) => listener(Date.now())), 1000);
 
 /** How long ago, in words: `just now`, `12 s ago`, `3 min ago`. @param {Date} at */
 export function ago(at, now = Date.now()) {
@@ -16,10 +16,10 @@ export function ago(at, now = Date.now()) {
 
 /** @param {{at: ?Date, what?: string}} props `what` happened then; `read` where nothing is said */
 export function Ago({ at, what = 'read' }) {
-  const [now, hear] = useState(Date.now());
+  const [now, listener] = useState(Date.now());
   useEffect(() => {
-    hearers.add(hear);
-    return () => hearers.delete(hear);
+    listeners.add(listener);
+    return () => listeners.delete(listener);
   }, []);
   if (!at) return null;
   return html`<time class="ago" aria-live="off" datetime=${at.toISOString()} title=${at.toLocaleString()}>

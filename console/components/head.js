@@ -6,7 +6,7 @@ import { Ago } from './ago.js';
 export const docs = (page) => new URL(`../docs/${page.replace('.md', '.html')}`, import.meta.url).href;
 
 /**
- * @param {object} props `tab` (of tabs/all.js), `title` (where it is not the tab's), `asked` (of `useAsked`: when
+ * @param {object} props `tab` (of tabs/all.js), `title` (where it is not the tab's), `asked` (of `useQuery`: when
  *   it was read, and a button to read it anew), `children` (actions)
  */
 export function Head({ tab, title = tab.title, asked, children }) {

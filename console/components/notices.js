@@ -61,7 +61,7 @@ export function Refused({ error, again }) {
 }
 
 /**
- * What `useAsked` found: reading, a refusal, nothing, or `children(value)`. A value that is older than
+ * What `useQuery` found: reading, a refusal, nothing, or `children(value)`. A value that is older than
  * a refusal stays, with the refusal above it.
  * @param {{asked: object, what: string, children: (value: any) => any}} props
  */

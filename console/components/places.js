@@ -1,7 +1,7 @@
 /** Which database is looked at: found by what the caller may see, or typed. */
 import { go, placed, read } from '../address.js';
 import * as node from '../node.js';
-import { current, set, useAsked, useShared } from '../state.js';
+import { current, set, useQuery, useShared } from '../state.js';
 import { defineDatabase, info, isName } from '../statements.js';
 import { html, useState } from '../vendor/preact.js';
 import { Dialog } from './dialog.js';
@@ -74,7 +74,7 @@ function Picker({ onClose }) {
   const { place } = useShared();
   const [typed, type] = useState('');
   const [making, make] = useState(false);
-  const asked = useAsked(namespaces, []);
+  const asked = useQuery(namespaces, []);
   const choose = (ns, db) => {
     const { tab } = read();
     set({ place: { ns, db } });
@@ -115,7 +115,7 @@ function Picker({ onClose }) {
 function Branch({ one, opened, begins, onChoose }) {
   const [open, turn] = useState(opened);
   const { place } = useShared();
-  const asked = useAsked(open ? () => databases(one) : null, [one.ns, open]);
+  const asked = useQuery(open ? () => databases(one) : null, [one.ns, open]);
   return html`
     <li>
       <button type="button" class="twist" aria-expanded=${open} onClick=${() => turn(!open)}>

@@ -2,7 +2,7 @@
 import { Head } from '../components/head.js';
 import { Answer, Empty } from '../components/notices.js';
 import * as node from '../node.js';
-import { useAsked } from '../state.js';
+import { useQuery } from '../state.js';
 import { info } from '../statements.js';
 import { html, useState } from '../vendor/preact.js';
 import { Folder } from './backup/folder.js';
@@ -24,7 +24,7 @@ async function listed(signal) {
 function Backup({ tab, place }) {
   const [turn, count] = useState(0);
   const [busy, work] = useState(false);
-  const folder = useAsked(listed, []);
+  const folder = useQuery(listed, []);
   const changed = () => {
     folder.again();
     count((before) => before + 1);

@@ -6,7 +6,7 @@ import { docs, Head } from '../components/head.js';
 import { Answer, Notice } from '../components/notices.js';
 import { UNREADY } from '../components/ready.js';
 import * as node from '../node.js';
-import { useAsked, useShared } from '../state.js';
+import { useQuery, useShared } from '../state.js';
 import { info, together } from '../statements.js';
 import { html, useState } from '../vendor/preact.js';
 import { Build } from './cluster/build.js';
@@ -36,7 +36,7 @@ async function read(signal) {
 
 function Cluster({ tab, parts }) {
   const { who } = useShared();
-  const asked = useAsked(read, [], { every: EVERY_MS });
+  const asked = useQuery(read, [], { every: EVERY_MS });
   const may = who.role === 'owner' && !who.space;
   const builds = parts[0] === BUILDING;
   return html`

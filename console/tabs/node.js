@@ -6,7 +6,7 @@ import { Answer, Refused } from '../components/notices.js';
 import { Value } from '../components/value.js';
 import { UNREADY } from '../components/ready.js';
 import * as node from '../node.js';
-import { useAsked, useShared } from '../state.js';
+import { useQuery, useShared } from '../state.js';
 import { info } from '../statements.js';
 import { shown } from '../values.js';
 import { html, useState } from '../vendor/preact.js';
@@ -20,7 +20,7 @@ const WHOLE = ['serving', 'writable'];
 
 function Node({ tab }) {
   const figures = useFigures();
-  const asked = useAsked((signal) => node.run(info.node(), { signal }), [], { every: EVERY_MS });
+  const asked = useQuery((signal) => node.run(info.node(), { signal }), [], { every: EVERY_MS });
   return html`
     <${Head} tab=${tab} asked=${asked} />
     <${Standing} about=${asked.value} again=${asked.again} />

@@ -146,14 +146,14 @@ def _checked(
             if cost:
                 surroundings.tick(cost)
                 found = work(surroundings, *arguments) if env else work(*arguments)
-                return _told(found, surroundings)
+                return _charge_result(found, surroundings)
         found = work(surroundings, *arguments) if env else work(*arguments)
-        return _told(found, surroundings) if grows else found
+        return _charge_result(found, surroundings) if grows else found
 
     return run
 
 
-def _told(found: Any, surroundings: Env) -> Any:
+def _charge_result(found: Any, surroundings: Env) -> Any:
     kind = type(found)
     if kind in _LONG and len(found) > PACE:
         size = len(found)

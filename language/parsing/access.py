@@ -6,7 +6,7 @@ from typing import Final
 
 from language import tree
 from language.lexer import NAME, PARAM
-from language.parsing.places import ALTERS, DEFINES, DROPS, Places, either
+from language.parsing.places import ALTERS, DEFINES, DROPS, PlaceParser, either
 
 GRAMMAR: Final = """
 define_user = DEFINE USER [exists] name ROLE word [ON (NAMESPACE name | DATABASE name "." name)]
@@ -21,7 +21,7 @@ noun = NODE | NAMESPACE name | DATABASE database
 """
 
 
-class Access(Places):
+class AccessParser(PlaceParser):
     """Parser of user and privilege statements."""
 
     def define_user(self, at: int) -> tree.Statement:
@@ -70,13 +70,13 @@ class Access(Places):
         return tree.DropUser(self.name("user"), self._reason(), at)
 
     def grant(self) -> tree.Statement:
-        at = self._begin("GRANT")
+        at = self._begin_statement("GRANT")
         verbs, noun = self._verbs(), self.noun()
         self.expect_word("TO")
         return tree.Grant(verbs, noun, self.name("user"), at)
 
     def revoke(self) -> tree.Statement:
-        at = self._begin("REVOKE")
+        at = self._begin_statement("REVOKE")
         verbs, noun = self._verbs(), self.noun()
         self.expect_word("FROM")
         return tree.Revoke(verbs, noun, self.name("user"), at)
@@ -120,6 +120,6 @@ _PARTS: Final = {
 }  # fmt: skip
 """Kinds of securables, and the maximum number of names that each may have."""
 
-DEFINES["USER"] = Access.define_user
-ALTERS["USER"] = Access.alter_user
-DROPS["USER"] = Access.drop_user
+DEFINES["USER"] = AccessParser.define_user
+ALTERS["USER"] = AccessParser.alter_user
+DROPS["USER"] = AccessParser.drop_user

@@ -6,7 +6,7 @@ from typing import Final
 
 from language import tree
 from language.lexer import INT
-from language.parsing.places import Places
+from language.parsing.places import PlaceParser
 from protocol import limits
 
 GRAMMAR: Final = """
@@ -20,16 +20,16 @@ _DIGITS: Final = 19
 """Number of digits of the largest sequence."""
 
 
-class Backups(Places):
+class BackupParser(PlaceParser):
     """Parser of backup statements."""
 
     def restore_script(self) -> tree.RestoreScript:
-        at = self._begin("RESTORE")
+        at = self._begin_statement("RESTORE")
         self.expect_word("SCRIPT", "FROM")
         return tree.RestoreScript(self.string("the name of a backup"), self.take_word("CHECK"), at)
 
     def backup(self) -> tree.Backup:
-        at = self._begin("BACKUP")
+        at = self._begin_statement("BACKUP")
         if self.take_word("LOG") or self.word() == "FROM":
             first = self._sequence() if self.take_word("FROM") else None
             if self.word() == "OF":

@@ -7,7 +7,7 @@ from typing import Final
 
 from language import tree
 from language.lexer import DURATION, INT, NAME, QUOTED, STRING
-from language.parsing.access import Access
+from language.parsing.access import AccessParser
 from language.parsing.places import ALTERS, DEFINES, DROPS
 from protocol.failover import check_url
 from protocol.fingerprints import FINGERPRINT
@@ -35,7 +35,7 @@ _DIGITS: Final = 9
 _RANGE_NAMES: Final = 3
 
 
-class Cluster(Access):
+class ClusterParser(AccessParser):
     """Parser of cluster statements."""
 
     def define_replica(self, at: int) -> tree.Statement:
@@ -90,7 +90,7 @@ class Cluster(Access):
         """Parse CREATE of a record or of a join token."""
         if (self.word(1), self.word(2)) != ("JOIN", "TOKEN"):
             return self.create()
-        at = self._begin("CREATE")
+        at = self._begin_statement("CREATE")
         self.expect_word("JOIN", "TOKEN")
         name = self.name("replica") if self.take_word("FOR") else None
         expires = self._lasts() if self.take_word("EXPIRES") else None
@@ -100,7 +100,7 @@ class Cluster(Access):
         """Parse REVOKE of a privilege or of a certificate."""
         if self.word(1) != "CERTIFICATE":
             return self.revoke()
-        at = self._begin("REVOKE")
+        at = self._begin_statement("REVOKE")
         self.expect_word("CERTIFICATE")
         return tree.RevokeCertificate(self._fingerprint(), self._reason(), at)
 
@@ -159,8 +159,8 @@ class Cluster(Access):
         return int(self.texts[self.i - 1])
 
 
-DEFINES["REPLICA"] = Cluster.define_replica
-DEFINES["FAILOVER"] = Cluster.define_failover
-ALTERS["REPLICA"] = Cluster.alter_replica
-DROPS["REPLICA"] = Cluster.drop_replica
-DROPS["FAILOVER"] = Cluster.drop_failover
+DEFINES["REPLICA"] = ClusterParser.define_replica
+DEFINES["FAILOVER"] = ClusterParser.define_failover
+ALTERS["REPLICA"] = ClusterParser.alter_replica
+DROPS["REPLICA"] = ClusterParser.drop_replica
+DROPS["FAILOVER"] = ClusterParser.drop_failover

@@ -69,7 +69,7 @@ _BEFORE_SECRETS: Final = frozenset({"PASSWORD", "PASSHASH", "PASSPHRASE"})
 """Words followed by a secret, quoted or not."""
 
 
-class Cursor:
+class TokenCursor:
     """A position in the tokens of one text.
 
     :param tick: called periodically while a long text is read; may yield or raise

@@ -27,7 +27,7 @@ from language.lexer import (
     STRING,
 )
 from language.parsing.calls import wrong_call
-from language.parsing.links import Links
+from language.parsing.links import LinkParser
 from language.parsing.operators import (
     AND,
     COMPARISON,
@@ -102,7 +102,7 @@ plain subquery stands, one of FROM ONLY does; `<-` is one as well.
 """
 
 
-class Expressions(Links):
+class ExpressionParser(LinkParser):
     """Parser of expressions."""
 
     def select(self) -> tree.Select:

@@ -6,7 +6,7 @@ from typing import Final, get_args
 
 from language import tree
 from language.lexer import DURATION, FLOAT, INT, NAME, PREFIXED, STRING
-from language.parsing.places import ALTERS, DEFINES, DROPS, Places
+from language.parsing.places import ALTERS, DEFINES, DROPS, PlaceParser
 from protocol import limits
 from protocol.errors import NumberTooLarge
 from protocol.paths import Path
@@ -36,7 +36,7 @@ member = kind | "option" "<" type ">" | "array" ["<" type ["," int] ">"]
 """
 
 
-class Fields(Places):
+class FieldParser(PlaceParser):
     """Parser of field statements."""
 
     # --- types ------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Fields(Places):
         return path, self.name("table")
 
 
-DEFINES["FIELD"] = Fields.define_field
-ALTERS["FIELD"] = Fields.alter_field
-ALTERS["TABLE"] = Fields.alter_table
-DROPS["FIELD"] = Fields.drop_field
+DEFINES["FIELD"] = FieldParser.define_field
+ALTERS["FIELD"] = FieldParser.alter_field
+ALTERS["TABLE"] = FieldParser.alter_table
+DROPS["FIELD"] = FieldParser.drop_field

@@ -8,7 +8,7 @@ from typing import Final
 from language import tree
 from language.keywords import STATEMENTS
 from language.lexer import PARAM
-from language.parsing.fields import Fields
+from language.parsing.fields import FieldParser
 from language.parsing.places import DEFINES, DROPS
 from protocol import limits
 from protocol.errors import NameRefused, TooLarge
@@ -29,7 +29,7 @@ drop_function = DROP FUNCTION word [reason]
 """
 
 
-class Functions(Fields):
+class FunctionParser(FieldParser):
     """Parser of user-defined functions."""
 
     def define_function(self, at: int) -> tree.Statement:
@@ -90,5 +90,5 @@ class Functions(Fields):
         return tree.FunctionParameter(name, self.type())
 
 
-DEFINES["FUNCTION"] = Functions.define_function
-DROPS["FUNCTION"] = Functions.drop_function
+DEFINES["FUNCTION"] = FunctionParser.define_function
+DROPS["FUNCTION"] = FunctionParser.drop_function

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from language import tree
-from language.parsing.places import DEFINES, DROPS, Places
+from language.parsing.places import DEFINES, DROPS, PlaceParser
 
 GRAMMAR: Final = """
 define_index = DEFINE INDEX [exists] name ON name FIELDS paths [UNIQUE] [comment] [built]
@@ -17,7 +17,7 @@ explain = EXPLAIN [ANALYZE] (select | update | delete_records)
 """
 
 
-class Indexes(Places):
+class IndexParser(PlaceParser):
     """Parser of index statements."""
 
     def define_index(self, at: int) -> tree.Statement:
@@ -34,7 +34,7 @@ class Indexes(Places):
         return tree.DropIndex(name, table, self._reason(), at)
 
     def rebuild(self) -> tree.Statement:
-        at = self._begin("REBUILD")
+        at = self._begin_statement("REBUILD")
         self.expect_word("INDEX")
         return tree.RebuildIndex(*self.index_on_table(), *self._built(), at)
 
@@ -43,7 +43,7 @@ class Indexes(Places):
         return (True, self._timeout()) if self.take_word("WAIT") else (False, None)
 
     def explain(self) -> tree.Statement:
-        at = self._begin("EXPLAIN")
+        at = self._begin_statement("EXPLAIN")
         analyze = self.take_word("ANALYZE")
         word = self.word()
         if word not in _EXPLAINED:
@@ -52,9 +52,9 @@ class Indexes(Places):
 
 
 _EXPLAINED: Final[dict[str, Any]] = {
-    "SELECT": Indexes.select,
-    "UPDATE": Indexes.update,
-    "DELETE": Indexes.delete,
+    "SELECT": IndexParser.select,
+    "UPDATE": IndexParser.update,
+    "DELETE": IndexParser.delete,
 }
-DEFINES["INDEX"] = Indexes.define_index
-DROPS["INDEX"] = Indexes.drop_index
+DEFINES["INDEX"] = IndexParser.define_index
+DROPS["INDEX"] = IndexParser.drop_index

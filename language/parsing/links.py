@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from language import tree
-from language.parsing.literals import Literals
+from language.parsing.literals import LiteralParser
 from protocol import limits
 from protocol.errors import BadRequest, TooLarge
 from protocol.paths import Path
@@ -29,7 +29,7 @@ _IS_RECORD: Final = tree.Binary("=", tree.Call("type::of", (_SELF,)), tree.Const
 without an id."""
 
 
-class Links(Literals):
+class LinkParser(LiteralParser):
     """Parser of reverse links."""
 
     closures = 0

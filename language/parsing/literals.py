@@ -10,7 +10,7 @@ from uuid import UUID
 
 from language import tree
 from language.lexer import DURATION, INT, PARAM, STRING
-from language.parsing.cursor import Cursor
+from language.parsing.cursor import TokenCursor
 from protocol import limits
 from protocol.binary import unpack_foreign
 from protocol.errors import BadRequest, NumberTooLarge, TooLarge
@@ -32,7 +32,7 @@ paths = path {"," path}
 """
 
 
-class Literals(Cursor):
+class LiteralParser(TokenCursor):
     """Parser of literals and paths."""
 
     height = 0

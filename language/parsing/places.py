@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from language import tree
 from language.lexer import NAME, QUOTED
-from language.parsing.records import Records
+from language.parsing.records import RecordParser
 from protocol import limits
 
 GRAMMAR: Final = """
@@ -41,13 +41,13 @@ kill = KILL expression
 """
 
 
-class Places(Records):
+class PlaceParser(RecordParser):
     """Parser of statements on namespaces, databases, tables and the node."""
 
     # --- DEFINE -----------------------------------------------------------------------------------
 
     def define(self) -> tree.Statement:
-        at = self._begin("DEFINE")
+        at = self._begin_statement("DEFINE")
         return self._one_of(DEFINES, at)
 
     def _one_of(self, family: dict[str, Any], at: int) -> tree.Statement:
@@ -170,11 +170,11 @@ class Places(Records):
     # --- ALTER and DROP ---------------------------------------------------------------------------
 
     def alter(self) -> tree.Statement:
-        at = self._begin("ALTER")
+        at = self._begin_statement("ALTER")
         return self._one_of(ALTERS, at)
 
     def drop(self) -> tree.Statement:
-        at = self._begin("DROP")
+        at = self._begin_statement("DROP")
         return self._one_of(DROPS, at)
 
     def drop_namespace(self, at: int) -> tree.Statement:
@@ -202,7 +202,7 @@ class Places(Records):
     # --- USE, INFO, KILL --------------------------------------------------------------------------
 
     def use(self) -> tree.Use:
-        at = self._begin("USE")
+        at = self._begin_statement("USE")
         if self.take_word("NAMESPACE"):
             namespace = self.name("namespace")
             return tree.Use(namespace, self._used_database(), at)
@@ -218,7 +218,7 @@ class Places(Records):
         return self.name("database") if self.take_word("DATABASE") else None
 
     def info(self) -> tree.Info | tree.InfoEntries | tree.InfoHistory | tree.InfoTrail:
-        at = self._begin("INFO")
+        at = self._begin_statement("INFO")
         self.expect_word("FOR")
         word = self.word()
         if word not in _SUBJECTS:
@@ -290,7 +290,7 @@ class Places(Records):
         return tree.NounRef("TABLE", (target.table,))
 
     def kill(self) -> tree.Kill:
-        at = self._begin("KILL")
+        at = self._begin_statement("KILL")
         return tree.Kill(self.expression(), at)
 
 
@@ -300,16 +300,16 @@ def either(*words: str) -> str:
 
 
 DEFINES: Final[dict[str, Any]] = {
-    "NAMESPACE": Places.define_namespace,
-    "DATABASE": Places.define_database,
-    "TABLE": Places.define_table,
-    "NODE": Places.define_node,
+    "NAMESPACE": PlaceParser.define_namespace,
+    "DATABASE": PlaceParser.define_database,
+    "TABLE": PlaceParser.define_table,
+    "NODE": PlaceParser.define_node,
 }
 ALTERS: Final[dict[str, Any]] = {}
 DROPS: Final[dict[str, Any]] = {
-    "NAMESPACE": Places.drop_namespace,
-    "DATABASE": Places.drop_database,
-    "TABLE": Places.drop_table,
+    "NAMESPACE": PlaceParser.drop_namespace,
+    "DATABASE": PlaceParser.drop_database,
+    "TABLE": PlaceParser.drop_table,
 }
 _SUBJECTS: Final = (
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",

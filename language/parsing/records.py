@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from language import tree
 from language.lexer import DURATION, END, NAME, PUNCTUATION, QUOTED
-from language.parsing.expressions import Expressions
+from language.parsing.expressions import ExpressionParser
 from protocol.text import parse_duration
 from protocol.values import MICROSECOND
 
@@ -49,7 +49,7 @@ name.
 """
 
 
-class Records(Expressions):
+class RecordParser(ExpressionParser):
     """Parser of record statements."""
 
     current = False
@@ -229,7 +229,7 @@ class Records(Expressions):
     # --- writing ----------------------------------------------------------------------------------
 
     def create(self) -> tree.Create:
-        at = self._begin("CREATE")
+        at = self._begin_statement("CREATE")
         target = self.single()
         data: tree.Data | None = None
         if self.word() in ("CONTENT", "SET"):
@@ -237,7 +237,7 @@ class Records(Expressions):
         return tree.Create(target, data, self._returning(), self._timeout(), at)
 
     def insert(self) -> tree.Insert:
-        at = self._begin("INSERT")
+        at = self._begin_statement("INSERT")
         self.expect_word("INTO")
         table, rows = self.table(), self.expression()
         ignore, on_duplicate = self.take_word("IGNORE"), None
@@ -249,7 +249,7 @@ class Records(Expressions):
         )
 
     def upsert(self) -> tree.Upsert:
-        at, start = self._begin("UPSERT"), self.i
+        at, start = self._begin_statement("UPSERT"), self.i
         target = self.single()
         if isinstance(target, tree.TableTarget):
             self.unexpected("a record: UPSERT takes table:id", start)
@@ -257,19 +257,19 @@ class Records(Expressions):
         return tree.Upsert(target, data, self._returning(), self._timeout(), at)
 
     def update(self) -> tree.Update:
-        at = self._begin("UPDATE")
+        at = self._begin_statement("UPDATE")
         target = self.target()
         data = self._data("SET", "MERGE", "CONTENT", "UNSET")
         where, limit = self._where(), self._limit()
         return tree.Update(target, data, where, self._returning(), self._timeout(), at, limit)
 
     def delete(self) -> tree.Delete:
-        at = self._begin("DELETE")
+        at = self._begin_statement("DELETE")
         target = self.target()
         where, limit = self._where(), self._limit()
         return tree.Delete(target, where, self._returning(), self._timeout(), at, limit)
 
-    def _begin(self, word: str) -> int:
+    def _begin_statement(self, word: str) -> int:
         at = self.at
         self.expect_word(word)
         return at

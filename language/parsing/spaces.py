@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from language import tree
 from language.lexer import DURATION, NAME, QUOTED
-from language.parsing.places import DEFINES, DROPS, Places
+from language.parsing.places import DEFINES, DROPS, PlaceParser
 from protocol.spaces import check_expire
 from protocol.text import parse_duration
 from protocol.values import MICROSECOND
@@ -35,7 +35,7 @@ key = addressed
 """
 
 
-class Spaces(Places):
+class SpaceParser(PlaceParser):
     """Parser of cache space statements."""
 
     def define_space(self, at: int) -> tree.Statement:
@@ -82,11 +82,11 @@ class Spaces(Places):
         return self.expression() if self.take_word("EXPIRE") else None
 
     def get_key(self) -> tree.GetKey:
-        at = self._begin("GET")
+        at = self._begin_statement("GET")
         return tree.GetKey(self._keyed(), self._from(), at)
 
     def set_key(self) -> tree.SetKey:
-        at = self._begin("SET")
+        at = self._begin_statement("SET")
         key, space = self._keyed(), self._in()
         self.expect_word("VALUE")
         value = self.expression()
@@ -105,7 +105,7 @@ class Spaces(Places):
         self.unexpected("ABSENT or PRESENT")
 
     def swap_key(self) -> tree.SwapKey:
-        at = self._begin("SWAP")
+        at = self._begin_statement("SWAP")
         key, space = self._keyed(), self._in()
         self.expect_word("EXPECT")
         expect = self.expression()
@@ -113,13 +113,13 @@ class Spaces(Places):
         return tree.SwapKey(key, space, expect, self.expression(), self._expires(), at)
 
     def incr_key(self) -> tree.IncrKey:
-        at = self._begin("INCR")
+        at = self._begin_statement("INCR")
         key, space = self._keyed(), self._in()
         return tree.IncrKey(key, space, self.expression() if self.take_word("BY") else None, at)
 
     def delete(self) -> tree.Delete | tree.DeleteKey:  # type: ignore[override]
         """Parse DELETE of records or of a key, which has FROM."""
-        start, at = self.i, self._begin("DELETE")
+        start, at = self.i, self._begin_statement("DELETE")
         target = self.target()
         if self.word() != "FROM":
             self.i = start
@@ -129,15 +129,15 @@ class Spaces(Places):
         return tree.DeleteKey(target.expression, self._from(), at)
 
     def expire_key(self) -> tree.ExpireKey:
-        at = self._begin("EXPIRE")
+        at = self._begin_statement("EXPIRE")
         return tree.ExpireKey(self._keyed(), self._in(), self.expression(), at)
 
     def persist_key(self) -> tree.PersistKey:
-        at = self._begin("PERSIST")
+        at = self._begin_statement("PERSIST")
         return tree.PersistKey(self._keyed(), self._in(), at)
 
     def lock_key(self) -> tree.LockKey:
-        at = self._begin("LOCK")
+        at = self._begin_statement("LOCK")
         key, space = self._keyed(), self._in()
         self.expect_word("HOLDER")
         holder = self.expression()
@@ -145,13 +145,13 @@ class Spaces(Places):
         return tree.LockKey(key, space, holder, self.expression(), at)
 
     def unlock_key(self) -> tree.UnlockKey:
-        at = self._begin("UNLOCK")
+        at = self._begin_statement("UNLOCK")
         key, space = self._keyed(), self._in()
         self.expect_word("HOLDER")
         return tree.UnlockKey(key, space, self.expression(), at)
 
     def list_keys(self) -> tree.ListKeys:
-        at = self._begin("KEYS")
+        at = self._begin_statement("KEYS")
         space = self._from()
         prefix = self.expression() if self.take_word("PREFIX") else None
         after = self.expression() if self.take_word("AFTER") else None
@@ -159,6 +159,6 @@ class Spaces(Places):
         return tree.ListKeys(space, prefix, after, limit, at)
 
 
-DEFINES["SPACE"] = Spaces.define_space
-DROPS["SPACE"] = Spaces.drop_space
-DROPS["KEYS"] = Spaces.drop_keys
+DEFINES["SPACE"] = SpaceParser.define_space
+DROPS["SPACE"] = SpaceParser.drop_space
+DROPS["KEYS"] = SpaceParser.drop_keys

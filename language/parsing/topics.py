@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from language import tree
 from language.lexer import DURATION, INT, SIZE
-from language.parsing.places import ALTERS, DEFINES, DROPS, Places, either
+from language.parsing.places import ALTERS, DEFINES, DROPS, PlaceParser, either
 from protocol import limits
 from protocol.errors import BadRequest
 from protocol.text import parse_duration, parse_size
@@ -71,7 +71,7 @@ operator.
 """
 
 
-class Topics(Places):
+class TopicParser(PlaceParser):
     """Parser of statements on topics, readers and groups."""
 
     # --- declarations -----------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Topics(Places):
         return tree.DropTopic(self.name("topic"), self._reason(), at)
 
     def trim_topic(self) -> tree.TrimTopic:
-        at = self._begin("TRIM")
+        at = self._begin_statement("TRIM")
         self.expect_word("TOPIC")
         name = self.name("topic")
         self.expect_word("BEFORE")
@@ -100,13 +100,13 @@ class Topics(Places):
     def define_reader(self, at: int) -> tree.Statement:
         exists = self._exists()
         name, topic = self.on_topic("reader")
-        position = self._stand() if self.take_word("AT") else None
+        position = self._start_position() if self.take_word("AT") else None
         return tree.DefineReader(name, topic, exists, position, at)
 
     def alter_reader(self, at: int) -> tree.Statement:
         name, topic = self.on_topic("reader")
         self.expect_word("SET", "POSITION")
-        return tree.AlterReader(name, topic, self._stand(), self._reason(), at)
+        return tree.AlterReader(name, topic, self._start_position(), self._reason(), at)
 
     def drop_reader(self, at: int) -> tree.Statement:
         return tree.DropReader(*self.on_topic("reader"), self._reason(), at)
@@ -217,7 +217,7 @@ class Topics(Places):
         self.i += 1
         return word
 
-    def _stand(self) -> tree.Position:
+    def _start_position(self) -> tree.Position:
         """Parse the position of a reader or group."""
         if not self.is_mark(":", 1):  # otherwise it is a function's family or a table
             if self.take_word("START"):
@@ -231,7 +231,7 @@ class Topics(Places):
     # --- messages ---------------------------------------------------------------------------------
 
     def publish(self) -> tree.Publish:
-        at, start = self._begin("PUBLISH"), self.i
+        at, start = self._begin_statement("PUBLISH"), self.i
         self.expect_word("INTO")
         topic = self.name("topic")
         many = self.take_word("VALUES")
@@ -261,7 +261,7 @@ class Topics(Places):
         )
 
     def read_topic(self) -> tree.ReadTopic:
-        at = self._begin("READ")
+        at = self._begin_statement("READ")
         self.expect_word("FROM")
         topic = self.name("topic")
         after = reader = None
@@ -275,14 +275,14 @@ class Topics(Places):
         return tree.ReadTopic(topic, after, reader, given.get("LIMIT"), given.get("WAIT"), at)
 
     def commit_reader(self) -> tree.CommitReader:
-        at = self._begin("COMMIT")
+        at = self._begin_statement("COMMIT")
         self.expect_word("READER")
         name, topic = self.on_topic("reader")
         self.expect_word("AT")
         return tree.CommitReader(name, topic, self.expression(), at)
 
     def take(self) -> tree.Take:
-        at = self._begin("TAKE")
+        at = self._begin_statement("TAKE")
         count = None if self.word() == "FROM" else self.expression()
         self.expect_word("FROM")
         topic, group = self._as_group()
@@ -290,29 +290,29 @@ class Topics(Places):
         return tree.Take(topic, group, count, given.get("MEMBER"), given.get("WAIT"), at)
 
     def ack(self) -> tree.Ack:
-        at = self._begin("ACK")
+        at = self._begin_statement("ACK")
         return tree.Ack(*self._as_group(), self._receipts(), at)
 
     def nack(self) -> tree.Nack:
-        at = self._begin("NACK")
+        at = self._begin_statement("NACK")
         (topic, group), receipts = self._as_group(), self._receipts()
         given = self._clauses("DELAY", "ERROR")
         return tree.Nack(topic, group, receipts, given.get("DELAY"), given.get("ERROR"), at)
 
     def extend(self) -> tree.Extend:
-        at = self._begin("EXTEND")
+        at = self._begin_statement("EXTEND")
         (topic, group), receipts = self._as_group(), self._receipts()
         self.expect_word("BY")
         return tree.Extend(topic, group, receipts, self.expression(), at)
 
     def give_up(self) -> tree.GiveUp:
-        at = self._begin("GIVE")
+        at = self._begin_statement("GIVE")
         self.expect_word("UP")
         (topic, group), receipts = self._as_group(), self._receipts()
         return tree.GiveUp(topic, group, receipts, self._clauses("ERROR").get("ERROR"), at)
 
     def redrive(self) -> tree.Redrive:
-        at = self._begin("REDRIVE")
+        at = self._begin_statement("REDRIVE")
         self.expect_word("FROM")
         dead = self.name("topic")
         self.expect_word("TO")
@@ -347,40 +347,40 @@ class _Setting:
 
     name: str
     define: str
-    read: Callable[[Topics], Any]
+    read: Callable[[TopicParser], Any]
     alter: str = ""
     clears: bool = True
     """True if ALTER accepts NONE for it."""
     cleared: Any = None
 
 
-def _altered(name: str, words: str, read: Callable[[Topics], Any], **more: Any) -> _Setting:
+def _altered(name: str, words: str, read: Callable[[TopicParser], Any], **more: Any) -> _Setting:
     return _Setting(name, words, read, words, **more)
 
 
 _OF_TOPIC: Final = (
-    _altered("keep", "KEEP", Topics._lasting),
-    _altered("max_bytes", "BYTES", Topics._size),
+    _altered("keep", "KEEP", TopicParser._lasting),
+    _altered("max_bytes", "BYTES", TopicParser._size),
     _altered("largest", "LARGEST", lambda parser: parser._size(limits.MESSAGE_BYTES)),
-    _altered("dedup", "DEDUP", Topics._lasting),
-    _altered("full", "FULL", Topics._full, clears=False),
-    _altered("comment", "COMMENT", Topics._text_of_comment),
+    _altered("dedup", "DEDUP", TopicParser._lasting),
+    _altered("full", "FULL", TopicParser._full, clears=False),
+    _altered("comment", "COMMENT", TopicParser._text_of_comment),
 )
 _OF_GROUP: Final = (
-    _altered("deadline", "DEADLINE", Topics._lasting, clears=False),
+    _altered("deadline", "DEADLINE", TopicParser._lasting, clears=False),
     _altered("in_flight", "IN FLIGHT", lambda parser: parser._count(IN_FLIGHT_MOST)),
     _altered("deliveries", "DELIVERIES", lambda parser: parser._count(DELIVERIES_MOST)),
     _altered("dead_letter", "DEAD LETTER", lambda parser: parser.name("topic")),
-    _altered("backoff", "BACKOFF", Topics._pauses, cleared=()),
+    _altered("backoff", "BACKOFF", TopicParser._pauses, cleared=()),
     _Setting("ordered", "ORDERED BY KEY", lambda parser: True),
-    _Setting("position", "AT", Topics._stand, "POSITION", clears=False),
+    _Setting("position", "AT", TopicParser._start_position, "POSITION", clears=False),
 )
-DEFINES["TOPIC"] = Topics.define_topic
-DEFINES["READER"] = Topics.define_reader
-DEFINES["GROUP"] = Topics.define_group
-ALTERS["TOPIC"] = Topics.alter_topic
-ALTERS["READER"] = Topics.alter_reader
-ALTERS["GROUP"] = Topics.alter_group
-DROPS["TOPIC"] = Topics.drop_topic
-DROPS["READER"] = Topics.drop_reader
-DROPS["GROUP"] = Topics.drop_group
+DEFINES["TOPIC"] = TopicParser.define_topic
+DEFINES["READER"] = TopicParser.define_reader
+DEFINES["GROUP"] = TopicParser.define_group
+ALTERS["TOPIC"] = TopicParser.alter_topic
+ALTERS["READER"] = TopicParser.alter_reader
+ALTERS["GROUP"] = TopicParser.alter_group
+DROPS["TOPIC"] = TopicParser.drop_topic
+DROPS["READER"] = TopicParser.drop_reader
+DROPS["GROUP"] = TopicParser.drop_group

@@ -10,7 +10,7 @@ from typing import Final
 from language import tree
 from language.lexer import INT, PARAM
 from language.parsing.places import ALTERS, DEFINES, DROPS
-from language.parsing.spaces import Spaces
+from language.parsing.spaces import SpaceParser
 
 GRAMMAR: Final = """
 define_vault = DEFINE VAULT [IF NOT EXISTS] name [PASSPHRASE (string | parameter)]
@@ -28,7 +28,7 @@ _DIGITS: Final = 9
 """Maximum number of digits of a number of versions."""
 
 
-class Vaults(Spaces):
+class VaultParser(SpaceParser):
     """Parser of vault statements."""
 
     def define_vault(self, at: int) -> tree.Statement:
@@ -68,7 +68,7 @@ class Vaults(Spaces):
         return tree.DropVault(self.name("vault"), self._reason(), at)
 
     def rotate_vault(self) -> tree.Statement:
-        at = self._begin("ROTATE")
+        at = self._begin_statement("ROTATE")
         self.expect_word("VAULT")
         return tree.RotateVault(self.name("vault"), self._reason(), at)
 
@@ -79,7 +79,7 @@ class Vaults(Spaces):
         return self.name("vault")
 
     def write_secret(self) -> tree.Statement:
-        at = self._begin("WRITE")
+        at = self._begin_statement("WRITE")
         id, vault = self._keyed(), self._in_vault("IN")
         self.expect_word("VALUE")
         value = self.expression()
@@ -93,17 +93,17 @@ class Vaults(Spaces):
         return tree.WriteSecret(id, vault, value, absent, expect, self._reason(), at)
 
     def reveal_secret(self) -> tree.Statement:
-        at = self._begin("REVEAL")
+        at = self._begin_statement("REVEAL")
         id, vault = self._keyed(), self._in_vault("FROM")
         version = self.expression() if self.take_word("VERSION") else None
         return tree.RevealSecret(id, vault, version, self._reason(), at)
 
     def erase_secret(self) -> tree.Statement:
-        at = self._begin("ERASE")
+        at = self._begin_statement("ERASE")
         return tree.EraseSecret(self._keyed(), self._in_vault("FROM"), self._reason(), at)
 
     def list_secrets(self) -> tree.Statement:
-        at = self._begin("LIST")
+        at = self._begin_statement("LIST")
         vault = self._in_vault("FROM")
         prefix = self.expression() if self.take_word("PREFIX") else None
         after = self.expression() if self.take_word("AFTER") else None
@@ -111,6 +111,6 @@ class Vaults(Spaces):
         return tree.ListSecrets(vault, prefix, after, limit, at)
 
 
-DEFINES["VAULT"] = Vaults.define_vault
-ALTERS["VAULT"] = Vaults.alter_vault
-DROPS["VAULT"] = Vaults.drop_vault
+DEFINES["VAULT"] = VaultParser.define_vault
+ALTERS["VAULT"] = VaultParser.alter_vault
+DROPS["VAULT"] = VaultParser.drop_vault

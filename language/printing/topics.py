@@ -77,7 +77,7 @@ def _position(node: tree.Position) -> str:
     return f"({text})" if isinstance(leftmost(node.value), tree.Name) else text
 
 
-def _stand(word: str, position: tree.Position | None) -> str:
+def _position_clause(word: str, position: tree.Position | None) -> str:
     return "" if position is None else f"{word} {_position(position)}"
 
 
@@ -86,14 +86,14 @@ def _define_reader(node: tree.DefineReader) -> str:
         "DEFINE READER",
         node.exists.value,
         f"{quote(node.name)} ON {quote(node.topic)}",
-        _stand("AT", node.position),
+        _position_clause("AT", node.position),
     )
 
 
 def _alter_reader(node: tree.AlterReader) -> str:
     return join(
         on_table("ALTER READER", node.name, node.topic),
-        _stand("SET POSITION", node.position),
+        _position_clause("SET POSITION", node.position),
         text("REASON", node.reason),
     )
 
@@ -107,12 +107,12 @@ def _define_group(node: tree.DefineGroup) -> str:
         f"{quote(node.name)} ON {quote(node.topic)} DEADLINE {format_duration(node.deadline)}",
         *_changes((name, value) for name, value in given if value is not None),
         "ORDERED BY KEY" if node.ordered else "",
-        _stand("AT", node.position),
+        _position_clause("AT", node.position),
     )
 
 
 def _alter_group(node: tree.AlterGroup) -> str:
-    moved = [] if node.position is None else [_stand("POSITION", node.position)]
+    moved = [] if node.position is None else [_position_clause("POSITION", node.position)]
     return join(
         on_table("ALTER GROUP", node.name, node.topic),
         f"SET {', '.join([*moved, *_changes(node.changes)])}",

@@ -47,7 +47,7 @@ class _Came(msgspec.Struct, frozen=True, array_like=True):
     how: str
 
 
-class Kept(msgspec.Struct, frozen=True):
+class LoggedEntry(msgspec.Struct, frozen=True):
     """Decoded entry."""
 
     sequence: int
@@ -65,7 +65,7 @@ class Kept(msgspec.Struct, frozen=True):
     reason: str | None
     entry: Entry
 
-    def without_place(self) -> Kept:
+    def without_place(self) -> LoggedEntry:
         """Return the entry without its namespace and database."""
         return structs.replace(
             self, entry=structs.replace(self.entry, namespace=None, database=None)
@@ -114,7 +114,7 @@ def cut(text: str | None, most: int) -> str | None:
     return None if text is None else text[:most]
 
 
-def newest(tx: Transaction, where: int, before: int | None = None) -> Iterator[list[Kept]]:
+def newest(tx: Transaction, where: int, before: int | None = None) -> Iterator[list[LoggedEntry]]:
     """Yield entries, newest first, in batches.
 
     :param where: STATEMENTS or AUDIT
@@ -127,10 +127,10 @@ def newest(tx: Transaction, where: int, before: int | None = None) -> Iterator[l
         yield [_kept(key, value) for key, value in pairs]
 
 
-def _kept(key: bytes, value: bytes) -> Kept:
+def _kept(key: bytes, value: bytes) -> LoggedEntry:
     row = _decoder.decode(value)
     surface, node, happened = _how(row)
-    return Kept(
+    return LoggedEntry(
         keys.kept_sequence(key),
         instant(row.time_us),
         row.by,
@@ -162,7 +162,7 @@ def oldest(tx: Transaction, where: int, after: int, upto: int) -> Iterator[list[
         yield [keys.kept_sequence(key) for key, _ in pairs]
 
 
-class Maker(NamedTuple):
+class EntryOrigin(NamedTuple):
     """Origin of an entry, from the outermost level on, by which the retained space is shared out.
 
     In the statement log only `node` is used; the other fields are empty.
@@ -179,7 +179,7 @@ class Maker(NamedTuple):
     user: str
 
 
-def makers(tx: Transaction, where: int, upto: int) -> Iterator[list[tuple[Maker, int]]]:
+def makers(tx: Transaction, where: int, upto: int) -> Iterator[list[tuple[EntryOrigin, int]]]:
     """Yield origins and sequences of entries, oldest first, in batches.
 
     :param where: STATEMENTS or AUDIT
@@ -191,11 +191,11 @@ def makers(tx: Transaction, where: int, upto: int) -> Iterator[list[tuple[Maker,
         yield [(maker(value), keys.kept_sequence(key)) for key, value in pairs]
 
 
-def _node_alone(value: bytes) -> Maker:
-    return Maker(_how(_came_decoder.decode(value))[1] or "", 0, 0, turned_away=False, user="")
+def _node_alone(value: bytes) -> EntryOrigin:
+    return EntryOrigin(_how(_came_decoder.decode(value))[1] or "", 0, 0, turned_away=False, user="")
 
 
-def _maker(value: bytes) -> Maker:
+def _maker(value: bytes) -> EntryOrigin:
     row = _decoder.decode(value)
     entry = row.entry
     first = entry.places[0]
@@ -205,7 +205,7 @@ def _maker(value: bytes) -> Maker:
             depth -= 1
     namespace, database = (*first[:depth], 0, 0)[:2]
     turned_away = entry.action is not None and entry.refused is not None
-    return Maker(_how(row)[1] or "", namespace, database, turned_away, row.by)
+    return EntryOrigin(_how(row)[1] or "", namespace, database, turned_away, row.by)
 
 
 def forget_each(tx: Transaction, where: int, sequences: Iterable[int]) -> None:

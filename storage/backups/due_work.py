@@ -12,18 +12,18 @@ from dataclasses import dataclass
 
 from protocol.values import unpaced
 from storage.catalog import catalog, functions, replicas, revocations, users
-from storage.keyspace.keyspace import Keys
+from storage.keyspace.keyspace import SpaceKeys
 from storage.topics import topics
-from storage.topics.deliveries.group import HandOuts
+from storage.topics.deliveries.group import GroupDeliveries
 from storage.topics.groups import groups
 from storage.topics.message_rows import MessageRows
-from storage.topics.topics import Place, Topic
+from storage.topics.topics import StartPosition, Topic
 from storage.txn.transaction import Transaction
 from storage.vaults import vaults
 
 
 @dataclass(frozen=True, slots=True)
-class Awaiting:
+class PendingExpiry:
     """Counts of expired items in one topic or cache space."""
 
     path: str
@@ -38,7 +38,7 @@ class Awaiting:
         return bool(self.messages or self.keys or self.hand_outs)
 
 
-def look_through(tx: Transaction) -> None:
+def read_whole_catalog(tx: Transaction) -> None:
     """Read the whole catalog as a serving node would. Errors of unreadable rows propagate."""
     for database in catalog.every_database(tx, unpaced):
         for topic in topics.each_topic(tx, database, unpaced):
@@ -53,25 +53,25 @@ def look_through(tx: Transaction) -> None:
         pass
 
 
-def awaiting(tx: Transaction) -> Iterator[Awaiting]:
+def awaiting(tx: Transaction) -> Iterator[PendingExpiry]:
     """Yield the topics and cache spaces with expired items, as of the transaction's log time."""
     for database in catalog.every_database(tx, unpaced):
         found = [
-            Awaiting(space.path, keys=Keys(tx, space).count_due())
+            PendingExpiry(space.path, keys=SpaceKeys(tx, space).count_due())
             for space in catalog.spaces(tx, database, unpaced)
         ]
         found += [_of_topic(tx, topic) for topic in topics.each_topic(tx, database, unpaced)]
         yield from filter(None, found)
 
 
-def _of_topic(tx: Transaction, topic: Topic) -> Awaiting:
-    hand_outs = sum(HandOuts(tx, group).overdue() for group in groups(tx, topic))
-    return Awaiting(topic.path, _too_old(tx, topic), hand_outs=hand_outs)
+def _of_topic(tx: Transaction, topic: Topic) -> PendingExpiry:
+    hand_outs = sum(GroupDeliveries(tx, group).overdue() for group in groups(tx, topic))
+    return PendingExpiry(topic.path, _too_old(tx, topic), hand_outs=hand_outs)
 
 
 def _too_old(tx: Transaction, topic: Topic) -> int:
     if topic.keep_us is None:
         return 0
     rows = MessageRows(tx, topic)
-    kept = rows.position_at(Place("TIME", tx.now_us - topic.keep_us + 1))
+    kept = rows.position_at(StartPosition("TIME", tx.now_us - topic.keep_us + 1))
     return kept - rows.trimmed()[0]

@@ -13,9 +13,9 @@ from itertools import groupby
 from storage.engine.engine import Engine
 from storage.formats import keys
 from storage.formats.keys import Pair
-from storage.formats.positions import Standing
+from storage.formats.positions import LogPosition
 from storage.indexes import derived
-from storage.indexes.derived import Kept
+from storage.indexes.derived import MaintainedIndexes
 from storage.txn.applied_position import Lineage
 from storage.txn.ledger import Ledger
 from storage.txn.transaction import Transaction
@@ -26,7 +26,7 @@ def fill(
     lists: Iterator[list[Pair]],
     reached: Mapping[bytes, bytes],
     store_id: bytes,
-    at: Standing,
+    at: LogPosition,
 ) -> None:
     """Load all pairs into an empty state, with their index entries. Durable on return.
 
@@ -50,7 +50,7 @@ class _Filling:
         self._ledger = ledger
         self._engine: Engine = ledger.state.engine
         self._reached = reached
-        self._tables: dict[bytes, Kept | None] = {}
+        self._tables: dict[bytes, MaintainedIndexes | None] = {}
         self._catalog: Transaction | None = None
         """Transaction that reads the catalog; begun at the first record, when the catalog is
         complete."""
@@ -73,7 +73,7 @@ class _Filling:
             if kept is not None:
                 yield from kept.of_loaded(list(some), self._reached).items()
 
-    def _kept(self, prefix: bytes) -> Kept | None:
+    def _kept(self, prefix: bytes) -> MaintainedIndexes | None:
         if prefix not in self._tables:
             if self._catalog is None:
                 self._catalog = self._ledger.begin()

@@ -14,11 +14,11 @@ from typing import Final
 
 from protocol.doors import File, Rng
 from protocol.errors import BackupCorrupt, BackupCut
-from storage.formats.backup_facts import LogFacts, Written
-from storage.formats.backup_forms import Form
-from storage.formats.container import Reader, Sink, Writer
-from storage.formats.frames import LOG_FLAGS, SALT_BYTES, Frame, FrameCodec, Walk
-from storage.formats.positions import LATEST_US, MOST, Standing
+from storage.formats.backup_facts import LogFacts, WrittenBackup
+from storage.formats.backup_forms import BackupFileForm
+from storage.formats.container import ContainerReader, ContainerWriter, Sink
+from storage.formats.frames import LOG_FLAGS, SALT_BYTES, Frame, FrameCodec, FrameWalker
+from storage.formats.positions import LATEST_US, MOST, LogPosition
 from storage.formats.sealing import Key
 from storage.log.reader import LogReader
 
@@ -28,7 +28,7 @@ SLICE_FRAMES: Final = 256
 _ENDLESS: Final = 1 << 62
 
 
-def before(log: LogReader, first: int) -> Standing:
+def before(log: LogReader, first: int) -> LogPosition:
     """Return the position of the frame before a backup's first.
 
     May read a frame: call it in a thread.
@@ -40,7 +40,7 @@ def before(log: LogReader, first: int) -> Standing:
     return log.standing(first - 1)
 
 
-class LogCopy:
+class LogBackupWriter:
     """Writer of a log backup. Safe to run in a thread of its own.
 
     :param sink: takes the bytes of the file
@@ -49,7 +49,7 @@ class LogCopy:
 
     def __init__(self, facts: LogFacts, sink: Sink, rng: Rng, key: Key | None = None) -> None:
         self._facts = facts
-        self._writer = Writer(facts, sink, rng, key)
+        self._writer = ContainerWriter(facts, sink, rng, key)
         self._codec = FrameCodec(self._writer.salt[:SALT_BYTES])
         self._last = facts.before.sequence
 
@@ -60,24 +60,26 @@ class LogCopy:
             self._writer.add(self._codec.encode(frame, self._last, self._last))
             self._last += 1
 
-    def end(self) -> Written:
+    def end(self) -> WrittenBackup:
         """Finish the file after the last frame."""
         facts = self._facts
         assert self._last == facts.last, "the log ends elsewhere than it was said to"
         count = facts.last - facts.before.sequence
         digest = self._writer.end(count, count, facts.last)
-        return Written(Form.LOG, count, facts.last, self._writer.size, digest, facts.version)
+        return WrittenBackup(
+            BackupFileForm.LOG, count, facts.last, self._writer.size, digest, facts.version
+        )
 
 
 def write(
     frames: Iterable[Frame], facts: LogFacts, sink: Sink, rng: Rng, key: Key | None = None
-) -> Generator[None, None, Written]:
+) -> Generator[None, None, WrittenBackup]:
     """Write a log backup. Yields between slices.
 
     :param frames: `facts.first` to `facts.last`
     :raises LogDamaged, LogPruned: reading the frames fails
     """
-    copy = LogCopy(facts, sink, rng, key)
+    copy = LogBackupWriter(facts, sink, rng, key)
     some: list[Frame] = []
     size = 0
     for frame in frames:
@@ -99,7 +101,7 @@ class LogBackup:
     """
 
     def __init__(self, file: File, key: Key | None = None) -> None:
-        self._reader = Reader(file, key)
+        self._reader = ContainerReader(file, key)
         self.facts = self._reader.facts(LogFacts)
         self.sealed = self._reader.header.sealed
         self.last = self.facts.before.sequence
@@ -124,7 +126,7 @@ class LogBackup:
         :raises BackupCorrupt: a frame is not as written; raised at that frame
         """
         stream = _Stream(self._reader)
-        walk = Walk(stream, FrameCodec(self._reader.header.salt[:SALT_BYTES]), 0, _ENDLESS)
+        walk = FrameWalker(stream, FrameCodec(self._reader.header.salt[:SALT_BYTES]), 0, _ENDLESS)
         epoch = self.facts.before.epoch
         for frame, _, _, _ in walk:
             if frame.sequence != self.last + 1:
@@ -162,7 +164,7 @@ class LogBackup:
 class _Stream:
     """Forward-only file (`protocol.doors.File`) over the stream of a container."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ContainerReader) -> None:
         self._reader = reader
         self._chunks = reader.chunks()
         self._held = b""

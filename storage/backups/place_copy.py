@@ -25,9 +25,9 @@ from typing import Final
 from protocol import binary
 from protocol.errors import Unknown
 from protocol.values import Tick, paced
-from storage.engine.engine import Reader
+from storage.engine.engine import EngineReader
 from storage.formats import keys
-from storage.formats.backup_facts import Place
+from storage.formats.backup_facts import BackupScope
 from storage.formats.keys import Pair
 from storage.topics import groups
 from storage.txn.appends import unpack_counter
@@ -37,7 +37,7 @@ _ID: Final = Struct(">I")
 _ZERO: Final = keys.pack_counter(0)
 
 
-def share(view: Reader, some: Sequence[Place], tick: Tick) -> float:
+def share(view: EngineReader, some: Sequence[BackupScope], tick: Tick) -> float:
     """Estimate the part of the store (0 … 1) that some places hold.
 
     It compares the numbers of records, cache keys and messages.
@@ -59,13 +59,13 @@ def share(view: Reader, some: Sequence[Place], tick: Tick) -> float:
     return mine / everything if everything else 1.0
 
 
-def _messages(view: Reader, key: bytes) -> int:
+def _messages(view: EngineReader, key: bytes) -> int:
     """Return the number of messages in a topic, given the key of its last position."""
     trimmed = view.get(keys.with_tag(keys.TOPIC_TRIMMED, key))
     return unpack_counter(view.get(key))[0] - unpack_counter(trimmed)[0]
 
 
-def pairs(view: Reader, place: Place) -> Iterator[list[Pair]]:
+def pairs(view: EngineReader, place: BackupScope) -> Iterator[list[Pair]]:
     """Yield the pairs of a place's snapshot in key order. Lists may be empty.
 
     :raises Unknown: the store has no such place; raised at the first step
@@ -78,7 +78,7 @@ def pairs(view: Reader, place: Place) -> Iterator[list[Pair]]:
         yield []
     start, _ = keys.EVERYTHING
     yield from view.scan(start, keys.tagged(keys.VAULT_STORE)[0])
-    yield _hung_on(view, vaults)
+    yield _reduced_vault_row(view, vaults)
     # The catalog of the whole store, without the rows of the cluster before it and at its end.
     yield from view.scan(keys.tagged(keys.FAILOVER)[1], keys.tagged(keys.REPLICA)[0])
     for tag in sorted(tag for tag in keys.PLACED if tag >= keys.COUNT):
@@ -105,7 +105,7 @@ def _vaults(rows: list[Pair]) -> dict[int, bool]:
     return found
 
 
-def _hung_on(view: Reader, vaults: dict[int, bool]) -> list[Pair]:
+def _reduced_vault_row(view: EngineReader, vaults: dict[int, bool]) -> list[Pair]:
     """Return the store-wide vault row as the place's vaults need it.
 
     Empty without vaults. The root key is omitted if every vault has a passphrase of its own.
@@ -118,7 +118,7 @@ def _hung_on(view: Reader, vaults: dict[int, bool]) -> list[Pair]:
     return [(vault_rows.STORE_KEY, row)]
 
 
-def _numbers(view: Reader, place: Place) -> bytes:
+def _numbers(view: EngineReader, place: BackupScope) -> bytes:
     """Return the place's ids as they follow the tag in its keys.
 
     :raises Unknown: the store has no such place
@@ -139,18 +139,20 @@ def _is_own(key: bytes, own: bytes) -> bool:
     return key.startswith(own, keys.TAG_AT + 1)
 
 
-_Remains = Callable[[Reader, bytes, bytes], bytes]
+_Remains = Callable[[EngineReader, bytes, bytes], bytes]
 """Function of view, key and value that returns the reduced value of a key of another place."""
 
 
-def _with_others(view: Reader, tag: int, own: bytes, remains: _Remains) -> Iterator[list[Pair]]:
+def _with_others(
+    view: EngineReader, tag: int, own: bytes, remains: _Remains
+) -> Iterator[list[Pair]]:
     for found in view.scan(*keys.tagged(tag)):
         yield [
             (key, value if _is_own(key, own) else remains(view, key, value)) for key, value in found
         ]
 
 
-def _trimmed(view: Reader, own: bytes) -> Iterator[list[Pair]]:
+def _trimmed(view: EngineReader, own: bytes) -> Iterator[list[Pair]]:
     """Yield the trim positions. Topics of other places count as trimmed to their last message."""
     for found in view.scan(*keys.tagged(keys.TOPIC_LAST)):
         kept: list[Pair] = []
@@ -162,27 +164,27 @@ def _trimmed(view: Reader, own: bytes) -> Iterator[list[Pair]]:
         yield kept
 
 
-def _as_it_is(view: Reader, key: bytes, value: bytes) -> bytes:
+def _as_it_is(view: EngineReader, key: bytes, value: bytes) -> bytes:
     return value
 
 
-def _zero(view: Reader, key: bytes, value: bytes) -> bytes:
+def _zero(view: EngineReader, key: bytes, value: bytes) -> bytes:
     return _ZERO
 
 
-def _last(view: Reader, key: bytes) -> int:
+def _last(view: EngineReader, key: bytes) -> int:
     """Return the last position of the topic that the key belongs to."""
     topic = keys.with_tag(keys.TOPIC_LAST, key)[: keys.RECORD_PREFIX_BYTES]
     return unpack_counter(view.get(topic))[0]
 
 
-def _at_end(view: Reader, key: bytes, value: bytes) -> bytes:
+def _at_end(view: EngineReader, key: bytes, value: bytes) -> bytes:
     return keys.pack_counter(_last(view, key))
 
 
-def _done(view: Reader, key: bytes, value: bytes) -> bytes:
+def _done(view: EngineReader, key: bytes, value: bytes) -> bytes:
     last = _last(view, key)
-    before = groups.Standing.unpack(value)
+    before = groups.GroupState.unpack(value)
     empty = replace(
         before, cursor=last, handed_out=last, committed=last, hand_outs=0, out=0, parked=0
     )

@@ -17,31 +17,36 @@ from uuid import UUID
 from protocol.doors import File
 from protocol.errors import WrongKey
 from storage.backups.snapshot_file import SnapshotBackup
-from storage.backups.state_builder import Proven, World, make_state, proven
+from storage.backups.state_builder import (
+    RestoreEnvironment,
+    VerifiedSnapshot,
+    make_state,
+    verify_snapshot,
+)
 from storage.faults import CopyFailed, StoreNotSealed
 from storage.files import cluster_file
-from storage.files.cluster_file import Cluster, Upstream
+from storage.files.cluster_file import ClusterState, Upstream
 from storage.files.directory import StoreDirectory
-from storage.files.joining_file import JoiningDirectory, Source, Told
-from storage.files.node_file import NodeFacts, save_node
+from storage.files.joining_file import CopySource, JoiningDirectory, Told
+from storage.files.node_file import NodeFileContents, save_node
 from storage.formats.backup_facts import SnapshotFacts
-from storage.formats.backup_forms import Form
+from storage.formats.backup_forms import BackupFileForm
 from storage.formats.container import HEADER_BYTES, Header
-from storage.formats.epochs import Reign
-from storage.formats.positions import Standing
+from storage.formats.epochs import EpochEnd
+from storage.formats.positions import LogPosition
 from storage.formats.sealing import Key, name_of
 from storage.log.log import Log
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopiedStore:
     """Result of a copy: identity and position of the new store."""
 
     store: str
     """The id of the store, a UUID."""
     node: str
     """The id of the node, a UUID."""
-    at: Standing
+    at: LogPosition
     """Last commit in the copy."""
     records: int
     hash: str
@@ -59,7 +64,7 @@ def check_begins(data: bytes, key: Key | None) -> None:
     :raises BackupCut, BackupCorrupt: the data is no snapshot
     """
     header = Header.decode(data[:HEADER_BYTES])
-    if header.form is not Form.SNAPSHOT:
+    if header.form is not BackupFileForm.SNAPSHOT:
         raise CopyFailed(f"the copy received is a {header.form.value}, not a snapshot")
     check_key(header.key_id.hex() if header.sealed else "", key)
 
@@ -87,7 +92,7 @@ def check_key(named: str, key: Key | None) -> None:
         )
 
 
-def make_copy(world: World, joining: JoiningDirectory, file: File) -> Copied:
+def make_copy(world: RestoreEnvironment, joining: JoiningDirectory, file: File) -> CopiedStore:
     """Build the store from a snapshot that has arrived completely.
 
     :param file: the snapshot; closed by the caller
@@ -102,13 +107,13 @@ def make_copy(world: World, joining: JoiningDirectory, file: File) -> Copied:
     backup = SnapshotBackup(file, world.key)
     facts = backup.facts
     _check_facts(facts, str(now.store), now.parts.history)
-    found = proven(world, backup, file.size(), "checking the copy")
-    directory.make_way(now.store)
+    found = verify_snapshot(world, backup, file.size(), "checking the copy")
+    directory.clear_for_copy(now.store)
     made = _make(world, directory, file, found, now.parts.history)
     _keep_own(directory, now.node, now.sources, facts.at.epoch)
     directory.copied(facts.created)
     directory.end_copy()
-    return Copied(str(now.store), str(now.node), facts.at, backup.records, made)
+    return CopiedStore(str(now.store), str(now.node), facts.at, backup.records, made)
 
 
 def _check_facts(facts: SnapshotFacts, store: str, history: tuple[Told, ...]) -> None:
@@ -128,25 +133,29 @@ def _check_facts(facts: SnapshotFacts, store: str, history: tuple[Told, ...]) ->
 
 
 def _make(
-    world: World, directory: StoreDirectory, file: File, found: Proven, history: tuple[Told, ...]
+    world: RestoreEnvironment,
+    directory: StoreDirectory,
+    file: File,
+    found: VerifiedSnapshot,
+    history: tuple[Told, ...],
 ) -> str:
     """Build state and log. Return the hash of the state."""
     backup, state = make_state(world, directory, file, world.key, found, "making the store")
-    ended = [Reign(*told) for told in history[:-1]]
+    ended = [EpochEnd(*told) for told in history[:-1]]
     Log.begin_after(directory, backup.facts.at, ended)
     return state.hash
 
 
 def _keep_own(
-    directory: StoreDirectory, node: UUID, sources: tuple[Source, ...], epoch: int
+    directory: StoreDirectory, node: UUID, sources: tuple[CopySource, ...], epoch: int
 ) -> None:
     """Write the node's own files: its id, its promised epoch and its upstream.
 
     They survive a change of the store that the directory holds.
     """
     if not directory.fs.exists(f"{directory.path}/NODE"):
-        save_node(directory, NodeFacts(node))
-    known = cluster_file.load(directory) or Cluster()
+        save_node(directory, NodeFileContents(node))
+    known = cluster_file.load(directory) or ClusterState()
     # The promised epoch never falls: leaders of older epochs stay refused (as Raft's currentTerm).
     known = known._replace(promised=max(known.promised, epoch), founding=None)
     if sources:

@@ -31,21 +31,21 @@ from protocol.errors import BackupCorrupt, BackupCut
 from storage.backups.log_file import LogBackup
 from storage.backups.snapshot_file import SnapshotBackup
 from storage.backups.state_builder import (
-    State,
-    World,
+    RestoredState,
+    RestoreEnvironment,
+    as_backup_corrupt,
     ledger_on,
     make_state,
-    of_a_store,
     opened,
-    proven,
     state_of,
+    verify_snapshot,
 )
 from storage.faults import NotRestored
 from storage.files.directory import StoreDirectory, refuse_unless_empty, restored_from
 from storage.files.node_file import load_node, save_node
 from storage.formats.backup_facts import LogFacts
 from storage.formats.frames import Frame
-from storage.formats.positions import Origin, Standing
+from storage.formats.positions import LogPosition, RestoreOrigin
 from storage.formats.sealing import Key
 from storage.log.log import Log
 from storage.txn import applied_position
@@ -64,12 +64,12 @@ class Restored:
 
     store: str
     """Id of the new store, a UUID."""
-    origin: Origin
+    origin: RestoreOrigin
     begins: int
     """First sequence in its log."""
     records: int
     """Table records in the snapshot; for a log, the number of frames added."""
-    state: State
+    state: RestoredState
     roles: tuple[str, ...] | None
     """Roles declared for its node; None: undeclared."""
 
@@ -77,7 +77,9 @@ class Restored:
 # --- snapshots ------------------------------------------------------------------------------------
 
 
-def restore_snapshot(world: World, path: str, file: File, key: Key | None = None) -> Restored:
+def restore_snapshot(
+    world: RestoreEnvironment, path: str, file: File, key: Key | None = None
+) -> Restored:
     """Restore a snapshot into a directory that is empty or missing.
 
     :param file: closed by the caller
@@ -93,8 +95,8 @@ def restore_snapshot(world: World, path: str, file: File, key: Key | None = None
     first = SnapshotBackup(file, key)
     facts = first.facts
     world.check_clock(facts.at.time)
-    found = proven(world, first, file.size(), "checking the backup")
-    origin = Origin(facts.store, facts.at, str(facts.place) if facts.place else None)
+    found = verify_snapshot(world, first, file.size(), "checking the backup")
+    origin = RestoreOrigin(facts.store, facts.at, str(facts.place) if facts.place else None)
     directory = StoreDirectory.begin_restore(path, world.fs, world.clock, world.rng, world.key)
     with closing(directory):
         again, state = make_state(world, directory, file, key, found, "restoring")
@@ -113,7 +115,11 @@ def restore_snapshot(world: World, path: str, file: File, key: Key | None = None
 
 
 def restore_log(
-    world: World, path: str, file: File, key: Key | None = None, upto: int | None = None
+    world: RestoreEnvironment,
+    path: str,
+    file: File,
+    key: Key | None = None,
+    upto: int | None = None,
 ) -> Restored:
     """Restore a log backup, into an empty directory or on top of an earlier restore.
 
@@ -145,7 +151,7 @@ def restore_log(
         )
     directory = StoreDirectory.reopen_restored(path, world.fs, world.clock, world.rng, world.key)
     with closing(directory):
-        log = Log.look(directory)
+        log = Log.inspect(directory)
         try:
             at = log.standing(log.last)
             if not directory.is_restoring and at.sequence != origin.at.sequence:
@@ -156,13 +162,18 @@ def restore_log(
             _prove(world, backup, file, upto, at, path)
             directory.mark_restoring()
             log.recover()
-            return _go_on(world, directory, log, LogBackup(file, key), file, upto)
+            return _append_and_replay(world, directory, log, LogBackup(file, key), file, upto)
         finally:
             log.close(clean=False)
 
 
 def _restore_whole(
-    world: World, path: str, file: File, key: Key | None, upto: int | None, facts: LogFacts
+    world: RestoreEnvironment,
+    path: str,
+    file: File,
+    key: Key | None,
+    upto: int | None,
+    facts: LogFacts,
 ) -> Restored:
     """Restore a log from sequence 1 into an empty directory."""
     refuse_unless_empty(world.fs, path)
@@ -177,20 +188,25 @@ def _restore_whole(
         Log.begin_after(directory, facts.before)
         log = Log.open(directory)
         try:
-            return _go_on(world, directory, log, LogBackup(file, key), file, upto)
+            return _append_and_replay(world, directory, log, LogBackup(file, key), file, upto)
         finally:
             log.close(clean=False)
 
 
 def _prove(
-    world: World, backup: LogBackup, file: File, upto: int | None, at: Standing, path: str
+    world: RestoreEnvironment,
+    backup: LogBackup,
+    file: File,
+    upto: int | None,
+    at: LogPosition,
+    path: str,
 ) -> None:
     """Verify a log backup as far as it is wanted, before anything is changed.
 
     :param at: position that its frames must continue
     :raises NotRestored: it does not continue that position, or ends too early
     :raises BackupCut, BackupCorrupt: as `_read`
-    :raises ClockRefused: as `World.check_clock`
+    :raises ClockRefused: as `RestoreEnvironment.check_clock`
     """
     facts = backup.facts
     if facts.first > at.sequence + 1:
@@ -217,7 +233,7 @@ def _prove(
 
 
 def _read(
-    world: World, backup: LogBackup, file: File, upto: int | None, what: str
+    world: RestoreEnvironment, backup: LogBackup, file: File, upto: int | None, what: str
 ) -> Iterator[Frame]:
     """Yield the frames up to `upto`. None: all of them, and verify the end of the file.
 
@@ -244,8 +260,8 @@ def _read(
         ) from problem
 
 
-def _go_on(
-    world: World,
+def _append_and_replay(
+    world: RestoreEnvironment,
     directory: StoreDirectory,
     log: Log,
     backup: LogBackup,
@@ -255,11 +271,11 @@ def _go_on(
     """Append the frames, replay them and finish the restore, from RESTORING on."""
     log.leave_epoch()
     added = _append(log, _read(world, backup, file, upto, "restoring"))
-    at = Standing(log.last, log.last_epoch, log.last_time, log.digest)
+    at = LogPosition(log.last, log.last_epoch, log.last_time, log.digest)
     found = _replay(world, directory, log)
     log.begin_epoch()
     log.close()
-    origin = Origin(backup.facts.store, at)
+    origin = RestoreOrigin(backup.facts.store, at)
     roles = _finish(world, directory, origin)
     return Restored(str(directory.store_id), origin, log.first, added, found, roles)
 
@@ -281,7 +297,7 @@ def _append(log: Log, frames: Iterator[Frame]) -> int:
     return added + len(some)
 
 
-def _replay(world: World, directory: StoreDirectory, log: Log) -> State:
+def _replay(world: RestoreEnvironment, directory: StoreDirectory, log: Log) -> RestoredState:
     """Replay the log into the state."""
     with opened(world, directory) as engine:
         applied_position.require_joined(
@@ -290,7 +306,7 @@ def _replay(world: World, directory: StoreDirectory, log: Log) -> State:
         ledger = ledger_on(world, engine, log.end)
         first = ledger.state.committed + 1
         for done, frame in enumerate(log.read(first) if first <= log.last else ()):
-            with of_a_store():
+            with as_backup_corrupt():
                 ledger.replay(frame)
             if not done % TICK_FRAMES:
                 world.tick("replaying the log", frame.sequence, log.last)
@@ -298,7 +314,9 @@ def _replay(world: World, directory: StoreDirectory, log: Log) -> State:
         return state_of(world, engine, log.end)
 
 
-def _finish(world: World, directory: StoreDirectory, origin: Origin) -> tuple[str, ...] | None:
+def _finish(
+    world: RestoreEnvironment, directory: StoreDirectory, origin: RestoreOrigin
+) -> tuple[str, ...] | None:
     """Write STORE and the node's roles, then remove RESTORING; the rest is durable already.
 
     Return the roles that are declared.

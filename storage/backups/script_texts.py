@@ -11,12 +11,12 @@ from typing import Final, Protocol
 
 from protocol.doors import File, Rng
 from protocol.errors import BackupCorrupt
-from storage.formats.backup_facts import ScriptFacts, Written
-from storage.formats.backup_forms import MAGIC, MAGIC_BYTES, Form
-from storage.formats.container import Reader, Sink, Writer, key_for
+from storage.formats.backup_facts import ScriptFacts, WrittenBackup
+from storage.formats.backup_forms import MAGIC, MAGIC_BYTES, BackupFileForm
+from storage.formats.container import ContainerReader, ContainerWriter, Sink, key_for
 from storage.formats.sealing import Key
 
-_SEALED: Final = MAGIC[Form.SCRIPT]
+_SEALED: Final = MAGIC[BackupFileForm.SCRIPT]
 
 
 class Writing(Protocol):
@@ -25,7 +25,7 @@ class Writing(Protocol):
     def add(self, part: bytes, /) -> None:
         """Append the next part of the text."""
 
-    def end(self) -> Written:
+    def end(self) -> WrittenBackup:
         """Finish the file after the last part."""
 
 
@@ -50,25 +50,29 @@ class _AsText:
         self._digest.update(part)
         self._size += len(part)
 
-    def end(self) -> Written:
+    def end(self) -> WrittenBackup:
         facts, digest = self._facts, self._digest.digest()
-        return Written(Form.SCRIPT, 0, facts.sequence, self._size, digest, facts.version)
+        return WrittenBackup(
+            BackupFileForm.SCRIPT, 0, facts.sequence, self._size, digest, facts.version
+        )
 
 
 class _InContainer:
     def __init__(self, facts: ScriptFacts, sink: Sink, rng: Rng, key: Key) -> None:
         self._facts = facts
-        self._writer = Writer(facts, sink, rng, key)
+        self._writer = ContainerWriter(facts, sink, rng, key)
         self._size = 0
 
     def add(self, part: bytes, /) -> None:
         self._writer.add(part)
         self._size += len(part)
 
-    def end(self) -> Written:
+    def end(self) -> WrittenBackup:
         facts, writer = self._facts, self._writer
         digest = writer.end(self._size, 0, facts.sequence)
-        return Written(Form.SCRIPT, 0, facts.sequence, writer.size, digest, facts.version)
+        return WrittenBackup(
+            BackupFileForm.SCRIPT, 0, facts.sequence, writer.size, digest, facts.version
+        )
 
 
 class ScriptText:
@@ -91,10 +95,10 @@ class ScriptText:
         self._at = 0
         self._chunks: Iterator[bytes] = iter(())
         if self.sealed:
-            self._begin()
+            self._open_stream()
 
-    def _begin(self) -> None:
-        reader = Reader(self._file, key_for(self._file, self._keys))
+    def _open_stream(self) -> None:
+        reader = ContainerReader(self._file, key_for(self._file, self._keys))
         self.facts = reader.facts(ScriptFacts)
         self._chunks = _proved(reader, self.facts)
         self._held, self._at = b"", 0
@@ -109,7 +113,7 @@ class ScriptText:
         if not self.sealed:
             return self._file.read(offset, count)
         if offset == 0:
-            self._begin()
+            self._open_stream()
         assert offset == self._at, "a sealed script is read forwards"
         while len(self._held) < count:
             chunk = next(self._chunks, None)
@@ -128,7 +132,7 @@ class ScriptText:
         self._file.close()
 
 
-def _proved(reader: Reader, facts: ScriptFacts) -> Iterator[bytes]:
+def _proved(reader: ContainerReader, facts: ScriptFacts) -> Iterator[bytes]:
     size = 0
     for chunk in reader.chunks():
         size += len(chunk)

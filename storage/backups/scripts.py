@@ -30,7 +30,7 @@ _END_BYTES: Final = 128
 """Upper bound for the bytes of the last line."""
 
 
-class Sealing:
+class ScriptEncoder:
     """Encoder of a script backup: turns text into bytes and adds the last line."""
 
     def __init__(self) -> None:
@@ -81,14 +81,14 @@ class Opening:
     def _add(self, chunk: bytes) -> str:
         self._kept += chunk
         if not self._begun and len(self._kept) >= _END_BYTES:
-            self._begin()
+            self._read_head()
         known = len(self._kept) - _END_BYTES
         if known <= 0:
             return ""
         part, self._kept = self._kept[:known], self._kept[known:]
         return self._decoded(part, final=False)
 
-    def _begin(self) -> None:
+    def _read_head(self) -> None:
         self._begun = True
         data = self._kept
         if SCRIPT_BEGINS.startswith(data):
@@ -109,7 +109,7 @@ class Opening:
 
     def _last(self) -> str:
         if not self._begun:
-            self._begin()
+            self._read_head()
         found = _END.search(self._kept)
         if found is None:
             if self._has_head:

@@ -5,8 +5,8 @@ bytes, so a restored store has the hash of its origin. Index entries are left ou
 the log, and rebuilt when the records are loaded.
 
 A snapshot reads one view of the state, at a committed sequence, while writes continue. Reading runs
-on the loop, in slices (`pieces`); checksums, encryption and writing run in a thread (`Snapshot`).
-`write` does both, for callers with a thread of their own.
+on the loop, in slices (`pieces`); checksums, encryption and writing run in a thread
+(`SnapshotWriter`). `write` does both, for callers with a thread of their own.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from typing import Final, NamedTuple
 from protocol.doors import File, Rng
 from protocol.errors import BackupCorrupt
 from storage.backups import place_copy
-from storage.engine.engine import Reader
+from storage.engine.engine import EngineReader
 from storage.formats import container, keys
-from storage.formats.backup_facts import Place, SnapshotFacts, Written
-from storage.formats.backup_forms import Form
-from storage.formats.container import Sink, Writer
+from storage.formats.backup_facts import BackupScope, SnapshotFacts, WrittenBackup
+from storage.formats.backup_forms import BackupFileForm
+from storage.formats.container import ContainerWriter, Sink
 from storage.formats.frames import BODY_BYTES_MAX
 from storage.formats.keys import Pair
-from storage.formats.pairs import packed, taken_apart
+from storage.formats.pairs import decode_pairs, packed
 from storage.formats.sealing import Key
 
 PAIR_BYTES_MAX: Final = BODY_BYTES_MAX
 """Largest valid pair: no commit could have written more, so a longer length is damage."""
 
 
-class Piece(NamedTuple):
+class SnapshotPiece(NamedTuple):
     """Encoded pairs of the stream, with their numbers."""
 
     data: bytes
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
     records: int
 
 
-def pieces(view: Reader, place: Place | None = None) -> Iterator[Piece]:
+def pieces(view: EngineReader, place: BackupScope | None = None) -> Iterator[SnapshotPiece]:
     """Yield the pairs of a snapshot, some hundreds or some megabytes at a time.
 
     :param view: state at a commit, without any part of the next one
@@ -50,16 +50,16 @@ def pieces(view: Reader, place: Place | None = None) -> Iterator[Piece]:
     return map(_piece, found)
 
 
-def _everything(view: Reader) -> Iterator[list[Pair]]:
+def _everything(view: EngineReader) -> Iterator[list[Pair]]:
     for start, end in keys.LOGGED:
         yield from view.scan(start, end)
 
 
-def _piece(pairs: list[Pair]) -> Piece:
-    return Piece(packed(pairs), len(pairs), sum(keys.is_record(key) for key, _ in pairs))
+def _piece(pairs: list[Pair]) -> SnapshotPiece:
+    return SnapshotPiece(packed(pairs), len(pairs), sum(keys.is_record(key) for key, _ in pairs))
 
 
-class Snapshot:
+class SnapshotWriter:
     """Writer of a snapshot.
 
     :param sink: takes the bytes of the file
@@ -68,22 +68,22 @@ class Snapshot:
 
     def __init__(self, facts: SnapshotFacts, sink: Sink, rng: Rng, key: Key | None = None) -> None:
         self._facts = facts
-        self._writer = Writer(facts, sink, rng, key)
+        self._writer = ContainerWriter(facts, sink, rng, key)
         self._pairs = 0
         self._records = 0
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: SnapshotPiece) -> None:
         """Append the next piece of `pieces`."""
         self._writer.add(piece.data)
         self._pairs += piece.pairs
         self._records += piece.records
 
-    def end(self) -> Written:
+    def end(self) -> WrittenBackup:
         """Finish the file after the last piece."""
         sequence = self._facts.at.sequence
         digest = self._writer.end(self._pairs, self._records, sequence)
-        return Written(
-            Form.SNAPSHOT,
+        return WrittenBackup(
+            BackupFileForm.SNAPSHOT,
             self._records,
             sequence,
             self._writer.size,
@@ -93,8 +93,8 @@ class Snapshot:
 
 
 def write(
-    view: Reader, facts: SnapshotFacts, sink: Sink, rng: Rng, key: Key | None = None
-) -> Generator[None, None, Written]:
+    view: EngineReader, facts: SnapshotFacts, sink: Sink, rng: Rng, key: Key | None = None
+) -> Generator[None, None, WrittenBackup]:
     """Write a snapshot. Yields between slices.
 
     :param view: state at `facts.at`
@@ -102,8 +102,8 @@ def write(
     :raises EngineFailed: reading the view fails
     """
     found = pieces(view, facts.place)
-    first = next(found, Piece(b"", 0, 0))
-    snapshot = Snapshot(facts, sink, rng, key)
+    first = next(found, SnapshotPiece(b"", 0, 0))
+    snapshot = SnapshotWriter(facts, sink, rng, key)
     snapshot.add(first)
     yield
     for piece in found:
@@ -120,7 +120,7 @@ class SnapshotBackup:
     """
 
     def __init__(self, file: File, key: Key | None = None) -> None:
-        self._reader = container.Reader(file, key)
+        self._reader = container.ContainerReader(file, key)
         self.facts = self._reader.facts(SnapshotFacts)
         self.sealed = self._reader.header.sealed
         self.pairs = 0
@@ -160,7 +160,7 @@ class SnapshotBackup:
             if size < needed:
                 continue
             data = b"".join(waiting)
-            found, at, needed = taken_apart(data)
+            found, at, needed = decode_pairs(data)
             if needed > PAIR_BYTES_MAX:
                 raise self._corrupt("the length of a key-value pair is out of range")
             waiting, size = [data[at:]], len(data) - at

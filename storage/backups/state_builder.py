@@ -17,7 +17,7 @@ from msgspec import MsgspecError
 from protocol import binary
 from protocol.doors import Clock, File, Fs, Rng
 from protocol.errors import BackupCorrupt
-from storage.backups.due_work import Awaiting, awaiting, look_through
+from storage.backups.due_work import PendingExpiry, awaiting, read_whole_catalog
 from storage.backups.filling import fill
 from storage.backups.snapshot_file import SnapshotBackup
 from storage.catalog import restores
@@ -53,12 +53,12 @@ Tick = Callable[[str, int, int], None]
 """Progress callback: activity (`checking …`, `restoring`), bytes done, bytes in all."""
 
 
-def untold(_what: str, _done: int, _all: int) -> None:
+def no_progress(_what: str, _done: int, _all: int) -> None:
     """Discard progress; the default callback."""
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class RestoreEnvironment:
     """Environment and options of a restore."""
 
     fs: Fs
@@ -68,7 +68,7 @@ class World:
     """Opens the state in a directory."""
     open_in_memory: Callable[[str], Engine]
     """Opens an empty state in memory, as a sealed store needs."""
-    tick: Tick = untold
+    tick: Tick = no_progress
     key: Key | None = None
     """Key of the restored store; None: in clear. The backup may have a different key."""
     accept_clock: bool = False
@@ -100,12 +100,12 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RestoredState:
     """Summary of a restored state."""
 
     hash: str
     """State hash, see `state_hash.py`."""
-    awaiting: tuple[Awaiting, ...]
+    awaiting: tuple[PendingExpiry, ...]
     """Pending expirations, which the node processes as soon as it takes writes; by the current
     time."""
     unfinished: tuple[str, ...]
@@ -113,7 +113,7 @@ class State:
 
 
 @dataclass(slots=True)
-class Proven:
+class VerifiedSnapshot:
     """Findings of the first pass over a snapshot."""
 
     stream: bytes = b""
@@ -122,18 +122,20 @@ class Proven:
     """Progress of index builds, see `filling.fill`."""
 
 
-def proven(world: World, backup: SnapshotBackup, size: int, what: str) -> Proven:
+def verify_snapshot(
+    world: RestoreEnvironment, backup: SnapshotBackup, size: int, what: str
+) -> VerifiedSnapshot:
     """Read a snapshot through and verify it.
 
     :param size: bytes of its file
     :param what: activity to report as progress
     :raises BackupCut, BackupCorrupt: the file is incomplete, or not what a store writes
     """
-    found = Proven()
+    found = VerifiedSnapshot()
     for pairs in backup.lists():
         for name, value in pairs:
             if keys.is_build(name):
-                with of_a_store():
+                with as_backup_corrupt():
                     found.reached[name] = _reached(value)
         world.tick(what, backup.offset, size)
     found.stream = backup.stream
@@ -141,8 +143,13 @@ def proven(world: World, backup: SnapshotBackup, size: int, what: str) -> Proven
 
 
 def make_state(
-    world: World, directory: StoreDirectory, file: File, key: Key | None, found: Proven, what: str
-) -> tuple[SnapshotBackup, State]:
+    world: RestoreEnvironment,
+    directory: StoreDirectory,
+    file: File,
+    key: Key | None,
+    found: VerifiedSnapshot,
+    what: str,
+) -> tuple[SnapshotBackup, RestoredState]:
     """Build the state from a verified snapshot. Durable on return.
 
     :param directory: a directory with an empty state
@@ -155,8 +162,8 @@ def make_state(
     at, store_id = backup.facts.at, directory.store_id.bytes
     with opened(world, directory) as engine:
         ledger = ledger_on(world, engine, LogEnd(store_id=store_id))
-        with of_a_store():
-            fill(ledger, _told(world, backup, size, what), found.reached, store_id, at)
+        with as_backup_corrupt():
+            fill(ledger, _with_progress(world, backup, size, what), found.reached, store_id, at)
         state = state_of(world, engine, LogEnd(at.sequence, at.epoch, at.time, store_id))
     if state.hash != found.stream.hex() or backup.stream != found.stream:
         raise BackupCorrupt(
@@ -165,7 +172,9 @@ def make_state(
     return backup, state
 
 
-def _told(world: World, backup: SnapshotBackup, size: int, what: str) -> Iterator[list[Pair]]:
+def _with_progress(
+    world: RestoreEnvironment, backup: SnapshotBackup, size: int, what: str
+) -> Iterator[list[Pair]]:
     for pairs in backup.lists():
         yield pairs
         world.tick(what, backup.offset, size)
@@ -181,7 +190,7 @@ def _reached(value: bytes) -> bytes:
 
 
 @contextmanager
-def opened(world: World, directory: StoreDirectory) -> Iterator[Engine]:
+def opened(world: RestoreEnvironment, directory: StoreDirectory) -> Iterator[Engine]:
     """Open the state of a directory for a block.
 
     An error in the block propagates; a following error of closing the engine is suppressed.
@@ -196,24 +205,24 @@ def opened(world: World, directory: StoreDirectory) -> Iterator[Engine]:
     engine.close()
 
 
-def ledger_on(world: World, engine: Engine, end: LogEnd) -> Ledger:
+def ledger_on(world: RestoreEnvironment, engine: Engine, end: LogEnd) -> Ledger:
     """Return a ledger on the engine for reads and replay; it refuses to commit."""
     return Ledger(engine, end, world.clock, world.rng, _no_commit, derived.kept)
 
 
-def state_of(world: World, engine: Engine, end: LogEnd) -> State:
+def state_of(world: RestoreEnvironment, engine: Engine, end: LogEnd) -> RestoredState:
     """Summarize a restored state.
 
     :raises BackupCorrupt: its catalog is unreadable
     """
-    with ledger_on(world, engine, end).begin() as tx, of_a_store():
-        look_through(tx)
+    with ledger_on(world, engine, end).begin() as tx, as_backup_corrupt():
+        read_whole_catalog(tx)
         unfinished = tuple(".".join(mark.names) for mark in restores.marks(tx))
-        return State(state_hash(engine), tuple(awaiting(tx)), unfinished)
+        return RestoredState(state_hash(engine), tuple(awaiting(tx)), unfinished)
 
 
 @contextmanager
-def of_a_store() -> Iterator[None]:
+def as_backup_corrupt() -> Iterator[None]:
     """Turn decoding errors of the block into `BackupCorrupt`.
 
     Checksums prove that a backup is as written, but not that a store wrote it.

@@ -11,7 +11,7 @@ from protocol.errors import BackupCorrupt, BackupCut
 from storage.backups.log_file import LogBackup
 from storage.backups.snapshot_file import SnapshotBackup
 from storage.formats.backup_facts import LogFacts, SnapshotFacts
-from storage.formats.backup_forms import Form, form_of, not_a_backup
+from storage.formats.backup_forms import BackupFileForm, form_of, not_a_backup
 from storage.formats.container import HEADER_BYTES, Header
 from storage.formats.sealing import Key
 
@@ -21,10 +21,10 @@ Tick = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class VerifyReport:
     """Contents of a backup file; of a damaged one, those of its valid part."""
 
-    form: Form
+    form: BackupFileForm
     result: Result
     sealed: bool
     at: int | None = None
@@ -41,7 +41,7 @@ class Report:
     """SHA-256 of the file, if it is whole."""
 
 
-def verify(file: File, key: Key | None = None, tick: Tick | None = None) -> Report:
+def verify(file: File, key: Key | None = None, tick: Tick | None = None) -> VerifyReport:
     """Read a snapshot or log backup through.
 
     Takes as long as reading the file: call it in a thread.
@@ -52,17 +52,17 @@ def verify(file: File, key: Key | None = None, tick: Tick | None = None) -> Repo
     :raises StoreTooNew: a later version wrote the file
     """
     form = form_of(file)
-    if form is None or form is Form.SCRIPT:
+    if form is None or form is BackupFileForm.SCRIPT:
         raise not_a_backup(file)
     try:
         sealed = Header.decode(file.read(0, HEADER_BYTES)).sealed
     except (BackupCut, BackupCorrupt) as problem:
-        return _broken(Report(form, "cut", sealed=False), problem)
-    check = _check_snapshot if form is Form.SNAPSHOT else _check_log
-    return check(file, key, tick or _nothing, Report(form, "whole", sealed))
+        return _broken(VerifyReport(form, "cut", sealed=False), problem)
+    check = _check_snapshot if form is BackupFileForm.SNAPSHOT else _check_log
+    return check(file, key, tick or _nothing, VerifyReport(form, "whole", sealed))
 
 
-def _check_snapshot(file: File, key: Key | None, tick: Tick, report: Report) -> Report:
+def _check_snapshot(file: File, key: Key | None, tick: Tick, report: VerifyReport) -> VerifyReport:
     try:
         backup = SnapshotBackup(file, key)
     except (BackupCut, BackupCorrupt) as problem:
@@ -76,7 +76,7 @@ def _check_snapshot(file: File, key: Key | None, tick: Tick, report: Report) -> 
     return replace(report, records=backup.records, sha256=backup.sha256)
 
 
-def _check_log(file: File, key: Key | None, tick: Tick, report: Report) -> Report:
+def _check_log(file: File, key: Key | None, tick: Tick, report: VerifyReport) -> VerifyReport:
     try:
         backup = LogBackup(file, key)
     except (BackupCut, BackupCorrupt) as problem:
@@ -93,12 +93,12 @@ def _check_log(file: File, key: Key | None, tick: Tick, report: Report) -> Repor
     return replace(_read(report, backup), sha256=backup.sha256)
 
 
-def _read(report: Report, backup: LogBackup) -> Report:
+def _read(report: VerifyReport, backup: LogBackup) -> VerifyReport:
     count = backup.last - backup.facts.before.sequence
     return replace(report, sequence=backup.last, records=count)
 
 
-def _broken(report: Report, problem: BackupCut | BackupCorrupt) -> Report:
+def _broken(report: VerifyReport, problem: BackupCut | BackupCorrupt) -> VerifyReport:
     offset = problem.detail["offset"]
     assert isinstance(offset, int)
     result: Result = "cut" if isinstance(problem, BackupCut) else "corrupt"

@@ -19,16 +19,16 @@ from protocol.text import check_name
 from protocol.values import Tick, unpaced
 from storage.catalog import fields, users
 from storage.catalog.fields import Field
-from storage.catalog.on_change import OnChange, kept, read_kept
+from storage.catalog.on_change import OnChange, pack_on_change, unpack_on_change
 from storage.formats import keys
 from storage.formats.effects import SEQUENCE_BYTES
 from storage.indexes import index_rows
-from storage.indexes.entries import Index, Keeper, keeper
+from storage.indexes.entries import Index, IndexMaintainer, keeper
 from storage.txn.ids import next_id
 from storage.txn.transaction import Transaction
 
 
-class Taken(Enum):
+class IfExists(Enum):
     """Behaviour of a declaration if the name already exists."""
 
     REFUSE = "refuse"
@@ -85,7 +85,7 @@ class Table:
     fields: tuple[Field, ...] = ()
     """Definitions of its records' fields."""
     indexes: tuple[Index, ...] = field(default=(), compare=False)
-    keeper: Keeper | None = field(default=None, repr=False, compare=False)
+    keeper: IndexMaintainer | None = field(default=None, repr=False, compare=False)
     """Maintains its indexes; None if it has none."""
 
     @property
@@ -288,7 +288,7 @@ def spaces(tx: Transaction, database: Database, tick: Tick) -> Iterator[Space]:
 
 
 def define_namespace(
-    tx: Transaction, name: str, comment: str | None = None, taken: Taken = Taken.REFUSE
+    tx: Transaction, name: str, comment: str | None = None, taken: IfExists = IfExists.REFUSE
 ) -> Namespace:
     """Declare a namespace. If it exists, `taken` decides: refuse, keep or replace it.
 
@@ -300,9 +300,9 @@ def define_namespace(
     check_comment(comment)
     present = find_namespace(tx, name)
     if present is not None:
-        if taken is Taken.REFUSE:
+        if taken is IfExists.REFUSE:
             raise AlreadyExists(f"namespace {name} exists", kind="namespace", name=name)
-        if taken is Taken.SKIP:
+        if taken is IfExists.SKIP:
             return present
     id = present.id if present is not None else next_id(tx, keys.NAMESPACE_IDS)
     made = Namespace(id, name, comment)
@@ -315,18 +315,18 @@ def define_database(
     namespace: Namespace,
     name: str,
     comment: str | None = None,
-    taken: Taken = Taken.REFUSE,
+    taken: IfExists = IfExists.REFUSE,
 ) -> Database:
     """Declare a database. Parameters and errors as for `define_namespace`."""
     check_name(name, "database")
     check_comment(comment)
     present = find_database(tx, namespace, name)
     if present is not None:
-        if taken is Taken.REFUSE:
+        if taken is IfExists.REFUSE:
             raise AlreadyExists(
                 f"database {present.path} exists", kind="database", name=present.path
             )
-        if taken is Taken.SKIP:
+        if taken is IfExists.SKIP:
             return present
     id = present.id if present is not None else next_id(tx, keys.DATABASE_IDS)
     tx.put(keys.database(namespace.id, name), _packed(id, comment))
@@ -341,22 +341,22 @@ def define_table(
     schemafull: bool = False,
     comment: str | None = None,
     on_change: OnChange | None = None,
-    taken: Taken = Taken.REFUSE,
+    taken: IfExists = IfExists.REFUSE,
 ) -> Table:
     """Declare a table, as `define_namespace` does. Replacing a declaration keeps its records."""
     check_name(name, "table")
     check_comment(comment)
     present = find_table(tx, database, name)
     if present is not None:
-        if taken is Taken.REFUSE:
+        if taken is IfExists.REFUSE:
             raise AlreadyExists(f"table {present.path} exists", kind="table", name=present.path)
-        if taken is Taken.SKIP:
+        if taken is IfExists.SKIP:
             return present
         made = replace(present, schemafull=schemafull, comment=comment, on_change=on_change)
     else:
         id = next_id(tx, keys.TABLE_IDS)
         made = _placed(id, database, name, schemafull, comment, on_change)
-    value = _packed(made.id, comment, schemafull=schemafull, on_change=kept(on_change))
+    value = _packed(made.id, comment, schemafull=schemafull, on_change=pack_on_change(on_change))
     if present is None:
         # Stamped at commit: the value becomes the sequence of the declaring commit.
         tx.put_record(_declared_key(made), b"", 0)
@@ -375,17 +375,19 @@ def _declared_key(table: Table) -> bytes:
     return keys.table_declared(table.database.namespace.id, table.database.id, table.id)
 
 
-def define_field(tx: Transaction, table: Table, made: Field, taken: Taken = Taken.REFUSE) -> bool:
+def define_field(
+    tx: Transaction, table: Table, made: Field, taken: IfExists = IfExists.REFUSE
+) -> bool:
     """Define a field of a table, as `define_namespace` does. Return True if anything was written.
 
     :raises TooLarge: its path, its texts or the number of fields
     """
     check_comment(made.comment)
     if any(present.name == made.name for present in table.fields):
-        if taken is Taken.REFUSE:
+        if taken is IfExists.REFUSE:
             name = f"{table.path}.{made.name}"
             raise AlreadyExists(f"field {name} exists", kind="field", name=name)
-        if taken is Taken.SKIP:
+        if taken is IfExists.SKIP:
             return False
     elif len(table.fields) >= limits.FIELDS:
         raise TooLarge(f"a table has at most {limits.FIELDS} fields", limit=limits.FIELDS)
@@ -409,7 +411,7 @@ def define_space(
     *,
     expire_us: int | None = None,
     comment: str | None = None,
-    taken: Taken = Taken.REFUSE,
+    taken: IfExists = IfExists.REFUSE,
 ) -> Space:
     """Declare a cache space, as `define_namespace` does. Replacing a declaration keeps its keys and
     the expiry of each."""
@@ -417,9 +419,9 @@ def define_space(
     check_comment(comment)
     present = find_space(tx, database, name)
     if present is not None:
-        if taken is Taken.REFUSE:
+        if taken is IfExists.REFUSE:
             raise AlreadyExists(f"space {present.path} exists", kind="space", name=present.path)
-        if taken is Taken.SKIP:
+        if taken is IfExists.SKIP:
             return present
         made = replace(present, expire_us=expire_us, comment=comment)
     else:
@@ -546,7 +548,7 @@ def _table(
     :param indexes: indexes by table id; may hold other tables'
     """
     row = _unpacked(value)
-    on_change = read_kept(row.get("on_change"))
+    on_change = unpack_on_change(row.get("on_change"))
     table = _placed(row["id"], database, name, row["schemafull"], row["comment"], on_change)
     mine, declared = defined.get(table.id, ()), indexes.get(table.id, ())
     if not mine and not declared:

@@ -19,7 +19,7 @@ _KEY: Final = keys.tagged(keys.FAILOVER)[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredPolicy:
     """A policy as stored."""
 
     policy: Policy
@@ -29,7 +29,7 @@ class Kept:
     """Log time of the declaration."""
 
 
-def find(tx: Transaction) -> Kept | None:
+def find(tx: Transaction) -> StoredPolicy | None:
     """Return the stored policy, if there is one."""
     value = tx.get(_KEY)
     return None if value is None else _read(value)
@@ -37,7 +37,7 @@ def find(tx: Transaction) -> Kept | None:
 
 def define(tx: Transaction, store: str, policy: Policy) -> None:
     """Store a policy, replacing any other. The caller has checked its clauses."""
-    tx.put(_KEY, _packed(Kept(policy, store, tx.now)))
+    tx.put(_KEY, _packed(StoredPolicy(policy, store, tx.now)))
 
 
 def drop(tx: Transaction) -> bool:
@@ -48,10 +48,10 @@ def drop(tx: Transaction) -> bool:
     return True
 
 
-def _packed(kept: Kept) -> bytes:
+def _packed(kept: StoredPolicy) -> bytes:
     return binary.pack({**clauses(kept.policy), "store": kept.store, "since": kept.since})
 
 
-def _read(value: bytes) -> Kept:
+def _read(value: bytes) -> StoredPolicy:
     fields: dict[str, Any] = binary.unpack_object(value)
-    return Kept(of_clauses(fields), fields["store"], fields["since"])
+    return StoredPolicy(of_clauses(fields), fields["store"], fields["since"])

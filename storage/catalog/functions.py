@@ -13,7 +13,7 @@ from protocol import binary
 from protocol.errors import AlreadyExists
 from protocol.text import check_name
 from protocol.values import Tick
-from storage.catalog.catalog import Database, Taken, check_comment, declared_of, each_named
+from storage.catalog.catalog import Database, IfExists, check_comment, declared_of, each_named
 from storage.catalog.definitions import pack_definition
 from storage.formats import keys
 from storage.txn.transaction import Transaction
@@ -64,7 +64,7 @@ def each(tx: Transaction, database: Database, tick: Tick) -> Iterator[Function]:
         yield _function(database, name, value)
 
 
-def define(tx: Transaction, made: Function, taken: Taken = Taken.REFUSE) -> None:
+def define(tx: Transaction, made: Function, taken: IfExists = IfExists.REFUSE) -> None:
     """Declare a function, as `catalog.define_namespace` does.
 
     :raises AlreadyExists: the name is taken
@@ -73,8 +73,8 @@ def define(tx: Transaction, made: Function, taken: Taken = Taken.REFUSE) -> None
     """
     check_name(made.name, "function")
     check_comment(made.comment)
-    if taken is not Taken.OVERWRITE and find(tx, made.database, made.name) is not None:
-        if taken is Taken.SKIP:
+    if taken is not IfExists.OVERWRITE and find(tx, made.database, made.name) is not None:
+        if taken is IfExists.SKIP:
             return
         raise AlreadyExists(f"function {made.path} exists", kind="function", name=made.path)
     packed = pack_definition(

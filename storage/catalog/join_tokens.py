@@ -29,7 +29,7 @@ from protocol.errors import BadRequest, ExpireRefused, Refusal, SignInRefused, T
 from protocol.fingerprints import check_fingerprint
 from protocol.text import NAME
 from storage.catalog import replicas
-from storage.catalog.replicas import Replica, TokenKept
+from storage.catalog.replicas import Replica, StoredToken
 from storage.txn.transaction import Transaction
 
 SECRET_BYTES: Final = 32
@@ -40,7 +40,7 @@ _NAME_ENDS: Final = "."
 _LONGEST: Final = limits.NAME_CHARACTERS + len(_NAME_ENDS) + 4 * SECRET_BYTES
 
 
-class Where(NamedTuple):
+class TokenLocation(NamedTuple):
     """Location at which to redeem a token."""
 
     addresses: Sequence[str]
@@ -49,12 +49,12 @@ class Where(NamedTuple):
     """Fingerprint of the certificate presented there."""
 
 
-class Invitation(NamedTuple):
+class JoinToken(NamedTuple):
     """A parsed token."""
 
     secret: str
     """Row name and random bits: the credential itself."""
-    where: Where
+    where: TokenLocation
 
 
 def create(
@@ -63,7 +63,7 @@ def create(
     replica: Replica,
     lasting: timedelta | None,
     rng: Rng,
-    where: Where | None = None,
+    where: TokenLocation | None = None,
 ) -> tuple[str, datetime]:
     """Create a token for a waiting row, replacing any other. Return it and its expiry time.
 
@@ -85,11 +85,11 @@ def create(
     secret = urlsafe_b64encode(rng.bytes(SECRET_BYTES)).rstrip(b"=").decode()
     token = f"{replica.name}{_NAME_ENDS}{secret}"
     expires = tx.now + lasting
-    replicas.give_token(tx, replica, TokenKept(_digest(store, token), expires, store))
-    return token if where is None else f"{token}{_NAME_ENDS}{_told(where)}", expires
+    replicas.give_token(tx, replica, StoredToken(_digest(store, token), expires, store))
+    return token if where is None else f"{token}{_NAME_ENDS}{_encoded_location(where)}", expires
 
 
-def read(token: str) -> Invitation:
+def read(token: str) -> JoinToken:
     """Parse a token.
 
     :raises BadRequest: it is no token, or contains no location
@@ -109,18 +109,20 @@ def read(token: str) -> Invitation:
         where = _where(unpack_strictly(urlsafe_b64decode(told + "=" * (-len(told) % 4))))
     except (Refusal, ValueError, TypeError) as error:
         raise BadRequest("this is not a join token, or it is incomplete") from error
-    return Invitation(f"{name}{_NAME_ENDS}{secret}", where)
+    return JoinToken(f"{name}{_NAME_ENDS}{secret}", where)
 
 
-def _where(told: Any) -> Where:
+def _where(told: Any) -> TokenLocation:
     """Decode a location. :raises ValueError, TypeError, BadRequest: it is invalid"""
     fingerprint, addresses = told
     if not isinstance(fingerprint, bytes) or not isinstance(addresses, list) or not addresses:
         raise ValueError("no fingerprint, or no address")
-    return Where([check_peer(one) for one in addresses], check_fingerprint(fingerprint.hex()))
+    return TokenLocation(
+        [check_peer(one) for one in addresses], check_fingerprint(fingerprint.hex())
+    )
 
 
-def _told(where: Where) -> str:
+def _encoded_location(where: TokenLocation) -> str:
     packed = binary.pack([bytes.fromhex(where.fingerprint), list(where.addresses)])
     return urlsafe_b64encode(packed).rstrip(b"=").decode()
 
@@ -158,7 +160,7 @@ def redeem(
     found = _opened(tx, store, token)
     if found is None:
         raise SignInRefused("the join token is unknown, used or expired: create a new one")
-    return replicas.settle(tx, found, node, certificate, expires)
+    return replicas.assign_node(tx, found, node, certificate, expires)
 
 
 def _opened(tx: Transaction, store: str, token: str) -> Replica | None:

@@ -20,11 +20,11 @@ class OnChange:
     record."""
 
 
-def kept(on_change: OnChange | None) -> list[str] | None:
+def pack_on_change(on_change: OnChange | None) -> list[str] | None:
     """Encode for the catalog."""
     return None if on_change is None else [on_change.topic, *on_change.fields]
 
 
-def read_kept(value: Any) -> OnChange | None:
+def unpack_on_change(value: Any) -> OnChange | None:
     """Decode the result of `kept`."""
     return None if value is None else OnChange(value[0], tuple(value[1:]))

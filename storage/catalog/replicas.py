@@ -23,7 +23,7 @@ from protocol.fingerprints import check_fingerprint
 from protocol.node_roles import check_node_roles
 from protocol.text import check_name
 from storage.catalog import revocations
-from storage.catalog.catalog import Taken, check_comment
+from storage.catalog.catalog import IfExists, check_comment
 from storage.formats import keys
 from storage.txn.transaction import Transaction
 
@@ -33,7 +33,7 @@ _ID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 @dataclass(frozen=True, slots=True)
-class TokenKept:
+class StoredToken:
     """Stored part of a join token."""
 
     digest: bytes = field(repr=False)
@@ -44,7 +44,7 @@ class TokenKept:
 
 
 @dataclass(frozen=True, slots=True)
-class Renewal:
+class NextCertificate:
     """Certificate that a node will present next."""
 
     certificate: str
@@ -67,14 +67,14 @@ class Replica:
     """Fingerprint of the certificate that the node presents to others."""
     certificate_expires: datetime | None = None
     """Its expiry; None: the node has not presented it yet."""
-    renewal: Renewal | None = None
+    renewal: NextCertificate | None = None
     """Second certificate, trusted beside the first."""
     roles: tuple[str, ...] | None = None
     """Declared roles. None: not declared. Empty: declared to have none."""
     comment: str | None = None
     created: datetime | None = None
     """Log time; None: the row is not stored yet."""
-    token: TokenKept | None = None
+    token: StoredToken | None = None
     """Join token that admits a node to a waiting row."""
 
     @property
@@ -108,7 +108,7 @@ def every(tx: Transaction) -> list[Replica]:
     ]
 
 
-def define(tx: Transaction, made: Replica, taken: Taken = Taken.REFUSE) -> None:
+def define(tx: Transaction, made: Replica, taken: IfExists = IfExists.REFUSE) -> None:
     """Declare a row, as `catalog.define_namespace` does.
 
     A redeclared row is replaced completely: without a node it waits again, and its earlier token is
@@ -123,9 +123,9 @@ def define(tx: Transaction, made: Replica, taken: Taken = Taken.REFUSE) -> None:
     made = _in_one_form(made)
     others = every(tx)
     present = next((one for one in others if one.name == made.name), None)
-    if present is not None and taken is Taken.SKIP:
+    if present is not None and taken is IfExists.SKIP:
         return
-    if present is not None and taken is not Taken.OVERWRITE:
+    if present is not None and taken is not IfExists.OVERWRITE:
         raise AlreadyExists(f"replica {made.name} exists", kind="replica", name=made.name)
     if present is None and len(others) >= limits.REPLICAS:
         raise TooLarge(f"a cluster has at most {limits.REPLICAS} rows", limit=limits.REPLICAS)
@@ -161,7 +161,7 @@ def drop(tx: Transaction, replica: Replica) -> None:
     tx.delete(_key(replica.name))
 
 
-def give_token(tx: Transaction, replica: Replica, token: TokenKept) -> None:
+def give_token(tx: Transaction, replica: Replica, token: StoredToken) -> None:
     """Store a join token for a waiting row, in place of any earlier one.
 
     :raises BadRequest: the row does not wait
@@ -174,7 +174,7 @@ def give_token(tx: Transaction, replica: Replica, token: TokenKept) -> None:
     tx.put(_key(replica.name), _packed(replace(replica, token=token)))
 
 
-def settle(
+def assign_node(
     tx: Transaction,
     replica: Replica,
     node: str,
@@ -210,7 +210,7 @@ def renew(tx: Transaction, replica: Replica, certificate: str, expires: datetime
     if replica.certificate is None or replica.certificate == certificate:
         renewed = replace(replica, certificate=certificate, certificate_expires=expires)
     else:
-        renewed = replace(replica, renewal=Renewal(certificate, expires))
+        renewed = replace(replica, renewal=NextCertificate(certificate, expires))
     return renewed if renewed == find(tx, replica.name) else _put(tx, renewed, every(tx))
 
 
@@ -385,7 +385,7 @@ def _read(name: str, value: bytes) -> Replica:
         name,
         endpoints=tuple(endpoints),
         roles=None if roles is None else tuple(roles),
-        token=None if token is None else TokenKept(*token),
-        renewal=None if renewal is None else Renewal(*renewal),
+        token=None if token is None else StoredToken(*token),
+        renewal=None if renewal is None else NextCertificate(*renewal),
         **fields,
     )

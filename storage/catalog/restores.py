@@ -19,7 +19,7 @@ from storage.txn.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class RestoreMark:
     """Mark of a place that a restore has created.
 
     :ivar namespace, database: ids of the place; for a namespace the second is 0
@@ -42,20 +42,20 @@ class Mark:
         return binary.pack(list(self.names))
 
 
-def mark(tx: Transaction, place: Namespace | Database) -> Mark:
+def mark(tx: Transaction, place: Namespace | Database) -> RestoreMark:
     """Mark a place that was created and is to be filled."""
     if isinstance(place, Namespace):
-        made = Mark(place.id, 0, (place.name,))
+        made = RestoreMark(place.id, 0, (place.name,))
     else:
-        made = Mark(place.namespace.id, place.id, (place.namespace.name, place.name))
+        made = RestoreMark(place.namespace.id, place.id, (place.namespace.name, place.name))
     tx.put(made.key, made.row)
     return made
 
 
-def marks(tx: Transaction) -> list[Mark]:
+def marks(tx: Transaction) -> list[RestoreMark]:
     """Return all marks."""
     return [
-        Mark(*keys.restoring_at(key), tuple(binary.unpack(value)))  # type: ignore[arg-type]
+        RestoreMark(*keys.restoring_at(key), tuple(binary.unpack(value)))  # type: ignore[arg-type]
         for pairs in tx.scan(*keys.all_restoring())
         for key, value in pairs
     ]
@@ -66,14 +66,14 @@ def is_unfinished(tx: Transaction, database: Database) -> bool:
     return tx.get(keys.restoring(database.namespace.id, database.id)) is not None
 
 
-def finish(tx: Transaction, made: Iterable[Mark]) -> None:
+def finish(tx: Transaction, made: Iterable[RestoreMark]) -> None:
     """Delete the marks of places that are complete."""
     for one in made:
         tx.delete(one.key)
 
 
 def undo(
-    tx: Transaction, made: Iterable[Mark], goes: Callable[[Database], None]
+    tx: Transaction, made: Iterable[RestoreMark], goes: Callable[[Database], None]
 ) -> tuple[list[Namespace | Database], list[str]]:
     """Drop the marked places that still exist.
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, LastOwner, TooLarge, Unknown
-from protocol.rights import Grant, Kind, Noun, Verb, Verbs
+from protocol.rights import Grant, Securable, SecurableKind, Verb, Verbs
 from protocol.text import check_name
 from protocol.values import Tick, instant, paced, unpaced
 from storage.formats import keys
@@ -148,7 +148,7 @@ def alter(
     return _put(tx, user)
 
 
-def grant(tx: Transaction, user: User, verbs: Verbs, noun: Noun) -> User:
+def grant(tx: Transaction, user: User, verbs: Verbs, noun: Securable) -> User:
     """Grant verbs on an object, beside the user's other grants.
 
     :raises TooLarge: the user has too many grants
@@ -164,13 +164,13 @@ def grant(tx: Transaction, user: User, verbs: Verbs, noun: Noun) -> User:
     return _put(tx, replace(user, grants=user.grants + more)) if more else user
 
 
-def revoke(tx: Transaction, user: User, verbs: Verbs, noun: Noun) -> User:
+def revoke(tx: Transaction, user: User, verbs: Verbs, noun: Securable) -> User:
     """Revoke verbs that were granted on exactly this object."""
     left = tuple(each for each in user.grants if each.noun != noun or each.verb not in verbs)
     return user if left == user.grants else _put(tx, replace(user, grants=left))
 
 
-def forget(tx: Transaction, user: User, gone: Collection[Noun]) -> User:
+def forget(tx: Transaction, user: User, gone: Collection[Securable]) -> User:
     """Remove the grants on dropped objects."""
     if not gone:
         return user
@@ -252,7 +252,7 @@ def read_row(name: str, value: bytes) -> User:
     fields = binary.unpack(value)
     assert isinstance(fields, dict)
     grants = tuple(
-        Grant(Verb(verb), Noun(Kind(kind), tuple(ids), path))
+        Grant(Verb(verb), Securable(SecurableKind(kind), tuple(ids), path))
         for kind, ids, path, verbs in fields.pop("grants", ())
         for verb in verbs
     )
@@ -260,7 +260,7 @@ def read_row(name: str, value: bytes) -> User:
 
 
 def _stored(grants: tuple[Grant, ...]) -> list[Any]:
-    found: dict[Noun, list[str]] = {}
+    found: dict[Securable, list[str]] = {}
     for each in grants:
         found.setdefault(each.noun, []).append(each.verb.value)
     return [[noun.kind.value, list(noun.ids), noun.path, verbs] for noun, verbs in found.items()]

@@ -56,7 +56,7 @@ class Batch(Protocol):
         """Delete every key with start <= key < end."""
 
 
-class Reader(Protocol):
+class EngineReader(Protocol):
     """Read access to the current state or to a snapshot."""
 
     def get(self, key: bytes) -> bytes | None:
@@ -70,14 +70,14 @@ class Reader(Protocol):
         """
 
 
-class View(Reader, Protocol):
+class EngineSnapshot(EngineReader, Protocol):
     """Snapshot: the state at the time it was taken."""
 
     def close(self) -> None:
         """Release the snapshot; a second call has no effect."""
 
 
-class Engine(Reader, Protocol):
+class Engine(EngineReader, Protocol):
     """The current state. One thread reads and writes; `flush` may be called from another."""
 
     @property
@@ -104,7 +104,7 @@ class Engine(Reader, Protocol):
         :raises EngineFailed: nothing was applied
         """
 
-    def snapshot(self) -> View:
+    def snapshot(self) -> EngineSnapshot:
         """Return a snapshot of the current state."""
 
     def flush(self, room: Room | None = None) -> None:

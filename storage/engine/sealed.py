@@ -20,15 +20,22 @@ from protocol import limits
 from protocol.doors import File, Room
 from protocol.errors import BackupCorrupt, BackupCut, DiskFull
 from protocol.version import VERSION
-from storage.engine.engine import APPLIED_KEY, Batch, Engine, EngineFailed, EngineUnreadable, View
+from storage.engine.engine import (
+    APPLIED_KEY,
+    Batch,
+    Engine,
+    EngineFailed,
+    EngineSnapshot,
+    EngineUnreadable,
+)
 from storage.faults import StoreTooNew
 from storage.files.directory import StoreDirectory
 from storage.files.disk_reserve import NO_ROOM, drop_temporary
 from storage.formats import keys
 from storage.formats.backup_facts import StateFacts
-from storage.formats.container import Reader, Writer
+from storage.formats.container import ContainerReader, ContainerWriter
 from storage.formats.keys import Pair
-from storage.formats.pairs import packed, taken_apart
+from storage.formats.pairs import decode_pairs, packed
 from storage.formats.sealing import Key
 
 NAME: Final = "IMAGE"
@@ -78,7 +85,7 @@ class SealedEngine:
         file = self._fs.open_read(self._path)
         try:
             self._image_bytes = file.size()
-            reader = Reader(file, self._key)
+            reader = ContainerReader(file, self._key)
             if not reader.header.sealed:  # unauthenticated: it could be forged without the key
                 raise BackupCorrupt("the state is not sealed, but the store is", offset=0)
             facts = reader.facts(StateFacts)
@@ -123,7 +130,7 @@ class SealedEngine:
         finally:
             view.close()
 
-    def _write_image(self, view: View) -> None:
+    def _write_image(self, view: EngineSnapshot) -> None:
         # Read through the view's scans only: another thread writes meanwhile.
         applied = _standing(view)
         temporary = f"{self._tmp}/{NAME}.new"
@@ -138,10 +145,10 @@ class SealedEngine:
         self._fs.sync_directory(self._folder)
         self._image_bytes, self._flushed = size, applied
 
-    def _write_pairs(self, view: View, applied: int, file: File) -> int:
+    def _write_pairs(self, view: EngineSnapshot, applied: int, file: File) -> int:
         """Write all pairs of a view. Return the bytes of the image."""
         synced = pairs = 0
-        writer = Writer(StateFacts(VERSION, applied), file.append, self._rng, self._key)
+        writer = ContainerWriter(StateFacts(VERSION, applied), file.append, self._rng, self._key)
         for some in view.scan(*_ALL):
             writer.add(packed(some))
             pairs += len(some)
@@ -192,14 +199,14 @@ def open_state(
     return SealedEngine(open_in_memory(f"{directory.tmp_path}/{_INNER}"), directory)
 
 
-def _standing(view: View) -> int:
+def _standing(view: EngineSnapshot) -> int:
     """Return the applied sequence that is noted in a view."""
     for pairs in view.scan(APPLIED_KEY, APPLIED_KEY + b"\0"):
         return int.from_bytes(pairs[0][1], "big")
     return 0
 
 
-def _pairs(reader: Reader) -> Iterator[list[Pair]]:
+def _pairs(reader: ContainerReader) -> Iterator[list[Pair]]:
     """Yield the pairs of an image, about one chunk at a time.
 
     Exhaustion proves that all pairs were present.
@@ -209,7 +216,7 @@ def _pairs(reader: Reader) -> Iterator[list[Pair]]:
     rest, count = b"", 0
     for chunk in reader.chunks():
         data = rest + chunk
-        found, at, _ = taken_apart(data)
+        found, at, _ = decode_pairs(data)
         rest = data[at:]
         count += len(found)
         yield found

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from storage.engine.engine import Reader
+from storage.engine.engine import EngineReader
 from storage.formats import keys
 from storage.formats.container import stream_digest
 from storage.formats.pairs import packed
 
 
-def hash_in_slices(state: Reader) -> Generator[None, None, str]:
+def hash_in_slices(state: EngineReader) -> Generator[None, None, str]:
     """Hash a state, yielding after every few hundred pairs. Return the digest in hexadecimal.
 
     Pass a view if others write in between.
@@ -31,7 +31,7 @@ def hash_in_slices(state: Reader) -> Generator[None, None, str]:
     return digest.hexdigest()
 
 
-def state_hash(state: Reader) -> str:
+def state_hash(state: EngineReader) -> str:
     """Hash a state without yielding."""
     slices = hash_in_slices(state)
     while True:

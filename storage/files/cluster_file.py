@@ -24,7 +24,7 @@ class Upstream(NamedTuple):
     """Fingerprint of the certificate it presents, 64 hexadecimal digits."""
 
 
-class Founding(NamedTuple):
+class BootstrapState(NamedTuple):
     """State of a node that bootstraps the first in-sync replicas (ISR)."""
 
     members: frozenset[str]
@@ -36,7 +36,7 @@ class Founding(NamedTuple):
     """Sequence of the frame that contains the policy; a start may not apply it yet."""
 
 
-class Cluster(NamedTuple):
+class ClusterState(NamedTuple):
     """Persistent cluster state of one node."""
 
     agreement: str | None = None
@@ -49,7 +49,7 @@ class Cluster(NamedTuple):
     """True if the node was ever declared coordinating; otherwise it never leads or takes writes."""
     upstream: Upstream | None = None
     """None: it has none, or needs none any more."""
-    founding: Founding | None = None
+    founding: BootstrapState | None = None
     """None: this node does not bootstrap."""
     doubts: bool = False
     """True if the agreement service was found set back, as by a restore from a backup. Its answers
@@ -71,7 +71,7 @@ class Cluster(NamedTuple):
         return shown
 
 
-def load(directory: StoreDirectory) -> Cluster | None:
+def load(directory: StoreDirectory) -> ClusterState | None:
     """Read the file; None: the node is in no cluster.
 
     :raises StoreDamaged: the file is corrupt
@@ -83,7 +83,7 @@ def load(directory: StoreDirectory) -> Cluster | None:
     stored = directory.read(path)
     try:
         agreement, upstream = stored["agreement"], stored["upstream"]
-        return Cluster(
+        return ClusterState(
             None if agreement is None else str(agreement),
             int(str(stored["revision"])),
             int(str(stored["promised"])),
@@ -99,7 +99,7 @@ def load(directory: StoreDirectory) -> Cluster | None:
         raise StoreDamaged(f"{path} is damaged: {error}") from None
 
 
-def save(directory: StoreDirectory, cluster: Cluster) -> None:
+def save(directory: StoreDirectory, cluster: ClusterState) -> None:
     """Replace the file; durable on return. :raises OSError: the old file is still there"""
     upstream, founding = cluster.upstream, cluster.founding
     stored: dict[str, object] = {
@@ -117,19 +117,21 @@ def _upstream(stored: object) -> Upstream:
     return Upstream(str(stored["node"]), peers, str(stored["fingerprint"]))
 
 
-def _described(founding: Founding) -> dict[str, object]:
+def _described(founding: BootstrapState) -> dict[str, object]:
     """Encode; the policy is encoded as in the store."""
     policy = packed(founding.policy).hex()
     return {**founding._asdict(), "members": sorted(founding.members), "policy": policy}
 
 
-def _founding(stored: object) -> Founding | None:
+def _founding(stored: object) -> BootstrapState | None:
     if stored is None:
         return None
     if not isinstance(stored, dict) or not isinstance(stored.get("members"), list):
         raise ValueError("field founding is invalid")
     policy = unpacked(bytes.fromhex(str(stored["policy"])))
-    return Founding(frozenset(map(str, stored["members"])), policy, int(str(stored["sequence"])))
+    return BootstrapState(
+        frozenset(map(str, stored["members"])), policy, int(str(stored["sequence"]))
+    )
 
 
 def _path(directory: StoreDirectory) -> str:

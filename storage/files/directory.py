@@ -49,7 +49,13 @@ from storage.faults import (
     StoreOpenToOthers,
     StoreUnfinished,
 )
-from storage.files.metadata_file import TEMPORARY, Seal, read_facts, replace_file, write_facts
+from storage.files.metadata_file import (
+    TEMPORARY,
+    FileEncryption,
+    read_facts,
+    replace_file,
+    write_facts,
+)
 from storage.formats.frames import (
     MAGIC,
     SALT_BYTES,
@@ -59,7 +65,7 @@ from storage.formats.frames import (
     SegmentHeader,
     begin,
 )
-from storage.formats.positions import Origin
+from storage.formats.positions import RestoreOrigin
 from storage.formats.sealing import Key
 
 SEGMENT_SUFFIX: Final = ".storelog"
@@ -113,7 +119,7 @@ class StoreDirectory:
         self.tmp_path = f"{path}/tmp"
         self.store_id = UUID(int=0)
         self.created = ""
-        self.origin: Origin | None = None
+        self.origin: RestoreOrigin | None = None
         """Source of the restore that made this store; None: it was not restored."""
         self.was_open_to_others = False
         """True if other users had access when it was opened; opening removed it."""
@@ -169,7 +175,7 @@ class StoreDirectory:
         return cls._settled(cls(path, fs, clock, rng, lock, key), cls._empty)
 
     @classmethod
-    def begin_filling(
+    def begin_script_restore(
         cls, path: str, fs: Fs, clock: Clock, rng: Rng, key: Key | None = None
     ) -> StoreDirectory:
         """Lock a directory as `begin_restore` does, and create an empty store in it to be filled.
@@ -198,7 +204,7 @@ class StoreDirectory:
         cls, path: str, fs: Fs, clock: Clock, rng: Rng, key: Key | None = None
     ) -> StoreDirectory:
         """Lock a directory to copy a store of other nodes into: an empty one, or one with JOINING.
-        Its content stays until `make_way`.
+        Its content stays until `clear_for_copy`.
 
         :raises NotJoined: it holds anything else. Nothing was changed
         :raises StoreLocked, StoreOpenToOthers, OSError: as `open`
@@ -226,7 +232,7 @@ class StoreDirectory:
 
     def write(self, path: str, facts: Mapping[str, object]) -> None:
         """Replace a metadata file, sealed if the store is. :raises OSError: the disk refused"""
-        seal = None if self.key is None else Seal(self.key, self.rng, self._bound(path))
+        seal = None if self.key is None else FileEncryption(self.key, self.rng, self._bound(path))
         write_facts(self.fs, self.tmp_path, path, facts, seal)
 
     def read(self, path: str) -> dict[str, object]:
@@ -250,7 +256,7 @@ class StoreDirectory:
         """Mark the store as being restored on top of. It is not a store until `end_restore`."""
         self.write(self._marker, {"onto": True})
 
-    def found(self, origin: Origin) -> None:
+    def found(self, origin: RestoreOrigin) -> None:
         """Write STORE: make this a store, or update the origin of one; durable on return.
 
         :raises OSError: the disk refused
@@ -333,7 +339,7 @@ class StoreDirectory:
                 self.fs.unlink(path)
                 self.fs.sync_directory(self.path)
 
-    def make_way(self, store_id: UUID) -> None:
+    def clear_for_copy(self, store_id: UUID) -> None:
         """Remove the present store, or the remains of a copy, to make room for a new copy.
 
         :raises OSError: the disk refused
@@ -521,7 +527,7 @@ def _refuse_unless_restored(fs: Fs, path: str, key: Key | None) -> None:
         raise NotRestored(f"{path} holds no restored store")
 
 
-def restored_from(fs: Fs, path: str, key: Key | None = None) -> Origin | None:
+def restored_from(fs: Fs, path: str, key: Key | None = None) -> RestoreOrigin | None:
     """Return the origin of a restored store if more can be restored on top of it, judging by its
     files. Changes nothing.
 
@@ -539,7 +545,7 @@ def restored_from(fs: Fs, path: str, key: Key | None = None) -> Origin | None:
         raise StoreDamaged(f"{path}/STORE is damaged: it holds no valid store id") from None
 
 
-def origin_in(facts: Mapping[str, object]) -> Origin | None:
+def origin_in(facts: Mapping[str, object]) -> RestoreOrigin | None:
     """Decode the origin of a restored store from the content of STORE; None: it was not restored.
 
     :raises KeyError, ValueError: the content is invalid
@@ -549,7 +555,7 @@ def origin_in(facts: Mapping[str, object]) -> Origin | None:
         return None
     if not isinstance(found, dict):
         raise ValueError("no origin")
-    return Origin.of(found)
+    return RestoreOrigin.of(found)
 
 
 def _only_begun(fs: Fs, path: str) -> bool:

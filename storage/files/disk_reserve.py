@@ -33,7 +33,7 @@ def drop_temporary(fs: Fs, tmp: str, target: str) -> None:
         fs.unlink(f"{tmp}/{target.rpartition('/')[2]}.new")
 
 
-class Turns(Protocol):
+class WriterLock(Protocol):
     """Reentrant lock that serializes the writers of a disk that is nearly full."""
 
     def acquire(self, blocking: bool = True) -> bool:
@@ -53,7 +53,7 @@ class _Alone:
         return None
 
 
-class Headroom:
+class FreeSpaceCheck:
     """Check of the free disk space for data not written yet. Accesses the disk: use it in threads.
 
     The reported free space of a file system ignores quotas. So a trial file of the needed size is
@@ -71,7 +71,7 @@ class Headroom:
     """Spare bytes beyond the need. With this much, both writers may write at the same time."""
     _NEVER: Final = -8 << 20
 
-    def __init__(self, fs: Fs, folder: str, tmp: str, beside: Headroom | None = None) -> None:
+    def __init__(self, fs: Fs, folder: str, tmp: str, beside: FreeSpaceCheck | None = None) -> None:
         self._fs = fs
         self._folder = folder
         self._tmp = tmp
@@ -79,7 +79,7 @@ class Headroom:
         self._asked_for = self._NEVER
         self._written = 0
         self._has_turn = True
-        self.turns: Turns = _Alone() if beside is None else beside.turns
+        self.turns: WriterLock = _Alone() if beside is None else beside.turns
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -155,7 +155,7 @@ class Reserve:
         self._part = -(-size.bytes // max(files, 1))
         self.held = False
 
-    def look(self) -> None:
+    def inspect(self) -> None:
         """Check at an open if the reserve files exist."""
         self.held = all(map(self._fs.exists, self._paths))
 

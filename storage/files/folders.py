@@ -19,7 +19,7 @@ import stat
 from contextlib import suppress
 from typing import Final, Self
 
-from protocol.doors import Entry, File, Room
+from protocol.doors import DirectoryEntry, File, Room
 from storage.files.disk_files import DIRECTORY_MODE, FILE_MODE, DiskFile, room_of
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -122,7 +122,7 @@ class DiskFolder:
         """Return the names in the folder, sorted."""
         return sorted(os.listdir(self._descriptor))
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> DirectoryEntry | None:
         """Return kind, size and time of a name; None: it does not exist."""
         try:
             found = os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
@@ -131,8 +131,10 @@ class DiskFolder:
         mode = found.st_mode
         changed_us = found.st_mtime_ns // 1000
         if stat.S_ISREG(mode):
-            return Entry("file", found.st_size, changed_us)
-        return Entry("folder" if stat.S_ISDIR(mode) else "other", found.st_size, changed_us)
+            return DirectoryEntry("file", found.st_size, changed_us)
+        return DirectoryEntry(
+            "folder" if stat.S_ISDIR(mode) else "other", found.st_size, changed_us
+        )
 
     def is_at(self, file: File, name: str) -> bool:
         """Return True if a name still refers to an open file."""

@@ -10,8 +10,8 @@ While JOINING exists the directory is not a store and is not served. A restarted
 progress there: it continues with the parts, and builds the store again from them.
 
 If a follower can no longer catch up from its leader's log, its directory is marked in the same way
-(`note_anew`), once it has left the in-sync replicas. Its data stays until the copy is verified; its
-id, roles and certificate stay for good.
+(`request_copy`), once it has left the in-sync replicas. Its data stays until the copy is verified;
+its id, roles and certificate stay for good.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from storage.files.directory import StoreDirectory, new_uuid
 from storage.formats.sealing import Key
 
 Told = tuple[int, int, bytes]
-"""End of an epoch (`epochs.Reign`): epoch, sequence of its last frame, digest of that frame."""
+"""End of an epoch (`epochs.EpochEnd`): epoch, sequence of its last frame, digest of that frame."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CopySource:
     """A node to copy the store from."""
 
     node: str
@@ -44,7 +44,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class DownloadProgress:
     """Progress of downloading a snapshot."""
 
     id: bytes
@@ -78,15 +78,15 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
+class CopyProgress:
     """Progress of a copy."""
 
     node: UUID
     """Id of this node, whatever store the directory holds."""
     store: UUID | None = None
     """Id of the copied store; None: unknown until the token is redeemed."""
-    sources: tuple[Source, ...] = ()
-    parts: Parts | None = None
+    sources: tuple[CopySource, ...] = ()
+    parts: DownloadProgress | None = None
 
     def facts(self) -> dict[str, object]:
         """Encode for JOINING."""
@@ -106,10 +106,10 @@ class Joining:
             UUID(facts["node"]),
             None if store is None else UUID(store),
             tuple(
-                Source(str(node), tuple(map(str, addresses)), tuple(map(str, pins)))
+                CopySource(str(node), tuple(map(str, addresses)), tuple(map(str, pins)))
                 for node, addresses, pins in facts["sources"]
             ),
-            None if parts is None else Parts.of(parts),
+            None if parts is None else DownloadProgress.of(parts),
         )
 
 
@@ -138,7 +138,7 @@ class JoiningDirectory:
             directory.close()
             raise
 
-    def _found(self) -> Joining:
+    def _found(self) -> CopyProgress:
         try:
             facts = self.directory.read_joining()
         except StoreNotSealed:
@@ -154,7 +154,7 @@ class JoiningDirectory:
                 " used"
             ) from None
         if facts is None:
-            begun = Joining(new_uuid(self.directory.rng))
+            begun = CopyProgress(new_uuid(self.directory.rng))
             self.directory.mark_joining(begun.facts())
             return begun
         found = _read(self.directory.path, facts)
@@ -163,7 +163,10 @@ class JoiningDirectory:
         return found
 
     def note(
-        self, store: UUID, sources: Sequence[Source] | None = None, parts: Parts | None = None
+        self,
+        store: UUID,
+        sources: Sequence[CopySource] | None = None,
+        parts: DownloadProgress | None = None,
     ) -> None:
         """Record the progress; durable on return.
 
@@ -191,7 +194,7 @@ class JoiningDirectory:
         self.directory.close()
 
 
-def note_anew(directory: StoreDirectory, node: UUID, sources: Sequence[Source]) -> None:
+def request_copy(directory: StoreDirectory, node: UUID, sources: Sequence[CopySource]) -> None:
     """Mark the store in an open directory to be replaced by a copy, which the next start makes.
     Until then it is not a store. The node must have left the in-sync replicas. Durable on return.
 
@@ -200,7 +203,7 @@ def note_anew(directory: StoreDirectory, node: UUID, sources: Sequence[Source]) 
     :raises OSError: the disk refused
     """
     assert sources, "a copy comes from somebody"
-    directory.mark_joining(Joining(node, directory.store_id, tuple(sources)).facts())
+    directory.mark_joining(CopyProgress(node, directory.store_id, tuple(sources)).facts())
 
 
 def _has_come(directory: StoreDirectory) -> bool:
@@ -209,9 +212,9 @@ def _has_come(directory: StoreDirectory) -> bool:
     return found.parts is not None and found.parts.synced > 0
 
 
-def _read(path: str, facts: Mapping[str, object]) -> Joining:
+def _read(path: str, facts: Mapping[str, object]) -> CopyProgress:
     try:
-        return Joining.of(facts)
+        return CopyProgress.of(facts)
     except (KeyError, TypeError, ValueError):
         raise StoreDamaged(
             f"{path}/JOINING is damaged: it does not name the store to join"

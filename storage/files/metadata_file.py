@@ -61,7 +61,7 @@ def replace_file(fs: Fs, tmp: str, target: str, data: bytes) -> None:
     fs.sync_directory(folder)
 
 
-class Seal(NamedTuple):
+class FileEncryption(NamedTuple):
     """Encryption of a metadata file."""
 
     key: Key
@@ -71,7 +71,7 @@ class Seal(NamedTuple):
 
 
 def write_facts(
-    fs: Fs, tmp: str, path: str, facts: Mapping[str, object], seal: Seal | None = None
+    fs: Fs, tmp: str, path: str, facts: Mapping[str, object], seal: FileEncryption | None = None
 ) -> None:
     """Replace the metadata at `path`; adds the format version. :param seal: None: in clear"""
     line = json.dumps({**facts, "format": FORMAT}, sort_keys=True).encode()

@@ -14,7 +14,7 @@ from storage.files.directory import StoreDirectory, new_uuid
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
+class NodeFileContents:
     """Contents of NODE."""
 
     node_id: UUID
@@ -24,7 +24,7 @@ class NodeFacts:
     origins: tuple[str, ...] = ()
 
 
-def load_node(directory: StoreDirectory) -> NodeFacts:
+def load_node(directory: StoreDirectory) -> NodeFileContents:
     """Load the node's facts. On the first start they are created, with a new id, and saved.
 
     :raises StoreDamaged: the file is not as written
@@ -32,7 +32,7 @@ def load_node(directory: StoreDirectory) -> NodeFacts:
     """
     path = f"{directory.path}/NODE"
     if not directory.fs.exists(path):
-        facts = NodeFacts(new_uuid(directory.rng))
+        facts = NodeFileContents(new_uuid(directory.rng))
         save_node(directory, facts)
         return facts
     stored = directory.read(path)
@@ -49,10 +49,10 @@ def load_node(directory: StoreDirectory) -> NodeFacts:
     ):
         raise StoreDamaged(f"{path} is damaged: it holds no roles or endpoints")
     words = None if roles is None else tuple(str(role) for role in roles)
-    return NodeFacts(node_id, words, tuple(map(str, endpoints)), tuple(map(str, origins)))
+    return NodeFileContents(node_id, words, tuple(map(str, endpoints)), tuple(map(str, origins)))
 
 
-def save_node(directory: StoreDirectory, facts: NodeFacts) -> None:
+def save_node(directory: StoreDirectory, facts: NodeFileContents) -> None:
     """Replace the facts. Durable on return.
 
     :raises OSError: the disk fails

@@ -128,7 +128,7 @@ def make(node: str, now: datetime, rng: Rng) -> Identity:
     return Identity(made.public_bytes(pem).decode(), key.private_bytes(pem, pkcs8, plain).decode())
 
 
-def of_now(directory: StoreDirectory, node: str, now: datetime, rng: Rng) -> Identities:
+def current_identities(directory: StoreDirectory, node: str, now: datetime, rng: Rng) -> Identities:
     """Return the certificates that the node presents at a time.
 
     Without any, or if all have expired, one is made and saved, durable on return. No peer accepts

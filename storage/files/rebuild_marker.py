@@ -25,7 +25,7 @@ def damage(directory: StoreDirectory) -> str | None:
     return what
 
 
-def note(directory: StoreDirectory, what: str) -> None:
+def record_damage(directory: StoreDirectory, what: str) -> None:
     """Record damage of the state. Durable on return.
 
     :raises OSError: the disk fails
@@ -33,7 +33,7 @@ def note(directory: StoreDirectory, what: str) -> None:
     directory.write(_path(directory), {"what": what})
 
 
-def throw_away(directory: StoreDirectory) -> None:
+def discard_state(directory: StoreDirectory) -> None:
     """Replace the state by an empty one, after `note`.
 
     :raises OSError: the disk fails

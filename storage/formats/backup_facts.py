@@ -15,8 +15,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from protocol.text import NAME
-from storage.formats.backup_forms import Form
-from storage.formats.positions import Count, Standing, TimeUs
+from storage.formats.backup_forms import BackupFileForm
+from storage.formats.positions import Count, LogPosition, TimeUs
 
 Name = Annotated[str, Meta(pattern=f"^{NAME.pattern}")]
 Version = Annotated[str, Meta(pattern=r"^[0-9A-Za-z.+_-]{1,64}\Z")]
@@ -24,7 +24,7 @@ StoreId = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{1
 Date = Annotated[str, Meta(pattern=r"^[0-9T:.Z+-]{10,40}\Z")]
 
 
-class Place(Struct, frozen=True):
+class BackupScope(Struct, frozen=True):
     """A part of a store: one namespace or one database."""
 
     namespace: Name
@@ -46,9 +46,9 @@ class SnapshotFacts(Struct, frozen=True):
     """Creation time of that store, as ISO 8601."""
     taken_us: TimeUs
     """Wall clock when the snapshot was taken, microseconds since 1970."""
-    at: Standing
+    at: LogPosition
     """Last commit in the snapshot."""
-    place: Place | None = None
+    place: BackupScope | None = None
     """None: the whole store."""
     form: Literal["snapshot"] = "snapshot"
 
@@ -64,7 +64,7 @@ class LogFacts(Struct, frozen=True):
     """Creation time of that store, as ISO 8601."""
     taken_us: TimeUs
     """Wall clock when the backup was taken, microseconds since 1970."""
-    before: Standing
+    before: LogPosition
     """Position of the frame before the first one in this file."""
     last: Count
     """Sequence of the last frame; `before.sequence` when there is none."""
@@ -102,7 +102,7 @@ class StateFacts(Struct, frozen=True):
     form: Literal["state"] = "state"
 
 
-class End(Struct, frozen=True):
+class EndChunk(Struct, frozen=True):
     """Content of the END chunk, which marks the file as complete."""
 
     items: int
@@ -121,12 +121,12 @@ class End(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenBackup:
     """Summary of a completely written backup."""
 
-    form: Form
+    form: BackupFileForm
     records: int
-    """Records or frames, see `End.records`."""
+    """Records or frames, see `EndChunk.records`."""
     sequence: int
     """Sequence of the last commit in the file."""
     size: int

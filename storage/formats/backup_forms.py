@@ -14,7 +14,7 @@ SCRIPT_BEGINS: Final = b"-- storenode script"
 """First bytes of a script backup in clear."""
 
 
-class Form(StrEnum):
+class BackupFileForm(StrEnum):
     """Form of a backup. The value is its name in responses, statements and reports."""
 
     SNAPSHOT = "snapshot"
@@ -25,15 +25,15 @@ class Form(StrEnum):
 
 
 EXTENSIONS: Final = {
-    Form.SNAPSHOT: ".storesnap",
-    Form.LOG: ".storelog",
-    Form.SCRIPT: ".storeql",
+    BackupFileForm.SNAPSHOT: ".storesnap",
+    BackupFileForm.LOG: ".storelog",
+    BackupFileForm.SCRIPT: ".storeql",
 }
 MAGIC: Final = {
-    Form.SNAPSHOT: b"STORSNAP",
-    Form.LOG: b"STORBLOG",
-    Form.SCRIPT: b"STORSCRP",
-    Form.STATE: b"STORSTAT",
+    BackupFileForm.SNAPSHOT: b"STORSNAP",
+    BackupFileForm.LOG: b"STORBLOG",
+    BackupFileForm.SCRIPT: b"STORSCRP",
+    BackupFileForm.STATE: b"STORSTAT",
 }
 """First 8 bytes of a container; a script is in one only if sealed.
 
@@ -62,10 +62,10 @@ def not_a_backup(file: File, other: str = "") -> BackupCorrupt:
     return BackupCorrupt(f"the file does not begin with the signature of a backup{other}", offset=0)
 
 
-def form_of(file: File) -> Form | None:
+def form_of(file: File) -> BackupFileForm | None:
     """Return the form of a file by its first bytes, whatever its name; None if it is no backup."""
     begins = file.read(0, len(SCRIPT_BEGINS))
     for form, magic in MAGIC.items():
         if begins.startswith(magic):
-            return None if form is Form.STATE else form
-    return Form.SCRIPT if begins == SCRIPT_BEGINS else None
+            return None if form is BackupFileForm.STATE else form
+    return BackupFileForm.SCRIPT if begins == SCRIPT_BEGINS else None

@@ -46,8 +46,8 @@ from protocol.doors import File, Rng
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
 from protocol.limits import MIB
 from storage.faults import StoreTooNew
-from storage.formats.backup_facts import End, LogFacts, ScriptFacts, SnapshotFacts, StateFacts
-from storage.formats.backup_forms import MAGIC, Form
+from storage.formats.backup_facts import EndChunk, LogFacts, ScriptFacts, SnapshotFacts, StateFacts
+from storage.formats.backup_forms import MAGIC, BackupFileForm
 from storage.formats.sealing import KEY_ID_BYTES, NO_KEY, SALT_BYTES, TAG_BYTES, Key, Sealer
 
 FORMAT: Final = 1
@@ -80,13 +80,13 @@ Sink = Callable[[bytes], None]
 """Callback that takes the bytes of a file in order, in parts."""
 AnyFacts = SnapshotFacts | LogFacts | ScriptFacts | StateFacts
 Facts = TypeVar("Facts", SnapshotFacts, LogFacts, ScriptFacts, StateFacts)
-_Decoded = TypeVar("_Decoded", SnapshotFacts, LogFacts, ScriptFacts, StateFacts, End)
+_Decoded = TypeVar("_Decoded", SnapshotFacts, LogFacts, ScriptFacts, StateFacts, EndChunk)
 
 
 class Header(NamedTuple):
     """First 72 bytes of a container."""
 
-    form: Form
+    form: BackupFileForm
     key_id: bytes
     salt: bytes
     sealed: bool
@@ -190,7 +190,7 @@ class _Checks:
         return digest.digest()
 
 
-class Writer:
+class ContainerWriter:
     """Writer of one container, chunk by chunk. Safe to run in a thread of its own.
 
     :param facts: metadata of the file, written at once behind the header
@@ -200,7 +200,9 @@ class Writer:
 
     def __init__(self, facts: AnyFacts, sink: Sink, rng: Rng, key: Key | None = None) -> None:
         salt = rng.bytes(SALT_BYTES)
-        header = Header(Form(facts.form), key.id if key else NO_KEY, salt, key is not None)
+        header = Header(
+            BackupFileForm(facts.form), key.id if key else NO_KEY, salt, key is not None
+        )
         self.salt = salt
         self._sink = sink
         self._checks = _Checks(header, key)
@@ -231,7 +233,9 @@ class Writer:
         """Write the END chunk. Return the SHA-256 of the whole file."""
         if self._waiting_bytes:
             self._chunk(DATA, b"".join(self._waiting))
-        end = End(items, records, sequence, self.size, self._digest.digest(), self._stream.digest())
+        end = EndChunk(
+            items, records, sequence, self.size, self._digest.digest(), self._stream.digest()
+        )
         self._chunk(END, msgspec.msgpack.encode(end))
         return self._digest.digest()
 
@@ -245,7 +249,7 @@ class Writer:
         self._sink(data)
 
 
-class Reader:
+class ContainerReader:
     """Reader of one container, from its beginning, that verifies every byte.
 
     :param file: closed by the caller
@@ -273,7 +277,7 @@ class Reader:
         self._number = 0
         self.offset = HEADER_BYTES
         """Byte offset of the next chunk, or of the first damaged one."""
-        self.end: End | None = None
+        self.end: EndChunk | None = None
         """The END chunk; None until the file has been read to its end."""
 
     def facts(self, kind: type[Facts]) -> Facts:
@@ -302,7 +306,7 @@ class Reader:
                 continue
             if kind != END:
                 raise self._corrupt("a metadata entry is not in the first chunk", begun)
-            end = self._decoded(content, End)
+            end = self._decoded(content, EndChunk)
             sums = before.digest(), self._stream.digest()
             if end.size != begun or (end.sha256, end.stream) != sums:
                 raise self._corrupt("the end record does not match the data before it", begun)
@@ -317,7 +321,7 @@ class Reader:
 
     @property
     def stream(self) -> bytes:
-        """Digest of the stream read so far; at the end equal to `End.stream`."""
+        """Digest of the stream read so far; at the end equal to `EndChunk.stream`."""
         return self._stream.digest()
 
     def unproven(self) -> bytes:

@@ -89,7 +89,7 @@ class Attribution(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class FrameBody:
     """A decoded frame body."""
 
     attribution: Attribution
@@ -135,7 +135,7 @@ def _array_head(count: int) -> bytes:
     )
 
 
-def decode(body: bytes) -> Commit:
+def decode(body: bytes) -> FrameBody:
     """Decode and check a body. :raises EffectsDamaged: no commit writes such a body"""
     try:
         found: Body = _decoder.decode(body)
@@ -144,7 +144,7 @@ def decode(body: bytes) -> Commit:
     for effect in found.effects:
         _check(effect)
     who = Attribution(found.by, found.how, found.statement, found.reason, found.entry)
-    return Commit(who, found.effects)
+    return FrameBody(who, found.effects)
 
 
 LONG_BYTES: Final = 64 * limits.KIB
@@ -179,7 +179,7 @@ def decode_in_steps(body: bytes, tick: Tick) -> Generator[Any, None, Attribution
     reader = msgpack.Unpacker(
         max_buffer_size=max(len(body), 1), use_list=False, strict_map_key=False
     )
-    take = _Fed(reader, body, tick).take
+    take = _BodyFeeder(reader, body, tick).take
     try:
         parts = take(reader.read_array_header)
         who = Attribution(*(take(reader.unpack) for _ in range(BEFORE_EFFECTS)))
@@ -198,7 +198,7 @@ def decode_in_steps(body: bytes, tick: Tick) -> Generator[Any, None, Attribution
         raise EffectsDamaged(f"the body of a frame is not a valid commit: {error}") from None
 
 
-class _Fed:
+class _BodyFeeder:
     """Feeds a body to a decoder piece by piece, on demand."""
 
     def __init__(self, reader: msgpack.Unpacker, body: bytes, tick: Tick) -> None:

@@ -6,9 +6,9 @@ An epoch has one leader, and a leader never takes back a frame it has written. S
 compare the last frame of an epoch and its digest know how far their logs agree
 (`actors/cluster/following.py`).
 
-HISTORY holds the ended epochs (`Reign`), also those whose frames were pruned. It is durable before
-the first frame of the next epoch is written. For the current epoch the log itself takes precedence
-over HISTORY. Hence a crash in between, or a truncation, needs no repair.
+HISTORY holds the ended epochs (`EpochEnd`), also those whose frames were pruned. It is durable
+before the first frame of the next epoch is written. For the current epoch the log itself takes
+precedence over HISTORY. Hence a crash in between, or a truncation, needs no repair.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEPT: Final = 4_096
 compared."""
 
 
-class Reign(NamedTuple):
+class EpochEnd(NamedTuple):
     """The end of one epoch in a log."""
 
     epoch: int
@@ -34,11 +34,11 @@ class Reign(NamedTuple):
     """Digest of that frame."""
 
 
-History = Sequence[Reign]
+EpochHistory = Sequence[EpochEnd]
 """The epochs of a log, oldest first. It survives pruning, so it may begin before the log does."""
 
 
-def whole(ended: History, present: Reign) -> History:
+def whole(ended: EpochHistory, present: EpochEnd) -> EpochHistory:
     """Return the epoch history of a log, current epoch included.
 
     :param ended: epochs in HISTORY
@@ -49,21 +49,21 @@ def whole(ended: History, present: Reign) -> History:
     return (*(one for one in ended if one.epoch < present.epoch), present)
 
 
-def ending(present: Reign, frames: Sequence[Frame]) -> list[Reign]:
+def ending(present: EpochEnd, frames: Sequence[Frame]) -> list[EpochEnd]:
     """Return the epochs that end when frames are appended.
 
     :param present: end of the log before them
     """
-    found: list[Reign] = []
+    found: list[EpochEnd] = []
     if present.last and frames[0].epoch > present.epoch:
         found.append(present)
     for frame, following in pairwise(frames):
         if following.epoch > frame.epoch:
-            found.append(Reign(frame.epoch, frame.sequence, frame.digest()))
+            found.append(EpochEnd(frame.epoch, frame.sequence, frame.digest()))
     return found
 
 
-def facts(ended: History, first: int) -> dict[str, object]:
+def facts(ended: EpochHistory, first: int) -> dict[str, object]:
     """Encode HISTORY.
 
     :param first: sequence of the first frame of the next epoch
@@ -72,7 +72,7 @@ def facts(ended: History, first: int) -> dict[str, object]:
     return {"first": first, "reigns": rows}
 
 
-def read(told: Mapping[str, object] | None) -> History:
+def read(told: Mapping[str, object] | None) -> EpochHistory:
     """Decode HISTORY; None: the file is absent, and no epoch has ended.
 
     :raises KeyError, TypeError, ValueError: the content is invalid
@@ -83,5 +83,5 @@ def read(told: Mapping[str, object] | None) -> History:
     if not isinstance(rows, list):
         raise ValueError("its reigns are no list")
     return tuple(
-        Reign(int(epoch), int(last), bytes.fromhex(digest)) for epoch, last, digest in rows
+        EpochEnd(int(epoch), int(last), bytes.fromhex(digest)) for epoch, last, digest in rows
     )

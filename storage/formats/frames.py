@@ -331,10 +331,10 @@ class FrameCodec:
         self._crc_start = crc32(salt)
         self.sealer = sealer
 
-    def encode(self, frame: Frame, durable_upto: int, released: int) -> bytes:
+    def encode(self, frame: Frame, synced_seq: int, released: int) -> bytes:
         """Encode a frame with its header."""
         sequence, epoch, time, flags, body = frame
-        covered = _COVERED.pack(sequence, epoch, durable_upto, released, time, flags)
+        covered = _COVERED.pack(sequence, epoch, synced_seq, released, time, flags)
         if self.sealer is not None:
             body = self.sealer.seal(body, _WORD.pack(len(body) + FRAME_SEAL_BYTES) + covered)
         length = len(body)
@@ -357,24 +357,24 @@ class FrameCodec:
         return digest.digest() == checksum
 
 
-class Placed(NamedTuple):
+class PlacedFrame(NamedTuple):
     """A frame with its position in a segment."""
 
     frame: Frame
-    durable_upto: int
+    synced_seq: int
     released: int
     offset: int
     """Byte offset of its header in the segment."""
 
 
-class Source(Protocol):
+class FrameSource(Protocol):
     """Source of frames: a file, or an object that is read like one."""
 
     def read(self, offset: int, count: int) -> bytes:
         """Read up to `count` bytes from `offset`; fewer at the end."""
 
 
-class Walk:
+class FrameWalker:
     """Sequential reader of a segment's frames that verifies every byte of each.
 
     Iteration stops at `end` or at the first bad frame; `bad` then holds the reason. `offset` is the
@@ -384,7 +384,7 @@ class Walk:
     :param end: byte offset of the end of the frames
     """
 
-    def __init__(self, file: Source, codec: FrameCodec, offset: int, end: int) -> None:
+    def __init__(self, file: FrameSource, codec: FrameCodec, offset: int, end: int) -> None:
         self._file = file
         self._codec = codec
         self._end = end
@@ -423,7 +423,7 @@ class Walk:
                 self._step = _FIRST_BYTES  # large frame: a longer read would be mostly body
             yield found, flags, offset
 
-    def __iter__(self) -> Iterator[Placed]:
+    def __iter__(self) -> Iterator[PlacedFrame]:
         window, start = self._window, self._start
         end, codec, file = self._end, self._codec, self._file
         seeded, sealer, seals = codec._seeded, codec.sealer, None
@@ -476,7 +476,7 @@ class Walk:
             fields = _COVERED.unpack_from(window, covered_at)
             sequence, epoch, durable, released, time, flags = fields
             self.offset = offset + size
-            yield Placed(Frame(sequence, epoch, time, flags, body), durable, released, offset)
+            yield PlacedFrame(Frame(sequence, epoch, time, flags, body), durable, released, offset)
 
     def _read(self, offset: int, least: int) -> bytes:
         """Refill the window, with a larger read each time."""

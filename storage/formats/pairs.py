@@ -23,7 +23,7 @@ def packed(pairs: list[Pair]) -> bytes:
     return b"".join(parts)
 
 
-def taken_apart(data: bytes) -> tuple[list[Pair], int, int]:
+def decode_pairs(data: bytes) -> tuple[list[Pair], int, int]:
     """Decode the whole pairs of a part of the stream.
 
     Return the pairs, the offset behind them, and the bytes that the next pair needs from there, as

@@ -18,7 +18,7 @@ Count = Annotated[int, Meta(ge=0, le=MOST)]
 TimeUs = Annotated[int, Meta(ge=0, le=LATEST_US)]
 
 
-class Standing(Struct, frozen=True):
+class LogPosition(Struct, frozen=True):
     """Log position: a frame that identifies the history up to it."""
 
     sequence: Count
@@ -43,12 +43,12 @@ class LogEnd:
     """Epoch of the next frames; a restore begins a new one."""
 
 
-class Origin(Struct, frozen=True):
+class RestoreOrigin(Struct, frozen=True):
     """Origin of a restored store. The store's own commits follow it."""
 
     store: str
     """Id (UUID) of the store that was backed up."""
-    at: Standing
+    at: LogPosition
     """Last frame of that store that this one contains."""
     place: str | None = None
     """Name of the only namespace or database restored, `ns` or `ns.db`; None: the whole store."""
@@ -71,7 +71,7 @@ class Origin(Struct, frozen=True):
         place = facts["place"]
         return cls(
             str(facts["store"]),
-            Standing(
+            LogPosition(
                 int(str(facts["sequence"])),
                 int(str(facts["epoch"])),
                 int(str(facts["time"])),

@@ -23,22 +23,22 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from storage.formats import keys
 from storage.formats.effects import SEQUENCE_BYTES, Derive
 from storage.indexes import index_rows
-from storage.indexes.entries import BUILDING, FAILED, Entries, Index, Rows
-from storage.txn.replay import Followed, Get
+from storage.indexes.entries import BUILDING, FAILED, Index, IndexedFields, IndexEntries
+from storage.txn.replay import Get, RecordVersions
 from storage.txn.steps import together
 from storage.txn.transaction import Transaction
-from storage.txn.write_set import Layer
+from storage.txn.write_set import WriteSet
 
 
-class Kept:
+class MaintainedIndexes:
     """The maintained indexes of one table, during replay: `replay.TableIndexes`."""
 
     def __init__(self, indexes: Sequence[Index]) -> None:
-        self._rows = Rows(indexes)
-        self._all = [Entries(index, self._rows.heads) for index in indexes]
+        self._rows = IndexedFields(indexes)
+        self._all = [IndexEntries(index, self._rows.heads) for index in indexes]
 
     def follow(
-        self, changed: Sequence[Followed], get: Get
+        self, changed: Sequence[RecordVersions], get: Get
     ) -> Generator[None, None, dict[bytes, bytes | None]]:
         """Return the index entries that change with some records, in the order to write them; None:
         delete. Runs in steps of one index each."""
@@ -98,14 +98,14 @@ class Kept:
     def _columns(
         self, pairs: Sequence[tuple[bytes, bytes]]
     ) -> tuple[list[list[object]], list[bytes]]:
-        """Decode the arguments of `Entries.of_many`."""
+        """Decode the arguments of `IndexEntries.of_many`."""
         columns = self._rows.of_stored([value for _, value in pairs])
         return columns, [key[keys.RECORD_PREFIX_BYTES :] for key, _ in pairs]
 
     def _one(
         self,
-        entries: Entries,
-        one: Followed,
+        entries: IndexEntries,
+        one: RecordVersions,
         left: list[tuple[bytes, bytes]],
         entered: dict[bytes, bytes | None],
     ) -> None:
@@ -116,7 +116,9 @@ class Kept:
         left += [(entry, holder) for entry, holder in old.items() if entry not in new]
         entered |= {entry: holder for entry, holder in new.items() if entry not in old}
 
-    def _entries(self, entries: Entries, key: bytes, value: bytes | None) -> dict[bytes, bytes]:
+    def _entries(
+        self, entries: IndexEntries, key: bytes, value: bytes | None
+    ) -> dict[bytes, bytes]:
         if value is None:
             return {}
         row = self._rows.of_packed(value[SEQUENCE_BYTES:])
@@ -124,7 +126,7 @@ class Kept:
 
 
 def _put(
-    layer: Layer, entries: Entries, columns: list[list[object]], ids: list[bytes]
+    layer: WriteSet, entries: IndexEntries, columns: list[list[object]], ids: list[bytes]
 ) -> Iterator[None]:
     for found, _ in entries.in_steps(columns, ids):
         layer.write_all(found)
@@ -138,7 +140,7 @@ def _holds(get: Get, entry: bytes, holder: bytes) -> bool:
     return len(holder) <= 1 or get(entry) == holder
 
 
-def kept(tx: Transaction, prefix: bytes) -> Kept | None:
+def kept(tx: Transaction, prefix: bytes) -> MaintainedIndexes | None:
     """Return the maintained indexes of the table with this record prefix; None: it has none.
 
     A `replay.IndexesOf`.
@@ -146,4 +148,4 @@ def kept(tx: Transaction, prefix: bytes) -> Kept | None:
     declared = index_rows.each(tx, *keys.table_of(prefix))
     coming = [one for index in declared if (one := index_rows.successor(index)) is not None]
     found = [index for index in (*declared, *coming) if index.state != FAILED]
-    return Kept(found) if found else None
+    return MaintainedIndexes(found) if found else None

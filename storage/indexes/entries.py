@@ -1,9 +1,9 @@
 """Secondary indexes: the entries of a record, and their maintenance.
 
-`records.py` and `changes.py` call the `Keeper` of a table for every record that they create, change
-or delete. Nothing else does; a table without indexes has no keeper. The entries of a record depend
-on that record alone. So they can be written or deleted without a read, in any order and repeatedly.
-This allows building an index while records are written.
+`records.py` and `changes.py` call the `IndexMaintainer` of a table for every record that they
+create, change or delete. Nothing else does; a table without indexes has no keeper. The entries of a
+record depend on that record alone. So they can be written or deleted without a read, in any order
+and repeatedly. This allows building an index while records are written.
 
 An entry's key is: the prefix of its index, one byte for its side, the values of the indexed fields,
 the record's id. Its value holds the length of the id. Sides:
@@ -37,7 +37,7 @@ from protocol.values import NONE, NoneValue, RecordId, Tick
 from storage.formats import keys
 from storage.formats.effects import SEQUENCE_BYTES
 from storage.formats.keys import Pair
-from storage.txn.steps import let_others
+from storage.txn.steps import yield_to_others
 from storage.txn.transaction import Transaction
 
 WHOLE: Final = b"\0"
@@ -148,7 +148,7 @@ def _of_every(items: list[Any], path: Path) -> list[Any]:
     return [value_at(item, path) for item in items]
 
 
-class Rows:
+class IndexedFields:
     """Reads the indexed fields, and no others, of decoded or packed records."""
 
     def __init__(self, indexes: Sequence[Index]) -> None:
@@ -183,7 +183,7 @@ class Rows:
         return [list(map(read, rows)) for read in self._reads]
 
 
-class Entries:
+class IndexEntries:
     """Computes the entries of one index."""
 
     def __init__(self, index: Index, heads: tuple[str, ...]) -> None:
@@ -197,7 +197,7 @@ class Entries:
     def of(self, row: list[Any], id: bytes) -> dict[bytes, bytes]:
         """Return the keys and values of a record's entries.
 
-        :param row: values from `Rows`
+        :param row: values from `IndexedFields`
         :param id: encoded record id
         :raises TooLarge: its values have too many parts, or its arrays make too many entries
         """
@@ -232,7 +232,7 @@ class Entries:
         """Return the entries of many records, and their number with repetition. Fewer distinct ones
         mean that two of the records have the same claim.
 
-        :param columns: values from `Rows.of_many`
+        :param columns: values from `IndexedFields.of_many`
         :raises TooLarge: as `of`
         """
         entries: dict[bytes, bytes] = {}
@@ -400,12 +400,12 @@ def holder(tx: Transaction, index: Index, value: Any) -> bytes | None:
     return tx.get(index.entries + WHOLE + encoded) or b""
 
 
-class Keeper:
+class IndexMaintainer:
     """Maintains the indexes of one table, except FAILED ones. Created with the table object."""
 
     def __init__(self, indexes: Sequence[Index]) -> None:
-        self._rows = Rows(indexes)
-        self._all = [Entries(index, self._rows.heads) for index in indexes]
+        self._rows = IndexedFields(indexes)
+        self._all = [IndexEntries(index, self._rows.heads) for index in indexes]
 
     def keep(
         self,
@@ -437,7 +437,7 @@ class Keeper:
 
     def leave(
         self, tx: Transaction, key: bytes, before: bytes, after: bytes, tick: Tick
-    ) -> list[Move]:
+    ) -> list[EntryMove]:
         """Delete the entries that a record loses: the first half of `keep`, for records that change
         together. After all of them have left, call `enter` for each.
 
@@ -454,7 +454,7 @@ class Keeper:
         return [move for move in moves if move.entered]
 
     def enter(
-        self, tx: Transaction, key: bytes, after: bytes, moves: list[Move] | None, tick: Tick
+        self, tx: Transaction, key: bytes, after: bytes, moves: list[EntryMove] | None, tick: Tick
     ) -> None:
         """Write the entries that a record gains: the second half of `keep`. Everything is checked
         first.
@@ -471,16 +471,16 @@ class Keeper:
 
     def _moves(
         self, id: bytes, old_row: list[Any] | None, new_row: list[Any] | None, tick: Tick | None
-    ) -> list[Move]:
+    ) -> list[EntryMove]:
         moves = []
         for entries in self._all:
             old = {} if old_row is None else entries.of(old_row, id)
             new = {} if new_row is None else entries.of(new_row, id)
-            let_others(tick, old, new)
+            yield_to_others(tick, old, new)
             if old != new:
                 left = {entry: value for entry, value in old.items() if entry not in new}
                 entered = {entry: value for entry, value in new.items() if entry not in old}
-                moves.append(Move(entries, left, entered))
+                moves.append(EntryMove(entries, left, entered))
         return moves
 
     def of_new(
@@ -506,7 +506,7 @@ class Keeper:
                 claims = [entry for entry, value in new.items() if len(value) > 1]
                 if len(new) < count or (claims and not tx.none_of(claims)):
                     return None
-            let_others(tick, new)
+            yield_to_others(tick, new)
             found.update(new)
         return found
 
@@ -521,46 +521,46 @@ class Keeper:
         for entries in self._all:
             if entries.index.unique:
                 claims = entries.of(row, id)
-                let_others(tick, claims)
+                yield_to_others(tick, claims)
                 check_claims(tx, entries, row, claims, id)
 
 
-class Move(NamedTuple):
+class EntryMove(NamedTuple):
     """Entries of one index that a changed record loses and gains."""
 
-    entries: Entries
+    entries: IndexEntries
     left: dict[bytes, bytes]
     entered: dict[bytes, bytes]
 
 
 def _check_moves(
-    tx: Transaction, moves: list[Move], row: list[Any], id: bytes, tick: Tick | None
+    tx: Transaction, moves: list[EntryMove], row: list[Any], id: bytes, tick: Tick | None
 ) -> None:
     """Check the claims that a record gains. :raises Duplicate: another record holds one"""
     for move in moves:
-        let_others(tick, move.entered)
+        yield_to_others(tick, move.entered)
         if move.entries.index.unique:
             check_claims(tx, move.entries, row, move.entered, id)
 
 
-def _leave(tx: Transaction, moves: list[Move], tick: Tick | None) -> None:
+def _leave(tx: Transaction, moves: list[EntryMove], tick: Tick | None) -> None:
     for move in moves:
-        let_others(tick, move.left)
+        yield_to_others(tick, move.left)
         for entry, value in move.left.items():
             if _may_delete(tx, move.entries.index, entry, value):
                 tx.delete(entry)
 
 
-def _enter(tx: Transaction, moves: list[Move], tick: Tick | None) -> None:
+def _enter(tx: Transaction, moves: list[EntryMove], tick: Tick | None) -> None:
     for move in moves:
-        let_others(tick, move.entered)
+        yield_to_others(tick, move.entered)
         for entry, value in move.entered.items():
             tx.put(entry, value)
 
 
 def check_claims(
     tx: Transaction,
-    entries: Entries,
+    entries: IndexEntries,
     row: list[Any],
     found: dict[bytes, bytes],
     id: bytes,
@@ -586,10 +586,10 @@ def _may_delete(tx: Transaction, index: Index, entry: bytes, value: bytes) -> bo
     return index.state != BUILDING or len(value) == 1 or tx.get(entry) == value
 
 
-def keeper(indexes: Sequence[Index]) -> Keeper | None:
+def keeper(indexes: Sequence[Index]) -> IndexMaintainer | None:
     """Return a keeper for these indexes and successors; None if there is nothing to maintain."""
     kept = [index for index in indexes if index.state != FAILED]
-    return Keeper(kept) if kept else None
+    return IndexMaintainer(kept) if kept else None
 
 
 # --- reading --------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ assert _HEAD.size == SEQUENCE_BYTES + _TAIL.size == 17
 _LOCK: Final = 1
 _LARGE: Final = 2
 
-LAPSED_NOTED: Final = 64
+EXPIRED_NOTED: Final = 64
 """Approximate maximum of expired keys noted by one listing, or one transaction of a script.
 
 One would suffice. Its removal moves log time past the expiry of all the others; a transaction that
@@ -65,7 +65,7 @@ sweep removes the rest.
 
 
 @dataclass(slots=True)
-class Entry:
+class KeyEntry:
     """Entry of a key, expired or not."""
 
     sequence: int
@@ -78,7 +78,7 @@ class Entry:
     content: bytes
 
 
-class Held(NamedTuple):
+class LiveKey(NamedTuple):
     """Live key with its stored value."""
 
     key: str
@@ -99,7 +99,7 @@ class Readable(Protocol):
         """Return the value of a key of the state."""
 
 
-class Entries:
+class SpaceReader:
     """Read access to the keys of one space, with expiry by log time.
 
     Parameters of type `Any` are the caller's unchecked input, and are validated here.
@@ -124,33 +124,33 @@ class Entries:
         ttl = self._ttl(found.expires_us) if found.expires_us else None
         return {"value": self._value(name, found), "ttl": ttl}
 
-    def _entry(self, name: bytes) -> Entry | None:
+    def _entry(self, name: bytes) -> KeyEntry | None:
         stored = self._space.entries + name
         value = self._reader.get(stored)
         if value is None:
             return None
         sequence, expires_us, flags = _HEAD.unpack_from(value)
         if not flags & _LOCK:
-            return Entry(sequence, expires_us, flags, 0, value[_HEAD.size :])
+            return KeyEntry(sequence, expires_us, flags, 0, value[_HEAD.size :])
         (fence,) = _FENCE.unpack_from(value, _HEAD.size)
-        return Entry(sequence, expires_us, flags, fence, value[_HEAD.size + _FENCE.size :])
+        return KeyEntry(sequence, expires_us, flags, fence, value[_HEAD.size + _FENCE.size :])
 
-    def _live(self, name: bytes) -> Entry | None:
-        return self._unless_lapsed(name, self._entry(name))
+    def _live(self, name: bytes) -> KeyEntry | None:
+        return self._unless_expired(name, self._entry(name))
 
-    def _unless_lapsed(
-        self, name: bytes, found: Entry | None, *, note: bool = True
-    ) -> Entry | None:
+    def _unless_expired(
+        self, name: bytes, found: KeyEntry | None, *, note: bool = True
+    ) -> KeyEntry | None:
         if found is None or not 0 < found.expires_us <= self._reader.now_us:
             return found
         if note:
             self.lapsed.append(name)
         return None
 
-    def _value(self, name: bytes, found: Entry) -> Any:
+    def _value(self, name: bytes, found: KeyEntry) -> Any:
         return binary.unpack(self._stored(name, found))
 
-    def _stored(self, name: bytes, found: Entry) -> bytes:
+    def _stored(self, name: bytes, found: KeyEntry) -> bytes:
         """Return the packed value of an entry."""
         if found.flags & _LARGE:
             content = self._reader.get(self._space.contents + name)
@@ -164,7 +164,7 @@ class Entries:
         return timedelta(microseconds=expires_us - self._reader.now_us)
 
 
-class Keys(Entries):
+class SpaceKeys(SpaceReader):
     """Keys of one space in one transaction.
 
     :param tick: called from time to time while a large value is processed
@@ -183,7 +183,7 @@ class Keys(Entries):
 
     # --- all of them ----------------------------------------------------------------------------
 
-    def held(self) -> Iterator[Held | None]:
+    def held(self) -> Iterator[LiveKey | None]:
         """Yield the live keys, except locks, in byte order.
 
         Yields None from time to time, since many skipped keys may lie between.
@@ -200,7 +200,7 @@ class Keys(Entries):
                     large = self._tx.get(self._space.contents + key[start:])
                     assert large is not None, "a large value stands beside its entry"
                     content = large
-                yield Held(key[start:].decode(), content, expires_us)
+                yield LiveKey(key[start:].decode(), content, expires_us)
 
     # --- values ---------------------------------------------------------------------------------
 
@@ -225,12 +225,12 @@ class Keys(Entries):
         else:
             expires_us = check_expires(expires_us, self._tx.now_us)
         before = self._entry(name)
-        found = self._unless_lapsed(name, before, note=False)
+        found = self._unless_expired(name, before, note=False)
         if when is not None and (found is None) != (when == "ABSENT"):
             self._note(name, before, found)
             return {"written": False}
         if found is not None and (keep or when is not None):
-            self._rests_on(name, found)
+            self._depend_on_key(name, found)
             if keep:
                 expires_us = found.expires_us
         self._put(name, content, expires_us, before)
@@ -251,19 +251,19 @@ class Keys(Entries):
         wanted = expect if isinstance(expect, Packed) else expected(expect, self._tick)
         expires_us = self._expires(expire_us)
         before = self._entry(name)
-        found = self._unless_lapsed(name, before, note=False)
+        found = self._unless_expired(name, before, note=False)
         if not self._is(name, found, wanted):
             self._note(name, before, found)
             return {"written": False}
         if found is not None:
-            self._rests_on(name, found)
+            self._depend_on_key(name, found)
         self._put(name, content, expires_us, before)
         return {"written": True}
 
     def _packed(self, value: Value | Packed) -> bytes:
         return value.content if isinstance(value, Packed) else packed(value, self._tick).content
 
-    def _is(self, name: bytes, found: Entry | None, wanted: NoneValue | Packed) -> bool:
+    def _is(self, name: bytes, found: KeyEntry | None, wanted: NoneValue | Packed) -> bool:
         """True if a key has the expected value."""
         if found is None or not isinstance(wanted, Packed):
             return found is None and not isinstance(wanted, Packed)
@@ -288,7 +288,7 @@ class Keys(Entries):
         if type(by) is not int:
             raise TypeRefused(f"BY takes an int, not {type_name(by)}", found=type_name(by))
         before = self._entry(name)
-        found = self._unless_lapsed(name, before, note=False)
+        found = self._unless_expired(name, before, note=False)
         if found is None:
             number, expires_us = 0, self._expires(None)
         else:
@@ -297,7 +297,7 @@ class Keys(Entries):
                 # Don't report the value: the caller may have WRITE without READ.
                 raise NotANumber(f"the value of {key!r} is not an int", key=key)
             number, expires_us = present, found.expires_us
-            self._rests_on(name, found)
+            self._depend_on_key(name, found)
         number += by
         if not limits.INT_MIN <= number <= limits.INT_MAX:
             raise NumberTooLarge(f"the counter {key!r} would exceed 64 bits", key=key)
@@ -333,7 +333,7 @@ class Keys(Entries):
         if found is None:
             return {"found": False}
         if found.expires_us != expires_us:
-            self._rests_on(name, found)
+            self._depend_on_key(name, found)
             self._write(name, found, expires_us)
         return {"found": True}
 
@@ -356,7 +356,7 @@ class Keys(Entries):
         content = binary.pack(check_holder(holder))
         expires_us = self._tx.now_us + check_expire(expire_us)
         before = self._entry(name)
-        found: Entry | None = self._unless_lapsed(name, before, note=False)
+        found: KeyEntry | None = self._unless_expired(name, before, note=False)
         if fence is not None and found is None:
             self._note(name, before, found)
             return {"held": False, "fence": None, "until": None}
@@ -368,7 +368,7 @@ class Keys(Entries):
         until = instant(expires_us) if expires_us else None
         answer: Answer = {"held": True, "fence": None, "until": until}
         if found is not None:
-            self._rests_on(name, found)
+            self._depend_on_key(name, found)
             self._write(name, found, expires_us)
             answer["fence"] = found.fence or None
         else:
@@ -421,7 +421,7 @@ class Keys(Entries):
             for stored, value in pairs:
                 expires_us = _HEAD.unpack_from(value)[1]
                 if expires_us and expires_us <= now_us:
-                    if len(self.lapsed) < LAPSED_NOTED:
+                    if len(self.lapsed) < EXPIRED_NOTED:
                         self.lapsed.append(stored[at:])
                     continue
                 part.append(stored[at:].decode())
@@ -512,7 +512,7 @@ class Keys(Entries):
         space = self._space
         return space.expiries, keys.expiry(space.expiries, self._tx.now_us + 1)
 
-    def _is_due(self, index: bytes) -> Entry | None:
+    def _is_due(self, index: bytes) -> KeyEntry | None:
         """Return the entry of an expiry index key; None if it has another expiry."""
         found = self._entry(index[keys.EXPIRY_KEY_AT :])
         if found is None or found.expires_us != keys.expiry_time(index):
@@ -521,7 +521,7 @@ class Keys(Entries):
 
     # --- entries --------------------------------------------------------------------------------
 
-    def _note(self, name: bytes, before: Entry | None, found: Entry | None) -> None:
+    def _note(self, name: bytes, before: KeyEntry | None, found: KeyEntry | None) -> None:
         """Note an expired key that was not overwritten."""
         if before is not None and found is None:
             self.lapsed.append(name)
@@ -538,7 +538,7 @@ class Keys(Entries):
         name: bytes,
         content: bytes,
         expires_us: int,
-        before: Entry | None,
+        before: KeyEntry | None,
         *,
         lock: bool = False,
     ) -> None:
@@ -560,7 +560,7 @@ class Keys(Entries):
         if before is None:
             tx.add(space.count_key, 1)
 
-    def _rests_on(self, name: bytes, found: Entry) -> None:
+    def _depend_on_key(self, name: bytes, found: KeyEntry) -> None:
         """Make the write depend on the key being alive, see `Transaction.alive_until_us`.
 
         A key that only this transaction has written is exempt: no client has seen it.
@@ -571,14 +571,14 @@ class Keys(Entries):
         if not tx.alive_until_us or at_us < tx.alive_until_us:
             tx.alive_until_us = at_us
 
-    def _write(self, name: bytes, found: Entry, expires_us: int) -> None:
+    def _write(self, name: bytes, found: KeyEntry, expires_us: int) -> None:
         """Give an entry another expiry."""
         head = _TAIL.pack(expires_us, found.flags)
         if found.flags & _LOCK:
             head += _FENCE.pack(found.fence)
         self._store(name, head + found.content, expires_us, found)
 
-    def _store(self, name: bytes, value: bytes, expires_us: int, before: Entry | None) -> None:
+    def _store(self, name: bytes, value: bytes, expires_us: int, before: KeyEntry | None) -> None:
         tx, expiries = self._tx, self._space.expiries
         tx.put_record(self._space.entries + name, value, before.sequence if before else 0)
         if expires_us and (not self.soonest_us or expires_us < self.soonest_us):
@@ -590,7 +590,7 @@ class Keys(Entries):
             if expires_us:
                 tx.put(keys.expiry(expiries, expires_us, name), b"")
 
-    def _remove(self, name: bytes, found: Entry) -> None:
+    def _remove(self, name: bytes, found: KeyEntry) -> None:
         tx, space = self._tx, self._space
         tx.delete_record(space.entries + name, found.sequence)
         if found.flags & _LARGE:
@@ -608,7 +608,7 @@ def _fenced(value: bytes, time: int) -> bytes:
     return value[: _HEAD.size] + _FENCE.pack(time) + value[_HEAD.size + _FENCE.size :]
 
 
-def _is_held(found: Entry, content: bytes, fence: int | None) -> bool:
+def _is_held(found: KeyEntry, content: bytes, fence: int | None) -> bool:
     """True if an entry is a lock of the holder.
 
     :param content: the holder, packed

@@ -83,7 +83,7 @@ from storage.files.directory import StoreDirectory, segment_name
 from storage.files.disk_reserve import NO_ROOM, disk_full, drop_temporary
 from storage.files.metadata_file import replace_file
 from storage.formats import epochs
-from storage.formats.epochs import History
+from storage.formats.epochs import EpochHistory
 from storage.formats.frames import (
     BODY_BYTES_MAX,
     CLEAN,
@@ -93,16 +93,16 @@ from storage.formats.frames import (
     NEW_EPOCH,
     SALT_BYTES,
     Frame,
-    Placed,
+    FrameWalker,
+    PlacedFrame,
     SegmentHeader,
-    Walk,
     begin,
 )
-from storage.formats.positions import Standing
+from storage.formats.positions import LogPosition
 from storage.log import torn_tails
 from storage.log.reader import LogSizes
-from storage.log.recovery import Ending, Recovery, refuse_lost
-from storage.log.retention import Keep
+from storage.log.recovery import Recovery, SegmentEnd, refuse_lost
+from storage.log.retention import LogRetention
 from storage.log.segments import FIRST_OF, Segment
 from storage.log.tail_writer import LogWriter
 
@@ -116,13 +116,15 @@ class Log(LogWriter):
     def open(
         cls, directory: StoreDirectory, sizes: LogSizes | None = None, *, proven: int = 0
     ) -> Log:
-        """Open and recover the log: `look`, then `recover`."""
-        log = cls.look(directory, sizes)
+        """Open and recover the log: `inspect`, then `recover`."""
+        log = cls.inspect(directory, sizes)
         log.recover(proven)
         return log
 
     @classmethod
-    def begin_after(cls, directory: StoreDirectory, at: Standing, history: History = ()) -> None:
+    def begin_after(
+        cls, directory: StoreDirectory, at: LogPosition, history: EpochHistory = ()
+    ) -> None:
         """Create the empty log of a restored or copied store, beginning after a given frame.
 
         The directory must not have a log yet.
@@ -173,7 +175,7 @@ class Log(LogWriter):
             raise
 
     def _move_tail(
-        self, file: File, old: Segment, ending: Ending, unproven: Sequence[Placed]
+        self, file: File, old: Segment, ending: SegmentEnd, unproven: Sequence[PlacedFrame]
     ) -> None:
         """Copy the frames that were not provably durable to a new segment (invariant 8)."""
         good = ending.good
@@ -231,7 +233,7 @@ class Log(LogWriter):
             assert len(frame.body) <= BODY_BYTES_MAX, "a frame over its limit"
             epoch, time = frame.epoch, frame.time
         if epoch > self.last_epoch:
-            self._note_reigns(frames, reserved)
+            self._note_epoch_ends(frames, reserved)
         # Encode last, and then write in any case: each seal uses up a nonce count, and a gap in the
         # counts of a segment is damage.
         segment = self._segments[-1]
@@ -359,7 +361,7 @@ class Log(LogWriter):
         self._open_again()
         # First, since NEWEST must never name a segment that is gone: that would be damage.
         if self._newest > old.first:
-            self._say_newest(old.first, reserved=True)
+            self._write_newest(old.first, reserved=True)
         try:
             self._close_file()
             self._set_aside([(old, offset), *((segment, 0) for segment in gone)])
@@ -386,7 +388,7 @@ class Log(LogWriter):
         _, place = segment.place_before(sequence)
         file = self._fs.open_read(segment.path)
         try:
-            walk = Walk(file, segment.codec, place, segment.size)
+            walk = FrameWalker(file, segment.codec, place, segment.size)
             for _ in walk.heads(sequence):
                 pass
         finally:
@@ -434,7 +436,11 @@ class Log(LogWriter):
             file.close()
 
     def retire(
-        self, flushed: int, keep: Keep | None, now_us: int, settle: Callable[[int], int] = int
+        self,
+        flushed: int,
+        keep: LogRetention | None,
+        now_us: int,
+        settle: Callable[[int], int] = int,
     ) -> None:
         """Prune segments beyond the retention, as far as the state has flushed their frames.
 
@@ -515,30 +521,30 @@ class Log(LogWriter):
         """
         first = self._segments[-1].first
         if first != self._newest:
-            self._say_newest(first, reserved)
+            self._write_newest(first, reserved)
 
-    def _say_newest(self, first: int, reserved: bool) -> None:
+    def _write_newest(self, first: int, reserved: bool) -> None:
         try:
             self._facts.write("NEWEST", {"first": first}, reserved)
         except OSError as error:
             self._fail(error)
         self._newest = first
 
-    def _note_reigns(self, frames: Sequence[Frame], reserved: bool) -> None:
+    def _note_epoch_ends(self, frames: Sequence[Frame], reserved: bool) -> None:
         """Record the epochs that these frames end in HISTORY (KIP-101).
 
         :raises DiskFull: the frames must not be written yet
         """
         present = self.present
-        before = [one for one in self.reigns if one.epoch < present.epoch]
+        before = [one for one in self.epoch_ends if one.epoch < present.epoch]
         ended = tuple([*before, *epochs.ending(present, frames)][-epochs.KEPT :])
-        if ended == self.reigns:
+        if ended == self.epoch_ends:
             return
         try:
             self._facts.write("HISTORY", epochs.facts(ended, self.last + 1), reserved)
         except OSError as error:
             self._fail(error)
-        self.reigns = ended
+        self.epoch_ends = ended
 
     def _is_full(self) -> bool:
         """True if the last segment takes no more frames; a mark may still follow."""
@@ -560,11 +566,11 @@ class Log(LogWriter):
             self._fail(error)
 
     @property
-    def _here(self) -> Standing:
+    def _here(self) -> LogPosition:
         """Position of the log's end, with the epoch of its next frame."""
-        return Standing(self.last, self.epoch, self.last_time, self.digest)
+        return LogPosition(self.last, self.epoch, self.last_time, self.digest)
 
-    def _begin_segment(self, at: Standing, copied: Sequence[Placed], flags: int) -> Segment:
+    def _begin_segment(self, at: LogPosition, copied: Sequence[PlacedFrame], flags: int) -> Segment:
         """Create a segment, complete and durable before it gets its name, and make it the last one.
 
         :param at: position of the frame before its first. The header records it as the log's end
@@ -589,7 +595,7 @@ class Log(LogWriter):
         )  # fmt: skip
         header, codec = begin(plain, self._key, self._rng)
         parts = [header.encode()]
-        parts.extend(codec.encode(p.frame, p.durable_upto, p.released) for p in copied)
+        parts.extend(codec.encode(p.frame, p.synced_seq, p.released) for p in copied)
         data = b"".join(parts)
         path = f"{self._path}/{segment_name(first)}"
         try:

@@ -11,7 +11,7 @@ from storage.files.directory import StoreDirectory
 from storage.files.disk_reserve import NO_ROOM, Reserve, disk_full, drop_temporary
 
 
-class LogFacts:
+class MarkerFiles:
     """Metadata files of one log. Each has a `first` sequence and the id of its store."""
 
     def __init__(self, directory: StoreDirectory, reserve: Reserve) -> None:

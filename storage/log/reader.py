@@ -18,14 +18,14 @@ from protocol.limits import (
 )
 from storage.faults import LogDamaged, LogFailed
 from storage.files.directory import StoreDirectory
-from storage.files.disk_reserve import Headroom, Reserve
+from storage.files.disk_reserve import FreeSpaceCheck, Reserve
 from storage.formats import epochs
-from storage.formats.epochs import History, Reign
+from storage.formats.epochs import EpochEnd, EpochHistory
 from storage.formats.frames import COPIED, NEW_EPOCH, NO_DIGEST, Frame, SegmentHeader
-from storage.formats.positions import LogEnd, Standing
-from storage.log.marker_files import LogFacts
-from storage.log.recovery import Ending, Recovery, end_of_torn, find_ending, refuse_changed
-from storage.log.segments import FIRST_OF, Extent, Segment, find_segments, pruned
+from storage.formats.positions import LogEnd, LogPosition
+from storage.log.marker_files import MarkerFiles
+from storage.log.recovery import Recovery, SegmentEnd, end_of_torn, find_ending, refuse_changed
+from storage.log.segments import FIRST_OF, LogExtent, Segment, find_segments, pruned
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class LogReader:
     """Log that is read but not written. Owned by one thread; `read` may be called from others."""
 
     def __init__(self, directory: StoreDirectory, sizes: LogSizes) -> None:
-        """Internal; call `look`."""
+        """Internal; call `inspect`."""
         self._fs = directory.fs
         self._rng = directory.rng
         self._path = directory.log_path
@@ -58,14 +58,14 @@ class LogReader:
         self._sizes = sizes
         reserve = Room(sizes.reserve_bytes, sizes.reserve_files)
         self._reserve = Reserve(directory.fs, directory.log_path, reserve)
-        self.headroom = Headroom(directory.fs, directory.log_path, directory.tmp_path)
-        self._facts = LogFacts(directory, self._reserve)
+        self.headroom = FreeSpaceCheck(directory.fs, directory.log_path, directory.tmp_path)
+        self._facts = MarkerFiles(directory, self._reserve)
         self._zeros = 0
         """Zero bytes preallocated behind the last segment's end and not overwritten yet."""
         self._segments: list[Segment] = []
         self._left_over: Sequence[str] = ()  # segments that a prune had no time to remove
         self._file: File | None = None
-        self._ending: Ending | None = None  # between `look` and `recover`
+        self._ending: SegmentEnd | None = None  # between `inspect` and `recover`
         self._failed: LogFailed | None = None
         self._marked = False  # nothing to mark since the last mark
         self._closed_file = False  # log/CLOSED exists
@@ -87,12 +87,12 @@ class LogReader:
         """Digest of the last frame."""
         self.released = 0
         """Commit index recorded in the log: highest sequence known to be released."""
-        self.reigns: History = ()
+        self.epoch_ends: EpochHistory = ()
         """Ended epochs, as HISTORY records them (KIP-101)."""
         self.recovery = Recovery(True, 0)
 
     @classmethod
-    def look(cls, directory: StoreDirectory, sizes: LogSizes | None = None) -> Self:
+    def inspect(cls, directory: StoreDirectory, sizes: LogSizes | None = None) -> Self:
         """Open the log of a store for reading, without changing anything.
 
         Checks every byte of the last segment and the header of each; the frames of the others are
@@ -106,7 +106,7 @@ class LogReader:
         """
         log = cls(directory, sizes or LogSizes())
         try:
-            log._look()
+            log._read_segments()
         except BaseException:
             log._close_file()
             raise
@@ -130,7 +130,7 @@ class LogReader:
                     f" bytes and {needed.files} files"
                 )
 
-    def _look(self) -> None:
+    def _read_segments(self) -> None:
         if not self._fs.exists(self._path):
             raise LogDamaged(self._path, 0, 1, "the directory is missing")
         # A process that was killed may have left names that are visible but not durable.
@@ -140,11 +140,11 @@ class LogReader:
         self._segments, self._left_over = find_segments(
             self._fs, self._path, self.first, self._newest, store_id, self._key
         )
-        self.reigns = self._read_reigns()
+        self.epoch_ends = self._read_epoch_ends()
         closed = facts.read("CLOSED")
         self._closed_file = closed is not None
         segment = self._segments[-1]
-        self._reserve.look()
+        self._reserve.inspect()
         self._file = file = self._fs.open(segment.path)
         if closed is None:
             file.forget_cache()
@@ -157,7 +157,7 @@ class LogReader:
         else:
             segment.size = end_of_torn(file, segment, ending)
 
-    def _read_reigns(self) -> History:
+    def _read_epoch_ends(self) -> EpochHistory:
         told = self._facts.read("HISTORY")
         try:
             return epochs.read(told)
@@ -166,9 +166,9 @@ class LogReader:
             raise LogDamaged(path, 0, self.first, "it holds no epoch history") from None
 
     @property
-    def present(self) -> Reign:
+    def present(self) -> EpochEnd:
         """The epoch that the log ends in, with its end so far."""
-        return Reign(self.last_epoch, self.last, self.digest)
+        return EpochEnd(self.last_epoch, self.last, self.digest)
 
     @property
     def newest(self) -> int:
@@ -205,7 +205,7 @@ class LogReader:
         segments = self._segments
         if from_sequence < segments[0].first:
             raise pruned(from_sequence, segments[0].first)
-        extent = Extent(self._fs, segments, newest, lambda: self.first)
+        extent = LogExtent(self._fs, segments, newest, lambda: self.first)
         return extent.read(from_sequence, newest if upto is None else min(upto, newest))
 
     def frame(self, sequence: int) -> Frame:
@@ -286,7 +286,7 @@ class LogReader:
             return None
         return self.frame(sequence).digest()
 
-    def standing(self, sequence: int) -> Standing:
+    def standing(self, sequence: int) -> LogPosition:
         """Return the log position of a frame, or of the one before the first.
 
         Time and epoch of the latter come from the first header: those with which the log began.
@@ -298,9 +298,9 @@ class LogReader:
         segments = self._segments
         header = segments[0].header
         if sequence == header.first - 1:
-            return Standing(sequence, header.epoch, header.time, header.joins)
+            return LogPosition(sequence, header.epoch, header.time, header.joins)
         frame = self.frame(sequence)
-        return Standing(sequence, frame.epoch, frame.time, frame.digest())
+        return LogPosition(sequence, frame.epoch, frame.time, frame.digest())
 
     def _close_file(self) -> None:
         if self._file is not None:

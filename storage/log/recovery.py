@@ -27,12 +27,12 @@ from storage.formats.frames import (
     MARK,
     NEW_EPOCH,
     Frame,
-    Placed,
-    Walk,
+    FrameWalker,
+    PlacedFrame,
     end_of_content,
     find_proof,
 )
-from storage.formats.positions import Standing
+from storage.formats.positions import LogPosition
 from storage.log.segments import Segment
 
 
@@ -52,7 +52,7 @@ class Recovery:
 
 
 @dataclass(slots=True)
-class Ending:
+class SegmentEnd:
     """Findings of a walk over the last segment's frames."""
 
     last: int
@@ -64,11 +64,11 @@ class Ending:
     """Highest sequence proven to have been durable."""
     digest: bytes
     """Digest of the last good frame; of an empty segment, of the frame before it."""
-    durable_at: Standing
+    durable_at: LogPosition
     """Position of the frame `durable`."""
     released: int
     """Highest sequence recorded as released (commit index)."""
-    unproven: list[Placed] = field(default_factory=list)
+    unproven: list[PlacedFrame] = field(default_factory=list)
     """Good frames after `durable`."""
     marked: bool = False
     """True if the log ends with a mark."""
@@ -81,16 +81,18 @@ class Ending:
     """
 
 
-def find_ending(file: File, segment: Segment) -> Ending:
+def find_ending(file: File, segment: Segment) -> SegmentEnd:
     """Walk the last segment.
 
     :raises LogDamaged: a whole frame is not the expected one
     """
     header, before = segment.header, segment.first - 1
     epoch = header.epoch + bool(header.flags & NEW_EPOCH)
-    durable_at = Standing(before, header.epoch, header.time, header.joins)
-    ending = Ending(before, epoch, header.time, before, header.joins, durable_at, header.released)
-    walk = Walk(file, segment.codec, header.size, segment.size)
+    durable_at = LogPosition(before, header.epoch, header.time, header.joins)
+    ending = SegmentEnd(
+        before, epoch, header.time, before, header.joins, durable_at, header.released
+    )
+    walk = FrameWalker(file, segment.codec, header.size, segment.size)
     newest_durable: Frame | None = None
     for placed in walk:
         frame, upto, released, offset = placed
@@ -112,7 +114,7 @@ def find_ending(file: File, segment: Segment) -> Ending:
     ending.good, ending.bad = walk.offset, walk.bad
     # Compute two digests only: one for each frame would double the cost of verifying checksums.
     if newest_durable is not None:
-        ending.durable_at = Standing(
+        ending.durable_at = LogPosition(
             newest_durable.sequence, newest_durable.epoch, newest_durable.time,
             newest_durable.digest(),
         )  # fmt: skip
@@ -121,7 +123,7 @@ def find_ending(file: File, segment: Segment) -> Ending:
     return ending
 
 
-def _refuse_misplaced(segment: Segment, placed: Placed, ending: Ending) -> None:
+def _refuse_misplaced(segment: Segment, placed: PlacedFrame, ending: SegmentEnd) -> None:
     """Check that a whole frame is the expected one.
 
     :raises LogDamaged: it is another
@@ -141,7 +143,7 @@ def _refuse_misplaced(segment: Segment, placed: Placed, ending: Ending) -> None:
     raise LogDamaged(segment.path, offset, ending.last + 1, what)
 
 
-def refuse_changed(segment: Segment, ending: Ending, closed: dict[str, object]) -> None:
+def refuse_changed(segment: Segment, ending: SegmentEnd, closed: dict[str, object]) -> None:
     """After a clean close, check that the log ends exactly as CLOSED records.
 
     :param closed: contents of CLOSED
@@ -162,7 +164,7 @@ def refuse_changed(segment: Segment, ending: Ending, closed: dict[str, object]) 
     raise LogDamaged(segment.path, ending.good, ending.last + 1, what)
 
 
-def refuse_lost(segment: Segment, ending: Ending, proven: int) -> None:
+def refuse_lost(segment: Segment, ending: SegmentEnd, proven: int) -> None:
     """Check that the log does not end before frames known from elsewhere to have been in it.
 
     :raises LogDamaged:
@@ -175,7 +177,7 @@ def refuse_lost(segment: Segment, ending: Ending, proven: int) -> None:
         raise LogDamaged(segment.path, ending.good, ending.last + 1, what)
 
 
-def end_of_torn(file: File, segment: Segment, ending: Ending) -> int:
+def end_of_torn(file: File, segment: Segment, ending: SegmentEnd) -> int:
     """Return the offset where the torn bytes behind the good frames end.
 
     Trailing zeros don't count.

@@ -10,7 +10,7 @@ from storage.log.segments import Segment
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class LogRetention:
     """Retention by age or by size; with neither, the newest `LOG_FRAMES_KEPT` frames."""
 
     age_us: int | None = None

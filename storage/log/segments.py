@@ -23,9 +23,9 @@ from storage.formats.frames import (
     BadHeader,
     Frame,
     FrameCodec,
+    FrameWalker,
     OtherFormat,
     SegmentHeader,
-    Walk,
     opened,
 )
 from storage.formats.sealing import Key
@@ -144,7 +144,7 @@ FIRST_OF: Final = attrgetter("first")
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class LogExtent:
     """Readable part of the log, fixed when made, while the log goes on.
 
     The list of segments is never modified; only its newest segment grows. All frames up to `last`
@@ -233,7 +233,7 @@ def _read_one(
     :param places: collects the offsets of this walk
     """
     expected, offset = segment.place_before(sequence)
-    walk = Walk(file, segment.codec, offset, segment.size)
+    walk = FrameWalker(file, segment.codec, offset, segment.size)
     for found, flags, at in walk.heads(sequence):
         if _belongs(segment, found, flags, at, expected, stop):
             if places is not None:

@@ -1,8 +1,8 @@
 """Changes: the record writes of one statement, collected first and then applied.
 
 A statement reads the state as of its start. Therefore a statement that writes several records
-computes all of them before it writes the first. Until `Changes.write`, its own reads see none of
-its changes.
+computes all of them before it writes the first. Until `RecordChanges.write`, its own reads see none
+of its changes.
 
 UNIQUE is checked against the state after the statement. All changed records leave their index
 entries before the first one enters its new ones. So one record may take over a value that another
@@ -20,14 +20,14 @@ from protocol.errors import AlreadyExists, Duplicate, Refusal
 from protocol.values import Tick, ticking
 from storage.catalog.catalog import Table
 from storage.formats import keys
-from storage.indexes.entries import Move
+from storage.indexes.entries import EntryMove
 from storage.records import records
 from storage.records.change_notes import note
 from storage.records.records import Stored
 from storage.txn.transaction import Transaction, too_large
 
 
-class _Change(NamedTuple):
+class _RecordWrite(NamedTuple):
     """A record to write; `before` None: it is new."""
 
     number: int
@@ -36,7 +36,7 @@ class _Change(NamedTuple):
     before: Stored | None
 
 
-class _Refused(NamedTuple):
+class _RefusedRecord(NamedTuple):
     """An invalid new record. Its refusal is reported unless the record exists already."""
 
     id: Any
@@ -72,7 +72,7 @@ def _ordered(value: Any, tick: Tick | None) -> Any:
     return value
 
 
-class Changes:
+class RecordChanges:
     """The records of one table that a statement creates and changes, each at most once.
 
     :param skips_same: skip records whose fields do not change. Only for callers that may read them:
@@ -85,8 +85,8 @@ class Changes:
         self._skips_same = skips_same
         self._bytes = 0
         self._count = 0
-        self._collected: list[_Change | _Refused] = []
-        self._moves: dict[int, list[Move]] = {}
+        self._collected: list[_RecordWrite | _RefusedRecord] = []
+        self._moves: dict[int, list[EntryMove]] = {}
 
     def put(
         self,
@@ -119,14 +119,14 @@ class Changes:
         # Fail early: each is a different record, so the transaction could not take them all.
         if self._bytes > limits.TRANSACTION_BYTES:
             raise too_large()
-        self._collected.append(_Change(self._count, key, packed, before))
+        self._collected.append(_RecordWrite(self._count, key, packed, before))
         self._count += 1
         return size if before is None else size + len(before.raw)
 
     def refuse(self, id: Any, fields: dict[str, Any], refusal: Refusal) -> None:
         """Collect a refused new record; `write` raises the refusal unless the record exists by
         then."""
-        self._collected.append(_Refused(id, fields, refusal))
+        self._collected.append(_RefusedRecord(id, fields, refusal))
 
     def write(self, tick: Tick, is_passed: IsPassed = lambda taken: False) -> set[int]:
         """Write the collected records in order.
@@ -146,7 +146,7 @@ class Changes:
         while collected:
             tick()
             change = collected.pop()  # freeing a million at once would block the loop
-            if isinstance(change, _Refused):
+            if isinstance(change, _RefusedRecord):
                 self._refuse(change, is_passed, tick)
             elif change.before is not None:
                 self._change(change, change.before, tick)
@@ -161,19 +161,19 @@ class Changes:
             return
         for change in self._collected:
             tick()
-            if isinstance(change, _Change) and change.before is not None:
+            if isinstance(change, _RecordWrite) and change.before is not None:
                 moves = keeper.leave(self._tx, change.key, change.before.raw, change.packed, tick)
                 if moves:
                     self._moves[change.number] = moves
 
-    def _change(self, change: _Change, before: Stored, tick: Tick) -> None:
+    def _change(self, change: _RecordWrite, before: Stored, tick: Tick) -> None:
         moves = self._moves.pop(change.number, None)
         if moves is not None and self._table.keeper is not None:
             self._table.keeper.enter(self._tx, change.key, change.packed, moves, tick)
         self._tx.put_record(change.key, change.packed, before.sequence)
         note(self._tx, self._table, change.key, before.raw, change.packed)
 
-    def _make(self, change: _Change, is_passed: IsPassed, tick: Tick) -> bool:
+    def _make(self, change: _RecordWrite, is_passed: IsPassed, tick: Tick) -> bool:
         tx, table = self._tx, self._table
         try:
             records.check_absent(tx, table, change.key)
@@ -188,7 +188,7 @@ class Changes:
         tx.add(table.count_key, 1)
         return True
 
-    def _refuse(self, refused: _Refused, is_passed: IsPassed, tick: Tick) -> None:
+    def _refuse(self, refused: _RefusedRecord, is_passed: IsPassed, tick: Tick) -> None:
         try:
             records.check_new(self._tx, self._table, refused.id, refused.fields, tick)
         except (AlreadyExists, Duplicate) as taken:

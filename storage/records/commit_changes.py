@@ -15,7 +15,7 @@ from storage.formats import effects, keys
 from storage.formats.frames import Frame
 
 
-class Change(NamedTuple):
+class RecordChange(NamedTuple):
     """Change of one record."""
 
     key: bytes
@@ -26,7 +26,7 @@ class Change(NamedTuple):
 
 
 @dataclass(slots=True)
-class Commit:
+class FeedCommit:
     """A frame, reduced to the changes that feeds subscribe to."""
 
     sequence: int
@@ -40,7 +40,7 @@ class Commit:
     how: str
     """Surface: the protocol the request came by."""
     reason: str | None
-    changes: dict[bytes, list[Change]] = field(default_factory=dict)
+    changes: dict[bytes, list[RecordChange]] = field(default_factory=dict)
     """Changes by record prefix of each subscribed table, in commit order."""
     dropped: list[keys.Range] = field(default_factory=list)
     """Key ranges that were deleted before anything was written."""
@@ -52,7 +52,7 @@ class Commit:
         return any(start <= prefix < end for start, end in self.dropped)
 
 
-def read(frame: Frame, wanted: Container[bytes], tick: Tick) -> Commit:
+def read(frame: Frame, wanted: Container[bytes], tick: Tick) -> FeedCommit:
     """Decode a frame.
 
     :param wanted: record prefixes of the subscribed tables
@@ -60,14 +60,14 @@ def read(frame: Frame, wanted: Container[bytes], tick: Tick) -> Commit:
     :raises EffectsDamaged: it is not a valid commit
     """
     who, each = effects.read(frame.body, tick)
-    commit = Commit(
+    commit = FeedCommit(
         frame.sequence, frame.epoch, frame.time, len(frame.body), who.by, who.how, who.reason
     )
     _note(commit, each, wanted)
     return commit
 
 
-def _note(commit: Commit, each: Iterable[Any], wanted: Container[bytes]) -> None:
+def _note(commit: FeedCommit, each: Iterable[Any], wanted: Container[bytes]) -> None:
     changes = commit.changes
     for effect in each:
         op, key = effect[0], effect[1]
@@ -75,9 +75,9 @@ def _note(commit: Commit, each: Iterable[Any], wanted: Container[bytes]) -> None
             prefix = key[: keys.RECORD_PREFIX_BYTES]
             if prefix in wanted:
                 made = (
-                    Change(key, effect[2], effect[3])
+                    RecordChange(key, effect[2], effect[3])
                     if op == effects.PUT_RECORD
-                    else Change(key, None, effect[2])
+                    else RecordChange(key, None, effect[2])
                 )
                 known = changes.get(prefix)
                 if known is None:

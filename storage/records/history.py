@@ -29,7 +29,7 @@ STRIDE: Final = 16
 are short."""
 
 
-class Change(NamedTuple):
+class HistoryEntry(NamedTuple):
     """Change of a record by one commit."""
 
     sequence: int
@@ -43,17 +43,17 @@ class Change(NamedTuple):
     """Sequence of the commit that changed it before; 0: this one created the record."""
 
 
-class Trail(NamedTuple):
+class HistoryPart(NamedTuple):
     """Consecutive changes of a record, newest first."""
 
-    changes: list[Change]
+    changes: list[HistoryEntry]
     goes_on: int
     """Sequence of the next older change; 0: the last one listed created the record."""
     read: int
     """Bytes read from the log."""
 
 
-class Searched(NamedTuple):
+class SearchResult(NamedTuple):
     """Result of searching a part of the log for a record."""
 
     found: int
@@ -66,7 +66,7 @@ class Searched(NamedTuple):
     """Bytes of their bodies."""
 
 
-def change_in(frame: Frame, key: bytes) -> Change | None:
+def change_in(frame: Frame, key: bytes) -> HistoryEntry | None:
     """Return the change that a commit made to a record; None: it made none.
 
     :raises EffectsDamaged: the body is not a valid commit
@@ -79,13 +79,15 @@ def change_in(frame: Frame, key: bytes) -> Change | None:
         if effect[1] != key:
             continue
         if effect[0] == effects.PUT_RECORD:
-            return Change(frame.sequence, frame.time, who.by, who.reason, effect[2], effect[3])
+            return HistoryEntry(
+                frame.sequence, frame.time, who.by, who.reason, effect[2], effect[3]
+            )
         if effect[0] == effects.DELETE_RECORD:
-            return Change(frame.sequence, frame.time, who.by, who.reason, None, effect[2])
+            return HistoryEntry(frame.sequence, frame.time, who.by, who.reason, None, effect[2])
     return None
 
 
-def follow(log: LogReader, key: bytes, at: int, count: int) -> Trail:
+def follow(log: LogReader, key: bytes, at: int, count: int) -> HistoryPart:
     """Follow the chain of a record's changes backwards from a commit. Returns at least one change
     if the log still holds that commit and it changed the record.
 
@@ -93,7 +95,7 @@ def follow(log: LogReader, key: bytes, at: int, count: int) -> Trail:
     :param count: maximum number of changes
     :raises LogDamaged: the first frame is corrupt
     """
-    found, read = list[Change](), 0
+    found, read = list[HistoryEntry](), 0
     while at and len(found) < min(count, PART_CHANGES) and read < PART_BYTES:
         try:
             frame = log.frame(at)
@@ -103,13 +105,13 @@ def follow(log: LogReader, key: bytes, at: int, count: int) -> Trail:
         change = change_in(frame, key)
         if change is None:
             assert not found, "what a record's change names as the one before is one"
-            return Trail(found, 0, read)
+            return HistoryPart(found, 0, read)
         found.append(change)
         at = change.previous
-    return Trail(found, at, read)
+    return HistoryPart(found, at, read)
 
 
-def search(log: LogReader, key: bytes, below: int) -> Searched:
+def search(log: LogReader, key: bytes, below: int) -> SearchResult:
     """Search a part of the log backwards for the newest change of a record before a commit. Every
     frame on the way is read and verified, so damage is not skipped.
 
@@ -128,13 +130,13 @@ def search(log: LogReader, key: bytes, below: int) -> Searched:
                     holding.append(frame.sequence)
             for sequence in reversed(holding):
                 if change_in(log.frame(sequence), key) is not None:
-                    return Searched(sequence, sequence, frames + below - sequence, read)
+                    return SearchResult(sequence, sequence, frames + below - sequence, read)
         except LogPruned:
             break
         frames += below - start
         below = start
         stride = min(2 * stride, PART_FRAMES) if read - before < PART_BYTES // 4 else stride
-    return Searched(0, max(below, log.first), frames, read)
+    return SearchResult(0, max(below, log.first), frames, read)
 
 
 def _holds(body: bytes, key: bytes) -> bool:

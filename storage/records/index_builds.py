@@ -26,12 +26,20 @@ from protocol.errors import CATALOGUE, AlreadyExists, BadRequest, Refusal, TooLa
 from protocol.paths import Path
 from protocol.text import check_name
 from storage.catalog import catalog
-from storage.catalog.catalog import Table, Taken
+from storage.catalog.catalog import IfExists, Table
 from storage.formats import keys
 from storage.formats.effects import SEQUENCE_BYTES
 from storage.formats.keys import Pair
 from storage.indexes import entries, index_rows
-from storage.indexes.entries import BUILDING, FAILED, READY, REBUILDING, Entries, Index, Rows
+from storage.indexes.entries import (
+    BUILDING,
+    FAILED,
+    READY,
+    REBUILDING,
+    Index,
+    IndexedFields,
+    IndexEntries,
+)
 from storage.records import records
 from storage.txn.ids import next_id
 from storage.txn.steps import together
@@ -50,7 +58,7 @@ def define_index(
     *,
     unique: bool = False,
     comment: str | None = None,
-    taken: Taken = Taken.REFUSE,
+    taken: IfExists = IfExists.REFUSE,
     tick: Callable[[], None] = lambda: None,
 ) -> Index:
     """Declare an index. On a table of at most `limits.INDEX_AT_ONCE` records it is built here,
@@ -70,9 +78,9 @@ def define_index(
     _check_paths(paths)
     present = next((one for one in table.indexes if one.name == name), None)
     if present is not None:
-        if taken is Taken.REFUSE:
+        if taken is IfExists.REFUSE:
             raise AlreadyExists(f"table {table.path} has an index {name}", kind="index", name=name)
-        if taken is Taken.SKIP:
+        if taken is IfExists.SKIP:
             return present
         if present.paths == tuple(paths) and present.unique == unique and present.state != FAILED:
             kept = replace(present, comment=comment)
@@ -83,7 +91,7 @@ def define_index(
     key = keys.index(database.namespace.id, database.id, table.id, name)
     id = next_id(tx, keys.INDEX_IDS)
     made = Index(id, name, table.name, tuple(paths), unique, comment, BUILDING)
-    return _begin(tx, table, index_rows.placed(key, made), tick)
+    return _declare_build(tx, table, index_rows.placed(key, made), tick)
 
 
 def rebuild_index(
@@ -96,12 +104,12 @@ def rebuild_index(
     if not index.usable:
         _clear(tx, index)
         anew = replace(index, state=BUILDING, problem=None, anew=None)
-        return _begin(tx, table, anew, tick)
+        return _declare_build(tx, table, anew, tick)
     coming = index_rows.successor(index)
     if coming is not None:
         _clear(tx, coming)
     number = next_id(tx, keys.INDEX_IDS)
-    return _begin(tx, table, replace(index, state=REBUILDING, anew=number), tick)
+    return _declare_build(tx, table, replace(index, state=REBUILDING, anew=number), tick)
 
 
 def drop_index(tx: Transaction, index: Index) -> None:
@@ -118,7 +126,9 @@ def _clear(tx: Transaction, index: Index) -> None:
             tx.delete(one.build)
 
 
-def _begin(tx: Transaction, table: Table, declared: Index, tick: Callable[[], None]) -> Index:
+def _declare_build(
+    tx: Transaction, table: Table, declared: Index, tick: Callable[[], None]
+) -> Index:
     """Declare an index as BUILDING or REBUILDING. Build it here if it is small, or leave it to the
     builder."""
     index_rows.put(tx, declared)
@@ -137,7 +147,7 @@ def _at_once(tx: Transaction, table: Table, index: Index, tick: Callable[[], Non
         for _ in visit.records(pairs):
             tick()
             if tx.size > most:
-                tx.take_back(*keys.within(index.entries))
+                tx.undo_writes(*keys.within(index.entries))
                 return False
     return True
 
@@ -172,8 +182,8 @@ class _Visit:
 
     def __init__(self, tx: Transaction, index: Index) -> None:
         self._tx = tx
-        self._rows = Rows((index,))
-        self._entries = Entries(index, self._rows.heads)
+        self._rows = IndexedFields((index,))
+        self._entries = IndexEntries(index, self._rows.heads)
 
     def records(self, pairs: list[Pair]) -> Iterator[tuple[int, bytes]]:
         """Visit some records, column by column if all are simple. Yield after every few of them

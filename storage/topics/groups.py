@@ -30,11 +30,11 @@ from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, Unknown
 from protocol.text import check_name
 from protocol.values import Tick, unpaced
-from storage.catalog.catalog import Database, Taken, each_named
+from storage.catalog.catalog import Database, IfExists, each_named
 from storage.formats import keys
 from storage.topics import topics
 from storage.topics.message_rows import MessageRows
-from storage.topics.topics import START, Place, Topic, check_span, declared_of_topic
+from storage.topics.topics import START, StartPosition, Topic, check_span, declared_of_topic
 from storage.topics.topics import topic as topic_of
 from storage.txn.ids import next_id
 from storage.txn.transaction import Transaction
@@ -86,7 +86,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class Standing:
+class GroupState:
     """State of a group; the head of the module defines the fields."""
 
     epoch: int
@@ -102,9 +102,9 @@ class Standing:
     parked: int = 0
 
     @staticmethod
-    def unpack(row: bytes) -> Standing:
+    def unpack(row: bytes) -> GroupState:
         """Decode a state row."""
-        return Standing(*_STATE.unpack(row))
+        return GroupState(*_STATE.unpack(row))
 
     def pending(self, last: int) -> int:
         """Return the number of messages not yet done. :param last: last position of the topic"""
@@ -120,23 +120,23 @@ class Standing:
         )  # fmt: skip
 
 
-def standing(tx: Transaction, group: Group) -> tuple[Standing, bytes]:
+def standing(tx: Transaction, group: Group) -> tuple[GroupState, bytes]:
     """Return the state of a group, and its row."""
     row = tx.get(group.state)
     assert row is not None, "a group that is declared stands somewhere"
-    return Standing.unpack(row), row
+    return GroupState.unpack(row), row
 
 
 def standing_of_all(
     tx: Transaction, database: Database, tick: Tick
-) -> Iterator[tuple[int, int, Standing]]:
+) -> Iterator[tuple[int, int, GroupState]]:
     """Yield topic id, group id and state of each group in a database.
 
     :param tick: called for each
     """
     numbers = (database.namespace.id, database.id)
     for key, row in tx.rows(*keys.of_all(keys.GROUP_STATE, *numbers), tick):
-        yield keys.third(key), keys.fourth(key), Standing.unpack(row)
+        yield keys.third(key), keys.fourth(key), GroupState.unpack(row)
 
 
 def numbered(database: Database, topic: int, id: int) -> Group:
@@ -211,8 +211,8 @@ def define_group(
     dead_letter: str | None = None,
     backoff_us: tuple[int, ...] = (),
     ordered: bool = False,
-    place: Place | None = None,
-    taken: Taken = Taken.REFUSE,
+    place: StartPosition | None = None,
+    taken: IfExists = IfExists.REFUSE,
 ) -> Group:
     """Declare a group, as `catalog.define_namespace` does. Replacing a declaration keeps the
     deliveries, unless a place is given or `ordered` changes; then the group is repositioned.
@@ -224,10 +224,10 @@ def define_group(
     check_name(name, "group")
     present = find_group(tx, topic, name)
     if present is not None:
-        if taken is Taken.REFUSE:
+        if taken is IfExists.REFUSE:
             path = f"{topic.path}.{name}"
             raise AlreadyExists(f"group {path} exists", kind="group", name=path)
-        if taken is Taken.SKIP:
+        if taken is IfExists.SKIP:
             return present
     made = Group(
         0 if present is None else present.id,
@@ -242,11 +242,11 @@ def define_group(
     made = _placed(made)
     _put(tx, made)
     if position is not None:
-        begin(tx, made, position)
+        reset_group(tx, made, position)
     elif present is not None and present.ordered != ordered:
         # Deliveries of the other mode can't be kept. Acknowledged messages after `committed` are
         # delivered again.
-        begin(tx, made, standing(tx, made)[0].committed)
+        reset_group(tx, made, standing(tx, made)[0].committed)
     return made
 
 
@@ -273,19 +273,19 @@ def drop_group(tx: Transaction, group: Group) -> None:
     tx.delete(_key(group.topic, group.name))
 
 
-def begin(tx: Transaction, group: Group, position: int) -> None:
+def reset_group(tx: Transaction, group: Group, position: int) -> None:
     """Position a group after `position` and delete its deliveries; a new epoch makes receipts
     stale."""
     position = max(position, MessageRows(tx, group.topic).trimmed()[0])
     row = tx.get(group.state)
     if row is None:
-        made = Standing(1, position, position, position)
+        made = GroupState(1, position, position, position)
     else:
-        before = Standing.unpack(row)
+        before = GroupState.unpack(row)
         for start, end in keys.in_group(*group.numbers):
             tx.delete_range(start, end)
         # Both time indexes were just deleted: start their scans after the tombstones.
-        made = Standing(
+        made = GroupState(
             before.epoch + 1, position, position, position,
             before.redelivered, before.dead_lettered, tx.now_us, tx.now_us,
         )  # fmt: skip

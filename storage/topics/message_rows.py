@@ -25,7 +25,7 @@ from protocol.errors import BadRequest
 from protocol.values import Tick, instant
 from storage.catalog.catalog import Database
 from storage.formats import keys
-from storage.topics.topics import Place, Topic
+from storage.topics.topics import StartPosition, Topic
 from storage.txn.appends import HEAD, NUMBER, Append, unpack_counter
 from storage.txn.transaction import Transaction
 
@@ -36,7 +36,7 @@ _BODY: Final = Struct(">QHHI")
 assert _ROW.size == HEAD.size + _BODY.size == 32
 
 
-class Held(NamedTuple):
+class TopicContents(NamedTuple):
     """Contents of a topic."""
 
     messages: int
@@ -50,10 +50,10 @@ class Held(NamedTuple):
         return min(self.last - position, self.messages)
 
 
-NOTHING_HELD: Final = Held(0, 0, 0)
+NOTHING_HELD: Final = TopicContents(0, 0, 0)
 
 
-def held_by_all(tx: Transaction, database: Database, tick: Tick) -> dict[int, Held]:
+def held_by_all(tx: Transaction, database: Database, tick: Tick) -> dict[int, TopicContents]:
     """Return the contents of a database's topics, by topic id.
 
     Topics without any message yet are left out.
@@ -70,7 +70,7 @@ def held_by_all(tx: Transaction, database: Database, tick: Tick) -> dict[int, He
         id = keys.third(key)
         last, total = unpack_counter(row)
         before, gone = trimmed.get(id, (0, 0))
-        found[id] = Held(last - before, last, total - gone)
+        found[id] = TopicContents(last - before, last, total - gone)
     return found
 
 
@@ -168,7 +168,7 @@ class MessageRows:
     def _total(self, position: int) -> int:
         return total(self.get(position))
 
-    def position_at(self, place: Place) -> int:
+    def position_at(self, place: StartPosition) -> int:
         """Return the position just before a place.
 
         :raises BadRequest: the topic has no such position
@@ -261,7 +261,7 @@ def headers_of(row: bytes) -> dict[str, str]:
     return binary.unpack_object(row[at : at + length]) if length else {}
 
 
-class Content(NamedTuple):
+class MessageContent(NamedTuple):
     """Decoded message, as it was published."""
 
     value: bytes
@@ -273,13 +273,13 @@ class Content(NamedTuple):
     """Log time (µs) before which no group delivers it; 0: none."""
 
 
-def content(row: bytes) -> Content:
+def content(row: bytes) -> MessageContent:
     """Decode a message row."""
     _, _, due_us, key, id, headers = _ROW.unpack_from(row)
     at_id = _ROW.size + key
     at_headers = at_id + id
     at = at_headers + headers
-    return Content(
+    return MessageContent(
         row[at:],
         row[_ROW.size : at_id].decode() if key else None,
         row[at_id:at_headers].decode() if id else None,

@@ -1,8 +1,8 @@
 """Messages of a topic: publish, read, trim, redrive; and its readers.
 
-- A message's position is final at the commit; so are the positions of `Published`.
+- A message's position is final at the commit; so are the positions of `PublishResult`.
 - Messages are removed from the front only, by retention, TRIM and REDRIVE, together with the
-  deliveries of all groups (`HandOuts.trimmed`).
+  deliveries of all groups (`GroupDeliveries.trimmed`).
 - An id is remembered for `Topic.dedup_us` of log time after its first message (idempotent publish).
   It has two rows, which always change together: by id, and by time.
 """
@@ -28,14 +28,14 @@ from protocol.errors import (
 )
 from protocol.text import check_name
 from protocol.values import NONE, Tick, Value, check, check_unicode, type_name, without_none
-from storage.catalog.catalog import Database, Taken, each_named
+from storage.catalog.catalog import Database, IfExists, each_named
 from storage.formats import keys
 from storage.topics import groups
 from storage.topics.deliveries.expiry import DEAD_HEADERS
-from storage.topics.deliveries.group import HandOuts
+from storage.topics.deliveries.group import GroupDeliveries
 from storage.topics.message_rows import (
-    Held,
     MessageRows,
+    TopicContents,
     answer,
     body,
     headers_of,
@@ -43,7 +43,7 @@ from storage.topics.message_rows import (
     total,
     with_headers,
 )
-from storage.topics.topics import START, Place, Topic
+from storage.topics.topics import START, StartPosition, Topic
 from storage.txn.appends import HEAD, NUMBER, Append
 from storage.txn.transaction import Transaction
 
@@ -57,7 +57,7 @@ _REDRIVEN_BYTES: Final = 16 * limits.MIB
 """Approximate bytes moved by one REDRIVE; well below the limit of a transaction."""
 
 
-class Published:
+class PublishResult:
     """Result of a publish. If the transaction paused, read the positions only after its commit."""
 
     __slots__ = ("_append", "_first", "count", "duplicate")
@@ -85,7 +85,7 @@ class Published:
         return self.first + self.count - 1
 
 
-class Messages:
+class TopicMessages:
     """Messages of one topic in one transaction. A call that raises a refusal changes nothing."""
 
     __slots__ = ("_rows", "_tx", "topic", "wakes")
@@ -117,10 +117,10 @@ class Messages:
         self._rows.end()
 
     @property
-    def held(self) -> Held:
+    def held(self) -> TopicContents:
         """Contents of the topic."""
         (last, total), (trimmed, gone) = self._rows.end(), self._rows.trimmed()
-        return Held(last - trimmed, last, total - gone)
+        return TopicContents(last - trimmed, last, total - gone)
 
     def may_be_over(self) -> bool:
         return self._rows.may_be_over()
@@ -137,7 +137,7 @@ class Messages:
         due_us: int = 0,
         expect: int | None = None,
         tick: Tick | None = None,
-    ) -> Published:
+    ) -> PublishResult:
         """Append messages, all with the same key, headers and due time.
 
         Validates the caller's input.
@@ -167,7 +167,7 @@ class Messages:
         if id is not None and self.topic.dedup_us is not None:
             self._remember(id, append, first)
         self.wakes = True
-        return Published(first, count, append)
+        return PublishResult(first, count, append)
 
     def _bodies(
         self,
@@ -232,7 +232,7 @@ class Messages:
             **detail,
         )
 
-    def _known(self, id: str) -> Published | None:
+    def _known(self, id: str) -> PublishResult | None:
         """Return the message that had the id within the deduplication window, or None."""
         topic, tx = self.topic, self._tx
         if topic.dedup_us is None:
@@ -245,7 +245,7 @@ class Messages:
             return None
         append = tx.appends.get(topic.last)
         own = append is not None and position > append.seen
-        return Published(position, 1, append if own else None, duplicate=True)
+        return PublishResult(position, 1, append if own else None, duplicate=True)
 
     def _remember(self, id: str, append: Append, position: int) -> None:
         topic, tx, name = self.topic, self._tx, id.encode()
@@ -297,7 +297,7 @@ class Messages:
             for position, row in self._rows.span(begin, limit, limits.MESSAGES_READ_BYTES)
         ]
 
-    def position_at(self, place: Place) -> int:
+    def position_at(self, place: StartPosition) -> int:
         """Return the position just before a place.
 
         :raises BadRequest: the topic has no such position
@@ -306,7 +306,9 @@ class Messages:
 
     # --- readers --------------------------------------------------------------------------------
 
-    def define_reader(self, name: str, place: Place = START, taken: Taken = Taken.REFUSE) -> int:
+    def define_reader(
+        self, name: str, place: StartPosition = START, taken: IfExists = IfExists.REFUSE
+    ) -> int:
         """Declare a reader. Return its position; overwriting a reader moves it to `place`.
 
         :raises AlreadyExists, NameRefused, BadRequest:
@@ -314,10 +316,10 @@ class Messages:
         check_name(name, "reader")
         present = self._tx.get(self.key_of_reader(name))
         if present is not None:
-            if taken is Taken.REFUSE:
+            if taken is IfExists.REFUSE:
                 path = f"{self.topic.path}.{name}"
                 raise AlreadyExists(f"reader {path} exists", kind="reader", name=path)
-            if taken is Taken.SKIP:
+            if taken is IfExists.SKIP:
                 return keys.unpack_counter(present)
         return self._put_reader(name, self.position_at(place))
 
@@ -349,9 +351,9 @@ class Messages:
 
         :raises Unknown, BadRequest:
         """
-        return self.move_reader(name, Place("AFTER", position))
+        return self.move_reader(name, StartPosition("AFTER", position))
 
-    def move_reader(self, name: str, place: Place) -> int:
+    def move_reader(self, name: str, place: StartPosition) -> int:
         """Move a reader to a place. Return its position.
 
         :raises Unknown, BadRequest:
@@ -407,7 +409,7 @@ class Messages:
             tx.delete_range(rows.key(trimmed + 1), rows.key(first))
         yield count
         for group in groups.groups(tx, self.topic):
-            for _ in HandOuts(tx, group).trimmed(first):
+            for _ in GroupDeliveries(tx, group).trimmed(first):
                 yield 0
 
     def trim_due(self, most: int = limits.TRIM_MESSAGES) -> tuple[int, bool]:
@@ -508,7 +510,7 @@ class Messages:
             for name, position in self.readers(tick)
         ]
         shared = [
-            HandOuts(self._tx, group, tick).figures()
+            GroupDeliveries(self._tx, group, tick).figures()
             for group in groups.each(self._tx, topic, tick)
         ]
         return {
@@ -545,17 +547,17 @@ def bounded_bytes(topic: Topic, held: int) -> Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Redriven:
-    """Result of REDRIVE. As in `Published`, positions are final after the commit."""
+class RedriveResult:
+    """Result of REDRIVE. As in `PublishResult`, positions are final after the commit."""
 
     moved: int
-    published: Published | None
+    published: PublishResult | None
     """None if no message was moved."""
 
 
 def redrive(
     tx: Transaction, dead: Topic, topic: Topic, limit: int = 1000, tick: Tick | None = None
-) -> Redriven:
+) -> RedriveResult:
     """Move the oldest messages of a dead letter topic into another topic.
 
     Their dead letter headers are removed.
@@ -584,16 +586,16 @@ def redrive(
         if tick is not None:
             tick()
     if not bodies:
-        return Redriven(0, None)
-    target = Messages(tx, topic)
+        return RedriveResult(0, None)
+    target = TopicMessages(tx, topic)
     target.check_sizes(bodies, begin)
     target._check_room(bodies)
     append = MessageRows(tx, topic).append(bodies)
     first = append.seen + append.count - len(bodies) + 1
-    for _ in Messages(tx, dead).trim(begin + len(bodies)):
+    for _ in TopicMessages(tx, dead).trim(begin + len(bodies)):
         if tick is not None:
             tick()
-    return Redriven(len(bodies), Published(first, len(bodies), append))
+    return RedriveResult(len(bodies), PublishResult(first, len(bodies), append))
 
 
 def _redriven(headers: dict[str, str]) -> dict[str, str]:

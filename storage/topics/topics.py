@@ -14,8 +14,15 @@ from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, StillHeld, TooLarge
 from protocol.text import check_name
 from protocol.values import Tick, unpaced
-from storage.catalog.catalog import Database, Taken, absent, check_comment, declared_of, each_named
-from storage.catalog.on_change import read_kept
+from storage.catalog.catalog import (
+    Database,
+    IfExists,
+    absent,
+    check_comment,
+    declared_of,
+    each_named,
+)
+from storage.catalog.on_change import unpack_on_change
 from storage.formats import keys
 from storage.txn.appends import NUMBER, unpack_counter
 from storage.txn.ids import next_id
@@ -70,7 +77,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StartPosition:
     """Start position of a reader or a group."""
 
     kind: Literal["START", "END", "AFTER", "TIME"] = "START"
@@ -80,8 +87,8 @@ class Place:
     """Position, or microseconds since 1970."""
 
 
-START: Final = Place("START")
-END: Final = Place("END")
+START: Final = StartPosition("START")
+END: Final = StartPosition("END")
 
 
 # --- looking up ---------------------------------------------------------------------------------
@@ -140,7 +147,7 @@ def define_topic(
     dedup_us: int | None = None,
     full: Full = "DROP",
     comment: str | None = None,
-    taken: Taken = Taken.REFUSE,
+    taken: IfExists = IfExists.REFUSE,
 ) -> Topic:
     """Declare a topic, as `catalog.define_namespace` does.
 
@@ -152,9 +159,9 @@ def define_topic(
     check_name(name, "topic")
     present = find_topic(tx, database, name)
     if present is not None:
-        if taken is Taken.REFUSE:
+        if taken is IfExists.REFUSE:
             raise AlreadyExists(f"topic {present.path} exists", kind="topic", name=present.path)
-        if taken is Taken.SKIP:
+        if taken is IfExists.SKIP:
             return present
     made = Topic(
         0 if present is None else present.id,
@@ -205,7 +212,7 @@ def drop_topic(tx: Transaction, topic: Topic, tick: Tick = unpaced) -> None:
     :raises StillHeld: a group of another topic has it as DEAD LETTER, or a table as its ON CHANGE
     """
     database = topic.database
-    table = _told_by(tx, topic, tick)
+    table = _published_by(tx, topic, tick)
     if table is not None:
         raise StillHeld(f"table {table} has {topic.name} as its ON CHANGE", table=table)
     holder = _dead_letters_of(tx, topic, tick)
@@ -219,11 +226,11 @@ def drop_topic(tx: Transaction, topic: Topic, tick: Tick = unpaced) -> None:
     tx.delete(keys.topic(database.namespace.id, database.id, topic.name))
 
 
-def _told_by(tx: Transaction, topic: Topic, tick: Tick) -> str | None:
+def _published_by(tx: Transaction, topic: Topic, tick: Tick) -> str | None:
     """Return the name of a table that publishes its changes to this topic, or None."""
     database = topic.database
     for name, value in each_named(tx, *keys.tables(database.namespace.id, database.id), tick):
-        told = read_kept(binary.unpack_object(value).get("on_change"))
+        told = unpack_on_change(binary.unpack_object(value).get("on_change"))
         if told is not None and told.topic == topic.name:
             return name
     return None

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final
 
-from storage.txn.write_set import Layer
+from storage.txn.write_set import WriteSet
 
 HEAD: Final = Struct(">QQ")
 """Head of a value: time and total. Row of a counter: number and total."""
@@ -87,12 +87,12 @@ class Append:
         self._marks.append((number, mark, rows))
         return rows
 
-    def late_keys(self, layer: Layer) -> list[bytes]:
+    def late_keys(self, layer: WriteSet) -> list[bytes]:
         """Return the keys whose rows may change at commit."""
         marked = [key for _, _, rows in self._marks for key in rows]
         return [key for key in (*self._keys, *marked, self.counter) if key in layer.writes]
 
-    def settle(self, layer: Layer, present: bytes | None, time_us: int) -> None:
+    def settle(self, layer: WriteSet, present: bytes | None, time_us: int) -> None:
         """Renumber everything to follow the values of other commits, and set the commit time.
 
         :param present: row of the counter at commit

@@ -21,7 +21,7 @@ from storage.formats import keys
 from storage.formats.keys import Range
 
 
-class Lookup:
+class CachedLookup:
     """Cached result of one catalog look-up. Compared by identity."""
 
     __slots__ = ("rests_on", "since", "value")
@@ -34,7 +34,7 @@ class Lookup:
         """First commit from which the result is valid in every state, as long as it is cached."""
 
 
-class Lookups:
+class CatalogCache:
     """Catalog cache shared by all transactions.
 
     :param since: the newest commit that may have changed a declaration
@@ -45,7 +45,7 @@ class Lookups:
         """Sequence of the newest commit that changed a declaration."""
         self.users_since = since
         """Sequence of the newest commit that changed users or grants."""
-        self._found: dict[Hashable, Lookup] = {}
+        self._found: dict[Hashable, CachedLookup] = {}
         self.get = self._found.get
         """Cached look-up by name; None: not cached."""
         self._resting: dict[bytes, set[Hashable]] = {}
@@ -54,9 +54,9 @@ class Lookups:
     def __len__(self) -> int:
         return len(self._found)
 
-    def add(self, at: Hashable, value: Any, rests_on: tuple[bytes, ...]) -> Lookup:
+    def add(self, at: Hashable, value: Any, rests_on: tuple[bytes, ...]) -> CachedLookup:
         """Cache a result that was found in a state with the newest declarations."""
-        made = self._found[at] = Lookup(value, rests_on, self.since)
+        made = self._found[at] = CachedLookup(value, rests_on, self.since)
         for declared in rests_on:
             self._resting.setdefault(declared, set()).add(at)
         return made
@@ -80,7 +80,7 @@ class Lookups:
             for at in self._resting.pop(each, ()):
                 self._forget(at)
 
-    def withdraw(self, upto: int) -> None:
+    def roll_back(self, upto: int) -> None:
         """Roll back commits after `upto`: drop the look-ups found in a state with any of them."""
         if self.since <= upto:
             return
@@ -104,7 +104,9 @@ class Lookups:
                     del self._resting[declared]
 
 
-def rest_on(looked: Collection[Lookup], declared: Collection[bytes], ranges: list[Range]) -> bool:
+def rest_on(
+    looked: Collection[CachedLookup], declared: Collection[bytes], ranges: list[Range]
+) -> bool:
     """True if any of the look-ups depends on declarations that were changed or range-deleted."""
     deleted = [each for each in ranges if keys.touches_catalog(*each)]
     if not declared and not deleted:

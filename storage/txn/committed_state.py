@@ -13,19 +13,19 @@ from __future__ import annotations
 from typing import Protocol
 
 from protocol.doors import Rng
-from storage.engine.engine import Engine, View
-from storage.txn.catalog_cache import Lookups
+from storage.engine.engine import Engine, EngineSnapshot
+from storage.txn.catalog_cache import CatalogCache
 from storage.txn.ids import RolledBackIds
 from storage.txn.read_set import ReadSet
 from storage.txn.tickets import RollBacks
-from storage.txn.validation import Conflicts
-from storage.txn.write_set import InFlight, Layer
+from storage.txn.validation import CommitValidator
+from storage.txn.write_set import PendingWrites, WriteSet
 
 
 class Pinned(Protocol):
     """Pinned snapshot of the state; see `moments.py`."""
 
-    layers: list[Layer]
+    layers: list[WriteSet]
     """Released layers that the engine had not applied yet, newest first."""
 
     def end(self) -> None:
@@ -41,19 +41,19 @@ class CommittedState:
 
     def __init__(self, engine: Engine, rng: Rng, store_id: bytes) -> None:
         self.engine = engine
-        self.flight = InFlight()
+        self.flight = PendingWrites()
         self.rng = rng
         self.store = store_id[:4].hex()
         """First 8 hexadecimal digits of the store's id."""
         self.committed = engine.applied
         """Sequence of the newest commit, durable or not."""
-        self.released_upto = engine.applied
+        self.commit_index = engine.applied
         """Commit index: newest commit that may be shown (Raft §5.3)."""
         self.roll_backs = RollBacks()
         self.rolled_back_ids = RolledBackIds()
-        self.lookups = Lookups(engine.applied)
-        self.conflicts = Conflicts()
-        self.paused: dict[ReadSet, list[Layer]] = {}
+        self.lookups = CatalogCache(engine.applied)
+        self.conflicts = CommitValidator()
+        self.paused: dict[ReadSet, list[WriteSet]] = {}
         """Layers that each paused transaction reads through, newest first."""
         self.moments: set[Pinned] = set()
         """Pinned snapshots that are kept, or still read."""
@@ -68,7 +68,7 @@ class CommittedState:
         """Sequence of the last commit that changed users or grants."""
         return self.lookups.users_since
 
-    def freeze(self, reads: ReadSet) -> tuple[View, list[Layer]]:
+    def freeze(self, reads: ReadSet) -> tuple[EngineSnapshot, list[WriteSet]]:
         """Freeze the state that a pausing transaction reads.
 
         Return an engine snapshot, and the layers over it, newest first.
@@ -85,7 +85,7 @@ class CommittedState:
         oldest = min((other.since for other in self.paused), default=self.committed)
         self.conflicts.forget(oldest)
 
-    def is_frozen(self, layer: Layer) -> bool:
+    def is_frozen(self, layer: WriteSet) -> bool:
         """True if a paused transaction or a pinned snapshot reads through a layer."""
         for layers in self.paused.values():
             if layer in layers:

@@ -6,7 +6,7 @@ that were rolled back.
 
 Invariant: no two declarations of one kind that this node has committed since its start share an id,
 rolled back or not. Another leader may allocate an id that was rolled back here. Data that only a
-leader keeps by id is therefore dropped when it stops leading (`Committer.on_following`).
+leader keeps by id is therefore dropped when it stops leading (`Committer.on_lead_lost`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from storage.formats import keys
 from storage.formats.keys import RECORD_PREFIX_BYTES, TAG_AT
-from storage.txn.write_set import Layer
+from storage.txn.write_set import WriteSet
 
 COUNTERS: Final = (
     keys.NAMESPACE_IDS, keys.DATABASE_IDS, keys.TABLE_IDS, keys.SPACE_IDS, keys.INDEX_IDS,
@@ -31,7 +31,7 @@ class RolledBackIds:
     def __init__(self) -> None:
         self._last: dict[bytes, int] = {}
 
-    def add(self, layer: Layer) -> None:
+    def add(self, layer: WriteSet) -> None:
         """Record the ids that a rolled back commit had allocated."""
         if not layer.catalog:
             return

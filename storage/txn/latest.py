@@ -11,7 +11,7 @@ from storage.txn.ledger import Ledger
 from storage.txn.tickets import CommitTicket
 
 
-class Present:
+class LatestState:
     """Reader of the newest state, with the reading part of a transaction's interface. Use and
     discard it at once."""
 

@@ -34,19 +34,19 @@ from storage.formats.frames import NO_DIGEST, Frame
 from storage.formats.positions import LogEnd
 from storage.txn import applied_position, trail_rows
 from storage.txn.applied_position import Lineage
-from storage.txn.catalog_cache import Lookups
+from storage.txn.catalog_cache import CatalogCache
 from storage.txn.committed_state import CommittedState
 from storage.txn.log_time import LogTime
-from storage.txn.priority_lock import Barrier
-from storage.txn.replay import Folding, IndexesOf, Replay, stands_alone
-from storage.txn.snapshots import Moment
+from storage.txn.priority_lock import PriorityLock
+from storage.txn.replay import FrameDecoder, IndexesOf, Replay, needs_own_write
+from storage.txn.snapshots import PinnedSnapshot
 from storage.txn.tickets import CommitTicket, Why, rolled_back
 from storage.txn.transaction import Transaction
-from storage.txn.write_set import Layer, apply_writes
+from storage.txn.write_set import WriteSet, apply_writes
 
 REPLAY_BATCH_BYTES: Final = 1 << 20
 """Bytes of frame bodies replayed per write batch of the engine."""
-SETTLE_KEYS: Final = 4_096
+APPLY_KEYS: Final = 4_096
 """Keys applied to the engine per step: about a millisecond of the loop."""
 PREPARE_KEYS: Final = 2_048
 """Keys encoded per step of `prepare`."""
@@ -93,7 +93,7 @@ class Ledger:
         """First sequences and epochs of the earlier epochs, as far as known."""
         self._end = end.sequence
         self._durable = engine.applied
-        self._settled = applied_position.read(engine, end.store_id)
+        self._applied_seq = applied_position.read(engine, end.store_id)
         self._digests: deque[bytes] = deque()
         """Frame digests of the commits that are durable but not applied, in order."""
         self._hand_over = hand_over
@@ -106,13 +106,13 @@ class Ledger:
             lambda: Transaction(self.state, self.state.committed, self._frame_time),
             derived,
         )
-        self._folding = Folding(derived)
+        self._folding = FrameDecoder(derived)
         self._replayed_last: Frame | None = None
         self._replaying_bytes = 0
-        self.heard: Callable[[Layer], None] | None = None
+        self.heard: Callable[[WriteSet], None] | None = None
         """Callback for each commit as it becomes pending, on leader and follower alike. Must be
         short and not raise."""
-        self.barrier: Barrier | None = None
+        self.barrier: PriorityLock | None = None
         """Priority lock in force; None: none."""
         self._part_of: list[bytes] = []
         self._part_at = 0
@@ -124,7 +124,7 @@ class Ledger:
     # --- positions ------------------------------------------------------------------------------
 
     @property
-    def durable_upto(self) -> int:
+    def synced_seq(self) -> int:
         """Sequence of the newest commit known to be fsynced to the local log."""
         return self._durable
 
@@ -141,7 +141,7 @@ class Ledger:
         """Return the log time (µs since 1970), see `LogTime`."""
         return self._log_time.now()
 
-    def follow_time(self, epoch: int, time: int) -> None:
+    def adopt_log_time(self, epoch: int, time: int) -> None:
         """Adopt the log time that the leader of an epoch reported."""
         self._log_time.follows(epoch, max(time, self._frame_time))
 
@@ -161,12 +161,12 @@ class Ledger:
                 f" {frame.sequence}"
             )
         commit, replay, sequence = effects.decode(frame.body), self._replay, frame.sequence
-        alone = self._settled.begun != NO_DIGEST or stands_alone(commit.effects)
+        alone = self._applied_seq.begun != NO_DIGEST or needs_own_write(commit.effects)
         if alone:
             self._replayed()
         add = replay.add_alone if alone else replay.add
         if add(commit.effects, sequence):
-            state.lookups = Lookups(sequence)
+            state.lookups = CatalogCache(sequence)
         replay.put(trail_rows.rows(sequence, frame.time, commit.attribution))
         state.committed, self._replayed_last = sequence, frame
         self._frame_time = self._settled_time = max(self._frame_time, frame.time)
@@ -178,16 +178,16 @@ class Ledger:
         """Write the batch of replayed frames to the engine."""
         last, self._replayed_last = self._replayed_last, None
         if last is not None:
-            stands = Lineage(self._settled.store_id, last.sequence, last.digest())
+            stands = Lineage(self._applied_seq.store_id, last.sequence, last.digest())
             self._write(self._replay.take(), stands)
             self._replaying_bytes = 0
-            self._durable = self.state.released_upto = self.state.committed
+            self._durable = self.state.commit_index = self.state.committed
 
     def _write(self, batch: Batch, stands: Lineage) -> None:
         """Write a batch, with a note of the log position that it brings the state to."""
         stands.note(batch)
         self.state.engine.write(batch, stands.sequence)
-        self._settled = stands
+        self._applied_seq = stands
 
     # --- transactions ---------------------------------------------------------------------------
 
@@ -196,11 +196,11 @@ class Ledger:
         assert self.state.committed >= self._end, "the log has not been replayed to its end"
         return Transaction(self.state, self.state.committed, self.log_time())
 
-    def moment(self) -> Moment:
+    def moment(self) -> PinnedSnapshot:
         """Pin a snapshot at the commit index, for several transactions to read. The caller must
         `end` it."""
         assert self.state.committed >= self._end, "the log has not been replayed to its end"
-        return Moment(self.state, self.log_time())
+        return PinnedSnapshot(self.state, self.log_time())
 
     def commit(self, tx: Transaction, attribution: Attribution) -> CommitTicket:
         """Validate and commit a transaction, and end it (optimistic concurrency control).
@@ -208,15 +208,15 @@ class Ledger:
         :returns: the commit that must be visible before the response is sent: its own; for a
             read-only transaction the newest pending one that it read
         :raises Conflict: validation failed: a later commit changed a key that the transaction read,
-            or a key that it changes has expired. Or a priority lock blocks it (`barred`); it may
-            retry once `barrier` is gone
+            or a key that it changes has expired. Or a priority lock blocks it (`blocked_by_lock`);
+            it may retry once `barrier` is gone
         """
         assert not tx.reads.ended, "a transaction is committed once"
         try:
             if not (_changes_something(tx) or attribution.entry):
                 return tx.ticket  # read-only: no frame, but the response waits for its reads
-            if self.barrier is not None and self.barrier.holds_back(tx):
-                tx.barred = True
+            if self.barrier is not None and self.barrier.blocks_commit(tx):
+                tx.blocked_by_lock = True
                 raise Conflict(
                     "a key of this transaction is locked until another transaction has ended"
                 )
@@ -257,7 +257,7 @@ class Ledger:
         self._put_in_flight(own, time, len(self.state.paused) > tx.paused)
         return sequence
 
-    def _put_in_flight(self, layer: Layer, time: int, others_paused: bool) -> None:
+    def _put_in_flight(self, layer: WriteSet, time: int, others_paused: bool) -> None:
         """Add a commit to the pending ones, and make it readable to transactions that begin later.
 
         :param others_paused: True if any other transaction is paused, so that validation needs this
@@ -295,7 +295,7 @@ class Ledger:
         self._following = True
         try:
             with Transaction(self.state, self.state.committed, frame.time) as tx:
-                layer = tx.own = Layer(sequence)
+                layer = tx.own = WriteSet(sequence)
                 layer.size = len(frame.body)
                 who = yield from self._folding.follow(frame.body, tx)
         finally:
@@ -382,10 +382,10 @@ class Ledger:
         """Advance the commit index: commits up to `upto` become visible. `settle` applies them
         later, in short steps."""
         assert upto <= self._durable, "what is not durable is not shown"
-        self.state.released_upto = max(self.state.released_upto, upto)
+        self.state.commit_index = max(self.state.commit_index, upto)
 
     @property
-    def may_settle(self) -> bool:
+    def may_apply(self) -> bool:
         """True if `settle` would not block on the engine's disk (write stall)."""
         return self.state.engine.takes_writes()
 
@@ -402,37 +402,37 @@ class Ledger:
         layers = self._next_part()
         if not layers:
             return self._let_go()
-        if len(layers[0].writes) > SETTLE_KEYS:
-            return self._settle_large(layers[0])
+        if len(layers[0].writes) > APPLY_KEYS:
+            return self._apply_large(layers[0])
         batch = self.state.engine.batch()
         _apply_together(layers, batch)
-        self._write_settled(batch, layers)
+        self._write_applied(batch, layers)
         return self._has_more()
 
-    def _write_settled(self, batch: Batch, layers: list[Layer]) -> None:
+    def _write_applied(self, batch: Batch, layers: list[WriteSet]) -> None:
         """Write the batch that completes these layers, and drop them."""
         count = len(layers)
         digest = self._digests[count - 1]
-        self._write(batch, Lineage(self._settled.store_id, layers[-1].sequence, digest))
+        self._write(batch, Lineage(self._applied_seq.store_id, layers[-1].sequence, digest))
         self._settled_time = layers[-1].time
         for _ in range(count):
             self._digests.popleft()
         self.state.flight.drop(count)
 
-    def _next_part(self) -> list[Layer]:
+    def _next_part(self) -> list[WriteSet]:
         """Return the oldest visible layers that fit into one step, or a single larger one."""
-        found: list[Layer] = []
+        found: list[WriteSet] = []
         count = 0
         for layer in self.state.flight.layers:
             count += len(layer.writes) + len(layer.ranges)
-            if layer.sequence > self.state.released_upto or (found and count > SETTLE_KEYS):
+            if layer.sequence > self.state.commit_index or (found and count > APPLY_KEYS):
                 break
             if found and (layer.built or found[-1].built):
                 break  # merging them costs more than a write of its own
             found.append(layer)
         return found
 
-    def _settle_large(self, layer: Layer) -> bool:
+    def _apply_large(self, layer: WriteSet) -> bool:
         batch, begun, writes = self.state.engine.batch(), self._part_at, layer.writes
         if begun == 0:
             layer.apply_ranges(batch)
@@ -441,17 +441,17 @@ class Ledger:
         # takes a record's index entries as done when the record itself is there (derived.py).
         count = len(self._part_of)
         at = begun if layer.entries else begun + count
-        part = looked = self._part_of[at % count : at % count + SETTLE_KEYS]
+        part = looked = self._part_of[at % count : at % count + APPLY_KEYS]
         if layer.entries:
             first = at < count
             part = [key for key in looked if (key[keys.TAG_AT] == keys.INDEX_ENTRY) is first]
         apply_writes([(key, writes[key]) for key in part], layer.sequence, batch)
         if at + len(looked) < 2 * count:
             # Incomplete: note the frame as begun, and leave `applied` at the commit before.
-            self._write(batch, self._settled._replace(begun=self._digests[0]))
+            self._write(batch, self._applied_seq._replace(begun=self._digests[0]))
             self._part_at += len(looked)
             return True
-        self._write_settled(batch, [layer])
+        self._write_applied(batch, [layer])
         if not (self._following or self.state.is_frozen(layer)):
             self._gone += [*layer.hollow(), self._part_of]
         self._part_at, self._part_of = 0, []
@@ -468,15 +468,15 @@ class Ledger:
         if self._gone:
             last = self._gone[-1]
             if isinstance(last, dict):
-                for _ in range(min(SETTLE_KEYS, len(last))):
+                for _ in range(min(APPLY_KEYS, len(last))):
                     last.popitem()
             else:
-                del last[-SETTLE_KEYS:]
+                del last[-APPLY_KEYS:]
             if not last:
                 self._gone.pop()
         return self._has_more()
 
-    def withdraw(self, upto: int | None = None, why: Why = rolled_back) -> None:
+    def roll_back(self, upto: int | None = None, why: Why = rolled_back) -> None:
         """Roll back the pending commits after `upto`; their sequences will be assigned again.
 
         The log had no room for them, or another leader took over. Transactions that paused on top
@@ -486,7 +486,7 @@ class Ledger:
         :param why: makes the error for requests that wait for a rolled-back commit
         """
         state, upto = self.state, self._durable if upto is None else upto
-        assert state.released_upto <= upto <= self._durable, "what was shown is not taken back"
+        assert state.commit_index <= upto <= self._durable, "what was shown is not taken back"
         for _ in range(self._durable - upto):
             self._digests.pop()
         state.roll_backs.add(upto, why)
@@ -499,11 +499,11 @@ class Ledger:
         self._frame_time = left[-1].time if left else self._settled_time
         while self._since > upto + 1 and self._epochs:
             self._since, self.epoch = self._epochs.pop()
-        state.conflicts.withdraw(upto)
+        state.conflicts.roll_back(upto)
         # The rolled-back sequences are assigned again: validate against the new commits.
         for reads in state.paused:
             reads.compared = min(reads.compared, upto)
-        state.lookups.withdraw(upto)
+        state.lookups.roll_back(upto)
         self._folding.forget()
 
 
@@ -527,7 +527,7 @@ def _write_effects(tx: Transaction, writes: Iterable[tuple[bytes, bytes | None]]
     return found
 
 
-def _apply_together(layers: list[Layer], batch: Batch) -> None:
+def _apply_together(layers: list[WriteSet], batch: Batch) -> None:
     """Add several layers to a batch. A key changed by more than one (mostly a table's count) is
     written once."""
     if len(layers) == 1:
@@ -551,5 +551,5 @@ def _apply_together(layers: list[Layer], batch: Batch) -> None:
             batch.put(key, value)
 
 
-def _covered(layer: Layer, key: bytes) -> bool:
+def _covered(layer: WriteSet, key: bytes) -> bool:
     return any(start <= key < end for start, end in layer.ranges)

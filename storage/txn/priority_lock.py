@@ -2,16 +2,16 @@
 
 A long transaction beside short ones fails validation every time: some commit changes its read set
 before it commits. While its barrier stands, a commit that would invalidate it is refused. That
-transaction is `barred`; nothing of it has been applied, and it is retried once the barrier has
-gone. `actors/commits/barriers.py` decides which transactions get a barrier, and for how long.
+transaction is `blocked_by_lock`; nothing of it has been applied, and it is retried once the barrier
+has gone. `actors/commits/barriers.py` decides which transactions get a barrier, and for how long.
 
 - A barrier protects only the read set: that of the last failed attempt, so nothing slips in before
   the holder reads it again, and that of the current attempt.
 - Reads are never blocked, nor are commits that do not touch the read set.
 - Revoking rights is never blocked; otherwise a user could postpone losing access with a statement
   of their own. So changes of users are ignored here, even if the holder has read them; the other
-  changes of the same transaction count. `Transaction.passes` exempts the few others that no caller
-  could retry.
+  changes of the same transaction count. `Transaction.ignores_locks` exempts the few others that no
+  caller could retry.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NOTHING: Final = ReadSet(0, RollBacks())
 
 
-class Barrier:
+class PriorityLock:
     """The barrier of one transaction across all its attempts.
 
     :param before: read set of its last failed attempt
@@ -43,22 +43,22 @@ class Barrier:
         self.held_back = 0
         """Number of commits refused because of it."""
 
-    def holds_for(self, holder: Transaction) -> None:
+    def protect_attempt(self, holder: Transaction) -> None:
         """Start protecting a new attempt, and keep the read set of the previous one."""
         if self._holder is not None:
             self._before = self._holder.reads
         self._holder = holder
 
-    def holds_back(self, tx: Transaction) -> bool:
+    def blocks_commit(self, tx: Transaction) -> bool:
         """Return True, and count it, if committing `tx` would make the holder fail validation."""
-        if tx is self._holder or tx.passes:
+        if tx is self._holder or tx.ignores_locks:
             return False
-        if not self._would_lose_to(tx):
+        if not self._conflicts_with(tx):
             return False
         self.held_back += 1
         return True
 
-    def _would_lose_to(self, tx: Transaction) -> bool:
+    def _conflicts_with(self, tx: Transaction) -> bool:
         own, adds = tx.own, frozenset(tx.adds)
         writes: AbstractSet[bytes] = own.writes.keys()
         ordered, declared = own.ordered(), own.declared

@@ -16,7 +16,7 @@ from collections.abc import Set as AbstractSet
 
 from protocol import limits
 from storage.formats.keys import RECORD_PREFIX_BYTES, Range
-from storage.txn.catalog_cache import Lookup, rest_on
+from storage.txn.catalog_cache import CachedLookup, rest_on
 from storage.txn.tickets import CommitTicket, RollBacks
 from storage.txn.write_set import in_order
 
@@ -51,7 +51,7 @@ class ReadSet:
         self._starts: list[bytes] = []
         self._ends: list[bytes] = []
         """Bounds of the merged, sorted ranges; computed on demand by `_in_order`."""
-        self.looked: set[Lookup] = set()
+        self.looked: set[CachedLookup] = set()
         self.compared = 0
         """Newest commit against which all keys and ranges are validated; 0: not all are. See
         `conflicts.py`."""

@@ -1,7 +1,7 @@
 """Replay of log frames into the state: at a start, and on a follower.
 
 On a follower, which serves reads meanwhile, a frame becomes the layer (write set) that its commit
-was on the leader (`Folding`), and is applied like a commit.
+was on the leader (`FrameDecoder`), and is applied like a commit.
 
 At a start no reads are served, and many frames go to the engine in one write. Index entries are
 derived from all their records at once, as of before the first frame and after the last. A frame
@@ -21,7 +21,7 @@ from storage.formats import effects, keys
 from storage.formats.effects import SEQUENCE_BYTES, Attribution, Derive, Effect
 from storage.txn import steps as index_steps
 from storage.txn.transaction import Transaction
-from storage.txn.write_set import Layer, apply_effects
+from storage.txn.write_set import WriteSet, apply_effects
 
 RECORDS_A_STEP: Final = 256
 """Records whose index entries are derived per step: about a millisecond of the loop."""
@@ -34,7 +34,7 @@ Get = Callable[[bytes], bytes | None]
 """Point read from the state before the frame."""
 
 
-class Followed(NamedTuple):
+class RecordVersions(NamedTuple):
     """A record before and after, as stored with its stamp; None: it is absent."""
 
     key: bytes
@@ -46,7 +46,7 @@ class TableIndexes(Protocol):
     """The maintained indexes of one table, which derive their entries from its records."""
 
     def follow(
-        self, changed: Sequence[Followed], get: Get
+        self, changed: Sequence[RecordVersions], get: Get
     ) -> Generator[None, None, dict[bytes, bytes | None]]:
         """Return the index entries that change with some records, in the order to write them; None:
         delete. Runs in steps."""
@@ -59,7 +59,7 @@ IndexesOf = Callable[[Transaction, bytes], TableIndexes | None]
 """Returns the maintained indexes of the table with a record prefix; None: it has none."""
 
 
-def stands_alone(found: Iterable[Effect]) -> bool:
+def needs_own_write(found: Iterable[Effect]) -> bool:
     """True if a frame needs a write of its own."""
     return any(
         effect[0] == effects.DERIVE
@@ -69,7 +69,7 @@ def stands_alone(found: Iterable[Effect]) -> bool:
     )
 
 
-def fold(found: Iterable[Effect], layer: Layer) -> list[Derive]:
+def fold(found: Iterable[Effect], layer: WriteSet) -> list[Derive]:
     """Fold a frame's effects into a layer: the write set of its commit, except for index entries.
 
     Return the index builds in the frame.
@@ -96,7 +96,7 @@ def fold(found: Iterable[Effect], layer: Layer) -> list[Derive]:
     return derives
 
 
-class Folding:
+class FrameDecoder:
     """Decoder of frames into layers, one after the other, with the index entries of each."""
 
     def __init__(self, derived: IndexesOf) -> None:
@@ -196,12 +196,12 @@ def _follow(kept: TableIndexes, records: list[bytes], tx: Transaction) -> Iterat
             yield
 
 
-def _together(records: list[bytes], tx: Transaction) -> Iterator[list[Followed]]:
+def _together(records: list[bytes], tx: Transaction) -> Iterator[list[RecordVersions]]:
     """Yield records of one table before and after, as many as one step handles."""
-    some: list[Followed] = []
+    some: list[RecordVersions] = []
     size = 0
     for key in records:
-        one = Followed(key, tx.beneath(key), tx.own.writes[key])
+        one = RecordVersions(key, tx.beneath(key), tx.own.writes[key])
         some.append(one)
         size += len(one.before or b"") + len(one.after or b"")
         if len(some) == RECORDS_A_STEP or size >= index_steps.TOGETHER_BYTES:
@@ -233,7 +233,7 @@ class Replay:
         self._engine = engine
         self._begin = begin
         self._batch: Batch = engine.batch()
-        self._folding = Folding(derived)
+        self._folding = FrameDecoder(derived)
         self._changed: dict[bytes, dict[bytes, bytes | None]] = {}
         """New values of changed records, by table prefix."""
         self._made: set[bytes] = set()
@@ -265,7 +265,7 @@ class Replay:
         write."""
         assert not self._changed, "what stands alone was added to others"
         tx = self._begin()
-        layer = tx.own = Layer(sequence)
+        layer = tx.own = WriteSet(sequence)
         for _ in self._folding.fold(found, tx):
             pass
         layer.apply(self._batch)
@@ -278,7 +278,7 @@ class Replay:
             kept = self._folding.kept(prefix, self._begin)
             assert kept is not None, "records without an index were noted"
             changed = [
-                Followed(key, None if key in self._made else get(key), value)
+                RecordVersions(key, None if key in self._made else get(key), value)
                 for key, value in records.items()
             ]
             for entry, holder in at_once(kept.follow(changed, get)).items():

@@ -13,7 +13,7 @@ from storage.formats.effects import stamped
 from storage.formats.keys import Range
 
 
-class Sheet:
+class ScanSnapshot:
     """Writes in a range, consumed in order by one scan.
 
     :param writes: a layer's, or the scan's own

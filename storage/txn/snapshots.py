@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from storage.txn.committed_state import CommittedState
 from storage.txn.transaction import Transaction
-from storage.txn.write_set import Layer
+from storage.txn.write_set import WriteSet
 
 
-class Moment:
+class PinnedSnapshot:
     """Pinned snapshot of the committed state at its commit index.
 
     The caller must `end` it before the engine is closed. The ledger ends it when privileges change,
@@ -25,7 +25,7 @@ class Moment:
 
     def __init__(self, state: CommittedState, now_us: int) -> None:
         self._state = state
-        self.sequence = state.released_upto
+        self.sequence = state.commit_index
         """Sequence of the commit whose state is read."""
         self.time_us = now_us
         """Log time (µs) of its creation, which `time::now()` returns in it."""
@@ -66,7 +66,7 @@ def read_released(state: CommittedState, now_us: int) -> Transaction:
 
     :param now_us: log time (µs)
     """
-    moment = Moment(state, now_us)
+    moment = PinnedSnapshot(state, now_us)
     transaction = moment.begin()
     moment.end()
     return transaction
@@ -77,14 +77,14 @@ class _Reading(Transaction):
 
     is_past = True
 
-    def __init__(self, moment: Moment, state: CommittedState) -> None:
+    def __init__(self, moment: PinnedSnapshot, state: CommittedState) -> None:
         super().__init__(state, moment.sequence, moment.time_us)
         self._moment = moment
         self._view = moment.view
         self._frozen = moment.layers
         self.released = moment.sequence
 
-    def _changing(self) -> Layer:
+    def _changing(self) -> WriteSet:
         raise AssertionError("nothing is changed in a moment that is over")
 
     def release(self) -> None:

@@ -31,7 +31,7 @@ def together(pairs: list[Pair]) -> Iterator[list[Pair]]:
         begun, before = end, ends[end - 1]
 
 
-def let_others(tick: Tick | None, *made: dict[bytes, bytes]) -> None:
+def yield_to_others(tick: Tick | None, *made: dict[bytes, bytes]) -> None:
     """Yield to other tasks if many entries were made."""
     if tick is not None and sum(map(len, made)) > ENTRIES_A_TURN:
         tick()

@@ -22,17 +22,17 @@ from typing import Any, Final, TypeVar
 from protocol import limits
 from protocol.errors import TooLarge
 from protocol.values import Tick, instant
-from storage.engine.engine import View
+from storage.engine.engine import EngineSnapshot
 from storage.formats import keys
 from storage.formats.effects import DELETE_RANGE, DERIVE, SEQUENCE_BYTES, Chunk, Derive, Effect
 from storage.formats.keys import Pair
 from storage.txn.appends import Append, Mark
-from storage.txn.catalog_cache import Lookup
+from storage.txn.catalog_cache import CachedLookup
 from storage.txn.committed_state import CommittedState
 from storage.txn.ids import RolledBackIds
 from storage.txn.read_set import ReadSet
 from storage.txn.tickets import CommitTicket
-from storage.txn.write_set import UNCHANGED, Layer, Overlay, lookup
+from storage.txn.write_set import UNCHANGED, Overlay, WriteSet, lookup
 
 T = TypeVar("T")
 
@@ -63,11 +63,11 @@ class Transaction:
         self._flight = state.flight
         self._reads = reads = ReadSet(sequence, state.roll_backs)
         self._looked = reads.looked
-        self._mine: dict[Hashable, Lookup] = {}
+        self._mine: dict[Hashable, CachedLookup] = {}
         """Catalog look-ups that other transactions can't share."""
         self.sequence = sequence
         """Sequence of the commit whose state is read."""
-        self.released = state.released_upto
+        self.released = state.commit_index
         """Commit index when this began: newest commit that may have been shown to a client."""
         self.now_us = now_us
         """Log time at the beginning (µs since 1970), which `time::now()` returns."""
@@ -102,9 +102,9 @@ class Transaction:
     """Log time of its frame (µs), once it is committed."""
     is_past = False
     """True if it reads a past snapshot and must not change anything."""
-    barred = False
+    blocked_by_lock = False
     """True if its commit was refused because of a priority lock; see `barriers.py`."""
-    passes = False
+    ignores_locks = False
     """True if its commit ignores priority locks, because no caller would retry it."""
     appends: Mapping[bytes, Append] = _NO_APPENDS
     """Appends by their counters."""
@@ -125,15 +125,15 @@ class Transaction:
     """
     timed: dict[bytes, Callable[[bytes, int], bytes]] | None = None
     """Functions that make a key's final value from the written one and `time`; see `put_time`."""
-    _view: View | None = None
-    _frozen: Sequence[Layer] = ()
+    _view: EngineSnapshot | None = None
+    _frozen: Sequence[WriteSet] = ()
     _gone: dict[bytes, int]
     """Previous sequences of deleted records; exists from the first change on."""
 
-    def _changing(self) -> Layer:
+    def _changing(self) -> WriteSet:
         """Return the layer of its changes for modification."""
         if self.own is UNCHANGED:
-            self.own = Layer()
+            self.own = WriteSet()
             self._gone = {}
         return self.own
 
@@ -163,7 +163,7 @@ class Transaction:
                 if start <= key < end:
                     return self._added(key, None)
         self._reads.add_key(key)
-        value = self._look(key)
+        value = self._read_committed(key)
         return self._added(key, value) if self.adds else value
 
     def _added(self, key: bytes, value: bytes | None) -> bytes | None:
@@ -178,7 +178,7 @@ class Transaction:
         """
         return self._engine.get(key)
 
-    def _look(self, key: bytes) -> bytes | None:
+    def _read_committed(self, key: bytes) -> bytes | None:
         """Return the committed value of a key, without adding it to the read set."""
         if self._view is not None:
             found = lookup(self._frozen, key) if self._frozen else None
@@ -200,7 +200,7 @@ class Transaction:
         """
         if any(start <= key < end for start, end in self.own.ranges):
             return None
-        return self._look(key)
+        return self._read_committed(key)
 
     def is_unreleased(self, key: bytes) -> bool:
         """True if the value of a key came from a commit that was unreleased when this began.
@@ -353,7 +353,7 @@ class Transaction:
         """
         append = self.appends.get(counter)
         if append is None:
-            append = Append(counter, prefix, self._look(counter), self.now_us)
+            append = Append(counter, prefix, self._read_committed(counter), self.now_us)
             self.appends = {**self.appends, counter: append}
         self.put_new(append.add(bodies))
         self._write(counter, append.row)
@@ -375,7 +375,7 @@ class Transaction:
         append = self.appends.get(counter)
         if exactly:
             self._reads.add_key(counter)
-        return self._look(counter) if append is None else append.row
+        return self._read_committed(counter) if append is None else append.row
 
     def put_new(self, rows: Mapping[bytes, bytes]) -> None:
         """Set many keys that this transaction has not changed.
@@ -387,7 +387,7 @@ class Transaction:
         self.prepared = None
         self._grow(sum(map(len, rows)) + sum(map(len, rows.values())) + _OVERHEAD_BYTES * len(rows))
 
-    def take_back(self, start: bytes, end: bytes) -> None:
+    def undo_writes(self, start: bytes, end: bytes) -> None:
         """Undo this transaction's own writes in a range."""
         own = self._changing()
         for key in own.within(start, end):
@@ -405,7 +405,7 @@ class Transaction:
         """
         self.derives = (*self.derives, Derive(entries, start, end))
 
-    def fold(self, rows: Mapping[bytes, bytes]) -> Layer:
+    def fold(self, rows: Mapping[bytes, bytes]) -> WriteSet:
         """Add rows that the frame itself implies, without effects. Return the layer of all changes.
 
         Called by the ledger at the commit.
@@ -540,7 +540,7 @@ class Transaction:
             if found is None or found.since > self.sequence:
                 return None
             since = found.since
-            if since > self.released and since > self.saw and since > self._state.released_upto:
+            if since > self.released and since > self.saw and since > self._state.commit_index:
                 self.saw = since
         self._looked.add(found)
         return found.value
@@ -552,7 +552,7 @@ class Transaction:
         """
         lookups = self._state.lookups
         if self.own.catalog or self._reads.rolled_back or lookups.since > self.sequence:
-            made = self._mine[at] = Lookup(value, rests_on, self.sequence)
+            made = self._mine[at] = CachedLookup(value, rests_on, self.sequence)
         else:
             made = lookups.add(at, value, rests_on)
         self._looked.add(made)
@@ -560,7 +560,7 @@ class Transaction:
 
     def rest_on(self, declared: bytes) -> None:
         """Make this transaction depend on a declaration, as a look-up would."""
-        self._looked.add(Lookup(None, (declared,), self.sequence))
+        self._looked.add(CachedLookup(None, (declared,), self.sequence))
 
     @property
     def users_version(self) -> int:
@@ -571,7 +571,7 @@ class Transaction:
         version = self._state.lookups.users_since
         if version > self.sequence or self.own.catalog or self._reads.rolled_back:
             return self.sequence
-        if version > self._state.released_upto:
+        if version > self._state.commit_index:
             self.saw = max(self.saw, version)
         return version
 

@@ -23,7 +23,7 @@ from protocol import limits
 from protocol.errors import Conflict
 from storage.formats.keys import Range
 from storage.txn.read_set import ReadSet
-from storage.txn.write_set import Layer
+from storage.txn.write_set import WriteSet
 
 COMPARE_LOOKS: Final = 1_024
 """Key and range look-ups in one step of `compare`: about half a millisecond of the event loop."""
@@ -34,7 +34,7 @@ LARGE: Final = 4_096
 
 
 @dataclass(slots=True)
-class _Change:
+class _CommittedWrites:
     """Write set of one commit."""
 
     sequence: int
@@ -46,11 +46,11 @@ class _Change:
     declared: Collection[bytes]
 
 
-class Conflicts:
+class CommitValidator:
     """Write sets of recent commits, to validate paused transactions against."""
 
     def __init__(self) -> None:
-        self._changes: dict[int, _Change] = {}
+        self._changes: dict[int, _CommittedWrites] = {}
         """Keyed by sequence, oldest first."""
         self._first = 1
         """Oldest sequence that may be remembered."""
@@ -72,13 +72,13 @@ class Conflicts:
 
     # --- remembered commits ---------------------------------------------------------------------
 
-    def remember(self, layer: Layer) -> None:
+    def remember(self, layer: WriteSet) -> None:
         """Remember the write set of a commit while some transaction is paused."""
         sequence, writes = layer.sequence, layer.writes
         if not self._changes:
             self._first = sequence
         self._last = sequence
-        change = self._changes[sequence] = _Change(
+        change = self._changes[sequence] = _CommittedWrites(
             sequence,
             frozenset(writes),
             layer.ordered(),
@@ -116,7 +116,7 @@ class Conflicts:
             while sequences and sequences[0] < self._first:
                 sequences.popleft()
 
-    def _let_go(self, change: _Change) -> None:
+    def _let_go(self, change: _CommittedWrites) -> None:
         sequence, newest = change.sequence, self._newest
         self.keys -= len(change.keys)
         if self._large.pop(sequence, None) is None:
@@ -124,7 +124,7 @@ class Conflicts:
                 if newest.get(key) == sequence:
                     del newest[key]
 
-    def withdraw(self, upto: int) -> None:
+    def roll_back(self, upto: int) -> None:
         """Remove the commits after `upto`, which were rolled back."""
         gone: set[bytes] = set()
         while self._last > upto and self._changes:
@@ -214,7 +214,7 @@ def _compared(reads: ReadSet) -> int:
     return max(reads.since, reads.compared)
 
 
-def _require_unread(reads: ReadSet, change: _Change) -> None:
+def _require_unread(reads: ReadSet, change: _CommittedWrites) -> None:
     """Check that a commit did not change the read set. :raises Conflict: it did"""
     if reads.touch(change.keys, change.ordered) or any(
         reads.touch_range(start, end) for start, end in change.ranges

@@ -1,8 +1,8 @@
-"""Write sets of pending commits (`Layer`), and how reads merge them over the engine.
+"""Write sets of pending commits (`WriteSet`), and how reads merge them over the engine.
 
 A layer is the write set of one transaction: its range deletes, then its writes over them. The
-layers of commits that the engine lacks lie over it, newer over older. `InFlight` also keeps them
-merged, so that a point read costs one look-up, however many commits are pending.
+layers of commits that the engine lacks lie over it, newer over older. `PendingWrites` also keeps
+them merged, so that a point read costs one look-up, however many commits are pending.
 
 A record in a layer begins with the sequence of the change *before* this one, because its own
 sequence is assigned only at the commit. Reads of a commit, and the write to the engine, replace
@@ -30,7 +30,7 @@ from storage.formats.effects import (
     stamped,
 )
 from storage.formats.keys import STAMPED, TAG_AT, Pair, Range, is_catalog, touches_catalog
-from storage.txn.scan_snapshot import Sheet
+from storage.txn.scan_snapshot import ScanSnapshot
 
 _FEW: Final = 16
 """Number of writes up to which a linear search of a layer beats sorting it."""
@@ -45,7 +45,7 @@ use yet.
 COPIED: Final = 256
 """Writes in a range that a scan copies at its start.
 
-With more of them, the scan reads the layer lazily (`Sheet`).
+With more of them, the scan reads the layer lazily (`ScanSnapshot`).
 
 A transaction may have 600 000 writes, and scan once for each row of a table.
 """
@@ -138,7 +138,7 @@ class KeyOrder:
         return ordered
 
 
-class Layer:
+class WriteSet:
     """Write set of one transaction. A value of None is a deletion."""
 
     __slots__ = (
@@ -163,7 +163,7 @@ class Layer:
         self.built = False
         """True if the changes are nearly all index entries of an index build."""
         self._order = KeyOrder()
-        self._seen: list[ref[Sheet]] = []
+        self._seen: list[ref[ScanSnapshot]] = []
         """Running scans that see the layer as it was at their start."""
 
     def declares(self) -> set[bytes]:
@@ -270,7 +270,7 @@ class Layer:
         ordered = yield from in_order(writes, step)
         order.know(ordered)
 
-    def sheet(self, start: bytes, end: bytes) -> Sheet | None:
+    def sheet(self, start: bytes, end: bytes) -> ScanSnapshot | None:
         """Return a scan's snapshot of a range. None if the range has few writes: use `within`."""
         if len(self.writes) <= COPIED:
             return None
@@ -278,7 +278,7 @@ class Layer:
         low, high = bisect_left(ordered, start), bisect_left(ordered, end)
         if high - low <= COPIED:
             return None
-        sheet = Sheet(self.writes, self.sequence, ordered, low, high)
+        sheet = ScanSnapshot(self.writes, self.sequence, ordered, low, high)
         if self.sequence == 0:  # not committed: it may be changed yet
             self._seen.append(ref(sheet))
         return sheet
@@ -299,7 +299,7 @@ class Layer:
             apply_writes(writes.items(), self.sequence, batch)
 
 
-class _Unchanged(Layer):
+class _Unchanged(WriteSet):
     """Shared empty write set of read-only transactions. Any write raises."""
 
     __slots__ = ()
@@ -321,7 +321,7 @@ def _shared() -> AssertionError:
     return AssertionError("a change was written to the shared empty write set")
 
 
-UNCHANGED: Final[Layer] = _Unchanged()
+UNCHANGED: Final[WriteSet] = _Unchanged()
 """The shared instance, so that beginning a transaction allocates no layer."""
 
 
@@ -391,7 +391,7 @@ class Overlay:
     __slots__ = ("_copied", "_ranges", "_sheets", "newest")
 
     def __init__(self) -> None:
-        self._sheets: list[Sheet] = []
+        self._sheets: list[ScanSnapshot] = []
         """Scan snapshots, the oldest first."""
         self._copied: dict[bytes, bytes | None] = {}
         """Copied writes over those, stamped."""
@@ -404,7 +404,7 @@ class Overlay:
         """Put a write over those so far."""
         self._copied[key] = value
 
-    def lay(self, layer: Layer, start: bytes, end: bytes) -> None:
+    def lay(self, layer: WriteSet, start: bytes, end: bytes) -> None:
         """Merge a newer layer over the writes so far."""
         ranges = [(low, high) for low, high in layer.ranges if low < end and high > start]
         if sheet := layer.sheet(start, end):
@@ -428,7 +428,7 @@ class Overlay:
         """Close the writes copied so far into a scan snapshot of their own."""
         copied = self._copied
         if copied or self._ranges:
-            sheet = Sheet(copied, 0, sorted(copied), 0, len(copied))
+            sheet = ScanSnapshot(copied, 0, sorted(copied), 0, len(copied))
             sheet.ranges = self._ranges
             self._sheets.append(sheet)
             self._copied, self._ranges = {}, []
@@ -444,7 +444,7 @@ class Overlay:
         return _merged(rows, self._sheets, reverse) if self._sheets else rows
 
 
-def lookup(layers: Iterable[Layer], key: bytes) -> tuple[int, bytes | None] | None:
+def lookup(layers: Iterable[WriteSet], key: bytes) -> tuple[int, bytes | None] | None:
     """Return sequence and value (None: deleted) of a key in layers, the newest first.
 
     None if no layer changes the key.
@@ -459,7 +459,7 @@ def lookup(layers: Iterable[Layer], key: bytes) -> tuple[int, bytes | None] | No
     return None
 
 
-class InFlight:
+class PendingWrites:
     """Pending write sets: layers of the commits that the engine lacks, oldest first.
 
     Small ones are merged, so that one look-up finds a key. Large ones stay separate: copying a
@@ -470,13 +470,13 @@ class InFlight:
     __slots__ = ("_large", "_order", "_ranges", "_sequences", "bytes", "layers", "values")
 
     def __init__(self) -> None:
-        self.layers: deque[Layer] = deque()
+        self.layers: deque[WriteSet] = deque()
         self.bytes = 0
         """Approximate bytes of all pending changes."""
         self.values: dict[bytes, bytes | None] = {}
         """Merged writes of the small layers."""
         self._sequences: dict[bytes, int] = {}
-        self._large: deque[Layer] = deque()
+        self._large: deque[WriteSet] = deque()
         self._ranges: list[tuple[int, bytes, bytes]] = []
         self._order = KeyOrder()
 
@@ -486,7 +486,7 @@ class InFlight:
         count = len(self.values) + sum(len(layer.writes) for layer in self._large)
         return self.bytes + KEY_BYTES * count
 
-    def add(self, layer: Layer) -> None:
+    def add(self, layer: WriteSet) -> None:
         """Add the newest commit."""
         sequence = layer.sequence
         assert not self.layers or self.layers[-1].sequence < sequence
@@ -524,7 +524,7 @@ class InFlight:
         return None
 
     def touches(self, wanted: Collection[bytes]) -> bool:
-        """True if any layer may change any of the keys, see `Layer.touches`."""
+        """True if any layer may change any of the keys, see `WriteSet.touches`."""
         if self._ranges or not self.values.keys().isdisjoint(wanted):
             return True
         return any(layer.touches(wanted) for layer in self._large)
@@ -567,7 +567,7 @@ class InFlight:
         for _ in range(count):
             self._take_away(layers.popleft())
 
-    def _take_away(self, layer: Layer) -> None:
+    def _take_away(self, layer: WriteSet) -> None:
         self.bytes -= layer.size
         sequence, sequences = layer.sequence, self._sequences
         if self._large and self._large[0] is layer:
@@ -585,7 +585,9 @@ class InFlight:
             self._ranges = [entry for entry in self._ranges if entry[0] != sequence]
 
 
-def _merged(rows: Iterator[list[Pair]], sheets: list[Sheet], reverse: bool) -> Iterator[list[Pair]]:
+def _merged(
+    rows: Iterator[list[Pair]], sheets: list[ScanSnapshot], reverse: bool
+) -> Iterator[list[Pair]]:
     """Yield a scan merged with scan snapshots, in steps not much larger than its own."""
     nearer = max if reverse else min
     for step in rows:
@@ -612,7 +614,7 @@ def _split(step: list[Pair], last: bytes, reverse: bool) -> tuple[list[Pair], li
     return step[:cut], step[cut:]
 
 
-def _with(step: list[Pair], sheets: list[Sheet], last: bytes, reverse: bool) -> list[Pair]:
+def _with(step: list[Pair], sheets: list[ScanSnapshot], last: bytes, reverse: bool) -> list[Pair]:
     """Return a step of a scan merged with the snapshots' writes up to a key."""
     found: dict[bytes, bytes | None] | None = None
     for sheet in sheets:

@@ -58,7 +58,7 @@ Random = Callable[[int], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Argon2Parameters:
     """Parameters of argon2id, which derives a key from a passphrase."""
 
     memory_kib: int = 64 * 1024
@@ -79,12 +79,12 @@ class RootWrap:
     """Root key wrapped under a passphrase."""
 
     salt: bytes
-    stretch: Stretch
+    stretch: Argon2Parameters
     sealed: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class ValueAddress:
     """Place of a value, which its encryption is bound to."""
 
     domain: bytes
@@ -105,7 +105,7 @@ def wipe(key: bytearray) -> None:
     key[:] = bytes(len(key))
 
 
-def stretched(passphrase: str, salt: bytes, stretch: Stretch) -> bytearray:
+def stretched(passphrase: str, salt: bytes, stretch: Argon2Parameters) -> bytearray:
     """Derive the wrapping key of a passphrase. Slow on purpose.
 
     :raises WrongKey: the parameters are out of bounds, so no node has stored them
@@ -138,7 +138,7 @@ def wrap_root(
     domain: bytes,
     vault: int,
     salt: bytes,
-    stretch: Stretch,
+    stretch: Argon2Parameters,
     random: Random,
 ) -> RootWrap:
     """Wrap a root key under a wrapping key.
@@ -174,7 +174,7 @@ def unwrap_key(
     return _opened(root, sealed, _of_key(domain, vault, version))
 
 
-def _of_root(domain: bytes, vault: int, salt: bytes, stretch: Stretch) -> bytes:
+def _of_root(domain: bytes, vault: int, salt: bytes, stretch: Argon2Parameters) -> bytes:
     numbers = (stretch.memory_kib, stretch.passes, stretch.lanes)
     return _ROOT.pack(_LABEL, _IS_ROOT, domain, vault, *numbers) + salt
 
@@ -205,13 +205,15 @@ def _opened(key: bytearray, sealed: bytes, aad: bytes) -> bytearray:
 # --- values ---------------------------------------------------------------------------------------
 
 
-def seal(cipher: Cipher, spot: Spot, key_version: int, plain: bytes, random: Random) -> bytes:
+def seal(
+    cipher: Cipher, spot: ValueAddress, key_version: int, plain: bytes, random: Random
+) -> bytes:
     """Encrypt a value under a vault's key."""
     nonce = random(NONCE_BYTES)
     return nonce + cipher.encrypt(nonce, plain, _of_value(spot, key_version))
 
 
-def open_sealed(cipher: Cipher, spot: Spot, key_version: int, sealed: bytes) -> bytes:
+def open_sealed(cipher: Cipher, spot: ValueAddress, key_version: int, sealed: bytes) -> bytes:
     """Decrypt a value.
 
     :raises WrongKey: it was sealed with another key or for another place, or was tampered with
@@ -226,7 +228,7 @@ def open_sealed(cipher: Cipher, spot: Spot, key_version: int, sealed: bytes) -> 
         raise _wrong() from None
 
 
-def _of_value(spot: Spot, key_version: int) -> bytes:
+def _of_value(spot: ValueAddress, key_version: int) -> bytes:
     numbers = (*spot.vault, key_version, spot.version)
     return _VALUE.pack(_LABEL, _IS_VALUE, spot.domain, *numbers) + spot.id
 

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from protocol import binary
 from storage.formats import keys
 from storage.formats.keys import Range
-from storage.vaults.cipher import RootWrap, Stretch
+from storage.vaults.cipher import Argon2Parameters, RootWrap
 
 _TWO: Final = Struct(">II")
 _THREE: Final = Struct(">III")
@@ -181,7 +181,7 @@ def _wrap(kept: Any) -> RootWrap | None:
     if kept is None:
         return None
     salt, memory_kib, passes, lanes, sealed = kept
-    return RootWrap(salt, Stretch(memory_kib, passes, lanes), sealed)
+    return RootWrap(salt, Argon2Parameters(memory_kib, passes, lanes), sealed)
 
 
 class RecordRow(NamedTuple):

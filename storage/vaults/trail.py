@@ -39,7 +39,7 @@ _ABOUT: Final = frozenset({"write", "erase"})
 """Actions whose newest entry is indexed by record."""
 
 
-class Head(NamedTuple):
+class TrailHead(NamedTuple):
     """Newest entry of a trail."""
 
     number: int
@@ -47,7 +47,7 @@ class Head(NamedTuple):
     hash: bytes
 
 
-class Kept(NamedTuple):
+class TrailEntry(NamedTuple):
     """Decoded entry."""
 
     number: int
@@ -72,16 +72,16 @@ def _at(vault: int, number: int) -> bytes:
     return _prefix(keys.VAULT_ENTRY, vault) + _LONG.pack(number)
 
 
-def head(tx: Transaction, vault: int) -> Head:
+def head(tx: Transaction, vault: int) -> TrailHead:
     """Return the newest entry of a trail.
 
     :param vault: id of the vault; 0: the store's own trail
     """
     row = tx.get(_prefix(keys.VAULT_HEAD, vault))
     if row is None:
-        return Head(0, bytes(HASH_BYTES))
+        return TrailHead(0, bytes(HASH_BYTES))
     (number,) = _LONG.unpack_from(row)
-    return Head(number, row[_LONG.size :])
+    return TrailHead(number, row[_LONG.size :])
 
 
 def append(tx: Transaction, vault: int, entry: VaultEntry, key: bytes | None) -> int:
@@ -113,7 +113,7 @@ def is_about(entry: VaultEntry) -> bool:
     return entry.action in _ABOUT and entry.outcome == GRANTED
 
 
-def find(tx: Transaction, vault: int, number: int) -> Kept | None:
+def find(tx: Transaction, vault: int, number: int) -> TrailEntry | None:
     """Return an entry by its number; None if it has been deleted, or never existed."""
     row = raw(tx, vault, number)
     return None if row is None else read(vault, number, row)
@@ -124,10 +124,12 @@ def raw(tx: Transaction, vault: int, number: int) -> bytes | None:
     return tx.get(_at(vault, number))
 
 
-def read(vault: int, number: int, row: bytes) -> Kept:
+def read(vault: int, number: int, row: bytes) -> TrailEntry:
     """Decode an entry."""
     body, before, mac = _row.decode(row)
-    return Kept(number, _decoder.decode(body), hashed(vault, number, before, body), before, mac)
+    return TrailEntry(
+        number, _decoder.decode(body), hashed(vault, number, before, body), before, mac
+    )
 
 
 def last_about(tx: Transaction, vault: int, id: str) -> int:
@@ -140,7 +142,7 @@ def last_about(tx: Transaction, vault: int, id: str) -> int:
     return number
 
 
-def newest(tx: Transaction, vault: int, before: int | None = None) -> Iterator[Kept]:
+def newest(tx: Transaction, vault: int, before: int | None = None) -> Iterator[TrailEntry]:
     """Yield entries, newest first.
 
     :param before: only entries before this number
@@ -153,7 +155,7 @@ def newest(tx: Transaction, vault: int, before: int | None = None) -> Iterator[K
             yield read(vault, _number(key), value)
 
 
-def is_authentic(kept: Kept, key: bytes) -> bool:
+def is_authentic(kept: TrailEntry, key: bytes) -> bool:
     """True if an entry's HMAC was made with this key."""
     return hmac.compare_digest(kept.mac, hmac.digest(key, kept.hash, "sha256"))
 

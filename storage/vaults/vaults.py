@@ -21,7 +21,7 @@ from storage.formats.keys import Range
 from storage.txn.ids import next_id
 from storage.txn.transaction import Transaction
 from storage.vaults import rows
-from storage.vaults.cipher import DOMAIN_BYTES, Random, Spot
+from storage.vaults.cipher import DOMAIN_BYTES, Random, ValueAddress
 from storage.vaults.rows import KeysRow, RecordRow, StoreRow, ValueRow
 
 
@@ -208,28 +208,30 @@ def put_keys_row(tx: Transaction, vault: Vault, row: KeysRow) -> None:
     tx.put(rows.of_vault(keys.VAULT_KEYS, vault.numbers), row.pack())
 
 
-def sealed_about(tx: Transaction, vault: Vault) -> int:
+def approximate_sealed(tx: Transaction, vault: Vault) -> int:
     """Return the approximate number of values that a vault's keys have sealed. Not added to the
     read set."""
     at = rows.of_vault(keys.VAULT_SEALED, vault.numbers)
     return keys.unpack_counter(tx.hint(at))
 
 
-def left_to_seal(tx: Transaction, vault: Vault, key_version: int, most: int) -> list[Left]:
+def values_to_reseal(
+    tx: Transaction, vault: Vault, key_version: int, most: int
+) -> list[UnrotatedValue]:
     """Return up to `most` values that a key version has sealed.
 
     :param most: largest number of values
     """
-    found: list[Left] = []
+    found: list[UnrotatedValue] = []
     for pairs in tx.scan(*rows.uses(vault.numbers, key_version)):
         for key, _ in pairs:
-            found.append(Left(*rows.used(key)))
+            found.append(UnrotatedValue(*rows.used(key)))
             if len(found) == most:
                 return found
     return found
 
 
-class Left(NamedTuple):
+class UnrotatedValue(NamedTuple):
     """Value that is still sealed with an older key."""
 
     id: bytes
@@ -239,9 +241,9 @@ class Left(NamedTuple):
 # --- records --------------------------------------------------------------------------------------
 
 
-def spot(store: StoreRow, vault: Vault, id: bytes, version: int) -> Spot:
+def spot(store: StoreRow, vault: Vault, id: bytes, version: int) -> ValueAddress:
     """Return the place that a value's encryption is bound to."""
-    return Spot(store.domain, vault.numbers, id, version)
+    return ValueAddress(store.domain, vault.numbers, id, version)
 
 
 def find_record(tx: Transaction, vault: Vault, id: bytes) -> RecordRow | None:
@@ -292,7 +294,9 @@ def put_value(
         note_removed(tx, vault)
 
 
-def seal_again(tx: Transaction, vault: Vault, one: Left, before: ValueRow, after: ValueRow) -> None:
+def seal_again(
+    tx: Transaction, vault: Vault, one: UnrotatedValue, before: ValueRow, after: ValueRow
+) -> None:
     """Replace a value by the same value, sealed with another key."""
     numbers = vault.numbers
     tx.put(rows.value(numbers, one.id, one.version), after.pack())

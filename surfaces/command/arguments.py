@@ -58,7 +58,7 @@ class Peers:
 
 
 @dataclass(frozen=True, slots=True)
-class Etcd:
+class EtcdOptions:
     """Credentials for etcd. Its addresses are in the failover policy."""
 
     ca: str | None = None
@@ -105,7 +105,7 @@ class Serve:
     """None: this node links with no other node."""
     invitation: Invitation = Invitation()
     """Join token, used if the directory holds no store yet."""
-    etcd: Etcd = Etcd()
+    etcd: EtcdOptions = EtcdOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ def understand(words: Sequence[str], environment: Mapping[str, str]) -> Command:
     return _serve(given, given.directory, environment)
 
 
-def _serving_nothing(form: str, directory: str, given: flags.Given) -> Command:
+def _serving_nothing(form: str, directory: str, given: flags.ParsedFlags) -> Command:
     opening, despite = _opening(given), "--despite-damage" in given
     if form == "--health":
         return CheckHealth(directory, opening)
@@ -263,14 +263,14 @@ def _serving_nothing(form: str, directory: str, given: flags.Given) -> Command:
     return RunFile(directory, file, opening)
 
 
-def _make_key(given: flags.Given) -> MakeKey:
+def _make_key(given: flags.ParsedFlags) -> MakeKey:
     others = [*given.positions, *(name for name in given.flags if name != "--make-key")]
     if others:
         raise UsageRefused(f"--make-key contradicts {others[0]}: it takes no other arguments")
     return MakeKey(given.flags["--make-key"])
 
 
-def _form(given: flags.Given) -> str:
+def _form(given: flags.ParsedFlags) -> str:
     """Return the flag that names the form of the command. Refuse flags of any other form beside
     it."""
     forms = [name for name in FORMS if name in given]
@@ -304,7 +304,7 @@ def _either(names: tuple[str, ...]) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -> Serve:
+def _serve(given: flags.ParsedFlags, directory: str, environment: Mapping[str, str]) -> Serve:
     http, wire = (_address(given, name) for name in ("--http", "--serve"))
     if http is not None and http == wire and http.port != 0:
         raise UsageRefused(f"--http contradicts --serve: both use {http}")
@@ -317,7 +317,7 @@ def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -
         wire,
         given.get("--cert"),
         given.get("--cert-key"),
-        _told(given, environment, "--backup-dir", "STORE_BACKUP_DIR")[1],
+        _setting_source(given, environment, "--backup-dir", "STORE_BACKUP_DIR")[1],
         _unseal_for(given, environment),
         _first_owner(environment, directory),
         _keep_log(given),
@@ -331,8 +331,8 @@ def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -
     )
 
 
-def _told(
-    given: flags.Given, environment: Mapping[str, str], flag: str, name: str
+def _setting_source(
+    given: flags.ParsedFlags, environment: Mapping[str, str], flag: str, name: str
 ) -> tuple[str, str | None]:
     """Return the source and the text of a setting: its flag, else its environment variable.
 
@@ -342,13 +342,13 @@ def _told(
     return (flag, text) if text is not None else (name, environment.get(name) or None)
 
 
-def _invitation(given: flags.Given, environment: Mapping[str, str]) -> Invitation:
+def _invitation(given: flags.ParsedFlags, environment: Mapping[str, str]) -> Invitation:
     if JOIN in given:
         return Invitation(given.get(JOIN))
     return Invitation(token=flags.variable(environment, "STORE_JOIN_TOKEN"))
 
 
-def _etcd(given: flags.Given, environment: Mapping[str, str]) -> Etcd:
+def _etcd(given: flags.ParsedFlags, environment: Mapping[str, str]) -> EtcdOptions:
     cert, key = given.get("--etcd-cert"), given.get("--etcd-key")
     if (cert is None) != (key is None):
         there, lacking = ("cert", "key") if key is None else ("key", "cert")
@@ -362,11 +362,11 @@ def _etcd(given: flags.Given, environment: Mapping[str, str]) -> Etcd:
         raise UsageRefused(f"STORE_ETCD_{there} is set without STORE_ETCD_{lacking}")
     credential = (user, password) if user and password else None
     login, in_clear = given.get("--etcd-login"), "--etcd-login-in-clear" in given
-    return Etcd(given.get("--etcd-ca"), cert, key, login, credential, in_clear)
+    return EtcdOptions(given.get("--etcd-ca"), cert, key, login, credential, in_clear)
 
 
 def _peers(
-    given: flags.Given, environment: Mapping[str, str], taken: Sequence[Address | None]
+    given: flags.ParsedFlags, environment: Mapping[str, str], taken: Sequence[Address | None]
 ) -> Peers | None:
     """:param taken: addresses on which the surfaces listen"""
     where, text = "--peer", given.get("--peer")
@@ -389,7 +389,7 @@ def _peers(
     return Peers(address, cert, key)
 
 
-def _unseal_for(given: flags.Given, environment: Mapping[str, str]) -> timedelta:
+def _unseal_for(given: flags.ParsedFlags, environment: Mapping[str, str]) -> timedelta:
     flag, variable = "--unseal-for", "STORE_UNSEAL_FOR"
     why = "it must be above zero"
     found = _lasting(given, environment, flag, variable, UNSEAL_FOR, why)
@@ -400,8 +400,8 @@ def _unseal_for(given: flags.Given, environment: Mapping[str, str]) -> timedelta
     return found
 
 
-def _log_level(given: flags.Given, environment: Mapping[str, str]) -> str:
-    where, text = _told(given, environment, "--log-level", "STORE_LOG_LEVEL")
+def _log_level(given: flags.ParsedFlags, environment: Mapping[str, str]) -> str:
+    where, text = _setting_source(given, environment, "--log-level", "STORE_LOG_LEVEL")
     if text is None:
         return "info"
     if text not in LEVELS:
@@ -409,7 +409,7 @@ def _log_level(given: flags.Given, environment: Mapping[str, str]) -> str:
     return text
 
 
-def _keep_log(given: flags.Given) -> timedelta | int | None:
+def _keep_log(given: flags.ParsedFlags) -> timedelta | int | None:
     text = given.get("--keep-log")
     if text is None:
         return None
@@ -424,7 +424,7 @@ def _keep_log(given: flags.Given) -> timedelta | int | None:
     return kept
 
 
-def _keep_statements(given: flags.Given) -> int:
+def _keep_statements(given: flags.ParsedFlags) -> int:
     text = given.get("--keep-statements")
     if text is None:
         return limits.ENTRIES_KEPT
@@ -435,7 +435,7 @@ def _keep_statements(given: flags.Given) -> int:
     return int(text)
 
 
-def _sequence(given: flags.Given, name: str, least: int) -> int | None:
+def _sequence(given: flags.ParsedFlags, name: str, least: int) -> int | None:
     text = given.get(name)
     if text is None:
         return None
@@ -444,12 +444,12 @@ def _sequence(given: flags.Given, name: str, least: int) -> int | None:
     return int(text)
 
 
-def _opening(given: flags.Given) -> Opening:
+def _opening(given: flags.ParsedFlags) -> Opening:
     jump, rebuild = "--accept-clock-jump" in given, "--rebuild-state" in given
     return Opening(jump, rebuild, keys.files(given))
 
 
-def _address(given: flags.Given, name: str) -> Address | None:
+def _address(given: flags.ParsedFlags, name: str) -> Address | None:
     text = given.get(name)
     if text is None:
         return None
@@ -460,7 +460,7 @@ def _address(given: flags.Given, name: str) -> Address | None:
 
 
 def _lasting(
-    given: flags.Given,
+    given: flags.ParsedFlags,
     environment: Mapping[str, str],
     flag: str,
     variable: str,
@@ -471,7 +471,7 @@ def _lasting(
 
     :param why: reason in the refusal of a duration of zero or less
     """
-    where, text = _told(given, environment, flag, variable)
+    where, text = _setting_source(given, environment, flag, variable)
     if text is None:
         return default
     return flags.lasting(where, text, why)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from actors.backups.alone import Taking, read_back
-from actors.doors import Doors, system_doors
+from actors.backups.alone import BackupInProgress, read_back
+from actors.doors import Environment, system_doors
 from protocol.errors import Refusal
 from surfaces.command.arguments import BackUp
 from surfaces.command.console import Console
@@ -28,12 +28,12 @@ async def back_up(command: BackUp, console: Console) -> bool:
     return True
 
 
-async def _written(doors: Doors, command: BackUp, file: NewFile, console: Console) -> str:
+async def _written(doors: Environment, command: BackUp, file: NewFile, console: Console) -> str:
     settings = looking(command.directory, command.opening, doors.fs)
     key = settings.key
     async with to_copy(settings, doors, console, "snapshot", command.despite_damage) as node:
         with shown("writing the backup, bytes", console) as report:
-            taking = Taking(node, file.write, report, key)
+            taking = BackupInProgress(node, file.write, report, key)
             first = command.first
             written = await (taking.snapshot() if first is None else taking.log(first))
     file.sync()

@@ -14,7 +14,7 @@ from surfaces.logs import LineWriter
 class Console:
     """Output channels of the command."""
 
-    tell: Callable[[str], None]
+    print_line: Callable[[str], None]
     """Writes a line to standard error through the logs' writer, so that lines keep their order and
     a blocked standard error never blocks the caller."""
     terminal: bool
@@ -28,7 +28,7 @@ class Console:
 
     def complain(self, text: str) -> None:
         """Report a failure: one line, whatever the text contains."""
-        (self.complain_in or self.tell)("storenode: " + " ".join(text.split()))
+        (self.complain_in or self.print_line)("storenode: " + " ".join(text.split()))
 
 
 def say_json(writer: LineWriter, level: str, event: str) -> None:

@@ -47,7 +47,7 @@ def probed(address: Address | None, tls: ssl.SSLContext | None, clock: Clock) ->
     :param address: None, or port 0: no probes
     :raises AddressTaken: it can't be listened on
     """
-    far = _Far(clock)
+    far = _CopyProgress(clock)
     if address is None or not address.port:
         yield far.tick
         return
@@ -59,7 +59,7 @@ def probed(address: Address | None, tls: ssl.SSLContext | None, clock: Clock) ->
         probes.end()
 
 
-class _Far:
+class _CopyProgress:
     """Progress of the copy. Written by one thread, and read by another."""
 
     def __init__(self, clock: Clock) -> None:
@@ -94,11 +94,11 @@ class _Far:
 class _Probes:
     """Server of the probes, in a thread."""
 
-    def __init__(self, address: Address, tls: ssl.SSLContext | None, far: _Far) -> None:
+    def __init__(self, address: Address, tls: ssl.SSLContext | None, far: _CopyProgress) -> None:
         self._address = address
         self._tls = tls
         self._far = far
-        self._stands: Future[asyncio.AbstractEventLoop] = Future()
+        self._loop: Future[asyncio.AbstractEventLoop] = Future()
         self._over: asyncio.Event
         self._count = 0
         self._thread = Thread(target=self._run, name="copying", daemon=True)
@@ -110,14 +110,14 @@ class _Probes:
         """
         self._thread.start()
         try:
-            self._stands.result()
+            self._loop.result()
         except OSError as error:
             self._thread.join(END_SECONDS)  # its loop holds descriptors until then
             raise AddressTaken(f"{self._address}: {addresses.reason(error)}") from error
 
     def end(self) -> None:
         """Stop listening: the address is free."""
-        self._stands.result().call_soon_threadsafe(self._over.set)
+        self._loop.result().call_soon_threadsafe(self._over.set)
         self._thread.join(END_SECONDS)
 
     def _run(self) -> None:
@@ -132,9 +132,9 @@ class _Probes:
                 ssl_handshake_timeout=seconds, ssl_shutdown_timeout=seconds, limit=HEAD_BYTES,
             )  # fmt: skip
         except OSError as error:
-            self._stands.set_exception(error)
+            self._loop.set_exception(error)
             return
-        self._stands.set_result(asyncio.get_running_loop())
+        self._loop.set_result(asyncio.get_running_loop())
         async with server:
             await self._over.wait()
 
@@ -143,7 +143,7 @@ class _Probes:
         try:
             if self._count <= CONNECTIONS:
                 async with asyncio.timeout(HEAD_SECONDS):
-                    writer.write(self._told(await reader.readuntil(b"\r\n\r\n")))
+                    writer.write(self._response(await reader.readuntil(b"\r\n\r\n")))
                     await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return  # a malformed or late request gets no response
@@ -155,7 +155,7 @@ class _Probes:
             with suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
 
-    def _told(self, head: bytes) -> bytes:
+    def _response(self, head: bytes) -> bytes:
         """Return the response to a request; only its first line matters."""
         method, _, rest = head.partition(b"\r\n")[0].partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]

@@ -32,7 +32,7 @@ class _Output(io.FileIO):
             raise OutputLost(error.errno, error.strerror) from error
 
 
-def tell_of_lost_output() -> None:
+def raise_on_lost_output() -> None:
     """Make writes to a broken standard output raise `OutputLost`, which no other file raises."""
     before = sys.stdout
     if before is not sys.__stdout__ or not isinstance(before, io.TextIOWrapper):

@@ -6,7 +6,7 @@ import asyncio
 
 from actors.backups.alone import read_back
 from actors.backups.script_files import begin_script
-from actors.backups.scripts import About, Script
+from actors.backups.scripts import About, StoreScript
 from actors.doors import system_doors
 from protocol.errors import Refusal
 from protocol.values import unpaced
@@ -31,8 +31,8 @@ async def dump(command: Dump, console: Console) -> bool:
         try:
             async with to_copy(settings, doors, console, "script", despite) as node:
                 with node.committer.begin() as tx:
-                    about = About(node.store.id, node.committer.released_upto)
-                    script = Script(tx, about, unpaced)
+                    about = About(node.store.id, node.committer.commit_index)
+                    script = StoreScript(tx, about, unpaced)
                     content = begin_script(doors, about, node.created, key, file.write)
                     for chunk in script.chunks():
                         content.add(chunk)

@@ -8,15 +8,15 @@ from typing import Final
 
 import structlog
 
-from actors.agreement import Access
-from surfaces.command.arguments import Etcd
+from actors.agreement import EtcdCredentials
+from surfaces.command.arguments import EtcdOptions
 from surfaces.command.certificates import CertificateRefused, check_file, check_private
 from surfaces.command.opening import NotOpened
 
 LOGIN_BYTES: Final = 4096
 
 
-def access(told: Etcd) -> Access:
+def access(told: EtcdOptions) -> EtcdCredentials:
     """Return the access to etcd.
 
     :raises NotOpened: a file can't be used: the message names it, without its contents
@@ -27,9 +27,9 @@ def access(told: Etcd) -> Access:
         raise NotOpened(str(refused)) from refused
 
 
-def renew(used: Access, told: Etcd) -> None:
+def renew(used: EtcdCredentials, told: EtcdOptions) -> None:
     """Read the files again. If they can't be used, nothing changes, and the reason is logged."""
-    if told == Etcd():
+    if told == EtcdOptions():
         return
     log = structlog.get_logger()
     try:
@@ -41,12 +41,12 @@ def renew(used: Access, told: Etcd) -> None:
     log.info("etcd credentials reloaded")
 
 
-def _read(told: Etcd) -> Access:
+def _read(told: EtcdOptions) -> EtcdCredentials:
     credential = told.credential
     if told.login is not None:
         credential = _login(told.login)
     tls = None if told.ca is None and told.cert is None else _context(told)
-    return Access(credential, tls, told.in_clear)
+    return EtcdCredentials(credential, tls, told.in_clear)
 
 
 def _login(path: str) -> tuple[str, str]:
@@ -65,7 +65,7 @@ def _login(path: str) -> tuple[str, str]:
     return name, password
 
 
-def _context(told: Etcd) -> ssl.SSLContext:
+def _context(told: EtcdOptions) -> ssl.SSLContext:
     if told.ca is not None:
         check_file("--etcd-ca", told.ca)
     try:

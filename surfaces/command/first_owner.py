@@ -18,14 +18,18 @@ from surfaces.command.console import Console
 from surfaces.command.opening import NotOpened
 
 
-def tell_owner(fs: Fs, directory: str, console: Console, sealed: bool, owner: FirstOwner) -> None:
+def deliver_password(
+    fs: Fs, directory: str, console: Console, sealed: bool, owner: FirstOwner
+) -> None:
     """Deliver the password before the store has the owner.
 
     :raises NotOpened: the file can't be written, or the store is encrypted, so that nothing in its
         directory may be plaintext; the store has no users then
     """
     if console.terminal:
-        console.tell(f"first owner: {owner.name}, password: {owner.password} (shown only once)")
+        console.print_line(
+            f"first owner: {owner.name}, password: {owner.password} (shown only once)"
+        )
         return
     if sealed:
         raise NotOpened(

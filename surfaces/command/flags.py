@@ -201,7 +201,7 @@ def variable(environment: Mapping[str, str], name: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ParsedFlags:
     """A parsed command line: values by flag name (empty for flags that take none)."""
 
     positions: tuple[str, ...] = ()
@@ -224,7 +224,7 @@ class Given:
         return self.flags.get(name)
 
 
-def read(words: Sequence[str]) -> Given:
+def read(words: Sequence[str]) -> ParsedFlags:
     """Parse a command line of the node.
 
     :param words: without the program's name
@@ -241,7 +241,7 @@ def read(words: Sequence[str]) -> Given:
     return given
 
 
-def take_apart(words: Sequence[str], table: Sequence[Flag], form: str | None = None) -> Given:
+def take_apart(words: Sequence[str], table: Sequence[Flag], form: str | None = None) -> ParsedFlags:
     """Separate the flags of a table from the other words.
 
     :param words: a value follows its flag or stands after `=`; after `--` nothing is a flag
@@ -281,7 +281,7 @@ def take_apart(words: Sequence[str], table: Sequence[Flag], form: str | None = N
         flags[flag.name] = value
         if flag.repeats:
             repeated.setdefault(flag.name, []).append(value)
-    return Given(tuple(positions), flags, repeated)
+    return ParsedFlags(tuple(positions), flags, repeated)
 
 
 def lasting(where: str, text: str, why: str) -> timedelta:

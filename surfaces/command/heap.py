@@ -29,7 +29,7 @@ _TRIM_THRESHOLD: Final = -1
 _ARENA_MAX: Final = -8
 
 
-def keep_little() -> bool:
+def return_freed_memory() -> bool:
     """Make the C library return large blocks when they are freed, and share arenas among threads.
     Return False if it can't be configured.
 
@@ -52,7 +52,7 @@ def collect_less_often() -> None:
     gc.set_threshold(*COLLECT_AFTER)
 
 
-def leave_the_start_alone() -> None:
+def freeze_startup_objects() -> None:
     """Exclude all present objects, mostly code and tables, from later collections. Called once the
     node is ready."""
     gc.collect()

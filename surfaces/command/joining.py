@@ -9,10 +9,10 @@ from ssl import SSLContext
 
 import structlog
 
-from actors.cluster.joining import Copied, Place, place_of
+from actors.cluster.joining import CopiedStore, DirectoryState, place_of
 from actors.cluster.joining import join as copy_store
 from actors.cluster.peering import Identity
-from actors.doors import Doors, system_doors
+from actors.doors import Environment, system_doors
 from actors.node import START_FAULTS
 from actors.rate_limited_log import RateLimitedLog
 from protocol import limits
@@ -41,12 +41,12 @@ async def join(command: Join, console: Console) -> bool:
     if copied is None:
         console.answer(f"{command.directory} has already joined: the token was not used")
     else:
-        console.answer(_told(copied))
+        console.answer(_summary(copied))
     return True
 
 
 async def join_first(
-    command: Serve, doors: Doors, console: Console, tls: SSLContext | None
+    command: Serve, doors: Environment, console: Console, tls: SSLContext | None
 ) -> None:
     """Join before a serving node opens its store, if it was asked to and has not joined. An
     incomplete copy is resumed. Probes are answered meanwhile.
@@ -55,17 +55,17 @@ async def join_first(
     :raises NotOpened: as `join`; or the address of HTTP is taken
     """
     directory, invitation = command.directory, command.invitation
-    if invitation != Invitation() or place_of(doors.fs, directory) is Place.JOINING:
+    if invitation != Invitation() or place_of(doors.fs, directory) is DirectoryState.JOINING:
         given = peers.given_identity(command.peers, doors.clock)
-        lacks = place_of(doors.fs, directory) in (Place.EMPTY, Place.JOINING)
+        lacks = place_of(doors.fs, directory) in (DirectoryState.EMPTY, DirectoryState.JOINING)
         try:
             with probed(command.http if lacks else None, tls, doors.clock) as far:
                 copied = await _joined(command, doors, console, given, far)
         except AddressTaken as taken:
             raise NotOpened(str(taken)) from taken
         if copied is not None:
-            console.tell(_told(copied))
-    if command.peers is None and place_of(doors.fs, directory) is Place.JOINED:
+            console.print_line(_summary(copied))
+    if command.peers is None and place_of(doors.fs, directory) is DirectoryState.JOINED:
         structlog.get_logger().warning(
             "the node is in a cluster but follows no node: start it with --peer",
             directory=directory,
@@ -74,18 +74,20 @@ async def join_first(
 
 async def _joined(
     command: Join | Serve,
-    doors: Doors,
+    doors: Environment,
     console: Console,
     given: Identity | None = None,
     far: Tick | None = None,
-) -> Copied | None:
+) -> CopiedStore | None:
     """Copy the store. Return None if the directory holds a store already.
 
     :param far: progress callback, beside the console
     """
     directory, invitation = command.directory, command.invitation
     place = place_of(doors.fs, directory)
-    if place is Place.JOINED or (place is Place.STORE and invitation.file is None):
+    if place is DirectoryState.JOINED or (
+        place is DirectoryState.STORE and invitation.file is None
+    ):
         structlog.get_logger().info(
             "the join token is ignored: the directory already holds a store"
         )
@@ -117,7 +119,7 @@ async def _joined(
         limited_log.close()
 
 
-def _token(invitation: Invitation, doors: Doors) -> str | None:
+def _token(invitation: Invitation, doors: Environment) -> str | None:
     """Return the given token, if there is one.
 
     :raises OSError: its file can't be read
@@ -150,7 +152,7 @@ class _Nobody:
         return False
 
 
-def _told(copied: Copied) -> str:
+def _summary(copied: CopiedStore) -> str:
     return (
         f"joined store {copied.store} as node {copied.node}: copied up to sequence"
         f" {copied.at.sequence}, records: {copied.records}, state {copied.hash}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from surfaces.command.flags import Given, variable
+from surfaces.command.flags import ParsedFlags, variable
 
 FLAG: Final = "--key-file"
 OF_BACKUPS: Final = "--backup-key-file"
@@ -26,7 +26,7 @@ class KeyFiles:
 NO_KEYS: Final = KeyFiles()
 
 
-def with_variable(given: Given, environment: Mapping[str, str]) -> Given:
+def with_variable(given: ParsedFlags, environment: Mapping[str, str]) -> ParsedFlags:
     """Return the command line with the key file of the environment, unless it names one itself.
 
     :raises UsageRefused: the variable is set but empty
@@ -37,6 +37,6 @@ def with_variable(given: Given, environment: Mapping[str, str]) -> Given:
     return replace(given, flags={**given.flags, FLAG: path})
 
 
-def files(given: Given) -> KeyFiles:
+def files(given: ParsedFlags) -> KeyFiles:
     """Return the key files that a command line names."""
     return KeyFiles(given.get(FLAG), given.get(OF_BACKUPS))

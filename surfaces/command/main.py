@@ -51,13 +51,13 @@ def main(words: Sequence[str] | None = None) -> int:
     :param words: without the program's name; those of the process when not given
     """
     descriptors.keep_standard_streams()
-    descriptors.tell_of_lost_output()
+    descriptors.raise_on_lost_output()
     os.umask(PRIVATE)
     words = sys.argv[1:] if words is None else words
     if clients.takes(words):
         return clients.main(words, os.environ)
     privacy.keep_memory_private()
-    heap.keep_little()
+    heap.return_freed_memory()
     heap.collect_less_often()
     writer = logs.LineWriter(logs.STANDARD_ERROR)
     try:
@@ -113,13 +113,13 @@ def _for_programs(words: Sequence[str], writer: logs.LineWriter) -> bool:
 def _console(words: Sequence[str], writer: logs.LineWriter) -> Console:
     if not _for_programs(words, writer):
         return Console(writer.write, writer.on_terminal)
-    tell, complain = (partial(say_json, writer, level) for level in ("info", "error"))
-    return Console(tell, False, complain)
+    print_line, complain = (partial(say_json, writer, level) for level in ("info", "error"))
+    return Console(print_line, False, complain)
 
 
 def _run(command: Command, console: Console) -> int | None:
     from surfaces.command.opening import NotOpened  # here: --help needs none of the node
-    from surfaces.command.serving import BeginsAnew
+    from surfaces.command.serving import RestartRequired
 
     # A command that does not serve also closes the store when it is told to end, and at once: its
     # work may be one long call, so the loop's own handler would run too late. A serving node
@@ -128,7 +128,7 @@ def _run(command: Command, console: Console) -> int | None:
         signal.signal(number, _interrupt)
     try:
         return WELL if asyncio.run(_work(command, console)) else REFUSED
-    except BeginsAnew:
+    except RestartRequired:
         return None
     except NotOpened as refused:
         console.complain(str(refused))

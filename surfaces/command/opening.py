@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from actors import keys
 from actors.backups.described import TO_COPY
-from actors.doors import Doors
-from actors.keys import KeyRefused, Keys
+from actors.doors import Environment
+from actors.keys import KeyRefused, NodeKeys
 from actors.node import START_FAULTS, Node, start
 from actors.settings import NodeSettings
 from protocol.doors import File, Fs
@@ -27,7 +27,9 @@ class NotOpened(Exception):
 
 
 @asynccontextmanager
-async def opened(settings: NodeSettings, doors: Doors, console: Console) -> AsyncIterator[Node]:
+async def opened(
+    settings: NodeSettings, doors: Environment, console: Console
+) -> AsyncIterator[Node]:
     """Run a node inside the block; its store is closed after the block in any case.
 
     :raises NotOpened: the directory, the log or the state can't be opened
@@ -45,7 +47,7 @@ async def opened(settings: NodeSettings, doors: Doors, console: Console) -> Asyn
 
 @asynccontextmanager
 async def to_copy(
-    settings: NodeSettings, doors: Doors, console: Console, what: str, despite_damage: bool
+    settings: NodeSettings, doors: Environment, console: Console, what: str, despite_damage: bool
 ) -> AsyncIterator[Node]:
     """Run a node inside the block, to write its store into a file. All of its log is checked.
 
@@ -60,7 +62,9 @@ async def to_copy(
                     f"{damage}. The state may still be intact: --despite-damage writes a {what} of"
                     " it"
                 )
-            console.tell(f"the log is damaged, and the {what} is of the state alone: {damage}")
+            console.print_line(
+                f"the log is damaged, and the {what} is of the state alone: {damage}"
+            )
         yield node
 
 
@@ -93,12 +97,12 @@ def opened_backup(fs: Fs, path: str) -> File:
     return fs.open_read(path)
 
 
-def keys_in(fs: Fs, files: KeyFiles) -> Keys:
+def keys_in(fs: Fs, files: KeyFiles) -> NodeKeys:
     """Read the keys of a command line.
 
     :raises NotOpened: a file holds none
     """
-    return Keys(_key(fs, FLAG, files.own), _key(fs, OF_BACKUPS, files.backups))
+    return NodeKeys(_key(fs, FLAG, files.own), _key(fs, OF_BACKUPS, files.backups))
 
 
 def _key(fs: Fs, flag: str, path: str | None) -> keys.Key | None:

@@ -57,5 +57,5 @@ def renew(peering: Peering, peers: Peers, now: datetime) -> None:
         log.error("the certificate for other nodes was not reloaded", reason=str(refused))
         return
     if found is not None:
-        peering.will_show(found)
+        peering.accept_certificate(found)
         log.info("the certificate for other nodes was reloaded", fingerprint=found.fingerprint)

@@ -74,11 +74,11 @@ def _lines(title: str, console: Console) -> Report:
         if total is None:
             if done >= ahead:
                 ahead = 2 * done
-                console.tell(f"{title}: {done}")
+                console.print_line(f"{title}: {done}")
             return
         step = STEPS * done // total if total else STEPS
         if step > said:
             said = step
-            console.tell(f"{title}: {done} of {total}")
+            console.print_line(f"{title}: {done} of {total}")
 
     return report

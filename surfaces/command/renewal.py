@@ -29,13 +29,13 @@ class HangUps:
     """
 
     def __init__(self, asked: asyncio.Event, on_terminal: bool) -> None:
-        self.came = asyncio.Event()
+        self.received = asyncio.Event()
         """Set by each SIGHUP; cleared by its consumer."""
         self._asked = asked
         self._on_terminal = on_terminal
 
     def __enter__(self) -> HangUps:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._came)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hang_up)
         return self
 
     def __exit__(
@@ -47,11 +47,11 @@ class HangUps:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    def _came(self) -> None:
+    def _on_hang_up(self) -> None:
         if self._on_terminal and not os.isatty(STANDARD_ERROR):  # the terminal was closed
             self._asked.set()
         else:
-            self.came.set()
+            self.received.set()
 
 
 class Presents(Protocol):
@@ -88,8 +88,8 @@ class Renewal:
     async def at_each(self, hang_ups: HangUps) -> NoReturn:
         """Renew at each SIGHUP; never ends. Signals during a renewal cause one more."""
         while True:
-            await hang_ups.came.wait()
-            hang_ups.came.clear()
+            await hang_ups.received.wait()
+            hang_ups.received.clear()
             try:
                 self._beside()
                 await self.renew()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from actors.backups.restoring import Wanted, check_for_script
+from actors.backups.restoring import RestoreOptions, check_for_script
 from actors.backups.restoring import restore as make
 from actors.backups.script_files import is_script
 from actors.doors import system_doors
@@ -28,7 +28,7 @@ async def restore(command: Restore, console: Console) -> bool:
     directory, opening = command.directory, command.opening
     keys = keys_in(doors.fs, opening.keys)
     jump = opening.accept_clock_jump
-    wanted = Wanted(directory, command.upto, command.reading, jump, keys.own)
+    wanted = RestoreOptions(directory, command.upto, command.reading, jump, keys.own)
     with _refused(command), closing(opened_backup(doors.fs, command.file)) as file:
         script = is_script(file)
         if script:

@@ -12,7 +12,7 @@ from actors.backups.loading import load
 from actors.backups.restoring import NOT_PROVEN
 from actors.backups.script_files import Read, ScriptText, is_script, pieces
 from actors.doors import system_doors
-from actors.keys import Keys
+from actors.keys import NodeKeys
 from actors.node import Node
 from actors.runtime import ask
 from actors.scripts.plans import Plans
@@ -53,7 +53,7 @@ async def run_file(command: RunFile, console: Console) -> bool:
     return True
 
 
-def _settings(command: RunFile, keys: Keys, anew: bool = False) -> NodeSettings:
+def _settings(command: RunFile, keys: NodeKeys, anew: bool = False) -> NodeSettings:
     return NodeSettings(
         command.directory,
         restores=anew,
@@ -83,7 +83,7 @@ def _is_backup(path: str) -> bool:
         return False  # `read` reports the reason
 
 
-async def restore(command: RunFile, keys: Keys, console: Console, anew: bool) -> bool:
+async def restore(command: RunFile, keys: NodeKeys, console: Console, anew: bool) -> bool:
     """Run a script of any length, statement by statement, after checking that it is complete.
 
     :param anew: make a new store of it. The directory is no valid store until the script has run to

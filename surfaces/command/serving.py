@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import structlog
 
-from actors.agreement import Access, Etcd
+from actors.agreement import EtcdAgreement, EtcdCredentials
 from actors.cluster.peering import Identity
 from actors.doors import system_doors
 from actors.facts import Listening
@@ -29,7 +29,7 @@ from surfaces.command.addresses import Address, AddressRefused, Reservation
 from surfaces.command.arguments import Serve
 from surfaces.command.certificates import Certificate, CertificateRefused
 from surfaces.command.console import Console
-from surfaces.command.first_owner import tell_owner
+from surfaces.command.first_owner import deliver_password
 from surfaces.command.joining import join_first
 from surfaces.command.new_files import is_within
 from surfaces.command.opening import NotOpened, keys_in, opened, reason
@@ -42,7 +42,7 @@ from surfaces.wire.gate import NodeGate
 from surfaces.wire.surface import WireSettings, WireSurface
 
 
-class BeginsAnew(Exception):
+class RestartRequired(Exception):
     """The node ended in order and has to be started again: its directory is no store any more.
 
     At its start it copies the store from the leader before it serves.
@@ -54,7 +54,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
 
     :raises NotOpened: an address, a certificate, a folder, a key or the store can't be used;
         nothing has been changed on disk
-    :raises BeginsAnew: the node has to be started again, as an empty replica
+    :raises RestartRequired: the node has to be started again, as an empty replica
     """
     doors = system_doors()
     certificate = _certificate(command, doors.clock)
@@ -77,8 +77,10 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         key=keys.own,
         opening_keys=keys.opening,
         vaults=VaultSettings(unseal_us=command.unseal_for // timedelta(microseconds=1)),
-        agree=partial(Etcd, access=access),
-        told_owner=partial(tell_owner, doors.fs, command.directory, console, keys.own is not None),
+        agree=partial(EtcdAgreement, access=access),
+        told_owner=partial(
+            deliver_password, doors.fs, command.directory, console, keys.own is not None
+        ),
     )
     with (
         ExitStack() as held,
@@ -106,7 +108,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
                     partial(_renewed, node, surfaces),
                     partial(_read_again, node, command, access, doors.clock),
                 )
-                heap.leave_the_start_alone()
+                heap.freeze_startup_objects()
                 _tell_ready(command, node, surfaces, console)
                 notify.notify(environment, notify.READY)
                 await _until_over(node, signals, renewal.at_each(hang_ups))
@@ -116,7 +118,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
                     notify.notify(environment, notify.STOPPING)
                 await drain(node, surfaces)
     if begins_anew and node.failure is None and not signals.asked.is_set():
-        raise BeginsAnew
+        raise RestartRequired
     return node.failure is None
 
 
@@ -215,7 +217,7 @@ def _show_peer(node: Node) -> None:
     )
 
 
-def _read_again(node: Node, command: Serve, access: Access, clock: Clock) -> None:
+def _read_again(node: Node, command: Serve, access: EtcdCredentials, clock: Clock) -> None:
     if command.peers is not None:
         peers.renew(node.peering, command.peers, instant(clock.wall_us()))
     etcd.renew(access, command.etcd)
@@ -323,11 +325,11 @@ def _tell_ready(
         _warn_in_the_clear([address for surface in clear for address in surface.addresses])
     if console.terminal and "http" in shown:
         scheme = "https" if tls else "http"
-        console.tell(f"in a browser: {scheme}://{shown['http']}/")
+        console.print_line(f"in a browser: {scheme}://{shown['http']}/")
     if node.generated_owner is not None:
         pass  # told before it was the store's
     elif node.first_owner is not None:
-        console.tell(f"first owner: {node.first_owner}, with the password of STORE_PASSWORD")
+        console.print_line(f"first owner: {node.first_owner}, with the password of STORE_PASSWORD")
     elif command.first_owner is not None:
         log.info("STORE_USER and STORE_PASSWORD are ignored: the store already has users")
 

@@ -66,7 +66,7 @@ class StopSignals:
     def __enter__(self) -> StopSignals:
         loop = asyncio.get_running_loop()
         for number in self.NUMBERS:
-            loop.add_signal_handler(number, self._came, number)
+            loop.add_signal_handler(number, self._on_signal, number)
         return self
 
     def __exit__(
@@ -80,7 +80,7 @@ class StopSignals:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)
 
-    def _came(self, number: signal.Signals) -> None:
+    def _on_signal(self, number: signal.Signals) -> None:
         if self.asked.is_set():
             self._log.info("already stopping", signal=number.name)
             return

@@ -17,7 +17,7 @@ from protocol import limits
 from protocol.errors import BadRequest
 from protocol.requests import HeldFile, RunScript
 from surfaces.http.callers import caller
-from surfaces.http.head import Head
+from surfaces.http.head import RequestHead
 from surfaces.http.queries import integer, parameters
 from surfaces.http.running import RunningDelegate, without_place
 
@@ -64,7 +64,7 @@ class BackupDelegate(RunningDelegate):
             file.close()
 
 
-def asked(head: Head) -> str:
+def asked(head: RequestHead) -> str:
     """Return the BACKUP statement of a request.
 
     :raises BadRequest: a parameter is invalid

@@ -65,11 +65,11 @@ async def _awaited(exchange: Exchange, found: asyncio.Future[Caller]) -> Caller:
 async def answered(exchange: Exchange, found: Awaitable[Found]) -> Found:
     """Wait for the sessions actor, which may be slow. Meanwhile the request does not count as
     running."""
-    exchange.stand_aside(True)
+    exchange.set_authenticating(True)
     try:
         return await found
     finally:
-        exchange.stand_aside(False)
+        exchange.set_authenticating(False)
 
 
 def _known(exchange: Exchange, found: Caller) -> Caller:

@@ -22,9 +22,9 @@ from typing import Final, cast
 from protocol import limits
 from protocol.conversation import HELLO_BYTES
 from protocol.errors import Busy, Full, Refusal, RequestTimeout
-from surfaces.held_bytes import Account
+from surfaces.held_bytes import QuotaAccount
 from surfaces.http.exchange import SWITCHING, Context, Exchange
-from surfaces.http.outgoing import SMALL_ANSWER, Outgoing
+from surfaces.http.outgoing import SMALL_ANSWER, HttpWriteBuffer
 from surfaces.http.reading import Reading
 from surfaces.http.serving import Serving
 from surfaces.http.stream import Stream, nodelay
@@ -34,21 +34,21 @@ GONE: Final = 499
 """Status counted for a response whose client was gone."""
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """Client connection of the surface."""
 
-    def __init__(self, surface: Serving[Connection]) -> None:
-        self.surface: Serving[Connection] = surface
+    def __init__(self, surface: Serving[HttpConnection]) -> None:
+        self.surface: Serving[HttpConnection] = surface
         self.queue: deque[Exchange] = deque()
         self.current: Exchange | None = None
         self.reading = Reading(self, surface.shortcuts, surface.intake.admit)
-        self.outgoing = Outgoing(Account(surface.answers))
+        self.outgoing = HttpWriteBuffer(QuotaAccount(surface.answers))
         self.context = Context("", "http")
         self.address = ""
         self.closed = False
         self.stream: Stream | None = None
         """The upgraded connection (WebSocket) that receives and sends from the upgrade on."""
-        self._waiting = Account(surface.requests)
+        self._waiting = QuotaAccount(surface.requests)
         """Memory charged for received requests not yet authenticated."""
         self._queue_bytes = 0
         self._unjudged_bytes = 0
@@ -112,7 +112,7 @@ class Connection(asyncio.Protocol):
                 self._pump()
         finally:
             self._reads = False
-        self.surface.node.committer.turn_ends()
+        self.surface.node.committer.on_turn_end()
 
     def eof_received(self) -> None:
         """Let asyncio close the transport: a client that closes its side is gone, and its request
@@ -213,14 +213,14 @@ class Connection(asyncio.Protocol):
         if not self.known:
             self.known = True
             read_at_most(self.transport, limits.SMALL_BODY_BYTES)
-        self.outgoing.account.pass_to(user)
+        self.outgoing.account.move_charge(user)
 
     @property
     def user(self) -> str:
         """User of the last request, or `NOBODY`."""
         return self.outgoing.account.user
 
-    def go_on(self) -> None:
+    def resume_requests(self) -> None:
         """Run queued requests and read on, after an awaited event."""
         if not self.closed:
             try:
@@ -293,7 +293,7 @@ class Connection(asyncio.Protocol):
         reading = self.reading
         early, reading.behind = reading.behind or b"", None
         reading.retire()
-        self._waiting.pass_to(self.outgoing.account.user)
+        self._waiting.move_charge(self.outgoing.account.user)
         if self._reading_paused and not self.closed:
             self._reading_paused = False
             self.transport.resume_reading()
@@ -351,7 +351,7 @@ class Connection(asyncio.Protocol):
 
     def _has_room(self) -> None:
         if self.stream is None:
-            self.go_on()
+            self.resume_requests()
         elif not self.outgoing.choked:
             self.stream.room()
 
@@ -380,7 +380,7 @@ class Connection(asyncio.Protocol):
             elif self._linger_until:
                 self._linger_until = now + deadlines.linger_s
             elif self.stream is not None:
-                self.stream.still_taking(now)
+                self.stream.postpone_pong_deadline(now)
         elif self._linger_until:
             if now >= self._linger_until:
                 self.transport.abort()
@@ -448,7 +448,7 @@ class Connection(asyncio.Protocol):
                 self._queue_bytes -= exchange.waits_with + exchange.bytes_held
                 self._unjudged_bytes -= exchange.unjudged
                 try:
-                    self.surface.intake.begin(exchange)
+                    self.surface.intake.run_request(exchange)
                 except Exception as error:  # fails its own request, not the one before it
                     exchange.fail(error)
         finally:
@@ -456,7 +456,7 @@ class Connection(asyncio.Protocol):
         if self._waiting.counted or self._crowded:
             self._count()
         if not self._linger_until:
-            self.reading.invite()
+            self.reading.send_continue()
             self._pace_reading()
 
     def _pace_reading(self) -> None:

@@ -54,7 +54,7 @@ _FOR_EVER: Final = b"public, max-age=31536000, immutable"
 
 
 @dataclass(frozen=True)
-class File:
+class StaticFile:
     """A static file: its bytes, its media type, its entity tag without quotes."""
 
     body: bytes
@@ -67,12 +67,12 @@ class File:
         return gzip.compress(self.body, 9, mtime=0)
 
 
-def ready(body: bytes, kind: bytes) -> File:
+def ready(body: bytes, kind: bytes) -> StaticFile:
     """Return a static file with these bytes."""
-    return File(body, kind, hashlib.sha256(body).hexdigest()[:32])
+    return StaticFile(body, kind, hashlib.sha256(body).hexdigest()[:32])
 
 
-def files(folder: Path) -> dict[str, File]:
+def files(folder: Path) -> dict[str, StaticFile]:
     """Return a folder's static files, by relative path; `index.html` at its top is the page."""
     return {
         path.relative_to(folder).as_posix(): ready(path.read_bytes(), KINDS[path.suffix])
@@ -81,13 +81,13 @@ def files(folder: Path) -> dict[str, File]:
     }
 
 
-def digest(found: dict[str, File]) -> str:
+def digest(found: dict[str, StaticFile]) -> str:
     """Return a short hash of all files and their names."""
     whole = "".join(f"{name}\n{file.tag}\n" for name, file in found.items())
     return hashlib.sha256(f"{VERSION}\n{whole}".encode()).hexdigest()[:16]
 
 
-def wanted(found: dict[str, File]) -> list[str]:
+def wanted(found: dict[str, StaticFile]) -> list[str]:
     """Return the scripts that the page imports statically."""
     names = {ENTRY: None}
     waiting = [ENTRY]
@@ -101,7 +101,7 @@ def wanted(found: dict[str, File]) -> list[str]:
     return sorted(names)
 
 
-def page(template: str, hashed: str, found: dict[str, File]) -> File:
+def page(template: str, hashed: str, found: dict[str, StaticFile]) -> StaticFile:
     """Return the page, with the path of its files and preload links for its scripts."""
     base = f"/console/{hashed}/"
     links = "\n".join(f'<link rel="modulepreload" href="{base}{name}">' for name in wanted(found))
@@ -148,7 +148,7 @@ class Static(HTTPMessageDelegate):
             _answer(self._surface, self._exchange, found, _FOR_EVER)
 
 
-def _answer(surface: Http, exchange: Exchange, found: File, cache: bytes) -> None:
+def _answer(surface: Http, exchange: Exchange, found: StaticFile, cache: bytes) -> None:
     head = exchange.head
     assert head is not None
     # Never compress over TLS: the length would leak information about the plaintext (BREACH).

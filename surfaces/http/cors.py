@@ -14,7 +14,7 @@ from typing import Final
 
 from protocol.errors import ForeignOrigin
 from protocol.requests import NodeStatus
-from surfaces.http.head import Head
+from surfaces.http.head import RequestHead
 from surfaces.http.hosts import is_foreign
 
 REQUEST_FIELDS: Final = (
@@ -31,7 +31,7 @@ PREFLIGHT_SECONDS: Final = 600
 """Seconds that a browser may cache a preflight response."""
 
 
-def check_credential(head: Head, endpoints: Sequence[str]) -> None:
+def check_credential(head: RequestHead, endpoints: Sequence[str]) -> None:
     """Refuse Basic credentials of foreign pages.
 
     :raises ForeignOrigin: a page of another origin, declared or not, presents Basic
@@ -46,7 +46,7 @@ def check_credential(head: Head, endpoints: Sequence[str]) -> None:
         )
 
 
-def foreign_page(head: Head, status: NodeStatus) -> str | None:
+def foreign_page(head: RequestHead, status: NodeStatus) -> str | None:
     """Return the origin, cut for display, of a page that is neither the node's own nor one of
     `DEFINE NODE ORIGINS`. None for such pages, and for requests without a page."""
     origin = head.text(b"origin")
@@ -56,7 +56,7 @@ def foreign_page(head: Head, status: NodeStatus) -> str | None:
     return origin[:200] if is_foreign(origin, host, status.endpoints) else None
 
 
-def fields(head: Head, origins: Sequence[str]) -> bytes:
+def fields(head: RequestHead, origins: Sequence[str]) -> bytes:
     """Return the CORS header lines of any response to a request with an Origin."""
     lines = b"Vary: Origin\r\n"
     origin = _origin(head)
@@ -66,7 +66,7 @@ def fields(head: Head, origins: Sequence[str]) -> bytes:
     return lines
 
 
-def preflight(head: Head, origins: Sequence[str], methods: str) -> bytes:
+def preflight(head: RequestHead, origins: Sequence[str], methods: str) -> bytes:
     """Return the further header lines of a preflight response."""
     if b"access-control-request-method" not in head.fields or _origin(head) not in origins:
         return b""
@@ -77,5 +77,5 @@ def preflight(head: Head, origins: Sequence[str], methods: str) -> bytes:
     )
 
 
-def _origin(head: Head) -> str:
+def _origin(head: RequestHead) -> str:
     return head.fields.get(b"origin", b"").decode("latin-1").lower()

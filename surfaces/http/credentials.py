@@ -7,7 +7,7 @@ import binascii
 from dataclasses import dataclass, field
 
 from protocol.errors import SignInRefused
-from surfaces.http.head import Head
+from surfaces.http.head import RequestHead
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class Password:
     password: str = field(repr=False)
 
 
-def credential(head: Head) -> Token | Password | None:
+def credential(head: RequestHead) -> Token | Password | None:
     """Return the credential of a request, or None.
 
     :raises SignInRefused: it is neither Bearer nor Basic, or malformed

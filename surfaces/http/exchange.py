@@ -20,7 +20,7 @@ from protocol import binary, limits
 from protocol.errors import AnswerTooLarge, Busy, Failed, Refusal, after
 from protocol.jsonvalues import encode_plain, to_json
 from surfaces.http import answers, cors
-from surfaces.http.head import Head
+from surfaces.http.head import RequestHead
 from surfaces.http.shared import Http
 from surfaces.http.stream import Stream
 
@@ -75,7 +75,7 @@ class Context:
     protocol: str
 
 
-class Link(Protocol):
+class HttpLink(Protocol):
     """The connection of a request, as far as its response needs it."""
 
     context: Context
@@ -143,7 +143,7 @@ class Exchange:
     :ivar waits_with: bytes that it takes while queued, besides the body
     """
 
-    def __init__(self, connection: Link, head: Head | None, request: str) -> None:
+    def __init__(self, connection: HttpLink, head: RequestHead | None, request: str) -> None:
         self.connection = connection
         self.head = head
         self.request = request
@@ -356,7 +356,7 @@ class Exchange:
         surface = self.connection.surface
         surface.bodies_bytes -= self.bytes_held
         if self.owner is not None and self.bytes_held:
-            surface.requests.give(self.owner, self.bytes_held)
+            surface.requests.give_back_bytes(self.owner, self.bytes_held)
         self.bytes_held = 0
 
     def runs(self, user: str) -> None:
@@ -375,7 +375,7 @@ class Exchange:
             self.connection.surface.admission.pass_on(self.user, user)
             self.user = user
 
-    def stand_aside(self, aside: bool) -> None:
+    def set_authenticating(self, aside: bool) -> None:
         """Set whether it only waits for its authentication. Then it does not count as running."""
         if aside is not self.aside and self.counted:
             self.aside = aside

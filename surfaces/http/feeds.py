@@ -7,16 +7,16 @@ from typing import Any, Final
 
 from actors.feeds import (
     ACTIONS,
-    Change,
+    AuthorizeFeed,
+    CommitHead,
+    CommitPart,
     Feed,
-    Form,
-    Head,
-    JudgeFeed,
-    Opened,
+    FeedChange,
+    FeedCursor,
+    FeedEncoding,
+    FeedOpened,
+    FeedSink,
     OpenFeed,
-    Part,
-    Place,
-    Sink,
 )
 from actors.runtime import ask_now
 from protocol.binary import unpack_object
@@ -34,14 +34,14 @@ PARAMETERS: Final = (
 )  # fmt: skip
 
 
-class JsonForm(Form):
+class JsonForm(FeedEncoding):
     """Encodes each message of a feed as a JSON object, ready for a text frame."""
 
-    def opened(self, opened: Opened) -> bytes:
+    def opened(self, opened: FeedOpened) -> bytes:
         """Return the first message."""
         return encode_plain({"type": "open", **opened._asdict()})
 
-    def change(self, change: Change) -> bytes:
+    def change(self, change: FeedChange) -> bytes:
         """Return an item of `changes`. It contains `before` only if the client requested that."""
         said = {
             "action": change.action,
@@ -54,7 +54,7 @@ class JsonForm(Form):
                 said[f"before_{change.missing}"] = True
         return encode_plain(said)
 
-    def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
+    def commit(self, head: CommitHead, changes: Sequence[bytes], part: CommitPart | None) -> bytes:
         """Return a commit, or a part of one, with its changes."""
         said: dict[str, Any] = {
             "type": "commit",
@@ -68,11 +68,11 @@ class JsonForm(Form):
             said.update(part=part.number, of=part.of)
         return b'%s,"changes":[%s]}' % (encode_plain(said)[:-1], b",".join(changes))
 
-    def caught_up(self, place: Place) -> bytes:
+    def caught_up(self, place: FeedCursor) -> bytes:
         """Return the message that is sent once, when the feed has caught up."""
         return b'{"type":"caught_up","seq":%d,"epoch":%d}' % place
 
-    def beat(self, place: Place) -> bytes:
+    def beat(self, place: FeedCursor) -> bytes:
         """Return the periodic heartbeat."""
         return b'{"type":"beat","seq":%d,"epoch":%d}' % place
 
@@ -84,15 +84,15 @@ def _record(id: RecordId, fields: bytes | None) -> Any:
 class FramedForm(JsonForm):
     """Encodes messages as complete text frames, shared by all sockets."""
 
-    def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
+    def commit(self, head: CommitHead, changes: Sequence[bytes], part: CommitPart | None) -> bytes:
         """Return a commit in a text frame."""
         return text_frame(super().commit(head, changes, part))
 
-    def caught_up(self, place: Place) -> bytes:
+    def caught_up(self, place: FeedCursor) -> bytes:
         """Return the message in a text frame."""
         return text_frame(super().caught_up(place))
 
-    def beat(self, place: Place) -> bytes:
+    def beat(self, place: FeedCursor) -> bytes:
         """Return the heartbeat in a text frame."""
         return text_frame(super().beat(place))
 
@@ -100,7 +100,7 @@ class FramedForm(JsonForm):
 FORM: Final = FramedForm()
 
 
-class _Socket(Sink):
+class _Socket(FeedSink):
     """Sink of a feed: sends its messages on the socket.
 
     :ivar feed: None until it is open
@@ -108,7 +108,7 @@ class _Socket(Sink):
 
     form = FORM
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: FeedSocket) -> None:
         self._watch = watch
         self._waits: list[Callable[[], None]] = []
         self.feed: Feed | None = None
@@ -123,7 +123,7 @@ class _Socket(Sink):
         """True if the client keeps up."""
         return not self._watch.choked
 
-    def opened(self, opened: Opened) -> None:
+    def opened(self, opened: FeedOpened) -> None:
         """Send the first message."""
         self._watch.send(text_frame(self.form.opened(opened)))
 
@@ -135,18 +135,18 @@ class _Socket(Sink):
         """Register a callback for when the client has caught up."""
         self._waits.append(call)
 
-    def go_on(self) -> None:
+    def resume_feed(self) -> None:
         """Call back: the client has caught up."""
         waits, self._waits = self._waits, []
         for call in waits:
             self._watch.surface.loop.call_soon(call)
 
-    def ended(self, why: Refusal, place: Place) -> None:
+    def ended(self, why: Refusal, place: FeedCursor) -> None:
         """Send the last message."""
         self._watch.refuse(why)
 
 
-class Watch(Socket):
+class FeedSocket(Socket):
     """GET /watch: a feed on a table, for as long as the socket is open.
 
     An error found before the upgrade is the response to the request. A page, whose token is a
@@ -162,7 +162,7 @@ class Watch(Socket):
         """
         self._sink = _Socket(self)
         self._asked = self._read(parameters(self.asked.query, PARAMETERS), who)
-        await ask_now(self.surface.node.feeds, JudgeFeed(self._asked))
+        await ask_now(self.surface.node.feeds, AuthorizeFeed(self._asked))
 
     def _read(self, asked: dict[str, str], who: Caller) -> OpenFeed:
         start, epoch, actions = asked.get("from"), asked.get("epoch"), asked.get("actions")
@@ -215,7 +215,7 @@ class Watch(Socket):
 
     def has_room(self) -> None:
         """Continue: the client has caught up."""
-        self._sink.go_on()
+        self._sink.resume_feed()
 
     def leaving(self) -> None:
         """End the feed: the surface is stopping."""

@@ -13,7 +13,7 @@ from protocol.errors import BadRequest, Failed, NotAllowed, Refusal
 from protocol.values import check_unicode
 from surfaces.http import answers
 from surfaces.http.exchange import Exchange
-from surfaces.http.head import Head
+from surfaces.http.head import RequestHead
 from surfaces.http.shared import Http
 
 _BY_STATUS: dict[int, type[Refusal]] = {400: BadRequest, 403: NotAllowed}
@@ -33,7 +33,7 @@ class Handler(RequestHandler):
         return cast("Http", self.settings["surface"])
 
     @property
-    def asked(self) -> Head:
+    def asked(self) -> RequestHead:
         """The head of the request."""
         head = self.exchange.head
         assert head is not None

@@ -17,7 +17,7 @@ from protocol.errors import BadRequest, ForeignOrigin, UpgradeRequired
 from protocol.requests import NodeStatus
 from surfaces.http import cors
 from surfaces.http.credentials import Token
-from surfaces.http.head import Head
+from surfaces.http.head import RequestHead
 
 VERSION: Final = b"13"
 BEARER: Final = "store.bearer."
@@ -42,7 +42,7 @@ class Offer:
         return bool(self.subprotocols) or self.token is not None
 
 
-def judge(head: Head) -> Offer:
+def judge(head: RequestHead) -> Offer:
     """Validate an upgrade request, and return its offer.
 
     :raises UpgradeRequired: it requests no WebSocket, or another version
@@ -68,7 +68,7 @@ def judge(head: Head) -> Offer:
     return _offer(head)
 
 
-def check_page(head: Head, status: NodeStatus) -> None:
+def check_page(head: RequestHead, status: NodeStatus) -> None:
     """Refuse an upgrade by a foreign page. A browser lets any page open a socket to any host, and
     sends its stored credentials for that host (cross-site WebSocket hijacking).
 
@@ -97,7 +97,7 @@ def _check_key(key: bytes | None) -> None:
         raise BadRequest("Sec-WebSocket-Key must be 16 bytes in base64")
 
 
-def _offer(head: Head) -> Offer:
+def _offer(head: RequestHead) -> Offer:
     """Decode the subprotocols. Error messages never contain their values, since these may be a
     token."""
     given = head.text(b"sec-websocket-protocol")

@@ -43,7 +43,7 @@ _AUTHORITY: Final = re.compile(
 
 
 @dataclass(slots=True)
-class Head:
+class RequestHead:
     """The head of one request."""
 
     method: str
@@ -87,10 +87,10 @@ class Head:
 
 
 @dataclass(slots=True)
-class KnownHead:
+class CachedHeaders:
     """Cached meaning of a block of header fields."""
 
-    like: Head
+    like: RequestHead
     """Head with these fields but without the credential; its method and target are empty."""
     start: int
     end: int
@@ -101,13 +101,13 @@ class KnownHead:
     reads_value: bool
     """True if the body is certainly text or JSON, so that a value may be decoded from it."""
 
-    def head(self, method: str, target: bytes, block: bytes) -> Head:
+    def head(self, method: str, target: bytes, block: bytes) -> RequestHead:
         """Return the head of a request with these fields."""
         like, fields = self.like, self.like.fields
         if self.end:
             fields = {**fields, b"authorization": block[self.start : self.end]}
         path, _, query = target.decode("ascii").partition("?")
-        return Head(method, path, query, like.version, fields, like.host, True, like.length)
+        return RequestHead(method, path, query, like.version, fields, like.host, True, like.length)
 
 
 def judge(
@@ -117,7 +117,7 @@ def judge(
     fields: dict[bytes, bytes],
     keep_alive: bool,
     upgrade: bool,
-) -> Head:
+) -> RequestHead:
     """Validate a request parsed by llhttp, and return its head.
 
     :raises BadRequest: it is ambiguous, or has no valid target
@@ -134,7 +134,7 @@ def judge(
         raise BadRequest("a request of HTTP/1.1 needs a Host")
     host = "" if authority is None else host_of(authority)
     path, query = _split(method, target, authority)
-    return Head(
+    return RequestHead(
         method, path, query, "HTTP/" + version, fields, host, keep_alive and not upgrade, length,
         upgrade,
     )  # fmt: skip

@@ -20,7 +20,7 @@ from actors.sessions import token_digest
 from protocol import limits
 from protocol.errors import SignInRefused
 from surfaces.http.credentials import Token, credential
-from surfaces.http.head import Head, KnownHead
+from surfaces.http.head import CachedHeaders, RequestHead
 
 REMEMBERED: Final = 1024
 BLOCK_BYTES: Final = 2 * limits.KIB
@@ -39,7 +39,7 @@ REQUEST_LINE: Final = re.compile(
 )
 
 
-class HeadCache:
+class HeaderCache:
     """Parsed header blocks.
 
     :param secret: key of this process, at least 16 random bytes
@@ -47,7 +47,7 @@ class HeadCache:
 
     def __init__(self, secret: bytes) -> None:
         self._begun = blake2b(key=secret, digest_size=16)
-        self._known: dict[bytes, KnownHead] = {}
+        self._known: dict[bytes, CachedHeaders] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -58,7 +58,7 @@ class HeadCache:
         hashed.update(block)
         return hashed.digest()
 
-    def find(self, name: bytes) -> KnownHead | None:
+    def find(self, name: bytes) -> CachedHeaders | None:
         """Return the cached meaning of a block, or None."""
         return self._known.get(name)
 
@@ -66,7 +66,7 @@ class HeadCache:
         """Drop all entries. Called once a minute."""
         self._known.clear()
 
-    def learn(self, name: bytes, block: bytes, head: Head) -> None:
+    def learn(self, name: bytes, block: bytes, head: RequestHead) -> None:
         """Store the parse results of a block. Blocks are cached only if they request a plain
         response to a small body of declared length."""
         # The response to a foreign page depends on the origins declared at that time.
@@ -84,18 +84,18 @@ class HeadCache:
                 return
         if len(self._known) >= REMEMBERED:
             self._known.clear()
-        like = Head("", "", "", head.version, fields, head.host, True, head.length)
-        self._known[name] = KnownHead(
+        like = RequestHead("", "", "", head.version, fields, head.host, True, head.length)
+        self._known[name] = CachedHeaders(
             like, start, end, _token(head), head.wants_msgpack, _reads_value(head)
         )
 
 
-def _reads_value(head: Head) -> bool:
+def _reads_value(head: RequestHead) -> bool:
     kind = head.fields.get(b"content-type")
     return b"content-encoding" not in head.fields and (kind is None or kind.lower() in _PLAIN)
 
 
-def _token(head: Head) -> bytes | None:
+def _token(head: RequestHead) -> bytes | None:
     try:
         given = credential(head)
     except SignInRefused:

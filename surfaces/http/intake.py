@@ -15,7 +15,7 @@ from surfaces.held_bytes import NOBODY
 from surfaces.http import cors, scripts
 from surfaces.http.credentials import Token, credential
 from surfaces.http.exchange import Exchange, Route
-from surfaces.http.head import Head
+from surfaces.http.head import RequestHead
 from surfaces.http.router import Router
 from surfaces.http.routes import application
 from surfaces.http.shared import Http
@@ -35,7 +35,7 @@ class Intake:
         self.quiet = asyncio.Event()
         """Set when a request has ended while the surface stops, or a connection is gone."""
 
-    def admit(self, exchange: Exchange, head: Head) -> Route:
+    def admit(self, exchange: Exchange, head: RequestHead) -> Route:
         """Return the route of a request, decided by its head.
 
         :raises MisdirectedRequest: its Host is not this node
@@ -60,7 +60,7 @@ class Intake:
             raise self._admission.leaving()
         return route
 
-    def begin(self, exchange: Exchange, *, judged: bool = False) -> None:
+    def run_request(self, exchange: Exchange, *, judged: bool = False) -> None:
         """Run a request in its turn.
 
         :param judged: True if it was deferred already, for lack of a free slot
@@ -77,7 +77,7 @@ class Intake:
                 user = self._asker(exchange)
             if not (self._admission.has_room(user) or self._lets_in(exchange)):
                 if not judged:
-                    self._admission.judge_later(partial(self._judge, exchange))
+                    self._admission.admit_later(partial(self._judge, exchange))
                     return
                 exchange.refusal = self._admission.busy()
                 if not route.upgrades:
@@ -96,7 +96,7 @@ class Intake:
         except Exception as error:
             exchange.fail(error)
 
-    def _hand_over(self, exchange: Exchange, head: Head) -> None:
+    def _hand_over(self, exchange: Exchange, head: RequestHead) -> None:
         """Answer through a Tornado handler. The exchange and its connection stand in for Tornado's
         own."""
         delegate = self._application.start_request(
@@ -113,7 +113,7 @@ class Intake:
         if exchange.connection.closed:
             exchange.finished()
         else:
-            self.begin(exchange, judged=True)
+            self.run_request(exchange, judged=True)
 
     def _asker(self, exchange: Exchange) -> str:
         """Return the user by a cached credential; NOBODY if it has to be checked."""
@@ -142,7 +142,7 @@ class Intake:
         path = route.path if route is not None else "none"
         surface.counters.answer(method, path, exchange.status)
         if exchange.counted:
-            exchange.stand_aside(False)
+            exchange.set_authenticating(False)
             exchange.counted = False
             self._admission.end(exchange.user, beside=exchange.beside)
             surface.counters.ran(path, surface.loop.time() - exchange.since)

@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from actors.backlog import Backlog
-from actors.cluster.member import Figures
+from actors.cluster.member import ClusterFigures
 from actors.facts import Listening
 from actors.topics import GroupFigures, TopicFigures
 from protocol import limits
@@ -348,7 +348,7 @@ def _entries(backlog: Backlog) -> Iterator[Metric]:
     )
 
 
-def _cluster(figures: Figures | None) -> Iterator[Metric]:
+def _cluster(figures: ClusterFigures | None) -> Iterator[Metric]:
     if figures is None:
         return
     for name, text, value in (

@@ -7,7 +7,7 @@ import asyncio
 from typing import Final
 
 from protocol import limits
-from surfaces.held_bytes import NOBODY, Account
+from surfaces.held_bytes import NOBODY, QuotaAccount
 from surfaces.sockets import unsent
 
 BATCH_BYTES: Final = 256 * limits.KIB
@@ -18,10 +18,10 @@ SMALL_ANSWER: Final = 64 * limits.KIB
 """Bytes up to which a response is always sent. A longer one needs room in the quota."""
 
 
-class Outgoing:
+class HttpWriteBuffer:
     """:param account: account charged for unread bytes"""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: QuotaAccount) -> None:
         self.account = account
         self.transport: asyncio.Transport
         self.paused = False

@@ -29,9 +29,9 @@ from protocol.errors import (
 )
 from surfaces.http.callers import caller
 from surfaces.http.exchange import Exchange, Route
-from surfaces.http.head import METHODS, SINGLE, Head, KnownHead, judge
+from surfaces.http.head import METHODS, SINGLE, CachedHeaders, RequestHead, judge
 from surfaces.http.head_cache import BLOCK_BYTES, MISSES, REQUEST_LINE
-from surfaces.http.shortcuts import Asking, Shortcuts
+from surfaces.http.shortcuts import FastConnection, FastPath
 
 _METHODS: Final = {name.encode(): name for name in METHODS}
 
@@ -54,7 +54,7 @@ class _Upgrade(Exception):
         self.rest = rest
 
 
-class Reader(Asking, Protocol):
+class ReadableConnection(FastConnection, Protocol):
     """The connection that is read."""
 
     @property
@@ -75,7 +75,7 @@ class Reader(Asking, Protocol):
     def end_with(self, refusal: Refusal) -> None:
         """Queue an error as the last response of this connection, after earlier ones."""
 
-    def go_on(self) -> None:
+    def resume_requests(self) -> None:
         """Continue after an awaited event."""
 
 
@@ -85,7 +85,10 @@ class Reading:
     """
 
     def __init__(
-        self, link: Reader, shortcuts: Shortcuts, admit: Callable[[Exchange, Head], Route]
+        self,
+        link: ReadableConnection,
+        shortcuts: FastPath,
+        admit: Callable[[Exchange, RequestHead], Route],
     ) -> None:
         self._link = link
         self._surface = link.surface
@@ -257,7 +260,7 @@ class Reading:
         if unknown is not None and unknown[2] == self._target:
             self._surface.known.learn(unknown[0], unknown[1], head)
 
-    def _take_head(self, head: Head) -> None:
+    def _take_head(self, head: RequestHead) -> None:
         """Start a request.
 
         :raises Refusal: it ends the connection
@@ -356,7 +359,7 @@ class Reading:
         return data[at:] if at else data
 
     def _take_request(
-        self, known: KnownHead, method: bytes, target: bytes, block: bytes, body: bytes
+        self, known: CachedHeaders, method: bytes, target: bytes, block: bytes, body: bytes
     ) -> None:
         """Handle a complete request with a cached header block."""
         self.head_since = 0.0
@@ -383,7 +386,7 @@ class Reading:
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _expect_body(self, exchange: Exchange, head: Head) -> None:
+    def _expect_body(self, exchange: Exchange, head: RequestHead) -> None:
         if head.length > exchange.body_limit:
             raise TooLarge(
                 f"the body has {head.length} bytes: this route takes at most {exchange.body_limit}",
@@ -423,9 +426,9 @@ class Reading:
         """Authenticate the sender before more of a body is read: an anonymous client can fill no
         memory, and a user's body is charged to that user."""
         self.judging = True
-        self._surface.spawn(self._judged(exchange))
+        self._surface.spawn(self._authenticate(exchange))
 
-    async def _judged(self, exchange: Exchange) -> None:
+    async def _authenticate(self, exchange: Exchange) -> None:
         try:
             who = await caller(exchange)
             if self.receiving is exchange:
@@ -440,9 +443,9 @@ class Reading:
         finally:
             self.judging = False
             self.body_since = self._surface.loop.time()  # exclude the check's time
-            self._link.go_on()
+            self._link.resume_requests()
 
-    def invite(self) -> None:
+    def send_continue(self) -> None:
         """Send 100 Continue if the client waits for it, once the request's turn has come. Before
         that the line would stand among other responses."""
         exchange = self.receiving

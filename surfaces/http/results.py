@@ -22,7 +22,7 @@ SMALL: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ResponseEncoding:
     """Encoding of responses: JSON or msgpack.
 
     :ivar plain: converts a value of the language for `whole`
@@ -50,7 +50,7 @@ def _same(value: Any) -> Any:
 
 _headers: Final = msgpack.Packer(autoreset=True)
 
-JSON: Final = Form(
+JSON: Final = ResponseEncoding(
     kind=answers.JSON,
     plain=jsonvalues.to_json,
     whole=jsonvalues.encode_plain,
@@ -62,7 +62,7 @@ JSON: Final = Form(
     list_end=b"]",
     object_end=b"}",
 )
-MSGPACK: Final = Form(
+MSGPACK: Final = ResponseEncoding(
     kind=answers.MSGPACK,
     plain=_same,
     whole=binary.pack,
@@ -77,7 +77,11 @@ MSGPACK: Final = Form(
 
 
 async def in_turns(
-    form: Form, results: Sequence[Result], others: dict[str, Any], work: LongWork, user: str
+    form: ResponseEncoding,
+    results: Sequence[Result],
+    others: dict[str, Any],
+    work: LongWork,
+    user: str,
 ) -> bytes:
     """Encode a large response in slices: `results`, and further fields whose values are converted
     already."""
@@ -93,12 +97,14 @@ async def encode_value(value: Value, work: LongWork, user: str) -> bytes:
     return b"".join(parts)
 
 
-def whole(form: Form, results: Sequence[Result], others: dict[str, Any]) -> bytes:
+def whole(form: ResponseEncoding, results: Sequence[Result], others: dict[str, Any]) -> bytes:
     """Encode a response of small values at once."""
     return form.whole({"results": [_shown(form, result) for result in results], **others})
 
 
-def _in_steps(form: Form, results: Sequence[Result], others: dict[str, Any], tick: Tick) -> bytes:
+def _in_steps(
+    form: ResponseEncoding, results: Sequence[Result], others: dict[str, Any], tick: Tick
+) -> bytes:
     parts = [form.object_begin(1 + len(others)), form.field("results")]
     parts.append(form.list_begin(len(results)))
     for number, result in enumerate(results):
@@ -122,7 +128,7 @@ def took(microseconds: int) -> str:
     return f"{microseconds / 1_000_000:.2f}s"
 
 
-def _shown(form: Form, result: Result) -> dict[str, Any]:
+def _shown(form: ResponseEncoding, result: Result) -> dict[str, Any]:
     return {"value": form.plain(result.value), **_about(result)}
 
 
@@ -133,7 +139,7 @@ def _about(result: Result) -> dict[str, Any]:
     return about
 
 
-def _fields(form: Form, fields: dict[str, Any]) -> list[bytes]:
+def _fields(form: ResponseEncoding, fields: dict[str, Any]) -> list[bytes]:
     """Return the last fields of an object, and its end."""
     parts = []
     for name, value in fields.items():

@@ -21,7 +21,7 @@ from surfaces.http import frames
 from surfaces.http.stream import Stream
 
 
-class Conversation(WebSocketProtocol13):
+class WebSocketConversation(WebSocketProtocol13):
     """Server side of one WebSocket."""
 
     def __init__(self, handler: WebSocketHandler) -> None:

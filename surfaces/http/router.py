@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from protocol.errors import BadRequest, NoSuchRoute, WrongMethod
 from surfaces.http import console, cors, spaces, vaults
 from surfaces.http.exchange import Exchange, Route
-from surfaces.http.head import Head
+from surfaces.http.head import RequestHead
 from surfaces.http.shared import Http
 
 
@@ -35,7 +35,7 @@ class Router:
         """Return the route of a method and a path of the table."""
         return self._paths[path][method]
 
-    def find(self, head: Head) -> Route:
+    def find(self, head: RequestHead) -> Route:
         """Return the route of a request.
 
         :raises NoSuchRoute: no such path
@@ -83,7 +83,7 @@ class Options:
         self._exchange.reply(204, fields=fields)
 
 
-def media_type(head: Head) -> str:
+def media_type(head: RequestHead) -> str:
     """Return the media type of the body without parameters, lower case; empty if the client sent
     none.
 
@@ -100,7 +100,7 @@ def media_type(head: Head) -> str:
     return kind.strip()
 
 
-def _check_type(route: Route, head: Head) -> None:
+def _check_type(route: Route, head: RequestHead) -> None:
     if head.fields.get(b"content-encoding", b"identity").lower() != b"identity":
         raise BadRequest("Content-Encoding is not supported: send the body uncompressed")
     kind = media_type(head)

@@ -68,7 +68,7 @@ ROUTES: Final = (
         accepts=("text/plain", "application/json", "application/msgpack"),
         body_max=limits.SCRIPT_BYTES,
     ),
-    Route("GET", "/watch", handler=feeds.Watch, credential="required", upgrades=True),
+    Route("GET", "/watch", handler=feeds.FeedSocket, credential="required", upgrades=True),
     Route("GET", "/backup", lean=backups.BackupDelegate, credential="required"),
     _keys("GET", spaces.LIST),
     _keys("GET", spaces.PATHS["key"]),

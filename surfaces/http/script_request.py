@@ -12,7 +12,7 @@ from protocol import binary, jsonvalues, limits
 from protocol.errors import BadRequest
 from protocol.text import check_name, parse_duration
 from protocol.values import MICROSECOND, Tick, Value, check_body, check_unicode
-from surfaces.http.head import Head
+from surfaces.http.head import RequestHead
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class ScriptRequest:
     current: bool = False
 
 
-def read(head: Head, body: bytes, tick: Tick | None = None) -> ScriptRequest:
+def read(head: RequestHead, body: bytes, tick: Tick | None = None) -> ScriptRequest:
     """Decode a request. Namespace and database come from the head if the body is text, or an object
     without them.
 
@@ -134,14 +134,14 @@ def _bool(found: dict[str, Any], name: str) -> bool:
     return bool(value)
 
 
-def _flag(head: Head, name: bytes) -> bool:
+def _flag(head: RequestHead, name: bytes) -> bool:
     given = head.text(name)
     if given not in (None, "true", "false"):
         raise BadRequest(f"{name.decode().title()} must be true or false")
     return given == "true"
 
 
-def _after(head: Head) -> int | None:
+def _after(head: RequestHead) -> int | None:
     given = head.text(b"store-after")
     if given is None:
         return None

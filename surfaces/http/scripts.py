@@ -63,11 +63,11 @@ class ScriptDelegate(RunningDelegate):
                 body = await results.in_turns(form, answer.results, beside, work, who.user)
             else:
                 body = results.whole(form, answer.results, beside)
-            self._tell(form, body, answer.refusal)
+            self._reply(form, body, answer.refusal)
         if large:
             self._held = [result.value for result in answer.results]
 
-    def _beside(self, form: results.Form, answer: ScriptAnswer) -> dict[str, Any]:
+    def _beside(self, form: results.ResponseEncoding, answer: ScriptAnswer) -> dict[str, Any]:
         """Return the response fields besides the results."""
         if answer.refusal is not None:
             said = answers.error(answer.refusal, self._exchange.request)
@@ -84,7 +84,7 @@ class ScriptDelegate(RunningDelegate):
             beside["moment"] = answer.moment
         return beside
 
-    def _tell(self, form: results.Form, body: bytes, refusal: Refusal | None) -> None:
+    def _reply(self, form: results.ResponseEncoding, body: bytes, refusal: Refusal | None) -> None:
         exchange = self._exchange
         if refusal is None:
             exchange.reply(200, body, form.kind)

@@ -7,18 +7,18 @@ from typing import Generic, TypeVar
 
 from surfaces.http.intake import Intake
 from surfaces.http.shared import Http
-from surfaces.http.shortcuts import Shortcuts
-from surfaces.outbox import Outbox, Says
+from surfaces.http.shortcuts import FastPath
+from surfaces.outbox import Flushable, FlushQueue
 
-Connection = TypeVar("Connection", bound=Says)
+Connection = TypeVar("Connection", bound=Flushable)
 
 
 class Serving(Http, Generic[Connection]):
     """Operations that a connection calls; `surface.py` implements them."""
 
     intake: Intake
-    shortcuts: Shortcuts
-    outbox: Outbox[Connection]
+    shortcuts: FastPath
+    outbox: FlushQueue[Connection]
 
     @abstractmethod
     def opened(self, connection: Connection) -> bool:

@@ -15,9 +15,9 @@ from protocol import limits
 from surfaces.admission import Admission
 from surfaces.background_tasks import BackgroundTasks
 from surfaces.counters import CountedWire, HttpCounters
-from surfaces.held_bytes import HeldBytes
+from surfaces.held_bytes import MemoryQuota
 from surfaces.http import answers
-from surfaces.http.head_cache import HeadCache
+from surfaces.http.head_cache import HeaderCache
 from surfaces.http.hosts import Hosts
 from surfaces.logs import RefusalLog
 from surfaces.turns import LongWork
@@ -84,14 +84,14 @@ class Http(ABC):
         )
         self.bodies_bytes = 0
         """Bytes of all buffered bodies. An anonymous client holds at most a small body."""
-        self.requests = HeldBytes(limits.REQUESTS_BYTES)
+        self.requests = MemoryQuota(limits.REQUESTS_BYTES)
         """Memory quota of requests, by user; unauthenticated ones are charged as anonymous."""
-        self.answers = HeldBytes(limits.ANSWERS_BYTES)
+        self.answers = MemoryQuota(limits.ANSWERS_BYTES)
         """Memory quota of unread responses, by user."""
         self.limited_log = RateLimitedLog("surfaces.http")
         self.refusals = RefusalLog("http")
         self.background = BackgroundTasks(self.limited_log)
-        self.known = HeadCache(node.doors.rng.bytes(32))
+        self.known = HeaderCache(node.doors.rng.bytes(32))
         self.hosts = Hosts(settings.host)
         self.was_probed = False
         """True if `/ready` was requested."""

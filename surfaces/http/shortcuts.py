@@ -15,8 +15,8 @@ from protocol import limits
 from protocol.errors import Refusal
 from protocol.spaces import GetKey, check_key
 from surfaces.http import answers
-from surfaces.http.exchange import Exchange, Link, Route
-from surfaces.http.head import Head, KnownHead
+from surfaces.http.exchange import Exchange, HttpLink, Route
+from surfaces.http.head import CachedHeaders, RequestHead
 from surfaces.http.queries import parameters
 from surfaces.http.shared import Http
 from surfaces.http.spaces import (
@@ -35,13 +35,13 @@ _PATH: Final = PATHS["key"]
 _KEY: Final = b"/key/"
 
 
-class Asking(Link, Protocol):
+class FastConnection(HttpLink, Protocol):
     """A connection that answers one request at a time."""
 
     current: Exchange | None
 
 
-class Shortcuts:
+class FastPath:
     """Fast path of one surface.
 
     :param route: returns the route of a method and a path
@@ -58,7 +58,7 @@ class Shortcuts:
             if method != "GET"
         }
 
-    def get(self, connection: Asking, known: KnownHead, target: bytes) -> bool:
+    def get(self, connection: FastConnection, known: CachedHeaders, target: bytes) -> bool:
         """Answer a GET, or start it. Return False to fall back to the ordinary path."""
         surface = self._surface
         if known.token is None or known.msgpack or not surface.takes_more(known.like.host):
@@ -100,7 +100,12 @@ class Shortcuts:
         return True
 
     def write(
-        self, connection: Asking, known: KnownHead, method: bytes, target: bytes, body: bytes
+        self,
+        connection: FastConnection,
+        known: CachedHeaders,
+        method: bytes,
+        target: bytes,
+        body: bytes,
     ) -> bool:
         """Start a write; its response follows. Return False to fall back to the ordinary path."""
         surface = self._surface
@@ -129,11 +134,13 @@ class Shortcuts:
         return True
 
     def _exchange(
-        self, asked: KeyRequest, connection: Asking, known: KnownHead, route: Route
+        self, asked: KeyRequest, connection: FastConnection, known: CachedHeaders, route: Route
     ) -> None:
         """Attach an exchange to the operation, which counts as running from here on."""
         surface, like = self._surface, known.like
-        head = Head(route.method, "", "", like.version, like.fields, like.host, True, like.length)
+        head = RequestHead(
+            route.method, "", "", like.version, like.fields, like.host, True, like.length
+        )
         asked.exchange = exchange = Exchange(connection, head, surface.next_request())
         exchange.route = route
         exchange.complete = True

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from tornado.httputil import HTTPMessageDelegate
 
-from actors.commits import Origin
+from actors.commits import RequestOrigin
 from actors.sessions import token_digest
-from actors.spaces import SEQ, Answers, Names, Who, parse_value
+from actors.spaces import SEQ, Answers, CallerOrToken, Names, parse_value
 from protocol import binary, jsonvalues, limits
 from protocol.errors import BadRequest, NoKey, Refusal
 from protocol.requests import Caller, Surface
@@ -50,7 +50,7 @@ from surfaces.http.body_weights import read_counted, whole
 from surfaces.http.callers import caller
 from surfaces.http.credentials import Token, credential
 from surfaces.http.exchange import Exchange
-from surfaces.http.head import Head
+from surfaces.http.head import RequestHead
 from surfaces.http.queries import decoded, integer, needed, parameters
 from surfaces.http.shared import Http
 
@@ -101,19 +101,19 @@ class KeyDelegate(HTTPMessageDelegate):
             exchange.refuse(refusal)
             return
         if type(given) is not Token or len(exchange.body) > limits.UNCOUNTED_BYTES:
-            self._begin(self._sign_in())
+            self._spawn_work(self._sign_in())
             return
         try:
             self._ask(token_digest(given.token))
         except Refusal as refusal:
-            self._begin(self._refuse_signed_in(refusal))
+            self._spawn_work(self._refuse_signed_in(refusal))
 
     def on_connection_close(self) -> None:
         """Finish the exchange: the client is gone. A submitted operation is still executed."""
         if not self._beginning:
             self._exchange.finished()
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn_work(self, work: Coroutine[Any, Any, None]) -> None:
         self._beginning = True
         self._surface.spawn(self._begun(work))
 
@@ -158,7 +158,7 @@ class KeyDelegate(HTTPMessageDelegate):
         return packed, await caller(exchange)
 
     @property
-    def _way(self) -> Way:
+    def _way(self) -> KeyRoute:
         parts, method = self._head.path.split("/", 6), self._head.method
         return WAYS["GET" if method == "HEAD" else method, parts[5] if len(parts) == 7 else ""]
 
@@ -181,7 +181,7 @@ class KeyDelegate(HTTPMessageDelegate):
         if not self._exchange.done:
             self._exchange.refuse(refusal)
 
-    def _ask(self, who: Who, given: Given | None = None) -> None:
+    def _ask(self, who: CallerOrToken, given: Given | None = None) -> None:
         """Decode the request and execute it.
 
         :param given: returns the value of the body, if that is decoded already
@@ -213,11 +213,11 @@ class KeyRequest:
         self._show = show
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> RequestOrigin:
         assert self.exchange is not None
-        return Origin(self.exchange.request, self.surface, self.exchange.connection.address)
+        return RequestOrigin(self.exchange.request, self.surface, self.exchange.connection.address)
 
-    def ask(self, who: Who, names: Names, operation: KeyOperation) -> None:
+    def ask(self, who: CallerOrToken, names: Names, operation: KeyOperation) -> None:
         """Execute the operation, and answer when its outcome is known."""
         assert self.exchange is not None
         spaces = self.exchange.connection.surface.node.spaces
@@ -243,11 +243,11 @@ class KeyRequest:
                 raise one
             exchange.known = True
             if not exchange.connection.known:
-                _say_who(exchange)
+                _set_user(exchange)
             surface = exchange.connection.surface
             if surface.long_values < LONG_VALUES and is_long(one):
                 surface.long_values += 1
-                surface.spawn(self._tell_long(one))
+                surface.spawn(self._answer_long(one))
                 return
             body, fields = self._show(one, exchange.msgpack)
             exchange.reply(200, body, answers.MSGPACK if exchange.msgpack else answers.JSON, fields)
@@ -256,7 +256,7 @@ class KeyRequest:
         except Exception as error:
             exchange.fail(error)
 
-    async def _tell_long(self, found: Any) -> None:
+    async def _answer_long(self, found: Any) -> None:
         """Answer with a value that is encoded, and freed, in slices."""
         exchange = self.exchange
         assert exchange is not None
@@ -276,7 +276,7 @@ class KeyRequest:
             surface.long_values -= 1
 
 
-def _say_who(exchange: Exchange) -> None:
+def _set_user(exchange: Exchange) -> None:
     """Set the connection's user from the session token, to charge its unread responses."""
     assert exchange.head is not None
     given = credential(exchange.head)
@@ -309,7 +309,7 @@ def _holder(query: dict[str, str]) -> str:
     return check_holder(needed(query, "holder"))
 
 
-def read_value(head: Head, body: bytes, tick: Tick | None = None) -> Value:
+def read_value(head: RequestHead, body: bytes, tick: Tick | None = None) -> Value:
     """Decode the value of a body, or its pair of values: text of the language, JSON or msgpack. The
     nesting depth is checked when it is packed.
 
@@ -479,7 +479,7 @@ def _shown_lock(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class KeyRoute:
     """Method and path of a key operation: decoder of its request, encoder of its answer."""
 
     read: Callable[[Given, str, dict[str, str]], KeyOperation]
@@ -489,15 +489,15 @@ class Way:
     """Packs the value in a one-element list for storage; None: the body is ignored."""
 
 
-WAYS: Final[dict[tuple[str, str], Way]] = {
-    ("GET", "key"): Way(_get, (), shown_value),
-    ("PUT", "key"): Way(_set, ("expire", "if"), pack=_pack),
-    ("DELETE", "key"): Way(_delete),
-    ("POST", "swap"): Way(_swap, ("expire",), pack=_pack_pair),
-    ("POST", "incr"): Way(_incr, ("by",), _shown_count),
-    ("POST", "expire"): Way(_expiring, ("expire",)),
-    ("POST", "persist"): Way(_persist),
-    ("POST", "lock"): Way(_lock, ("holder", "expire"), _shown_lock),
-    ("POST", "unlock"): Way(_unlock, ("holder",)),
-    ("GET", ""): Way(_list, ("prefix", "after", "limit")),
+WAYS: Final[dict[tuple[str, str], KeyRoute]] = {
+    ("GET", "key"): KeyRoute(_get, (), shown_value),
+    ("PUT", "key"): KeyRoute(_set, ("expire", "if"), pack=_pack),
+    ("DELETE", "key"): KeyRoute(_delete),
+    ("POST", "swap"): KeyRoute(_swap, ("expire",), pack=_pack_pair),
+    ("POST", "incr"): KeyRoute(_incr, ("by",), _shown_count),
+    ("POST", "expire"): KeyRoute(_expiring, ("expire",)),
+    ("POST", "persist"): KeyRoute(_persist),
+    ("POST", "lock"): KeyRoute(_lock, ("holder", "expire"), _shown_lock),
+    ("POST", "unlock"): KeyRoute(_unlock, ("holder",)),
+    ("GET", ""): KeyRoute(_list, ("prefix", "after", "limit")),
 }

@@ -83,7 +83,7 @@ class Watcher(Protocol):
     def has_room(self) -> None:
         """Continue sending: the peer has caught up."""
 
-    def told_to_leave(self) -> None:
+    def on_surface_stopping(self) -> None:
         """Close: the surface is stopping."""
 
 
@@ -222,7 +222,7 @@ class Stream:
     def leave(self) -> None:
         """Notify the watcher: the surface is stopping."""
         if self.watcher is not None and not self.parting and not self.closed():
-            self.watcher.told_to_leave()
+            self.watcher.on_surface_stopping()
 
     def check(self, now: float) -> None:
         """Enforce the deadlines while no sent bytes are unread."""
@@ -241,7 +241,7 @@ class Stream:
             self._awaits_pong = True
             self._carrier.send(PING_FRAME)
 
-    def still_taking(self, now: float) -> None:
+    def postpone_pong_deadline(self, now: float) -> None:
         """Postpone the pong deadline: the peer is still reading earlier bytes."""
         self._took_at = now
 

@@ -15,15 +15,15 @@ from protocol import limits
 from protocol.errors import BadRequest, Full, Refusal
 from protocol.jsonvalues import encode_plain
 from surfaces.http import answers
-from surfaces.http.connection import Connection
+from surfaces.http.connection import HttpConnection
 from surfaces.http.intake import Intake
 from surfaces.http.openapi import document
 from surfaces.http.routes import ROUTES
 from surfaces.http.serving import Serving
 from surfaces.http.shared import HttpSettings
-from surfaces.http.shortcuts import Shortcuts
+from surfaces.http.shortcuts import FastPath
 from surfaces.listener import Listener
-from surfaces.outbox import Outbox
+from surfaces.outbox import FlushQueue
 from surfaces.turns import LongWork
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ REFUSALS_HELD: Final = 256
 """Connections above the ceiling kept until their refusal is sent; further ones are aborted."""
 
 
-class HttpSurface(Serving[Connection]):
+class HttpSurface(Serving[HttpConnection]):
     """Listener of the HTTP surface, and its connections.
 
     Shutdown in stages: `stop_accepting`, then `drain`, then `close`; each may be called without the
@@ -48,10 +48,10 @@ class HttpSurface(Serving[Connection]):
         self.description = encode_plain(
             document({(route.method, route.path): route.credential for route in ROUTES})
         )
-        self.connections: set[Connection] = set()
-        self.outbox = Outbox(self.broken)
+        self.connections: set[HttpConnection] = set()
+        self.outbox = FlushQueue(self.broken)
         self.intake = Intake(self, ROUTES)
-        self.shortcuts = Shortcuts(self, self.intake.table.route)
+        self.shortcuts = FastPath(self, self.intake.table.route)
         self._forget_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._listener: Listener | None = None
@@ -66,7 +66,7 @@ class HttpSurface(Serving[Connection]):
         self.loop = asyncio.get_running_loop()
         self.long_work = LongWork(self.loop)
         self._listener = Listener(
-            lambda: Connection(self),
+            lambda: HttpConnection(self),
             lambda _connection: None,  # counted only once established
             tls=self.settings.tls,
             tls_seconds=self.deadlines.tls_s,
@@ -153,7 +153,7 @@ class HttpSurface(Serving[Connection]):
 
     # --- connections ----------------------------------------------------------------------------
 
-    def opened(self, connection: Connection) -> bool:
+    def opened(self, connection: HttpConnection) -> bool:
         """Register a connection. Return False if it exceeds the ceiling and is to be refused."""
         self.counters.connections += 1
         held = self.held
@@ -165,7 +165,7 @@ class HttpSurface(Serving[Connection]):
             connection.abort()
         return False
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: HttpConnection) -> None:
         """Remove a closed connection."""
         self.connections.discard(connection)
         self.intake.quiet.set()
@@ -188,7 +188,7 @@ class HttpSurface(Serving[Connection]):
     def _refused(self) -> None:
         self.counters.refused_connections += 1
 
-    def broken(self, connection: Connection, error: BaseException) -> None:
+    def broken(self, connection: HttpConnection, error: BaseException) -> None:
         """Log a bug outside of any request, and abort the connection."""
         self.limited_log.error("a connection failed", exc_info=error)
         connection.abort()

@@ -30,7 +30,7 @@ from protocol.vaults import (
 from surfaces.http import answers, results
 from surfaces.http.body_weights import read_counted, whole
 from surfaces.http.callers import caller
-from surfaces.http.head import Head
+from surfaces.http.head import RequestHead
 from surfaces.http.queries import decoded, integer, parameters
 from surfaces.http.running import RunningDelegate, without_place
 
@@ -55,7 +55,7 @@ def template(path: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _VaultRoute:
     """Statement of a route."""
 
     fields: frozenset[str]
@@ -76,17 +76,17 @@ def _written(vault: str, body: Mapping[str, Any]) -> str:
 
 
 _WAYS: Final = {
-    "reveal": _Way(
+    "reveal": _VaultRoute(
         frozenset({"id", "version", "reason"}),
         frozenset({"id"}),
         lambda vault, body: (
             f"REVEAL $id FROM VAULT {vault}{' VERSION $version' if 'version' in body else ''}"
         ),
     ),
-    "write": _Way(
+    "write": _VaultRoute(
         frozenset({"id", "value", "if", "expect", "reason"}), frozenset({"id", "value"}), _written
     ),
-    "erase": _Way(
+    "erase": _VaultRoute(
         frozenset({"id", "reason"}),
         frozenset({"id"}),
         lambda vault, _body: f"ERASE $id FROM VAULT {vault}",
@@ -110,7 +110,7 @@ class VaultDelegate(RunningDelegate):
             data = await results.encode_value(answer, self._surface.long_work, who.user)
             exchange.reply(200, data, answers.JSON)
 
-    async def _asked(self, who: Caller, head: Head) -> Value:
+    async def _asked(self, who: Caller, head: RequestHead) -> Value:
         size = len(self._exchange.body)
         parts = [decoded(part) for part in head.path.split("/")[2:]]
         if not parts:
@@ -152,7 +152,7 @@ class VaultDelegate(RunningDelegate):
             return bind(None)
         return await self._surface.long_work.run(self._exchange.user, bind)
 
-    async def _list(self, who: Caller, names: Names, head: Head) -> Value:
+    async def _list(self, who: Caller, names: Names, head: RequestHead) -> Value:
         query = parameters(head.query, ("prefix", "after", "limit"))
         bound: dict[str, Value] = {
             "prefix": query.get("prefix", ""),

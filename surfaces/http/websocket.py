@@ -23,7 +23,7 @@ from surfaces.http.credentials import credential
 from surfaces.http.frames import text_frame
 from surfaces.http.handler import Handler
 from surfaces.http.handshake import Offer
-from surfaces.http.rfc6455 import Conversation
+from surfaces.http.rfc6455 import WebSocketConversation
 from surfaces.http.stream import Stream
 
 __all__ = ["Socket", "text_frame"]
@@ -114,8 +114,8 @@ class Socket(Handler, WebSocketHandler):
 
     _offer: Offer
     _refused: Refusal | None = None
-    _conversation: Conversation | None = None
-    _stands = False
+    _conversation: WebSocketConversation | None = None
+    _is_established = False
 
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Validate the request, and upgrade."""
@@ -154,7 +154,7 @@ class Socket(Handler, WebSocketHandler):
 
     def get_websocket_protocol(self) -> WebSocketProtocol:
         """Return the protocol that reads the frames."""
-        self._conversation = Conversation(self)
+        self._conversation = WebSocketConversation(self)
         return self._conversation
 
     def open(self, *_args: str, **_kwargs: str) -> None:
@@ -168,7 +168,7 @@ class Socket(Handler, WebSocketHandler):
         if self._refused is not None:
             self.refuse(self._refused)
             return
-        self._stands = True
+        self._is_established = True
         self.guarded(self.opened)
 
     async def on_message(self, message: str | bytes) -> None:
@@ -180,8 +180,8 @@ class Socket(Handler, WebSocketHandler):
 
     def on_close(self) -> None:
         """Report the end of the socket."""
-        if self._stands:
-            self._stands = False
+        if self._is_established:
+            self._is_established = False
             conversation = self._conversation
             assert conversation is not None
             self.guarded(partial(self.parted, conversation.last_word))
@@ -202,11 +202,11 @@ class _Guarded:
     """Receiver of a socket's stream events."""
 
     def __init__(self, told: Socket) -> None:
-        self._told = told
+        self._receiver = told
 
     def has_room(self) -> None:
-        if self._told.open_still:
-            self._told.guarded(self._told.has_room)
+        if self._receiver.open_still:
+            self._receiver.guarded(self._receiver.has_room)
 
-    def told_to_leave(self) -> None:
-        self._told.guarded(self._told.leaving)
+    def on_surface_stopping(self) -> None:
+        self._receiver.guarded(self._receiver.leaving)

@@ -22,14 +22,14 @@ from protocol import limits
 from protocol.errors import TooLarge
 from protocol.links import BadMessage, LinkClosed, Message, NotKnown, Peer, encode
 from surfaces.peers.messages import MessageReader
-from surfaces.peers.tls import Channel, NotAccepted, Shown, TlsFailed
+from surfaces.peers.tls import CertificateRejected, Channel, PeerCertificate, TlsFailed
 
 WRITE_BYTES: Final = 256 * limits.KIB
 """Bytes encrypted and not taken by the system; further data waits unencrypted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class PeerTimeouts:
     """Time limits of a peer, seconds."""
 
     greeting: float = limits.GREETING_PEER_SECONDS
@@ -40,7 +40,7 @@ class Patience:
     """For reading any of the data buffered for it."""
 
 
-class Connection(asyncio.Protocol):
+class PeerConnection(asyncio.Protocol):
     """End of a connection. It is a `protocol.links.Link` once `know` has been called.
 
     :param made: called when the connection is established
@@ -53,11 +53,11 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         channel: Channel,
-        patience: Patience,
-        made: Callable[[Connection], None],
-        is_known: Callable[[Shown], bool],
-        failed: Callable[[Connection, str], None],
-        left: Callable[[Connection], None],
+        patience: PeerTimeouts,
+        made: Callable[[PeerConnection], None],
+        is_known: Callable[[PeerCertificate], bool],
+        failed: Callable[[PeerConnection, str], None],
+        left: Callable[[PeerConnection], None],
     ) -> None:
         self._channel = channel
         self._patience = patience
@@ -68,11 +68,11 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._reader = MessageReader()
-        self._judged = False
+        self._trust_checked = False
         """True if `is_known` has been called."""
-        self._heard: deque[tuple[Message, int]] = deque()
+        self._received: deque[tuple[Message, int]] = deque()
         """Complete messages not yet received."""
-        self._heard_bytes = 0
+        self._received_bytes = 0
         self._unread = False
         """True if reading is paused because of these."""
         self._unsent: deque[memoryview] = deque()
@@ -112,7 +112,7 @@ class Connection(asyncio.Protocol):
             self.address = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
         self._made(self)
         if self._why is None:
-            self._with_channel(self._channel.begin)
+            self._with_channel(self._channel.start_handshake)
 
     def data_received(self, data: bytes) -> None:
         """Decrypt and decode bytes of the peer."""
@@ -126,13 +126,13 @@ class Connection(asyncio.Protocol):
 
         if not self._with_channel(receive):
             return
-        if not self._judged and self.shown is not None:
-            self._judged = True
+        if not self._trust_checked and self.shown is not None:
+            self._trust_checked = True
             if self._is_known(self.shown):
                 self._reader.trust()
         if said:
             self._reader.feed(said)
-            self._hear()
+            self._decode_messages()
         if self._channel.ended:
             self._end("the peer ended the connection")
         self._pump()
@@ -170,12 +170,12 @@ class Connection(asyncio.Protocol):
 
     # --- the handshake and the greeting -----------------------------------------------------------
 
-    async def stands(self) -> Shown:
+    async def established(self) -> PeerCertificate:
         """Wait for the end of the handshake. Return the peer's certificate.
 
         :raises LinkClosed: the connection ended first
         """
-        while not self._channel.stands:
+        while not self._channel.established:
             self._check_open()
             await self._change()
         assert self._channel.shown is not None
@@ -192,13 +192,13 @@ class Connection(asyncio.Protocol):
         return self._peer
 
     @property
-    def shown(self) -> Shown | None:
+    def shown(self) -> PeerCertificate | None:
         """The peer's certificate, once the handshake is done."""
-        return self._channel.shown if self._channel.stands else None
+        return self._channel.shown if self._channel.established else None
 
     def give_back(self, message: Message) -> None:
         """Put a message back, to be received before all others."""
-        self._heard.appendleft((message, 0))
+        self._received.appendleft((message, 0))
 
     # --- the link ---------------------------------------------------------------------------------
 
@@ -233,12 +233,12 @@ class Connection(asyncio.Protocol):
 
     async def receive(self) -> Message:
         """Wait for the next message of the peer."""
-        while not self._heard:
+        while not self._received:
             self._check_open()
             await self._change()
-        message, size = self._heard.popleft()
-        self._heard_bytes -= size
-        if self._unread and self._heard_bytes <= limits.LINK_BUFFER_BYTES and self._why is None:
+        message, size = self._received.popleft()
+        self._received_bytes -= size
+        if self._unread and self._received_bytes <= limits.LINK_BUFFER_BYTES and self._why is None:
             self._unread = False
             self._open_transport.resume_reading()
             self._look_at_message()
@@ -249,7 +249,7 @@ class Connection(asyncio.Protocol):
         if self._why is None:
             self._why = why or "this side closed the link"
             self._stop_late()
-            if self._channel.stands:
+            if self._channel.established:
                 self._pump()
                 self._wake()
             else:
@@ -303,7 +303,7 @@ class Connection(asyncio.Protocol):
             work()
         except TlsFailed as error:
             why = str(error)
-            self._not_accepted = isinstance(error, NotAccepted)
+            self._not_accepted = isinstance(error, CertificateRejected)
         self._write(self._channel.take())
         if why is None:
             return True
@@ -328,17 +328,17 @@ class Connection(asyncio.Protocol):
             self._look_at_taking()
         self._wake()
 
-    def _hear(self) -> None:
+    def _decode_messages(self) -> None:
         try:
             while (found := self._reader.next()) is not None:
                 self._stop_late()
-                self._heard.append(found)
-                self._heard_bytes += found[1]
+                self._received.append(found)
+                self._received_bytes += found[1]
         except BadMessage as error:
             self._reader.forget()
             self.fail(str(error))
             return
-        if self._heard_bytes > limits.LINK_BUFFER_BYTES and not self._unread:
+        if self._received_bytes > limits.LINK_BUFFER_BYTES and not self._unread:
             self._unread = True
             self._open_transport.pause_reading()
         self._look_at_message()
@@ -370,7 +370,7 @@ class Connection(asyncio.Protocol):
     def _pump(self) -> None:
         """Encrypt and write a part of the queue; after the last part of a closing link, send the
         TLS close."""
-        if not self._channel.stands or self._gone or self._open_transport.is_closing():
+        if not self._channel.established or self._gone or self._open_transport.is_closing():
             return
         if self._unsent and not self._choked:
             first = self._unsent[0]

@@ -29,7 +29,7 @@ from protocol.links import (
     Redeemed,
     Refused,
 )
-from surfaces.peers.connection import Connection, Patience
+from surfaces.peers.connection import PeerConnection, PeerTimeouts
 from surfaces.peers.greeting import check, refusal
 from surfaces.peers.tls import Channel
 
@@ -61,14 +61,14 @@ class Dialler:
         hello: Callable[[], Hello],
         trust: Trusts,
         limited_log: RateLimitedLog,
-        patience: Patience | None = None,
+        patience: PeerTimeouts | None = None,
     ) -> None:
         self._own = own
         self._hello = hello
         self._trust = trust
         self._limited_log = limited_log
-        self._patience = patience or Patience()
-        self._connections: dict[Connection, bool] = {}
+        self._patience = patience or PeerTimeouts()
+        self._connections: dict[PeerConnection, bool] = {}
         """Open connections, with True if a row has named their certificate."""
         self._closed = False
 
@@ -136,7 +136,7 @@ class Dialler:
 
     async def _ask(
         self, address: str, pins: Collection[str], first: Message, *, patient: bool = False
-    ) -> tuple[Connection, Message]:
+    ) -> tuple[PeerConnection, Message]:
         """Open a connection, send a first message and wait for the response.
 
         :param patient: allow the other side more time
@@ -146,13 +146,13 @@ class Dialler:
             raise LinkClosed("the node is stopping")
         host, port = _parts(address)
         own = self._own()
-        connection: Connection | None = None
+        connection: PeerConnection | None = None
         what: type[LinkClosed] = LinkClosed
 
-        def make() -> Connection:
+        def make() -> PeerConnection:
             nonlocal connection
             channel = Channel(own, False, partial(self._judge, frozenset(pins)), self._now)
-            connection = Connection(
+            connection = PeerConnection(
                 channel,
                 self._patience,
                 lambda _: None,
@@ -167,7 +167,7 @@ class Dialler:
             async with asyncio.timeout(self._patience.greeting):
                 await asyncio.get_running_loop().create_connection(make, host, port)
                 assert connection is not None
-                await connection.stands()
+                await connection.established()
                 connection.send(first)
             async with asyncio.timeout(self._patience.greeting * (4 if patient else 1)):
                 return connection, await connection.receive()
@@ -197,12 +197,12 @@ class Dialler:
             return f"the certificate {fingerprint} is not the expected one"
         return None
 
-    def _failed(self, connection: Connection, why: str) -> None:
+    def _failed(self, connection: PeerConnection, why: str) -> None:
         self._limited_log.warning(
             "a link to another node failed", address=connection.address, why=why
         )
 
-    def _left(self, connection: Connection) -> None:
+    def _left(self, connection: PeerConnection) -> None:
         self._connections.pop(connection, None)
 
 

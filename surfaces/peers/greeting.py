@@ -18,8 +18,8 @@ from actors.cluster.peering import Peering
 from actors.cluster.trust import Pinned
 from protocol.errors import CATALOGUE, Diverged, Failed, Refusal, SignInRefused, VersionNotSupported
 from protocol.links import VERSION, Detail, Hello, LinkClosed, Peer, Redeem, Refused, Renew
-from surfaces.peers.connection import Connection, Patience
-from surfaces.peers.tls import Shown
+from surfaces.peers.connection import PeerConnection, PeerTimeouts
+from surfaces.peers.tls import PeerCertificate
 
 T = TypeVar("T")
 
@@ -27,7 +27,11 @@ _BEARABLE: Final = (str, int, bool, type(None))
 
 
 def check(
-    theirs: Hello, ours: Hello, shown: Shown, pinned: Pinned | None, named: str | None = None
+    theirs: Hello,
+    ours: Hello,
+    shown: PeerCertificate,
+    pinned: Pinned | None,
+    named: str | None = None,
 ) -> Peer:
     """Return the peer that has greeted.
 
@@ -73,10 +77,10 @@ def refusal(told: Refused) -> Refusal:
     return CATALOGUE.get(told.code, Failed)(told.message, **detail)
 
 
-async def welcome(connection: Connection, peering: Peering, patience: Patience) -> None:
+async def welcome(connection: PeerConnection, peering: Peering, patience: PeerTimeouts) -> None:
     """Serve a connection that another node has made, up to its end."""
     try:
-        shown = await _within(patience.greeting, connection, connection.stands())
+        shown = await _within(patience.greeting, connection, connection.established())
         first = await _within(patience.greeting, connection, connection.receive())
         if isinstance(first, Redeem):
             await _redeem(connection, peering, shown, first)
@@ -90,7 +94,7 @@ async def welcome(connection: Connection, peering: Peering, patience: Patience) 
         connection.close()
 
 
-async def _within(seconds: float, connection: Connection, awaited: Coroutine[Any, Any, T]) -> T:
+async def _within(seconds: float, connection: PeerConnection, awaited: Coroutine[Any, Any, T]) -> T:
     """Await with a time limit.
 
     :raises LinkClosed: it took too long
@@ -103,7 +107,9 @@ async def _within(seconds: float, connection: Connection, awaited: Coroutine[Any
         raise LinkClosed("the greeting took too long") from None
 
 
-async def _redeem(connection: Connection, peering: Peering, shown: Shown, asked: Redeem) -> None:
+async def _redeem(
+    connection: PeerConnection, peering: Peering, shown: PeerCertificate, asked: Redeem
+) -> None:
     try:
         if asked.version != VERSION:
             raise VersionNotSupported(f"this node speaks version {VERSION} of links")
@@ -114,7 +120,9 @@ async def _redeem(connection: Connection, peering: Peering, shown: Shown, asked:
         connection.send(refused(why))
 
 
-def _greet(connection: Connection, peering: Peering, shown: Shown, theirs: Hello) -> bool:
+def _greet(
+    connection: PeerConnection, peering: Peering, shown: PeerCertificate, theirs: Hello
+) -> bool:
     """Greet the peer back. Return False if it may not have a link."""
     # Checked again: a row may have been removed since the handshake.
     pinned = peering.trust.of(shown.fingerprint)
@@ -130,11 +138,11 @@ def _greet(connection: Connection, peering: Peering, shown: Shown, theirs: Hello
         return False
     connection.know(peer)
     connection.send(ours)
-    peering.saw(peer, shown.expires)
+    peering.note_certificate(peer, shown.expires)
     return True
 
 
-async def _serve(connection: Connection, peering: Peering, patience: Patience) -> None:
+async def _serve(connection: PeerConnection, peering: Peering, patience: PeerTimeouts) -> None:
     """Serve the requests of a linked peer."""
     wanted = await _within(patience.greeting, connection, connection.receive())
     if isinstance(wanted, Renew):

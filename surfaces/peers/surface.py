@@ -22,10 +22,10 @@ from actors.sign_in_throttle import network
 from protocol import limits
 from protocol.links import Link, Redeem, Redeemed
 from surfaces.listener import Listener
-from surfaces.peers.connection import Connection, Patience
+from surfaces.peers.connection import PeerConnection, PeerTimeouts
 from surfaces.peers.dialling import Dialler
 from surfaces.peers.greeting import welcome
-from surfaces.peers.tls import Channel, Shown, context
+from surfaces.peers.tls import Channel, PeerCertificate, context
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class PeerSettings:
     port: int
     descriptors: int = sys.maxsize
     """Every connection's descriptor is below this number: `surfaces/listener.py`."""
-    patience: Patience = field(default_factory=Patience)
+    patience: PeerTimeouts = field(default_factory=PeerTimeouts)
 
 
 class PeerSurface:
@@ -51,9 +51,9 @@ class PeerSurface:
         self._dialler = Dialler(
             self._shown, lambda: peering.hello, peering.trust, self._limited_log, settings.patience
         )
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[PeerConnection, None] = {}
         """Incoming connections, the oldest first."""
-        self._tasks: dict[Connection, asyncio.Task[None]] = {}
+        self._tasks: dict[PeerConnection, asyncio.Task[None]] = {}
         self.was_probed = False
         self._listener: Listener | None = None
         self._stopping = False
@@ -164,13 +164,13 @@ class PeerSurface:
             self._limited_log.warning("too many connections of other nodes")
             return None
         channel = Channel(self._shown(), True, self._judge, self._now)
-        connection = Connection(
+        connection = PeerConnection(
             channel, self._settings.patience, self._made, self._is_known, self._failed, self._left
         )
         self._connections[connection] = None
         return connection
 
-    def _made(self, connection: Connection) -> None:
+    def _made(self, connection: PeerConnection) -> None:
         """Start serving an accepted connection. Connections without a known certificate have a
         ceiling. Above it the oldest of them ends, so that a silent crowd keeps no other peer out.
         """
@@ -194,10 +194,10 @@ class PeerSurface:
         self._tasks[connection] = task
         task.add_done_callback(lambda _: self._done(connection))
 
-    def _is_known(self, shown: Shown) -> bool:
+    def _is_known(self, shown: PeerCertificate) -> bool:
         return self._trust.of(shown.fingerprint) is not None
 
-    def _done(self, connection: Connection) -> None:
+    def _done(self, connection: PeerConnection) -> None:
         task = self._tasks.pop(connection)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._limited_log.error("a connection of another node failed", exc_info=error)
@@ -206,21 +206,21 @@ class PeerSurface:
     def _judge(self, fingerprint: str, _expires: datetime) -> str | None:
         if self._trust.is_revoked(fingerprint):
             return f"the certificate {fingerprint} was revoked"
-        if self._trust.of(fingerprint) is None and not self._trust.awaits_unknown():
+        if self._trust.of(fingerprint) is None and not self._trust.admits_unknown():
             return f"the certificate {fingerprint} is not trusted"
         return None
 
     def _now(self) -> datetime:
         return self._trust.now
 
-    def _failed(self, connection: Connection, why: str) -> None:
+    def _failed(self, connection: PeerConnection, why: str) -> None:
         self._limited_log.warning(
             "a connection of another node was ended", address=connection.address, why=why
         )
 
-    def _left(self, connection: Connection) -> None:
+    def _left(self, connection: PeerConnection) -> None:
         self._connections.pop(connection, None)
 
     def _lost(self, protocol: asyncio.Protocol) -> None:
-        if isinstance(protocol, Connection):
+        if isinstance(protocol, PeerConnection):
             self._left(protocol)

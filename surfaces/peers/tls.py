@@ -34,11 +34,11 @@ class TlsFailed(Exception):
     """The handshake or the connection failed. The text is this node's or OpenSSL's reason."""
 
 
-class NotAccepted(TlsFailed):
+class CertificateRejected(TlsFailed):
     """The other side rejected this node's certificate."""
 
 
-class Shown(NamedTuple):
+class PeerCertificate(NamedTuple):
     """Certificate of the other side."""
 
     fingerprint: str
@@ -90,10 +90,10 @@ class Channel:
         self._judge = judge
         self._now = now
         self._refused: str | None = None
-        self.shown: Shown | None = None
-        """Certificate that was accepted by `judge`. The peer has proved its key once `stands` is
-        True."""
-        self.stands = False
+        self.shown: PeerCertificate | None = None
+        """Certificate that was accepted by `judge`. The peer has proved its key once `established`
+        is True."""
+        self.established = False
         """True if the handshake is done."""
         self.ended = False
         """True if the other side has sent its TLS close."""
@@ -104,7 +104,7 @@ class Channel:
         else:
             self._connection.set_connect_state()
 
-    def begin(self) -> None:
+    def start_handshake(self) -> None:
         """Start the handshake, on the dialling side.
 
         :raises TlsFailed: it failed
@@ -118,9 +118,9 @@ class Channel:
         :raises TlsFailed: `take` may still have an alert to be sent
         """
         self._connection.bio_write(data)
-        if not self.stands:
+        if not self.established:
             self._shake_hands()
-            if not self.stands:
+            if not self.established:
                 return b""
         parts: list[bytes] = []
         try:
@@ -171,7 +171,7 @@ class Channel:
         judged = None if self.shown is None else self.shown.fingerprint
         if proved is None or proved.fingerprint(hashes.SHA256()).hex() != judged:
             raise TlsFailed("the certificate changed during the handshake")
-        self.stands = True
+        self.established = True
 
     def _verify(self, shown: X509, _error: int, depth: int, _ok: int) -> bool:
         """Verify a certificate of the chain. OpenSSL calls this for each certificate and for each
@@ -193,7 +193,7 @@ class Channel:
             self._refused = f"the certificate {fingerprint} is not valid yet"
         else:
             self._refused = self._judge(fingerprint, expires)
-        self.shown = None if self._refused else Shown(fingerprint, expires)
+        self.shown = None if self._refused else PeerCertificate(fingerprint, expires)
         return self._refused is None
 
 
@@ -203,5 +203,5 @@ def _failure(error: SSL.Error) -> TlsFailed:
         return TlsFailed("the connection ended during the handshake")
     words = [str(entry[-1]) for entry in (error.args[0] if error.args else []) if entry]
     if any("alert" in one and ("certificate" in one or "unknown ca" in one) for one in words):
-        return NotAccepted("the peer does not trust this node's certificate")
+        return CertificateRejected("the peer does not trust this node's certificate")
     return TlsFailed(f"TLS: {', '.join(words) or 'it failed'}")

@@ -20,7 +20,7 @@ FIRST_USER: Final = "root"
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class NodeAccess:
     """Address of the node, and the credential."""
 
     address: str = ADDRESS
@@ -37,7 +37,7 @@ class Access:
 class Shell:
     """Run statements: those of `command`, of the file `script`, or interactive ones."""
 
-    access: Access
+    access: NodeAccess
     namespace: str | None = None
     database: str | None = None
     command: str | None = None
@@ -114,7 +114,7 @@ def understand(words: Sequence[str], environment: Mapping[str, str]) -> Shell | 
     )
 
 
-def access(given: flags.Given, address: str, environment: Mapping[str, str]) -> Access:
+def access(given: flags.ParsedFlags, address: str, environment: Mapping[str, str]) -> NodeAccess:
     """Return the address and the credential.
 
     :raises UsageRefused: both a token and a user are given
@@ -126,10 +126,10 @@ def access(given: flags.Given, address: str, environment: Mapping[str, str]) -> 
         token = environment.get("STORE_TOKEN") or None
     tls, ca = "--tls" in given, given.get("--ca")
     if token is not None:
-        return Access(address, None, None, token, tls or ca is not None, ca)
+        return NodeAccess(address, None, None, token, tls or ca is not None, ca)
     user = given.get("--user") or environment.get("STORE_USER") or FIRST_USER
     password = environment.get("STORE_PASSWORD") or None
-    return Access(address, user, password, None, tls or ca is not None, ca)
+    return NodeAccess(address, user, password, None, tls or ca is not None, ca)
 
 
 def _place(text: str | None) -> tuple[str | None, str | None]:

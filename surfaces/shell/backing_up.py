@@ -10,10 +10,10 @@ from surfaces.command.console import Console
 from surfaces.command.progress import shown
 from surfaces.shell.backups import BackUp
 from surfaces.shell.connecting import client_of
-from surfaces.shell.outcomes import INTERRUPTED, REFUSED, UNKNOWN, Ended
+from surfaces.shell.outcomes import INTERRUPTED, REFUSED, UNKNOWN, CommandEnded
 from surfaces.shell.refusals import explain
 from surfaces.shell.scripts import connect
-from surfaces.shell.session import Session
+from surfaces.shell.session import ShellSession
 from surfaces.shell.work import handling
 
 
@@ -25,26 +25,26 @@ async def back_up(asked: BackUp) -> None:
     client = client_of(asked.access)
     console = Console(_say, sys.stderr.isatty())
     try:
-        await connect(Session(lambda _leader: client, _say))
+        await connect(ShellSession(lambda _leader: client, _say))
         with shown(f"taking {asked.path}, bytes", console) as report:
             work = asyncio.create_task(client.backup(asked.path, progress=report))
             with handling(work.cancel, work.cancel):
                 taken = await work
     except asyncio.CancelledError:
-        raise Ended("interrupted; nothing was left behind", INTERRUPTED) from None
+        raise CommandEnded("interrupted; nothing was left behind", INTERRUPTED) from None
     except StoreError as error:
         code = UNKNOWN if isinstance(error, OutcomeUnknown) else REFUSED
-        raise Ended(explain(error, ""), code) from error
+        raise CommandEnded(explain(error, ""), code) from error
     except OSError as error:
         # Errors of the client name the file, and have no errno.
         why = f"{asked.path}: {error.strerror}" if error.strerror else str(error)
-        raise Ended(why, REFUSED) from error
+        raise CommandEnded(why, REFUSED) from error
     finally:
         await client.close()
-    sys.stdout.write(_told(taken))
+    sys.stdout.write(_summary(taken))
 
 
-def _told(taken: Backup) -> str:
+def _summary(taken: Backup) -> str:
     return f"{taken.path}: {taken.form} of {taken.bytes} bytes, {taken.records} records\n"
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from surfaces.command import flags
 from surfaces.command.flags import Flag, UsageRefused
-from surfaces.shell.arguments import ACCESS_FLAGS, ENVIRONMENT, Access, Help, access
+from surfaces.shell.arguments import ACCESS_FLAGS, ENVIRONMENT, Help, NodeAccess, access
 from surfaces.shell.outcomes import EXIT_CODES
 
 AT: Final = "--at"
@@ -28,7 +28,7 @@ USAGE: Final = "storenode --at <host:port> --backup <file>   write a snapshot of
 class BackUp:
     """Take a snapshot of a node into a file."""
 
-    access: Access
+    access: NodeAccess
     path: str
 
 

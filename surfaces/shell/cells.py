@@ -29,7 +29,7 @@ def harmless_json(shown: str) -> str:
     return _ORDERS.sub(lambda found: f"\\u{ord(found[0]):04x}", shown)
 
 
-class Writer(Protocol):
+class TextWriter(Protocol):
     """Destination of text."""
 
     def write(self, text: str, /) -> object:
@@ -39,7 +39,7 @@ class Writer(Protocol):
 class Harmless:
     """Terminal output with control characters escaped."""
 
-    def __init__(self, out: Writer) -> None:
+    def __init__(self, out: TextWriter) -> None:
         self._out = out
 
     def write(self, text: str) -> None:
@@ -51,7 +51,7 @@ class CsvRows:
     r"""Rows as lines of CSV, each ended by `\n`. Cells with a line end in them, a lone `\r` too,
     are quoted: `csv` does so for the characters of its `lineterminator`."""
 
-    def __init__(self, out: Writer) -> None:
+    def __init__(self, out: TextWriter) -> None:
         self._out = out
         self._rows = csv.writer(self, lineterminator="\r\n")
 

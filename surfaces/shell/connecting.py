@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from storeclient import AsyncClient
-from surfaces.shell.arguments import Access
-from surfaces.shell.outcomes import USAGE, Ended
+from surfaces.shell.arguments import NodeAccess
+from surfaces.shell.outcomes import USAGE, CommandEnded
 
 CONNECT_SECONDS: Final = 10.0
 """Time limit of a connection attempt, after an outage too, seconds: about as long as a node takes
@@ -19,7 +19,7 @@ to start."""
 TERMINAL: Final = "/dev/tty"
 
 
-def with_password(access: Access) -> Access:
+def with_password(access: NodeAccess) -> NodeAccess:
     """Return the same access with a password, prompting for it if a user has none.
 
     :raises Ended: there is no terminal
@@ -30,7 +30,7 @@ def with_password(access: Access) -> Access:
 
 
 def client_of(
-    access: Access,
+    access: NodeAccess,
     namespace: str | None = None,
     database: str | None = None,
     leader: Sequence[str] = (),
@@ -55,7 +55,7 @@ def client_of(
             connect_timeout=CONNECT_SECONDS,
         )
     except ValueError as error:
-        raise Ended(str(error), USAGE) from error
+        raise CommandEnded(str(error), USAGE) from error
 
 
 def ask_password(user: str, ask: Callable[[str], str] = getpass.getpass) -> str:
@@ -66,7 +66,7 @@ def ask_password(user: str, ask: Callable[[str], str] = getpass.getpass) -> str:
     try:
         os.close(os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY))
     except OSError:
-        raise Ended(
+        raise CommandEnded(
             f"no password for {user} and no terminal to ask for it: set STORE_PASSWORD or"
             " STORE_TOKEN",
             USAGE,
@@ -74,14 +74,14 @@ def ask_password(user: str, ask: Callable[[str], str] = getpass.getpass) -> str:
     try:
         return ask(f"password of {user}: ")
     except EOFError:
-        raise Ended(f"no password for {user}", USAGE) from None
+        raise CommandEnded(f"no password for {user}", USAGE) from None
 
 
-def _trusted(access: Access) -> ssl.SSLContext | bool:
+def _trusted(access: NodeAccess) -> ssl.SSLContext | bool:
     if access.ca is None:
         return access.tls
     try:
         return ssl.create_default_context(cafile=access.ca)
     except OSError as error:  # includes ssl.SSLError
         reason = "no certificates (PEM)" if isinstance(error, ssl.SSLError) else error.strerror
-        raise Ended(f"--ca: {access.ca}: {reason}", USAGE) from error
+        raise CommandEnded(f"--ca: {access.ca}: {reason}", USAGE) from error

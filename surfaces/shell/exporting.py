@@ -28,12 +28,12 @@ from storeclient.errors import NotAllowed
 from storeclient.files import give_name
 from storeclient.moments import NEW
 from surfaces.command.descriptors import OutputLost
-from surfaces.shell.cells import CsvRows, Harmless, Writer, harmless_json
+from surfaces.shell.cells import CsvRows, Harmless, TextWriter, harmless_json
 from surfaces.shell.columns import Census, Column
-from surfaces.shell.outcomes import REFUSED, USAGE, Ended
-from surfaces.shell.patience import Patient
+from surfaces.shell.outcomes import REFUSED, USAGE, CommandEnded
+from surfaces.shell.patience import RetryingClient
 from surfaces.shell.refusals import explain
-from surfaces.shell.resuming import Progress, ResumeFile
+from surfaces.shell.resuming import ResumeFile, TransferProgress
 from surfaces.shell.transfers import STREAM, Export
 from surfaces.shell.values import from_client, to_client
 
@@ -49,7 +49,7 @@ Report = Callable[[int, int], None]
 
 
 @dataclass
-class Exporting(Progress):
+class ExportProgress(TransferProgress):
     """Progress of an export. `bytes` are those of the part file.
 
     :ivar last: the last id, as JSON; None at the beginning
@@ -66,7 +66,7 @@ class Exporting(Progress):
     name: str = ""
 
 
-async def run(asked: Export, patient: Patient, report: Report) -> str:
+async def run(asked: Export, patient: RetryingClient, report: Report) -> str:
     """Export a table. Return a summary for people.
 
     :param report: called with the number of exported records, and their number at the beginning
@@ -77,14 +77,14 @@ async def run(asked: Export, patient: Patient, report: Report) -> str:
             return await _to_stream(asked, patient, report)
         return await _to_file(asked, patient, report)
     except Refused as error:
-        raise Ended(explain(error, ""), REFUSED) from error
+        raise CommandEnded(explain(error, ""), REFUSED) from error
     except OutputLost:
         raise
     except OSError as error:
-        raise Ended(f"{error.filename or asked.path}: {error.strerror}", USAGE) from error
+        raise CommandEnded(f"{error.filename or asked.path}: {error.strerror}", USAGE) from error
 
 
-async def _to_file(asked: Export, patient: Patient, report: Report) -> str:
+async def _to_file(asked: Export, patient: RetryingClient, report: Report) -> str:
     path = Path(asked.path)
     if os.path.lexists(path):
         raise _there(path)
@@ -126,7 +126,9 @@ async def _to_part(
     "x" follows no symbolic link."""
     with part.open("r+b" if goes_on else "x+b") as file:
         if os.fstat(file.fileno()).st_size < pages.state.bytes:
-            raise Ended(f"{part}: truncated; remove it and {resume.path} to start over", USAGE)
+            raise CommandEnded(
+                f"{part}: truncated; remove it and {resume.path} to start over", USAGE
+            )
         # Bytes behind this offset were written but not recorded: these rows are read again.
         file.truncate(pages.state.bytes)
         for line in file if pages.is_csv else ():
@@ -141,11 +143,11 @@ async def _to_part(
         await pages.write(file, keep, report)
 
 
-def _there(path: Path) -> Ended:
-    return Ended(f"{path}: file exists; choose another name", USAGE)
+def _there(path: Path) -> CommandEnded:
+    return CommandEnded(f"{path}: file exists; choose another name", USAGE)
 
 
-async def _to_stream(asked: Export, patient: Patient, report: Report) -> str:
+async def _to_stream(asked: Export, patient: RetryingClient, report: Report) -> str:
     pages = _Pages(asked, patient)
     terminal = sys.stdout.isatty()
     if asked.form == "jsonl":
@@ -178,8 +180,8 @@ class _JsonTerminal:
 class _Pages:
     """The pages of a table, and the progress."""
 
-    def __init__(self, asked: Export, patient: Patient) -> None:
-        self.state = Exporting(f"export of {asked.table} as {asked.form}")
+    def __init__(self, asked: Export, patient: RetryingClient) -> None:
+        self.state = ExportProgress(f"export of {asked.table} as {asked.form}")
         self.census = Census()
         """Columns of everything written, for CSV."""
         self.is_csv = asked.form == "csv"
@@ -267,7 +269,7 @@ class _Pages:
         return f"exported {self.state.rows} records of {self._asked.table} to {path}, {when}"
 
 
-def write_csv(rows: IO[bytes], columns: list[Column], out: Writer) -> None:
+def write_csv(rows: IO[bytes], columns: list[Column], out: TextWriter) -> None:
     """Convert lines of JSON to CSV with typed columns."""
     written = CsvRows(out)
     written.row(column.head for column in columns)

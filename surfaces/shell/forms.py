@@ -17,7 +17,15 @@ from rich.text import Text
 from protocol.jsonvalues import dump
 from protocol.values import NONE
 from storeclient import Result
-from surfaces.shell.cells import CsvRows, Writer, cell, columns, csv_cell, harmless, harmless_json
+from surfaces.shell.cells import (
+    CsvRows,
+    TextWriter,
+    cell,
+    columns,
+    csv_cell,
+    harmless,
+    harmless_json,
+)
 from surfaces.shell.statements import CHANGED
 from surfaces.shell.values import from_client
 
@@ -32,7 +40,7 @@ UNBOUNDED: Final = 1_000_000
 """Width of output that is not a terminal: nothing is folded, since a program may read it."""
 
 
-class Form(Protocol):
+class OutputFormat(Protocol):
     """Output format of statement results."""
 
     def result(self, result: Result, done: str = CHANGED) -> None:
@@ -67,7 +75,7 @@ class JsonLines:
 class Csv:
     """A header and its rows for each statement with a result, separated by an empty line."""
 
-    def __init__(self, out: Writer) -> None:
+    def __init__(self, out: TextWriter) -> None:
         self._out = out
         self._begun = False
 

@@ -26,15 +26,15 @@ from protocol.errors import CATALOGUE
 from storeclient import Refused
 from storeclient.errors import NotAllowed
 from surfaces.shell.columns import type_of_field
-from surfaces.shell.outcomes import REFUSED, USAGE, Ended
-from surfaces.shell.patience import Patient
+from surfaces.shell.outcomes import REFUSED, USAGE, CommandEnded
+from surfaces.shell.patience import RetryingClient
 from surfaces.shell.refusals import explain
-from surfaces.shell.resuming import Progress, ResumeFile
+from surfaces.shell.resuming import ResumeFile, TransferProgress
 from surfaces.shell.rows import (
     ID,
     ColumnsRefused,
-    Lines,
-    Row,
+    FileLines,
+    FileRow,
     RowRefused,
     csv_rows,
     json_rows,
@@ -61,7 +61,7 @@ Report = Callable[[int, int], None]
 
 
 @dataclass
-class Importing(Progress):
+class ImportProgress(TransferProgress):
     """Progress of an import.
 
     :ivar key: identifies the file if rows have no ids of their own; hexadecimal
@@ -89,7 +89,7 @@ def opened(asked: Import) -> IO[bytes]:
     try:
         file = open(asked.path, "rb")  # noqa: SIM115 - the caller closes it
     except OSError as error:
-        raise Ended(f"{asked.path}: {error.strerror}", USAGE) from error
+        raise CommandEnded(f"{asked.path}: {error.strerror}", USAGE) from error
     if file.seekable():
         return file
     with file:
@@ -117,7 +117,7 @@ def _copy(file: IO[bytes], name: str) -> IO[bytes]:
         if copy is not None:
             _discard(copy)
         why = f"{at_fault}: {error.strerror}; nothing was sent"
-        raise Ended(why, USAGE) from error
+        raise CommandEnded(why, USAGE) from error
 
 
 def _discard(copy: IO[bytes]) -> None:
@@ -126,7 +126,7 @@ def _discard(copy: IO[bytes]) -> None:
         copy.close()
 
 
-async def run(asked: Import, file: IO[bytes], patient: Patient, report: Report) -> str:
+async def run(asked: Import, file: IO[bytes], patient: RetryingClient, report: Report) -> str:
     """Import a file. Return a summary for people.
 
     :param report: called with the imported and the total size of the file, in KiB
@@ -139,19 +139,19 @@ async def run(asked: Import, file: IO[bytes], patient: Patient, report: Report) 
     try:
         return await _Run(asked, patient, file, resume).all(report)
     except OSError as error:
-        raise Ended(f"{error.filename or path}: {error.strerror}", USAGE) from error
+        raise CommandEnded(f"{error.filename or path}: {error.strerror}", USAGE) from error
 
 
 class _Run:
     def __init__(
-        self, asked: Import, patient: Patient, file: IO[bytes], resume: ResumeFile | None
+        self, asked: Import, patient: RetryingClient, file: IO[bytes], resume: ResumeFile | None
     ) -> None:
         self._asked = asked
         self._patient = patient
         self._file = file
         self._resume = resume
         self._table = quote(asked.table.name)
-        self._state = Importing(
+        self._state = ImportProgress(
             f"import into {asked.table} of {asked.form}, on a duplicate {asked.on_duplicate}"
         )
 
@@ -159,8 +159,8 @@ class _Run:
         """Send every row that is not imported yet."""
         defined = await self._defined()
         self._state.store = await self._patient.store()
-        size = self._begin(defined)
-        lines = Lines(self._file)
+        size = self._resume_import(defined)
+        lines = FileLines(self._file)
         try:
             for batch in batches(self._rows(lines, defined), self._asked.batch):
                 await self._send(batch)
@@ -172,9 +172,9 @@ class _Run:
         except ColumnsRefused as error:
             if self._resume is not None and not self._state.rows:
                 self._resume.remove()
-            raise Ended(str(error), USAGE) from error
+            raise CommandEnded(str(error), USAGE) from error
         except Refused as error:
-            raise Ended(explain(error, ""), REFUSED) from error
+            raise CommandEnded(explain(error, ""), REFUSED) from error
         if self._resume is not None:
             self._resume.remove()
         done = f"imported {self._state.rows} rows into {self._asked.table}"
@@ -183,7 +183,7 @@ class _Run:
             done += f": {self._state.inserted} inserted, {passed} existed already"
         return done
 
-    def _begin(self, defined: dict[str, str]) -> int:
+    def _resume_import(self, defined: dict[str, str]) -> int:
         """Resume an earlier run. Return the size of the file."""
         size = self._file.seek(0, os.SEEK_END)
         if self._resume is None or not self._resume.load(self._state):
@@ -192,7 +192,7 @@ class _Run:
                 self._state.guessed = self._guessed(defined)
             self._save(_digest(self._file, 0))
         elif _digest(self._file, self._state.bytes) != self._state.digest:
-            raise Ended(
+            raise CommandEnded(
                 f"{self._asked.path}: changed among the {self._state.rows} imported rows;"
                 f" remove {self._resume.path} to start over",
                 USAGE,
@@ -206,14 +206,14 @@ class _Run:
         self._file.seek(0)
         asked = self._asked
         known = {**defined, **asked.types}
-        head, guess = read_guess(Lines(self._file), known, asked.nulls, asked.delimiter)
+        head, guess = read_guess(FileLines(self._file), known, asked.nulls, asked.delimiter)
         found = guess.types()
         taken = {
             name: kind
             for name, kind in found.items()
             if asked.guess or (name == ID and kind in KEYS)
         }
-        told = self._patient.tell
+        told = self._patient.print_notice
         where = f"{asked.path}: the head {', '.join(head)[:200]!r} has no type for"
         if taken:
             told(f"{where} {', '.join(taken)}: imported as --types {_types(taken)}")
@@ -237,7 +237,7 @@ class _Run:
         if self._resume is not None:
             self._resume.save(self._state)
 
-    def _ended(self, error: RowRefused) -> Ended:
+    def _ended(self, error: RowRefused) -> CommandEnded:
         message = f"{self._asked.path}: {error}\n{self._state.rows} rows before it are imported"
         if self._resume is not None:
             if self._state.rows:
@@ -246,7 +246,7 @@ class _Run:
             else:
                 self._resume.remove()  # guessed types bind only once rows are imported
             message += "; fix it and run the same command again to continue"
-        return Ended(message, REFUSED)
+        return CommandEnded(message, REFUSED)
 
     async def _defined(self) -> dict[str, str]:
         """Return the types of the table's fields, for columns without one; none if the user lacks
@@ -256,11 +256,11 @@ class _Run:
         except NotAllowed:
             return {}
         except Refused as error:
-            raise Ended(explain(error, ""), REFUSED) from error
+            raise CommandEnded(explain(error, ""), REFUSED) from error
         found = {one["name"]: type_of_field(one["type"]) for one in info["fields"]}
         return {name: kind for name, kind in found.items() if kind is not None}
 
-    def _rows(self, lines: Lines, defined: dict[str, str]) -> Iterator[Row]:
+    def _rows(self, lines: FileLines, defined: dict[str, str]) -> Iterator[FileRow]:
         if self._asked.form == "csv":
             known = {**self._state.guessed, **defined}
             asked = self._asked
@@ -269,7 +269,7 @@ class _Run:
             )
         return json_rows(lines, self._state.bytes)
 
-    async def _send(self, batch: list[Row]) -> None:
+    async def _send(self, batch: list[FileRow]) -> None:
         """Insert the rows in one commit; or, if a row is refused, those before it.
 
         :raises RowRefused: a row was refused
@@ -339,13 +339,13 @@ def _by_fields(
     yield from together.items()
 
 
-def batches(rows: Iterator[Row], most: int) -> Iterator[list[Row]]:
+def batches(rows: Iterator[FileRow], most: int) -> Iterator[list[FileRow]]:
     """Yield batches of at most `most` rows. No row is read before the previous batch is done, so
     the read part of the file is exactly the sent part.
 
     :raises RowRefused: a row can't be read; those before it have been yielded
     """
-    batch: list[Row] = []
+    batch: list[FileRow] = []
     begun = 0
     unreadable = None
     try:

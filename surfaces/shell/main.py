@@ -11,7 +11,7 @@ from typing import Final
 
 from surfaces.command.descriptors import OutputLost
 from surfaces.command.flags import UsageRefused
-from surfaces.shell.outcomes import INTERRUPTED, REFUSED, USAGE, WELL, Ended
+from surfaces.shell.outcomes import INTERRUPTED, REFUSED, USAGE, WELL, CommandEnded
 
 WORDS: Final = ("shell", "import", "export")
 """First words that name a client command instead of a directory."""
@@ -42,7 +42,7 @@ def _done(words: Sequence[str], environment: Mapping[str, str]) -> int:
     except UsageRefused as refused:
         _complain(str(refused))
         return USAGE
-    except Ended as ended:
+    except CommandEnded as ended:
         _complain(str(ended))
         return ended.code
     except KeyboardInterrupt:
@@ -96,7 +96,7 @@ def _check_installed() -> None:
     try:
         import storeclient  # noqa: F401
     except ImportError:
-        raise Ended(MISSING, USAGE) from None
+        raise CommandEnded(MISSING, USAGE) from None
 
 
 def _complain(message: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from language.keywords import quote
 from language.names import DEFINED
 from storeclient import Refused, StoreError
-from surfaces.shell.session import Session
+from surfaces.shell.session import ShellSession
 from surfaces.shell.values import from_client
 
 MOST_TABLES: Final = 100
@@ -32,7 +32,7 @@ class Names:
     """Fields by table: the defined ones, and those of its first record."""
 
 
-async def learn(session: Session) -> Names | None:
+async def learn(session: ShellSession) -> Names | None:
     """Fetch the names that the user may see. None on failure: the former names are kept."""
     try:
         return await _learn(session)
@@ -41,7 +41,7 @@ async def learn(session: Session) -> Names | None:
         return None
 
 
-async def _learn(session: Session) -> Names:
+async def _learn(session: ShellSession) -> Names:
     names = Names()
     store = await _ask(session, "INFO FOR STORE")
     if store is not None:
@@ -63,7 +63,7 @@ async def _learn(session: Session) -> Names:
     return names
 
 
-async def _fields(session: Session, table: str) -> list[str]:
+async def _fields(session: ShellSession, table: str) -> list[str]:
     info = await _ask(session, f"INFO FOR TABLE {quote(table)}")
     defined = [one["name"] for one in info["fields"]] if info else []
     # Field names only: a record may have megabytes.
@@ -72,9 +72,9 @@ async def _fields(session: Session, table: str) -> list[str]:
     return list(dict.fromkeys([*defined, *seen]))
 
 
-async def _ask(session: Session, statement: str) -> Any:
+async def _ask(session: ShellSession, statement: str) -> Any:
     """Return the value of a statement; None if the user lacks the privilege."""
     try:
-        return from_client(await session.look(statement))
+        return from_client(await session.query_quietly(statement))
     except Refused:
         return None

@@ -23,7 +23,7 @@ exit codes: 0 success, 1 refused, 2 usage, 3 no connection, or sign-in refused,
 """
 
 
-class Ended(Exception):
+class CommandEnded(Exception):
     """End of a command. The message is for people, on standard error.
 
     :ivar code: the exit code

@@ -16,7 +16,7 @@ from storeclient import (
     Unreachable,
 )
 from storeclient.errors import NotAllowed
-from surfaces.shell.outcomes import NOT_CONNECTED, Ended
+from surfaces.shell.outcomes import NOT_CONNECTED, CommandEnded
 
 PATIENCE_SECONDS: Final = 60.0
 """Seconds of outage after which a transfer ends. It can be resumed later."""
@@ -24,15 +24,15 @@ PAUSE_SECONDS: Final = 0.5
 """Seconds between attempts after a temporary refusal."""
 
 
-class Patient:
+class RetryingClient:
     """Runs idempotent scripts, with retries.
 
-    :param tell: prints a line for people
+    :param print_notice: prints a line for people
     """
 
-    def __init__(self, client: AsyncClient, tell: Callable[[str], None]) -> None:
+    def __init__(self, client: AsyncClient, print_notice: Callable[[str], None]) -> None:
         self._client = client
-        self.tell = tell
+        self.print_notice = print_notice
         """Prints a line for people."""
 
     async def store(self) -> str | None:
@@ -76,10 +76,10 @@ class Patient:
                     raise
                 problem = error
             if loop.time() >= deadline:
-                raise Ended(
+                raise CommandEnded(
                     f"{problem}; run the same command again to continue", NOT_CONNECTED
                 ) from problem
             if not told:
-                self.tell(f"{problem}; retrying")
+                self.print_notice(f"{problem}; retrying")
                 told = True
             await asyncio.sleep(PAUSE_SECONDS)

@@ -18,11 +18,11 @@ from storeclient import Refused, StoreError, Welcome
 from surfaces.shell import names, scripts, statements
 from surfaces.shell.cells import harmless
 from surfaces.shell.completion import StatementCompleter
-from surfaces.shell.forms import Form
+from surfaces.shell.forms import OutputFormat
 from surfaces.shell.history import open_history, state_folder
-from surfaces.shell.outcomes import Ended
+from surfaces.shell.outcomes import CommandEnded
 from surfaces.shell.refusals import explain
-from surfaces.shell.session import Session
+from surfaces.shell.session import ShellSession
 from surfaces.shell.shortcuts import Quit, ShortcutRefused, Shortcuts
 
 HISTORY: Final = "shell_history"
@@ -34,14 +34,16 @@ ASKING: Final = frozenset({"help", "help;"})
 class Prompt:
     """Interactive session of a user."""
 
-    def __init__(self, session: Session, form: Form, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, session: ShellSession, form: OutputFormat, environment: Mapping[str, str]
+    ) -> None:
         self._session = session
         self._form = form
         self._screen = Screen(highlight=False, emoji=False, markup=False, soft_wrap=True)
         self._completer = StatementCompleter()
         history, problem = open_history(state_folder(environment) / HISTORY)
         if problem is not None:
-            self.tell(problem)
+            self.print_notice(problem)
         self._prompt: PromptSession[str] = PromptSession(
             history=history,
             completer=self._completer,
@@ -51,23 +53,25 @@ class Prompt:
             prompt_continuation=lambda width, _line, _wraps: f"{'.' * (width - 1)} ",
             enable_open_in_editor=True,
         )
-        self._shortcuts = Shortcuts(session, form, self.tell, self._run_file)
+        self._shortcuts = Shortcuts(session, form, self.print_notice, self._run_file)
 
-    def tell(self, line: str) -> None:
+    def print_notice(self, line: str) -> None:
         """Print a line about the shell itself."""
         self._screen.print(Text(harmless(line), style="dim"))
 
     def greet(self, welcome: Welcome) -> None:
         """Print the first line: version and user, and the leader if this node is not writable."""
         user = welcome.user["name"] if welcome.user else "nobody"
-        self.tell(f"storenode {welcome.version}, as {user}; \\? lists the shortcuts, \\q leaves")
+        self.print_notice(
+            f"storenode {welcome.version}, as {user}; \\? lists the shortcuts, \\q leaves"
+        )
         if welcome.writable is False:
             at = (
                 f", {', '.join(welcome.leader)} does: \\leader connects to it"
                 if welcome.leader
                 else ""
             )
-            self.tell(f"this node is read-only{at}")
+            self.print_notice(f"this node is read-only{at}")
 
     async def run(self) -> None:
         """Run typed statements until the user leaves."""
@@ -95,7 +99,9 @@ class Prompt:
         """Handle Ctrl-C while a statement runs."""
         if self._session.interrupt():
             self._screen.print()  # behind the ^C that the terminal has drawn
-            self.tell("cancelling; press Ctrl-C again to stop waiting for the node's answer")
+            self.print_notice(
+                "cancelling; press Ctrl-C again to stop waiting for the node's answer"
+            )
 
     async def _do(self, text: str) -> None:
         if not text.strip():
@@ -108,7 +114,7 @@ class Prompt:
             else:
                 answer = await self._session.run(text)
                 scripts.show(self._form, answer.results, text)
-        except (ShortcutRefused, Ended) as refused:
+        except (ShortcutRefused, CommandEnded) as refused:
             self._complain(str(refused))
         except StoreError as error:
             if isinstance(error, Refused):
@@ -127,7 +133,7 @@ class Prompt:
         try:
             text = scripts.read(path)
             await scripts.run_script(self._session, self._form, text, path)
-        except Ended as ended:
+        except CommandEnded as ended:
             self._complain(str(ended))
 
     def _complain(self, message: str) -> None:

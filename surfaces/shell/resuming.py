@@ -12,11 +12,11 @@ import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from surfaces.shell.outcomes import USAGE, Ended
+from surfaces.shell.outcomes import USAGE, CommandEnded
 
 
 @dataclass
-class Progress:
+class TransferProgress:
     """Progress of a transfer.
 
     :ivar task: description of the transfer: another one must not resume from here
@@ -36,7 +36,7 @@ class ResumeFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def load(self, begun: Progress) -> bool:
+    def load(self, begun: TransferProgress) -> bool:
         """Read the progress of an earlier run into `begun`. Return False if there is none.
 
         :raises Ended: it belongs to another transfer or store, or is malformed
@@ -57,7 +57,7 @@ class ResumeFile:
             setattr(begun, name, value)
         return True
 
-    def save(self, progress: Progress) -> None:
+    def save(self, progress: TransferProgress) -> None:
         """Replace the file atomically. It is on disk afterwards."""
         of_task = hashlib.sha256(progress.task.encode()).hexdigest()[:16]
         new = self.path.with_name(f"{self.path.name}.{of_task}.new")
@@ -72,5 +72,5 @@ class ResumeFile:
         """Remove the file: the transfer is complete."""
         self.path.unlink(missing_ok=True)
 
-    def _refused(self, why: str) -> Ended:
-        return Ended(f"{self.path}: {why}; remove it to start over", USAGE)
+    def _refused(self, why: str) -> CommandEnded:
+        return CommandEnded(f"{self.path}: {why}; remove it to start over", USAGE)

@@ -39,7 +39,7 @@ class RowRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FileRow:
     """A row of the file.
 
     :ivar line: number of its first line in the file, counted from 1
@@ -52,7 +52,7 @@ class Row:
     fields: dict[str, Any]
 
 
-class Lines:
+class FileLines:
     """The lines of a file, counted and hashed as they are read."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -199,7 +199,7 @@ class _Ahead:
         return bool(data)
 
 
-def json_rows(lines: Lines, start: int) -> Iterator[Row]:
+def json_rows(lines: FileLines, start: int) -> Iterator[FileRow]:
     """Yield the objects of a file: one per line, empty lines skipped, or the items of one JSON
     array.
 
@@ -218,17 +218,17 @@ def json_rows(lines: Lines, start: int) -> Iterator[Row]:
             raise RowRefused(f"line {line}: {why}") from error
         if type(fields) is not dict:
             raise RowRefused(f"line {line}: expected an object")
-        yield Row(line, lines.bytes, _addressed(fields))
+        yield FileRow(line, lines.bytes, _addressed(fields))
 
 
 def csv_rows(
-    lines: Lines,
+    lines: FileLines,
     start: int,
     asked: Mapping[str, str],
     defined: Mapping[str, str],
     nulls: Collection[str] = (),
     delimiter: str = ",",
-) -> Iterator[Row]:
+) -> Iterator[FileRow]:
     """Yield the rows below a header.
 
     :param start: an offset behind a row, or 0: earlier rows are skipped
@@ -273,11 +273,11 @@ def csv_rows(
         if cells:
             if nulls:
                 cells = ["" if cell in nulls else cell for cell in cells]
-            yield Row(line, lines.bytes, _addressed(_fields(columns, cells, line)))
+            yield FileRow(line, lines.bytes, _addressed(_fields(columns, cells, line)))
 
 
 def read_guess(
-    lines: Lines,
+    lines: FileLines,
     known: Mapping[str, str],
     nulls: Collection[str] = (),
     delimiter: str = ",",

@@ -12,10 +12,17 @@ from protocol import limits
 from storeclient import OutcomeUnknown, Refused, Result, StoreError, Welcome
 from surfaces.shell import statements
 from surfaces.shell.arguments import Shell
-from surfaces.shell.forms import Form
-from surfaces.shell.outcomes import INTERRUPTED, NOT_CONNECTED, REFUSED, UNKNOWN, USAGE, Ended
+from surfaces.shell.forms import OutputFormat
+from surfaces.shell.outcomes import (
+    INTERRUPTED,
+    NOT_CONNECTED,
+    REFUSED,
+    UNKNOWN,
+    USAGE,
+    CommandEnded,
+)
 from surfaces.shell.refusals import explain
-from surfaces.shell.session import Session
+from surfaces.shell.session import ShellSession
 from surfaces.shell.shortcuts import ShortcutRefused, Shortcuts
 
 INPUT: Final = "-"
@@ -23,14 +30,14 @@ INPUT: Final = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class ScriptText:
     """A text to run, and its file; None for the command line."""
 
     text: str
     path: str | None = None
 
 
-def given(asked: Shell) -> Script:
+def given(asked: Shell) -> ScriptText:
     """Return the script of the command line, a file, or standard input. Called before an event loop
     runs: a loop blocked on standard input would not handle signals.
 
@@ -40,13 +47,15 @@ def given(asked: Shell) -> Script:
         try:
             asked.command.encode()
         except UnicodeEncodeError as error:  # an undecodable byte of the command line
-            raise Ended(f"-c: not UTF-8 at character {error.start}", USAGE) from error
-        return Script(asked.command)
+            raise CommandEnded(f"-c: not UTF-8 at character {error.start}", USAGE) from error
+        return ScriptText(asked.command)
     path = asked.script or INPUT
-    return Script(read(path), path)
+    return ScriptText(read(path), path)
 
 
-async def run(session: Session, form: Form, script: Script, leader: bool = False) -> None:
+async def run(
+    session: ShellSession, form: OutputFormat, script: ScriptText, leader: bool = False
+) -> None:
     """Run a script, or a shortcut of the command line.
 
     :param leader: run it at the writable node (the leader)
@@ -59,7 +68,7 @@ async def run(session: Session, form: Form, script: Script, leader: bool = False
         await run_script(session, form, script.text, script.path)
 
 
-async def connect(session: Session, leader: bool = False) -> Welcome:
+async def connect(session: ShellSession, leader: bool = False) -> Welcome:
     """Connect, and return the node's WELCOME.
 
     :param leader: go to the writable node (the leader)
@@ -68,10 +77,12 @@ async def connect(session: Session, leader: bool = False) -> Welcome:
     try:
         return await (session.follow_leader() if leader else session.connect())
     except StoreError as error:
-        raise Ended(explain(error, ""), NOT_CONNECTED) from error
+        raise CommandEnded(explain(error, ""), NOT_CONNECTED) from error
 
 
-async def run_script(session: Session, form: Form, text: str, path: str | None) -> None:
+async def run_script(
+    session: ShellSession, form: OutputFormat, text: str, path: str | None
+) -> None:
     """Run a script and show the results, also of statements before a refused one.
 
     :raises Ended: it was refused, cancelled, or its outcome is unknown
@@ -81,22 +92,22 @@ async def run_script(session: Session, form: Form, text: str, path: str | None) 
     except StoreError as error:
         if isinstance(error, Refused):
             show(form, error.results, text)
-        raise Ended(explain(error, text, path), exit_code(error)) from error
+        raise CommandEnded(explain(error, text, path), exit_code(error)) from error
     except ValueError as error:  # nothing was sent
-        raise Ended(f"{path or 'the script'}: {error}", USAGE) from error
+        raise CommandEnded(f"{path or 'the script'}: {error}", USAGE) from error
     show(form, answer.results, text)
 
 
-async def _shortcut(session: Session, form: Form, line: str) -> None:
+async def _shortcut(session: ShellSession, form: OutputFormat, line: str) -> None:
     try:
         await Shortcuts(session, form, lambda _line: None).run(line)
     except ShortcutRefused as error:
-        raise Ended(str(error), USAGE) from error
+        raise CommandEnded(str(error), USAGE) from error
     except StoreError as error:
-        raise Ended(explain(error, ""), exit_code(error)) from error
+        raise CommandEnded(explain(error, ""), exit_code(error)) from error
 
 
-def show(form: Form, results: Sequence[Result], text: str) -> None:
+def show(form: OutputFormat, results: Sequence[Result], text: str) -> None:
     """Show the result of each statement of a script."""
     writes = any(result.changed is not None for result in results)
     words = statements.done(text, len(results)) if writes else [statements.CHANGED] * len(results)
@@ -121,13 +132,13 @@ def read(path: str) -> str:
     try:
         data = sys.stdin.buffer.read() if path == INPUT else Path(path).read_bytes()
     except OSError as error:
-        raise Ended(f"{path}: {error.strerror}", USAGE) from error
+        raise CommandEnded(f"{path}: {error.strerror}", USAGE) from error
     if len(data) > limits.SCRIPT_BYTES:
-        raise Ended(
+        raise CommandEnded(
             f"{path}: a script has at most {limits.SCRIPT_BYTES} bytes, this one has {len(data)}",
             USAGE,
         )
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Ended(f"{path}: not UTF-8 at byte {error.start}", USAGE) from error
+        raise CommandEnded(f"{path}: not UTF-8 at byte {error.start}", USAGE) from error

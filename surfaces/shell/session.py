@@ -15,23 +15,23 @@ NOTICE_SECONDS: Final = 0.5
 """Seconds of a connection attempt before it is reported."""
 
 
-class Session:
+class ShellSession:
     """Session of a shell with its node. One script at a time.
 
     :param client: makes a client that tries these addresses first; with any of them it follows the
         leader (the writable node)
-    :param tell: prints a line about the connection
+    :param print_notice: prints a line about the connection
     """
 
     def __init__(
         self,
         client: Callable[[Sequence[str]], AsyncClient],
-        tell: Callable[[str], None],
+        print_notice: Callable[[str], None],
         timeout: timedelta | None = None,
     ) -> None:
         self._make_client = client
         self._client = client(())
-        self._tell = tell
+        self._print_notice = print_notice
         self._timeout = timeout
         self._welcome: Welcome | None = None
         self._stop: asyncio.Future[None] | None = None
@@ -56,14 +56,18 @@ class Session:
         try:
             done, _ = await asyncio.wait({connecting}, timeout=NOTICE_SECONDS)
             if not done:
-                self._tell(f"no connection yet; retrying for {CONNECT_SECONDS:g} s, Ctrl-C stops")
+                self._print_notice(
+                    f"no connection yet; retrying for {CONNECT_SECONDS:g} s, Ctrl-C stops"
+                )
             welcome = await connecting
         finally:
             connecting.cancel()
         before, self._welcome = self._welcome, welcome
         if before is not None and before is not welcome:
             other = "" if before.node == welcome.node else ", a different node than before"
-            self._tell(f"the connection was lost; connected again to node {welcome.node}{other}")
+            self._print_notice(
+                f"the connection was lost; connected again to node {welcome.node}{other}"
+            )
         return welcome
 
     async def follow_leader(self) -> Welcome:
@@ -99,7 +103,7 @@ class Session:
         finally:
             self._task = self._stop = None
 
-    async def look(self, statement: str) -> Any:
+    async def query_quietly(self, statement: str) -> Any:
         """Return the value of a background statement: it prints nothing, and Ctrl-C does not cancel
         it.
 

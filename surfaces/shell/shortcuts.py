@@ -13,8 +13,8 @@ from language.names import DEFINED
 from protocol.errors import Refusal
 from protocol.text import check_name
 from storeclient.errors import NotAllowed, Unknown
-from surfaces.shell.forms import Form, Tables
-from surfaces.shell.session import Session
+from surfaces.shell.forms import OutputFormat, Tables
+from surfaces.shell.session import ShellSession
 from surfaces.shell.values import from_client
 
 ENTRIES: Final = 20
@@ -33,9 +33,9 @@ class Quit(Exception):
 class Shortcuts:
     """Context of a shell's shortcuts."""
 
-    session: Session
-    form: Form
-    tell: Callable[[str], None]
+    session: ShellSession
+    form: OutputFormat
+    print_notice: Callable[[str], None]
     run_file: Callable[[str], Awaitable[None]] | None = None
     """Runs a file for `\\i`; None where there is no `\\i`."""
 
@@ -133,7 +133,7 @@ async def _leader(here: Shortcuts) -> None:
             if named
             else "this node knows no node that takes changes"
         )
-    here.tell(f"connected to node {welcome.node}, which takes changes")
+    here.print_notice(f"connected to node {welcome.node}, which takes changes")
 
 
 async def _running(here: Shortcuts) -> None:
@@ -144,7 +144,7 @@ async def _running(here: Shortcuts) -> None:
 
 async def _kill(here: Shortcuts, request: str) -> None:
     await here.session.run("KILL $id", {"id": request})
-    here.tell(f"asked {request} to end")
+    here.print_notice(f"asked {request} to end")
 
 
 async def _log(here: Shortcuts, user: str | None = None) -> None:
@@ -190,14 +190,14 @@ def _signature(function: Any) -> str:
 async def _timing(here: Shortcuts) -> None:
     tables = _tables(here)
     tables.timing = not tables.timing
-    here.tell(f"times are {'shown' if tables.timing else 'not shown'}")
+    here.print_notice(f"times are {'shown' if tables.timing else 'not shown'}")
 
 
 async def _expanded(here: Shortcuts) -> None:
     tables = _tables(here)
     tables.expanded = {None: True, True: False, False: None}[tables.expanded]
     said = {None: "as the width allows", True: "one below the other", False: "in tables"}
-    here.tell(f"records are shown {said[tables.expanded]}")
+    here.print_notice(f"records are shown {said[tables.expanded]}")
 
 
 async def _include(here: Shortcuts, path: str) -> None:

@@ -11,7 +11,7 @@ from protocol.errors import Refusal
 from protocol.text import check_name
 from surfaces.command import flags
 from surfaces.command.flags import Flag, UsageRefused
-from surfaces.shell.arguments import ACCESS_FLAGS, ADDRESS, ENVIRONMENT, Access, Help, access
+from surfaces.shell.arguments import ACCESS_FLAGS, ADDRESS, ENVIRONMENT, Help, NodeAccess, access
 from surfaces.shell.columns import TYPES
 from surfaces.shell.outcomes import EXIT_CODES
 
@@ -45,7 +45,7 @@ class Table:
 class Export:
     """Write the records of a table to a file."""
 
-    access: Access
+    access: NodeAccess
     table: Table
     path: str
     form: str
@@ -55,7 +55,7 @@ class Export:
 class Import:
     """Insert the rows of a file into a table."""
 
-    access: Access
+    access: NodeAccess
     table: Table
     path: str
     form: str
@@ -139,11 +139,11 @@ def understand_import(words: Sequence[str], environment: Mapping[str, str]) -> I
     )
 
 
-def _access(given: flags.Given, environment: Mapping[str, str]) -> Access:
+def _access(given: flags.ParsedFlags, environment: Mapping[str, str]) -> NodeAccess:
     return access(given, given.get("--at") or ADDRESS, environment)
 
 
-def _positions(given: flags.Given, usage: str) -> tuple[Table, str]:
+def _positions(given: flags.ParsedFlags, usage: str) -> tuple[Table, str]:
     if len(given.positions) != 2 or not given.positions[1]:
         raise UsageRefused(f"expected a table and a file: {usage.strip()}")
     written, path = given.positions
@@ -158,7 +158,7 @@ def _positions(given: flags.Given, usage: str) -> tuple[Table, str]:
     return Table(*parts), path
 
 
-def _form(given: flags.Given, path: str, forms: Mapping[str, str]) -> str:
+def _form(given: flags.ParsedFlags, path: str, forms: Mapping[str, str]) -> str:
     told = _one_of(given, "--format", ("jsonl", "csv"))
     if told is not None:
         return told
@@ -170,7 +170,7 @@ def _form(given: flags.Given, path: str, forms: Mapping[str, str]) -> str:
     return found
 
 
-def _one_of(given: flags.Given, name: str, values: tuple[str, ...]) -> str | None:
+def _one_of(given: flags.ParsedFlags, name: str, values: tuple[str, ...]) -> str | None:
     told = given.get(name)
     if told is not None and told not in values:
         raise UsageRefused(f"{name}: {told!r} is not one of {', '.join(values)}")

@@ -17,24 +17,24 @@ from surfaces.shell import exporting, importing, scripts
 from surfaces.shell.arguments import Shell
 from surfaces.shell.cells import Harmless, harmless
 from surfaces.shell.connecting import client_of, with_password
-from surfaces.shell.forms import Csv, Form, JsonLines, Tables
-from surfaces.shell.outcomes import INTERRUPTED, Ended
-from surfaces.shell.patience import Patient
+from surfaces.shell.forms import Csv, JsonLines, OutputFormat, Tables
+from surfaces.shell.outcomes import INTERRUPTED, CommandEnded
+from surfaces.shell.patience import RetryingClient
 from surfaces.shell.scripts import connect
-from surfaces.shell.session import Session
+from surfaces.shell.session import ShellSession
 from surfaces.shell.transfers import Export, Import
 
 
 async def shell(
-    asked: Shell, script: scripts.Script | None, environment: Mapping[str, str]
+    asked: Shell, script: scripts.ScriptText | None, environment: Mapping[str, str]
 ) -> None:
     """Run a script; without one, an interactive prompt.
 
     :raises Ended: it failed
     """
     access = with_password(asked.access)
-    session = Session(
-        partial(client_of, access, asked.namespace, asked.database), _tell, asked.timeout
+    session = ShellSession(
+        partial(client_of, access, asked.namespace, asked.database), _print_notice, asked.timeout
     )
     form = form_of(asked)
     try:
@@ -50,7 +50,7 @@ async def shell(
         with handling(end, end):
             await work
     except asyncio.CancelledError:
-        raise Ended(
+        raise CommandEnded(
             "interrupted; the running statement may have been executed", INTERRUPTED
         ) from None
     finally:
@@ -68,8 +68,8 @@ async def transfer(asked: Import | Export, file: IO[bytes] | None) -> None:
     unit = "KiB" if isinstance(asked, Import) else "records"
     console = Console(_say, sys.stderr.isatty())
     try:
-        await connect(Session(lambda _leader: client, _tell))
-        patient = Patient(client, _tell)
+        await connect(ShellSession(lambda _leader: client, _print_notice))
+        patient = RetryingClient(client, _print_notice)
         with shown(f"{title}, {unit}", console) as report:
             if isinstance(asked, Import):
                 assert file is not None
@@ -81,7 +81,9 @@ async def transfer(asked: Import | Export, file: IO[bytes] | None) -> None:
                 done = await work
         _say(done)
     except asyncio.CancelledError:
-        raise Ended("interrupted; run the same command again to continue", INTERRUPTED) from None
+        raise CommandEnded(
+            "interrupted; run the same command again to continue", INTERRUPTED
+        ) from None
     finally:
         await client.close()
 
@@ -93,7 +95,7 @@ def by_hand(asked: Shell) -> bool:
 
 
 async def _prompt(
-    session: Session, form: Form, environment: Mapping[str, str], leader: bool
+    session: ShellSession, form: OutputFormat, environment: Mapping[str, str], leader: bool
 ) -> None:
     from surfaces.shell.prompt import Prompt  # here: a script does not need prompt_toolkit
 
@@ -106,7 +108,7 @@ async def _prompt(
         await running
 
 
-def form_of(asked: Shell) -> Form:
+def form_of(asked: Shell) -> OutputFormat:
     """Return the output format."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         if asked.form == "table":
@@ -133,7 +135,7 @@ def handling(interrupt: Callable[[], object], terminate: Callable[[], object]) -
         loop.remove_signal_handler(signal.SIGTERM)
 
 
-def _tell(line: str) -> None:
+def _print_notice(line: str) -> None:
     _say(f"storenode: {line}")
 
 

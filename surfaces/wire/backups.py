@@ -13,20 +13,20 @@ from typing import Final
 
 from protocol import limits
 from protocol.errors import AnswerTooLarge, Cancelled
-from protocol.frames import Kind, encode
+from protocol.frames import MessageKind, encode
 from protocol.requests import HeldFile
-from surfaces.wire.link import Link
+from surfaces.wire.link import WireLink
 
 PART_BYTES: Final = limits.MIB
 
 
-class Streams:
+class BackupStreams:
     """Streamed backups of one connection.
 
     :param link: the connection
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: WireLink) -> None:
         self._link = link
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -35,12 +35,12 @@ class Streams:
         """True if a stream waits for the peer to read."""
         return bool(self._waiting)
 
-    def go_on(self) -> None:
+    def on_peer_read(self) -> None:
         """Continue streams: the peer has read something."""
         if self._waiting and self._ready:
-            self.look()
+            self.wake_streams()
 
-    def look(self) -> None:
+    def wake_streams(self) -> None:
         """Wake every waiting stream: one was cancelled, or the connection is gone."""
         waiting, self._waiting = self._waiting, []
         for one in waiting:
@@ -65,14 +65,14 @@ class Streams:
             self._check(is_cancelled)  # bytes charged for a peer that is gone would stay charged
             number, at = number + 1, at + len(data)
             body = {"n": number, "bytes": data, "done": at, "total": file.size}
-            frame = encode(Kind.PART, id, body)
+            frame = encode(MessageKind.PART, id, body)
             if not link.outgoing.takes(len(frame)):
                 raise AnswerTooLarge(
                     f"the answer has {len(frame)} bytes, more than the unread answers leave room"
                     " for: read those first",
                     bytes=len(frame),
                 )
-            link.send(Kind.PART, id, None, frame)
+            link.send(MessageKind.PART, id, None, frame)
 
     def _check(self, is_cancelled: Callable[[], bool]) -> None:
         if self._link.gone or is_cancelled():

@@ -12,16 +12,16 @@ from functools import partial
 
 from protocol.errors import Refusal
 from protocol.requests import Caller
-from surfaces.wire.link import Link
+from surfaces.wire.link import WireLink
 
 Then = Callable[[Caller], None]
 Refused = Callable[[Refusal], None]
 
 
-class Callers:
+class WireCallers:
     """:param link: the connection"""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: WireLink) -> None:
         self._link = link
         self.starting: asyncio.Future[Caller] | None = None
         """Done when the caller of the newest requests is known; None: it is."""
@@ -46,9 +46,9 @@ class Callers:
                 then(asked)
                 return
             self.starting = asked
-            link.wire.background.follow(asked, partial(self._judged, name, then, refused))
+            link.wire.background.follow(asked, partial(self._on_caller, name, then, refused))
 
-    def _judged(
+    def _on_caller(
         self, name: str, then: Then, refused: Refused, asked: asyncio.Future[Caller]
     ) -> None:
         link = self._link

@@ -3,10 +3,11 @@
 The frames of a read are decoded and started together, up to TURN_FRAMES of them (pipelining). All
 responses of one iteration of the loop leave in one write (`surfaces/outbox.py`). Memory for a peer
 is bounded, also for one read. Frames of open requests (`Conversation.asked`) and unread responses
-(`Outgoing.unsent`) are charged to the user's memory quota on this surface. Above the limits of the
-connection, first no further frame is executed, then none is read (backpressure).
+(`WireWriteBuffer.unsent`) are charged to the user's memory quota on this surface. Above the limits
+of the connection, first no further frame is executed, then none is read (backpressure).
 
-Life cycle (`Life`; the permitted messages are in the table of `protocol/conversation.py`):
+Life cycle (`ConnectionPhase`; the permitted messages are in the table of
+`protocol/conversation.py`):
 
 | life | bytes of the peer | responses | ended by |
 |---|---|---|---|
@@ -42,25 +43,25 @@ from typing import Any, Final, cast
 import structlog
 
 from protocol import limits
-from protocol.conversation import HELLO_BYTES, REFUSED_ALONE, Conversation, State
+from protocol.conversation import HELLO_BYTES, REFUSED_ALONE, ConnectionState, Conversation
 from protocol.errors import AnswerTooLarge, Busy, Failed, Refusal, RequestTimeout, after
-from protocol.frames import Kind, Message, encode
+from protocol.frames import MessageKind, WireMessage, encode
 from protocol.values import LONG, Tick
 from protocol.weights import weigh
-from surfaces.held_bytes import NOBODY, Account
+from surfaces.held_bytes import NOBODY, QuotaAccount
 from surfaces.sockets import half_close, read_at_most
 from surfaces.wire import bodies
-from surfaces.wire.keys import Keys
+from surfaces.wire.keys import WireKeys
 from surfaces.wire.link import CHOKED, CROWDED, DECODING, OVER, PACED
-from surfaces.wire.messages import Messages
-from surfaces.wire.outgoing import Outgoing
-from surfaces.wire.scripts import Scripts
+from surfaces.wire.messages import WireMessages
+from surfaces.wire.outgoing import WireWriteBuffer
+from surfaces.wire.scripts import WireScripts
 from surfaces.wire.shared import Wire
-from surfaces.wire.sign_in import SignIn
+from surfaces.wire.sign_in import WireSignIn
 from surfaces.wire.spaces import with_values_packed
 from surfaces.wire.timeouts import FrameTime, Linger, TakingTime
-from surfaces.wire.vaults import Vaults
-from surfaces.wire.watches import Watches
+from surfaces.wire.vaults import WireVaults
+from surfaces.wire.watches import WireWatches
 
 READ_BYTES: Final = 256 * limits.KIB
 """Bytes per read of a signed-in peer. Before the sign-in HELLO_BYTES, since later bytes stay
@@ -77,12 +78,12 @@ refused one by one, so that the client knows for each whether it was started."""
 SMALL_ANSWER: Final = 64 * limits.KIB
 """Bytes up to which a response is always sent. A longer one needs room in the quota."""
 
-_SAY_WHY: Final = frozenset({Kind.ERROR, Kind.REFUSED})
+_SAY_WHY: Final = frozenset({MessageKind.ERROR, MessageKind.REFUSED})
 
 _log = structlog.get_logger()
 
 
-class Life(Enum):
+class ConnectionPhase(Enum):
     """State of a connection: the first table at the head of this file."""
 
     COMING = auto()
@@ -91,12 +92,12 @@ class Life(Enum):
     GONE = auto()
 
 
-class _Asked:
+class _ReadBatch:
     """Requests of one type that came in one read."""
 
     __slots__ = ("answered", "at", "kind")
 
-    def __init__(self, kind: Kind, at: float) -> None:
+    def __init__(self, kind: MessageKind, at: float) -> None:
         self.kind = kind
         self.at = at
         """Arrival time on the loop's clock."""
@@ -110,22 +111,22 @@ class WireConnection(asyncio.Protocol):
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         self.talk = Conversation()
-        self.outgoing = Outgoing(Account(wire.answers))
+        self.outgoing = WireWriteBuffer(QuotaAccount(wire.answers))
         self.address = "unknown"
         self.token: str | None = None
         self.who = b""
         self.minor = 0
         self._loop = asyncio.get_running_loop()
-        self._requests = Account(wire.requests)
+        self._requests = QuotaAccount(wire.requests)
         """Memory charged for open requests and the incoming frame."""
-        self._scripts = Scripts(self)
-        self._keys = Keys(self)
-        self._messages = Messages(self)
-        self._watches = Watches(self)
-        self._vaults = Vaults(self)
+        self._scripts = WireScripts(self)
+        self._keys = WireKeys(self)
+        self._messages = WireMessages(self)
+        self._watches = WireWatches(self)
+        self._vaults = WireVaults(self)
         parts = (self._scripts, self._messages, self._keys, self._watches, self._vaults)
-        self._sign_in = SignIn(self, *parts)
-        self._become(Life.COMING)
+        self._sign_in = WireSignIn(self, *parts)
+        self._become(ConnectionPhase.COMING)
         self._waits = 0
         """Bit set of reasons to wait: the second table at the head of this file."""
         self._goodbye_over = False
@@ -138,18 +139,18 @@ class WireConnection(asyncio.Protocol):
         self._number = wire.made
         self._counters = wire.counters
         self._read_at = 0.0
-        self._asked = _Asked(Kind.HELLO, 0.0)
+        self._asked = _ReadBatch(MessageKind.HELLO, 0.0)
         """Newest entry of `_begun`."""
-        self._begun: dict[int, _Asked] = {}
+        self._begun: dict[int, _ReadBatch] = {}
         """Unanswered requests, by id."""
-        self._answered: list[_Asked] = []
+        self._answered: list[_ReadBatch] = []
         """Requests whose responses are not flushed yet."""
 
     # --- callbacks of the loop -------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the time limit for HELLO, or refuse the connection while draining."""
-        self._become(Life.TALKING)
+        self._become(ConnectionPhase.TALKING)
         self._transport = self.outgoing.transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=limits.CONNECTION_BUFFER_BYTES)
         read_at_most(self._transport, HELLO_BYTES)
@@ -188,7 +189,7 @@ class WireConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Clean up after the end of the connection, whichever side ended it."""
-        self._become(Life.GONE)
+        self._become(ConnectionPhase.GONE)
         self._stop_timers()
         self._abandon()
         self._sign_in.end()
@@ -207,18 +208,18 @@ class WireConnection(asyncio.Protocol):
         if self.over:
             return
         try:
-            self._take_up()
+            self._resume_streams()
             self.advance()
         except Exception as error:
             self.wire.broken(self, error)
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def _become(self, life: Life) -> None:
+    def _become(self, life: ConnectionPhase) -> None:
         self._life = life
-        self.gone = life is Life.GONE
+        self.gone = life is ConnectionPhase.GONE
         """True if the connection is closed."""
-        self.over = self.gone or life is Life.ENDING
+        self.over = self.gone or life is ConnectionPhase.ENDING
         """True if no further request is accepted."""
 
     @property
@@ -239,14 +240,14 @@ class WireConnection(asyncio.Protocol):
         """Drop this reason to wait."""
         self._waits &= ~why
 
-    def advance(self, message: Message | None = None) -> None:
+    def advance(self, message: WireMessage | None = None) -> None:
         """Execute every complete message that may be executed now.
 
         :param message: a message already taken from the conversation
         """
         began = self._loop.time()
         self._act_on_all(message)
-        self.wire.gate.turn_ends()
+        self.wire.gate.on_turn_end()
         self.wire.pace.spend(self._loop.time() - began)
 
     def _stand_in_line(self) -> None:
@@ -259,7 +260,7 @@ class WireConnection(asyncio.Protocol):
         self.release(PACED)
         self._advance_later()
 
-    def _act_on_all(self, message: Message | None) -> None:
+    def _act_on_all(self, message: WireMessage | None) -> None:
         talk, left = self.talk, TURN_FRAMES
         try:
             if message is not None:
@@ -328,55 +329,59 @@ class WireConnection(asyncio.Protocol):
             if not self.over:
                 self.advance(message)
 
-    def _next_weighed(self, tick: Tick) -> Message | None:
+    def _next_weighed(self, tick: Tick) -> WireMessage | None:
         """Return the next message, with its memory charged: it may be many times the size of the
         frame."""
         message = self.talk.next(tick)
         if message is not None and message.body is not None:
             self.talk.weigh(message.id, weigh(message.body, tick))
             if message.kind in REFUSED_ALONE and not self._count_asked():
-                message = Message(message.kind, message.id, None, _too_much())
-            elif message.kind is Kind.KV:
+                message = WireMessage(message.kind, message.id, None, _too_much())
+            elif message.kind is MessageKind.KV:
                 message = with_values_packed(message, tick)
         return message
 
-    def _act(self, message: Message) -> None:
+    def _act(self, message: WireMessage) -> None:
         kind = message.kind
         if self._frame.timer is not None:
             self._frame.stop()
-        if kind is not Kind.CANCEL and kind is not Kind.UNWATCH and kind is not Kind.BYE:
+        if (
+            kind is not MessageKind.CANCEL
+            and kind is not MessageKind.UNWATCH
+            and kind is not MessageKind.BYE
+        ):
             asked = self._asked
             if asked.kind is not kind or asked.at != self._read_at:
-                asked = self._asked = _Asked(kind, self._read_at)
+                asked = self._asked = _ReadBatch(kind, self._read_at)
             self._begun[message.id] = asked
-        if kind is Kind.KV:
+        if kind is MessageKind.KV:
             self._keys.begin(message)
-        elif kind is Kind.TOPIC:
+        elif kind is MessageKind.TOPIC:
             self._messages.begin(message)
-        elif kind is Kind.RUN:
+        elif kind is MessageKind.RUN:
             self._scripts.begin(message)
-        elif kind is Kind.PING:
-            self.send(Kind.PONG, message.id)
-        elif kind is Kind.CANCEL:
+        elif kind is MessageKind.PING:
+            self.send(MessageKind.PONG, message.id)
+        elif kind is MessageKind.CANCEL:
             self._scripts.cancel(message.id)
             self._messages.cancel(message.id)
-        elif kind is Kind.AUTH:
+        elif kind is MessageKind.AUTH:
             self._sign_in.change(message)
-        elif kind is Kind.WATCH or kind is Kind.VAULT:
-            (self._watches if kind is Kind.WATCH else self._vaults).begin(message)
-        elif kind is Kind.UNWATCH:
+        elif kind is MessageKind.WATCH or kind is MessageKind.VAULT:
+            (self._watches if kind is MessageKind.WATCH else self._vaults).begin(message)
+        elif kind is MessageKind.UNWATCH:
             self._watches.unwatch(message.id)
-        elif kind is Kind.HELLO:
+        elif kind is MessageKind.HELLO:
             self._sign_in.greet(message)
-        elif kind is Kind.BYE:
+        elif kind is MessageKind.BYE:
             self._watches.leave()
             self.end_if_done()
 
     def _steer(self) -> None:
         """Resume or pause reading from the peer. During a sign-in, later bytes wait in the peer's
         buffers."""
-        busy = self._waits or self.talk.state is State.SIGNING_IN
-        wanted = self._life is Life.ENDING or not busy
+        busy = self._waits or self.talk.state is ConnectionState.SIGNING_IN
+        wanted = self._life is ConnectionPhase.ENDING or not busy
         if wanted is self._reading or self.gone or self._transport.is_closing():
             return
         self._reading = wanted
@@ -436,14 +441,14 @@ class WireConnection(asyncio.Protocol):
 
     def send(
         self,
-        kind: Kind,
+        kind: MessageKind,
         id: int,
         body: dict[str, Any] | None = None,
         data: bytes | None = None,
         committed: int = 0,
     ) -> None:
         """Queue a message. It leaves at the end of this iteration of the loop, in one write."""
-        if self.gone or self.talk.state is State.CLOSED:
+        if self.gone or self.talk.state is ConnectionState.CLOSED:
             return
         refused = body.get("error") if body and kind in _SAY_WHY else None
         try:
@@ -458,13 +463,13 @@ class WireConnection(asyncio.Protocol):
         except (AnswerTooLarge, TypeError, ValueError, OverflowError) as error:
             own = error if isinstance(error, AnswerTooLarge) else self.failed(self.name(id))
             told = after(own, committed)
-            kind, refused = Kind.ERROR, told.answer()
+            kind, refused = MessageKind.ERROR, told.answer()
             data = encode(kind, id, bodies.error(told, self.name(id)))
         if refused is not None:
             self.wire.refusals.say(refused, self.name(id), self.token is not None)
             self._counters.refuse(refused["code"])
         self.talk.sent(kind, id)
-        if kind is not Kind.CHANGE and kind is not Kind.PART:
+        if kind is not MessageKind.CHANGE and kind is not MessageKind.PART:
             asked = self._begun.pop(id, None)
             if asked is not None:
                 if not asked.answered:
@@ -476,7 +481,7 @@ class WireConnection(asyncio.Protocol):
 
     def refuse(self, id: int, refusal: Refusal) -> None:
         """Answer a request with an error."""
-        self.send(Kind.ERROR, id, bodies.error(refusal, self.name(id)))
+        self.send(MessageKind.ERROR, id, bodies.error(refusal, self.name(id)))
 
     def look_again(self) -> None:
         """Schedule a flush at the end of this iteration, although nothing is sent."""
@@ -492,7 +497,7 @@ class WireConnection(asyncio.Protocol):
             if outgoing.flush() or outgoing.account.counted:
                 self._watch()
         if waited or self._requests.counted or (self.talk.open and self._stand_still):
-            self._go_on(waited)
+            self._resume_requests(waited)
 
     def _count_answers(self) -> None:
         """Count the responses of this flush, and their latency since the read."""
@@ -502,7 +507,7 @@ class WireConnection(asyncio.Protocol):
             kind, count = asked.kind.name, asked.answered
             asked.answered = 0
             counters.answer(kind, count)
-            if asked.kind is not Kind.WATCH:  # the latency of a feed has no meaning
+            if asked.kind is not MessageKind.WATCH:  # the latency of a feed has no meaning
                 counters.ran(kind, now - asked.at, count)
         self._answered.clear()
 
@@ -532,11 +537,11 @@ class WireConnection(asyncio.Protocol):
             return False
         self._count_unsent()
         if waited or self._stand_still:
-            self._go_on(waited)
+            self._resume_requests(waited)
         self._taking.runs = self.outgoing.unsent > 0
         return self._taking.runs
 
-    def _go_on(self, waited: int) -> None:
+    def _resume_requests(self, waited: int) -> None:
         """Drop reasons to wait that have ended: a request was answered, or the peer has read."""
         if self.over:
             return
@@ -545,16 +550,16 @@ class WireConnection(asyncio.Protocol):
             self.release(CROWDED)
         self._requests.hold(asked + self.talk.unread)
         if not self.choked:
-            self._take_up()
+            self._resume_streams()
         if waited and not self._waits:
             self._loop.call_soon(self._advance_later)
 
-    def _take_up(self) -> None:
+    def _resume_streams(self) -> None:
         """Continue requests and feeds that wait for the peer to read."""
-        self._keys.go_on()
-        self._messages.go_on()
-        self._watches.go_on()
-        self._scripts.streams.go_on()
+        self._keys.on_peer_read()
+        self._messages.on_peer_read()
+        self._watches.on_peer_read()
+        self._scripts.streams.on_peer_read()
 
     @property
     def _stand_still(self) -> bool:
@@ -595,28 +600,28 @@ class WireConnection(asyncio.Protocol):
         greeted = self.talk.welcomed
         self.talk.known = user is not None
         for account in (self._requests, self.outgoing.account):
-            account.pass_to(user or NOBODY)
+            account.move_charge(user or NOBODY)
         if not self.gone:
             read_at_most(self._transport, READ_BYTES if user is not None else HELLO_BYTES)
-        self.send(Kind.WELCOME, id, body)
+        self.send(MessageKind.WELCOME, id, body)
         if self.wire.admission.draining and not greeted:
-            self.say_goodbye()
+            self.send_bye()
         self.advance()
 
     @property
     def idle(self) -> bool:
         """True if no request is open."""
-        signing_in = self.talk.state is State.SIGNING_IN
+        signing_in = self.talk.state is ConnectionState.SIGNING_IN
         return not (self.talk.open or self._waits & (DECODING | PACED) or signing_in)
 
-    def say_goodbye(self) -> None:
+    def send_bye(self) -> None:
         """Send BYE: the node is draining. The connection ends once open requests are answered and
         the peer has sent BYE too, or its time is over."""
-        if self.talk.state is State.AWAITING_HELLO:
+        if self.talk.state is ConnectionState.AWAITING_HELLO:
             self.break_off(self.wire.admission.leaving())
         elif self.talk.welcomed:
             self._watches.drain()
-            self.send(Kind.BYE, 0)
+            self.send(MessageKind.BYE, 0)
             self._loop.call_later(GOODBYE_SECONDS, self._waited_for_goodbye)
 
     def _waited_for_goodbye(self) -> None:
@@ -631,20 +636,20 @@ class WireConnection(asyncio.Protocol):
         """Close if no more requests come and none is open."""
         if self.over:
             return
-        if self.talk.state is State.CLOSED or (self._goodbye_over and self.idle):
+        if self.talk.state is ConnectionState.CLOSED or (self._goodbye_over and self.idle):
             self._finish()
 
     def turn_away(self, id: int, refusal: Refusal) -> None:
         """Answer HELLO with REFUSED, and close."""
-        self.send(Kind.REFUSED, id, {"error": refusal.answer()})
+        self.send(MessageKind.REFUSED, id, {"error": refusal.answer()})
         self._finish()
 
     def break_off(self, refusal: Refusal) -> None:
         """Send the reason, for instance to a peer that breaks the protocol, and close."""
         if self.talk.welcomed:
-            self.send(Kind.ERROR, 0, bodies.error(refusal, None))
+            self.send(MessageKind.ERROR, 0, bodies.error(refusal, None))
         else:
-            self.send(Kind.REFUSED, 0, {"error": refusal.answer()})
+            self.send(MessageKind.REFUSED, 0, {"error": refusal.answer()})
         self._abandon()
         self._finish()
 
@@ -653,16 +658,16 @@ class WireConnection(asyncio.Protocol):
         self._scripts.abandon()
         self._messages.abandon()
         self._watches.abandon()
-        self._scripts.streams.look()
+        self._scripts.streams.wake_streams()
         self._keys.abandon()
 
     def _finish(self) -> None:
         """Half-close after the last message, so that the peer can read it."""
-        self.talk.state = State.CLOSED
+        self.talk.state = ConnectionState.CLOSED
         self._stop_timers()
         if self.gone:
             return
-        self._become(Life.ENDING)
+        self._become(ConnectionPhase.ENDING)
         if self._transport.is_closing():
             return
         self.flush()

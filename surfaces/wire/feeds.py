@@ -11,7 +11,17 @@ from typing import Any, Final
 
 import msgpack
 
-from actors.feeds import ACTIONS, Change, Form, Head, Opened, OpenFeed, Part, Place, Sink
+from actors.feeds import (
+    ACTIONS,
+    CommitHead,
+    CommitPart,
+    FeedChange,
+    FeedCursor,
+    FeedEncoding,
+    FeedOpened,
+    FeedSink,
+    OpenFeed,
+)
 from protocol import binary
 from protocol.errors import BadRequest
 from protocol.requests import Caller
@@ -25,7 +35,9 @@ _WATCH: Final = frozenset(
 )
 
 
-def read_watch(body: Body | None, caller: Caller, request: str, minor: int, sink: Sink) -> OpenFeed:
+def read_watch(
+    body: Body | None, caller: Caller, request: str, minor: int, sink: FeedSink
+) -> OpenFeed:
     """Decode WATCH.
 
     :param request: id of the request
@@ -117,7 +129,7 @@ def _record(id: bytes, fields: bytes | None) -> bytes:
     return b"".join((_map_head(count + 1), _ID, id, memoryview(fields)[start:]))
 
 
-class WireForm(Form):
+class WireForm(FeedEncoding):
     """Encodes each message of a feed as the body of a CHANGE.
 
     :param tells_epochs: include the leader epoch of each commit. Before `MINOR_OF_EPOCHS` only the
@@ -127,20 +139,20 @@ class WireForm(Form):
     def __init__(self, tells_epochs: bool) -> None:
         self._tells_epochs = tells_epochs
 
-    def opened(self, opened: Opened) -> bytes:
+    def opened(self, opened: FeedOpened) -> bytes:
         """Return the body of the first CHANGE."""
         said = {"type": "open", **opened._asdict()}
         if not self._tells_epochs:
             del said["start_epoch"]
         return binary.pack(said)
 
-    def at(self, place: Place) -> Body:
+    def at(self, place: FeedCursor) -> Body:
         """Return the fields with the feed's position."""
         if self._tells_epochs:
             return {"seq": place.sequence, "epoch": place.epoch}
         return {"seq": place.sequence}
 
-    def change(self, change: Change) -> bytes:
+    def change(self, change: FeedChange) -> bytes:
         id = binary.pack(change.id)
         parts = [_ACTION_IS[change.action], _ID, id, _VALUE, _record(id, change.fields)]
         count = 3
@@ -149,7 +161,7 @@ class WireForm(Form):
             count += 1 if change.missing is None else 2
         return _map_head(count) + b"".join(parts)
 
-    def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
+    def commit(self, head: CommitHead, changes: Sequence[bytes], part: CommitPart | None) -> bytes:
         said: Body = {
             "type": "commit", **self.at(head.place), "at": instant(head.time), "by": head.by,
             "reason": head.reason,
@@ -162,10 +174,10 @@ class WireForm(Form):
             (_map_head(len(said) + 1), fields, _CHANGES, _array_head(len(changes)), *changes)
         )
 
-    def caught_up(self, place: Place) -> bytes:
+    def caught_up(self, place: FeedCursor) -> bytes:
         return binary.pack({"type": "caught_up", **self.at(place)})
 
-    def beat(self, place: Place) -> bytes:
+    def beat(self, place: FeedCursor) -> bytes:
         return binary.pack({"type": "beat", **self.at(place)})
 
 

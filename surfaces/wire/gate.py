@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
-from actors.commits import Asker
+from actors.commits import Requester
 from actors.feeds import Feed, OpenFeed
 from actors.messages.request import Sender, TakeRoom
 from actors.runtime import ask, ask_now, call_now, tell
@@ -29,7 +29,7 @@ from protocol.requests import (
     stays,
 )
 from protocol.spaces import KeyOperation, Room
-from protocol.vaults import ChangePassphrase, Seal, ShowVaults, Standings, Unseal
+from protocol.vaults import ChangePassphrase, Seal, ShowVaults, Unseal, VaultStates
 
 if TYPE_CHECKING:
     from actors.node import Node
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 
-class Ended(Protocol):
+class Endable(Protocol):
     """A started operation that can be ended."""
 
     @property
@@ -77,7 +77,7 @@ class Gate(Protocol):
 
     def keys(
         self,
-        asker: Asker[Answers],
+        asker: Requester[Answers],
         who: bytes,
         names: Names,
         operations: Sequence[KeyOperation],
@@ -99,7 +99,7 @@ class Gate(Protocol):
         told: Callable[[Any, Refusal | None], None],
         timeout_us: int | None,
         room: TakeRoom,
-    ) -> Ended:
+    ) -> Endable:
         """Run an operation on the messages of a topic.
 
         :param request: id of the request
@@ -110,7 +110,7 @@ class Gate(Protocol):
 
     async def vaults(
         self, asked: Unseal | Seal | ChangePassphrase | ShowVaults
-    ) -> datetime | int | Standings | None:
+    ) -> datetime | int | VaultStates | None:
         """Unseal or seal a vault, change its passphrase, or list vaults."""
 
     async def feed(self, asked: OpenFeed) -> Feed:
@@ -126,10 +126,10 @@ class Gate(Protocol):
     def waiting_of(self, user: str) -> int:
         """Return the number of these that belong to a user."""
 
-    def when_told(self, call: Callable[[], None]) -> None:
+    def call_after_each_release(self, call: Callable[[], None]) -> None:
         """Register a callback for the end of each release: every waiter of it has been notified."""
 
-    def turn_ends(self) -> None:
+    def on_turn_end(self) -> None:
         """Report the end of a read: this surface submits nothing more in this iteration of the
         loop, unless it is called again."""
 
@@ -171,7 +171,7 @@ class NodeGate:
 
     def keys(
         self,
-        asker: Asker[Answers],
+        asker: Requester[Answers],
         who: bytes,
         names: Names,
         operations: Sequence[KeyOperation],
@@ -188,13 +188,13 @@ class NodeGate:
         told: Callable[[Any, Refusal | None], None],
         timeout_us: int | None,
         room: TakeRoom,
-    ) -> Ended:
+    ) -> Endable:
         sender = Sender(request, caller, place)
         return self._node.messages.ask(sender, operation, told, timeout_us=timeout_us, room=room)
 
     async def vaults(
         self, asked: Unseal | Seal | ChangePassphrase | ShowVaults
-    ) -> datetime | int | Standings | None:
+    ) -> datetime | int | VaultStates | None:
         return await ask(self._node.vaults, asked)  # type: ignore[arg-type]
 
     async def feed(self, asked: OpenFeed) -> Feed:
@@ -214,12 +214,12 @@ class NodeGate:
     def waiting_of(self, user: str) -> int:
         return self._node.running.waiting_of("wire", user)
 
-    def when_told(self, call: Callable[[], None]) -> None:
-        self._node.committer.on_told.append(call)
+    def call_after_each_release(self, call: Callable[[], None]) -> None:
+        self._node.committer.on_release_notified.append(call)
 
-    def turn_ends(self) -> None:
-        self._node.messages.turn_ends()
-        self._node.committer.turn_ends()
+    def on_turn_end(self) -> None:
+        self._node.messages.on_turn_end()
+        self._node.committer.on_turn_end()
 
     def status(self) -> NodeStatus:
         return self._node.status()

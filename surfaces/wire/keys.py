@@ -13,21 +13,21 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from actors.commits import Origin
+from actors.commits import RequestOrigin
 from actors.spaces import SEQ, Answers, Names
 from protocol.errors import Refusal, SignInRefused
-from protocol.frames import Kind, Message
+from protocol.frames import MessageKind, WireMessage
 from protocol.requests import Surface
 from protocol.spaces import KeyAnswer, KeyOperation, Room
 from surfaces.wire import spaces
 from surfaces.wire.bodies import MINOR_OF_SEQUENCES
-from surfaces.wire.link import KEYS, Link
+from surfaces.wire.link import KEYS, WireLink
 
 TOGETHER: Final = 64
 """Operations submitted in one call: about a slice of the loop."""
 
 
-class _Part:
+class _KeyBatch:
     """Operations on one space submitted in one call, with the ids of their messages.
 
     :ivar who: digest of the session token at the time of the read. A later AUTH does not affect it.
@@ -39,7 +39,7 @@ class _Part:
 
     surface: Surface = "wire"
 
-    def __init__(self, keys: Keys, names: Names) -> None:
+    def __init__(self, keys: WireKeys, names: Names) -> None:
         self._keys = keys
         self.names = names
         self.ids: list[int] = []
@@ -48,41 +48,41 @@ class _Part:
         self.user = ""
         self.number = 0
 
-    def rest(self, done: int) -> _Part:
+    def without_first(self, done: int) -> _KeyBatch:
         """Return the part without its first `done` operations."""
-        left = _Part(self._keys, self.names)
+        left = _KeyBatch(self._keys, self.names)
         left.ids, left.operations = self.ids[done:], self.operations[done:]
         left.who, left.number = self.who, self.number
         return left
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> RequestOrigin:
         link = self._keys.link
-        return Origin(link.name(self.ids[0]), self.surface, link.address)
+        return RequestOrigin(link.name(self.ids[0]), self.surface, link.address)
 
     def told(self, answer: Answers | None, lost: BaseException | None) -> None:
         self._keys.told(self, answer, lost)
 
 
-class Keys:
+class WireKeys:
     """:param link: the connection"""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: WireLink) -> None:
         self.link = link
-        self._read: list[_Part] = []
+        self._read: list[_KeyBatch] = []
         """Parts read and not submitted yet."""
-        self._filling: dict[Names, _Part] = {}
+        self._filling: dict[Names, _KeyBatch] = {}
         """Parts of `_read` that take the next operation of their space."""
-        self._asking: set[_Part] = set()
+        self._asking: set[_KeyBatch] = set()
         """Parts submitted and not answered."""
         self._room = Room(0)
         """Byte budget of this round. A round lasts until no part is outstanding."""
         self._round = 0
-        self._left: list[_Part] = []
+        self._left: list[_KeyBatch] = []
         """Parts that found no room in this round."""
         self._idle: asyncio.Future[None] | None = None
 
-    def begin(self, message: Message) -> None:
+    def begin(self, message: WireMessage) -> None:
         """Decode a KV, or refuse it."""
         link = self.link
         try:
@@ -98,7 +98,7 @@ class Keys:
         else:
             part = self._filling.get(names)
             if part is None or len(part.ids) == TOGETHER:
-                part = self._filling[names] = _Part(self, names)
+                part = self._filling[names] = _KeyBatch(self, names)
                 self._read.append(part)
             part.ids.append(message.id)
             part.operations.append(operation)
@@ -113,7 +113,7 @@ class Keys:
             part.who = self.link.who
         self._ask(read)
 
-    def go_on(self) -> None:
+    def on_peer_read(self) -> None:
         """Submit the remaining parts, once all submitted ones have been answered."""
         if not self._left or self._asking:
             return
@@ -132,9 +132,9 @@ class Keys:
     def abandon(self) -> None:
         """Drop the remaining parts: their responses will not be read."""
         self._left.clear()
-        self._look()
+        self._wake_if_idle()
 
-    def _ask(self, parts: list[_Part]) -> None:
+    def _ask(self, parts: list[_KeyBatch]) -> None:
         """Submit parts. The operations of a part count as one running statement."""
         link, wire = self.link, self.link.wire
         if not self._asking:
@@ -160,7 +160,7 @@ class Keys:
                 self._found(part, answers)
         link.end_if_done()
 
-    def told(self, part: _Part, answers: Answers | None, lost: BaseException | None) -> None:
+    def told(self, part: _KeyBatch, answers: Answers | None, lost: BaseException | None) -> None:
         """Handle the responses of a submitted part."""
         self.link.wire.admission.end(part.user)
         self._asking.remove(part)
@@ -169,20 +169,20 @@ class Keys:
             # The remaining parts wait for the peer to read, and it may have read everything
             # already.
             self.link.look_again()
-        self._look()
+        self._wake_if_idle()
         self.link.end_if_done()
 
-    def _refused(self, part: _Part, error: BaseException | None) -> Sequence[KeyAnswer]:
+    def _refused(self, part: _KeyBatch, error: BaseException | None) -> Sequence[KeyAnswer]:
         """Return a refusal for each operation of a failed part."""
         link = self.link
         if not isinstance(error, Refusal):
             error = link.failed(link.name(part.ids[0]), error)
         return [error] * len(part.ids)
 
-    def _found(self, part: _Part, answers: Sequence[KeyAnswer]) -> None:
+    def _found(self, part: _KeyBatch, answers: Sequence[KeyAnswer]) -> None:
         link, done = self.link, len(answers)
         if done < len(part.ids) and not link.over:
-            self._leave(part.rest(done))
+            self._leave(part.without_first(done))
         tells = link.minor >= MINOR_OF_SEQUENCES
         for id, answer in zip(part.ids, answers, strict=False):
             if isinstance(answer, Refusal):
@@ -190,19 +190,19 @@ class Keys:
             elif type(answer) is dict:
                 if not tells:
                     answer.pop(SEQ, None)
-                link.send(Kind.VALUE, id, answer)
+                link.send(MessageKind.VALUE, id, answer)
             else:
-                link.send(Kind.VALUE, id, None)
+                link.send(MessageKind.VALUE, id, None)
 
-    def _leave(self, part: _Part) -> None:
+    def _leave(self, part: _KeyBatch) -> None:
         self._left.append(part)
         self.link.hold(KEYS)
 
-    def _look(self) -> None:
+    def _wake_if_idle(self) -> None:
         if self._idle is not None and not self._asking and not self._left:
             self._idle.set_result(None)
             self._idle = None
 
 
-def _number(part: _Part) -> int:
+def _number(part: _KeyBatch) -> int:
     return part.number

@@ -7,9 +7,9 @@ from typing import Any, Final, Protocol
 
 from protocol.conversation import Conversation
 from protocol.errors import Cancelled, Failed, Refusal
-from protocol.frames import Kind, Message
+from protocol.frames import MessageKind, WireMessage
 from protocol.values import Tick
-from surfaces.wire.outgoing import Outgoing
+from surfaces.wire.outgoing import WireWriteBuffer
 from surfaces.wire.shared import Wire
 
 CHOKED: Final = 1
@@ -31,12 +31,12 @@ PACED: Final = 128
 """The connection has used its frames of this iteration of the loop; the rest is queued, by user."""
 
 
-class Link(Protocol):
+class WireLink(Protocol):
     """A wire connection."""
 
     wire: Wire
     talk: Conversation
-    outgoing: Outgoing
+    outgoing: WireWriteBuffer
     address: str
     minor: int
     """Negotiated minor version."""
@@ -70,7 +70,7 @@ class Link(Protocol):
 
     def send(
         self,
-        kind: Kind,
+        kind: MessageKind,
         id: int,
         body: dict[str, Any] | None = None,
         data: bytes | None = None,
@@ -98,7 +98,7 @@ class Link(Protocol):
     def hold(self, why: int) -> None:
         """Execute no frame, and soon read none, for one of the reasons above."""
 
-    def advance(self, message: Message | None = None) -> None:
+    def advance(self, message: WireMessage | None = None) -> None:
         """Execute every message that may be executed now.
 
         :param message: a message already taken from the conversation
@@ -121,7 +121,7 @@ class Link(Protocol):
         """Answer a sign-in, or a sign-out (`user` None)."""
 
 
-def tick_for(link: Link, tick: Tick) -> None:
+def tick_for(link: WireLink, tick: Tick) -> None:
     """Call `tick` while the connection is open.
 
     :raises Cancelled: it is closed

@@ -18,15 +18,15 @@ from typing import Any, Final
 
 from protocol import limits
 from protocol.errors import Cancelled, Refusal, SignInRefused
-from protocol.frames import Kind, Message, encode_in_steps
+from protocol.frames import MessageKind, WireMessage, encode_in_steps
 from protocol.messages import MessageOperation, TakeMessages
 from protocol.requests import Caller
 from protocol.values import Tick, is_large, let_go
 from surfaces.wire.bodies import MINOR_OF_SEQUENCES
-from surfaces.wire.callers import Callers
-from surfaces.wire.gate import Ended
-from surfaces.wire.link import MESSAGES, Link, tick_for
-from surfaces.wire.outgoing import Outgoing
+from surfaces.wire.callers import WireCallers
+from surfaces.wire.gate import Endable
+from surfaces.wire.link import MESSAGES, WireLink, tick_for
+from surfaces.wire.outgoing import WireWriteBuffer
 from surfaces.wire.scripts import SMALL, SMALL_STRING
 from surfaces.wire.topics import read_messages
 
@@ -37,7 +37,7 @@ HOLDS: Final = limits.KIB
 class _Room:
     """Byte budget for deliveries of a connection's TAKEs."""
 
-    def __init__(self, outgoing: Outgoing) -> None:
+    def __init__(self, outgoing: WireWriteBuffer) -> None:
         self._outgoing = outgoing
         self._promised = 0
 
@@ -52,7 +52,7 @@ class _Room:
         self._promised += size
 
 
-class _Open:
+class _TopicRequest:
     """An open TOPIC request."""
 
     __slots__ = (
@@ -61,7 +61,7 @@ class _Open:
 
     def __init__(
         self,
-        owner: Messages,
+        owner: WireMessages,
         id: int,
         place: tuple[str, str],
         operation: MessageOperation,
@@ -76,7 +76,7 @@ class _Open:
         self.began = began
         self.caller: Caller | None = None
         """Caller that sent it; None: not known yet."""
-        self.asked: Ended | None = None
+        self.asked: Endable | None = None
         """The submitted operation; None: not submitted, or answered."""
         self.is_done = False
         """True if its response exists and is only being encoded."""
@@ -93,22 +93,22 @@ class _Open:
         self.owner.told(self, answer, refusal)
 
 
-class Messages:
+class WireMessages:
     """:param link: the connection"""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: WireLink) -> None:
         self._link = link
         self._time = asyncio.get_running_loop().time
-        self._open: dict[int, _Open] = {}
-        self._read: list[_Open] = []
-        self._left: list[_Open] = []
+        self._open: dict[int, _TopicRequest] = {}
+        self._read: list[_TopicRequest] = []
+        self._left: list[_TopicRequest] = []
         """Requests that found no room."""
         self._room = _Room(link.outgoing)
-        self._callers = Callers(link)
+        self._callers = WireCallers(link)
         self._idle: asyncio.Future[None] | None = None
         """Future of a task in `done`."""
 
-    def begin(self, message: Message) -> None:
+    def begin(self, message: WireMessage) -> None:
         """Decode a TOPIC, or refuse it."""
         link, id = self._link, message.id
         try:
@@ -123,7 +123,9 @@ class Messages:
             link.refuse(id, refusal)
         else:
             link.talk.weigh(id, HOLDS)
-            one = self._open[id] = _Open(self, id, place, operation, timeout_us, self._time())
+            one = self._open[id] = _TopicRequest(
+                self, id, place, operation, timeout_us, self._time()
+            )
             self._read.append(one)
 
     def ask(self) -> None:
@@ -133,7 +135,7 @@ class Messages:
             read, self._read = self._read, []
             self._ask(read)
 
-    def go_on(self) -> None:
+    def on_peer_read(self) -> None:
         """Submit the remaining requests again, if there is room."""
         if self._left and self._room.left > 0:
             left, self._left = self._left, []
@@ -144,7 +146,7 @@ class Messages:
                     _spend(one, now)
                     assert one.caller is not None, "nobody has asked for it"
                     self._start(one, one.caller)
-            self._look()
+            self._wake_done()
 
     async def done(self) -> None:
         """Wait until no request is open but blocked TAKEs. These deliver only while the session
@@ -171,30 +173,30 @@ class Messages:
         for id in list(self._open):
             self.cancel(id)
 
-    def _is_open(self, one: _Open) -> bool:
+    def _is_open(self, one: _TopicRequest) -> bool:
         """True if it is still unanswered. After a cancel its id may belong to another request."""
         return self._open.get(one.id) is one
 
-    def _look(self) -> None:
+    def _wake_done(self) -> None:
         """Wake the task in `done`: a request was answered or submitted."""
         idle, self._idle = self._idle, None
         if idle is not None and not idle.done():
             idle.set_result(None)
 
-    def _ask(self, batch: list[_Open]) -> None:
+    def _ask(self, batch: list[_TopicRequest]) -> None:
         self._callers.ask(
             self._link.name(batch[0].id),
             partial(self._start_all, batch),
             partial(self._refuse_all, batch),
         )
 
-    def _start_all(self, batch: list[_Open], caller: Caller) -> None:
+    def _start_all(self, batch: list[_TopicRequest], caller: Caller) -> None:
         for one in batch:
             if self._is_open(one):
                 self._start(one, caller)
-        self._look()
+        self._wake_done()
 
-    def _start(self, one: _Open, caller: Caller) -> None:
+    def _start(self, one: _TopicRequest, caller: Caller) -> None:
         link = self._link
         one.caller = caller
         one.asked = link.wire.gate.messages(
@@ -202,12 +204,12 @@ class Messages:
             self._room,
         )  # fmt: skip
 
-    def _refuse_all(self, batch: list[_Open], refusal: Refusal) -> None:
+    def _refuse_all(self, batch: list[_TopicRequest], refusal: Refusal) -> None:
         for one in batch:
             if self._is_open(one):
                 self._answer(one, None, refusal)
 
-    def told(self, one: _Open, answer: Any, refusal: Refusal | None) -> None:
+    def told(self, one: _TopicRequest, answer: Any, refusal: Refusal | None) -> None:
         """Handle the outcome of a request. Neither an answer nor a refusal: it found no room."""
         seq = 0 if one.asked is None else one.asked.sequence
         one.asked = None
@@ -238,7 +240,7 @@ class Messages:
 
     def _answer(
         self,
-        one: _Open,
+        one: _TopicRequest,
         answer: dict[str, Any] | None,
         refusal: Refusal | None,
         data: bytes | None = None,
@@ -248,11 +250,11 @@ class Messages:
         if refusal is not None:
             link.refuse(one.id, refusal)
         else:
-            link.send(Kind.VALUE, one.id, answer, data)
-        self._look()
+            link.send(MessageKind.VALUE, one.id, answer, data)
+        self._wake_done()
         link.end_if_done()
 
-    async def _answer_long(self, one: _Open, answer: dict[str, Any], size: int) -> None:
+    async def _answer_long(self, one: _TopicRequest, answer: dict[str, Any], size: int) -> None:
         """Encode and send a response of many messages, in slices.
 
         :param size: bytes of the messages, held in the byte budget until then, since nothing else
@@ -276,10 +278,10 @@ class Messages:
         await link.wire.long_work.run(link.user, partial(let_go, answer.pop("messages")))
 
     def _encode(self, id: int, answer: dict[str, Any], tick: Tick) -> bytes:
-        return encode_in_steps(Kind.VALUE, id, answer, partial(tick_for, self._link, tick))
+        return encode_in_steps(MessageKind.VALUE, id, answer, partial(tick_for, self._link, tick))
 
 
-def _spend(one: _Open, now: float) -> None:
+def _spend(one: _TopicRequest, now: float) -> None:
     """Subtract the time it has waited here from its timeout and its wait."""
     spent_us, one.began = int((now - one.began) * 1_000_000), now
     if one.timeout_us is not None:

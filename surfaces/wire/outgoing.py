@@ -6,14 +6,14 @@ from __future__ import annotations
 import asyncio
 
 from protocol import limits
-from surfaces.held_bytes import Account
+from surfaces.held_bytes import QuotaAccount
 from surfaces.sockets import unsent
 
 
-class Outgoing:
+class WireWriteBuffer:
     """:param account: account charged for unread bytes"""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: QuotaAccount) -> None:
         self.account = account
         self.transport: asyncio.Transport
         self.waiting: list[bytes] = []

@@ -23,11 +23,11 @@ class Refusals:
 
     def __init__(self, word: bytes) -> None:
         self.word = word
-        self.standing: set[_Refused] = set()
+        self.standing: set[_RefusedConnection] = set()
 
     def one(self) -> asyncio.Protocol | None:
         """Return the protocol of one more; None if there are too many of them."""
-        return _Refused(self) if len(self.standing) < LAST_WORDS else None
+        return _RefusedConnection(self) if len(self.standing) < LAST_WORDS else None
 
     def end(self) -> None:
         """Abort all of them."""
@@ -35,7 +35,7 @@ class Refusals:
             refused.abort()
 
 
-class _Refused(asyncio.Protocol):
+class _RefusedConnection(asyncio.Protocol):
     """A connection that gets its error, and is closed."""
 
     def __init__(self, refusals: Refusals) -> None:

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from protocol import limits
 from protocol.errors import Cancelled, Refusal, SignInRefused, after
-from protocol.frames import Kind, Message, encode_in_steps
+from protocol.frames import MessageKind, WireMessage, encode_in_steps
 from protocol.requests import Caller, HeldFile, ScriptAnswer
 from protocol.values import Tick, is_large, let_go
 from surfaces.wire import bodies
-from surfaces.wire.backups import Streams
-from surfaces.wire.link import PUT_OFF, Link, tick_for
+from surfaces.wire.backups import BackupStreams
+from surfaces.wire.link import PUT_OFF, WireLink, tick_for
 
 SMALL: Final = 2_048
 SMALL_STRING: Final = 8_192
@@ -34,7 +34,7 @@ TOGETHER_SECONDS: Final = limits.SLICE_US / 1_000_000
 class _Script:
     """An open RUN request."""
 
-    message: Message
+    message: WireMessage
     name: str
     user: str
     beside: bool = False
@@ -46,10 +46,10 @@ class _Script:
     """Sequence of its newest durable commit, once it has ended; 0: none."""
 
 
-class Scripts:
+class WireScripts:
     """:param link: the connection"""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: WireLink) -> None:
         self._link = link
         self._time = asyncio.get_running_loop().time
         self._open: dict[int, _Script] = {}
@@ -57,12 +57,12 @@ class Scripts:
         self._refusing = False
         """True if one was judged and there was no slot: later scripts of the same read are refused
         too."""
-        self.streams = Streams(link)
+        self.streams = BackupStreams(link)
         """Streamed backups under way."""
         self.starting: asyncio.Future[Caller] | None = None
         """Done when the caller of the newest scripts is known."""
 
-    def begin(self, message: Message) -> None:
+    def begin(self, message: WireMessage) -> None:
         """Admit a RUN with the others of its read, defer or refuse it."""
         link, id = self._link, message.id
         wire = link.wire
@@ -78,7 +78,7 @@ class Scripts:
             self._count(_Script(message, link.name(id), link.user, beside=True))
         elif not self._refusing:
             link.hold(PUT_OFF)
-            wire.admission.judge_later(partial(self._judge, message))
+            wire.admission.admit_later(partial(self._judge, message))
         else:
             link.refuse(id, wire.admission.busy())
 
@@ -88,7 +88,7 @@ class Scripts:
         self._open[script.message.id] = script
         self._batch.append(script)
 
-    def _judge(self, message: Message) -> None:
+    def _judge(self, message: WireMessage) -> None:
         """Start a deferred script, or refuse it."""
         if not self._link.over:
             self._refusing = not self._link.wire.admission.has_room(self._link.user)
@@ -151,9 +151,9 @@ class Scripts:
             if isinstance(found, ScriptAnswer):
                 self._found(script, found)
             else:
-                self._link.wire.background.follow(found, partial(self._came, script))
+                self._link.wire.background.follow(found, partial(self._on_answer, script))
 
-    def _came(self, script: _Script, future: asyncio.Future[ScriptAnswer]) -> None:
+    def _on_answer(self, script: _Script, future: asyncio.Future[ScriptAnswer]) -> None:
         """Handle an awaited response."""
         try:
             found = future.result()
@@ -174,9 +174,12 @@ class Scripts:
         script.committed = found.committed
         minor = self._link.minor
         if found.refusal is None:
-            kind, body = Kind.ANSWER, bodies.answer(found, minor)
+            kind, body = MessageKind.ANSWER, bodies.answer(found, minor)
         else:
-            kind, body = Kind.ERROR, bodies.error(found.refusal, script.name, found.results, minor)
+            kind, body = (
+                MessageKind.ERROR,
+                bodies.error(found.refusal, script.name, found.results, minor),
+            )
         if found.file is not None:
             self._link.wire.background.spawn(self._stream(script, found.file, body))
         elif large:
@@ -196,11 +199,11 @@ class Scripts:
         except Exception:
             self._refuse(script, self._link.failed(script.name))
         else:
-            self._answer(script, Kind.ANSWER, body)
+            self._answer(script, MessageKind.ANSWER, body)
         finally:
             file.close()
 
-    async def _answer_long(self, script: _Script, kind: Kind, body: dict[str, Any]) -> None:
+    async def _answer_long(self, script: _Script, kind: MessageKind, body: dict[str, Any]) -> None:
         """Encode and send a response of many rows, in slices."""
         try:
             encode = partial(self._encode, kind, script.message.id, body)
@@ -218,7 +221,7 @@ class Scripts:
         held = [result["value"] for result in body.pop("results")]
         await self._link.wire.long_work.run(script.user, partial(let_go, held))
 
-    def _encode(self, kind: Kind, id: int, body: dict[str, Any], tick: Tick) -> bytes:
+    def _encode(self, kind: MessageKind, id: int, body: dict[str, Any], tick: Tick) -> bytes:
         return encode_in_steps(kind, id, body, partial(tick_for, self._link, tick))
 
     def _refuse_all(self, batch: list[_Script], refusal: Refusal) -> None:
@@ -227,10 +230,10 @@ class Scripts:
 
     def _refuse(self, script: _Script, refusal: Refusal) -> None:
         told = after(refusal, script.committed)
-        self._answer(script, Kind.ERROR, bodies.error(told, script.name))
+        self._answer(script, MessageKind.ERROR, bodies.error(told, script.name))
 
     def _answer(
-        self, script: _Script, kind: Kind, body: dict[str, Any], data: bytes | None = None
+        self, script: _Script, kind: MessageKind, body: dict[str, Any], data: bytes | None = None
     ) -> None:
         """Send the response of a script.
 
@@ -247,7 +250,7 @@ class Scripts:
         if script is None or script.cancelled:
             return
         script.cancelled = True
-        self.streams.look()
+        self.streams.wake_streams()
         if script.asked:
             self._link.wire.gate.cancel(script.name)
 

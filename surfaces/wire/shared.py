@@ -10,10 +10,10 @@ from protocol import limits
 from surfaces.admission import Admission
 from surfaces.background_tasks import BackgroundTasks
 from surfaces.counters import WireCounters
-from surfaces.held_bytes import HeldBytes
+from surfaces.held_bytes import MemoryQuota
 from surfaces.logs import RefusalLog
-from surfaces.outbox import Outbox
-from surfaces.turns import LongWork, Pace
+from surfaces.outbox import FlushQueue
+from surfaces.turns import IterationBudget, LongWork
 from surfaces.wire.gate import Gate
 
 LOOK_SECONDS: Final = 0.25
@@ -30,7 +30,7 @@ class Connected(Protocol):
         """Charge unread responses, and abort the connection if the peer has read none for too long.
         Return False if everything is read."""
 
-    def say_goodbye(self) -> None:
+    def send_bye(self) -> None:
         """Send BYE: the node is draining."""
 
     def abort(self) -> None:
@@ -43,8 +43,8 @@ class Wire:
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
         self.counters = WireCounters()
-        self.requests = HeldBytes(limits.REQUESTS_BYTES)
-        self.answers = HeldBytes(limits.ANSWERS_BYTES)
+        self.requests = MemoryQuota(limits.REQUESTS_BYTES)
+        self.answers = MemoryQuota(limits.ANSWERS_BYTES)
         self.coming: set[Connected] = set()
         """Accepted connections not established yet: a TLS handshake is under way."""
         self.connections: set[Connected] = set()
@@ -53,13 +53,13 @@ class Wire:
         self.refusals = RefusalLog("wire")
         self.made = 0
         """Connections since the start; numbers them in request ids."""
-        self.background = BackgroundTasks(self.limited_log, self.look)
+        self.background = BackgroundTasks(self.limited_log, self.check_left)
         self._none_left = asyncio.Event()
         self._long_work: LongWork | None = None
-        self.pace = Pace()
+        self.pace = IterationBudget()
         """Time budget per loop iteration, shared by all connections."""
-        self.outbox: Outbox[Connected] = Outbox(self.broken)
-        gate.when_told(self.outbox.say)
+        self.outbox: FlushQueue[Connected] = FlushQueue(self.broken)
+        gate.call_after_each_release(self.outbox.say)
         self._slow: set[Connected] = set()
         self._slow_timer: asyncio.TimerHandle | None = None
 
@@ -75,7 +75,7 @@ class Wire:
             self._long_work = LongWork(asyncio.get_running_loop())
         return self._long_work
 
-    def look(self) -> None:
+    def check_left(self) -> None:
         """Check if anything is left; called whenever something has ended."""
         if not self.background and not self.held:
             self._none_left.set()
@@ -90,7 +90,7 @@ class Wire:
         self.coming.discard(connection)
         self.connections.discard(connection)
         self._slow.discard(connection)
-        self.look()
+        self.check_left()
 
     async def all_gone(self) -> None:
         """Wait until no connection is left and no request runs."""

@@ -11,18 +11,18 @@ import asyncio
 from actors.sessions import token_digest
 from protocol import limits
 from protocol.errors import BadRequest, Refusal
-from protocol.frames import Message
+from protocol.frames import WireMessage
 from protocol.requests import Caller
 from surfaces.wire import bodies
-from surfaces.wire.keys import Keys
-from surfaces.wire.link import Link
-from surfaces.wire.messages import Messages
-from surfaces.wire.scripts import Scripts
-from surfaces.wire.vaults import Vaults
-from surfaces.wire.watches import Watches
+from surfaces.wire.keys import WireKeys
+from surfaces.wire.link import WireLink
+from surfaces.wire.messages import WireMessages
+from surfaces.wire.scripts import WireScripts
+from surfaces.wire.vaults import WireVaults
+from surfaces.wire.watches import WireWatches
 
 
-class SignIn:
+class WireSignIn:
     """:param link: the connection
     :param scripts, messages, keys, watches, vaults: its parts, whose open requests belong to the
         present caller
@@ -30,12 +30,12 @@ class SignIn:
 
     def __init__(
         self,
-        link: Link,
-        scripts: Scripts,
-        messages: Messages,
-        keys: Keys,
-        watches: Watches,
-        vaults: Vaults,
+        link: WireLink,
+        scripts: WireScripts,
+        messages: WireMessages,
+        keys: WireKeys,
+        watches: WireWatches,
+        vaults: WireVaults,
     ) -> None:
         self._link = link
         self._scripts = scripts
@@ -75,12 +75,12 @@ class SignIn:
 
     # --- HELLO and AUTH -------------------------------------------------------------------------
 
-    def greet(self, message: Message) -> None:
+    def greet(self, message: WireMessage) -> None:
         """Answer HELLO: WELCOME, or REFUSED and the end."""
         self.stop()
         self._link.wire.background.spawn(self._greet(message))
 
-    def change(self, message: Message) -> None:
+    def change(self, message: WireMessage) -> None:
         """Answer AUTH: WELCOME, or ERROR without any change."""
         self.stop()
         self._link.wire.background.spawn(self._change(message))
@@ -91,7 +91,7 @@ class SignIn:
         if self._own_session and self._link.token is not None:
             self._sign_out(self._link.token)
 
-    async def _greet(self, message: Message) -> None:
+    async def _greet(self, message: WireMessage) -> None:
         link = self._link
         try:
             if link.wire.admission.draining:
@@ -105,7 +105,7 @@ class SignIn:
         else:
             self._welcome(message.id, caller)
 
-    async def _change(self, message: Message) -> None:
+    async def _change(self, message: WireMessage) -> None:
         link, id = self._link, message.id
         for begun in (self._scripts, self._watches, self._vaults):
             starting = begun.starting

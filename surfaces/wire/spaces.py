@@ -10,7 +10,7 @@ from typing import Any, Final
 from actors.spaces import Names
 from protocol import limits
 from protocol.errors import BadRequest, Refusal
-from protocol.frames import Message
+from protocol.frames import WireMessage
 from protocol.spaces import (
     DeleteKey,
     ExpireKey,
@@ -51,7 +51,7 @@ def read_keys(body: dict[str, Any] | None) -> tuple[Names, KeyOperation]:
     return (namespace, database, space), read(body)
 
 
-def with_values_packed(message: Message, tick: Tick) -> Message:
+def with_values_packed(message: WireMessage, tick: Tick) -> WireMessage:
     """Return a long KV with its values packed as stored. Packing runs in slices. A value that is
     refused makes the message carry that refusal."""
     body = message.body or {}
@@ -61,7 +61,7 @@ def with_values_packed(message: Message, tick: Tick) -> Message:
             if "expect" in body:
                 body["expect"] = expected(body["expect"], tick)
     except Refusal as refusal:
-        return Message(message.kind, message.id, None, refusal)
+        return WireMessage(message.kind, message.id, None, refusal)
     return message
 
 

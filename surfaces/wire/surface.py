@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from actors.facts import Load
 from protocol import limits
 from protocol.errors import BadRequest, Full, Refusal
-from protocol.frames import Kind, encode
+from protocol.frames import MessageKind, encode
 from surfaces.counters import WireCounters
 from surfaces.listener import Listener
 from surfaces.wire.connection import WireConnection
@@ -121,7 +121,7 @@ class WireSurface:
         self.stop_accepting()
         self._wire.admission.draining = True
         for connection in list(self._wire.connections):
-            connection.say_goodbye()
+            connection.send_bye()
         await self._wire.all_gone()
 
     async def close(self) -> None:
@@ -156,4 +156,4 @@ class WireSurface:
 
 def _last_word(refusal: Refusal) -> bytes:
     """Return the message for a connection that is refused before anything is read."""
-    return encode(Kind.REFUSED, 0, {"error": refusal.answer()})
+    return encode(MessageKind.REFUSED, 0, {"error": refusal.answer()})

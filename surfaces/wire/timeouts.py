@@ -9,7 +9,7 @@ from typing import Final
 
 from protocol import limits
 from protocol.conversation import Conversation
-from surfaces.wire.outgoing import Outgoing
+from surfaces.wire.outgoing import WireWriteBuffer
 
 LINGER_SECONDS: Final = 2
 """Seconds that a connection stays half-closed so that its last message can be read. Closing at once
@@ -54,7 +54,7 @@ class TakingTime:
     :param outgoing: write buffer of the peer
     """
 
-    def __init__(self, outgoing: Outgoing) -> None:
+    def __init__(self, outgoing: WireWriteBuffer) -> None:
         self._outgoing = outgoing
         self._loop = asyncio.get_running_loop()
         self.runs = False
@@ -86,7 +86,7 @@ class Linger:
     :param outgoing: write buffer of the peer
     """
 
-    def __init__(self, outgoing: Outgoing) -> None:
+    def __init__(self, outgoing: WireWriteBuffer) -> None:
         self._outgoing = outgoing
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None

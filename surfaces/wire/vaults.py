@@ -12,33 +12,33 @@ from datetime import datetime
 from typing import Any, Final
 
 from protocol.errors import BadRequest, Refusal, SignInRefused
-from protocol.frames import Kind, Message
+from protocol.frames import MessageKind, WireMessage
 from protocol.requests import Caller
 from protocol.vaults import (
     ChangePassphrase,
     Names,
     Seal,
     ShowVaults,
-    Standings,
     Unseal,
+    VaultStates,
     checked_names,
 )
 from surfaces.wire.bodies import field, operation
-from surfaces.wire.link import Link
+from surfaces.wire.link import WireLink
 
 _WHERE: Final = frozenset({"op", "ns", "db", "vault"})
 Asked = Unseal | Seal | ChangePassphrase | ShowVaults
 
 
-class Vaults:
+class WireVaults:
     """:param link: the connection"""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: WireLink) -> None:
         self._link = link
         self.starting: asyncio.Future[Caller] | None = None
         """Done when the caller of the newest request is known."""
 
-    def begin(self, message: Message) -> None:
+    def begin(self, message: WireMessage) -> None:
         """Start a VAULT, or refuse it."""
         link, admission = self._link, self._link.wire.admission
         if admission.draining:
@@ -62,7 +62,7 @@ class Vaults:
             link.wire.background.spawn(self._run(message, asked, user))
 
     async def _run(
-        self, message: Message, asked: Caller | asyncio.Future[Caller], user: str
+        self, message: WireMessage, asked: Caller | asyncio.Future[Caller], user: str
     ) -> None:
         link, id = self._link, message.id
         try:
@@ -77,7 +77,7 @@ class Vaults:
             self._refuse(id, user, link.failed(link.name(id), error))
         else:
             link.wire.admission.end(user)
-            link.send(Kind.VALUE, id, body)
+            link.send(MessageKind.VALUE, id, body)
             link.end_if_done()
 
     def _refuse(self, id: int, user: str, refusal: Refusal) -> None:
@@ -88,7 +88,7 @@ class Vaults:
     async def _answered(self, body: dict[str, Any], caller: Caller, name: str) -> dict[str, Any]:
         read = operation("VAULT", body, _OPERATIONS)
         found = await self._link.wire.gate.vaults(read(body, caller, name))
-        if isinstance(found, Standings):
+        if isinstance(found, VaultStates):
             return found.described(lambda at: at)
         if isinstance(found, datetime):
             return {"sealed": False, "until": found}

@@ -16,22 +16,24 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from actors.feeds import Feed, Form, Opened, Place, Sink
+from actors.feeds import Feed, FeedCursor, FeedEncoding, FeedOpened, FeedSink
 from protocol import limits
 from protocol.errors import Busy, Refusal, SignInRefused, TooSlow, VersionNotSupported
-from protocol.frames import Kind, Message, around
+from protocol.frames import MessageKind, WireMessage, around
 from protocol.requests import Caller
 from surfaces.wire import feeds
 from surfaces.wire.bodies import MAJOR, MINOR_OF_FEEDS
-from surfaces.wire.callers import Callers
-from surfaces.wire.link import Link
+from surfaces.wire.callers import WireCallers
+from surfaces.wire.link import WireLink
 from surfaces.wire.messages import HOLDS
 
 
-class _Watch(Sink):
+class _Watch(FeedSink):
     """An open WATCH."""
 
-    def __init__(self, owner: Watches, id: int, body: dict[str, Any] | None, minor: int) -> None:
+    def __init__(
+        self, owner: WireWatches, id: int, body: dict[str, Any] | None, minor: int
+    ) -> None:
         self._owner = owner
         self._form = feeds.form_of(minor)
         self.id = id
@@ -45,11 +47,11 @@ class _Watch(Sink):
         self.over = False
 
     @property
-    def form(self) -> Form:
+    def form(self) -> FeedEncoding:
         """Encoder for the negotiated minor version."""
         return self._form
 
-    def at(self, place: Place) -> dict[str, Any]:
+    def at(self, place: FeedCursor) -> dict[str, Any]:
         """Return the fields with its position."""
         return self._form.at(place)
 
@@ -64,7 +66,7 @@ class _Watch(Sink):
         """True if the peer reads its responses."""
         return self._owner.ready
 
-    def opened(self, opened: Opened) -> None:
+    def opened(self, opened: FeedOpened) -> None:
         """Send the first message."""
         self._owner.say(self, self._form.opened(opened))
 
@@ -76,24 +78,24 @@ class _Watch(Sink):
         """Call back when the peer has read the buffered messages."""
         self._owner.when_ready(call)
 
-    def ended(self, why: Refusal, place: Place) -> None:
+    def ended(self, why: Refusal, place: FeedCursor) -> None:
         """Answer with the refusal by which the node has ended it; that contains the position."""
         self._owner.ended(self, why)
 
 
-class Watches:
+class WireWatches:
     """:param link: the connection"""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: WireLink) -> None:
         self._link = link
         self._open: dict[int, _Watch] = {}
         self._read: list[_Watch] = []
-        self._told: deque[tuple[int, int, _Watch]] = deque()
+        self._unread: deque[tuple[int, int, _Watch]] = deque()
         """Unread messages at the last check: end offset among all queued bytes, charged bytes,
         feed."""
         self._waits: list[Callable[[], None]] = []
         """Callbacks for when the peer has read the buffered messages."""
-        self._callers = Callers(link)
+        self._callers = WireCallers(link)
 
     @property
     def starting(self) -> asyncio.Future[Caller] | None:
@@ -102,7 +104,7 @@ class Watches:
 
     # --- requests of the peer ---------------------------------------------------------------------
 
-    def begin(self, message: Message) -> None:
+    def begin(self, message: WireMessage) -> None:
         """Accept a WATCH, or refuse it."""
         link, id = self._link, message.id
         try:
@@ -154,7 +156,7 @@ class Watches:
         place = one.feed.known
         one.feed.close()
         self._forget(one)
-        self._link.send(Kind.ANSWER, id, one.at(place))
+        self._link.send(MessageKind.ANSWER, id, one.at(place))
         self._link.end_if_done()
 
     def leave(self) -> None:
@@ -175,7 +177,7 @@ class Watches:
             if one.feed is not None:
                 one.feed.close()
         self._waits.clear()
-        self._told.clear()
+        self._unread.clear()
 
     # --- opening ----------------------------------------------------------------------------------
 
@@ -224,25 +226,25 @@ class Watches:
         if one.over:
             return
         link, outgoing = self._link, self._link.outgoing
-        frame = around(Kind.CHANGE, one.id, packed)
+        frame = around(MessageKind.CHANGE, one.id, packed)
         if not outgoing.takes(len(frame)):
             raise TooSlow(
                 "the client reads too slowly: the unread changes leave no room for the next"
             )
-        link.send(Kind.CHANGE, one.id, None, frame)
+        link.send(MessageKind.CHANGE, one.id, None, frame)
         counts = min(len(frame), limits.FEED_PART_BYTES)
         one.behind += counts
-        self._told.append((outgoing.said, counts, one))
+        self._unread.append((outgoing.said, counts, one))
 
     def waiting(self, one: _Watch) -> int:
         """Return the unread bytes of a feed."""
         if one.behind:
-            self._look()
+            self._update_unread()
         return one.behind
 
-    def _look(self) -> None:
+    def _update_unread(self) -> None:
         """Update the unread bytes from the peer's progress."""
-        told, taken = self._told, self._link.outgoing.taken
+        told, taken = self._unread, self._link.outgoing.taken
         while told and told[0][0] <= taken:
             _, counts, one = told.popleft()
             one.behind -= counts
@@ -262,9 +264,9 @@ class Watches:
         """Register a callback for when the peer reads again."""
         self._waits.append(call)
 
-    def go_on(self) -> None:
+    def on_peer_read(self) -> None:
         """Continue waiting feeds: the peer has read something."""
-        self._look()
+        self._update_unread()
         if self._waits and self.ready:
             waits, self._waits = self._waits, []
             loop = asyncio.get_running_loop()

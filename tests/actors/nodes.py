@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from actors.cluster.role import Alone
-from actors.doors import Doors, SystemClock, SystemNet, SystemRng
+from actors.doors import Environment, SystemClock, SystemNet, SystemRng
 from actors.node import Node, start
 from actors.runtime import ask
 from actors.settings import FirstOwner, NodeSettings
@@ -18,14 +18,14 @@ from protocol.requests import Caller, RunScript, ScriptAnswer
 from storage.engine.engine import Engine
 from storage.engine.rocksdb import RocksEngine
 from storage.files.disk import Disk
-from storage.vaults.cipher import Stretch
+from storage.vaults.cipher import Argon2Parameters
 from tests.actors.parts import CHEAP, clock_of, scheduler_of
 from tests.nodes import CHECKED_NOW
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import SeededRng
 
 OWNER = FirstOwner("ana", "correct horse")
-VAULTS = VaultSettings(stretch=Stretch(19 * 1024, 1, 1))
+VAULTS = VaultSettings(stretch=Argon2Parameters(19 * 1024, 1, 1))
 ANA = Caller("ana", "owner", None, None, "wire", "192.0.2.1:5000", CHECKED_NOW)
 
 _requests = iter(range(1, 1 << 60))
@@ -33,9 +33,9 @@ _requests = iter(range(1, 1 << 60))
 
 def simulated_doors(
     kind: str, disk: SimulatedDisk, engine: Engine, seed: int = 1, clock: Clock | None = None
-) -> Doors:
+) -> Environment:
     """Doors onto a simulated disk and a state in memory."""
-    return Doors(
+    return Environment(
         scheduler_of(kind),
         clock or clock_of(kind),
         SeededRng(seed),
@@ -46,9 +46,9 @@ def simulated_doors(
     )
 
 
-def real_doors(fs: Fs | None = None) -> Doors:
+def real_doors(fs: Fs | None = None) -> Environment:
     """The real doors, with few cores."""
-    return Doors(
+    return Environment(
         scheduler_of("real"), SystemClock(), SystemRng(), fs or Disk(), SystemNet(), RocksEngine, 2
     )
 
@@ -67,7 +67,7 @@ async def leads_by_hand(node: Node) -> None:
 
 
 @asynccontextmanager
-async def running(doors: Doors, told: NodeSettings | None = None) -> AsyncIterator[Node]:
+async def running(doors: Environment, told: NodeSettings | None = None) -> AsyncIterator[Node]:
     """A node, stopped at the end."""
     node = await start(told or settings(), doors)
     try:

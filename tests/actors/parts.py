@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pykka import ActorRef
 
 from actors.checkpoints import CheckpointsActor, FlushActor
-from actors.commits import By, CommitsActor, Committer
+from actors.commits import CommitsActor, Committer, NamedAuthor
 from actors.doors import SystemClock
 from actors.log import LogActor, LogFigures, has_room
 from actors.log_pins import Pins
@@ -33,11 +33,11 @@ from protocol.errors import Refusal
 from storage.catalog import users
 from storage.engine.memory import MemoryEngine
 from storage.files.directory import StoreDirectory
-from storage.files.disk_reserve import Headroom
+from storage.files.disk_reserve import FreeSpaceCheck
 from storage.formats import keys
 from storage.indexes import derived
 from storage.log.log import Log
-from storage.log.retention import Keep
+from storage.log.retention import LogRetention
 from storage.txn import applied_position
 from storage.txn.ledger import Ledger
 from tests.simulation import loop as stepped
@@ -47,10 +47,10 @@ from tests.simulation.doors import LoopClock, SeededRng, SteppedScheduler, Threa
 T = TypeVar("T")
 
 KINDS = ("real", "stepped")
-KEEP = Keep()
+KEEP = LogRetention()
 CHEAP = Cost(memory_kib=64, passes=1)
 """argon2 that costs nothing worth waiting for."""
-SOMEBODY = By("ana", "wire")
+SOMEBODY = NamedAuthor("ana", "wire")
 
 
 def play(kind: str, main: Callable[[], Coroutine[Any, Any, T]], seed: int = 1) -> T:
@@ -188,7 +188,7 @@ async def parts(
     committer.has_room = partial(has_room, log, made.engine.unflushed_bytes)
     committer.attach(ledger, made.commits, made.log_ref, lambda: None)
     reader = Supervised(lambda: LogReadActor.start(runtime, log, LogChecks()), refoldable=True)
-    committer.may_follow(log, LogReads(committer, log, reader, made.pins).stored)
+    committer.set_log_readers(log, LogReads(committer, log, reader, made.pins).stored)
     if follows is not None:
         committer.follow_first(follows)
     try:
@@ -215,9 +215,11 @@ async def reading(made: Parts, found: LogChecks | None = None) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def checkpoints(made: Parts, *, keep: Keep | None = KEEP) -> AsyncIterator[ActorRef[Any]]:
+async def checkpoints(
+    made: Parts, *, keep: LogRetention | None = KEEP
+) -> AsyncIterator[ActorRef[Any]]:
     """The checkpoint actors over the lower half."""
-    headroom = Headroom(made.disk, "/store/state", "/store/tmp")
+    headroom = FreeSpaceCheck(made.disk, "/store/state", "/store/tmp")
     flusher = FlushActor.start(made.runtime, made.engine, headroom)
     ref = CheckpointsActor.start(
         made.runtime,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.commits.arrivals import Arrival, Arrivals
+from actors.commits.arrivals import SequenceWaiter, SequenceWaiters
 
 
 def failing(error: BaseException) -> None:
@@ -17,9 +17,9 @@ def failing(error: BaseException) -> None:
 
 def compared(seed: int) -> None:
     """Arrivals, beside a list that is looked through each time."""
-    rng, arrivals = Random(seed), Arrivals(failing)
+    rng, arrivals = Random(seed), SequenceWaiters(failing)
     shown, woken = 0, list[int]()
-    waits: dict[int, tuple[int, Arrival]] = {}
+    waits: dict[int, tuple[int, SequenceWaiter]] = {}
 
     def wake(number: int) -> Callable[[], None]:
         return lambda: woken.append(number)
@@ -34,7 +34,7 @@ def compared(seed: int) -> None:
             shown += rng.randint(0, 3)
             due = {one for one, (sequence, _) in waits.items() if sequence <= shown}
             woken.clear()
-            arrivals.reached(shown)
+            arrivals.wake_upto(shown)
             assert sorted(woken) == sorted(due)
             for one in due:
                 arrivals.leave(waits.pop(one)[1])
@@ -47,20 +47,20 @@ def test_at_random(seed: int) -> None:
 
 
 def _too_early(patch: pytest.MonkeyPatch) -> None:
-    reached = Arrivals.reached
-    patch.setattr(Arrivals, "reached", lambda self, upto: reached(self, upto + 1))
+    wake_upto = SequenceWaiters.wake_upto
+    patch.setattr(SequenceWaiters, "wake_upto", lambda self, upto: wake_upto(self, upto + 1))
 
 
 def _nearest_alone(patch: pytest.MonkeyPatch) -> None:
-    def reached(self: Any, upto: int) -> None:
+    def wake_upto(self: Any, upto: int) -> None:
         if self._order and self._order[0].sequence <= upto:
             self._wakes.pop(self._order.pop(0))()
 
-    patch.setattr(Arrivals, "reached", reached)
+    patch.setattr(SequenceWaiters, "wake_upto", wake_upto)
 
 
 def _left_behind(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Arrivals, "leave", lambda self, arrival: None)
+    patch.setattr(SequenceWaiters, "leave", lambda self, arrival: None)
 
 
 @pytest.mark.parametrize("planted", [_too_early, _nearest_alone, _left_behind])
@@ -75,9 +75,9 @@ def test_planted_ones_are_caught(
 
 def test_who_fails_keeps_nobody_else_waiting() -> None:
     heard, woken = list[BaseException](), list[int]()
-    arrivals = Arrivals(heard.append)
+    arrivals = SequenceWaiters(heard.append)
     arrivals.expect(1, lambda: failing(RuntimeError("a bug")))
     arrivals.expect(1, lambda: woken.append(1))
-    arrivals.reached(1)
+    arrivals.wake_upto(1)
     assert woken == [1] and [str(error) for error in heard] == ["a bug"]
     assert not len(arrivals)

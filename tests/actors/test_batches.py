@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.commits.batches import GATHER_US, Batches
+from actors.commits.batches import GATHER_US, GroupCommit
 from protocol import limits
 from protocol.errors import Busy
 from storage.formats.frames import Frame
@@ -40,7 +40,7 @@ class Held:
     def __init__(self) -> None:
         self.clock = Clock()
         self.sent: list[list[int]] = []
-        self.batches = Batches(
+        self.batches = GroupCommit(
             Failures().runtime("stepped", self.clock),
             lambda frames: self.sent.append([frame.sequence for frame in frames]),
         )
@@ -79,18 +79,18 @@ def test_a_commit_that_is_alone_goes_in_the_next_turn() -> None:
 def test_few_go_at_the_end_of_a_turn_in_which_nobody_else_has_anything_to_do() -> None:
     async def main(held: Held) -> None:
         held.add(1, 2)
-        held.batches.turn_ends()
+        held.batches.on_turn_end()
         assert held.sent == [[1, 2]]
         held.add(3)
-        held.batches.turn_ends()
+        held.batches.on_turn_end()
         await turns(3)
         assert held.sent == [[1, 2]], "one is out"
         held.batches.returned()
-        held.batches.turn_ends()
+        held.batches.on_turn_end()
         assert held.sent == [[1, 2], [3]]
         held.batches.returned()
         await turns(3)
-        held.batches.turn_ends()
+        held.batches.on_turn_end()
         assert len(held.sent) == 2, "nothing is sent twice"
 
     with_batches(main)
@@ -100,7 +100,7 @@ def test_who_may_commit_yet_in_a_turn_is_waited_for() -> None:
     async def main(held: Held) -> None:
         asyncio.get_running_loop().call_soon(held.add, 2)
         held.add(1)
-        held.batches.turn_ends()
+        held.batches.on_turn_end()
         assert held.sent == [], "another is to be called in this turn"
         await turns(3)
         assert held.sent == [[1, 2]]
@@ -111,12 +111,12 @@ def test_who_may_commit_yet_in_a_turn_is_waited_for() -> None:
 def test_where_many_commit_the_end_of_a_turn_is_not_the_end() -> None:
     async def main(held: Held) -> None:
         held.add(1, 2, 3)
-        held.batches.turn_ends()
+        held.batches.on_turn_end()
         assert held.sent == [], "there are many"
         await turns(3)
         held.batches.returned()
         held.add(4)
-        held.batches.turn_ends()
+        held.batches.on_turn_end()
         assert len(held.sent) == 1, "there were many"
         await turns(3)
         assert held.sent == [[1, 2, 3], [4]]
@@ -127,11 +127,11 @@ def test_where_many_commit_the_end_of_a_turn_is_not_the_end() -> None:
 def test_what_is_withdrawn_does_not_go_at_the_end_of_the_turn() -> None:
     async def main(held: Held) -> None:
         held.add(1)
-        held.batches.withdraw()
-        held.batches.turn_ends()
+        held.batches.roll_back()
+        held.batches.on_turn_end()
         assert held.sent == []
         held.add(1)
-        held.batches.turn_ends()
+        held.batches.on_turn_end()
         assert held.sent == [[1]]
 
     with_batches(main)
@@ -180,7 +180,7 @@ def test_what_is_withdrawn_is_not_sent() -> None:
         held.add(1)
         await turns()
         held.add(2, 3)
-        held.batches.withdraw()
+        held.batches.roll_back()
         await turns(3)
         held.add(1)
         await turns()
@@ -192,7 +192,7 @@ def test_what_is_withdrawn_is_not_sent() -> None:
 def test_what_is_withdrawn_while_it_is_gathered_is_not_sent() -> None:
     async def main(held: Held) -> None:
         held.add(1)
-        held.batches.withdraw()
+        held.batches.roll_back()
         await turns(3)
         assert held.sent == []
         held.add(1)

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from actors.certificates import CertificatesActor, Look
-from actors.facts import Facts, Listening
+from actors.certificates import CertificatesActor, CheckCertificates
+from actors.facts import Listening, NodeInfo
 from actors.runtime import stop, tell
 from protocol.doors import Clock
 from protocol.requests import Surface
@@ -50,14 +50,14 @@ class Watched:
 
     def __init__(self, clock: Clock | None) -> None:
         self.failures = Failures()
-        self.facts = Facts(lambda: None, dict)  # type: ignore[arg-type, return-value]
+        self.facts = NodeInfo(lambda: None, dict)  # type: ignore[arg-type, return-value]
         self.runtime = self.failures.runtime("stepped", clock)
         self.ref = CertificatesActor.start(self.runtime, self.facts)
 
     async def present(self, *expiries: datetime | None) -> None:
         """Present these from now on."""
         self.facts.listening = presenting(*expiries)
-        tell(self.ref, Look())
+        tell(self.ref, CheckCertificates())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from actors.checkpoints import CheckpointNow
-from actors.commits import NODE, By, Who
-from actors.log import SPARE_BYTES, SPARE_FILES, Mark
+from actors.commits import NODE, Author, NamedAuthor
+from actors.log import SPARE_BYTES, SPARE_FILES, WriteMark
 from actors.runtime import ask, stop, tell
 from protocol import limits
 from protocol.errors import Busy, Conflict, DiskFull, Failed, NotWritable, UnknownOutcome
@@ -23,7 +23,7 @@ from storage.faults import LogFailed
 from storage.formats.effects import Attribution, decode
 from storage.log.reader import LogSizes
 from storage.txn.tickets import CommitTicket
-from storage.txn.write_set import InFlight, Layer
+from storage.txn.write_set import PendingWrites, WriteSet
 from tests.actors.nodes import ANA
 from tests.actors.parts import (
     KEEP,
@@ -70,10 +70,10 @@ def test_a_commit_is_seen_at_once_and_answered_when_durable(kind: str) -> None:
             sequence = node.put("a", b"1")
             assert sequence == 1
             assert node.get("a") == b"1"
-            assert node.committer.released_upto == 0
+            assert node.committer.commit_index == 0
             assert not node.committer.is_released(CommitTicket(sequence, node.committer.generation))
             await node.durable(sequence)
-            assert node.committer.released_upto == 1
+            assert node.committer.commit_index == 1
             assert node.engine.get(key("a")) == b"1"
             assert node.log_frames() == [1]
             await node.durable(0)  # nothing to wait for
@@ -664,7 +664,7 @@ def test_no_room_for_a_mark_or_a_prune_fails_nothing(
             node.log._sizes = LogSizes(segment_frames=4)
             await fill(node, 30)
             node.disk.plan = lambda kind, _: Fault(errno.ENOSPC) if kind == "append" else None
-            tell(node.log_ref, Mark(node.committer.released_upto))
+            tell(node.log_ref, WriteMark(node.committer.commit_index))
             assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
             assert node.log_frames() == list(range(1, 31))
             node.disk.plan = None
@@ -704,8 +704,9 @@ def test_the_door_judges_by_itself_whether_the_node_takes_changes(kind: str) -> 
 def test_a_commit_says_who_how_what_and_why(kind: str) -> None:
     async def main() -> None:
         async with parts(kind) as node:
-            changes: tuple[tuple[Who, str | None, str | None], ...] = (
-                (ANA, "CREATE x", "because"), (NODE, None, "due"), (By("bob", "http"), "SET", None),
+            changes: tuple[tuple[Author, str | None, str | None], ...] = (
+                (ANA, "CREATE x", "because"), (NODE, None, "due"),
+                (NamedAuthor("bob", "http"), "SET", None),
             )  # fmt: skip
             for who, statement, reason in changes:
                 with node.committer.begin() as tx:
@@ -742,17 +743,17 @@ def test_what_the_log_was_given_and_the_ledger_does_not_hold_ends_both(
 ) -> None:
     """The next commit would have the same sequence."""
 
-    def add(_self: InFlight, _layer: Layer) -> None:
+    def add(_self: PendingWrites, _layer: WriteSet) -> None:
         raise error("planted")
 
     async def main() -> None:
         async with parts("stepped") as node:
             with monkeypatch.context() as patch, pytest.raises((MemoryError, Busy)):
-                patch.setattr(InFlight, "add", add)
+                patch.setattr(PendingWrites, "add", add)
                 node.put("a", b"1")
             with pytest.raises(Failed):
                 node.put("b", b"2")
-            assert node.committer.committed == node.committer.released_upto
+            assert node.committer.committed == node.committer.commit_index
 
     play("stepped", main)
 
@@ -812,11 +813,11 @@ def test_a_state_that_takes_nothing_holds_up_no_answer(kind: str) -> None:
             for number in range(50):
                 await node.durable(node.put("a", f"{number}".encode()))
                 assert node.get("a") == f"{number}".encode()
-            assert (engine.applied, node.committer.released_upto) == (1, 51)
-            assert node.committer.unsettled_bytes > 0
+            assert (engine.applied, node.committer.commit_index) == (1, 51)
+            assert node.committer.unapplied_bytes > 0
             engine.stalled = False
             await until(lambda: engine.applied == 51)
-            assert node.committer.unsettled_bytes == 0
+            assert node.committer.unapplied_bytes == 0
             await node.durable(node.put("b", b"1"))
             assert engine.applied == 52
             engine.stalled = True

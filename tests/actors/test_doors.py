@@ -17,7 +17,7 @@ from actors.doors import (
     ready_calls,
     system_doors,
 )
-from actors.runtime import Urgent
+from actors.runtime import GilYield
 from actors.runtime.urgent import (
     GIVE_WAY_AFTER_US,
     GIVE_WAY_EVERY_US,
@@ -91,7 +91,7 @@ def test_the_clocks_and_the_randomness() -> None:
     play("real", main)
 
 
-def windows(urgent: Urgent, until_us: int) -> list[int]:
+def windows(urgent: GilYield, until_us: int) -> list[int]:
     """When a loop that is always busy stands still, in microseconds since the hand-over."""
     found: list[int] = []
 
@@ -102,13 +102,13 @@ def windows(urgent: Urgent, until_us: int) -> list[int]:
 
     urgent._done = Asked()  # type: ignore[assignment]
     for now in range(0, until_us, 10):
-        urgent.give_way(now + 1)
+        urgent.yield_gil(now + 1)
     return found
 
 
 def test_a_loop_gives_way_a_few_times_soon_and_then_ever_more_rarely() -> None:
-    urgent = Urgent()
-    urgent.handed_over(1)
+    urgent = GilYield()
+    urgent.begin_batch(1)
     found = windows(urgent, 100_000)
     assert found[0] == GIVE_WAY_AFTER_US
     gaps = [later - sooner for sooner, later in pairwise(found)]
@@ -118,33 +118,33 @@ def test_a_loop_gives_way_a_few_times_soon_and_then_ever_more_rarely() -> None:
 
 
 def test_a_loop_leaves_the_disk_the_time_it_needs_before_it_gives_way() -> None:
-    urgent = Urgent()
+    urgent = GilYield()
     for took_us in (4_000,) * 100 + (9_000,):
         urgent.finished(took_us)
-    urgent.handed_over(1)
+    urgent.begin_batch(1)
     assert windows(urgent, 100_000)[0] == 4_000 + GIVE_WAY_AFTER_US + 260
 
 
 def test_a_loop_that_works_for_others_gives_way_later_but_not_for_ever() -> None:
-    urgent = Urgent()
-    urgent.handed_over(1)
+    urgent = GilYield()
+    urgent.begin_batch(1)
     urgent.postpone(101)
     assert windows(urgent, 100_000)[0] == 100 + POSTPONE_US
-    urgent = Urgent()
-    urgent.handed_over(1)
+    urgent = GilYield()
+    urgent.begin_batch(1)
     for now_us in range(1, 100_000, 100):
         urgent.postpone(now_us)
     assert windows(urgent, 100_000)[0] == POSTPONE_MOST_US
 
 
 def test_a_batch_that_is_done_ends_the_wait() -> None:
-    urgent = Urgent()
-    urgent.handed_over(1)
+    urgent = GilYield()
+    urgent.begin_batch(1)
     threading.Thread(target=urgent.finished, args=(0,)).start()
-    urgent.give_way(10_000)
-    urgent.settled()
+    urgent.yield_gil(10_000)
+    urgent.end_batch()
     assert [urgent.since_us] == [0]
-    urgent.handed_over(20_000)
+    urgent.begin_batch(20_000)
     assert [urgent.since_us] == [20_000]
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from actors.feeds import Feed
-from actors.feeds.feed import State
+from actors.feeds.feed import FeedState
 from actors.feeds.hub import Feeds
 from actors.feeds.pipelines import Pipeline
 from actors.node import Node
-from actors.scripts.turns import Turn
-from actors.scripts.workers import Turns
+from actors.scripts.turns import Fiber
+from actors.scripts.workers import FiberScheduler
 from language.filters import Filter
 from protocol.errors import Unknown
 from tests.actors.test_feeds import BOB, Reader, follow, node_with_tables, seq
@@ -116,7 +116,7 @@ def told_whole(reader: Reader, upto: int) -> Told:
 async def test_whoever_comes_and_goes_each_is_told_each_commit_once(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(Turns, "slice_us", 0)  # the loop has its turn at each tick
+    monkeypatch.setattr(FiberScheduler, "slice_us", 0)  # the loop has its turn at each tick
     await come_and_go(random.Random(seed))
 
 
@@ -184,7 +184,7 @@ async def test_a_commit_is_judged_once_for_all_who_want_the_same(
         judged.append(key)
         return passes(self, key, *rest)
 
-    def gone(self: Pipeline, turn: Turn) -> None:
+    def gone(self: Pipeline, turn: Fiber) -> None:
         lines.append(self.position)
         go(self, turn)
 
@@ -277,13 +277,13 @@ async def test_a_feed_that_rights_move_to_another_line_is_told_each_commit_once(
 async def test_a_planted_hub_that_lets_feeds_join_at_any_time_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def hasty(self: Feeds, feed: Feed, turn: Turn) -> bool:
+    def hasty(self: Feeds, feed: Feed, turn: Fiber) -> bool:
         self._attach(feed)
-        feed.state = State.LIVE
+        feed.state = FeedState.LIVE
         return True
 
-    monkeypatch.setattr(Turns, "slice_us", 0)
-    monkeypatch.setattr(Feeds, "take_in", hasty)
+    monkeypatch.setattr(FiberScheduler, "slice_us", 0)
+    monkeypatch.setattr(Feeds, "make_live", hasty)
     with pytest.raises(AssertionError):
         for seed in range(6):
             await come_and_go(random.Random(seed))

@@ -10,12 +10,21 @@ from typing import Any
 
 import pytest
 
-from actors.feeds import Change, Feed, Form, Head, Opened, OpenFeed, Part, Place
-from actors.feeds.feed import State
+from actors.feeds import (
+    CommitHead,
+    CommitPart,
+    Feed,
+    FeedChange,
+    FeedCursor,
+    FeedEncoding,
+    FeedOpened,
+    OpenFeed,
+)
+from actors.feeds.feed import FeedState
 from actors.feeds.hub import Feeds
 from actors.node import Node
 from actors.runtime import ask
-from actors.scripts.turns import Turn
+from actors.scripts.turns import Fiber
 from language.filters import Filter
 from protocol import limits
 from protocol.binary import unpack_object
@@ -44,10 +53,10 @@ from tests.actors.scripts.test_stalled_disk import Stall
 from tests.simulation.disk import SimulatedDisk
 
 
-class PlainForm(Form):
+class PlainForm(FeedEncoding):
     """What is told, as JSON that a test can read."""
 
-    def change(self, change: Change) -> bytes:
+    def change(self, change: FeedChange) -> bytes:
         said = {
             "action": change.action,
             "id": format_record(change.id),
@@ -58,20 +67,20 @@ class PlainForm(Form):
             said["missing"] = change.missing
         return json.dumps(said).encode()
 
-    def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
+    def commit(self, head: CommitHead, changes: Sequence[bytes], part: CommitPart | None) -> bytes:
         said = {"type": "commit", **at(head.place), "by": head.by, "reason": head.reason}
         if part is not None:
             said |= {"part": part.number, "of": part.of}
         return json.dumps(said | {"changes": list(map(json.loads, changes))}).encode()
 
-    def caught_up(self, place: Place) -> bytes:
+    def caught_up(self, place: FeedCursor) -> bytes:
         return json.dumps({"type": "caught_up", **at(place)}).encode()
 
-    def beat(self, place: Place) -> bytes:
+    def beat(self, place: FeedCursor) -> bytes:
         return json.dumps({"type": "beat", **at(place)}).encode()
 
 
-def at(place: Place) -> dict[str, Any]:
+def at(place: FeedCursor) -> dict[str, Any]:
     return {"seq": place.sequence, "epoch": place.epoch}
 
 
@@ -87,10 +96,10 @@ BOB = Caller("bob", "member", None, None, "wire", "192.0.2.2:5000")
 class Reader:
     """The reader of a feed, who takes what comes, or does not."""
 
-    form: Form = FORM
+    form: FeedEncoding = FORM
 
     def __init__(self, *, takes: bool = True) -> None:
-        self.opening: Opened | None = None
+        self.opening: FeedOpened | None = None
         self.said: list[dict[str, Any]] = []
         self.why: Refusal | None = None
         self.last = -1
@@ -105,7 +114,7 @@ class Reader:
         self._taken: list[Callable[[], None]] = []
         self._news = asyncio.Event()
 
-    def opened(self, opened: Opened) -> None:
+    def opened(self, opened: FeedOpened) -> None:
         assert self.opening is None
         self.opening = opened
 
@@ -131,7 +140,7 @@ class Reader:
         else:
             self._taken.append(call)
 
-    def ended(self, why: Refusal, place: Place) -> None:
+    def ended(self, why: Refusal, place: FeedCursor) -> None:
         assert self.why is None
         self.why, self.last = why, place.sequence
         self._news.set()
@@ -384,7 +393,7 @@ async def test_feeds_that_want_the_same_are_told_what_was_made_once() -> None:
     made = list[str]()
 
     class Counting(PlainForm):
-        def change(self, change: Change) -> bytes:
+        def change(self, change: FeedChange) -> bytes:
             made.append(format_record(change.id))
             return super().change(change)
 
@@ -527,7 +536,7 @@ async def test_a_feed_that_goes_while_another_is_told_leaves_the_others_alone() 
         going = list[Feed]()
 
         class ClosingForm(PlainForm):
-            def change(self, change: Change) -> bytes:
+            def change(self, change: FeedChange) -> bytes:
                 while going:
                     going.pop().close()
                 return super().change(change)
@@ -566,7 +575,9 @@ async def test_a_reader_that_takes_nothing_is_ended_with_what_it_was_sent() -> N
 
 async def test_a_reader_that_owes_nothing_is_not_too_slow_for_a_piece_of_any_size() -> None:
     class Wide(PlainForm):
-        def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
+        def commit(
+            self, head: CommitHead, changes: Sequence[bytes], part: CommitPart | None
+        ) -> bytes:
             return super().commit(head, changes, part) + b" " * 6 * limits.MIB
 
     async with node_with_tables() as node:
@@ -585,7 +596,9 @@ async def test_a_reader_that_owes_nothing_is_not_too_slow_for_a_piece_of_any_siz
 
 async def test_a_long_piece_of_the_log_makes_nobody_slow_for_what_stands_behind_it() -> None:
     class Wide(PlainForm):
-        def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
+        def commit(
+            self, head: CommitHead, changes: Sequence[bytes], part: CommitPart | None
+        ) -> bytes:
             return super().commit(head, changes, part) + b" " * 6 * limits.MIB
 
     async with node_with_tables() as node:
@@ -651,7 +664,7 @@ async def test_a_table_that_is_dropped_ends_a_feed_that_reads_the_log() -> None:
         assert isinstance(slow.why, Unknown)
         await nodes.yield_often()
         assert [one["type"] for one in slow.said] == ["commit", "commit"]
-        assert feed.state is State.OVER
+        assert feed.state is FeedState.OVER
         assert set(node.open_feeds._of_table) <= {view.prefix for view in node.open_feeds._views}
         feed.close()
 
@@ -952,7 +965,7 @@ async def test_the_hub_ends_with_its_last_feed_also_in_its_own_turn(last: str) -
 async def test_a_log_that_too_many_wait_for_ends_the_feeds_saying_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def busy(self: Feeds, turn: Turn) -> list[Frame]:
+    def busy(self: Feeds, turn: Fiber) -> list[Frame]:
         raise Busy("too many wait for the log to be read")
 
     async with node_with_tables() as node:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.receiving import Receiving
+from actors.cluster.receiving import ReplicaReceiver
 from protocol import limits
 from protocol.errors import DiskFull, Diverged, NotWritable, Stranded, UnknownOutcome
 from protocol.links import Attach, Attached
@@ -15,11 +15,11 @@ from storage.audit import trail
 from storage.engine.memory import MemoryEngine
 from storage.engine.state_hash import state_hash
 from storage.formats.entries import STATEMENTS
-from storage.formats.epochs import Reign
+from storage.formats.epochs import EpochEnd
 from storage.formats.frames import NO_DIGEST, Frame
 from storage.txn import applied_position, ledger
 from storage.txn.tickets import CommitTicket
-from tests.actors.cluster.wires import End, wire
+from tests.actors.cluster.wires import WireEnd, wire
 from tests.actors.parts import KINDS, SOMEBODY, Parts, key, outcome, parts, play, until
 from tests.logbook import Logbook
 from tests.simulation.disk import Fault, SimulatedDisk
@@ -40,7 +40,7 @@ async def received(node: Parts, frames: list[Frame], released: int) -> None:
     """Frames that a leader has sent, and what it has released, shown as far as they go."""
     await node.committer.receive(frames, released)
     node.committer.show(released)
-    await until(lambda: node.committer.released_upto == min(released, node.committer.log_upto))
+    await until(lambda: node.committer.commit_index == min(released, node.committer.log_upto))
 
 
 async def written(node: Parts, count: int, released: int | None = None) -> list[Frame]:
@@ -49,10 +49,10 @@ async def written(node: Parts, count: int, released: int | None = None) -> list[
     :param released: up to where they are; None: all of them
     """
     if released is not None:
-        node.committer.releasable = lambda _durable: max(released, node.committer.released_upto)
+        node.committer.releasable = lambda _durable: max(released, node.committer.commit_index)
     for number in range(count):
         last = node.put(f"k{number}", b"%d" % number)
-    await until(lambda: node.committer.durable_upto == last)
+    await until(lambda: node.committer.synced_seq == last)
     return list(node.log.read(1))
 
 
@@ -65,17 +65,17 @@ def test_what_is_received_is_shown_when_it_is_released(kind: str) -> None:
             committer = node.committer
             ear = committer.tail.follow(0, lambda: None)
             assert await committer.receive(frames, 0) == 5
-            assert (committer.log_upto, committer.released_upto, committer.committed) == (5, 0, 0)
+            assert (committer.log_upto, committer.commit_index, committer.committed) == (5, 0, 0)
             assert node.log_frames() == [1, 2, 3, 4, 5]
             assert node.get("k0") is None and ear.take(limits.MIB) == []
             committer.show(3)
-            await until(lambda: committer.released_upto == 3)
+            await until(lambda: committer.commit_index == 3)
             assert node.get("k2") == b"2" and node.get("k3") is None
             assert [frame.sequence for frame in ear.take(limits.MIB)] == [1, 2, 3]
             committer.show(9)  # not all of it is here
-            await until(lambda: committer.released_upto == 5)
+            await until(lambda: committer.commit_index == 5)
             assert await committer.receive([], 5) == 5
-            assert committer.history() == (Reign(1, 5, frames[-1].digest()),)
+            assert committer.history() == (EpochEnd(1, 5, frames[-1].digest()),)
             await until(lambda: not node.ledger.state.flight.layers)
             assert state_hash(node.engine) == state_hash(leader.engine)
 
@@ -91,12 +91,12 @@ def test_what_is_released_is_noted_before_it_is_shown(kind: str) -> None:
         async with parts(kind, disk, clock=earlier(), follows=AWAY) as node:
             await node.committer.receive(frames[:3], 3)
             await node.committer.receive(frames[3:], 5)
-            assert node.committer.released_upto == 0 and node.log.released == 3
+            assert node.committer.commit_index == 0 and node.log.released == 3
             with pytest.raises(Stranded):
                 await node.committer.cut(4)
             node.committer.hand_over_rest()
         async with parts(kind, disk, clock=earlier(), follows=AWAY) as node:
-            assert node.committer.released_upto == 5
+            assert node.committer.commit_index == 5
 
     play(kind, main)
 
@@ -150,10 +150,10 @@ def test_a_start_shows_what_the_log_says_was_released(kind: str) -> None:
             await node.committer.receive(frames[4:], 2)
             node.committer.hand_over_rest()
         async with parts(kind, disk, clock=earlier(), follows=AWAY) as node:
-            assert (node.committer.released_upto, node.committer.log_upto) == (2, 6)
+            assert (node.committer.commit_index, node.committer.log_upto) == (2, 6)
             assert node.get("k1") == b"1" and node.get("k2") is None
             node.committer.show(6)  # from the log: nothing of it is in memory
-            await until(lambda: node.committer.released_upto == 6)
+            await until(lambda: node.committer.commit_index == 6)
             assert node.get("k5") == b"5"
 
     play(kind, main)
@@ -164,7 +164,7 @@ def test_a_start_shows_what_the_state_holds_a_part_of(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large commit was going to the state, and the log did not say yet that it was released."""
-    monkeypatch.setattr(ledger, "SETTLE_KEYS", 3)
+    monkeypatch.setattr(ledger, "APPLY_KEYS", 3)
 
     async def main() -> None:
         disk, engine = SimulatedDisk(), MemoryEngine()
@@ -189,7 +189,7 @@ def test_a_start_shows_what_the_state_holds_a_part_of(
             node.ledger.settle = settle  # type: ignore[method-assign]
         engine.crash()
         async with parts(kind, SimulatedDisk(image), engine, follows=AWAY) as node:
-            assert (node.committer.released_upto, engine.applied) == (2, 2)
+            assert (node.committer.commit_index, engine.applied) == (2, 2)
             assert all(node.get(f"part{number}") == b"x" for number in range(40))
             assert applied_position.read(engine, node.directory.store_id.bytes).begun == NO_DIGEST
             with pytest.raises(Stranded):
@@ -207,20 +207,20 @@ def test_who_comes_to_lead_releases_the_rest_behind_its_own_first_frame(kind: st
             committer = node.committer
             await received(node, frames, 3)
             held = 0
-            committer.releasable = lambda upto: max(committer.released_upto, min(upto, held))
+            committer.releasable = lambda upto: max(committer.commit_index, min(upto, held))
             ticket = await committer.begin_leading(7)
             assert ticket == CommitTicket(6, committer.generation)
             reading = committer.begin()
             assert reading.get(key("k4")) == b"4", "it is in flight"
             saw = committer.commit(reading, SOMEBODY)
             assert saw.sequence == 5 and not committer.is_released(saw)
-            await until(lambda: committer.durable_upto == 6)
-            assert committer.released_upto == 3
+            await until(lambda: committer.synced_seq == 6)
+            assert committer.commit_index == 3
             held = 6
             committer.release_more()
             await committer.released(ticket)
             await committer.released(saw)
-            assert node.log.reigns == (Reign(1, 5, frames[-1].digest()),)
+            assert node.log.epoch_ends == (EpochEnd(1, 5, frames[-1].digest()),)
             assert [one.epoch for one in committer.history()] == [1, 7]
             with committer.begin() as tx:
                 [kept] = next(trail.newest(tx, STATEMENTS))
@@ -242,7 +242,7 @@ def test_who_is_deposed_takes_back_what_was_not_released(kind: str, logbook: Log
             committer = node.committer
             await node.durable(node.put("a", b"1"))
             frames = await written(node, 4, released=2)
-            assert (committer.released_upto, committer.durable_upto) == (2, 5)
+            assert (committer.commit_index, committer.synced_seq) == (2, 5)
             before = committer.ticket(5)
             waiting = committer.released(before)
             gone = committer.begin()
@@ -250,7 +250,7 @@ def test_who_is_deposed_takes_back_what_was_not_released(kind: str, logbook: Log
             await committer.begin_following(AWAY)
             assert isinstance(await outcome(waiting), UnknownOutcome)
             assert isinstance(await outcome(committer.released(before)), UnknownOutcome)
-            assert committer.was_taken_back(before)
+            assert committer.was_rolled_back(before)
             await committer.released(CommitTicket(2, 1))
             assert gone.reads.rolled_back
             gone.release()
@@ -261,12 +261,12 @@ def test_who_is_deposed_takes_back_what_was_not_released(kind: str, logbook: Log
                 await committer.cut(1)
             await committer.cut(3)
             assert (node.log_frames(), committer.log_upto) == ([1, 2, 3], 3)
-            assert committer.history() == (Reign(1, 3, frames[2].digest()),)
+            assert committer.history() == (EpochEnd(1, 3, frames[2].digest()),)
             other = Frame(4, 9, frames[2].time, 0, frames[3].body)
             await received(node, [other], 4)
             assert node.get("k1") == b"1" and node.get("k2") == b"2" and node.get("k3") is None
             assert [one.epoch for one in committer.history()] == [1, 9]
-            assert committer.was_taken_back(before), "the fifth was another one"
+            assert committer.was_rolled_back(before), "the fifth was another one"
 
     play(kind, main)
 
@@ -304,9 +304,9 @@ def test_a_deposition_ends_a_promotion(kind: str) -> None:
                 await asyncio.sleep(0)
             await committer.begin_following(AWAY)
             assert isinstance(await outcome(leads), UnknownOutcome)
-            assert committer.follows and committer.committed == committer.released_upto
+            assert committer.follows and committer.committed == committer.commit_index
             committer.show(30)
-            await until(lambda: committer.released_upto == 30)
+            await until(lambda: committer.commit_index == 30)
             assert node.log_frames() == list(range(1, 31))
 
     play(kind, main)
@@ -347,7 +347,7 @@ def test_what_memory_does_not_hold_is_read_from_the_log(
                 await committer.receive(frames[at : at + 4], at)
                 committer.show(at)
             committer.show(40)
-            await until(lambda: committer.released_upto == 40)
+            await until(lambda: committer.commit_index == 40)
             await until(lambda: not node.ledger.state.flight.layers)
             assert state_hash(node.engine) == state_hash(leader.engine)
 
@@ -373,7 +373,7 @@ def test_what_was_being_read_of_a_log_that_was_cut_is_not_shown(
             committer = node.committer
             await committer.receive(frames, 2)
             committer.show(2)
-            await until(lambda: committer.released_upto == 2)
+            await until(lambda: committer.commit_index == 2)
             following, is_slow = committer._following, asyncio.Event()
             reads = following._stored
 
@@ -392,7 +392,7 @@ def test_what_was_being_read_of_a_log_that_was_cut_is_not_shown(
             await committer.receive(others[2:], 5)
             is_slow.set()
             committer.show(5)
-            await until(lambda: committer.released_upto == 5)
+            await until(lambda: committer.commit_index == 5)
             assert node.get("k1") is not None and node.get("k2") is None
             assert node.get("other2") is not None
 
@@ -420,9 +420,9 @@ def test_what_a_link_has_cut_that_ended_meanwhile_is_not_told_by_the_next(
             frames = await written(leader, 5)
         async with parts(kind, clock=earlier(), follows=AWAY) as node:
 
-            def attach() -> tuple[End, asyncio.Future[None]]:
+            def attach() -> tuple[WireEnd, asyncio.Future[None]]:
                 here, there = wire("b", "a")
-                link = Receiving(node.runtime, node.committer, Promised(), here, 1)
+                link = ReplicaReceiver(node.runtime, node.committer, Promised(), here, 1)
                 return there, asyncio.ensure_future(link.run())
 
             await received(node, frames, 2)
@@ -467,7 +467,7 @@ def test_a_large_frame_comes_in_slices(kind: str, monkeypatch: pytest.MonkeyPatc
             node.committer.show(1)
             seen = set()
             turns = 0
-            while node.committer.released_upto < 1:
+            while node.committer.commit_index < 1:
                 seen.add((node.get("00000"), node.get("29999")))
                 turns += 1
                 await asyncio.sleep(0)

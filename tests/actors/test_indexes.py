@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from actors.indexes import Indexes, IndexesActor
+from actors.indexes import IndexBuilderHandle, IndexesActor
 from actors.node import Node
 from protocol import limits
 from protocol.errors import (
@@ -270,7 +270,7 @@ async def test_what_ends_the_wait_for_an_index_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "INDEX_AT_ONCE", 1)
-    monkeypatch.setattr(Indexes, "wake", lambda _builder: None)  # nothing is built
+    monkeypatch.setattr(IndexBuilderHandle, "wake", lambda _builder: None)  # nothing is built
     rows = "INSERT INTO thing [{ id: 1 }, { id: 2 }]"
     define = "DEFINE INDEX i ON thing FIELDS a WAIT"
     async with running(tmp_path / "store") as node:
@@ -425,15 +425,15 @@ async def test_links_are_read_backwards_through_what_is_built_alone(
     back, found = "SELECT VALUE <-thing.of FROM other", [[RecordId("thing", n) for n in range(3)]]
     async with running(tmp_path / "store") as node:
 
-        async def unbuilt(script: str, state: str) -> Indexes:
+        async def unbuilt(script: str, state: str) -> IndexBuilderHandle:
             """Declare what is not built before `wake` is called."""
-            held: list[Indexes] = []
+            held: list[IndexBuilderHandle] = []
 
-            def keep(builder: Indexes) -> None:
+            def keep(builder: IndexBuilderHandle) -> None:
                 held.append(builder)
 
             with monkeypatch.context() as nobody:
-                nobody.setattr(Indexes, "wake", keep)
+                nobody.setattr(IndexBuilderHandle, "wake", keep)
                 await node.values(script)
             assert (await node.value("INFO FOR INDEX i ON thing"))["state"] == state
             return held[0]
@@ -488,7 +488,7 @@ async def held_up(node: Node) -> None:
     judge = committer.check_replicated
 
     def count() -> None:
-        tries.append(committer.released_upto)
+        tries.append(committer.commit_index)
         judge()
 
     committer.check_replicated = count

@@ -72,8 +72,8 @@ def test_two_roots_until_it_is_known_which_stays(stays: bool) -> None:
     ring.replace_root(STORE, bytearray(other))
     for root in (bytes(range(32)), other):
         assert ring.key(HUNG, row(HUNG, root), 1).wrap
-    ring.settle_root(STORE, bytearray(other), stays=stays)
-    ring.settle_root(STORE, bytearray(other), stays=stays)  # once is enough
+    ring.confirm_root(STORE, bytearray(other), stays=stays)
+    ring.confirm_root(STORE, bytearray(other), stays=stays)  # once is enough
     kept, gone = (other, bytes(range(32))) if stays else (bytes(range(32)), other)
     assert ring.key(HUNG, row(HUNG, kept, b"m" * 32), 1).wrap
     with pytest.raises(WrongKey):
@@ -86,8 +86,8 @@ def test_another_root_before_the_first_is_known_to_stay(second_stays: bool) -> N
     first, second = bytes(range(1, 33)), bytes(range(2, 34))
     ring.replace_root(STORE, bytearray(first))
     ring.replace_root(STORE, bytearray(second))
-    ring.settle_root(STORE, bytearray(first), stays=True)
-    ring.settle_root(STORE, bytearray(second), stays=second_stays)
+    ring.confirm_root(STORE, bytearray(first), stays=True)
+    ring.confirm_root(STORE, bytearray(second), stays=second_stays)
     kept, gone = (second, first) if second_stays else (first, second)
     assert ring.key(HUNG, row(HUNG, kept), 1).wrap
     assert bytes(ring.root(STORE) or b"") == kept

@@ -215,8 +215,8 @@ def test_readers_beside_commits_read_what_was_written(
 
             async def follow() -> None:
                 position = 0
-                while not over or position < node.committer.released_upto:
-                    upto = node.committer.released_upto
+                while not over or position < node.committer.commit_index:
+                    upto = node.committer.commit_index
                     for frame in await reads.frames(position, upto, random.randrange(1_000)):
                         assert frame.sequence == position + 1
                         position = frame.sequence
@@ -224,7 +224,7 @@ def test_readers_beside_commits_read_what_was_written(
 
             async def jump() -> None:
                 while not over:
-                    upto = node.committer.released_upto
+                    upto = node.committer.commit_index
                     if upto:
                         sequence = random.randint(1, upto)
                         found = await outcome(reads.frame(sequence))
@@ -246,18 +246,18 @@ def test_what_is_pinned_stays_until_it_is_released_or_has_lapsed() -> None:
     clock = ManualClock()
     pins = Pins(clock, 1)
     early, late = pins.pin(5), pins.pin(9)
-    assert pins.settle(20) == 5
-    assert pins.settle(3) == 5, "what went does not come back"
+    assert pins.decide_prune(20) == 5
+    assert pins.decide_prune(3) == 5, "what went does not come back"
     early.move(8)
-    assert pins.settle(20) == 8
+    assert pins.decide_prune(20) == 8
     early.release()
     early.release()
-    assert pins.settle(20) == 9
+    assert pins.decide_prune(20) == 9
     clock.advance(limits.LOG_PIN_SECONDS * SECOND - 1)
     late.move(10)
-    assert pins.settle(20) == 10, "a move does not make it last longer, nor shorter"
+    assert pins.decide_prune(20) == 10, "a move does not make it last longer, nor shorter"
     clock.advance(1)
-    assert (pins.settle(20), pins.held) == (20, 0)
+    assert (pins.decide_prune(20), pins.held) == (20, 0)
     late.move(30)
     late.release()
 
@@ -271,7 +271,7 @@ def test_what_is_gone_can_not_be_pinned() -> None:
     pins.gone(9)
     with pytest.raises(LogPruned):
         pins.pin(8)
-    assert pins.settle(7) == 9
+    assert pins.decide_prune(7) == 9
 
 
 def test_who_is_given_a_pin_finds_what_it_pins() -> None:
@@ -281,7 +281,7 @@ def test_who_is_given_a_pin_finds_what_it_pins() -> None:
     def prune() -> None:
         nonlocal first
         while not stop.is_set():
-            first = pins.settle(first + 1)
+            first = pins.decide_prune(first + 1)
 
     thread = threading.Thread(target=prune)
     thread.start()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from actors.commits.barriers import Place
+from actors.commits.barriers import PriorityLockRequest
 from actors.messages import engine
 from actors.node import Node
 from actors.runtime import ask
@@ -75,10 +75,10 @@ async def info(node: Node) -> list[dict[str, Any]]:
 # --- the end of a turn ----------------------------------------------------------------------------
 
 
-def turn_ends(node: Node) -> None:
+def on_turn_end(node: Node) -> None:
     """As a surface that has asked for all that it read."""
-    node.messages.turn_ends()
-    node.committer.turn_ends()
+    node.messages.on_turn_end()
+    node.committer.on_turn_end()
 
 
 def is_at_log(node: Node) -> bool:
@@ -90,11 +90,11 @@ def test_one_that_is_alone_is_at_the_log_when_its_turn_ends() -> None:
     async def main(node: Node, _disk: SimulatedDisk) -> None:
         publishing = publish(node, 1)
         assert not is_at_log(node)
-        turn_ends(node)
+        on_turn_end(node)
         assert is_at_log(node)
         assert not publishing.told, "it is not on the disk"
         await publishing
-        assert node.committer.released_upto == node.committer.committed
+        assert node.committer.commit_index == node.committer.committed
 
     played(main)
 
@@ -106,7 +106,7 @@ def test_a_message_and_its_taking_go_to_the_log_together_in_the_turn_of_the_firs
             await asyncio.sleep(0)
         before, batches = node.committer.committed, batches_of(node)
         publishing = publish(node, 1)
-        turn_ends(node)
+        on_turn_end(node)
         assert node.committer.committed == before + 2
         assert batches == [[before + 1, before + 2]]
         assert not taking.told and not publishing.told, "neither is on the disk"
@@ -121,7 +121,7 @@ def test_who_may_ask_yet_in_a_turn_is_waited_for() -> None:
         before, asked = node.messages.commits, []
         asyncio.get_running_loop().call_soon(lambda: asked.append(publish(node, 1)))
         asked.append(publish(node, 2))
-        turn_ends(node)
+        on_turn_end(node)
         assert node.messages.commits == before
         await asked[0]
         await asked[1]
@@ -137,11 +137,11 @@ def test_after_many_the_end_of_a_turn_is_not_the_end() -> None:
             await one
         before = node.messages.commits
         alone = publish(node, 3)
-        turn_ends(node)
+        on_turn_end(node)
         assert node.messages.commits == before, "the others come again"
         await alone
         alone = publish(node, 4)
-        turn_ends(node)
+        on_turn_end(node)
         assert node.messages.commits == before + 2, "they did not"
         await alone
 
@@ -159,7 +159,7 @@ def test_of_many_the_first_wait_for_the_others() -> None:
             for number in range(8):
                 assert node.messages.commits == before, "others are on their way"
                 asked.append(publish(node, number))
-                turn_ends(node)
+                on_turn_end(node)
                 await asyncio.sleep(0)  # each in a turn of its own
             for one in asked:
                 await one
@@ -176,7 +176,7 @@ def test_of_many_who_comes_waits_for_a_slice_at_most_and_who_is_alone_once() -> 
         for count in (5, 1):
             before, began = node.messages.commits, time()
             asked = [publish(node, number) for number in range(count)]
-            turn_ends(node)
+            on_turn_end(node)
             await asyncio.sleep(0)
             assert node.messages.commits == before, "others may come"
             while node.messages.commits == before:
@@ -185,7 +185,7 @@ def test_of_many_who_comes_waits_for_a_slice_at_most_and_who_is_alone_once() -> 
             for one in asked:
                 await one
         publishing = publish(node, 1)
-        turn_ends(node)
+        on_turn_end(node)
         assert is_at_log(node)
         await publishing
 
@@ -340,17 +340,17 @@ def test_what_is_taken_back_was_not_handed_out() -> None:
 # --- barriers -------------------------------------------------------------------------------------
 
 
-def barrier(node: Node) -> Place:
+def barrier(node: Node) -> PriorityLockRequest:
     """One that keeps everything still."""
     reads = ReadSet(0, RollBacks())
     reads.add_range(b"\0", b"\xff" * 40)
-    place = Place(node.committer.barriers, "test", reads, lambda: None)
+    place = PriorityLockRequest(node.committer.barriers, "test", reads, lambda: None)
     node.committer.barriers.join(place)
-    assert place.stands
+    assert place.holds_lock
     return place
 
 
-async def held_by_id(node: Node) -> tuple[Place, Operated]:
+async def held_by_id(node: Node) -> tuple[PriorityLockRequest, Operated]:
     """A barrier that stands in the way of one publish alone, to another topic; and that publish,
     held back."""
     await value(node, "DEFINE TOPIC ids DEDUP 10m")
@@ -359,7 +359,7 @@ async def held_by_id(node: Node) -> tuple[Place, Operated]:
         topic = topics.topic(tx, database, "ids")
     reads = ReadSet(0, RollBacks())
     reads.add_key(topic.ids + b"x")
-    place = Place(node.committer.barriers, "test", reads, lambda: None)
+    place = PriorityLockRequest(node.committer.barriers, "test", reads, lambda: None)
     node.committer.barriers.join(place)
     held = do(node, PublishMessages("ids", ["held"], id="x"))
     while not held.asked.rests:
@@ -424,7 +424,7 @@ def test_a_take_that_waits_is_not_held_back_with_its_connection() -> None:
             assert [each["value"] for each in await taking] == [number]
         late = take(node)
         await asyncio.sleep(1)
-        assert place.stands and not held.told and not late.told, "what was sent behind it waits"
+        assert place.holds_lock and not held.told and not late.told, "what was sent behind it waits"
         place.leave()
         await held
         assert await late == []
@@ -439,7 +439,7 @@ def test_a_take_that_waits_is_answered_in_its_time_while_its_connection_is_held_
             await asyncio.sleep(0.01)
         place, held = await held_by_id(node)
         assert await taking == []
-        assert place.stands and not held.told
+        assert place.holds_lock and not held.told
         place.leave()
         await held
 
@@ -452,7 +452,7 @@ def test_operations_that_were_all_ended_before_they_were_run_need_no_log() -> No
         ended, behind = publish(node, 1), publish(node, 2)
         ended.asked.end(Cancelled("gone"))
         node.committer.lose(OSError(errno.EIO, "gone"))
-        turn_ends(node)
+        on_turn_end(node)
         assert behind.asked.rests, "it waits behind what is held back"
         for one in (held, behind):
             one.asked.end(Cancelled("gone"))

@@ -394,7 +394,7 @@ def test_a_part_that_fails_while_a_node_opens_ends_its_start(
         def refused() -> None:
             raise RuntimeError("no other priority")
 
-        monkeypatch.setattr(doors.scheduler, "give_way", refused)
+        monkeypatch.setattr(doors.scheduler, "lower_priority", refused)
         with pytest.raises(PartFailed, match="Actor: no other priority"):
             await start(settings(), doors)
 
@@ -511,8 +511,8 @@ async def live_through(node: Node, rng: random.Random, steps: int) -> None:
 
 def hash_of(node: Node) -> tuple[int, str]:
     ledger = node.committer.ledger
-    assert ledger.state.committed == ledger.durable_upto
-    return ledger.durable_upto, state_hash(ledger.state.engine)
+    assert ledger.state.committed == ledger.synced_seq
+    return ledger.synced_seq, state_hash(ledger.state.engine)
 
 
 def test_the_live_state_is_the_replayed_state(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from argon2 import extract_parameters
 from argon2.exceptions import VerificationError, VerifyMismatchError
 
 from actors.passwords import (
-    Asker,
     Cost,
     Hash,
+    HashRequester,
     PasswordActor,
     Passwords,
     Verdict,
@@ -22,10 +22,10 @@ from actors.passwords import (
     check_password,
 )
 from actors.runtime import stop
-from actors.sign_in_throttle import Rank
+from actors.sign_in_throttle import HashPriority
 from protocol import limits
 from protocol.errors import BadRequest, Busy, Draining
-from storage.vaults.cipher import Stretch
+from storage.vaults.cipher import Argon2Parameters
 from tests.actors.parts import CHEAP, KINDS, Failures, outcome, play, until
 from tests.simulation.doors import SeededRng
 
@@ -120,11 +120,11 @@ def test_as_many_at_once_as_cores_then_a_queue_then_busy(monkeypatch: pytest.Mon
     async def main() -> None:
         passwords = Passwords(Failures().runtime("real"), SeededRng(1), 3, CHEAP)
         waiting = [
-            passwords.verify("correct horse", None, Asker(f"n{n}"))
+            passwords.verify("correct horse", None, HashRequester(f"n{n}"))
             for n in range(3 + limits.HASH_QUEUE)
         ]
         await until(lambda: running[0] == 3)
-        one_more = Asker("another")
+        one_more = HashRequester("another")
         assert isinstance(await outcome(passwords.verify("one too many", None, one_more)), Busy)
         let.set()
         await asyncio.gather(*waiting)
@@ -164,10 +164,10 @@ class Line:
         name: str,
         user: str,
         network: str = "here",
-        rank: Rank = Rank.UNKNOWN,
+        rank: HashPriority = HashPriority.UNKNOWN,
         passhash: str | None = None,
     ) -> asyncio.Future[Verdict]:
-        return self.passwords.verify(name, passhash, Asker(user, network, rank))
+        return self.passwords.verify(name, passhash, HashRequester(user, network, rank))
 
     async def end(self, count: int = 1) -> None:
         """Let so many end, and as many more begin."""
@@ -236,7 +236,7 @@ def test_who_is_known_goes_first_and_not_always(monkeypatch: pytest.MonkeyPatch)
         await until(lambda: len(line.begun) == 1)
         for n in range(8):
             asked.append(line.ask(f"unknown{n}", f"u{n}"))
-            asked.append(line.ask(f"known{n}", f"k{n}", "here", Rank.KNOWN))
+            asked.append(line.ask(f"known{n}", f"k{n}", "here", HashPriority.KNOWN))
         await line.end(8)
         kinds = [name.rstrip("0123456789") for name in line.begun[1:]]
         assert kinds.count("known") == 6, kinds
@@ -258,7 +258,7 @@ def test_others_have_their_turns_also_where_one_at_a_time_is_hashed(
         asked = [line.ask("first", "first", passhash=dear)]
         await until(lambda: len(line.begun) == 1)
         for n in range(12):
-            asked.append(line.ask(f"known{n}", f"k{n}", "here", Rank.KNOWN, dear))
+            asked.append(line.ask(f"known{n}", f"k{n}", "here", HashPriority.KNOWN, dear))
         asked += [line.ask(f"unknown{n}", f"u{n}", "there", passhash=dear) for n in range(2)]
         for _ in range(8):
             await line.end()
@@ -387,10 +387,10 @@ def test_one_passphrase_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def main() -> None:
         passwords = Passwords(Failures().runtime("real"), SeededRng(1), 4, CHEAP)
-        for stretch in (Stretch(), Stretch(19 * 1024, 1, 1)):
+        for stretch in (Argon2Parameters(), Argon2Parameters(19 * 1024, 1, 1)):
             both_asked.clear()
             asked = [
-                passwords.derive("a passphrase", b"", stretch, Asker(f"u{number}"))
+                passwords.derive("a passphrase", b"", stretch, HashRequester(f"u{number}"))
                 for number in range(4)
             ]
             # Who signs in has the other threads meanwhile.
@@ -412,7 +412,7 @@ def test_no_memory_for_a_passphrase(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         passwords = Passwords(Failures().runtime("real"), SeededRng(1), 1, CHEAP)
         with pytest.raises(Busy, match="not enough memory"):
-            await passwords.derive("a passphrase", b"", Stretch(), Asker("ana"))
+            await passwords.derive("a passphrase", b"", Argon2Parameters(), HashRequester("ana"))
         await passwords.stop()
 
     play("real", main)

@@ -30,8 +30,8 @@ def test_who_hears_is_called_where_it_is_answered() -> None:
     def check(loop: asyncio.AbstractEventLoop) -> None:
         reply: Reply[int] = Reply(loop)
         heard: list[tuple[str, int]] = []
-        reply.hear(lambda one: heard.append(("first", one.result())))
-        reply.hear(lambda one: heard.append(("second", one.result())))
+        reply.add_callback(lambda one: heard.append(("first", one.result())))
+        reply.add_callback(lambda one: heard.append(("second", one.result())))
         reply.set_result(3)
         assert heard == [("first", 3), ("second", 3)]
 
@@ -42,16 +42,16 @@ def test_who_hears_is_told_why_there_is_none() -> None:
     def check(loop: asyncio.AbstractEventLoop) -> None:
         heard: list[object] = []
         failed: Reply[int] = Reply(loop)
-        failed.hear(lambda one: heard.append(one.exception()))
+        failed.add_callback(lambda one: heard.append(one.exception()))
         busy = Busy("no")
         failed.set_exception(busy)
         ended: Reply[int] = Reply(loop)
-        ended.hear(lambda one: heard.append(one.cancelled()))
+        ended.add_callback(lambda one: heard.append(one.cancelled()))
         assert ended.cancel()
         assert not ended.cancel()
         assert heard == [busy, True]
         with pytest.raises(AssertionError):
-            ended.hear(heard.append)
+            ended.add_callback(heard.append)
 
     alone(check)
 
@@ -143,7 +143,7 @@ def test_an_actor_that_fails_fails_what_it_has_promised(kind: str) -> None:
         for _ in range(2):
             reply: Any = call_now(ref, Promise())
             assert type(reply) is Reply
-            reply.hear(lambda one: heard.append(one.exception() or one.result()))
+            reply.add_callback(lambda one: heard.append(one.exception() or one.result()))
         actor = ref._actor_weakref()
         assert actor is not None
         actor.promised[0].set_result(3)

@@ -13,7 +13,7 @@ import pytest
 from actors.commits import NODE as SYSTEM
 from actors.nouns import noun_of
 from actors.redaction import redacted
-from actors.rights import Rights, Standing
+from actors.rights import Privileges, Rights
 from protocol.errors import (
     Conflict,
     Duplicate,
@@ -39,8 +39,8 @@ from protocol.rights import (
     VERBS,
     WRITE,
     Grant,
-    Kind,
-    Noun,
+    Securable,
+    SecurableKind,
     Verb,
     Verbs,
     needed,
@@ -91,7 +91,7 @@ def user(name: str, verbs: Verbs) -> Ask:
     return lambda rights, tx, who: rights.user(tx, who, name, verbs)
 
 
-def held(node: Running, caller: Caller) -> dict[Kind, Verbs]:
+def held(node: Running, caller: Caller) -> dict[SecurableKind, Verbs]:
     """What a caller holds on one thing of each kind in shop.main, and on the store and node."""
     with node.node.committer.begin() as tx:
         namespace = catalog.namespace(tx, "shop")
@@ -99,36 +99,44 @@ def held(node: Running, caller: Caller) -> dict[Kind, Verbs]:
         things = (
             STORE, NODE, namespace, database, catalog.table(tx, database, "t"),
             topics.topic(tx, database, "q"), catalog.space(tx, database, "c"),
-            Noun(Kind.VAULT, (namespace.id, database.id, 1), "shop.main.v"),
+            Securable(SecurableKind.VAULT, (namespace.id, database.id, 1), "shop.main.v"),
         )  # fmt: skip
         standing = node.node.rights.standing(tx, caller)
         return {noun_of(thing).kind: standing.holds(thing) for thing in things}
 
 
-DATA = (Kind.NAMESPACE, Kind.DATABASE, Kind.TABLE, Kind.TOPIC, Kind.SPACE)
+DATA = (
+    SecurableKind.NAMESPACE,
+    SecurableKind.DATABASE,
+    SecurableKind.TABLE,
+    SecurableKind.TOPIC,
+    SecurableKind.SPACE,
+)
 EDITOR = READ | WRITE | CONSUME | DEFINE
 VIEWER = READ | INFO
 
-HELD: dict[tuple[str, str | None], dict[Kind, Verbs]] = {
+HELD: dict[tuple[str, str | None], dict[SecurableKind, Verbs]] = {
     ("editor", None): {
-        Kind.STORE: DEFINE, Kind.NODE: NOTHING, Kind.VAULT: NOTHING,
+        SecurableKind.STORE: DEFINE, SecurableKind.NODE: NOTHING, SecurableKind.VAULT: NOTHING,
         **{kind: EDITOR & VERBS[kind] for kind in DATA},
     },
     ("viewer", None): {
-        Kind.STORE: INFO, Kind.NODE: INFO, Kind.VAULT: NOTHING,
+        SecurableKind.STORE: INFO, SecurableKind.NODE: INFO, SecurableKind.VAULT: NOTHING,
         **dict.fromkeys(DATA, VIEWER),
-    },
-    ("member", None): dict.fromkeys((*DATA, Kind.STORE, Kind.NODE, Kind.VAULT), NOTHING),
-    ("owner", "shop"): {
-        Kind.STORE: NOTHING, Kind.NODE: NOTHING, Kind.VAULT: VERBS[Kind.VAULT],
-        **{kind: VERBS[kind] for kind in DATA},
+    }, ("member",
+    None): dict.fromkeys((*DATA, SecurableKind.STORE, SecurableKind.NODE, SecurableKind.VAULT),
+    NOTHING), ("owner", "shop"): {
+        SecurableKind.STORE: NOTHING, SecurableKind.NODE: NOTHING,
+        SecurableKind.VAULT: VERBS[SecurableKind.VAULT], **{kind: VERBS[kind] for kind in DATA},
     },
     ("editor", "shop.main"): {
-        Kind.STORE: NOTHING, Kind.NODE: NOTHING, Kind.VAULT: NOTHING, Kind.NAMESPACE: NOTHING,
-        **{kind: EDITOR & VERBS[kind] for kind in DATA[1:]},
-    },
-    ("owner", "bank"): dict.fromkeys((*DATA, Kind.STORE, Kind.NODE, Kind.VAULT), NOTHING),
-    ("viewer", "sho"): dict.fromkeys((*DATA, Kind.STORE, Kind.NODE, Kind.VAULT), NOTHING),
+        SecurableKind.STORE: NOTHING, SecurableKind.NODE: NOTHING, SecurableKind.VAULT: NOTHING,
+        SecurableKind.NAMESPACE: NOTHING, **{kind: EDITOR & VERBS[kind] for kind in DATA[1:]},
+    }, ("owner",
+    "bank"): dict.fromkeys((*DATA, SecurableKind.STORE, SecurableKind.NODE, SecurableKind.VAULT),
+    NOTHING), ("viewer",
+    "sho"): dict.fromkeys((*DATA, SecurableKind.STORE, SecurableKind.NODE, SecurableKind.VAULT),
+    NOTHING),
 }  # fmt: skip
 
 
@@ -151,10 +159,10 @@ async def test_whoever_opens_the_directory_may_do_everything(node: Running) -> N
 
 async def test_the_stored_role_counts_and_not_that_of_the_sign_in(node: Running) -> None:
     who = await declare(node.node, "eve", "editor")
-    assert held(node, who)[Kind.TABLE] == EDITOR & VERBS[Kind.TABLE]
+    assert held(node, who)[SecurableKind.TABLE] == EDITOR & VERBS[SecurableKind.TABLE]
     await declare(node.node, "eve", "member")
-    assert held(node, who)[Kind.TABLE] == NOTHING
-    assert held(node, replace(who, role="owner"))[Kind.TABLE] == NOTHING
+    assert held(node, who)[SecurableKind.TABLE] == NOTHING
+    assert held(node, replace(who, role="owner"))[SecurableKind.TABLE] == NOTHING
 
 
 async def test_a_user_that_is_no_more_holds_nothing(node: Running) -> None:
@@ -219,15 +227,16 @@ async def test_a_grant_reaches_what_lies_in_its_place_and_nothing_else(node: Run
     eve, granted = await declare(node.node, "eve", "member"), Granted(node.node)
     granted.grant("eve", Verb.READ, "shop", "main")
     assert held(node, eve) == {
-        Kind.STORE: NOTHING, Kind.NODE: NOTHING, Kind.NAMESPACE: NOTHING, Kind.DATABASE: READ,
-        Kind.TABLE: READ, Kind.TOPIC: READ, Kind.SPACE: READ, Kind.VAULT: NOTHING,
+        SecurableKind.STORE: NOTHING, SecurableKind.NODE: NOTHING,
+        SecurableKind.NAMESPACE: NOTHING, SecurableKind.DATABASE: READ, SecurableKind.TABLE: READ,
+        SecurableKind.TOPIC: READ, SecurableKind.SPACE: READ, SecurableKind.VAULT: NOTHING,
     }  # fmt: skip
     assert isinstance(asked(node, eve, table(READ, "t", ("shop", "other"))), Unknown)
     granted.revoke("eve")
     assert set(held(node, eve).values()) == {NOTHING}
     granted.grant("eve", Verb.WRITE, *PLACE, "t")
-    assert held(node, eve)[Kind.TABLE] == WRITE
-    assert held(node, eve)[Kind.TOPIC] == NOTHING
+    assert held(node, eve)[SecurableKind.TABLE] == WRITE
+    assert held(node, eve)[SecurableKind.TOPIC] == NOTHING
 
 
 async def test_a_grant_goes_with_what_it_is_on(node: Running) -> None:
@@ -267,8 +276,8 @@ async def test_a_grant_on_what_was_dropped_shows_no_place(node: Running) -> None
 async def test_only_verbs_that_mean_something_are_held(node: Running) -> None:
     eve, granted = await declare(node.node, "eve", "member"), Granted(node.node)
     granted.grant("eve", Verb.CONSUME, "shop")
-    assert held(node, eve)[Kind.TABLE] == NOTHING
-    assert held(node, eve)[Kind.TOPIC] == CONSUME
+    assert held(node, eve)[SecurableKind.TABLE] == NOTHING
+    assert held(node, eve)[SecurableKind.TOPIC] == CONSUME
 
 
 async def test_much_that_is_remembered_is_forgotten_again(
@@ -348,7 +357,7 @@ def test_of_a_field_only_what_is_defined_is_told(found: str, told: str | None) -
 
 
 def test_what_is_needed_reads_as_a_grant_would() -> None:
-    noun = Noun(Kind.TABLE, (1, 2, 3), "a.b.t")
+    noun = Securable(SecurableKind.TABLE, (1, 2, 3), "a.b.t")
     assert needed(WRITE | READ, noun) == "READ, WRITE ON TABLE a.b.t"
     assert needed(OWN, STORE) == "OWNER OF STORE"
     assert needed(INFO, NODE) == "INFO ON NODE"
@@ -374,37 +383,40 @@ async def test_judging_an_owner_takes_little(
                 rights.table(tx, who, PLACE, "t", READ)
             by_name = (perf_counter_ns() - began) / rounds
         figure(f"judging, ns: {name}", f"{took:.0f}; with finding a table by name {by_name:.0f}")
-    assert isinstance(rights.standing(tx, who), Standing)
+    assert isinstance(rights.standing(tx, who), Privileges)
 
 
 def test_of_a_thousand_grants_those_around_a_thing_are_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    nouns = [Noun(Kind.TOPIC, (1, 2, number), f"shop.main.q{number}") for number in range(1000)]
+    nouns = [
+        Securable(SecurableKind.TOPIC, (1, 2, number), f"shop.main.q{number}")
+        for number in range(1000)
+    ]
     held = [Grant(Verb.READ, noun) for noun in nouns[:900]]
     held += [
-        Grant(Verb.WRITE, Noun(Kind.DATABASE, (1, 2), "shop.main")),
-        Grant(Verb.INFO, Noun(Kind.NAMESPACE, (1,), "shop")),
-        Grant(Verb.READ, Noun(Kind.VAULTS, (1,), "shop")),
+        Grant(Verb.WRITE, Securable(SecurableKind.DATABASE, (1, 2), "shop.main")),
+        Grant(Verb.INFO, Securable(SecurableKind.NAMESPACE, (1,), "shop")),
+        Grant(Verb.READ, Securable(SecurableKind.VAULTS, (1,), "shop")),
         Grant(Verb.INFO, NODE),
     ]
     user = users.User("ann", "member", None, "", None, datetime.now(UTC), tuple(held))
     compared = 0
-    covers = Noun.covers
+    covers = Securable.covers
 
-    def counted(self: Noun, other: Noun) -> bool:
+    def counted(self: Securable, other: Securable) -> bool:
         nonlocal compared
         compared += 1
         return covers(self, other)
 
-    monkeypatch.setattr(Noun, "covers", counted)
+    monkeypatch.setattr(Securable, "covers", counted)
     others = [
         NODE,
         STORE,
-        Noun(Kind.VAULT, (1, 2, 5), "shop.main.v"),
-        Noun(Kind.TABLE, (1, 2, 7), "shop.main.t"),
+        Securable(SecurableKind.VAULT, (1, 2, 5), "shop.main.v"),
+        Securable(SecurableKind.TABLE, (1, 2, 7), "shop.main.t"),
     ]
-    who = Standing("ann", user)
+    who = Privileges("ann", user)
     for noun in (*nouns, *others):
         naive = {grant.verb for grant in held if covers(grant.noun, noun)} & VERBS[noun.kind]
         assert who._judge(noun)[0] == naive, noun

@@ -321,7 +321,7 @@ def test_no_thread_is_alive_after_stop() -> None:
 
 
 class GivesWay(OnThread):
-    gives_way = True
+    low_priority = True
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no niceness")

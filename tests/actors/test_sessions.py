@@ -138,16 +138,16 @@ def test_who_was_looked_at_in_what_gave_way_is_looked_at_again(kind: str, logboo
             await at.define("bo", PASSWORD)
             name = token_digest((await sign_in(at)).token)
             committer = at.parts.committer
-            await until(lambda: committer.released_upto == 3)  # the entry of the sign-in
-            released = committer.released_upto
-            committer.releasable = lambda _durable: committer.released_upto
+            await until(lambda: committer.commit_index == 3)  # the entry of the sign-in
+            released = committer.commit_index
+            committer.releasable = lambda _durable: committer.commit_index
             at.parts.put("a", b"1")
             with committer.begin() as tx:
                 users.alter(tx, users.get(tx, "bo"), role="viewer")
                 changed = committer.commit(tx, SOMEBODY).sequence
             with committer.begin() as tx:
                 assert at.sessions.caller(name, tx).user == "ana"
-            await until(lambda: committer.durable_upto == changed)
+            await until(lambda: committer.synced_seq == changed)
             await committer.begin_following(NotWritable("another leads"))
             await committer.cut(released)
             committer.releasable = released_at_once

@@ -12,8 +12,8 @@ import pytest
 from actors import sign_in_throttle
 from actors.passwords import PasswordActor
 from actors.runtime import ask, tell
-from actors.sign_in_throttle import KNOWN_NETWORKS, Known, Rank, SignInThrottle, network
-from actors.sign_ins import LetGo, SessionsActor
+from actors.sign_in_throttle import KNOWN_NETWORKS, HashPriority, Known, SignInThrottle, network
+from actors.sign_ins import ReleaseDelayed, SessionsActor
 from protocol import limits
 from protocol.errors import Busy, Cancelled, SignInRefused, TooManyTries
 from protocol.requests import Session, SignIn, stays
@@ -334,7 +334,7 @@ def test_a_node_that_stops_makes_nobody_wait() -> None:
                 await sign_in(at, "wrong horse")
             waiting = [asyncio.ensure_future(sign_in(at, "wrong horse")) for _ in range(37)]
             await asyncio.sleep(1)
-            tell(at.ref, LetGo())
+            tell(at.ref, ReleaseDelayed())
             assert await took(asyncio.gather(*waiting)) == 0.0
             assert await took(sign_in(at, "wrong horse", address=ELSEWHERE)) == 0.0
 
@@ -361,12 +361,12 @@ def test_where_a_peer_comes_from(address: str, where: str) -> None:
 def test_only_right_passwords_push_out_who_is_known() -> None:
     known = Known()
     known.add("ana", "here")
-    assert known.rank("ana", "here") is Rank.KNOWN
-    assert known.rank("bob", "here") is Rank.KNOWN_NETWORK
-    assert known.rank("ana", "there") is Rank.UNKNOWN
+    assert known.rank("ana", "here") is HashPriority.KNOWN
+    assert known.rank("bob", "here") is HashPriority.KNOWN_NETWORK
+    assert known.rank("ana", "there") is HashPriority.UNKNOWN
     for n in range(KNOWN_NETWORKS):
         known.add("bob", f"n{n}")
-    assert known.rank("ana", "here") is Rank.KNOWN, "each user has networks of its own"
+    assert known.rank("ana", "here") is HashPriority.KNOWN, "each user has networks of its own"
     for n in range(KNOWN_NETWORKS):
         known.add("ana", f"n{n}")
-    assert known.rank("ana", "here") is Rank.KNOWN_NETWORK
+    assert known.rank("ana", "here") is HashPriority.KNOWN_NETWORK

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from actors.commits import By
-from actors.commits.barriers import Place
+from actors.commits import NamedAuthor
+from actors.commits.barriers import PriorityLockRequest
 from actors.node import Node
-from actors.rights import Standing
-from actors.runtime import Urgent, ask, tell
+from actors.rights import Privileges
+from actors.runtime import GilYield, ask, tell
 from actors.sessions import token_digest
-from actors.spaces import Sweep, find_space
-from actors.spaces.entrances import Entrances
+from actors.spaces import StartSweep, find_space
+from actors.spaces.entrances import SpaceAccessCache
 from actors.spaces.operations import statements
 from language import tree
 from language.parser import parse
@@ -57,7 +57,7 @@ from storage.engine.engine import EngineFailed
 from storage.engine.memory import MemoryEngine
 from storage.formats import keys
 from storage.formats.effects import DELETE_RECORD, decode
-from storage.keyspace.keyspace import Keys
+from storage.keyspace.keyspace import SpaceKeys
 from storage.txn.read_set import ReadSet
 from storage.txn.tickets import RollBacks
 from storage.txn.transaction import Transaction
@@ -102,11 +102,11 @@ class Desk:
         committer = self.node.committer
         while True:
             for place in self.node.spaces.sweepers.places():
-                tell(place.ref, Sweep())
+                tell(place.ref, StartSweep())
             await asyncio.sleep(0)
             await committer.released(committer.ticket(committer.committed))
             with self.node.committer.begin() as tx:
-                due = Keys(tx, self._declared()).next_expiry_us()
+                due = SpaceKeys(tx, self._declared()).next_expiry_us()
                 if due is None or due > tx.now_us:
                     return
             await asyncio.sleep(0)
@@ -152,7 +152,7 @@ async def test_operations_of_one_request_run_in_order_and_share_a_commit(here: D
         {"value": 5, "ttl": None}, {"keys": ["k", "s"]},
     ]  # fmt: skip
     assert here.node.committer.committed == before + 1
-    assert here.node.committer.released_upto == before + 1, "the answers waited for it"
+    assert here.node.committer.commit_index == before + 1, "the answers waited for it"
 
 
 async def test_one_refused_operation_does_not_touch_the_others(here: Desk) -> None:
@@ -192,7 +192,7 @@ async def test_who_is_ended_hears_what_is_on_the_disk_by_then(here: Desk) -> Non
     operations = IncrKey("n"), LockKey("l", "h", SECOND), LockKey("l", "h", SECOND), GetKey("n")
     heard = ask_keys(here.node, ANA, ("a", "b", "c"), *operations, request="r-1")
     assert committer.committed == first + 1
-    while committer.released_upto < first:
+    while committer.commit_index < first:
         await asyncio.sleep(0)
     assert not heard.done(), "all of them are told together"
     assert here.node.running.cancel("r-1")
@@ -296,13 +296,13 @@ class Looked:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.times = 0
-        find = Entrances.find
+        find = SpaceAccessCache.find
 
         def counted(*arguments: Any) -> Any:
             self.times += 1
             return find(*arguments)
 
-        monkeypatch.setattr(Entrances, "find", counted)
+        monkeypatch.setattr(SpaceAccessCache, "find", counted)
 
 
 async def test_who_asks_for_what_is_looked_up_once_for_all(
@@ -388,11 +388,11 @@ async def test_an_answer_that_waits_is_seen_and_ended(here: Desk) -> None:
     assert await here.one(GetKey("k")) == {"value": "it's", "ttl": None}
 
 
-def barrier(node: Node) -> Place:
+def barrier(node: Node) -> PriorityLockRequest:
     """One that stands over everything, as whoever kept losing its races has it."""
     everything = ReadSet(0, RollBacks())
     everything.add_range(b"\0", b"\xff" * 40)
-    place = Place(node.committer.barriers, "test", everything, lambda: None)
+    place = PriorityLockRequest(node.committer.barriers, "test", everything, lambda: None)
     node.committer.barriers.join(place)
     return place
 
@@ -448,7 +448,7 @@ async def test_what_is_refused_changes_nothing(here: Desk, monkeypatch: pytest.M
         (answer,) = await here.run(refused)
         assert isinstance(answer, Refusal), refused
     with monkeypatch.context() as nobody:
-        nobody.setattr(Standing, "check", holds_nothing)
+        nobody.setattr(Privileges, "check", holds_nothing)
         answers = await here.run(SetKey("k", 1), GetKey("k"))
         assert [type(answer) for answer in answers] == [NotAllowed] * 2
     assert here.node.committer.committed == before
@@ -511,7 +511,7 @@ async def test_a_loop_that_only_reads_keys_lets_the_log_through(
     urgent = here.node.spaces.runtime.urgent
     assert urgent is not None
     gave_way: list[int] = []
-    monkeypatch.setattr(Urgent, "give_way", lambda _self, now_us: gave_way.append(now_us))
+    monkeypatch.setattr(GilYield, "yield_gil", lambda _self, now_us: gave_way.append(now_us))
     for since_us in (0, 1):
         monkeypatch.setattr(urgent, "since_us", since_us)
         assert at_once(here, ANA, GetKey("k")) == [NONE]
@@ -522,7 +522,7 @@ def raises_engine_failed(_key: bytes) -> bytes:
     raise EngineFailed("planted")
 
 
-def holds_nothing(_who: Standing, _thing: Any, _verbs: Any) -> None:
+def holds_nothing(_who: Privileges, _thing: Any, _verbs: Any) -> None:
     raise NotAllowed("planted", needs="READ")
 
 
@@ -535,7 +535,7 @@ async def test_a_declaration_in_flight_is_waited_for_and_not_remembered(
     committer = here.node.committer
     with committer.begin() as tx:
         users.define(tx, "more", users.OWNER, "h")
-        ticket = committer.commit(tx, By("ana", "wire"))
+        ticket = committer.commit(tx, NamedAuthor("ana", "wire"))
     assert at_once(here, who, GetKey("k")) is None, "who asks may be another"
     assert at_once(here, who, GetKey("k")) is None
     await committer.released(ticket)
@@ -555,7 +555,7 @@ async def test_without_the_writable_role_reads_go_on(here: Desk) -> None:
     here.clock.advance(6 * SECOND)
     assert await here.one(GetKey("k")) is NONE
     (place,) = here.node.spaces.sweepers.places()
-    tell(place.ref, Sweep())
+    tell(place.ref, StartSweep())
     for _ in range(5):
         await asyncio.sleep(0)
     assert here.stored() == 1, "nothing is swept either"
@@ -639,18 +639,18 @@ async def test_what_expires_before_where_a_sweep_has_come_is_swept_too(
     committer, spaces = here.node.committer, here.node.spaces
     space = here._declared()
     old = committer.begin()
-    Keys(old, space).set("old", 1, SECOND)
+    SpaceKeys(old, space).set("old", 1, SECOND)
     old.pause()
     await here.run(SetKey("k", 1, 2 * SECOND))
     here.clock.advance(3 * SECOND)
     (place,) = spaces.sweepers.places()
     sweeping = committer.committed
-    tell(place.ref, Sweep())
+    tell(place.ref, StartSweep())
     while committer.committed == sweeping:
         await asyncio.sleep(0)
     if turns == 2:  # the sweep has ended, and found nothing more to do
         await committer.released(committer.ticket(committer.committed))
-    committer.commit(old, By("ana", "wire"))
+    committer.commit(old, NamedAuthor("ana", "wire"))
     for _ in range(turns):
         await asyncio.sleep(0)
     spaces.expiring(space, old.now_us + SECOND)
@@ -667,9 +667,9 @@ async def test_a_drop_that_a_full_disk_takes_back_leaves_the_sweeping(here: Desk
     space = here._declared()
     with committer.begin() as tx:
         catalog.drop_space(tx, space)
-        committer.commit(tx, By("ana", "wire"))
+        committer.commit(tx, NamedAuthor("ana", "wire"))
     sweepers.dropped(space)
-    committer.withdraw(committer.generation, DiskFull("planted"))
+    committer.roll_back(committer.generation, DiskFull("planted"))
     await asyncio.sleep(0)
     assert sweepers.places() == [place] and place.ref.is_alive()
 
@@ -686,26 +686,26 @@ async def test_a_drop_that_a_full_disk_takes_back_leaves_the_sweeping(here: Desk
     ],
 )
 async def test_a_key_that_somebody_was_told_has_expired_does_not_come_back(
-    here: Desk, revive: Callable[[Keys], Any]
+    here: Desk, revive: Callable[[SpaceKeys], Any]
 ) -> None:
     """By a transaction that began before and took it for alive."""
     await here.run(*(SetKey(f"k{number}", number, SECOND) for number in range(100)))
     with here.node.committer.begin() as tx:
-        keys = Keys(tx, here._declared())
+        keys = SpaceKeys(tx, here._declared())
         assert keys.get("k99") is not NONE
         tx.pause()
         here.clock.advance(2 * SECOND)
         assert await here.run(ListKeys()) == [{"keys": []}]
         revive(keys)
         with pytest.raises(Conflict):
-            here.node.committer.commit(tx, By("ana", "wire"), "…")
+            here.node.committer.commit(tx, NamedAuthor("ana", "wire"), "…")
     assert await here.run(GetKey("k99"), ListKeys()) == [NONE, {"keys": []}]
 
 
 async def test_who_changed_a_key_that_lives_is_not_refused(here: Desk) -> None:
     await here.run(SetKey("k", 1, 3 * SECOND), SetKey("other", 1, SECOND))
     with here.node.committer.begin() as tx:
-        keys = Keys(tx, here._declared())
+        keys = SpaceKeys(tx, here._declared())
         keys.persist("k")
         keys.set("other", 2)  # it rests on nothing that was there
         keys.set("own", 3, SECOND)
@@ -713,7 +713,7 @@ async def test_who_changed_a_key_that_lives_is_not_refused(here: Desk) -> None:
         tx.pause()
         here.clock.advance(2 * SECOND)
         keys.persist("own")
-        here.node.committer.commit(tx, By("ana", "wire"), "PERSIST")
+        here.node.committer.commit(tx, NamedAuthor("ana", "wire"), "PERSIST")
     assert await here.run(ListKeys()) == [{"keys": ["k", "other", "own"]}]
 
 
@@ -726,7 +726,7 @@ async def test_a_space_of_which_it_was_told_that_a_key_is_gone_goes_past_its_tim
     before = here.node.committer.committed
     shown = await nodes.value(here.node, "INFO FOR SPACE c")
     assert shown["keys"] == 0
-    assert here.node.committer.released_upto > before
+    assert here.node.committer.commit_index > before
     assert here.stored() == 0
 
 
@@ -813,7 +813,7 @@ async def test_no_key_is_told_to_have_expired_that_can_not_be_removed(
         assert (await here.one(GetKey("other")))["value"] == 2
     assert here.node.committer.committed == before
     assert await here.one(GetKey("k")) is NONE
-    assert here.node.committer.released_upto > before
+    assert here.node.committer.commit_index > before
 
 
 async def test_spaces_with_keys_that_expire_have_their_actors_from_the_start() -> None:
@@ -858,7 +858,7 @@ async def test_what_has_changed_something_says_at_which_commit(here: Desk) -> No
     if found is not None:
         asking.told(found, None)
     await asking.heard
-    last = here.node.committer.released_upto
+    last = here.node.committer.commit_index
     first = last - 1  # a lock that is acquired again has a commit of its own
     set_a, got, absent, counted, *_ = asking.commits
     assert (set_a, got, counted) == (first, None, first) and absent in (None, first)

@@ -163,8 +163,8 @@ def test_what_drives_itself_leaves_alone_what_it_can_not_read(
 
 async def test_a_pruned_log_makes_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LOG_FRAMES_KEPT", 1)
-    look, small = Log.look, LogSizes(segment_frames=2)
-    monkeypatch.setattr(Log, "look", lambda directory: look(directory, small))
+    inspect, small = Log.inspect, LogSizes(segment_frames=2)
+    monkeypatch.setattr(Log, "inspect", lambda directory: inspect(directory, small))
     whole = await fill(tmp_path)
     with pytest.raises(StateDamaged, match="the log begins at"):
         async with running(real_doors(), told(tmp_path, rebuild_state=True)):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.commits import Origin
+from actors.commits import RequestOrigin
 from actors.rights import Rights
 from actors.statements import Statements
 from protocol.errors import DiskFull, NotAllowed
@@ -41,7 +41,7 @@ def declared(node: Parts) -> Space:
 
 def take_back(node: Parts) -> None:
     """The disk had no room for what is on its way: its ids are given again."""
-    node.committer.withdraw(node.committer.generation, DiskFull("no room"))
+    node.committer.roll_back(node.committer.generation, DiskFull("no room"))
 
 
 def refused_in(node: Parts, space: Space, *, paused: bool) -> Transaction:
@@ -102,7 +102,7 @@ class Somebody:
     """Who has asked for keys."""
 
     surface: Surface = "wire"
-    origin = Origin("r-1", "wire", "192.0.2.1:5000")
+    origin = RequestOrigin("r-1", "wire", "192.0.2.1:5000")
 
     def told(self, answer: object, lost: BaseException | None) -> None:
         raise AssertionError("nobody tells")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.commits import FellBehind, Follower, Tail
+from actors.commits import FellBehind, Tail, TailFollower
 from actors.commits.tail import FRAME_BYTES
 from protocol import limits
 from storage.formats.frames import Frame
@@ -39,7 +39,7 @@ def nobody() -> None:
     """Is woken and does nothing."""
 
 
-def heard(follower: Follower, bytes_max: int = limits.MIB) -> list[int]:
+def heard(follower: TailFollower, bytes_max: int = limits.MIB) -> list[int]:
     """The sequences of all that there is to take."""
     found: list[int] = []
     while step := follower.take(bytes_max):
@@ -170,7 +170,7 @@ def test_what_a_full_disk_undid_nobody_hears() -> None:
     for sequence in (3, 4, 5):
         tail.add(frame(sequence, b"first"))
     tail.advance(3, 2)
-    tail.withdraw(3)
+    tail.roll_back(3)
     for sequence in (4, 5):
         tail.add(frame(sequence, b"second"))
     tail.advance(5, 5)
@@ -186,8 +186,8 @@ def test_who_was_given_what_gives_way_follows_no_more() -> None:
     tail.advance(4, 2)
     assert heard(replica) == [3, 4]
     assert heard(replica) == heard(follower) == []
-    tail.withdraw(2)
-    assert (tail.durable_upto, len(tail)) == (2, 2)
+    tail.roll_back(2)
+    assert (tail.synced_seq, len(tail)) == (2, 2)
     tail.add(frame(3, b"second"))
     tail.advance(3, 3)
     assert woken.times == 1, "the follower; who had the other third frame is never told of this one"
@@ -215,7 +215,7 @@ class Story:
         self.random = Random(seed)
         self.tail = Tail(0, failing)
         self.log: list[Frame] = []
-        self.followers: list[tuple[Follower, list[Frame], bool]] = []
+        self.followers: list[tuple[TailFollower, list[Frame], bool]] = []
         self.behind = 0
 
     def run(self, steps: int) -> None:
@@ -236,17 +236,17 @@ class Story:
         self.tail.add(self.log[-1])
 
     def _advance(self) -> None:
-        durable = self.random.randint(self.tail.durable_upto, len(self.log))
-        self.tail.advance(durable, self.random.randint(self.tail.released_upto, durable))
+        durable = self.random.randint(self.tail.synced_seq, len(self.log))
+        self.tail.advance(durable, self.random.randint(self.tail.commit_index, durable))
 
     def _withdraw(self) -> None:
         if self.random.random() < 0.2:
-            del self.log[self.tail.durable_upto :]
-            self.tail.withdraw(self.tail.durable_upto)
+            del self.log[self.tail.synced_seq :]
+            self.tail.roll_back(self.tail.synced_seq)
 
     def _follow(self) -> None:
         unreleased = self.random.random() < 0.3
-        upto = self.tail.durable_upto if unreleased else self.tail.released_upto
+        upto = self.tail.synced_seq if unreleased else self.tail.commit_index
         after = self.random.randint(0, upto)
         self._join(after, [], unreleased)
 
@@ -279,7 +279,7 @@ class Story:
             self.followers[number] = self.followers.pop()
             return True
         found += step
-        shown = self.tail.durable_upto if unreleased else self.tail.released_upto
+        shown = self.tail.synced_seq if unreleased else self.tail.commit_index
         assert not step or step[-1].sequence <= shown
         return bool(step)
 
@@ -315,7 +315,7 @@ _after = Tail.after
 FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
     "gives what is not released": ("after", _gives_too_much),
     "skips a frame": ("after", _skips_one),
-    "keeps what was undone": ("withdraw", _keeps_what_was_undone),
+    "keeps what was undone": ("roll_back", _keeps_what_was_undone),
 }
 
 
@@ -337,7 +337,7 @@ def test_who_follows_a_node_hears_what_is_durable_once_it_is(kind: str) -> None:
             def hear() -> None:
                 while step := follower.take(limits.MIB):
                     for each in step:
-                        assert each.sequence <= node.committer.released_upto
+                        assert each.sequence <= node.committer.commit_index
                         found.append((each.sequence, each.body))
 
             follower = node.committer.tail.follow(0, hear)

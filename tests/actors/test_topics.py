@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from actors.commits import By
+from actors.commits import NamedAuthor
 from actors.node import Node
 from actors.topics import TopicActor
 from actors.topics.due import TopicSchedule
@@ -23,7 +23,7 @@ from protocol.errors import DiskFull, Draining, NotEnoughReplicas, Refusal, TooL
 from protocol.values import NONE, unpaced
 from storage.engine.engine import Engine
 from storage.engine.memory import MemoryEngine
-from storage.topics.deliveries.group import HandOuts
+from storage.topics.deliveries.group import GroupDeliveries
 from storage.topics.groups import find_group
 from tests.actors import nodes
 from tests.actors.parts import outcome, until
@@ -57,7 +57,7 @@ class Desk:
         """Have done what is due."""
         topics = self.node.topics
         while True:
-            topics.keep_time()
+            topics.start_due_work()
             if not topics.working:
                 return
             await asyncio.sleep(0)
@@ -316,16 +316,16 @@ async def test_what_one_group_is_refused_holds_up_no_other(
         "DEFINE GROUP bad ON t DEADLINE 10s; TAKE 2 FROM t AS bad;"
         "DEFINE GROUP good ON t DEADLINE 10s DELIVERIES 1 DEAD LETTER dead; TAKE 2 FROM t AS good"
     )
-    lapse, tried, refuses = HandOuts.lapse, [], True
+    expire_overdue, tried, refuses = GroupDeliveries.expire_overdue, [], True
 
-    def refused(hand_outs: HandOuts, *most: int) -> int:
+    def refused(hand_outs: GroupDeliveries, *most: int) -> int:
         if hand_outs.group.name == "bad":
             tried.append(here.clock.monotonic_us() // SECOND)
             if refuses:
                 raise TooLarge("a transaction changes at most so much")
-        return lapse(hand_outs, *most)
+        return expire_overdue(hand_outs, *most)
 
-    monkeypatch.setattr(HandOuts, "lapse", refused)
+    monkeypatch.setattr(GroupDeliveries, "expire_overdue", refused)
     await here.pass_time(10 * SECOND)
     assert await here.messages("dead") == 2, "that of another group goes on"
     began = tried[0]
@@ -582,7 +582,7 @@ async def test_a_dropped_topic_that_is_being_looked_after_is_let_go_too(here: De
     running = [await begun(here, "DEFINE TOPIC other")]  # what comes behind it is one batch
     here.clock.advance(11 * SECOND)
     topics = here.node.topics
-    topics.keep_time()
+    topics.start_due_work()
     await nodes.yield_often()
     assert topics.working
     running.append(await begun(here, "DROP TOPIC t"))
@@ -615,15 +615,15 @@ async def test_work_that_comes_as_the_last_ends_is_done(
         with committer.begin() as tx:
             group = find_group(tx, schedule.topic, "g")
             assert group is not None
-            assert HandOuts(tx, group).extend([second["receipt"]], HOUR)["extended"] == 1
-            committer.commit(tx, By("ana", "wire"))
+            assert GroupDeliveries(tx, group).extend([second["receipt"]], HOUR)["extended"] == 1
+            committer.commit(tx, NamedAuthor("ana", "wire"))
         schedule.due_us = None
-        topics._begin(schedule)
+        topics._start_topic_work(schedule)
         worked(schedule, None, began_us, awaited=awaited)
 
     monkeypatch.setattr(topics, "worked", as_work_comes)
     here.clock.advance(21 * 60 * SECOND)
-    topics.keep_time()
+    topics.start_due_work()
     await until(lambda: bool(held))
     await nodes.yield_often()
     batches._send = send
@@ -663,10 +663,10 @@ async def test_how_often_work_was_refused_is_forgotten_with_the_topic(
 ) -> None:
     logbook.allow("due work of a topic was refused")
 
-    def refused(_hand_outs: HandOuts) -> None:
+    def refused(_hand_outs: GroupDeliveries) -> None:
         raise TooLarge("a transaction changes at most so much")
 
-    monkeypatch.setattr(HandOuts, "lapse", refused)
+    monkeypatch.setattr(GroupDeliveries, "expire_overdue", refused)
     for number, drop in enumerate(("DROP TOPIC t", "DROP DATABASE a.b"), start=1):
         await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 10s;"
                          "PUBLISH INTO t VALUE 1; TAKE FROM t AS g")  # fmt: skip
@@ -689,7 +689,7 @@ async def test_room_that_retention_makes_is_taken_though_the_group_was_refused(
     def refused(*_: object) -> None:
         raise TooLarge("a transaction changes at most so much")
 
-    monkeypatch.setattr(TopicActor, "_take_back", refused)
+    monkeypatch.setattr(TopicActor, "_expire_deliveries", refused)
     await here.value("DEFINE TOPIC t KEEP 10s; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 1;"
                      "PUBLISH INTO t VALUE 1; TAKE FROM t AS g")  # fmt: skip
     await here.pass_time(6 * SECOND)
@@ -718,7 +718,7 @@ async def test_an_actor_that_fails_is_replaced_and_goes_on(
 
     monkeypatch.setattr(TopicActor, "_retain", retain)
     here.clock.advance(11 * SECOND)
-    here.node.topics.keep_time()
+    here.node.topics.start_due_work()
     await nodes.yield_often()
     assert here.node.failure is None
     failing = False
@@ -738,7 +738,7 @@ async def test_an_actor_that_fails_too_often_ends_the_node(
     await here.value("DEFINE TOPIC t KEEP 10s; PUBLISH INTO t VALUE 1")
     here.clock.advance(11 * SECOND)
     for _ in range(10):
-        here.node.topics.keep_time()
+        here.node.topics.start_due_work()
         await nodes.yield_often()
         here.clock.advance(2 * SECOND)
     assert isinstance(here.node.failure, ValueError)
@@ -769,7 +769,7 @@ def full(here: Desk) -> SimulatedDisk:
 async def pass_time_once(here: Desk, microseconds: int) -> None:
     """Let time pass, and what is due be tried once."""
     here.clock.advance(microseconds)
-    here.node.topics.keep_time()
+    here.node.topics.start_due_work()
     while here.node.topics.working:
         await asyncio.sleep(0)
 
@@ -837,7 +837,7 @@ async def test_a_topic_is_looked_after_when_its_drop_was_taken_back(
     )
     async with in_flight(here, "DEFINE TOPIC other", drop):
         here.clock.advance(11 * SECOND)
-        here.node.topics.keep_time()
+        here.node.topics.start_due_work()
         await nodes.yield_often()
     for _ in range(120):
         await here.pass_time(SECOND)

@@ -104,7 +104,7 @@ def test_all_keys_are_made_anew(is_open: bool) -> None:
                 after = vaults.keys_row(tx, vault)
                 renewed = vaults.store_row(tx)
                 assert after.current == 2 and set(after.wraps) == {2}
-                assert vaults.left_to_seal(tx, vault, 1, 1) == []
+                assert vaults.values_to_reseal(tx, vault, 1, 1) == []
             assert store is not None and renewed is not None
             assert (store.generation, renewed.generation) == (1, 2)
             assert before.wraps[1] not in after.wraps.values()
@@ -270,7 +270,7 @@ def test_what_a_change_of_keys_gives() -> None:
             assert (await value(node, "INFO FOR VAULT v"))["in_log_until"] is not None
             await value(node, "ERASE 'k' FROM VAULT v")
             erased = await value(node, "INFO FOR VAULT v")
-            assert erased["in_log_until"] == node.committer.released_upto
+            assert erased["in_log_until"] == node.committer.commit_index
             with node.committer.begin() as tx:
                 for tag in (keys.VAULT_VALUE, keys.VAULT_USE, keys.VAULT_RECORD):
                     assert not list(tx.scan(*keys.tagged(tag)))
@@ -554,7 +554,7 @@ async def late_rekey(node: Node) -> None:
 
 def silent_follower(node: Node) -> int:
     """Nothing more is released. Answers up to where all is."""
-    upto = node.committer.released_upto
+    upto = node.committer.commit_index
     node.committer.releasable = lambda _durable: upto
     return upto
 

@@ -391,7 +391,7 @@ async def turns_beside(node: Node, together: int) -> list[int]:
     await fill(node, 4)
     turn, opened, over = 0, list[int](), False
     reveals = node._sealed.reveals
-    open_ = reveals._lookout.open
+    open_ = reveals._inspector.open
 
     def notes(*args: Any) -> Any:
         opened.append(turn)
@@ -403,7 +403,7 @@ async def turns_beside(node: Node, together: int) -> list[int]:
         if not over:
             asyncio.get_running_loop().call_soon(count)
 
-    reveals._lookout.open = notes  # type: ignore[assignment,method-assign]
+    reveals._inspector.open = notes  # type: ignore[assignment,method-assign]
     count()
     try:
         found = await told(asked(node, [number % 4 for number in range(together)]))

@@ -269,7 +269,7 @@ def test_no_head_is_said_that_may_be_rolled_back(logbook: Logbook) -> None:
                 return [one["entries"] for one in events if one["vault"] == "a.b.v"]
 
             before = (await value(node, "INFO FOR VAULT v"))["audit"]["entries"]
-            committer, upto = node.committer, node.committer.released_upto
+            committer, upto = node.committer, node.committer.commit_index
             committer.releasable = lambda _durable: upto
             writing = asyncio.ensure_future(write(node, "k", 1))
             await asyncio.sleep(3601)

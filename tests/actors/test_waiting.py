@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from actors.topics.waiting import Line, Readers, Wait, Waits
+from actors.topics.waiting import ReadWaits, StatementWait, TakeLine, TopicWaits
 from storage.txn.appends import HEAD
-from storage.txn.write_set import Layer
+from storage.txn.write_set import WriteSet
 
 LAST, OTHER = b"last of one", b"last of another"
 """Keys of two topics' last positions."""
@@ -17,9 +17,9 @@ def _nobody(_hear: object) -> None:
     """Commits are told by hand."""
 
 
-def layer(key: bytes, last: int) -> Layer:
+def layer(key: bytes, last: int) -> WriteSet:
     """A commit that has brought a topic's messages up to a position."""
-    made = Layer(1)
+    made = WriteSet(1)
     made.write(key, HEAD.pack(last, 0))
     return made
 
@@ -28,13 +28,13 @@ class Taker:
     """What a script does that takes with WAIT, driven by hand."""
 
     def __init__(
-        self, name: int, line: Line, stock: list[int], taken: list[int], *, looks: bool = True
+        self, name: int, line: TakeLine, stock: list[int], taken: list[int], *, looks: bool = True
     ) -> None:
         self.name = name
         self.line, self.stock, self.taken = line, stock, taken
         self.woken = False
         self.done = False
-        self.wait = Wait(line, 0, self._wake)
+        self.wait = StatementWait(line, 0, self._wake)
         if looks:
             self.look()
 
@@ -75,8 +75,8 @@ def settle(takers: list[Taker]) -> int:
     return runs
 
 
-def line_of(count: int) -> tuple[Waits, Line, list[Taker], list[int], list[int]]:
-    waits, stock, taken = Waits(_nobody), list[int](), list[int]()
+def line_of(count: int) -> tuple[TopicWaits, TakeLine, list[Taker], list[int], list[int]]:
+    waits, stock, taken = TopicWaits(_nobody), list[int](), list[int]()
     line = waits.line(1, 1)
     takers = [Taker(name, line, stock, taken) for name in range(count)]
     return waits, line, takers, stock, taken
@@ -156,7 +156,7 @@ def test_who_comes_while_one_has_the_turn_that_leaves_without_a_look_looks_itsel
     and nobody has looked."""
     _, line, _, stock, taken = line_of(0)
     stock.append(1)
-    refused = Wait(line, 0, lambda: None)
+    refused = StatementWait(line, 0, lambda: None)
     assert line.may_look(refused)
     takers = [Taker(name, line, stock, taken, looks=False) for name in range(2)]
     assert not any(line.may_look(taker.wait) for taker in takers)
@@ -202,7 +202,7 @@ def test_no_mixture_loses_a_wake() -> None:
                 takers.append(Taker(len(takers), waits.line(1, 1), stock, taken))
             elif what == "refused":  # the first of some that are run together
                 line = waits.line(1, 1)
-                first = Wait(line, 0, lambda: None)
+                first = StatementWait(line, 0, lambda: None)
                 line.may_look(first)
                 others = range(len(takers), len(takers) + rng.randint(1, 2))
                 came = [Taker(name, line, stock, taken, looks=False) for name in others]
@@ -232,12 +232,12 @@ def test_no_mixture_loses_a_wake() -> None:
 class Reader:
     """What a script does that reads with WAIT."""
 
-    def __init__(self, readers: Readers, after: int, last: Callable[[], int]) -> None:
+    def __init__(self, readers: ReadWaits, after: int, last: Callable[[], int]) -> None:
         self.runs = 0
         self.woken = False
         self.last, self.after = last, after
         self.found = False
-        self.wait = Wait(readers, 0, self._wake)
+        self.wait = StatementWait(readers, 0, self._wake)
         self.look()
 
     def _wake(self) -> None:
@@ -257,7 +257,7 @@ class Reader:
 
 def test_readers_wake_only_for_what_they_want() -> None:
     heard: list[object] = []
-    waits, last = Waits(heard.append), 0
+    waits, last = TopicWaits(heard.append), 0
     readers = [Reader(waits.readers(1, LAST), after, lambda: last) for after in range(10)]
     assert heard == [waits.heard]
     last = 5
@@ -280,7 +280,7 @@ def test_readers_wake_only_for_what_they_want() -> None:
 
 
 def test_readers_that_have_gone_are_not_kept() -> None:
-    waits = Waits(_nobody)
+    waits = TopicWaits(_nobody)
     readers = waits.readers(1, LAST)
     stays = Reader(readers, 1, lambda: 0)
     for number in range(10_000):
@@ -293,10 +293,10 @@ def test_readers_that_have_gone_are_not_kept() -> None:
 
 def test_readers_look_again_when_their_topic_goes() -> None:
     for gone in ("range", "key"):
-        waits = Waits(_nobody)
+        waits = TopicWaits(_nobody)
         of_it = Reader(waits.readers(1, LAST), 7, lambda: 7)
         of_another = Reader(waits.readers(2, OTHER), 7, lambda: 7)
-        dropped = Layer(1)
+        dropped = WriteSet(1)
         if gone == "range":
             dropped.delete_range(LAST, LAST + b"\0")
         else:

@@ -24,7 +24,7 @@ BY_NUMBER = re.compile(r"(Ordered|default)?[dD]ict\[(int|tuple\[int\b.*?\]),|set
 """Annotations of what is kept by numbers."""
 
 KEPT = {
-    # Dropped at the roll back that takes the lead: `Committer.on_following`.
+    # Dropped at the roll back that takes the lead: `Committer.on_lead_lost`.
     "actors/spaces/sweeping.py sweeps": "ends with the lead",
     "actors/topics/service.py schedules": "ends with the lead",
     "actors/topics/service.py refusals": "ends with the lead",
@@ -45,7 +45,7 @@ KEPT = {
     # By numbers that are no ids.
     "actors/backups/files.py _kept": "file descriptors",
     "actors/commits/tickets.py _waiters": "sequences",
-    "actors/feeds/views.py _told": "sequences of what was released",
+    "actors/feeds/views.py _encoded": "sequences of what was released",
     "actors/scripts/access_paths.py _known": "nodes of a plan",
     "actors/scripts/plans.py _made": "nodes of a plan",
     "actors/scripts/plans.py _steps": "nodes of a plan",
@@ -104,7 +104,7 @@ def test_what_is_kept_by_numbers_is_named_with_its_reason() -> None:
 
 def test_leaders_drop_what_they_keep_by_ids() -> None:
     for source in files("actors/spaces", "actors/topics", "actors/vaults"):
-        ends = any(name.endswith("on_following.append") for _, name in called(source))
+        ends = any(name.endswith("on_lead_lost.append") for _, name in called(source))
         expected = ("spaces/sweeping.py", "topics/service.py", "vaults/service.py")
         assert ends is source.path.endswith(expected), source.path
 

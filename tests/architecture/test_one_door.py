@@ -16,7 +16,7 @@ from tests.architecture.sources import ROOMS, Source, called, files, imported
 DOOR = "actors/commits/"
 
 BEHIND_IT = re.compile(
-    r"(.*\.)?_?ledger\.(commit|follow|lead|release|mark_durable|settle|withdraw)"
+    r"(.*\.)?_?ledger\.(commit|follow|lead|release|mark_durable|settle|roll_back)"
 )
 """What only the door does to the ledger."""
 
@@ -145,7 +145,7 @@ def test_who_asks_before_still_does() -> None:
         ("actors/spaces/work.py", "committer.check_writable()\ncommitter.check_writable()"),
         ("actors/planted.py", "if WRITABLE in roles.words: pass"),
         ("actors/scripts/planted.py", "with run.services.committer.begin() as tx: pass"),
-        ("actors/scripts/planted.py", "tx = self._committer.begin_reading()"),
+        ("actors/scripts/planted.py", "tx = self._committer.begin_read_only()"),
         ("actors/planted.py", "ticket = CommitTicket(saw, committer.generation)"),
     ],
 )
@@ -162,7 +162,7 @@ def test_planted_way_past_it_is_caught(path: str, text: str) -> None:
         ("actors/spaces/work.py", "committer.check_writable()"),
         ("storage/planted.py", "self.settle()"),
         ("actors/scripts/planted.py", "with run.reading_beside() as tx: pass"),
-        ("actors/scripts/execution.py", "return committer.begin_shown()"),
+        ("actors/scripts/execution.py", "return committer.begin_released_read()"),
         ("storage/planted.py", "return CommitTicket(self.saw, self.generation)"),
     ],
 )

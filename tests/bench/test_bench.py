@@ -37,7 +37,7 @@ from bench import (
     vaults,
 )
 from bench.drivers import LoadFailed
-from bench.figures import NODE, Row
+from bench.figures import NODE, Measurement
 from bench.floor import FLOOR
 from bench.nodes import NodeProcess, define_place
 from bench.page import page
@@ -96,12 +96,12 @@ def test_a_peer_with_secrets_keeps_and_shows_them(tmp_path: Path) -> None:
     with openbao.openbao(tmp_path / "openbao") as bao:
         bao.fill({load.revealed(number) for number in range(1, 7)})
         for kind in ("bao-write", "bao-reveal"):
-            asked = load.Load(kind, bao.address, 2, 6, token=bao.token, processes=1)
+            asked = load.LoadDescription(kind, bao.address, 2, 6, token=bao.token, processes=1)
             assert load.run(asked).requests == 6
         said = (tmp_path / "openbao" / "audit").read_text()
         assert said.count('"operation":"read"') >= 6, "its audit says nothing of reads"
         with pytest.raises(LoadFailed, match="403"):
-            load.run(load.Load("bao-reveal", bao.address, 1, 1))
+            load.run(load.LoadDescription("bao-reveal", bao.address, 1, 1))
 
 
 def test_a_store_of_secrets_that_is_missing_says_what_to_install(
@@ -198,12 +198,12 @@ def test_a_load_of_refusals_is_no_load(tmp_path: Path) -> None:
             define_place(client)  # no table
         for kind, address in (("create", node.wire), ("read-http", node.http)):
             with pytest.raises(LoadFailed, match="person"):
-                load.run(load.Load(kind, address, clients=2, requests=4, among=10))
+                load.run(load.LoadDescription(kind, address, clients=2, requests=4, among=10))
 
 
 def test_ratios_say_how_many_times_better_the_node_is() -> None:
-    rate = Row("r", "", "/s", "more", sides={NODE: [10, 30, 20], "other": [5, 5, 4]})
-    time = Row("t", "", "ms", "less", sides={NODE: [10, 30, 20], "other": [5, 5, 4]})
+    rate = Measurement("r", "", "/s", "more", sides={NODE: [10, 30, 20], "other": [5, 5, 4]})
+    time = Measurement("t", "", "ms", "less", sides={NODE: [10, 30, 20], "other": [5, 5, 4]})
     assert rate.ratio("other") == 4
     assert time.ratio("other") == 0.25
     assert rate.ratio(NODE) is None
@@ -240,7 +240,7 @@ def test_a_run_says_who_shares_the_cores(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_results_are_json(tmp_path: Path) -> None:
-    row = Row("r", "work", "/s", "more", sides={NODE: [1.0]})
+    row = Measurement("r", "work", "/s", "more", sides={NODE: [1.0]})
     row.gaps.append("a peer that is not there")
     told = command.results({"cores": 4}, Settings(tmp_path), [row])
     assert json.loads(json.dumps(told)) == told
@@ -329,7 +329,9 @@ def test_peers_of_three_go_on_without_one(tmp_path: Path) -> None:
             leader.kill()
             members.put_anywhere()
             assert members.leader() is not leader
-            asked = load.Load("etcd-put", f"127.0.0.1:{members.leader().port}", 2, 6, processes=1)
+            asked = load.LoadDescription(
+                "etcd-put", f"127.0.0.1:{members.leader().port}", 2, 6, processes=1
+            )
             assert load.run(asked).requests == 6
     if jetstream.missing() is None:
         name = next(iter(jetstreams.NAMES))

@@ -19,13 +19,13 @@ import pytest
 from bench.cluster import __main__ as cluster_main
 from bench.cluster import building, chaos, faults, processes
 from bench.cluster.__main__ import again, down, status
-from bench.cluster.asking import Answered, Asker, Refused, Unknown
+from bench.cluster.asking import ClusterClient, NodeRefused, ResultUnknown, ScriptResults
 from bench.cluster.faults import Faults
 from bench.cluster.histories import clients
 from bench.cluster.histories.clients import Clients, Probe, Wrong
 from bench.cluster.histories.records import Records
 from bench.cluster.network import Network
-from bench.cluster.plan import ETCD, NoCluster, NodeAt, Plan, draw, load
+from bench.cluster.plan import ETCD, ClusterPlan, NoCluster, NodeAt, draw, load
 from bench.cluster.processes import NotStarted
 from tests.actors.agreement.etcds import needs_etcd
 
@@ -34,13 +34,13 @@ STATE = {"sequence": 9, "hash": "00"}
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Plan:
+def plan(tmp_path: Path) -> ClusterPlan:
     found = draw(tmp_path / "cluster", 3)
     found.save()
     return found
 
 
-def test_a_plan_is_the_same_for_the_next_command(plan: Plan) -> None:
+def test_a_plan_is_the_same_for_the_next_command(plan: ClusterPlan) -> None:
     assert load(plan.directory) == plan
     assert (plan.directory / "plan.json").stat().st_mode & 0o077 == 0
     assert plan.node("2") == plan.node("n2") == plan.nodes[1]
@@ -53,37 +53,37 @@ def test_a_plan_is_the_same_for_the_next_command(plan: Plan) -> None:
 # --- the judgement --------------------------------------------------------------------------------
 
 
-class Answers(Asker):
+class Answers(ClusterClient):
     """What the nodes say, without nodes: all is well, but for what a test says otherwise."""
 
     told: dict[str, dict[str, Any]]
 
-    def ask(self, node: NodeAt, text: str, **fields: object) -> Answered:
+    def ask(self, node: NodeAt, text: str, **fields: object) -> ScriptResults:
         said = {
             "SELECT VALUE n FROM seen": [1, 2, 3],
             "INFO FOR STATE": STATE,
             "INFO FOR NODE": {"lease": {"$dur": LEASES[node.name]}},
             **self.told.get(node.name, {}),
         }
-        return Answered([next(say for asks, say in said.items() if text == asks)], 9, None)
+        return ScriptResults([next(say for asks, say in said.items() if text == asks)], 9, None)
 
 
 @pytest.fixture
 def nodes_say(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
     Answers.told = {}
     for module in (chaos, clients):
-        monkeypatch.setattr(module, "Asker", Answers)
+        monkeypatch.setattr(module, "ClusterClient", Answers)
     return Answers.told
 
 
-def written(plan: Plan) -> Clients:
+def written(plan: ClusterPlan) -> Clients:
     """Clients to whom two records were acknowledged; of a third nobody knows."""
     records = Records()
     records.acknowledged, records.tried = {1, 2}, {1, 2, 3}
     return Clients(plan, [records], seed=1)
 
 
-def test_what_is_right_is_told_so(plan: Plan, nodes_say: dict[str, dict[str, Any]]) -> None:
+def test_what_is_right_is_told_so(plan: ClusterPlan, nodes_say: dict[str, dict[str, Any]]) -> None:
     assert "all 3 nodes hold all acknowledged writes" in chaos.judge(plan, written(plan))
 
 
@@ -96,7 +96,7 @@ def test_what_is_right_is_told_so(plan: Plan, nodes_say: dict[str, dict[str, Any
     ],
 )
 def test_what_is_wrong_is_found(
-    plan: Plan, nodes_say: dict[str, dict[str, Any]], says: dict[str, Any], wrong: str
+    plan: ClusterPlan, nodes_say: dict[str, dict[str, Any]], says: dict[str, Any], wrong: str
 ) -> None:
     nodes_say["n2"] = says
     with pytest.raises(Wrong, match=wrong):
@@ -104,7 +104,7 @@ def test_what_is_wrong_is_found(
 
 
 def test_a_node_that_does_not_come_after_is_named(
-    plan: Plan, nodes_say: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    plan: ClusterPlan, nodes_say: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "WAIT_SECONDS", 0)
     monkeypatch.setattr(processes.wait_for, "__defaults__", (0,))
@@ -114,9 +114,9 @@ def test_a_node_that_does_not_come_after_is_named(
 
 
 def test_the_status_says_what_each_node_waits_for(
-    plan: Plan, nodes_say: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    plan: ClusterPlan, nodes_say: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_main, "Asker", Answers)
+    monkeypatch.setattr(cluster_main, "ClusterClient", Answers)
     monkeypatch.setattr(cluster_main, "pid_of", lambda *_: 1)
     monkeypatch.setattr(processes, "is_paused", lambda *_: False)
     monkeypatch.setattr(processes, "cuts", lambda _: [])
@@ -136,11 +136,11 @@ def test_the_status_says_what_each_node_waits_for(
 
 
 def test_every_kind_of_fault_is_there_and_undoes_itself(
-    plan: Plan, nodes_say: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    plan: ClusterPlan, nodes_say: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is cut is whole again, and who was stopped runs."""
     did: list[str] = []
-    monkeypatch.setattr(faults, "Asker", Answers)
+    monkeypatch.setattr(faults, "ClusterClient", Answers)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     monkeypatch.setattr(processes, "send", lambda plan, name, number: did.append(number.name))
     for name in ("end", "start_node", "start_etcd"):
@@ -154,7 +154,7 @@ def test_every_kind_of_fault_is_there_and_undoes_itself(
     assert did.count("end") == did.count("start_node") + did.count("start_etcd") > 0
 
 
-def test_the_longest_time_without_a_write_counts_from_the_fault_on(plan: Plan) -> None:
+def test_the_longest_time_without_a_write_counts_from_the_fault_on(plan: ClusterPlan) -> None:
     probe = Probe(plan)
     probe._times = [1.0, 5.0, 6.0, 9.5, 10.0]
     assert probe.longest(since=5.5) == 3.5
@@ -163,14 +163,14 @@ def test_the_longest_time_without_a_write_counts_from_the_fault_on(plan: Plan) -
 
 
 def test_who_has_no_lease_left_leads_no_more(
-    plan: Plan, nodes_say: dict[str, dict[str, Any]]
+    plan: ClusterPlan, nodes_say: dict[str, dict[str, Any]]
 ) -> None:
     assert Answers(plan).leader() == plan.nodes[1]
 
 
-def test_what_was_not_reached_was_not_done(plan: Plan) -> None:
-    with pytest.raises(Refused, match="NotReached"):
-        Asker(plan).script(plan.nodes[0], "RETURN 1")
+def test_what_was_not_reached_was_not_done(plan: ClusterPlan) -> None:
+    with pytest.raises(NodeRefused, match="NotReached"):
+        ClusterClient(plan).script(plan.nodes[0], "RETURN 1")
 
 
 # --- the network ----------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ for line in sys.stdin:
 class Talker:
     """A process that says lines to etcd's place in the network, and what comes back."""
 
-    def __init__(self, plan: Plan, name: str) -> None:
+    def __init__(self, plan: ClusterPlan, name: str) -> None:
         words = [sys.executable, "-c", TALKER, str(plan.etcd_outside), str(plan.directory)]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         (plan.directory / f"{name}.pid").write_text(str(self.process.pid))
@@ -211,7 +211,7 @@ class Talker:
 LATE_SECONDS = 0.3
 
 
-async def test_a_cut_holds_bytes_back_one_way_and_healing_brings_them(plan: Plan) -> None:
+async def test_a_cut_holds_bytes_back_one_way_and_healing_brings_them(plan: ClusterPlan) -> None:
     heard: list[bytes] = []
     over: list[bool] = []
 
@@ -275,7 +275,7 @@ async def test_a_cut_holds_bytes_back_one_way_and_healing_brings_them(plan: Plan
 # --- making one -----------------------------------------------------------------------------------
 
 
-class Slow(Asker):
+class Slow(ClusterClient):
     """Nodes of a crowded machine: the first two answers to each statement come too late, to one
     that was not done and to one that was."""
 
@@ -285,14 +285,14 @@ class Slow(Asker):
     in_sync: list[bool]
     """What followers say of that next, once somebody leads."""
 
-    def ask(self, node: NodeAt, text: str, **fields: object) -> Answered:
+    def ask(self, node: NodeAt, text: str, **fields: object) -> ScriptResults:
         times = self.asked[text] = self.asked.get(text, 0) + 1
         if times == 1:
-            raise Unknown(f"{node.name} did not answer: timed out")
+            raise ResultUnknown(f"{node.name} did not answer: timed out")
         value = self._done(node, text)
         if times == 2:
-            raise Unknown(f"{node.name} did not answer: timed out")
-        return Answered([value], 1, None)
+            raise ResultUnknown(f"{node.name} did not answer: timed out")
+        return ScriptResults([value], 1, None)
 
     def _done(self, node: NodeAt, text: str) -> Any:
         if text.startswith("BEGIN"):
@@ -328,19 +328,19 @@ class Started:
         """After so many starts somebody ends the command."""
         Started.names = set()
 
-    def network(self, _plan: Plan) -> None:
+    def network(self, _plan: ClusterPlan) -> None:
         self._start("network")
 
-    def etcd(self, _plan: Plan) -> None:
+    def etcd(self, _plan: ClusterPlan) -> None:
         self._start(ETCD)
 
-    def node(self, _plan: Plan, node: NodeAt, *words: str) -> None:
+    def node(self, _plan: ClusterPlan, node: NodeAt, *words: str) -> None:
         row = next((one for one in self.asker.rows if one["name"] == node.name), {"waits": False})
         assert row["waits"] == bool(words), "a token is brought by whose row waits"
         row["waits"] = False
         self._start(node.name)
 
-    def pid_of(self, _plan: Plan, name: str) -> int | None:
+    def pid_of(self, _plan: ClusterPlan, name: str) -> int | None:
         return 1 if name in self.names else None
 
     def _start(self, name: str) -> None:
@@ -353,7 +353,7 @@ class Started:
 
 @pytest.mark.parametrize("breaks", range(6))
 def test_a_cluster_is_made_where_every_answer_comes_late(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch, breaks: int
+    plan: ClusterPlan, monkeypatch: pytest.MonkeyPatch, breaks: int
 ) -> None:
     """Typed again, the command goes on where it was ended."""
     asker = Slow(plan)
@@ -361,7 +361,7 @@ def test_a_cluster_is_made_where_every_answer_comes_late(
     for name, value in (("rows", []), ("leads", []), ("asked", {}), ("in_sync", came)):
         object.__setattr__(asker, name, value)
     started, said = Started(asker, breaks), list[str]()
-    monkeypatch.setattr(building, "Asker", lambda *_: asker)
+    monkeypatch.setattr(building, "ClusterClient", lambda *_: asker)
     monkeypatch.setattr(processes, "start_network", started.network)
     monkeypatch.setattr(processes, "start_etcd", started.etcd)
     monkeypatch.setattr(processes, "start_node", started.node)
@@ -377,14 +377,14 @@ def test_a_cluster_is_made_where_every_answer_comes_late(
 
 
 def test_what_is_never_answered_is_said_with_what_helps(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
+    plan: ClusterPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Silent(Asker):
-        def ask(self, node: NodeAt, text: str, **fields: object) -> Answered:
-            raise Unknown(f"{node.name} did not answer: timed out")
+    class Silent(ClusterClient):
+        def ask(self, node: NodeAt, text: str, **fields: object) -> ScriptResults:
+            raise ResultUnknown(f"{node.name} did not answer: timed out")
 
     started = Started(Slow(plan), 0)
-    monkeypatch.setattr(building, "Asker", Silent)
+    monkeypatch.setattr(building, "ClusterClient", Silent)
     monkeypatch.setattr(processes, "pid_of", lambda *_: 1)
     monkeypatch.setattr(processes, "wait_for", partial(processes.wait_for, seconds=0.1))
     with pytest.raises(NotStarted, match=r"did not answer: timed out\): .* typed again, goes on"):

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from bench.cluster.asking import Answered, Asker, Refused, Unknown
+from bench.cluster.asking import ClusterClient, NodeRefused, ResultUnknown, ScriptResults
 from bench.cluster.histories import banks, locks, topics
-from bench.cluster.histories.banks import ACCOUNTS, EACH, Bank, Ending, Look, Move
+from bench.cluster.histories.banks import ACCOUNTS, EACH, Bank, BankRead, Ending, Move
 from bench.cluster.histories.counters import Counters
-from bench.cluster.histories.history import Asking, History
+from bench.cluster.histories.history import ClientRequests, OperationHistory
 from bench.cluster.histories.linear import ABSENT, Operation
-from bench.cluster.histories.locks import Guarded, Lease, Locks
+from bench.cluster.histories.locks import BelievedLease, Guarded, Locks
 from bench.cluster.histories.records import Records
 from bench.cluster.histories.registers import Registers
-from bench.cluster.histories.topics import Ack, HandOut, Published, Topic
-from bench.cluster.plan import Failover, NodeAt, Plan
+from bench.cluster.histories.topics import Ack, AcknowledgedMessage, TopicDelivery, TopicHistory
+from bench.cluster.plan import ClusterPlan, Failover, NodeAt
 
 WHOLE = (EACH,) * ACCOUNTS
 MOVED = Move(1, 0, 1, 5)
@@ -61,33 +61,37 @@ def counters() -> Counters:
 def bank() -> Bank:
     found = Bank()
     found.acknowledged, found.tried = {MOVED}, {MOVED, Move(2, 1, 2, 7)}
-    found.looks = [Look("n1 at 5", WHOLE), Look("n2 in moments of 6 and 6", AFTER)]
+    found.looks = [BankRead("n1 at 5", WHOLE), BankRead("n2 in moments of 6 and 6", AFTER)]
     found.endings = [Ending("n1", AFTER, frozenset({MOVED}))]
     return found
 
 
 def lock() -> Locks:
     found = Locks()
-    found.leases = [Lease(0, 1, 5, "a"), Lease(2, 3, 7, "b")]
+    found.leases = [BelievedLease(0, 1, 5, "a"), BelievedLease(2, 3, 7, "b")]
     found.guarded = [Guarded(1, 5, "a"), Guarded(2, 5, "a"), Guarded(4, 7, "b")]
     found.ends = {"n1": Guarded(4, 7, "b"), "n2": Guarded(5, 7, "b")}
     return found
 
 
-def topic() -> Topic:
-    found = Topic()
-    found.published, found.tried = [Published("m1", 1)], {"m1", "i2"}
+def topic() -> TopicHistory:
+    found = TopicHistory()
+    found.published, found.tried = [AcknowledgedMessage("m1", 1)], {"m1", "i2"}
     found.shown = {"n1": ((1, "m1"), (2, "i2"))}
-    found.handed = [HandOut(1, "m1", 1.0), HandOut(2, "i2", 1.0), HandOut(1, "m1", 4.0)]
+    found.handed = [
+        TopicDelivery(1, "m1", 1.0),
+        TopicDelivery(2, "i2", 1.0),
+        TopicDelivery(1, "m1", 4.0),
+    ]
     found.acked = [Ack(1, 5.0), Ack(2, 6.0)]
     return found
 
 
-GOOD: list[Callable[[], History]] = [records, registers, counters, bank, lock, topic]
+GOOD: list[Callable[[], OperationHistory]] = [records, registers, counters, bank, lock, topic]
 
 
 @pytest.mark.parametrize("made", GOOD)
-def test_what_can_be_true_is_let_pass(made: Callable[[], History]) -> None:
+def test_what_can_be_true_is_let_pass(made: Callable[[], OperationHistory]) -> None:
     assert made().wrong() == []
 
 
@@ -123,8 +127,8 @@ def planted(made: Callable[[], Any], said: str, **changed: Any) -> Any:
             counters, "incr() = 1 [0.000, 1.000]; incr() = 1 [2.000, 3.000]",
             history=[op("incr", answer=1, at=(0, 1)), op("incr", answer=1, at=(2, 3))],
         ),
-        planted(bank, "n3 at 9", looks=[Look("n3 at 9", (EACH - 5, *WHOLE[1:]))]),
-        planted(bank, "7 accounts have", looks=[Look("n3 at 9", WHOLE[1:])]),
+        planted(bank, "n3 at 9", looks=[BankRead("n3 at 9", (EACH - 5, *WHOLE[1:]))]),
+        planted(bank, "7 accounts have", looks=[BankRead("n3 at 9", WHOLE[1:])]),
         planted(bank, "n1 has lost 1 moves", endings=[Ending("n1", WHOLE, frozenset())]),
         planted(
             bank, "n1 has moves that were never made",
@@ -132,10 +136,10 @@ def planted(made: Callable[[], Any], said: str, **changed: Any) -> Any:
                             frozenset({MOVED, Move(9, 2, 3, 1)}))],
         ),
         planted(bank, "its moves leave", endings=[Ending("n1", WHOLE, frozenset({MOVED}))]),
-        planted(lock, "held by two: Lease(began=0, ended=2",
-                leases=[Lease(0, 2, 5, "a"), Lease(1, 3, 7, "b")]),
-        planted(lock, "held by two: Lease(began=0, ended=1",
-                leases=[Lease(0, 1, 7, "a"), Lease(2, 3, 6, "b")]),
+        planted(lock, "held by two: BelievedLease(began=0, ended=2",
+                leases=[BelievedLease(0, 2, 5, "a"), BelievedLease(1, 3, 7, "b")]),
+        planted(lock, "held by two: BelievedLease(began=0, ended=1",
+                leases=[BelievedLease(0, 1, 7, "a"), BelievedLease(2, 3, 6, "b")]),
         planted(lock, "fences go back", guarded=[Guarded(1, 7, "b"), Guarded(2, 5, "a")]),
         planted(lock, "fences go back: Guarded(number=1, fence=5",
                 guarded=[Guarded(1, 5, "a"), Guarded(2, 5, "b")]),
@@ -147,14 +151,15 @@ def planted(made: Callable[[], Any], said: str, **changed: Any) -> Any:
         planted(topic, "that were never published", shown={"n1": ((1, "m1"), (2, "i2"), (3, "x"))}),
         planted(topic, "positions with gaps", shown={"n1": ((1, "m1"), (3, "i2"))}),
         planted(topic, "1 messages of n1 were never handed out",
-                handed=[HandOut(1, "m1", 1.0)]),
+                handed=[TopicDelivery(1, "m1", 1.0)]),
         planted(topic, "messages were handed out that n1 does not have",
-                handed=[HandOut(1, "m1", 1.0), HandOut(2, "i2", 1.0), HandOut(3, "x", 1.0)]),
+                handed=[TopicDelivery(1, "m1", 1.0), TopicDelivery(2, "i2", 1.0),
+                        TopicDelivery(3, "x", 1.0)]),
         planted(topic, "came after its acknowledgement", acked=[Ack(1, 3.0)]),
     ],
 )  # fmt: skip
 def test_what_was_planted_is_found(
-    made: Callable[[], History], changed: Mapping[str, Any], said: str
+    made: Callable[[], OperationHistory], changed: Mapping[str, Any], said: str
 ) -> None:
     history = made()
     for name, value in changed.items():
@@ -164,7 +169,7 @@ def test_what_was_planted_is_found(
 
 def test_where_clocks_differ_fences_alone_are_judged() -> None:
     history = Locks(clocks_agree=False)
-    history.leases = [Lease(0, 2, 5, "a"), Lease(1, 3, 7, "b")]
+    history.leases = [BelievedLease(0, 2, 5, "a"), BelievedLease(1, 3, 7, "b")]
     assert history.wrong() == []
     history.guarded = [Guarded(1, 7, "b"), Guarded(2, 5, "a")]
     assert history.wrong()
@@ -173,42 +178,44 @@ def test_where_clocks_differ_fences_alone_are_judged() -> None:
 # --- what is remembered of what came of it --------------------------------------------------------
 
 
-PLAN = Plan(
+PLAN = ClusterPlan(
     Path(),
     tuple(NodeAt(f"n{n}", 1, 1, 1, 1) for n in (1, 2, 3)), 1, 1, 1, "root", "", Failover(1),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Saying(Asker):
+class Saying(ClusterClient):
     """Nodes that say to everything what a test has them say."""
 
-    says: Callable[[str, dict[str, Any]], Answered] = field(kw_only=True)
+    says: Callable[[str, dict[str, Any]], ScriptResults] = field(kw_only=True)
 
-    def ask(self, node: NodeAt, text: str, **fields: Any) -> Answered:
+    def ask(self, node: NodeAt, text: str, **fields: Any) -> ScriptResults:
         return self.says(text, fields)
 
 
 def acting(
-    history: History, says: Callable[[str, dict[str, Any]], Answered], times: int = 100
-) -> Asking:
+    history: OperationHistory,
+    says: Callable[[str, dict[str, Any]], ScriptResults],
+    times: int = 100,
+) -> ClientRequests:
     """A client acts so often."""
-    asking = Asking(Saying(PLAN, says=says))
+    asking = ClientRequests(Saying(PLAN, says=says))
     chance = random.Random(1)
     for _ in range(times):
         try:
             history.act(asking, PLAN.nodes[0], chance, "c1")
-        except (Refused, Unknown):
+        except (NodeRefused, ResultUnknown):
             continue
     return asking
 
 
-def refuses(text: str, fields: dict[str, Any]) -> Answered:
-    raise Refused({"code": "NotWritable", "message": "it follows"})
+def refuses(text: str, fields: dict[str, Any]) -> ScriptResults:
+    raise NodeRefused({"code": "NotWritable", "message": "it follows"})
 
 
-def is_silent(text: str, fields: dict[str, Any]) -> Answered:
-    raise Unknown("nothing came")
+def is_silent(text: str, fields: dict[str, Any]) -> ScriptResults:
+    raise ResultUnknown("nothing came")
 
 
 @pytest.fixture
@@ -219,7 +226,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_pauses")
 def test_what_was_refused_was_never_there() -> None:
-    records, bank, topic = Records(), Bank(), Topic()
+    records, bank, topic = Records(), Bank(), TopicHistory()
     for history in (records, bank, topic):
         acting(history, refuses)
     assert not records.tried
@@ -232,7 +239,7 @@ def test_what_was_refused_was_never_there() -> None:
 
 @pytest.mark.usefixtures("no_pauses")
 def test_what_has_an_unknown_end_may_be_there() -> None:
-    records, bank, topic = Records(), Bank(), Topic()
+    records, bank, topic = Records(), Bank(), TopicHistory()
     for history in (records, bank, topic):
         acting(history, is_silent)
     assert records.tried and bank.tried and topic.tried
@@ -243,14 +250,14 @@ def test_what_has_an_unknown_end_may_be_there() -> None:
 
 
 def test_a_read_without_after_counts_from_who_leads_alone() -> None:
-    def answers(lease: str) -> Callable[[str, dict[str, Any]], Answered]:
-        def says(text: str, fields: dict[str, Any]) -> Answered:
+    def answers(lease: str) -> Callable[[str, dict[str, Any]], ScriptResults]:
+        def says(text: str, fields: dict[str, Any]) -> ScriptResults:
             if "INFO" in text:
                 assert "after" not in fields
-                return Answered([[7], {"lease": {"$dur": lease}}], 9, None)
+                return ScriptResults([[7], {"lease": {"$dur": lease}}], 9, None)
             if text.startswith("SELECT"):
-                raise Unknown("a read of another kind")
-            raise Refused({"code": "Busy", "message": ""})
+                raise ResultUnknown("a read of another kind")
+            raise NodeRefused({"code": "Busy", "message": ""})
 
         return says
 
@@ -265,7 +272,7 @@ def test_a_read_asks_for_what_was_newest_when_it_began() -> None:
     history, asked, current = Registers(), list[int](), list[str]()
     sequence = 0
 
-    def says(text: str, fields: dict[str, Any]) -> Answered:
+    def says(text: str, fields: dict[str, Any]) -> ScriptResults:
         nonlocal sequence
         if text.endswith("CURRENT"):
             current.append(text)
@@ -275,7 +282,7 @@ def test_a_read_asks_for_what_was_newest_when_it_began() -> None:
             assert fields["after"] == sequence
         sequence += 1
         values = [[], {"lease": None}] if "INFO" in text else [[]]
-        return Answered(values, sequence, None)
+        return ScriptResults(values, sequence, None)
 
     acting(history, says)
     assert len(asked) > 10
@@ -286,11 +293,11 @@ def test_money_is_looked_at_in_one_moment() -> None:
     history, asked = Bank(), list[tuple[Any, Any]]()
     half = [EACH] * (banks.ACCOUNTS // 2)
 
-    def says(text: str, fields: dict[str, Any]) -> Answered:
+    def says(text: str, fields: dict[str, Any]) -> ScriptResults:
         if "moment" in fields:
             asked.append((fields["moment"], fields["keep"]))
-            return Answered([half], 5, "m-1")
-        return Answered([[EACH] * ACCOUNTS], 5, None)
+            return ScriptResults([half], 5, "m-1")
+        return ScriptResults([[EACH] * ACCOUNTS], 5, None)
 
     acting(history, says)
     assert set(asked) == {("new", "10s"), ("m-1", "0s")}
@@ -303,14 +310,14 @@ def test_a_lease_is_believed_in_no_longer_than_it_was_asked_for(
     history, now = Locks(), 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
 
-    def says(text: str, fields: dict[str, Any]) -> Answered:
+    def says(text: str, fields: dict[str, Any]) -> ScriptResults:
         nonlocal now
         now += 0.7
         if text.startswith("LOCK"):
-            return Answered([{"held": True, "fence": round(now * 10)}], 5, None)
+            return ScriptResults([{"held": True, "fence": round(now * 10)}], 5, None)
         if text.startswith("UPDATE"):
-            return Answered([[]], 5, None)
-        return Answered([{"released": True}], 5, None)
+            return ScriptResults([[]], 5, None)
+        return ScriptResults([{"released": True}], 5, None)
 
     acting(history, says)
     assert history.refused >= 100
@@ -322,7 +329,7 @@ def test_a_lease_is_believed_in_no_longer_than_it_was_asked_for(
 # --- from what is asked to what is judged ---------------------------------------------------------
 
 
-class Store:
+class LyingStore:
     """Registers and a bank as a node keeps them, but for one lie in so many answers.
 
     :param lies: what is wrong now and then
@@ -337,13 +344,13 @@ class Store:
         self.money = dict.fromkeys(range(ACCOUNTS), EACH)
         self.moves: list[dict[str, Any]] = []
 
-    def __call__(self, text: str, fields: dict[str, Any]) -> Answered:
+    def __call__(self, text: str, fields: dict[str, Any]) -> ScriptResults:
         self._asked += 1
         does = self._of_a_bank if "account" in text else self._of_a_register
         values = does(text, fields.get("params", {}))
         if "INFO" in text:
             values.append({"lease": {"$dur": "2s"}})
-        return Answered(values, 1, "m")
+        return ScriptResults(values, 1, "m")
 
     def _is_lie(self, kind: str) -> bool:
         return bool(kind) and kind == self._lies and self._asked % 2 == 0
@@ -382,9 +389,9 @@ class Store:
         return [None]
 
 
-def judged(history: History, lies: str) -> list[str]:
+def judged(history: OperationHistory, lies: str) -> list[str]:
     """What is found of a client that has acted a few hundred times on such a store."""
-    store = Store(lies)
+    store = LyingStore(lies)
     asking = acting(history, store, times=400)
     if isinstance(history, Bank):
         moves = frozenset(banks._read(store.moves))
@@ -403,6 +410,8 @@ def judged(history: History, lies: str) -> list[str]:
         (Bank, "half of a move is done"),
     ],
 )  # fmt: skip
-def test_a_store_that_lies_now_and_then_is_found_out(made: type[History], lies: str) -> None:
+def test_a_store_that_lies_now_and_then_is_found_out(
+    made: type[OperationHistory], lies: str
+) -> None:
     assert judged(made(), "") == []
     assert judged(made(), lies)

@@ -21,11 +21,11 @@ from tests.surfaces.wire.peers import STORE, FakeNode, FakeOperation
 WRITES = ("CREATE", "UPSERT")
 
 
-class Member(FakeNode):
+class FakeMember(FakeNode):
     """One node. `CREATE …` is a commit of the store, `SELECT` answers the node's name, everything
     else is as with `FakeNode`; what it does not do stands in `turned_away`."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
+    def __init__(self, cluster: FakeCluster, name: str) -> None:
         super().__init__()
         self.cluster = cluster
         self.name = name
@@ -151,7 +151,7 @@ class Member(FakeNode):
         return await super().vaults(asked)
 
 
-class Cluster:
+class FakeCluster:
     """Several of them, of which the first leads.
 
     :param says: whether those that don't lead name who does, as nodes in a cluster do
@@ -161,9 +161,9 @@ class Cluster:
         self.says = says
         self.seq = 10
         self.epoch = 1
-        self.members = [Member(self, f"n{number}") for number in range(count)]
-        self.leader: Member | None = self.members[0]
-        self.named: Member | None = None
+        self.members = [FakeMember(self, f"n{number}") for number in range(count)]
+        self.leader: FakeMember | None = self.members[0]
+        self.named: FakeMember | None = None
         """Whom the others take for the leader, where that is another."""
         self.published: list[Any] = []
         self.moves_at: int | None = None
@@ -195,9 +195,9 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def cluster(count: int, says: bool = True) -> AsyncIterator[Cluster]:
+async def cluster(count: int, says: bool = True) -> AsyncIterator[FakeCluster]:
     """A cluster that listens."""
-    found = Cluster(count, says)
+    found = FakeCluster(count, says)
     async with contextlib.AsyncExitStack() as stack:
         for member in found.members:
             surface = WireSurface(member, WireSettings("127.0.0.1", 0))

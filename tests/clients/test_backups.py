@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from protocol import limits
-from protocol.frames import FrameReader, Kind, encode
-from storage.backups.verify import Report, verify
+from protocol.frames import FrameReader, MessageKind, encode
+from storage.backups.verify import VerifyReport, verify
 from storage.files.disk import Disk
 from storeclient import (
     AsyncClient,
@@ -31,7 +31,7 @@ from tests.nodes import PASSWORD, Running, running
 from tests.surfaces.wire.peers import serving
 
 
-class House:
+class BackupServer:
     def __init__(self, here: Running, address: str) -> None:
         self.here = here
         self.address = address
@@ -47,20 +47,20 @@ def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def house(tmp_path: Path) -> AsyncIterator[BackupServer]:
     async with running(tmp_path / "store") as here, serving(NodeGate(here.node)) as surface:
         await here.values("DEFINE TABLE t; CREATE t; CREATE t")
         host, port = surface.address
-        yield House(here, f"{host}:{port}")
+        yield BackupServer(here, f"{host}:{port}")
 
 
-async def fill(house: House, mib: int) -> None:
+async def fill(house: BackupServer, mib: int) -> None:
     for number in range(mib):
         data = hashlib.shake_256(str(number).encode()).digest(limits.MIB)
         await house.here.value("CREATE t SET data = $data RETURN NONE", {"data": data})
 
 
-def report(path: Path) -> Report:
+def report(path: Path) -> VerifyReport:
     file = Disk().open_read(str(path))
     try:
         return verify(file)
@@ -68,7 +68,7 @@ def report(path: Path) -> Report:
         file.close()
 
 
-async def test_a_snapshot(house: House, tmp_path: Path) -> None:
+async def test_a_snapshot(house: BackupServer, tmp_path: Path) -> None:
     await fill(house, 12)
     path, told = tmp_path / "all.storesnap", list[tuple[int, int]]()
     async with house.client() as client:
@@ -85,7 +85,7 @@ async def test_a_snapshot(house: House, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["all.storesnap", "store"]
 
 
-async def test_of_places(house: House, tmp_path: Path) -> None:
+async def test_of_places(house: BackupServer, tmp_path: Path) -> None:
     async with house.client() as client:
         await client.backup(tmp_path / "a", ns="shop")
         await client.backup(tmp_path / "b", ns="shop", db="main", reason="weekly")
@@ -113,7 +113,7 @@ def test_the_blocking_client(tmp_path: Path) -> None:
     assert report(tmp_path / "x").result == "whole"
 
 
-async def test_nothing_is_replaced(house: House, tmp_path: Path) -> None:
+async def test_nothing_is_replaced(house: BackupServer, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("somebody's")
     (tmp_path / "link").symlink_to("nowhere")
     async with house.client() as client:
@@ -128,7 +128,7 @@ async def test_nothing_is_replaced(house: House, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("begun", [0, 5, 100])
-async def test_what_was_cut_off_gives_way(house: House, tmp_path: Path, begun: int) -> None:
+async def test_what_was_cut_off_gives_way(house: BackupServer, tmp_path: Path, begun: int) -> None:
     async with house.client() as client:
         await client.backup(tmp_path / "x")
         (tmp_path / "y.partial").write_bytes((tmp_path / "x").read_bytes()[:begun])
@@ -136,7 +136,9 @@ async def test_what_was_cut_off_gives_way(house: House, tmp_path: Path, begun: i
     assert sorted(os.listdir(tmp_path)) == ["store", "x", "y"]
 
 
-async def test_what_gets_the_name_meanwhile_is_not_replaced(house: House, tmp_path: Path) -> None:
+async def test_what_gets_the_name_meanwhile_is_not_replaced(
+    house: BackupServer, tmp_path: Path
+) -> None:
     def come(done: int, total: int) -> None:
         (tmp_path / "x").write_text("somebody's")
 
@@ -161,7 +163,7 @@ async def test_of_two_who_write_one_file_the_second_is_refused(tmp_path: Path) -
 
 
 async def test_a_refusal_leaves_nothing(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    house: BackupServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await declare(house.here.node, "sam", "owner", "shop.main", PASSWORD)
     async with house.client("sam") as client:
@@ -176,7 +178,7 @@ async def test_a_refusal_leaves_nothing(
     assert os.listdir(tmp_path) == ["store"]
 
 
-async def test_whoever_gives_up_leaves_nothing(house: House, tmp_path: Path) -> None:
+async def test_whoever_gives_up_leaves_nothing(house: BackupServer, tmp_path: Path) -> None:
     await fill(house, 20)
     begun = asyncio.Event()
     async with house.client() as client:
@@ -190,19 +192,19 @@ async def test_whoever_gives_up_leaves_nothing(house: House, tmp_path: Path) -> 
 
 
 async def test_a_slow_disk_holds_little_in_memory(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    house: BackupServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What has come and is not written is bounded: the connection is not read meanwhile."""
     await fill(house, 20)
     most = 0
-    take = backups.Parts.take
+    take = backups.PartQueue.take
 
-    def counting(parts: backups.Parts, reply: Any) -> None:
+    def counting(parts: backups.PartQueue, reply: Any) -> None:
         nonlocal most
         take(parts, reply)
         most = max(most, sum(len(part["bytes"]) for part in parts._come))
 
-    monkeypatch.setattr(backups.Parts, "take", counting)
+    monkeypatch.setattr(backups.PartQueue, "take", counting)
     async with house.client() as client:
         taken = await client.backup(tmp_path / "x")
     assert taken.bytes > 20 * limits.MIB
@@ -219,20 +221,23 @@ SUMMARY = {"form": "snapshot", "records": 1, "version": "0"}
 ANSWER = {"results": [{"value": SUMMARY, "kind": "value", "rows": 0, "took": None}], "seq": 1}
 
 
-def part(n: int, data: bytes, done: int, total: int) -> tuple[Kind, dict[str, Any]]:
-    return Kind.PART, {"n": n, "bytes": data, "done": done, "total": total}
+def part(n: int, data: bytes, done: int, total: int) -> tuple[MessageKind, dict[str, Any]]:
+    return MessageKind.PART, {"n": n, "bytes": data, "done": done, "total": total}
 
 
-WRONG: dict[str, list[tuple[Kind, dict[str, Any]]]] = {
-    "no part": [(Kind.ANSWER, ANSWER)],
-    "a part is missing": [part(1, b"ab", 2, 6), part(3, b"ef", 6, 6), (Kind.ANSWER, ANSWER)],
-    "the last is missing": [part(1, b"ab", 2, 6), (Kind.ANSWER, ANSWER)],
-    "more than all": [part(1, b"abc", 3, 2), (Kind.ANSWER, ANSWER)],
-    "no bytes": [(Kind.PART, {"n": 1, "done": 0, "total": 6}), (Kind.ANSWER, ANSWER)],
-    "no total": [(Kind.PART, {"n": 1, "bytes": b"ab", "done": 2}), (Kind.ANSWER, ANSWER)],
-    "text": [(Kind.PART, {"n": 1, "bytes": "ab", "done": 2, "total": 2})],
-    "another end": [part(1, b"ab", 2, 2), (Kind.VALUE, {})],
-    "no summary": [part(1, b"ab", 2, 2), (Kind.ANSWER, {"results": [], "seq": 1})],
+WRONG: dict[str, list[tuple[MessageKind, dict[str, Any]]]] = {
+    "no part": [(MessageKind.ANSWER, ANSWER)],
+    "a part is missing": [part(1, b"ab", 2, 6), part(3, b"ef", 6, 6), (MessageKind.ANSWER, ANSWER)],
+    "the last is missing": [part(1, b"ab", 2, 6), (MessageKind.ANSWER, ANSWER)],
+    "more than all": [part(1, b"abc", 3, 2), (MessageKind.ANSWER, ANSWER)],
+    "no bytes": [(MessageKind.PART, {"n": 1, "done": 0, "total": 6}), (MessageKind.ANSWER, ANSWER)],
+    "no total": [
+        (MessageKind.PART, {"n": 1, "bytes": b"ab", "done": 2}),
+        (MessageKind.ANSWER, ANSWER),
+    ],
+    "text": [(MessageKind.PART, {"n": 1, "bytes": "ab", "done": 2, "total": 2})],
+    "another end": [part(1, b"ab", 2, 2), (MessageKind.VALUE, {})],
+    "no summary": [part(1, b"ab", 2, 2), (MessageKind.ANSWER, {"results": [], "seq": 1})],
 }
 
 
@@ -245,9 +250,9 @@ async def fake(says: Callable[[int], list[bytes]]) -> tuple[asyncio.Server, str]
             while data := await reader.read(65_536):
                 frames.feed(data)
                 while (message := frames.next()) is not None:
-                    if message.kind is Kind.HELLO:
-                        writer.write(encode(Kind.WELCOME, 0, WELCOME))
-                    elif message.kind is Kind.RUN:
+                    if message.kind is MessageKind.HELLO:
+                        writer.write(encode(MessageKind.WELCOME, 0, WELCOME))
+                    elif message.kind is MessageKind.RUN:
                         for said in says(message.id):
                             writer.write(said)
                             if not said:
@@ -269,7 +274,7 @@ async def test_a_node_that_says_something_else(what: str, tmp_path: Path) -> Non
 
 
 async def test_a_connection_that_breaks(tmp_path: Path) -> None:
-    says = lambda id: [encode(Kind.PART, id, part(1, b"ab", 2, 6)[1]), b""]  # noqa: E731
+    says = lambda id: [encode(MessageKind.PART, id, part(1, b"ab", 2, 6)[1]), b""]  # noqa: E731
     server, address = await fake(says)
     async with server, AsyncClient(address, user="root", password=PASSWORD) as client:
         with pytest.raises(OutcomeUnknown):
@@ -284,7 +289,9 @@ async def test_parts_that_nobody_asked_for(tmp_path: Path) -> None:
             await client.query("RETURN 1")
 
 
-def _of(said: tuple[Kind, dict[str, Any]], id: int) -> tuple[Kind, int, dict[str, Any]]:
+def _of(
+    said: tuple[MessageKind, dict[str, Any]], id: int
+) -> tuple[MessageKind, int, dict[str, Any]]:
     return said[0], id, said[1]
 
 

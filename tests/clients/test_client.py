@@ -16,7 +16,7 @@ import pytest
 
 from bench.ports import free_port
 from protocol import limits
-from protocol.frames import FrameReader, Kind, encode
+from protocol.frames import FrameReader, MessageKind, encode
 from storeclient import (
     AsyncClient,
     Client,
@@ -377,7 +377,7 @@ class TestBrokenConnections:
         running = asyncio.create_task(cut_client.run("HOLD"))
         await until(lambda: node.held)
         proxy.fall_silent()
-        connection.data_received(encode(Kind.BYE, 0))
+        connection.data_received(encode(MessageKind.BYE, 0))
         with pytest.raises(OutcomeUnknown) as lost:
             await running
         assert isinstance(lost.value.__cause__, TimeoutError)
@@ -529,9 +529,9 @@ class TestBrokenConnections:
         server.close()
         await server.wait_closed()
 
-    @pytest.mark.parametrize("last", [Kind.BYE, Kind.ERROR])
+    @pytest.mark.parametrize("last", [MessageKind.BYE, MessageKind.ERROR])
     async def test_a_peer_that_welcomes_and_ends_each_connection_is_not_asked_for_ever(
-        self, last: Kind, monkeypatch: pytest.MonkeyPatch
+        self, last: MessageKind, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Nor waited for at the end, though it leaves its side of them open."""
         monkeypatch.setattr(client_connection, "GRACE_SECONDS", 0.05)
@@ -542,8 +542,8 @@ class TestBrokenConnections:
             connections += 1
             body = {"version": "1", "node": "n", "minor": 0, "limits": {}, "user": None}
             error = {"code": "Busy", "message": "not now", "status": 503}
-            writer.write(encode(Kind.WELCOME, 0, body))
-            writer.write(encode(last, 0, {"error": error} if last is Kind.ERROR else None))
+            writer.write(encode(MessageKind.WELCOME, 0, body))
+            writer.write(encode(last, 0, {"error": error} if last is MessageKind.ERROR else None))
             await reader.read()
             writer.close()
 
@@ -565,11 +565,11 @@ class TestBrokenConnections:
             while data := await reader.read(65536):
                 frames.feed(data)
                 while (message := frames.next()) is not None:
-                    if message.kind is Kind.HELLO:
+                    if message.kind is MessageKind.HELLO:
                         body = {"version": "1", "node": "n", "minor": 0, "limits": {}, "user": None}
-                        writer.write(encode(Kind.WELCOME, 0, body))
-                    elif message.kind is not Kind.BYE:
-                        writer.write(encode(Kind.PONG, message.id))
+                        writer.write(encode(MessageKind.WELCOME, 0, body))
+                    elif message.kind is not MessageKind.BYE:
+                        writer.write(encode(MessageKind.PONG, message.id))
             writer.close()
 
         server = await asyncio.start_server(confused, "127.0.0.1", 0)

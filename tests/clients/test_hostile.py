@@ -10,7 +10,7 @@ import pytest
 
 from storeclient.changes import Position, read_commit, read_epoch
 from storeclient.errors import ProtocolBroken, Refused, StoreError
-from storeclient.exchange import Credential, Exchange, Over, Welcome
+from storeclient.exchange import Credential, Exchange, FeedEnded, Welcome
 from storeclient.frames import FrameReader, Kind
 from storeclient.values import RecordId
 
@@ -145,7 +145,7 @@ def test_changes_behind_the_end_of_a_watch_are_dropped() -> None:
     exchange: Exchange[str] = Exchange()
     id, _ = exchange.ask(Kind.WATCH, {}, "watch")
     over = frame(Kind.ANSWER, id, {"seq": 1})
-    assert exchange.receive(over + frame(Kind.CHANGE, id, {"seq": 1})) == [("watch", Over())]
+    assert exchange.receive(over + frame(Kind.CHANGE, id, {"seq": 1})) == [("watch", FeedEnded())]
     assert not exchange.open and not exchange.broken
 
 

@@ -24,20 +24,20 @@ from storeclient import (
 from storeclient.attempts import Attempts
 from storeclient.seen import Seen, seems_to_read
 from storeclient.settings import make_settings
-from tests.clients.members import Cluster, cluster
+from tests.clients.members import FakeCluster, cluster
 from tests.surfaces.wire.peers import PASSWORD, USER, until
 
 Found = Callable[..., AsyncClient]
 
 
 @pytest.fixture
-async def three() -> AsyncIterator[Cluster]:
+async def three() -> AsyncIterator[FakeCluster]:
     async with cluster(3) as found:
         yield found
 
 
 @contextlib.asynccontextmanager
-async def client_of(found: Cluster, **more: Any) -> AsyncIterator[AsyncClient]:
+async def client_of(found: FakeCluster, **more: Any) -> AsyncIterator[AsyncClient]:
     given = {"address": found.addresses, "user": USER, "password": PASSWORD, "ns": "a", "db": "b"}
     async with AsyncClient(**(given | more)) as client:
         yield client
@@ -93,7 +93,7 @@ def test_what_looks_like_a_read(script: str, reads: bool) -> None:
 
 
 async def test_the_node_that_takes_changes_is_found_before_anything_is_asked(
-    three: Cluster,
+    three: FakeCluster,
 ) -> None:
     for leader in three.members:
         three.leader = leader
@@ -103,7 +103,7 @@ async def test_the_node_that_takes_changes_is_found_before_anything_is_asked(
     assert not any(member.requests for member in three.members)
 
 
-async def test_a_leader_that_was_not_given_is_followed(three: Cluster) -> None:
+async def test_a_leader_that_was_not_given_is_followed(three: FakeCluster) -> None:
     three.leader = three.members[2]
     async with client_of(three, address=three.addresses[:2]) as client:
         assert home(client) == "n2"
@@ -113,7 +113,7 @@ async def test_a_leader_that_was_not_given_is_followed(three: Cluster) -> None:
     assert [one.done for one in three.members] == [[], ["CREATE t:2"], ["CREATE t:1"]]
 
 
-async def test_a_client_of_one_address_asks_that_node_alone(three: Cluster) -> None:
+async def test_a_client_of_one_address_asks_that_node_alone(three: FakeCluster) -> None:
     """Who tells a node its roles, or asks how it stands, does not want another's answer."""
     three.leader = three.members[1]
     async with client_of(three, address=three.addresses[0], reads="any") as client:
@@ -125,12 +125,12 @@ async def test_a_client_of_one_address_asks_that_node_alone(three: Cluster) -> N
     assert not three.done and not three.members[1].requests
 
 
-async def test_a_node_that_is_away_is_passed_over(three: Cluster) -> None:
+async def test_a_node_that_is_away_is_passed_over(three: FakeCluster) -> None:
     async with client_of(three, address=["127.0.0.1:1", *three.addresses]) as client:
         assert await client.query("SELECT 1") == "n0"
 
 
-async def test_a_write_goes_to_the_new_leader_and_is_done_once(three: Cluster) -> None:
+async def test_a_write_goes_to_the_new_leader_and_is_done_once(three: FakeCluster) -> None:
     async with client_of(three) as client:
         for number, leader in enumerate([0, 1, 0, 2, 1, 1]):
             three.leader = three.members[leader]
@@ -139,7 +139,7 @@ async def test_a_write_goes_to_the_new_leader_and_is_done_once(three: Cluster) -
     assert sorted(three.done) == [f"CREATE t:{number}" for number in range(6)]
 
 
-async def test_many_at_once_follow_it_together(three: Cluster) -> None:
+async def test_many_at_once_follow_it_together(three: FakeCluster) -> None:
     async with client_of(three) as client:
         three.leader = three.members[1]
         found = await asyncio.gather(*(client.query(f"CREATE t:{n}") for n in range(50)))
@@ -148,7 +148,7 @@ async def test_many_at_once_follow_it_together(three: Cluster) -> None:
     assert all(member.surface._wire.made <= 1 for member in three.members), "one connection each"
 
 
-async def test_while_nobody_leads_it_is_waited_for(three: Cluster) -> None:
+async def test_while_nobody_leads_it_is_waited_for(three: FakeCluster) -> None:
     async with client_of(three) as client:
         three.leader = None
         writing = asyncio.create_task(client.run("CREATE t:1"))
@@ -159,7 +159,7 @@ async def test_while_nobody_leads_it_is_waited_for(three: Cluster) -> None:
     assert three.done == ["CREATE t:1"]
 
 
-async def test_where_nobody_comes_to_lead_the_refusal_is_told(three: Cluster) -> None:
+async def test_where_nobody_comes_to_lead_the_refusal_is_told(three: FakeCluster) -> None:
     async with client_of(three, connect_timeout=0.3) as client:
         three.leader = None
         with pytest.raises(errors.NotWritable):
@@ -169,7 +169,7 @@ async def test_where_nobody_comes_to_lead_the_refusal_is_told(three: Cluster) ->
         assert await client.query("SELECT 1") == "n0", "and can begin"
 
 
-async def test_a_leader_that_is_named_and_away(three: Cluster) -> None:
+async def test_a_leader_that_is_named_and_away(three: FakeCluster) -> None:
     """It may have died a moment ago: the others are asked until they know of another."""
     async with client_of(three) as client:
         three.named, three.leader = three.members[0], None
@@ -212,7 +212,7 @@ async def test_a_node_without_a_role_sends_elsewhere() -> None:
             await client.query("SELECT 1")
 
 
-async def test_what_a_node_names_that_is_no_address_is_passed_over(three: Cluster) -> None:
+async def test_what_a_node_names_that_is_no_address_is_passed_over(three: FakeCluster) -> None:
     three.leader = three.members[1]
     for member in three.members:
         member.cluster.detail = lambda: {"leader": ["::1", "x:y", three.addresses[1]]}  # type: ignore[method-assign]
@@ -220,7 +220,7 @@ async def test_what_a_node_names_that_is_no_address_is_passed_over(three: Cluste
         assert await client.query("CREATE t:1") == "n1"
 
 
-async def test_one_who_stops_does_not_search_on(three: Cluster) -> None:
+async def test_one_who_stops_does_not_search_on(three: FakeCluster) -> None:
     async with client_of(three) as client:
         three.leader = None
         stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -231,7 +231,7 @@ async def test_one_who_stops_does_not_search_on(three: Cluster) -> None:
             await writing
 
 
-async def test_closing_ends_the_search(three: Cluster) -> None:
+async def test_closing_ends_the_search(three: FakeCluster) -> None:
     async with client_of(three) as client:
         three.leader = None
         writing = asyncio.create_task(client.run("CREATE t:1"))
@@ -240,7 +240,7 @@ async def test_closing_ends_the_search(three: Cluster) -> None:
         await writing
 
 
-async def test_connections_are_told_of_by_their_addresses(three: Cluster) -> None:
+async def test_connections_are_told_of_by_their_addresses(three: FakeCluster) -> None:
     events: list[ConnectionEvent] = []
     async with client_of(three, on_connection=events.append) as client:
         three.leader = three.members[1]
@@ -253,7 +253,7 @@ async def test_connections_are_told_of_by_their_addresses(three: Cluster) -> Non
 
 @pytest.mark.parametrize("turned_away", [12, 13, 14, 20, 25])
 async def test_a_publisher_keeps_the_order_while_nobody_leads(
-    three: Cluster, turned_away: int
+    three: FakeCluster, turned_away: int
 ) -> None:
     async with client_of(three) as client, client.topic("a", "b", "q").publisher() as publisher:
         await publisher.publish(-1)
@@ -264,7 +264,7 @@ async def test_a_publisher_keeps_the_order_while_nobody_leads(
     assert [one.position for one in outcomes] == [*range(2, 14)]
 
 
-async def test_what_was_overtaken_is_refused_and_not_published_behind(three: Cluster) -> None:
+async def test_what_was_overtaken_is_refused_and_not_published_behind(three: FakeCluster) -> None:
     async with client_of(three) as client, client.topic("a", "b", "q").publisher() as publisher:
         await publisher.publish(-1)
         three.leader, three.turns_away = None, 5
@@ -274,7 +274,7 @@ async def test_what_was_overtaken_is_refused_and_not_published_behind(three: Clu
     assert [isinstance(one, errors.NotWritable) for one in outcomes] == [True] * 5 + [False] * 7
 
 
-async def test_a_publisher_that_finds_nobody_refuses_all(three: Cluster) -> None:
+async def test_a_publisher_that_finds_nobody_refuses_all(three: FakeCluster) -> None:
     async with (
         client_of(three, connect_timeout=0.2) as client,
         client.topic("a", "b", "q").publisher() as publisher,
@@ -287,7 +287,9 @@ async def test_a_publisher_that_finds_nobody_refuses_all(three: Cluster) -> None
     assert three.published == [-1]
 
 
-async def test_a_publisher_sends_nothing_again_that_may_have_been_appended(three: Cluster) -> None:
+async def test_a_publisher_sends_nothing_again_that_may_have_been_appended(
+    three: FakeCluster,
+) -> None:
     async with client_of(three) as client, client.topic("a", "b", "q").publisher() as publisher:
         three.members[0].loses = UnknownOutcome("the node leads no more", sequence=11)
         asked = [publisher.publish(n) for n in range(20)]
@@ -297,7 +299,9 @@ async def test_a_publisher_sends_nothing_again_that_may_have_been_appended(three
     assert [type(one) for one in outcomes] == [errors.UnknownOutcome] * 21
 
 
-async def test_what_is_sent_one_by_one_keeps_its_place_through_a_failover(three: Cluster) -> None:
+async def test_what_is_sent_one_by_one_keeps_its_place_through_a_failover(
+    three: FakeCluster,
+) -> None:
     """A part of it was done: what is left of it has its place all the same."""
     async with client_of(three) as client, client.topic("a", "b", "q").publisher() as publisher:
         await publisher.publish(-1)
@@ -311,7 +315,7 @@ async def test_what_is_sent_one_by_one_keeps_its_place_through_a_failover(three:
 # --- what is asked again --------------------------------------------------------------------------
 
 
-async def test_what_has_committed_something_is_not_asked_again(three: Cluster) -> None:
+async def test_what_has_committed_something_is_not_asked_again(three: FakeCluster) -> None:
     async with client_of(three) as client:
         refusal = three.members[0].refusal().also(committed=11)
         three.leader, three.members[0].refuses = three.members[1], refusal
@@ -321,7 +325,7 @@ async def test_what_has_committed_something_is_not_asked_again(three: Cluster) -
     assert not three.done
 
 
-async def test_nor_is_it_where_the_node_says_goodbye(three: Cluster) -> None:
+async def test_nor_is_it_where_the_node_says_goodbye(three: FakeCluster) -> None:
     async with client_of(three) as client:
         three.members[0].refuses = Draining("the node is stopping").also(committed=11)
         connection = client._nodes.connection
@@ -335,7 +339,9 @@ async def test_nor_is_it_where_the_node_says_goodbye(three: Cluster) -> None:
     assert not three.done
 
 
-async def test_what_broke_off_is_asked_elsewhere_only_if_it_may_be_twice(three: Cluster) -> None:
+async def test_what_broke_off_is_asked_elsewhere_only_if_it_may_be_twice(
+    three: FakeCluster,
+) -> None:
     async with client_of(three) as client:
         for repeatable in (False, True):
             leader = three.leader
@@ -356,7 +362,7 @@ async def test_what_broke_off_is_asked_elsewhere_only_if_it_may_be_twice(three: 
                 assert await client.query("CREATE t:1") == "n1", "what comes next goes there"
 
 
-async def test_what_a_leader_can_not_say_the_end_of(three: Cluster) -> None:
+async def test_what_a_leader_can_not_say_the_end_of(three: FakeCluster) -> None:
     """It leads no more, and what it had in flight is the next one's to keep or not."""
     lost = UnknownOutcome("the node leads no more", sequence=11)
     async with client_of(three) as client:
@@ -369,7 +375,7 @@ async def test_what_a_leader_can_not_say_the_end_of(three: Cluster) -> None:
     assert three.done == ["UPSERT t:1"]
 
 
-async def _twice(three: Cluster) -> None:
+async def _twice(three: FakeCluster) -> None:
     """A write that broke off, before a client that does not ask twice."""
     async with client_of(three) as client:
         three.members[0].refuses = UnknownOutcome("the node leads no more", sequence=11)
@@ -379,7 +385,7 @@ async def _twice(three: Cluster) -> None:
 
 
 async def test_a_planted_client_that_asks_again_is_caught(
-    three: Cluster, monkeypatch: pytest.MonkeyPatch
+    three: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Attempts.__init__
 
@@ -391,7 +397,7 @@ async def test_a_planted_client_that_asks_again_is_caught(
         await _twice(three)
 
 
-async def test_what_a_busy_leader_refuses_is_for_the_caller(three: Cluster) -> None:
+async def test_what_a_busy_leader_refuses_is_for_the_caller(three: FakeCluster) -> None:
     async with client_of(three) as client:
         three.members[0].refuses = Busy("the node is doing as much as it will")
         with pytest.raises(errors.Busy):
@@ -425,7 +431,7 @@ async def _unseal(client: AsyncClient) -> None:
 
 @pytest.mark.parametrize("use", [_publish, _ack, _unseal])
 async def test_handles_follow_the_leader(
-    three: Cluster, use: Callable[[AsyncClient], Awaitable[None]]
+    three: FakeCluster, use: Callable[[AsyncClient], Awaitable[None]]
 ) -> None:
     async with client_of(three) as client:
         for leader in (0, 2, 1):
@@ -435,7 +441,7 @@ async def test_handles_follow_the_leader(
     assert len(three.done) == 3
 
 
-async def test_keys_follow_the_leader(three: Cluster) -> None:
+async def test_keys_follow_the_leader(three: FakeCluster) -> None:
     async with client_of(three) as client:
         keys = client.cache("a", "b", "c")
         for leader in (0, 2, 1):
@@ -449,14 +455,14 @@ async def test_keys_follow_the_leader(three: Cluster) -> None:
 # --- reads anywhere -------------------------------------------------------------------------------
 
 
-async def test_reads_are_the_leaders_unless_it_is_asked_for(three: Cluster) -> None:
+async def test_reads_are_the_leaders_unless_it_is_asked_for(three: FakeCluster) -> None:
     async with client_of(three) as client:
         assert {await client.query("SELECT 1") for _ in range(9)} == {"n0"}
     assert all(one.after is None for one in three.members[0].requests)
 
 
 @contextlib.asynccontextmanager
-async def reading(found: Cluster, **more: Any) -> AsyncIterator[AsyncClient]:
+async def reading(found: FakeCluster, **more: Any) -> AsyncIterator[AsyncClient]:
     """A client that reads anywhere, connected to all of them."""
     async with client_of(found, reads="any", **more) as client:
         await client.query("SELECT 1")
@@ -465,7 +471,7 @@ async def reading(found: Cluster, **more: Any) -> AsyncIterator[AsyncClient]:
         yield client
 
 
-async def test_reads_are_spread(three: Cluster) -> None:
+async def test_reads_are_spread(three: FakeCluster) -> None:
     async with reading(three) as client:
         found = [await client.query("SELECT 1") for _ in range(9)]
         assert sorted(found) == ["n0"] * 3 + ["n1"] * 3 + ["n2"] * 3
@@ -473,7 +479,7 @@ async def test_reads_are_spread(three: Cluster) -> None:
         assert {await db.query("RETURN 1") for _ in range(9)} == {"n0", "n1", "n2"}
 
 
-async def test_a_read_is_behind_what_the_client_has_done(three: Cluster) -> None:
+async def test_a_read_is_behind_what_the_client_has_done(three: FakeCluster) -> None:
     async with reading(three) as client:
         seq = (await client.run("CREATE t:1")).seq
         three.catch_up()
@@ -484,7 +490,7 @@ async def test_a_read_is_behind_what_the_client_has_done(three: Cluster) -> None
             assert {one.after for one in member.requests} == {seq}
 
 
-async def test_a_node_that_is_behind_is_left_alone_for_a_while(three: Cluster) -> None:
+async def test_a_node_that_is_behind_is_left_alone_for_a_while(three: FakeCluster) -> None:
     async with reading(three) as client:
         await client.run("CREATE t:1")
         three.members[2].shows = three.seq
@@ -494,7 +500,7 @@ async def test_a_node_that_is_behind_is_left_alone_for_a_while(three: Cluster) -
         assert len(three.members[1].requests) == 1
 
 
-async def _own_write(three: Cluster) -> None:
+async def _own_write(three: FakeCluster) -> None:
     async with reading(three) as client:
         for number in range(6):
             await client.run(f"CREATE t:{number}")
@@ -502,13 +508,13 @@ async def _own_write(three: Cluster) -> None:
             assert answer.seq >= three.seq, "it did not read its own write"
 
 
-async def test_own_writes_are_read(three: Cluster) -> None:
+async def test_own_writes_are_read(three: FakeCluster) -> None:
     await _own_write(three)
 
 
 @pytest.mark.parametrize("what", ["after", "told"])
 async def test_a_planted_client_that_reads_what_is_old_is_caught(
-    three: Cluster, monkeypatch: pytest.MonkeyPatch, what: str
+    three: FakeCluster, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     if what == "after":
         monkeypatch.setattr(AsyncClient, "_behind_what_was_seen", lambda _self, body, _node: body)
@@ -520,7 +526,7 @@ async def test_a_planted_client_that_reads_what_is_old_is_caught(
 
 @pytest.mark.parametrize("change", [_cache, _publish, _ack])
 async def test_a_read_is_behind_what_was_done_to_keys_and_messages(
-    three: Cluster, change: Callable[[AsyncClient], Awaitable[None]]
+    three: FakeCluster, change: Callable[[AsyncClient], Awaitable[None]]
 ) -> None:
     async with reading(three) as client:
         await change(client)
@@ -533,7 +539,7 @@ async def test_a_read_is_behind_what_was_done_to_keys_and_messages(
             assert {one.after for one in member.requests} == {three.seq}
 
 
-async def test_what_is_cancelled_may_have_been_done(three: Cluster) -> None:
+async def test_what_is_cancelled_may_have_been_done(three: FakeCluster) -> None:
     """Reads stay with the leader until it has answered what came behind."""
     async with client_of(three, reads="any") as client:
         asking = asyncio.create_task(client.run("HOLD CREATE"))
@@ -543,7 +549,7 @@ async def test_what_is_cancelled_may_have_been_done(three: Cluster) -> None:
         assert not client._reads_anywhere
 
 
-async def test_a_first_change_to_keys_is_read_too(three: Cluster) -> None:
+async def test_a_first_change_to_keys_is_read_too(three: FakeCluster) -> None:
     """Before any answer has told which store it is."""
     async with client_of(three, reads="any") as client:
         await _cache(client)
@@ -554,7 +560,7 @@ async def test_a_first_change_to_keys_is_read_too(three: Cluster) -> None:
         assert asked.after == three.seq
 
 
-async def test_a_node_that_tells_an_odd_sequence_is_not_believed(three: Cluster) -> None:
+async def test_a_node_that_tells_an_odd_sequence_is_not_believed(three: FakeCluster) -> None:
     async with reading(three) as client:
         three.seq = -9
         with pytest.raises(ProtocolBroken, match="seq"):
@@ -563,7 +569,7 @@ async def test_a_node_that_tells_an_odd_sequence_is_not_believed(three: Cluster)
 
 @pytest.mark.parametrize("change", [_publish, _unseal])
 async def test_what_is_changed_without_a_sequence_is_read_of_the_leader(
-    three: Cluster,
+    three: FakeCluster,
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[AsyncClient], Awaitable[None]],
 ) -> None:
@@ -584,14 +590,16 @@ async def test_what_is_changed_without_a_sequence_is_read_of_the_leader(
         assert {one.after for one in three.members[1].requests} == {50}
 
 
-async def test_what_reads_and_writes_after_all_is_done_by_the_leader_once(three: Cluster) -> None:
+async def test_what_reads_and_writes_after_all_is_done_by_the_leader_once(
+    three: FakeCluster,
+) -> None:
     async with reading(three) as client:
         for _ in range(4):
             assert await client.query("RETURN { CREATE t }") == "n0"
     assert len(three.done) == 4 and not three.members[1].done
 
 
-async def test_moments_and_what_is_kept_are_the_leaders(three: Cluster) -> None:
+async def test_moments_and_what_is_kept_are_the_leaders(three: FakeCluster) -> None:
     async with reading(three) as client:
         every: list[dict[str, Any]] = [{"moment": "m-1"}, {"reason": "monthly"}, {"record": True}]
         for fields in every:
@@ -599,7 +607,7 @@ async def test_moments_and_what_is_kept_are_the_leaders(three: Cluster) -> None:
             assert found == {"n0"}, fields
 
 
-async def test_a_moment_is_read_where_it_was_made(three: Cluster) -> None:
+async def test_a_moment_is_read_where_it_was_made(three: FakeCluster) -> None:
     async with reading(three) as client:
         made = await client.run("SELECT 1", moment="new")
         assert (made.value, made.moment) == ("n0", "m-of-n0")
@@ -615,7 +623,7 @@ async def test_a_moment_is_read_where_it_was_made(three: Cluster) -> None:
         assert len(client._makers) == 64
 
 
-async def test_what_a_follower_refuses_the_leader_answers(three: Cluster) -> None:
+async def test_what_a_follower_refuses_the_leader_answers(three: FakeCluster) -> None:
     async with reading(three) as client:
         for member in three.members[1:]:
             member.refuses = Busy("as much as it will")
@@ -623,14 +631,14 @@ async def test_what_a_follower_refuses_the_leader_answers(three: Cluster) -> Non
         assert [member.refuses for member in three.members] == [None] * 3
 
 
-async def test_a_session_that_has_ended_is_opened_again_where_it_was(three: Cluster) -> None:
+async def test_a_session_that_has_ended_is_opened_again_where_it_was(three: FakeCluster) -> None:
     async with reading(three) as client:
         three.members[1].sessions.clear()
         assert {await client.query("SELECT 1") for _ in range(6)} == {"n0", "n1", "n2"}
         assert len(three.members[1].sessions) == 1
 
 
-async def test_a_node_of_another_store_is_not_read(three: Cluster) -> None:
+async def test_a_node_of_another_store_is_not_read(three: FakeCluster) -> None:
     three.members[1].store = "another"
     async with reading(three) as client:
         with pytest.raises(ProtocolBroken) as no:
@@ -640,7 +648,7 @@ async def test_a_node_of_another_store_is_not_read(three: Cluster) -> None:
         assert {await client.query("SELECT 1") for _ in range(9)} == {"n0", "n2"}
 
 
-async def test_a_new_history_is_begun_with(three: Cluster) -> None:
+async def test_a_new_history_is_begun_with(three: FakeCluster) -> None:
     """What was higher before it is no more, and would be waited for in vain."""
     async with reading(three) as client:
         three.leader = three.members[0]
@@ -676,14 +684,14 @@ def test_a_sequence_without_its_epoch_is_not_taken_back_by_an_answer_that_was_la
     assert seen.after == 29
 
 
-async def test_a_follower_that_goes_away_is_missed_by_nobody(three: Cluster) -> None:
+async def test_a_follower_that_goes_away_is_missed_by_nobody(three: FakeCluster) -> None:
     async with reading(three) as client:
         await three.members[1].surface.close()
         found = {await client.query("SELECT 1", repeatable=True) for _ in range(12)}
         assert found == {"n0", "n2"}
 
 
-async def test_a_request_comes_after_what_its_caller_says(three: Cluster) -> None:
+async def test_a_request_comes_after_what_its_caller_says(three: FakeCluster) -> None:
     async with client_of(three) as client:
         await client.run("SELECT 1", after=10)
         with pytest.raises(errors.StatementTimeout) as late:
@@ -692,7 +700,7 @@ async def test_a_request_comes_after_what_its_caller_says(three: Cluster) -> Non
         assert [one.after for one in three.members[0].requests] == [10, 11]
 
 
-async def test_what_is_to_be_current_is_asked_of_the_leader(three: Cluster) -> None:
+async def test_what_is_to_be_current_is_asked_of_the_leader(three: FakeCluster) -> None:
     """Any node can find it out; who leads does so without asking another."""
     async with reading(three) as client:
         for member in three.members:
@@ -707,7 +715,7 @@ async def test_what_is_to_be_current_is_asked_of_the_leader(three: Cluster) -> N
 
 
 async def test_an_old_node_is_not_asked_for_what_is_current(
-    monkeypatch: pytest.MonkeyPatch, three: Cluster
+    monkeypatch: pytest.MonkeyPatch, three: FakeCluster
 ) -> None:
     """It would answer without having looked."""
     monkeypatch.setattr("surfaces.wire.bodies.MINOR", 7)
@@ -717,7 +725,9 @@ async def test_an_old_node_is_not_asked_for_what_is_current(
         assert not three.members[0].requests
 
 
-async def test_nodes_of_a_version_before(monkeypatch: pytest.MonkeyPatch, three: Cluster) -> None:
+async def test_nodes_of_a_version_before(
+    monkeypatch: pytest.MonkeyPatch, three: FakeCluster
+) -> None:
     monkeypatch.setattr("surfaces.wire.bodies.MINOR", 6)
     three.leader = three.members[1]
     async with client_of(three, reads="any") as client:
@@ -728,7 +738,7 @@ async def test_nodes_of_a_version_before(monkeypatch: pytest.MonkeyPatch, three:
             await client.query("SELECT 1", after=1)
 
 
-async def test_the_blocking_twin(three: Cluster) -> None:
+async def test_the_blocking_twin(three: FakeCluster) -> None:
     def work() -> None:
         given = ",".join(three.addresses)
         with Client(given, user=USER, password=PASSWORD, reads="any") as client:

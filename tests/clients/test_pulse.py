@@ -10,7 +10,7 @@ from storeclient.pulse import ANSWER_SECONDS, LEAVING_SECONDS, QUIET_SECONDS, Pu
 from tests.simulation.loop import run
 
 
-class Peer:
+class PulsePeer:
     """A peer, and the pulse of the connection to it."""
 
     def __init__(self) -> None:
@@ -28,15 +28,15 @@ class Peer:
     def ask(self) -> float | None:
         self.asked.append(self.now)
         if self.answers:
-            self.pulse.heard()
+            self.pulse.on_data()
         return self.seconds
 
 
-def after(seconds: float, given: Callable[[Peer], None]) -> Peer:
+def after(seconds: float, given: Callable[[PulsePeer], None]) -> PulsePeer:
     """How it stands with a peer after so long."""
 
-    async def going_on() -> Peer:
-        peer = Peer()
+    async def going_on() -> PulsePeer:
+        peer = PulsePeer()
         given(peer)
         peer.pulse.begin()
         await asyncio.sleep(seconds)
@@ -46,7 +46,7 @@ def after(seconds: float, given: Callable[[Peer], None]) -> Peer:
     return run(going_on())
 
 
-def silent(peer: Peer) -> None:
+def silent(peer: PulsePeer) -> None:
     peer.answers = False
 
 
@@ -61,7 +61,7 @@ def test_one_that_does_not_is_lost() -> None:
 
 
 def test_one_that_is_leaving_has_longer() -> None:
-    def leaving(peer: Peer) -> None:
+    def leaving(peer: PulsePeer) -> None:
         peer.answers, peer.seconds = False, LEAVING_SECONDS
 
     assert limits.DRAIN_SECONDS < LEAVING_SECONDS
@@ -69,7 +69,7 @@ def test_one_that_is_leaving_has_longer() -> None:
 
 
 def test_one_that_can_not_be_asked_is_not_lost() -> None:
-    def deaf(peer: Peer) -> None:
+    def deaf(peer: PulsePeer) -> None:
         peer.answers, peer.seconds = False, None
 
     peer = after(1000, deaf)
@@ -77,7 +77,7 @@ def test_one_that_can_not_be_asked_is_not_lost() -> None:
 
 
 def test_where_nothing_is_open_nobody_is_asked() -> None:
-    def idle(peer: Peer) -> None:
+    def idle(peer: PulsePeer) -> None:
         peer.open = peer.answers = False
 
     peer = after(1000, idle)

@@ -21,7 +21,7 @@ from actors.settings import NodeSettings
 from protocol import limits
 from protocol.errors import NotWritable
 from storage.files import cluster_file
-from storage.files.cluster_file import Cluster as ClusterFile
+from storage.files.cluster_file import ClusterState as ClusterFile
 from storage.files.directory import StoreDirectory
 from storage.files.disk import Disk
 from storeclient import AsyncClient, AsyncWatch, Change, Commit, Copied, Position, errors
@@ -171,7 +171,7 @@ class Followed:
             await asyncio.sleep(0.003)
 
     async def _ship(self, leader: Node, other: Node) -> None:
-        upto = leader.committer.released_upto
+        upto = leader.committer.commit_index
         begin = other.committer.log_upto + 1
         frames = list(leader.store.parts.log.read(begin, upto)) if begin <= upto else []
         await other.committer.receive(frames, upto)

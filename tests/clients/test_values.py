@@ -133,7 +133,7 @@ def test_records() -> None:
 
 def test_kinds_agree() -> None:
     assert {kind.name: int(kind) for kind in client_frames.Kind} == {
-        kind.name: int(kind) for kind in frames.Kind
+        kind.name: int(kind) for kind in frames.MessageKind
     }
     assert client_frames.FRAME_BYTES == limits.FRAME_BYTES
 

@@ -32,7 +32,7 @@ from storeclient import (
     errors,
     feeds,
 )
-from storeclient.exchange import Told
+from storeclient.exchange import StreamedMessage
 from surfaces.wire import NodeGate, WireSettings, WireSurface
 from surfaces.wire.connection import WireConnection
 from tests.nodes import PASSWORD, Running, running
@@ -44,7 +44,7 @@ from tests.surfaces.wire.peers import until
 PAD = "x" * 60_000
 
 
-class House:
+class WatchServer:
     """A node with its wire surface, and a client of it."""
 
     def __init__(self, here: Running, surface: WireSurface) -> None:
@@ -73,17 +73,17 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def house(tmp_path: Path) -> AsyncIterator[WatchServer]:
     async with running(tmp_path / "store") as here:
         await here.values("DEFINE TABLE t; DEFINE TABLE u")
         surface = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
         await surface.start()
-        yield House(here, surface)
+        yield WatchServer(here, surface)
         await surface.close()
 
 
 @pytest.fixture
-async def db(house: House) -> AsyncIterator[AsyncDatabase]:
+async def db(house: WatchServer) -> AsyncIterator[AsyncDatabase]:
     async with house.client() as client:
         yield client.database("shop", "main")
 
@@ -105,7 +105,9 @@ async def some(changes: AsyncIterator[Any], count: int) -> list[Any]:
 
 
 class TestChanges:
-    async def test_each_says_what_became_of_a_record(self, house: House, db: AsyncDatabase) -> None:
+    async def test_each_says_what_became_of_a_record(
+        self, house: WatchServer, db: AsyncDatabase
+    ) -> None:
         changes = aiter(db.watch("t", 0, before=True))
         first = await house.seq("CREATE t:1 SET a = 1")
         last = await house.seq("BEGIN; UPDATE t:1 SET a = 2; CREATE t:2; COMMIT; DELETE t:1")
@@ -119,7 +121,7 @@ class TestChanges:
         assert updated.before["a"] == 1 and updated.value["a"] == 2
         assert (deleted.action, deleted.value, deleted.before["a"]) == ("delete", None, 2)
 
-    async def test_filters_and_actions(self, house: House, db: AsyncDatabase) -> None:
+    async def test_filters_and_actions(self, house: WatchServer, db: AsyncDatabase) -> None:
         large = aiter(db.watch("t", 0, where="a > 1"))
         gone = aiter(db.watch("t", 0, actions=["delete"]))
         await house.seq("CREATE t:1 SET a = 1; UPDATE t:1 SET a = 2; DELETE t:1")
@@ -127,7 +129,7 @@ class TestChanges:
         (deleted,) = await some(gone, 1)
         assert deleted.action == "delete"
 
-    async def test_parts_come_as_one_commit(self, house: House, db: AsyncDatabase) -> None:
+    async def test_parts_come_as_one_commit(self, house: WatchServer, db: AsyncDatabase) -> None:
         commits = db.watch("t", 0).commits()
         seq = await house.seq(
             "BEGIN; FOR $i IN 0..100 { CREATE type::record('t', $i) SET pad = $pad }; COMMIT"
@@ -138,14 +140,16 @@ class TestChanges:
         assert [change.id.id for change in commit.changes] == [*range(100)]
         assert [change.last for change in commit.changes] == [False] * 99 + [True]
 
-    async def test_what_was_omitted_says_so(self, house: House, db: AsyncDatabase) -> None:
+    async def test_what_was_omitted_says_so(self, house: WatchServer, db: AsyncDatabase) -> None:
         watch = db.watch("t", 0, before=True)
         await house.seq("CREATE t:1 SET a = $a", a="x" * (limits.FEED_CHANGE_BYTES - 1_000_000))
         await house.seq("UPDATE t:1 SET a = $a", a="y" * (limits.FEED_CHANGE_BYTES - 1_000_000))
         _, updated = await some(aiter(watch), 2)
         assert (updated.before, updated.missing) == (None, "omitted")
 
-    async def test_without_a_start_it_begins_now(self, house: House, db: AsyncDatabase) -> None:
+    async def test_without_a_start_it_begins_now(
+        self, house: WatchServer, db: AsyncDatabase
+    ) -> None:
         await house.seq("CREATE t:1")
         watch = db.watch("t")
         assert watch.position is None
@@ -160,7 +164,9 @@ class TestChanges:
 
 
 class TestPosition:
-    async def test_it_moves_when_more_is_asked_for(self, house: House, db: AsyncDatabase) -> None:
+    async def test_it_moves_when_more_is_asked_for(
+        self, house: WatchServer, db: AsyncDatabase
+    ) -> None:
         watch = db.watch("t", await house.seq("CREATE t:0"))
         first = await house.seq("BEGIN; CREATE t:1; CREATE t:2; COMMIT")
         second = await house.seq("CREATE t:3")
@@ -176,7 +182,7 @@ class TestPosition:
         await asking
         assert watch.position == Position(second, house.here.node.store.id, 1)
 
-    async def test_broken_off_it_goes_on_there(self, house: House, db: AsyncDatabase) -> None:
+    async def test_broken_off_it_goes_on_there(self, house: WatchServer, db: AsyncDatabase) -> None:
         watch = db.watch("t", 0)
         for number in range(6):
             await house.seq(f"BEGIN; CREATE t:[{number}, 0]; CREATE t:[{number}, 1]; COMMIT")
@@ -191,7 +197,7 @@ class TestPosition:
         assert seen == [[[n, 0], [n, 1], [n + 1, 0]] for n in range(3)]
         await until(lambda: len(house.feeds) <= 1)
 
-    async def test_another_watch_begins_there(self, house: House, db: AsyncDatabase) -> None:
+    async def test_another_watch_begins_there(self, house: WatchServer, db: AsyncDatabase) -> None:
         await house.seq("CREATE t:1; CREATE t:2; CREATE t:3")
         first = db.watch("t", 0)
         commits = first.commits()
@@ -200,7 +206,9 @@ class TestPosition:
         (again,) = await some(aiter(db.watch("t", first.position)), 1)
         assert again.id == RecordId("t", 2)
 
-    async def test_of_another_history_it_is_refused(self, house: House, db: AsyncDatabase) -> None:
+    async def test_of_another_history_it_is_refused(
+        self, house: WatchServer, db: AsyncDatabase
+    ) -> None:
         seq = await house.seq("CREATE t:1")
         for position in (
             Position(seq, "0" * 32, 1),
@@ -210,7 +218,7 @@ class TestPosition:
             with pytest.raises(errors.Diverged, match="read the table again"):
                 await first(db.watch("t", position))
 
-    async def test_a_quiet_table_moves_it_too(self, house: House, db: AsyncDatabase) -> None:
+    async def test_a_quiet_table_moves_it_too(self, house: WatchServer, db: AsyncDatabase) -> None:
         watch = db.watch("t")
         waiting = asyncio.create_task(first(watch))
         await until(lambda: len(house.feeds) == 1)
@@ -226,7 +234,7 @@ class TestPosition:
 
 class TestGoingOn:
     async def test_after_broken_connections_with_a_writer(
-        self, house: House, db: AsyncDatabase
+        self, house: WatchServer, db: AsyncDatabase
     ) -> None:
         """20 times, at random: every commit once, in order."""
         rng, writing, number = random.Random(7), True, 0
@@ -260,13 +268,13 @@ class TestGoingOn:
         following.cancel()
 
     async def test_in_the_midst_of_a_commit(
-        self, house: House, db: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
+        self, house: WatchServer, db: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What came of it is forgotten: all of it comes again."""
         take, cut = feeds.Feed.take, list[int]()
 
         def taken(feed: feeds.Feed, reply: Any) -> None:
-            if isinstance(reply, Told) and reply.body.get("part") == 3 and len(cut) < 3:
+            if isinstance(reply, StreamedMessage) and reply.body.get("part") == 3 and len(cut) < 3:
                 cut.append(reply.body["of"])
                 house.cut()
             take(feed, reply)
@@ -284,7 +292,7 @@ class TestGoingOn:
         assert [change.id.id for change in heard[1].changes] == [*range(600)]
 
     async def test_where_it_was_too_slow(
-        self, house: House, db: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
+        self, house: WatchServer, db: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Its buffer is bounded; what does not fit is heard later, and nothing is lost."""
         monkeypatch.setattr(feeds, "BEHIND_BYTES", 100_000)
@@ -299,7 +307,7 @@ class TestGoingOn:
         assert len(set(ids)) == len(ids) == 91
 
     async def test_where_the_node_ended_it_as_too_slow(
-        self, house: House, db: AsyncDatabase
+        self, house: WatchServer, db: AsyncDatabase
     ) -> None:
         changes = aiter(db.watch("t", 0))
         await house.seq("CREATE t:1")
@@ -309,7 +317,7 @@ class TestGoingOn:
         await house.seq("CREATE t:2")
         assert (await some(changes, 1))[0].id == RecordId("t", 2)
 
-    async def test_behind_a_new_sign_in(self, house: House, db: AsyncDatabase) -> None:
+    async def test_behind_a_new_sign_in(self, house: WatchServer, db: AsyncDatabase) -> None:
         changes = aiter(db.watch("t", 0))
         await house.seq("CREATE t:1")
         await some(changes, 1)
@@ -320,7 +328,7 @@ class TestGoingOn:
         await house.seq("CREATE t:2")
         assert (await some(changes, 1))[0].id == RecordId("t", 2)
 
-    async def test_a_session_of_a_token_is_not_made_anew(self, house: House) -> None:
+    async def test_a_session_of_a_token_is_not_made_anew(self, house: WatchServer) -> None:
         gate = NodeGate(house.here.node)
         session = await gate.sign_in("root", PASSWORD, "127.0.0.1:1")
         async with AsyncClient(house.address, token=session.token) as client:
@@ -334,7 +342,7 @@ class TestGoingOn:
             assert watch.position is not None
 
     async def test_many_on_one_connection_are_told_apart(
-        self, house: House, db: AsyncDatabase
+        self, house: WatchServer, db: AsyncDatabase
     ) -> None:
         watches = [aiter(db.watch("t", 0, where=f"n % 7 = {rest}")) for rest in range(7)]
         await house.seq("FOR $i IN 0..70 { CREATE type::record('t', $i) SET n = $i }")
@@ -344,7 +352,7 @@ class TestGoingOn:
 
 
 class TestTheEnd:
-    async def test_a_table_that_is_dropped(self, house: House, db: AsyncDatabase) -> None:
+    async def test_a_table_that_is_dropped(self, house: WatchServer, db: AsyncDatabase) -> None:
         changes = aiter(db.watch("t", 0))
         await house.seq("CREATE t:1; DROP TABLE t; DEFINE TABLE t; CREATE t:2")
         assert (await some(changes, 1))[0].id == RecordId("t", 2)
@@ -355,7 +363,7 @@ class TestTheEnd:
             await some(changes, 1)
 
     async def test_a_table_that_was_declared_anew_meanwhile(
-        self, house: House, db: AsyncDatabase
+        self, house: WatchServer, db: AsyncDatabase
     ) -> None:
         known = await house.seq("CREATE t:1")
         await house.seq("DROP TABLE t; DEFINE TABLE t")
@@ -368,7 +376,7 @@ class TestTheEnd:
             await first(db.watch("nothing"))
         assert "anew" not in str(refused.value)
 
-    async def test_a_right_that_is_taken(self, house: House) -> None:
+    async def test_a_right_that_is_taken(self, house: WatchServer) -> None:
         await house.here.values(
             f"DEFINE USER bob ROLE member PASSWORD '{PASSWORD}';"
             " GRANT READ ON TABLE shop.main.t TO bob"
@@ -383,7 +391,7 @@ class TestTheEnd:
                 await some(changes, 1)
             assert watch.position is not None and watch.position.seq == seq
 
-    async def test_stop_ends_the_iteration(self, house: House, db: AsyncDatabase) -> None:
+    async def test_stop_ends_the_iteration(self, house: WatchServer, db: AsyncDatabase) -> None:
         watch = db.watch("t", 0)
         heard: list[Change] = []
 
@@ -410,7 +418,7 @@ class TestTheEnd:
         assert await following is None
         await client.close()
 
-    async def test_a_client_that_closes(self, house: House) -> None:
+    async def test_a_client_that_closes(self, house: WatchServer) -> None:
         async with house.client() as client:
             changes = aiter(client.database("shop", "main").watch("t"))
             waiting = asyncio.create_task(following_one(changes))
@@ -419,7 +427,7 @@ class TestTheEnd:
             await waiting
         assert len(house.feeds) == 0
 
-    async def test_a_task_that_is_cancelled(self, house: House, db: AsyncDatabase) -> None:
+    async def test_a_task_that_is_cancelled(self, house: WatchServer, db: AsyncDatabase) -> None:
         waiting = asyncio.create_task(first(db.watch("t")))
         await until(lambda: len(house.feeds) == 1)
         waiting.cancel()
@@ -434,7 +442,7 @@ class TestTheEnd:
             await anext(aiter(client.database("shop", "main").watch("t")))
 
     async def test_a_node_that_has_no_feeds(
-        self, house: House, monkeypatch: pytest.MonkeyPatch
+        self, house: WatchServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("surfaces.wire.bodies.MINOR", 0)
         async with house.client() as client:
@@ -443,7 +451,7 @@ class TestTheEnd:
 
 
 class TestMirror:
-    async def test_it_shows_what_the_table_has(self, house: House, db: AsyncDatabase) -> None:
+    async def test_it_shows_what_the_table_has(self, house: WatchServer, db: AsyncDatabase) -> None:
         await house.seq("FOR $i IN 0..25 { CREATE type::record('t', $i) SET n = $i }")
         async with db.mirror("t", page=10) as rows:
             assert len(rows) == 25
@@ -457,7 +465,7 @@ class TestMirror:
         with pytest.raises(Closed):
             len(rows)
 
-    async def test_with_a_condition(self, house: House, db: AsyncDatabase) -> None:
+    async def test_with_a_condition(self, house: WatchServer, db: AsyncDatabase) -> None:
         await house.seq("CREATE t:1 SET n = 1; CREATE t:2 SET n = 20")
         async with db.mirror("t", where="n > 10 -- ten") as rows:
             assert list(rows) == [RecordId("t", 2)]
@@ -467,7 +475,7 @@ class TestMirror:
             assert list(rows) == [RecordId("t", 1)]
 
     async def test_there_is_no_hole_between_copy_and_feed(
-        self, house: House, db: AsyncDatabase
+        self, house: WatchServer, db: AsyncDatabase
     ) -> None:
         writing, number = True, 0
 
@@ -490,7 +498,7 @@ class TestMirror:
             assert dict(rows) == {row["id"]: row for row in await db.query("SELECT * FROM t")}
 
     async def test_it_is_copied_anew_where_the_table_is_another(
-        self, house: House, db: AsyncDatabase
+        self, house: WatchServer, db: AsyncDatabase
     ) -> None:
         copied: list[Copied] = []
         await house.seq("CREATE t:1")
@@ -508,7 +516,7 @@ class TestMirror:
                 rows.get(RecordId("t", 2))
 
     async def test_it_is_copied_anew_where_the_log_was_pruned(
-        self, house: House, db: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
+        self, house: WatchServer, db: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         copied: list[Copied] = []
         async with db.mirror("t", on_copy=copied.append) as rows:
@@ -529,7 +537,7 @@ class TestMirror:
             assert len(rows) == 3
 
     async def test_a_node_that_goes_away_before_it_follows_is_waited_for(
-        self, house: House, db: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
+        self, house: WatchServer, db: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         watch, asked = AsyncClient._watch, 0
 
@@ -546,7 +554,7 @@ class TestMirror:
             assert list(rows) == [RecordId("t", 1)]
 
     async def test_a_moment_that_ends_while_it_is_copied_is_begun_anew(
-        self, house: House, db: AsyncDatabase
+        self, house: WatchServer, db: AsyncDatabase
     ) -> None:
         await house.seq("FOR $i IN 0..20 { CREATE type::record('t', $i) }")
         asked = 0

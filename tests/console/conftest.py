@@ -56,7 +56,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 
 @dataclass
-class Watch:
+class PageComplaints:
     """What a page complained of.
 
     :ivar allowed: beginnings of complaints that the test provokes
@@ -122,16 +122,16 @@ def origin(node: NodeProcess) -> str:
 
 
 @pytest.fixture
-def watch(node: NodeProcess) -> Iterator[Watch]:
+def watch(node: NodeProcess) -> Iterator[PageComplaints]:
     """Fails a test whose pages complained: errors on the console, what the policy forbade, a
     request to elsewhere. What the node refuses is an error of the console too: `watch.allow` it."""
-    found = Watch(origin(node))
+    found = PageComplaints(origin(node))
     yield found
     assert found.unexpected() == []
 
 
 @pytest.fixture
-def context(browser: Browser, watch: Watch) -> Iterator[BrowserContext]:
+def context(browser: Browser, watch: PageComplaints) -> Iterator[BrowserContext]:
     """A browser without a past, 1280 pixels wide."""
     found = browser.new_context(viewport=SIZE)
     found.set_default_timeout(SECONDS * 1000)
@@ -167,7 +167,7 @@ def kept(browser: Browser, node: NodeProcess) -> Iterator[Page]:
 
 @pytest.fixture
 def console(
-    request: pytest.FixtureRequest, kept: Page, node: NodeProcess, watch: Watch
+    request: pytest.FixtureRequest, kept: Page, node: NodeProcess, watch: PageComplaints
 ) -> Iterator[Page]:
     """A page of the console, just loaded, signed in as the owner of the store, at shop.main. With
     `@pytest.mark.own_page` it has a context of its own, and a session that is kept nowhere."""
@@ -189,7 +189,7 @@ def console(
 
 
 @pytest.fixture
-def modules(kept: Page, node: NodeProcess, watch: Watch) -> Iterator[Page]:
+def modules(kept: Page, node: NodeProcess, watch: PageComplaints) -> Iterator[Page]:
     """The page that tests share, as the last one left it: for its modules, which see nothing of
     what it shows."""
     if not kept.url.startswith(origin(node)):

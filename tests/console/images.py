@@ -32,7 +32,7 @@ EXPLAIN ANALYZE SELECT count() AS n FROM city WHERE country = country:NO GROUP A
 
 
 @dataclass(frozen=True)
-class View:
+class ConsolePicture:
     """One picture. `shows` is a text that stands in the page when it is ready."""
 
     name: str
@@ -50,16 +50,18 @@ def _runs(page: Page) -> None:
 
 
 VIEWS: Final = (
-    View("run", f"#/run/{AT}", "Explorer", _runs, tall=1000),
-    View("topics", f"#/topics/{AT}", "orders"),
-    View("topic", f"#/topics/{AT}/orders", "Readers and groups"),
-    View("access", "#/access", "reporter"),
-    View("node", "#/node", "Storage", tall=1000),
-    View("backup", "#/backup", "monday.storesnap"),
-    View("vault", f"#/vault/{AT}/keys", "Seal now"),
+    ConsolePicture("run", f"#/run/{AT}", "Explorer", _runs, tall=1000),
+    ConsolePicture("topics", f"#/topics/{AT}", "orders"),
+    ConsolePicture("topic", f"#/topics/{AT}/orders", "Readers and groups"),
+    ConsolePicture("access", "#/access", "reporter"),
+    ConsolePicture("node", "#/node", "Storage", tall=1000),
+    ConsolePicture("backup", "#/backup", "monday.storesnap"),
+    ConsolePicture("vault", f"#/vault/{AT}/keys", "Seal now"),
 )
-BUILDING: Final = View("cluster-build", "#/cluster/build", "create a join token", tall=900)
-CLUSTER: Final = View("cluster", "#/cluster", "none behind", tall=1100)
+BUILDING: Final = ConsolePicture(
+    "cluster-build", "#/cluster/build", "create a join token", tall=900
+)
+CLUSTER: Final = ConsolePicture("cluster", "#/cluster", "none behind", tall=1100)
 OF_SEVERAL: Final = (CLUSTER, BUILDING)
 
 
@@ -129,7 +131,7 @@ def of_several(folder: Path, browser: Browser) -> None:
         taken(page, CLUSTER)
 
 
-def taken(page: Page, view: View) -> None:
+def taken(page: Page, view: ConsolePicture) -> None:
     """One of them."""
     page.set_viewport_size({"width": 1280, "height": view.tall})
     page.evaluate("(address) => { location.hash = address; }", view.address)

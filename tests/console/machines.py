@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from bench.ports import free_port
 from tests.actors.agreement.etcds import EtcdProcess
-from tests.console.conftest import SECONDS, SIZE, Watch, sign_in
+from tests.console.conftest import SECONDS, SIZE, PageComplaints, sign_in
 from tests.processes import NodeProcess
 
 AWAY = "console: Failed to load resource: net::ERR_"
@@ -29,7 +29,7 @@ READS = "console: Failed to load resource: the server responded with a status of
 
 
 @dataclass
-class Machine:
+class ConsoleMachine:
     """One node and its console, always at the same addresses."""
 
     name: str
@@ -40,7 +40,7 @@ class Machine:
     process: NodeProcess | None = None
     reader: threading.Thread | None = None
     page: Page | None = None
-    watch: Watch | None = None
+    watch: PageComplaints | None = None
 
     @property
     def endpoint(self) -> str:
@@ -70,7 +70,7 @@ class Machine:
         if self.page is None:
             context = browser.new_context(viewport=SIZE)
             context.set_default_timeout(SECONDS * 1000)
-            self.watch = Watch(f"http://{self.endpoint}")
+            self.watch = PageComplaints(f"http://{self.endpoint}")
             self.watch.allow(AWAY, OVER, OPENS)
             self.watch.follow(context)
             self.page = context.new_page()
@@ -98,9 +98,9 @@ def _read(process: NodeProcess) -> None:
 
 
 @contextmanager
-def machines_in(root: Path) -> Iterator[list[Machine]]:
+def machines_in(root: Path) -> Iterator[list[ConsoleMachine]]:
     """Three of them, of which none runs; all are ended."""
-    found = [Machine(f"n{n}", root / f"n{n}") for n in (1, 2, 3)]
+    found = [ConsoleMachine(f"n{n}", root / f"n{n}") for n in (1, 2, 3)]
     try:
         yield found
     finally:
@@ -110,7 +110,7 @@ def machines_in(root: Path) -> Iterator[list[Machine]]:
                 each.page.context.close()
 
 
-def card(page: Page, machine: Machine) -> Locator:
+def card(page: Page, machine: ConsoleMachine) -> Locator:
     """What a page shows of a node that is not its own."""
     return page.get_by_role("article", name=f"Node {machine.name}")
 
@@ -120,7 +120,7 @@ def own(page: Page) -> Locator:
     return page.get_by_role("article", name="This node")
 
 
-def declared(page: Page, machines: list[Machine]) -> None:
+def declared(page: Page, machines: list[ConsoleMachine]) -> None:
     """Declare them all, in one transaction."""
     page.get_by_role("button", name="Declare nodes").click()
     dialog = page.get_by_role("dialog")
@@ -135,7 +135,7 @@ def declared(page: Page, machines: list[Machine]) -> None:
     expect(dialog).to_have_count(0)
 
 
-def let_in(page: Page, machine: Machine) -> None:
+def let_in(page: Page, machine: ConsoleMachine) -> None:
     """Make its token, and start it with the line that is shown."""
     line = page.get_by_role("group", name=machine.name)
     line.get_by_role("button", name="Join token").click()
@@ -151,7 +151,7 @@ def let_in(page: Page, machine: Machine) -> None:
 
 def built(
     page: Page,
-    machines: list[Machine],
+    machines: list[ConsoleMachine],
     etcd: EtcdProcess,
     halfway: Callable[[], None] = lambda: None,
 ) -> None:

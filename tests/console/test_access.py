@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from protocol.rights import VERBS, Kind, Noun, Verb, is_inside
-from tests.console.conftest import Opened, Watch, origin, refusal_of, sign_in
+from protocol.rights import VERBS, Securable, SecurableKind, Verb, is_inside
+from tests.console.conftest import Opened, PageComplaints, origin, refusal_of, sign_in
 from tests.console.seeing import findings, overflow
 from tests.processes import NodeProcess
 
@@ -92,7 +92,7 @@ def test_a_user_is_made_with_a_password_that_is_not_shown(
     assert "PASSWORD $password" in repr(kept)
 
 
-def test_a_user_that_is_there_already_is_refused(opened: Opened, watch: Watch) -> None:
+def test_a_user_that_is_there_already_is_refused(opened: Opened, watch: PageComplaints) -> None:
     watch.allow(refusal_of(409))
     page = opened("#/access")
     page.get_by_role("button", name="New user").click()
@@ -129,7 +129,7 @@ def test_role_and_password_are_changed(opened: Opened, node: NodeProcess) -> Non
     assert node.request("POST", "/script", asked, user=("rolf", "another of his")).status == 200
 
 
-def test_the_last_owner_stays(opened: Opened, watch: Watch) -> None:
+def test_the_last_owner_stays(opened: Opened, watch: PageComplaints) -> None:
     watch.allow(refusal_of(409))
     page = opened("#/access/users/root")
     page.get_by_role("button", name="Change role").click()
@@ -139,7 +139,7 @@ def test_the_last_owner_stays(opened: Opened, watch: Watch) -> None:
 
 
 def test_a_user_is_removed_behind_its_name_twice_and_a_reason(
-    opened: Opened, node: NodeProcess, watch: Watch
+    opened: Opened, node: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(404))  # the page may look at it once more while it goes
     page = opened(f"#/access/users/{made(node, 'gone')}")
@@ -229,7 +229,7 @@ def test_every_verb_of_every_kind_of_noun_is_granted_and_revoked(
 
 
 def test_a_grant_outside_of_its_place_is_refused_and_nothing_of_it_done(
-    opened: Opened, node: NodeProcess, watch: Watch
+    opened: Opened, node: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(409), refusal_of(403), refusal_of(400), refusal_of(422))
     page = opened("#/access/users/vic")
@@ -307,7 +307,7 @@ def test_who_came_and_what_was_refused(opened: Opened, node: NodeProcess) -> Non
     expect(table).not_to_contain_text("sign in")
 
 
-def test_one_s_own_password(page: Page, node: NodeProcess, watch: Watch) -> None:
+def test_one_s_own_password(page: Page, node: NodeProcess, watch: PageComplaints) -> None:
     watch.allow(refusal_of(401), refusal_of(403), refusal_of(422))
     user = made(node, "pam")
     page = entered(page, node, user, "#/access/you")
@@ -327,7 +327,7 @@ def test_one_s_own_password(page: Page, node: NodeProcess, watch: Watch) -> None
 
 @pytest.mark.parametrize("user", ["mia", "vic"])
 def test_who_owns_nothing_sees_no_users(
-    page: Page, node: NodeProcess, watch: Watch, user: str
+    page: Page, node: NodeProcess, watch: PageComplaints, user: str
 ) -> None:
     watch.allow(refusal_of(403), refusal_of(404))
     page = entered(page, node, user, "#/access")
@@ -340,7 +340,7 @@ def test_who_owns_nothing_sees_no_users(
 
 
 def test_places_are_looked_for_without_a_refusal(
-    page: Page, node: NodeProcess, watch: Watch
+    page: Page, node: NodeProcess, watch: PageComplaints
 ) -> None:
     """Each would stand in the audit trail."""
     watch.allow(refusal_of(403))  # what is in the place is looked for then
@@ -354,7 +354,7 @@ def test_places_are_looked_for_without_a_refusal(
 
 
 def test_an_owner_of_a_place_sees_its_own_users_alone(
-    page: Page, node: NodeProcess, watch: Watch
+    page: Page, node: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(403), refusal_of(404), refusal_of(409))
     page = entered(page, node, "tess", "#/access")
@@ -421,17 +421,17 @@ def test_it_is_accessible(opened: Opened, address: str) -> None:
 # --- what the page says of rights, beside the tables of the node ----------------------------------
 
 NAMES = {
-    Kind.NODE: [""],
-    Kind.NAMESPACE: ["a", "b"],
-    Kind.DATABASE: ["a.x", "a.y"],
-    Kind.TABLE: ["a.x.t", "b.z.t"],
-    Kind.TOPIC: ["a.x.q"],
-    Kind.SPACE: ["a.y.c"],
-    Kind.VAULT: ["a.x.v", "a.y.v"],
-    Kind.VAULTS: ["a", "a.x"],
+    SecurableKind.NODE: [""],
+    SecurableKind.NAMESPACE: ["a", "b"],
+    SecurableKind.DATABASE: ["a.x", "a.y"],
+    SecurableKind.TABLE: ["a.x.t", "b.z.t"],
+    SecurableKind.TOPIC: ["a.x.q"],
+    SecurableKind.SPACE: ["a.y.c"],
+    SecurableKind.VAULT: ["a.x.v", "a.y.v"],
+    SecurableKind.VAULTS: ["a", "a.x"],
 }
 NOUNS = [
-    Noun(kind, tuple(sum(map(ord, part)) for part in path.split(".") if part), path)
+    Securable(kind, tuple(sum(map(ord, part)) for part in path.split(".") if part), path)
     for kind, paths in NAMES.items()
     for path in paths
 ]
@@ -446,7 +446,9 @@ def held() -> list[tuple[dict[str, str], list[bool]]]:
         for space, on in ((None, "STORE"), ("a", "NAMESPACE a"), ("a.x", "DATABASE a.x")):
             reached = [
                 is_inside(noun.path, space)
-                and (role == "owner" or noun.kind not in (Kind.VAULT, Kind.VAULTS))
+                and (
+                    role == "owner" or noun.kind not in (SecurableKind.VAULT, SecurableKind.VAULTS)
+                )
                 for noun in NOUNS
             ]
             found.append(({"on": on, "from": f"role {role}"}, reached))

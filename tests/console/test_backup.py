@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.console.conftest import Opened, Watch, origin, refusal_of, sign_in
+from tests.console.conftest import Opened, PageComplaints, origin, refusal_of, sign_in
 from tests.console.seeing import findings, overflow
 from tests.processes import NodeProcess, serving
 
@@ -86,7 +86,7 @@ def test_a_log_from_a_commit(tab: Page, node: NodeProcess) -> None:
     assert listed(node)["tail.storelog"]["form"] == "log"
 
 
-def test_a_part_and_its_restore(tab: Page, node: NodeProcess, watch: Watch) -> None:
+def test_a_part_and_its_restore(tab: Page, node: NodeProcess, watch: PageComplaints) -> None:
     watch.allow(refusal_of(409))
     tab.get_by_label("Form").select_option("script")
     tab.get_by_label("Of", exact=True).select_option("part")
@@ -165,7 +165,7 @@ def test_a_part_comes_in_an_answer(tab: Page, tmp_path: Path) -> None:
 
 
 def test_names_are_refused_in_the_node_s_words(
-    tab: Page, node: NodeProcess, folder: Path, watch: Watch
+    tab: Page, node: NodeProcess, folder: Path, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(400), refusal_of(409))
     (folder / HOSTILE).write_bytes(b"not one")
@@ -185,7 +185,7 @@ def test_names_are_refused_in_the_node_s_words(
     folder.with_name("away").rename(folder)
 
 
-def test_no_owner_of_the_store(page: Page, node: NodeProcess, watch: Watch) -> None:
+def test_no_owner_of_the_store(page: Page, node: NodeProcess, watch: PageComplaints) -> None:
     watch.allow(refusal_of(403))
     page.goto(f"{origin(node)}/#/backup")
     sign_in(page, "reader", "a better horse")
@@ -195,7 +195,7 @@ def test_no_owner_of_the_store(page: Page, node: NodeProcess, watch: Watch) -> N
 
 
 def test_one_that_is_being_made_is_shown_and_ended(
-    tab: Page, node: NodeProcess, watch: Watch
+    tab: Page, node: NodeProcess, watch: PageComplaints
 ) -> None:
     """What INFO FOR RUNNING says is put in the page's way: a real one is over too soon."""
     one = {
@@ -225,7 +225,7 @@ def test_one_that_is_being_made_is_shown_and_ended(
     assert killed == ["KILL 'r-1'"]
 
 
-def test_a_new_node_without_a_folder(tmp_path: Path, page: Page, watch: Watch) -> None:
+def test_a_new_node_without_a_folder(tmp_path: Path, page: Page, watch: PageComplaints) -> None:
     """Nothing is refused, and the way to a first script is there."""
     watch.allow(refusal_of(409), refusal_of(503))
     with serving(tmp_path / "store") as other:

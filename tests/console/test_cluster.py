@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.console.conftest import IMPORT, Opened, Watch, origin, refusal_of, sign_in
+from tests.console.conftest import IMPORT, Opened, PageComplaints, origin, refusal_of, sign_in
 from tests.console.seeing import findings, overflow
 from tests.processes import NodeProcess
 
@@ -75,7 +75,9 @@ def test_all_nodes_are_declared_in_one_transaction(opened: Opened, node: NodePro
     assert told["replicas"][1]["endpoints"] == ["n2.example:8001"]
 
 
-def test_one_that_is_refused_leaves_none(opened: Opened, node: NodeProcess, watch: Watch) -> None:
+def test_one_that_is_refused_leaves_none(
+    opened: Opened, node: NodeProcess, watch: PageComplaints
+) -> None:
     watch.allow(refusal_of(409))
     page = opened("#/cluster")
     page.get_by_role("button", name="Declare nodes").click()
@@ -176,7 +178,9 @@ def test_a_certificate_is_revoked_behind_its_first_digits(
     assert [one["certificate"] for one in told["revoked"]] == [FINGERPRINT[::-1]]
 
 
-def test_roles_of_this_node_down_to_none(opened: Opened, node: NodeProcess, watch: Watch) -> None:
+def test_roles_of_this_node_down_to_none(
+    opened: Opened, node: NodeProcess, watch: PageComplaints
+) -> None:
     watch.allow(refusal_of(503))
     page = opened("#/cluster")
     mine = page.get_by_role("article", name="This node")
@@ -192,7 +196,7 @@ def test_roles_of_this_node_down_to_none(opened: Opened, node: NodeProcess, watc
     node.script("DEFINE NODE ROLES serving, writable")
 
 
-def test_who_may_not_see_the_cluster(page: Page, node: NodeProcess, watch: Watch) -> None:
+def test_who_may_not_see_the_cluster(page: Page, node: NodeProcess, watch: PageComplaints) -> None:
     watch.allow(refusal_of(403))
     node.script(f"DEFINE USER IF NOT EXISTS tess ROLE owner ON NAMESPACE shop PASSWORD '{OTHER}'")
     page.goto(f"{origin(node)}/#/cluster")
@@ -346,7 +350,7 @@ def test_who_joins_is_told_to_serve_what_this_node_serves(modules: Page) -> None
 
 
 def test_a_policy_is_said_in_words_before_it_is_composed(
-    opened: Opened, node: NodeProcess, watch: Watch
+    opened: Opened, node: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(400))
     rows = (f"DEFINE REPLICA r{n} PEER 'r{n}.example:8002'" for n in range(3))
@@ -445,7 +449,7 @@ def test_a_follower_names_who_leads_and_offers_nothing_that_is_refused(told: Tol
     )
 
 
-def test_a_leader_that_is_lost_is_not_said_to_lead(told: Told, watch: Watch) -> None:
+def test_a_leader_that_is_lost_is_not_said_to_lead(told: Told, watch: PageComplaints) -> None:
     watch.allow(refusal_of(404))
     lost = FOLLOWS | {"upstream": "catching up", "upstream_why": "connection refused",
                       "upstream_silent": {"$dur": "1m5s"}}  # fmt: skip
@@ -479,7 +483,7 @@ def test_a_stranded_node_says_what_helps(told: Told) -> None:
 
 
 def test_beginning_anew_says_its_price_and_wants_a_reason(
-    told: Told, node: NodeProcess, watch: Watch
+    told: Told, node: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(404))
     page = told(
@@ -503,7 +507,7 @@ def test_beginning_anew_says_its_price_and_wants_a_reason(
 
 
 def test_a_node_that_was_not_told_says_how_it_stands(
-    opened: Opened, console: Page, node: NodeProcess, watch: Watch
+    opened: Opened, console: Page, node: NodeProcess, watch: PageComplaints
 ) -> None:
     """Rows are not shown by one that does not know what was released; it can be told to lead."""
     watch.allow(refusal_of(503))
@@ -557,7 +561,9 @@ def test_what_is_known_of_a_policy_and_its_etcd(told: Told) -> None:
     expect(policy.get_by_role("button", name="Drop the policy")).to_have_count(0)
 
 
-def test_a_policy_that_is_not_in_force_is_dropped_behind_a_word(told: Told, watch: Watch) -> None:
+def test_a_policy_that_is_not_in_force_is_dropped_behind_a_word(
+    told: Told, watch: PageComplaints
+) -> None:
     watch.allow(refusal_of(404))
     page = told({}, {"failover": POLICY | {"in_force": False}})
     expect(page.get_by_text("Not in force on this node")).to_be_visible()

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, expect
 from playwright.sync_api import TimeoutError as PageTimeout
 
 from tests.actors.agreement.etcds import EtcdProcess, etcd_process, needs_etcd
-from tests.console.machines import READS, Machine, built, card, machines_in, own
+from tests.console.machines import READS, ConsoleMachine, built, card, machines_in, own
 from tests.console.seeing import findings, overflow
 
 pytestmark = [pytest.mark.hard, needs_etcd]
@@ -25,7 +25,7 @@ LEASE_SECONDS = 30
 
 
 @pytest.fixture
-def machines(tmp_path: Path) -> Iterator[list[Machine]]:
+def machines(tmp_path: Path) -> Iterator[list[ConsoleMachine]]:
     """Three of them, of which none runs."""
     with machines_in(tmp_path) as found:
         yield found
@@ -40,7 +40,7 @@ def etcd(tmp_path: Path) -> Iterator[EtcdProcess]:
         yield found
 
 
-def leads(machines: list[Machine], browser: Browser) -> Machine:
+def leads(machines: list[ConsoleMachine], browser: Browser) -> ConsoleMachine:
     """Who leads by now, as a page of one that runs names it."""
     page = next(each for each in machines if each.process is not None).tab(browser)
     chip = page.get_by_role("article").filter(has=page.get_by_text("leads", exact=True))
@@ -51,7 +51,7 @@ def leads(machines: list[Machine], browser: Browser) -> Machine:
 
 @pytest.mark.timeout(WHOLE_SECONDS)
 def test_a_cluster_is_built_broken_moved_and_thinned_out(
-    machines: list[Machine], etcd: EtcdProcess, browser: Browser
+    machines: list[ConsoleMachine], etcd: EtcdProcess, browser: Browser
 ) -> None:
     one, two, three = machines
     one.start()
@@ -71,7 +71,7 @@ def test_a_cluster_is_built_broken_moved_and_thinned_out(
     _what_is_left_begins_anew(follower, leader, browser)
 
 
-def _is_whole(leader: Machine, machines: list[Machine], browser: Browser) -> None:
+def _is_whole(leader: ConsoleMachine, machines: list[ConsoleMachine], browser: Browser) -> None:
     """The map on the node that leads: all follow, and any of them may take over."""
     page = leader.tab(browser)
     expect(own(page)).to_contain_text("leads")
@@ -88,7 +88,9 @@ def _is_whole(leader: Machine, machines: list[Machine], browser: Browser) -> Non
     assert overflow(page) == []
 
 
-def _a_follower_names_who_leads(leader: Machine, other: Machine, browser: Browser) -> None:
+def _a_follower_names_who_leads(
+    leader: ConsoleMachine, other: ConsoleMachine, browser: Browser
+) -> None:
     page = other.tab(browser)
     expect(page.get_by_text(f"This node is read-only: the leader is {leader.name}")).to_be_visible()
     expect(own(page)).to_contain_text("in sync")
@@ -108,7 +110,9 @@ def _a_follower_names_who_leads(leader: Machine, other: Machine, browser: Browse
     expect(link).to_have_attribute("href", f"http://{leader.endpoint}/#/run")
 
 
-def _the_leader_dies(leader: Machine, others: list[Machine], browser: Browser) -> None:
+def _the_leader_dies(
+    leader: ConsoleMachine, others: list[ConsoleMachine], browser: Browser
+) -> None:
     """A page that is open on a follower names the new one by itself."""
     page = others[0].tab(browser)
     expect(card(page, leader).get_by_text("leads", exact=True)).to_be_visible()
@@ -118,7 +122,7 @@ def _the_leader_dies(leader: Machine, others: list[Machine], browser: Browser) -
     expect(card(page, leader).get_by_text("leads", exact=True)).to_have_count(0)
 
 
-def _row_is_amended(leader: Machine, other: Machine, browser: Browser) -> None:
+def _row_is_amended(leader: ConsoleMachine, other: ConsoleMachine, browser: Browser) -> None:
     page = leader.tab(browser)
     card(page, other).get_by_role("button", name="Amend").click()
     dialog = page.get_by_role("dialog")
@@ -133,7 +137,7 @@ def _row_is_amended(leader: Machine, other: Machine, browser: Browser) -> None:
 
 
 def _the_lead_moves(
-    leader: Machine, to: Machine, machines: list[Machine], browser: Browser
+    leader: ConsoleMachine, to: ConsoleMachine, machines: list[ConsoleMachine], browser: Browser
 ) -> None:
     """By hand: with PROMOTE MANUAL the node that leads is stopped, and another is told to lead."""
     page = leader.tab(browser)
@@ -170,7 +174,9 @@ def _the_lead_moves(
     _is_whole(to, machines, browser)
 
 
-def _one_is_shut_out(leader: Machine, gone: Machine, left: list[Machine], browser: Browser) -> None:
+def _one_is_shut_out(
+    leader: ConsoleMachine, gone: ConsoleMachine, left: list[ConsoleMachine], browser: Browser
+) -> None:
     """Its certificate is revoked, and its row is dropped."""
     page = leader.tab(browser)
     print_of = next(
@@ -197,7 +203,9 @@ def _one_is_shut_out(leader: Machine, gone: Machine, left: list[Machine], browse
     )
 
 
-def _what_is_left_begins_anew(leader: Machine, last: Machine, browser: Browser) -> None:
+def _what_is_left_begins_anew(
+    leader: ConsoleMachine, last: ConsoleMachine, browser: Browser
+) -> None:
     """Who leads is gone for good, and the other is told to lead with what it has."""
     page = last.tab(browser)
     page.get_by_text("Move the lead").click()

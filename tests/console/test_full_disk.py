@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.console.conftest import Watch, origin, sign_in
+from tests.console.conftest import PageComplaints, origin, sign_in
 from tests.processes import serving
 from tests.reliability import disks
 from tests.reliability.disks import Filler
@@ -17,7 +17,7 @@ SERVES = ("--http", "127.0.0.1:0", "--serve", "127.0.0.1:0")
 
 
 @pytest.mark.hard
-def test_a_full_disk(tmp_path: Path, page: Page, watch: Watch) -> None:
+def test_a_full_disk(tmp_path: Path, page: Page, watch: PageComplaints) -> None:
     disks.require("mkfs.ext4", "mount", "umount")
     watch.allow("console: Failed to load resource: the server responded with a status of 503")
     with disks.image_disk(tmp_path, "ext4", disks.SMALLEST["ext4"]) as disk:

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.certificates import self_signed
-from tests.console.conftest import IMPORT, Opened, Watch, origin, refusal_of, sign_in
+from tests.console.conftest import IMPORT, Opened, PageComplaints, origin, refusal_of, sign_in
 from tests.console.seeing import findings, overflow
 from tests.processes import PASSWORD, USER, NodeProcess, serving
 
@@ -43,7 +43,9 @@ def test_what_it_shows_is_what_the_node_says(opened: Opened, node: NodeProcess) 
     expect(holds.get_by_text("at commit")).to_be_visible()
 
 
-def test_it_is_drained_and_resumed(opened: Opened, node: NodeProcess, watch: Watch) -> None:
+def test_it_is_drained_and_resumed(
+    opened: Opened, node: NodeProcess, watch: PageComplaints
+) -> None:
     watch.allow(refusal_of(503))
     page = opened("#/node")
     stands = page.get_by_role("region", name="Status")
@@ -73,7 +75,7 @@ def test_it_is_drained_and_resumed(opened: Opened, node: NodeProcess, watch: Wat
     assert [one["reason"] for one in kept if one["statement"] in declared] == ["a new disk"]
 
 
-def test_roles_are_ticked(opened: Opened, node: NodeProcess, watch: Watch) -> None:
+def test_roles_are_ticked(opened: Opened, node: NodeProcess, watch: PageComplaints) -> None:
     watch.allow(refusal_of(503))
     page = opened("#/node")
     page.get_by_role("button", name="Roles").click()
@@ -98,7 +100,7 @@ def test_roles_are_ticked(opened: Opened, node: NodeProcess, watch: Watch) -> No
     expect(stands.locator(".chip").first).to_have_text("ready")
 
 
-def test_endpoints_and_origins(opened: Opened, node: NodeProcess, watch: Watch) -> None:
+def test_endpoints_and_origins(opened: Opened, node: NodeProcess, watch: PageComplaints) -> None:
     watch.allow(refusal_of(400))
     page = opened("#/node")
     page.get_by_role("button", name="Endpoints and origins").click()
@@ -159,7 +161,7 @@ def test_what_runs_is_ended(opened: Opened, node: NodeProcess) -> None:
 
 
 def test_it_is_drained_and_resumed_by_the_keyboard_alone(
-    opened: Opened, node: NodeProcess, watch: Watch
+    opened: Opened, node: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(503))
     page = opened("#/node")
@@ -189,7 +191,7 @@ def test_figures_come_by_themselves(opened: Opened) -> None:
 
 
 def test_who_may_not_see_the_node_sees_how_it_stands(
-    page: Page, node: NodeProcess, watch: Watch
+    page: Page, node: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(403))
     node.script(f"DEFINE USER IF NOT EXISTS mia ROLE member PASSWORD '{OTHER}'")
@@ -202,7 +204,7 @@ def test_who_may_not_see_the_node_sees_how_it_stands(
 
 
 def test_an_owner_of_a_place_changes_nothing_of_the_node(
-    page: Page, node: NodeProcess, watch: Watch
+    page: Page, node: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(403))
     node.script(f"DEFINE USER IF NOT EXISTS tess ROLE viewer PASSWORD '{OTHER}'")

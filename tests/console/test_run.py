@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.console.conftest import Opened, Watch, refusal_of
+from tests.console.conftest import Opened, PageComplaints, refusal_of
 from tests.console.seeing import findings, overflow
 from tests.processes import NodeProcess
 
@@ -90,7 +90,9 @@ def test_keys_run_all_or_what_is_selected(console: Page, node: NodeProcess) -> N
     node.script("DELETE odd:10..", **PLACE)
 
 
-def test_what_does_not_parse_is_marked_where_it_stands(console: Page, watch: Watch) -> None:
+def test_what_does_not_parse_is_marked_where_it_stands(
+    console: Page, watch: PageComplaints
+) -> None:
     watch.allow(refusal_of())
     run(console, "RETURN 1;\nSELECT * FRM person")
     expect(console.get_by_role("alert")).to_contain_text("expected FROM")
@@ -98,7 +100,7 @@ def test_what_does_not_parse_is_marked_where_it_stands(console: Page, watch: Wat
     expect(console.locator(".cm-lintRange-error")).to_have_text("FRM")
 
 
-def test_what_ran_before_a_refusal_is_shown_with_it(console: Page, watch: Watch) -> None:
+def test_what_ran_before_a_refusal_is_shown_with_it(console: Page, watch: PageComplaints) -> None:
     watch.allow(refusal_of())
     run(console, "CREATE odd:20; DELETE odd:404; THROW 'on purpose'")
     expect(console.get_by_label("Result 1", exact=True)).to_contain_text("odd:20")
@@ -258,7 +260,7 @@ def test_what_there_is_is_browsed(console: Page) -> None:
     expect(console.get_by_role("heading", name="sessions")).to_be_visible()
 
 
-def test_a_running_script_is_killed(console: Page, watch: Watch) -> None:
+def test_a_running_script_is_killed(console: Page, watch: PageComplaints) -> None:
     watch.allow(refusal_of())
     run(console, "FOR $x IN 0..100000000 { LET $y = $x }")
     console.get_by_role("link", name="Running").click()
@@ -324,7 +326,7 @@ def test_hostile_values_are_text(console: Page, node: NodeProcess) -> None:
 
 
 def test_a_script_that_runs_out_of_time_runs_once(
-    console: Page, node: NodeProcess, watch: Watch
+    console: Page, node: NodeProcess, watch: PageComplaints
 ) -> None:
     """Browsers send a request again by themselves that was answered 408."""
     watch.allow("console: Failed to load resource: the server responded with a status of 503")

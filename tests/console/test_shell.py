@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from bench.ports import free_port
-from tests.console.conftest import ELSEWHERE, Opened, Watch, origin, refusal_of, sign_in
+from tests.console.conftest import ELSEWHERE, Opened, PageComplaints, origin, refusal_of, sign_in
 from tests.console.seeing import findings, overflow
 from tests.processes import PASSWORD, NodeProcess
 
@@ -16,7 +16,7 @@ GONE = "console: Failed to load resource: net::ERR_"
 
 
 def test_a_wrong_password_is_refused_in_the_node_s_words(
-    page: Page, node: NodeProcess, watch: Watch
+    page: Page, node: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(401))
     page.goto(origin(node))
@@ -38,7 +38,7 @@ def test_signing_in_and_out(console: Page, node: NodeProcess) -> None:
 
 
 def test_a_session_that_ends_is_begun_again_over_the_page(
-    console: Page, node: NodeProcess, watch: Watch
+    console: Page, node: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(401))
     expect(console.locator(".browse")).to_contain_text("nothing")  # then the page asks no more
@@ -54,7 +54,7 @@ def test_a_session_that_ends_is_begun_again_over_the_page(
 
 @pytest.mark.own_page
 def test_who_comes_after_somebody_sees_nothing_of_it(
-    console: Page, node: NodeProcess, watch: Watch
+    console: Page, node: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(401), refusal_of(403))
     node.script(f"DEFINE USER next ROLE member PASSWORD '{PASSWORD}'")
@@ -72,7 +72,7 @@ def test_who_comes_after_somebody_sees_nothing_of_it(
 
 @pytest.mark.own_page
 def test_a_session_that_another_one_goes_on_with_shows_nothing_of_the_first(
-    console: Page, node: NodeProcess, watch: Watch
+    console: Page, node: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(401), refusal_of(403))
     node.script(f"DEFINE USER IF NOT EXISTS other ROLE member PASSWORD '{PASSWORD}'")
@@ -86,7 +86,7 @@ def test_a_session_that_another_one_goes_on_with_shows_nothing_of_the_first(
 
 
 def test_what_is_refused_for_good_is_not_asked_again_and_again(
-    page: Page, node: NodeProcess, watch: Watch
+    page: Page, node: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(403))
     node.script(f"DEFINE USER IF NOT EXISTS waits ROLE member PASSWORD '{PASSWORD}'")
@@ -110,7 +110,7 @@ def test_an_address_of_no_place_shows_no_other_one(opened: Opened) -> None:
 
 @pytest.mark.own_page
 def test_a_page_that_is_all_there_needs_no_file_of_the_node_s_next_version(
-    console: Page, node: NodeProcess, watch: Watch
+    console: Page, node: NodeProcess, watch: PageComplaints
 ) -> None:
     console.wait_for_function(
         """() => {
@@ -142,7 +142,9 @@ def test_a_node_of_another_version_is_told(console: Page, node: NodeProcess) -> 
     expect(console.locator(".banners").get_by_role("button", name="Reload")).to_be_visible()
 
 
-def test_a_part_that_does_not_come_is_told(page: Page, node: NodeProcess, watch: Watch) -> None:
+def test_a_part_that_does_not_come_is_told(
+    page: Page, node: NodeProcess, watch: PageComplaints
+) -> None:
     watch.allow(refusal_of(404))
     page.route("**/tabs/topics.js", lambda route: route.fulfill(status=404))
     page.goto(f"{origin(node)}/#/topics/shop/main")
@@ -163,7 +165,7 @@ def test_a_part_that_does_not_come_is_told(page: Page, node: NodeProcess, watch:
     ],
 )
 def test_of_what_is_not_there_nothing_is_offered(
-    opened: Opened, watch: Watch, address: str, not_offered: str
+    opened: Opened, watch: PageComplaints, address: str, not_offered: str
 ) -> None:
     watch.allow(refusal_of(404))
     page = opened(address)
@@ -238,7 +240,7 @@ def test_light_and_dark_by_choice(console: Page) -> None:
 
 
 def test_over_a_clear_connection_from_elsewhere_a_warning_stands(
-    page: Page, node: NodeProcess, watch: Watch
+    page: Page, node: NodeProcess, watch: PageComplaints
 ) -> None:
     node.script(f"DEFINE NODE ENDPOINTS '{ELSEWHERE}'")
     watch.origin = f"http://{ELSEWHERE}:{node.address('http')[1]}"
@@ -258,7 +260,7 @@ def test_from_here_no_warning_stands(console: Page) -> None:
 
 
 def test_a_drained_node_says_so_and_its_refusal_is_shown(
-    console: Page, node: NodeProcess, watch: Watch
+    console: Page, node: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(503))
     node.script("DEFINE NODE ROLES NONE")
@@ -311,7 +313,7 @@ def test_keys_alone_lead_through_it(page: Page, node: NodeProcess) -> None:
 
 
 def test_a_node_that_is_gone_is_found_again_and_nothing_typed_is_lost(
-    tmp_path: Path, page: Page, watch: Watch
+    tmp_path: Path, page: Page, watch: PageComplaints
 ) -> None:
     words = ("--http", f"127.0.0.1:{free_port()}", "--serve", "127.0.0.1:0")
     node = NodeProcess(tmp_path / "store", words).start()

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.console.conftest import Opened, Watch, refusal_of
+from tests.console.conftest import Opened, PageComplaints, refusal_of
 from tests.console.seeing import findings, overflow
 from tests.console.test_topics import confirm, dialog, last_kept, run
 from tests.console.test_topics_seen import HOSTILE, SECRET, as_user
@@ -186,7 +186,9 @@ def test_hostile_keys_are_text(opened: Opened, sessions: NodeProcess) -> None:
     assert overflow(page) == []
 
 
-def test_refusals_are_the_node_s_own(page: Page, sessions: NodeProcess, watch: Watch) -> None:
+def test_refusals_are_the_node_s_own(
+    page: Page, sessions: NodeProcess, watch: PageComplaints
+) -> None:
     watch.allow(refusal_of(403))
     as_user(page, sessions, "viewer", f"{SPACE}?key=visits")
     page.get_by_role("button", name="Delete").click()
@@ -198,7 +200,7 @@ def test_refusals_are_the_node_s_own(page: Page, sessions: NodeProcess, watch: W
 
 
 def test_who_has_no_info_reads_keys_all_the_same(
-    page: Page, sessions: NodeProcess, watch: Watch
+    page: Page, sessions: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(403))
     as_user(page, sessions, "editor", f"{SPACE}?prefix=v")
@@ -208,7 +210,7 @@ def test_who_has_no_info_reads_keys_all_the_same(
 
 @pytest.mark.hard
 def test_axe_finds_nothing_and_nothing_sticks_out(
-    opened: Opened, sessions: NodeProcess, watch: Watch
+    opened: Opened, sessions: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(404))
     page = opened(f"{SPACE}?key=visits")

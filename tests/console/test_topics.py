@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.console.conftest import Opened, Watch, refusal_of
+from tests.console.conftest import Opened, PageComplaints, refusal_of
 from tests.processes import NodeProcess
 
 PLACE = {"ns": "shop", "db": "main"}
@@ -360,7 +360,7 @@ def test_dead_letters_are_redriven(opened: Opened, node: NodeProcess) -> None:
     assert run(node, "READ FROM graves AFTER 0") == []
 
 
-def test_a_topic_is_removed(opened: Opened, node: NodeProcess, watch: Watch) -> None:
+def test_a_topic_is_removed(opened: Opened, node: NodeProcess, watch: PageComplaints) -> None:
     watch.allow(refusal_of(404))  # the page may look at it once more while it goes
     run(node, "DEFINE TOPIC old; DEFINE TOPIC other")
     page = opened("#/topics/shop/main/old")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.console.conftest import Opened, Watch, origin, refusal_of, sign_in
+from tests.console.conftest import Opened, PageComplaints, origin, refusal_of, sign_in
 from tests.console.seeing import findings, overflow
 from tests.console.test_topics import dialog, row, run
 from tests.processes import NodeProcess
@@ -40,7 +40,7 @@ def as_user(page: Page, node: NodeProcess, name: str, address: str) -> None:
 
 
 def test_a_viewer_looks_and_is_refused_the_rest(
-    page: Page, orders: NodeProcess, watch: Watch
+    page: Page, orders: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(403))
     as_user(page, orders, "viewer", "#/topics/shop/main/orders")
@@ -63,7 +63,7 @@ def test_a_viewer_looks_and_is_refused_the_rest(
 
 
 def test_an_editor_has_no_info_and_works_all_the_same(
-    page: Page, orders: NodeProcess, watch: Watch
+    page: Page, orders: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(403))
     as_user(page, orders, "editor", "#/topics/shop/main")
@@ -85,7 +85,7 @@ def test_an_editor_has_no_info_and_works_all_the_same(
 
 
 def test_a_member_sees_what_is_granted_and_no_more(
-    page: Page, orders: NodeProcess, watch: Watch
+    page: Page, orders: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(403))
     as_user(page, orders, "worker", "#/topics/shop/main")
@@ -97,7 +97,7 @@ def test_a_member_sees_what_is_granted_and_no_more(
 
 
 def test_a_member_without_grants_is_told_nothing(
-    page: Page, orders: NodeProcess, watch: Watch
+    page: Page, orders: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(404), refusal_of(403))
     as_user(page, orders, "nobody", "#/topics/shop/main/orders")
@@ -105,7 +105,9 @@ def test_a_member_without_grants_is_told_nothing(
     expect(page.get_by_text("senders")).to_have_count(0)
 
 
-def test_what_takes_no_changes_says_so(opened: Opened, orders: NodeProcess, watch: Watch) -> None:
+def test_what_takes_no_changes_says_so(
+    opened: Opened, orders: NodeProcess, watch: PageComplaints
+) -> None:
     watch.allow(refusal_of())
     page = opened("#/topics/shop/main/orders")
     expect(page.get_by_role("button", name="Message 2")).to_be_visible()
@@ -154,7 +156,7 @@ def test_what_is_remembered_for_plots(console: Page) -> None:
 
 
 def test_a_topic_that_is_held_is_not_removed(
-    opened: Opened, orders: NodeProcess, watch: Watch
+    opened: Opened, orders: NodeProcess, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(409))
     run(orders, "DEFINE TOPIC graves; DEFINE GROUP dying ON other DEADLINE 1h DEAD LETTER graves")
@@ -241,7 +243,7 @@ def views(orders: NodeProcess) -> list[str]:
 
 @pytest.mark.hard
 def test_axe_finds_nothing_and_nothing_sticks_out(
-    opened: Opened, node: NodeProcess, views: list[str], watch: Watch
+    opened: Opened, node: NodeProcess, views: list[str], watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(404))
     waits = ["senders", "Message 2", "Message 1 of orders", "Unknown"]

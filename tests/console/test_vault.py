@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.console.conftest import Opened, Watch, origin, refusal_of, sign_in
+from tests.console.conftest import Opened, PageComplaints, origin, refusal_of, sign_in
 from tests.console.seeing import findings, overflow
 from tests.processes import NodeProcess, serving
 
@@ -91,7 +91,7 @@ def trail(node: NodeProcess, limit: int = 1) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_first_passphrase(tmp_path: Path, page: Page, watch: Watch) -> None:
+def test_the_first_passphrase(tmp_path: Path, page: Page, watch: PageComplaints) -> None:
     with serving(tmp_path / "store", *SERVES, "--unseal-for", "5s") as other:
         watch.origin = origin(other)
         page.goto(f"{origin(other)}/#/vault")
@@ -120,7 +120,7 @@ def test_the_first_passphrase(tmp_path: Path, page: Page, watch: Watch) -> None:
 
 
 def test_unsealing_and_sealing_the_store_by_keyboard(
-    sealed: NodeProcess, opened: Opened, watch: Watch
+    sealed: NodeProcess, opened: Opened, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(422))
     page = opened("#/vault/shop/main")
@@ -148,7 +148,7 @@ def test_unsealing_and_sealing_the_store_by_keyboard(
 
 
 def test_too_many_tries_are_said_in_the_node_s_words(
-    sealed: NodeProcess, opened: Opened, watch: Watch
+    sealed: NodeProcess, opened: Opened, watch: PageComplaints
 ) -> None:
     """It takes hundreds of late answers: what the node says then is put in the page's way."""
     watch.allow(refusal_of(429))
@@ -410,7 +410,7 @@ def test_the_trail_of_the_store(unsealed: NodeProcess, opened: Opened) -> None:
 
 
 def test_sealed_and_unrecorded_are_said(
-    unsealed: NodeProcess, opened: Opened, watch: Watch
+    unsealed: NodeProcess, opened: Opened, watch: PageComplaints
 ) -> None:
     watch.allow(refusal_of(423), refusal_of(503), refusal_of(404))
     page = opened("#/vault/shop/main/payment")
@@ -438,7 +438,7 @@ def test_sealed_and_unrecorded_are_said(
     expect(page.locator(".revealed")).to_have_count(0)
 
 
-def test_without_a_grant(unsealed: NodeProcess, page: Page, watch: Watch) -> None:
+def test_without_a_grant(unsealed: NodeProcess, page: Page, watch: PageComplaints) -> None:
     watch.allow(refusal_of(403), refusal_of(404))
     page.goto(f"{origin(unsealed)}/#/vault/shop/main/payment")
     sign_in(page, "clerk", "a better horse")

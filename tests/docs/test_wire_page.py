@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from protocol import binary, limits
 from protocol.conversation import HELLO_BYTES
-from protocol.frames import FROM_CLIENT, FROM_NODE, FrameReader, Kind, Message
+from protocol.frames import FROM_CLIENT, FROM_NODE, FrameReader, MessageKind, WireMessage
 from storeclient import (
     attempts,
     backups,
@@ -57,12 +57,14 @@ def test_the_example_is_what_is_said() -> None:
         "took": timedelta(microseconds=180),
     }
     for expected in (
-        Message(Kind.HELLO, 0, hello),
-        Message(Kind.RUN, 1, {"script": "RETURN $n", "params": {"n": Decimal("12.30")}}),
-        Message(Kind.ANSWER, 1, {"results": [result], "seq": 8123, "store": STORE, "epoch": 1}),
-        Message(Kind.PING, 2, None),
-        Message(Kind.PONG, 2, None),
-        Message(Kind.BYE, 0, None),
+        WireMessage(MessageKind.HELLO, 0, hello),
+        WireMessage(MessageKind.RUN, 1, {"script": "RETURN $n", "params": {"n": Decimal("12.30")}}),
+        WireMessage(
+            MessageKind.ANSWER, 1, {"results": [result], "seq": 8123, "store": STORE, "epoch": 1}
+        ),
+        WireMessage(MessageKind.PING, 2, None),
+        WireMessage(MessageKind.PONG, 2, None),
+        WireMessage(MessageKind.BYE, 0, None),
     ):
         message = reader.next()
         assert message is not None and message._replace(size=0) == expected
@@ -75,10 +77,10 @@ def test_every_kind_stands_there_with_who_says_it() -> None:
         kind.name: "both"
         if kind in FROM_CLIENT & FROM_NODE
         else ("client" if kind in FROM_CLIENT else "node")
-        for kind in Kind
+        for kind in MessageKind
     }
     assert {name: (int(number), who) for number, name, who in rows} == {
-        kind.name: (int(kind), said[kind.name]) for kind in Kind
+        kind.name: (int(kind), said[kind.name]) for kind in MessageKind
     }
 
 

@@ -71,7 +71,7 @@ class Tables:
         self.variables["parent"] = parent
         try:
             plan = self._plan(select)
-            return plan.told(plan.run(self.batches(select.sources), self))
+            return plan.statement_result(plan.run(self.batches(select.sources), self))
         finally:
             del self.variables["parent"]
             self.variables.update(outer)
@@ -104,7 +104,7 @@ class Tables:
         (statement,) = parse(text).statements
         assert isinstance(statement, tree.Select)
         plan = plan_select(statement)
-        return plan.told(plan.run(self.batches(statement.sources), self))
+        return plan.statement_result(plan.run(self.batches(statement.sources), self))
 
     def value(self, text: str, **variables: Any) -> Any:
         """What an expression comes to where there is no row."""

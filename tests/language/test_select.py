@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from language import tree
-from language.batchwork import Filter
+from language.batchwork import BatchFilter
 from language.budget import Budget
 from language.names import shape_of
 from language.ordering import Sorter
@@ -278,10 +278,10 @@ def test_filters_keep_what_update_and_delete_write() -> None:
     (statement,) = parse("DELETE p WHERE age = 7").statements
     assert isinstance(statement, tree.Delete) and statement.where is not None
     (batch,) = tables.batches([statement.target])
-    kept = Filter(statement.where).kept(batch, tables, {})
+    kept = BatchFilter(statement.where).kept(batch, tables, {})
     numbers = [n for n, row in enumerate(PEOPLE) if row["age"] == 7]
     assert WHOLE.rows(kept) == [{"id": RecordId("p", n), **PEOPLE[n]} for n in numbers]
-    objects = Filter(statement.where).kept(Objects(PEOPLE), tables, {})
+    objects = BatchFilter(statement.where).kept(Objects(PEOPLE), tables, {})
     assert isinstance(objects, Objects) and len(objects.values) == len(numbers)
 
 

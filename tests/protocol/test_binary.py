@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from protocol import binary, jsonvalues, limits
 from protocol.binary import (
     HoldsNone,
-    Unsettled,
+    NeedsStrictDecoder,
     pack,
     pack_some,
     shape_decoder,
@@ -90,7 +90,7 @@ def agrees(data: bytes) -> bool:
     it to that one."""
     try:
         found = unpack_short(data)
-    except Unsettled:
+    except NeedsStrictDecoder:
         return False
     assert identical(found, unpack_strictly(data))
     return True

@@ -20,8 +20,8 @@ from protocol.frames import (
     ID_MAX,
     PREFIX_BYTES,
     FrameReader,
-    Kind,
-    Message,
+    MessageKind,
+    WireMessage,
     decode,
     encode,
 )
@@ -39,33 +39,41 @@ EVERY_VALUE: dict[str, Any] = {
 }  # fmt: skip
 
 MESSAGES = [
-    Message(
-        Kind.HELLO,
+    WireMessage(
+        MessageKind.HELLO,
         0,
         {"magic": "STORE", "major": 1, "minor": [0, 5], "user": "ana", "password": "s3cret pass"},
     ),
-    Message(Kind.AUTH, 3, {"token": "t"}),
-    Message(Kind.RUN, 1, {"script": "RETURN $v", "params": EVERY_VALUE, "ns": None, "db": "d"}),
-    Message(Kind.CANCEL, 1, None),
-    Message(Kind.PING, ID_MAX, None),
-    Message(Kind.BYE, 0, None),
-    Message(Kind.WELCOME, 0, {"major": 1, "minor": 0, "user": None}),
-    Message(Kind.REFUSED, 0, {"error": {"code": "Full", "retry": True}}),
-    Message(Kind.ANSWER, 1, {"results": [{"value": EVERY_VALUE}], "seq": 8123}),
-    Message(Kind.ERROR, 2, {"error": {"code": "Unknown"}, "results": []}),
-    Message(Kind.PONG, 9, None),
-    Message(Kind.KV, 4, {"op": "set", "ns": "a", "key": "k", "value": EVERY_VALUE}),
-    Message(Kind.TOPIC, 5, {"op": "publish", "ns": "a", "topic": "t", "value": EVERY_VALUE}),
-    Message(Kind.VALUE, 4, {"value": EVERY_VALUE, "ttl": None}),
-    Message(Kind.WATCH, 6, {"ns": "a", "db": "b", "table": "t", "from": 7, "actions": ["create"]}),
-    Message(Kind.UNWATCH, 6, None),
-    Message(Kind.VAULT, 8, {"op": "unseal", "passphrase": "open sesame"}),
-    Message(Kind.PART, 7, {"n": 1, "bytes": b"STORSNAP", "done": 8, "total": 8}),
-    Message(Kind.CHANGE, 6, {"type": "commit", "seq": 8, "changes": [{"value": EVERY_VALUE}]}),
+    WireMessage(MessageKind.AUTH, 3, {"token": "t"}),
+    WireMessage(
+        MessageKind.RUN, 1, {"script": "RETURN $v", "params": EVERY_VALUE, "ns": None, "db": "d"}
+    ),
+    WireMessage(MessageKind.CANCEL, 1, None),
+    WireMessage(MessageKind.PING, ID_MAX, None),
+    WireMessage(MessageKind.BYE, 0, None),
+    WireMessage(MessageKind.WELCOME, 0, {"major": 1, "minor": 0, "user": None}),
+    WireMessage(MessageKind.REFUSED, 0, {"error": {"code": "Full", "retry": True}}),
+    WireMessage(MessageKind.ANSWER, 1, {"results": [{"value": EVERY_VALUE}], "seq": 8123}),
+    WireMessage(MessageKind.ERROR, 2, {"error": {"code": "Unknown"}, "results": []}),
+    WireMessage(MessageKind.PONG, 9, None),
+    WireMessage(MessageKind.KV, 4, {"op": "set", "ns": "a", "key": "k", "value": EVERY_VALUE}),
+    WireMessage(
+        MessageKind.TOPIC, 5, {"op": "publish", "ns": "a", "topic": "t", "value": EVERY_VALUE}
+    ),
+    WireMessage(MessageKind.VALUE, 4, {"value": EVERY_VALUE, "ttl": None}),
+    WireMessage(
+        MessageKind.WATCH, 6, {"ns": "a", "db": "b", "table": "t", "from": 7, "actions": ["create"]}
+    ),
+    WireMessage(MessageKind.UNWATCH, 6, None),
+    WireMessage(MessageKind.VAULT, 8, {"op": "unseal", "passphrase": "open sesame"}),
+    WireMessage(MessageKind.PART, 7, {"n": 1, "bytes": b"STORSNAP", "done": 8, "total": 8}),
+    WireMessage(
+        MessageKind.CHANGE, 6, {"type": "commit", "seq": 8, "changes": [{"value": EVERY_VALUE}]}
+    ),
 ]
 
 
-def read_all(reader: FrameReader) -> list[Message]:
+def read_all(reader: FrameReader) -> list[WireMessage]:
     found = []
     while (message := reader.next()) is not None:
         found.append(message._replace(size=0))
@@ -77,18 +85,18 @@ def framed(payload: bytes) -> bytes:
 
 
 def test_there_is_an_example_of_every_kind() -> None:
-    assert {message.kind for message in MESSAGES} == set(Kind)
+    assert {message.kind for message in MESSAGES} == set(MessageKind)
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.kind.name)
 class TestEveryMessage:
-    def test_whole(self, message: Message) -> None:
+    def test_whole(self, message: WireMessage) -> None:
         reader = FrameReader()
         reader.feed(encode(*message[:3]))
         assert read_all(reader) == [message]
         assert reader.unread == 0
 
-    def test_byte_by_byte(self, message: Message) -> None:
+    def test_byte_by_byte(self, message: WireMessage) -> None:
         reader = FrameReader()
         data = encode(*message[:3])
         for at in range(len(data) - 1):
@@ -97,14 +105,14 @@ class TestEveryMessage:
         reader.feed(data[-1:])
         assert read_all(reader) == [message]
 
-    def test_with_trailing_bytes(self, message: Message) -> None:
+    def test_with_trailing_bytes(self, message: WireMessage) -> None:
         reader = FrameReader()
         reader.feed(encode(*message[:3]) + b"\x00\x00")
         assert read_all(reader) == [message]
         assert reader.next() is None
         assert reader.unread == 2
 
-    def test_twice_cut_anywhere(self, message: Message) -> None:
+    def test_twice_cut_anywhere(self, message: WireMessage) -> None:
         data = encode(*message[:3]) * 2
         for cut in range(len(data)):
             reader = FrameReader()
@@ -118,7 +126,7 @@ class TestEveryMessage:
     st.lists(st.sampled_from(MESSAGES), max_size=8),
     st.lists(st.integers(1, 97), min_size=1, max_size=20),
 )
-def test_any_cutting_gives_the_same_messages(messages: list[Message], sizes: list[int]) -> None:
+def test_any_cutting_gives_the_same_messages(messages: list[WireMessage], sizes: list[int]) -> None:
     stream = b"".join(encode(*message[:3]) for message in messages)
     reader, found, at, turn = FrameReader(), [], 0, 0
     while at < len(stream):
@@ -130,7 +138,7 @@ def test_any_cutting_gives_the_same_messages(messages: list[Message], sizes: lis
 
 
 def test_types_come_through_exactly() -> None:
-    body = decode(encode(Kind.RUN, 1, EVERY_VALUE)[4:]).body
+    body = decode(encode(MessageKind.RUN, 1, EVERY_VALUE)[4:]).body
     assert body is not None
     for name, value in EVERY_VALUE.items():
         assert type(body[name]) is type(value), name
@@ -139,13 +147,13 @@ def test_types_come_through_exactly() -> None:
 
 class TestLength:
     def test_the_longest_frame_passes(self) -> None:
-        empty = len(encode(Kind.RUN, 1, {"s": b""})) - 4
+        empty = len(encode(MessageKind.RUN, 1, {"s": b""})) - 4
         body = {"s": bytes(limits.FRAME_BYTES - empty - 3)}  # bin 32 has 3 bytes more of head
-        data = encode(Kind.RUN, 1, body)
+        data = encode(MessageKind.RUN, 1, body)
         assert len(data) == 4 + limits.FRAME_BYTES
         reader = FrameReader()
         reader.feed(data)
-        assert read_all(reader) == [Message(Kind.RUN, 1, body)]
+        assert read_all(reader) == [WireMessage(MessageKind.RUN, 1, body)]
 
     def test_one_byte_more_is_refused_from_its_prefix(self) -> None:
         reader = FrameReader()
@@ -159,7 +167,7 @@ class TestLength:
 
     def test_an_answer_too_large_names_its_size(self) -> None:
         with pytest.raises(AnswerTooLarge) as refused:
-            encode(Kind.ANSWER, 1, {"v": bytes(limits.FRAME_BYTES)})
+            encode(MessageKind.ANSWER, 1, {"v": bytes(limits.FRAME_BYTES)})
         size = limits.FRAME_BYTES + 11
         assert refused.value.detail["bytes"] == size
         assert str(size) in refused.value.message
@@ -209,13 +217,13 @@ def test_what_is_no_msgpack_is_refused(data: bytes) -> None:
 def test_a_value_that_is_none_leaves_the_stream_to_be_followed(value: object, code: str) -> None:
     reader = FrameReader()
     bad = framed(msgpack.packb([3, 300, {"script": "", "params": {"v": value}}]))
-    reader.feed(bad + encode(Kind.PING, 9))
+    reader.feed(bad + encode(MessageKind.PING, 9))
     message = reader.next()
     assert message is not None
     assert message.refusal is not None
-    assert (message.kind, message.id, message.body) == (Kind.RUN, 300, None)
+    assert (message.kind, message.id, message.body) == (MessageKind.RUN, 300, None)
     assert message.refusal.code == code
-    assert read_all(reader) == [Message(Kind.PING, 9, None)]
+    assert read_all(reader) == [WireMessage(MessageKind.PING, 9, None)]
 
 
 class TestBombs:
@@ -284,7 +292,7 @@ class TestBombs:
 
 def test_a_reader_keeps_one_frame_at_most() -> None:
     """A thousand frames fed at once and taken one by one are not copied a thousand times."""
-    frame = encode(Kind.PING, 1)
+    frame = encode(MessageKind.PING, 1)
     reader = FrameReader()
     for _ in range(1000):
         reader.feed(frame + frame[:3])
@@ -298,7 +306,7 @@ def test_a_reader_keeps_one_frame_at_most() -> None:
 class TestRefusedByItsHead:
     """A frame that there is no room for: what comes of it is dropped, what follows it is read."""
 
-    LONG = encode(Kind.RUN, 7, {"script": "x" * 5_000})
+    LONG = encode(MessageKind.RUN, 7, {"script": "x" * 5_000})
 
     @pytest.mark.parametrize("cut", [14, 23, 100, 5_000])
     @pytest.mark.parametrize("step", [1, 7, 100_000])
@@ -311,15 +319,15 @@ class TestRefusedByItsHead:
             return
         assert reader.begun == len(self.LONG)
         refusal = TooLarge("not now")
-        assert reader.refuse(refusal) == Message(Kind.RUN, 7, None, refusal)
+        assert reader.refuse(refusal) == WireMessage(MessageKind.RUN, 7, None, refusal)
         assert not reader.unread and not reader.begun
-        rest = self.LONG[cut:] + encode(Kind.PING, 8)
+        rest = self.LONG[cut:] + encode(MessageKind.PING, 8)
         found = []
         for at in range(0, len(rest), step):
             reader.feed(rest[at : at + step])
-            assert reader.unread <= len(encode(Kind.PING, 8))
+            assert reader.unread <= len(encode(MessageKind.PING, 8))
             found += read_all(reader)
-        assert found == [Message(Kind.PING, 8, None)]
+        assert found == [WireMessage(MessageKind.PING, 8, None)]
         assert not reader.awaited
 
     def test_one_that_does_not_say_what_it_is_breaks_off(self) -> None:
@@ -331,7 +339,7 @@ class TestRefusedByItsHead:
 
 def test_what_has_been_read_is_let_go() -> None:
     """A connection that has sent a long frame keeps nothing of it while it is idle."""
-    reader, frame = FrameReader(), encode(Kind.RUN, 1, {"script": "x" * 100_000})
+    reader, frame = FrameReader(), encode(MessageKind.RUN, 1, {"script": "x" * 100_000})
     for at in range(0, len(frame), 10_000):
         reader.feed(frame[at : at + 10_000])
     assert reader.next() is not None

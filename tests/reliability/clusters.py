@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.cluster import building, chaos, processes
-from bench.cluster.asking import Asker, Refused, Unknown, leads
+from bench.cluster.asking import ClusterClient, NodeRefused, ResultUnknown, leads
 from bench.cluster.faults import around
 from bench.cluster.histories.clients import COUNT, Clients
-from bench.cluster.histories.history import History
-from bench.cluster.plan import ETCD, Failover, NodeAt, Plan, draw
+from bench.cluster.histories.history import OperationHistory
+from bench.cluster.plan import ETCD, ClusterPlan, Failover, NodeAt, draw
 from bench.cluster.processes import NETWORK
 from tests import canaries
 from tests.processes import PASSWORD, USER, environment
@@ -48,7 +48,7 @@ SHOWN_BYTES = 2_000
 class Member:
     """One node."""
 
-    plan: Plan
+    plan: ClusterPlan
     at: NodeAt
 
     @property
@@ -77,22 +77,22 @@ class Member:
 
     def script(self, text: str, **fields: object) -> list[Any]:
         """What a script answered. :raises Refused: :raises Unknown:"""
-        return Asker(self.plan, ASKED_SECONDS).script(self.at, text, **fields)
+        return ClusterClient(self.plan, ASKED_SECONDS).script(self.at, text, **fields)
 
     def value(self, text: str, **fields: object) -> Any:
         """What the last statement answered; None: it was refused, or nobody answers."""
         try:
-            return Asker(self.plan).value(self.at, text, **fields)
-        except (Refused, Unknown):
+            return ClusterClient(self.plan).value(self.at, text, **fields)
+        except (NodeRefused, ResultUnknown):
             return None
 
     def refusal(self, text: str, **fields: object) -> str:
         """The code that a script is refused with; empty: it was not, or nobody knows."""
         try:
-            Asker(self.plan).script(self.at, text, **fields)
-        except Refused as error:
+            ClusterClient(self.plan).script(self.at, text, **fields)
+        except NodeRefused as error:
             return error.code
-        except Unknown:
+        except ResultUnknown:
             pass
         return ""
 
@@ -117,7 +117,7 @@ class Member:
 class Cluster:
     """All of it."""
 
-    plan: Plan
+    plan: ClusterPlan
     acknowledged: set[int] = field(default_factory=set)
     """The records that a writer was told of."""
 
@@ -214,7 +214,7 @@ class Cluster:
         def is_done() -> bool:
             try:
                 self.led().script(text, **fields)
-            except (Refused, Unknown):
+            except (NodeRefused, ResultUnknown):
                 return False
             return True
 
@@ -224,8 +224,10 @@ class Cluster:
         """Write one record wherever that is taken; whether it was acknowledged."""
         for each in self.members:
             try:
-                Asker(self.plan).script(each.at, f"UPSERT t:{number} SET n = {number}", **PLACE)
-            except (Refused, Unknown):
+                ClusterClient(self.plan).script(
+                    each.at, f"UPSERT t:{number} SET n = {number}", **PLACE
+                )
+            except (NodeRefused, ResultUnknown):
                 continue
             self.acknowledged.add(number)
             return True
@@ -269,7 +271,7 @@ class Cluster:
 
 @contextmanager
 def asked(
-    found: Cluster, *histories: History, seed: int = 1, count: int = COUNT
+    found: Cluster, *histories: OperationHistory, seed: int = 1, count: int = COUNT
 ) -> Iterator[Clients]:
     """Clients ask all along, and what they were told is judged behind the block, when all is whole
     again: see `bench.cluster.histories`.
@@ -282,7 +284,7 @@ def asked(
     def are_defined() -> bool:
         try:
             clients.define(found.led().at)
-        except (Refused, Unknown):
+        except (NodeRefused, ResultUnknown):
             return False
         return True
 

@@ -19,8 +19,8 @@ from uuid import UUID
 from protocol.errors import DiskFull, UnknownOutcome
 from storage.faults import LogFailed
 from storage.files.directory import StoreDirectory
-from storage.files.node_file import NodeFacts, load_node, save_node
-from storage.formats.epochs import Reign, whole
+from storage.files.node_file import NodeFileContents, load_node, save_node
+from storage.formats.epochs import EpochEnd, whole
 from storage.formats.frames import Frame
 from storage.formats.sealing import Key
 from storage.log.log import Log
@@ -62,7 +62,7 @@ class Story:
     acknowledged: int = 0
     begins: int = 1
     """A prune may have removed what is below. It must leave all the rest."""
-    nodes: tuple[NodeFacts, ...] = ()
+    nodes: tuple[NodeFileContents, ...] = ()
     """What NODE may say; empty: there need not be one."""
     log_time: int = 0
 
@@ -188,10 +188,10 @@ def check_promises(directory: StoreDirectory, log: Log, story: Story) -> None:
     if log.first > story.begins:
         raise Broken(f"the log begins at {log.first}, pruned was below {story.begins}")
     expected, last = log.first, None
-    ended: list[Reign] = []
+    ended: list[EpochEnd] = []
     for frame in log.read(log.first):
         if last is not None and frame.epoch > last.epoch:
-            ended.append(Reign(last.epoch, last.sequence, last.digest()))
+            ended.append(EpochEnd(last.epoch, last.sequence, last.digest()))
         last = frame
         if frame.sequence != expected:
             raise Broken(f"{frame.sequence} follows {expected - 1}")
@@ -203,7 +203,7 @@ def check_promises(directory: StoreDirectory, log: Log, story: Story) -> None:
         expected += 1
     if expected != log.last + 1:
         raise Broken(f"the log reads up to {expected - 1} and says {log.last}")
-    told = [one for one in whole(log.reigns, log.present)[:-1] if one.last >= log.first]
+    told = [one for one in whole(log.epoch_ends, log.present)[:-1] if one.last >= log.first]
     if told != ended:
         raise Broken(f"the log tells reigns {told}, and holds {ended}")
     if log.last_time < story.log_time and log.last >= story.acknowledged:

@@ -67,7 +67,7 @@ def lapses_all_at_once() -> None:
 
 def answers_before_the_log() -> None:
     """Says that a batch is durable, and keeps it until the next one comes."""
-    from actors.log import Durable, LogActor
+    from actors.log import FramesSynced, LogActor
     from actors.runtime import tell
     from storage.formats.frames import Frame
 
@@ -77,7 +77,7 @@ def answers_before_the_log() -> None:
     def answers(self: LogActor, frames: list[Frame], released: int) -> None:
         digests = [frame.digest() for frame in frames]
         last, generation = frames[-1], self._generation
-        early = Durable(last.sequence, 0, digests, last.epoch, generation)
+        early = FramesSynced(last.sequence, 0, digests, last.epoch, generation)
         self.runtime.cross(tell, self._commits, early)
         if held:
             append(self, list(held), 0)
@@ -92,7 +92,7 @@ def shows_keys_in_flight() -> None:
 
     from actors.log import LogActor
     from storage.formats.frames import Frame
-    from storage.txn.latest import Present
+    from storage.txn.latest import LatestState
 
     append = LogActor._append
 
@@ -100,15 +100,15 @@ def shows_keys_in_flight() -> None:
         time.sleep(0.005)
         append(self, frames, released)
 
-    look = Present.get
+    look = LatestState.get
 
-    def blind(self: Present, key: bytes) -> bytes | None:
+    def blind(self: LatestState, key: bytes) -> bytes | None:
         found = look(self, key)
         self.saw = 0
         return found
 
     LogActor._append = late  # type: ignore[method-assign]
-    Present.get = blind  # type: ignore[method-assign]
+    LatestState.get = blind  # type: ignore[method-assign]
 
 
 def syncs_again() -> None:
@@ -298,16 +298,18 @@ def overfills() -> None:
     """A group hands out more than it says."""
     from dataclasses import replace
 
-    from storage.topics.deliveries.group import HandOuts
+    from storage.topics.deliveries.group import GroupDeliveries
     from storage.topics.groups import Group
     from storage.txn.transaction import Transaction
 
-    make = HandOuts.__init__
+    make = GroupDeliveries.__init__
 
-    def generous(self: HandOuts, tx: Transaction, group: Group, *more: Any, **named: Any) -> None:
+    def generous(
+        self: GroupDeliveries, tx: Transaction, group: Group, *more: Any, **named: Any
+    ) -> None:
         make(self, tx, replace(group, in_flight=group.in_flight * 2), *more, **named)
 
-    HandOuts.__init__ = generous  # type: ignore[method-assign, assignment]
+    GroupDeliveries.__init__ = generous  # type: ignore[method-assign, assignment]
 
 
 def promises_too_long() -> None:
@@ -324,15 +326,15 @@ def promises_too_long() -> None:
 
 def forgets_attempts() -> None:
     """Every hand-out is shown as the first."""
-    from storage.topics.deliveries.fetch import Taken
+    from storage.topics.deliveries.fetch import FetchedMessages
 
-    add = Taken.add
+    add = FetchedMessages.add
 
-    def forgetful(self: Taken, position: int, row: bytes, attempt: int) -> None:
+    def forgetful(self: FetchedMessages, position: int, row: bytes, attempt: int) -> None:
         add(self, position, row, attempt)
         self.found[-1]["attempt"] = 1
 
-    Taken.add = forgetful  # type: ignore[method-assign]
+    FetchedMessages.add = forgetful  # type: ignore[method-assign]
 
 
 def gives_every_descriptor_away() -> None:
@@ -484,14 +486,14 @@ def names_before_it_writes() -> None:
     """A backup has its name from its first byte on. Comes with `dies_in_a_backup`."""
     from actors.backups import folder
 
-    begin = folder.Draft.begin
+    begin = folder.Draft.create_file
 
     def early(self: folder.Draft, needed: Any) -> None:
         begin(self, needed)
         self._folder.rename(self._partial, self._own)
         self._partial = self._own
 
-    folder.Draft.begin = early  # type: ignore[method-assign]
+    folder.Draft.create_file = early  # type: ignore[method-assign]
     folder.Draft.publish = lambda self: None  # type: ignore[method-assign]
 
 
@@ -548,7 +550,7 @@ def sign_outs_come_late() -> None:
 def holds_without_bound() -> None:
     """Whatever its peers make it hold, there is room for it."""
     from protocol import conversation
-    from surfaces.held_bytes import HeldBytes
+    from surfaces.held_bytes import MemoryQuota
 
     conversation.HELLO_BYTES = limits.MIB  # type: ignore[misc]
     limits.TLS_READ_BYTES = 256 * limits.KIB  # type: ignore[misc]
@@ -560,15 +562,15 @@ def holds_without_bound() -> None:
     ):
         setattr(limits, name, limits.INT_MAX)
 
-    def take(self: HeldBytes, user: str, size: int) -> bool:
+    def take(self: MemoryQuota, user: str, size: int) -> bool:
         self._of[user] = self._of.get(user, 0) + size
         self.total += size
         return True
 
-    HeldBytes.take = take  # type: ignore[method-assign]
-    from surfaces.http.connection import Connection
+    MemoryQuota.take = take  # type: ignore[method-assign]
+    from surfaces.http.connection import HttpConnection
 
-    setattr(Connection, "full", property(lambda self: False))  # noqa: B010
+    setattr(HttpConnection, "full", property(lambda self: False))  # noqa: B010
 
 
 def small_surfaces() -> None:

@@ -18,7 +18,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from protocol.frames import FrameReader, Kind, encode
+from protocol.frames import FrameReader, MessageKind, encode
 
 CLIENTS: Final = 50
 PLACE: Final = {"ns": "shop", "db": "main"}
@@ -148,7 +148,7 @@ async def _try(flood: Flood, number: int, counts: Counter[str]) -> None:
 def _asked(surface: str, user: str, password: str) -> bytes:
     if surface == "wire":
         hello = {"magic": "STORE", "major": 1, "minor": [0, 0], "user": user, "password": password}
-        return encode(Kind.HELLO, 0, hello)
+        return encode(MessageKind.HELLO, 0, hello)
     pair = base64.b64encode(f"{user}:{password}".encode()).decode()
     return _http("/session" if surface == "session" else "/script", f"Basic {pair}", "", surface)
 
@@ -197,7 +197,7 @@ class _Client:
         script = SCRIPTS[self.asked % 2].format(self.number + 1, self.asked)
         self.asked += 1
         if self.over_wire:
-            data = encode(Kind.RUN, self.asked, {"script": script, "params": {}, **PLACE})
+            data = encode(MessageKind.RUN, self.asked, {"script": script, "params": {}, **PLACE})
         else:
             data = _http("/script", f"Bearer {self.token}", script, "basic")
         self.sent_at = time.perf_counter()
@@ -210,7 +210,7 @@ class _Client:
         if self.over_wire:
             self.reader.feed(data)
             message = self.reader.next()
-            assert message is None or message.kind is Kind.ANSWER, message
+            assert message is None or message.kind is MessageKind.ANSWER, message
             return message is not None
         self.kept += data
         head = self.kept.find(b"\r\n\r\n")
@@ -252,8 +252,8 @@ def _worker(at: Addresses, number: int, token: str) -> _Client:
     client = _Client(number, token, opened, over_wire)
     if over_wire:
         hello = {"magic": "STORE", "major": 1, "minor": [0, 0], "token": token}
-        opened.sendall(encode(Kind.HELLO, 0, hello))
+        opened.sendall(encode(MessageKind.HELLO, 0, hello))
         while (message := client.reader.next()) is None:
             client.reader.feed(opened.recv(65_536))
-        assert message.kind is Kind.WELCOME, message
+        assert message.kind is MessageKind.WELCOME, message
     return client

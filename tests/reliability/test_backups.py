@@ -18,7 +18,7 @@ from storage.backups.verify import verify
 from storage.engine.memory import MemoryEngine
 from storage.engine.state_hash import state_hash
 from storage.files.disk import Disk
-from storage.formats.backup_forms import Form, form_of
+from storage.formats.backup_forms import BackupFileForm, form_of
 from tests.processes import PASSWORD, USER, NodeProcess, StartFailed, run
 from tests.reliability import disks, faulty
 from tests.sweeps import some_of
@@ -90,7 +90,7 @@ def check(path: Path, state: dict[str, Any]) -> None:
     file = Disk().open_read(str(path))
     try:
         form = form_of(file)
-        if form is Form.SCRIPT:
+        if form is BackupFileForm.SCRIPT:
             assert sum(1 for _ in pieces(file.read)) > 9
             return
         report = verify(file)
@@ -100,7 +100,7 @@ def check(path: Path, state: dict[str, Any]) -> None:
         file.close()
     assert report.result == "whole", report.problem
     assert report.sequence == state["sequence"]
-    if form is Form.SNAPSHOT:
+    if form is BackupFileForm.SNAPSHOT:
         assert hash_in(path) == state["hash"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.agreement import Etcd
+from actors.agreement import EtcdAgreement
 from bench.cluster.plan import ETCD
 from protocol.agreement import NotAnswered
 from tests.actors.agreement.etcds import needs_etcd
@@ -130,7 +130,7 @@ def told(found: Cluster) -> int:
     if store is None:
         return 0
     try:
-        agreed = asyncio.run(Etcd([found.plan.etcd_endpoint], store).look())
+        agreed = asyncio.run(EtcdAgreement([found.plan.etcd_endpoint], store).look())
     except NotAnswered:
         return 0
     return 0 if agreed.released is None else agreed.released.sequence

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bench.cluster import building, processes
-from bench.cluster.asking import Asker
+from bench.cluster.asking import ClusterClient
 from bench.cluster.plan import ETCD, Failover, draw
 from bench.cluster.processes import NETWORK
 from tests.actors.agreement.etcds import needs_etcd
@@ -140,7 +140,7 @@ def test_a_follower_s_backup_becomes_a_new_cluster(tmp_path: Path) -> None:
     )
     plan.save()
     restored(plan.directory / "n1", snapshot)
-    new, asker = Cluster(plan, set(found.acknowledged)), Asker(plan)
+    new, asker = Cluster(plan, set(found.acknowledged)), ClusterClient(plan)
     first, second = plan.nodes
     try:
         processes.start_network(plan)

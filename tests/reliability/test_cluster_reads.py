@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from bench.cluster.asking import Unknown
+from bench.cluster.asking import ResultUnknown
 from tests.actors.agreement.etcds import needs_etcd
 from tests.reliability.clusters import PLACE, Member, cluster
 
@@ -33,7 +33,7 @@ def test_reads_of_the_present_show_what_was_answered_anywhere(tmp_path: Path) ->
         found.until("it is written", lambda: new.value("UPSERT t:60 SET n = 60", **PLACE))
         shown = old.value("SELECT VALUE n FROM t", **PLACE)
         assert sorted(shown) == [*range(60)], "why CURRENT is there"
-        with pytest.raises(Unknown, match="StatementTimeout"):
+        with pytest.raises(ResultUnknown, match="StatementTimeout"):
             old.script(CURRENT, timeout="1s", **PLACE)
         for each in found.members:
             if each != old:

@@ -12,10 +12,10 @@ import storage.files.metadata_file
 import storage.log.log
 from protocol.doors import File, Fs
 from storage.faults import StoreFault
-from storage.formats.frames import Frame, Placed
-from storage.formats.positions import Standing
+from storage.formats.frames import Frame, PlacedFrame
+from storage.formats.positions import LogPosition
 from storage.log.log import Log
-from storage.log.recovery import Ending, Recovery
+from storage.log.recovery import Recovery, SegmentEnd
 from storage.log.segments import Segment
 from tests.reliability.crashes import Broken, Enumeration, enumerate_crashes
 
@@ -64,7 +64,7 @@ class AcknowledgesBeforeSync(Log):
 class TrustsThePageCache(Log):
     """Appends to the old segment after an unclean stop, without rewriting its tail."""
 
-    def _move_tail(self, file: File, old: Segment, ending: Ending, unproven: object) -> None:
+    def _move_tail(self, file: File, old: Segment, ending: SegmentEnd, unproven: object) -> None:
         file.truncate(ending.good)
         old.size = ending.good
         self._file = file
@@ -125,7 +125,7 @@ class TakesMarksForProof(Log):
     """Forgets the frames of the last batch when it recovers."""
 
     def _move_tail(
-        self, file: File, old: Segment, ending: Ending, unproven: Sequence[Placed]
+        self, file: File, old: Segment, ending: SegmentEnd, unproven: Sequence[PlacedFrame]
     ) -> None:
         super()._move_tail(file, old, ending, unproven[:-1])
 
@@ -133,7 +133,7 @@ class TakesMarksForProof(Log):
 class NotesNewestBeforeItIsThere(Log):
     """A crash in between leaves a log that looks as if its newest segment were lost."""
 
-    def _begin_segment(self, at: Standing, copied: Sequence[Placed], flags: int) -> Segment:
+    def _begin_segment(self, at: LogPosition, copied: Sequence[PlacedFrame], flags: int) -> Segment:
         self._facts.write("NEWEST", {"first": at.sequence + 1})
         return super()._begin_segment(at, copied, flags)
 
@@ -174,29 +174,29 @@ class CutsWithoutSync(Log):
 class LeavesNewestStanding(Log):
     """What is cut looks as if it had been lost."""
 
-    def _say_newest(self, first: int, reserved: bool) -> None:
+    def _write_newest(self, first: int, reserved: bool) -> None:
         if first > self._newest:
-            super()._say_newest(first, reserved)
+            super()._write_newest(first, reserved)
 
 
 class ForgetsThatTheOldOneGoesOn(Log):
     """Readers go through what was cut."""
 
-    def _begin_segment(self, at: Standing, copied: Sequence[Placed], flags: int) -> Segment:
+    def _begin_segment(self, at: LogPosition, copied: Sequence[PlacedFrame], flags: int) -> Segment:
         return super()._begin_segment(at, copied, flags if copied else 0)
 
 
 class SaysTheReignTooLate(Log):
     """HISTORY behind the first frame of the next epoch."""
 
-    def _note_reigns(self, frames: Sequence[Frame], reserved: bool) -> None:
+    def _note_epoch_ends(self, frames: Sequence[Frame], reserved: bool) -> None:
         self._late = frames
 
     def _write(self, data: bytes, reserved: bool, first: int | None, ends: bool = False) -> None:
         super()._write(data, reserved, first, ends)
         late, self._late = getattr(self, "_late", ()), ()
         if late:
-            super()._note_reigns(late, reserved)
+            super()._note_epoch_ends(late, reserved)
 
 
 ALONE = [

@@ -19,8 +19,8 @@ from storage.formats.frames import (
     SEGMENT_HEADER_BYTES,
     Frame,
     FrameCodec,
+    FrameWalker,
     SegmentHeader,
-    Walk,
 )
 from storage.log.log import Log
 from tests.reliability.crashes import MACHINE, PATH, open_store
@@ -107,7 +107,7 @@ def _places(image: Image) -> tuple[list[Place], int]:
     for path in [path for path in image if path.endswith(".storelog")]:
         file = disk.open_read(path)
         header = SegmentHeader.decode(file.read(0, SEGMENT_HEADER_BYTES))
-        walk = Walk(file, FrameCodec(header.salt), SEGMENT_HEADER_BYTES, file.size())
+        walk = FrameWalker(file, FrameCodec(header.salt), SEGMENT_HEADER_BYTES, file.size())
         for frame, durable, _, offset in walk:
             mark = bool(frame.flags & MARK)
             expected = frame.sequence + mark

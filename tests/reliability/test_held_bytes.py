@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.frames import FrameReader, Kind, Message, encode
+from protocol.frames import FrameReader, MessageKind, WireMessage, encode
 from tests.certificates import self_signed
 from tests.processes import PASSWORD, USER, NodeProcess
 from tests.reliability import faulty
@@ -70,10 +70,10 @@ class Peer:
         self._frames = FrameReader()
         if credential is not None:
             hello = {"magic": "STORE", "major": 1, "minor": [0, 0], "token": credential}
-            self.socket.sendall(encode(Kind.HELLO, 0, hello))
-            assert self.hear().kind is Kind.WELCOME
+            self.socket.sendall(encode(MessageKind.HELLO, 0, hello))
+            assert self.hear().kind is MessageKind.WELCOME
 
-    def hear(self) -> Message:
+    def hear(self) -> WireMessage:
         """The next message."""
         while (message := self._frames.next()) is None:
             data = self.socket.recv(1 << 20)
@@ -81,9 +81,9 @@ class Peer:
             self._frames.feed(data)
         return message
 
-    def ask(self, id: int, script: str, **params: object) -> Message:
+    def ask(self, id: int, script: str, **params: object) -> WireMessage:
         """A script and its answer."""
-        self.socket.sendall(encode(Kind.RUN, id, {"script": script, "params": params}))
+        self.socket.sendall(encode(MessageKind.RUN, id, {"script": script, "params": params}))
         return self.hear()
 
 
@@ -129,8 +129,8 @@ Rig = Callable[[NodeProcess, ExitStack], None]
 
 def half_frames(running: NodeProcess, held: ExitStack) -> None:
     """Peers without a credential, each with half of a long frame; half of them are welcomed."""
-    hello = encode(Kind.HELLO, 0, {"magic": "STORE", "major": 1, "minor": [0, 0]})
-    frame = encode(Kind.RUN, 1, {"script": "x" * 1_000_000})[:500_000]
+    hello = encode(MessageKind.HELLO, 0, {"magic": "STORE", "major": 1, "minor": [0, 0]})
+    frame = encode(MessageKind.RUN, 1, {"script": "x" * 1_000_000})[:500_000]
     peers = [Peer(running, held, None).socket for _ in range(300)]
     push(running, peers[::2], hello + frame)
     push(running, peers[1::2], frame)
@@ -167,7 +167,7 @@ def tiny_requests(running: NodeProcess, held: ExitStack) -> None:
 def pipelined_gets(running: NodeProcess, held: ExitStack) -> None:
     """A thousand reads of a large key, and nobody who takes what they answer."""
     gets = b"".join(
-        encode(Kind.KV, id, {"op": "get", "ns": "n", "db": "d", "space": "s", "key": "big"})
+        encode(MessageKind.KV, id, {"op": "get", "ns": "n", "db": "d", "space": "s", "key": "big"})
         for id in range(1, 1_001)
     )
     Peer(running, held, token(running)).socket.sendall(gets)
@@ -176,7 +176,7 @@ def pipelined_gets(running: NodeProcess, held: ExitStack) -> None:
 def unread_answers(running: NodeProcess, held: ExitStack) -> None:
     """Scripts with large answers, on many connections, over both surfaces."""
     mine = token(running)
-    ask = encode(Kind.RUN, 1, {"script": "USE n.d; GET 'big' FROM s"})
+    ask = encode(MessageKind.RUN, 1, {"script": "USE n.d; GET 'big' FROM s"})
     for _ in range(150):
         Peer(running, held, mine).socket.sendall(ask)
     request = (
@@ -195,11 +195,11 @@ def parked_takes(running: NodeProcess, held: ExitStack) -> None:
     """Waits for messages, each with ten megabytes of parameters."""
     peer = Peer(running, held, token(running))
     answer = peer.ask(1, "USE n.d; DEFINE GROUP g ON t DEADLINE 30s")
-    assert answer.kind is Kind.ANSWER, answer
+    assert answer.kind is MessageKind.ANSWER, answer
     script = "USE n.d; TAKE 1 FROM t AS g WAIT 60s"
     others = [Peer(running, held, token(running)) for _ in range(4)]
     frames = b"".join(
-        encode(Kind.RUN, id, {"script": script, "params": {"v": "x" * 10_000_000}})
+        encode(MessageKind.RUN, id, {"script": script, "params": {"v": "x" * 10_000_000}})
         for id in range(2, 12)
     )
     push(running, [peer.socket, *(other.socket for other in others)], frames)
@@ -255,7 +255,7 @@ def test_the_memory_of_the_process(
         with ExitStack() as other:
             peer = Peer(running, other, token(running, "ben"))
             found = peer.ask(1, "USE n.d; GET 'big' FROM s")
-            assert found.kind is Kind.ANSWER, found
+            assert found.kind is MessageKind.ANSWER, found
             asked = {"script": "RETURN 7"}
             answer = running.request("POST", "/script", asked, user=("ben", "a long password"))
             assert answer.json["results"][0]["value"] == 7

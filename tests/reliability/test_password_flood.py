@@ -20,7 +20,7 @@ from argon2 import PasswordHasher
 
 from actors import sign_in_throttle
 from actors.passwords import Cost
-from protocol.frames import Kind
+from protocol.frames import MessageKind
 from tests.processes import NodeProcess, serving
 from tests.reliability.floods import Addresses, Flood, Work, flooding, worked
 from tests.surfaces.served import served
@@ -198,9 +198,9 @@ async def test_wrong_passwords_and_unknown_users_are_refused_alike(
 
         async def over_wire(user: str, password: str) -> None:
             async with node.stranger() as peer:
-                peer.say(Kind.HELLO, 0, HELLO | {"user": user, "password": password})
+                peer.say(MessageKind.HELLO, 0, HELLO | {"user": user, "password": password})
                 refused = await peer.hear()
-            assert refused is not None and refused.kind is Kind.REFUSED, refused
+            assert refused is not None and refused.kind is MessageKind.REFUSED, refused
 
         for nth in range(TRIES):
             # Each is first in every other round: what one leaves behind meets the other.

@@ -30,12 +30,12 @@ from typing import Any, Final
 import pytest
 
 from actors import sign_in_throttle
-from actors.rights import Rights, Standing
+from actors.rights import Privileges, Rights
 from actors.scripts import workers
 from actors.sessions import Sessions
 from actors.vaults import VaultSettings
 from protocol import limits
-from protocol.frames import Kind
+from protocol.frames import MessageKind
 from protocol.requests import Caller
 from storage.formats import effects, keys
 from storage.txn.transaction import Transaction
@@ -359,13 +359,13 @@ class Lane:
         peer = await self._peer(use)
         if use == "take that waits":
             body = {**self.place, "op": "take", "topic": "idle", "group": "g"}
-            peer.say(Kind.TOPIC, 8, {**body, "wait": timedelta(minutes=5)})
+            peer.say(MessageKind.TOPIC, 8, {**body, "wait": timedelta(minutes=5)})
         else:
             text = WAITS[use].replace("$last", str(self._published))
-            peer.say(Kind.RUN, 8, {**self.place, "script": text})
-        peer.say(Kind.PING, 9)
+            peer.say(MessageKind.RUN, 8, {**self.place, "script": text})
+        peer.say(MessageKind.PING, 9)
         message = await peer.hear()
-        assert message is not None and message.kind is Kind.PONG, message
+        assert message is not None and message.kind is MessageKind.PONG, message
         started.set()
         message = await peer.hear()
         assert message is not None
@@ -381,16 +381,16 @@ class Lane:
             text = SCRIPTS[use].replace("$ns", self.namespace)
             if self.random.random() < 0.3:
                 return await self._script(race, use, text)
-            return await self._say(use, Kind.RUN, {"script": text})
+            return await self._say(use, MessageKind.RUN, {"script": text})
         if use == "a moment":
             body = {"script": SCRIPTS["select"], "moment": "new", "keep": timedelta(0)}
-            return await self._say(use, Kind.RUN, body)
+            return await self._say(use, MessageKind.RUN, body)
         if use == "a moment that is kept":
             return await self._kept(use)
         if use in KV:
-            return await self._say(use, Kind.KV, {"op": use, "space": "c", **KV[use]})
+            return await self._say(use, MessageKind.KV, {"op": use, "space": "c", **KV[use]})
         if use in TOPIC:
-            return await self._say(use, Kind.TOPIC, {"op": use, "topic": "q", **TOPIC[use]})
+            return await self._say(use, MessageKind.TOPIC, {"op": use, "topic": "q", **TOPIC[use]})
         if use == "figures":
             return await self._figures(race, use)
         method, path, data = PATHS[use]
@@ -418,10 +418,10 @@ class Lane:
         """Read in a moment again and again. It ends also when another's rights change."""
         body = {"script": SCRIPTS["select"], "moment": self._moment}
         peer = await self._peer(use)
-        peer.say(Kind.RUN, 7, {**self.place, **body})
+        peer.say(MessageKind.RUN, 7, {**self.place, **body})
         message = await peer.hear()
         assert message is not None and message.body is not None
-        if message.kind is Kind.ANSWER:
+        if message.kind is MessageKind.ANSWER:
             self._moment = message.body.get("moment", "new")
             return "done", message.body["seq"]
         if self._moment != "new":
@@ -429,12 +429,14 @@ class Lane:
             return await self._kept(use)
         return message.body["error"]["code"], None
 
-    async def _say(self, use: str, kind: Kind, body: dict[str, Any]) -> tuple[str, int | None]:
+    async def _say(
+        self, use: str, kind: MessageKind, body: dict[str, Any]
+    ) -> tuple[str, int | None]:
         peer = await self._peer(use)
         peer.say(kind, 7, {**self.place, **body})
         message = await peer.hear()
         assert message is not None
-        if message.kind is Kind.ERROR:
+        if message.kind is MessageKind.ERROR:
             assert message.body is not None
             return message.body["error"]["code"], None
         return "done", (message.body or {}).get("seq")
@@ -465,9 +467,9 @@ class Lane:
             self._peers[use] = (await self.node.peer(token=self.token), self.token)
         peer, token = self._peers[use]
         if token != self.token:
-            peer.say(Kind.AUTH, 6, {"token": self.token})
+            peer.say(MessageKind.AUTH, 6, {"token": self.token})
             message = await peer.hear()
-            assert message is not None and message.kind in (Kind.WELCOME, Kind.ERROR)
+            assert message is not None and message.kind in (MessageKind.WELCOME, MessageKind.ERROR)
             self._peers[use] = (peer, self.token)
         return peer
 
@@ -481,7 +483,7 @@ class Book:
 
     def __init__(self, node: Served) -> None:
         committer = node.here.node.committer
-        self._follower = committer.tail.follow(committer.released_upto, lambda: None)
+        self._follower = committer.tail.follow(committer.commit_index, lambda: None)
         self._newest: dict[str, int] = {}
 
     def newest(self, user: str) -> int:
@@ -529,7 +531,7 @@ async def _some(lane: Lane, name: str, numbers: Iterator[int]) -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short slices of the loop, and no delay of what is refused."""
     monkeypatch.setattr(limits, "SLICE_US", SLICE_US)
-    monkeypatch.setattr(workers.Turns, "slice_us", SLICE_US)
+    monkeypatch.setattr(workers.FiberScheduler, "slice_us", SLICE_US)
     for name in ("DELAY_FIRST_US", "DELAY_US", "DELAY_MOST_US"):
         monkeypatch.setattr(sign_in_throttle, name, 0)
 
@@ -552,16 +554,16 @@ async def test_nothing_is_done_behind_the_end_of_a_right(
 _standing = Rights.standing
 
 
-def _as_it_was(self: Rights, tx: Transaction, caller: Caller) -> Standing:
+def _as_it_was(self: Rights, tx: Transaction, caller: Caller) -> Privileges:
     """What somebody held when that was first asked."""
     known = self._standings.get(caller.user)
     return _standing(self, tx, caller) if known is None else known
 
 
-_judged: dict[int, tuple[Transaction, Standing]] = {}
+_judged: dict[int, tuple[Transaction, Privileges]] = {}
 
 
-def _judged_once(self: Rights, tx: Transaction, caller: Caller) -> Standing:
+def _judged_once(self: Rights, tx: Transaction, caller: Caller) -> Privileges:
     """As a transaction found it first, which does not rest on it."""
     known = _judged.get(id(tx))
     if known is None or known[0] is not tx:

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import pytest
 
-from protocol.frames import FrameReader, Kind, Message, encode
+from protocol.frames import FrameReader, MessageKind, WireMessage, encode
 from tests.processes import PASSWORD, USER, NodeProcess
 from tests.reliability import faulty
 
@@ -83,17 +83,17 @@ class Wire:
         self._frames = FrameReader()
         self._id = 0
 
-    async def greet(self, **credential: str) -> Message:
+    async def greet(self, **credential: str) -> WireMessage:
         hello = {"magic": "STORE", "major": 1, "minor": [0, 0], **credential}
-        self._writer.write(encode(Kind.HELLO, 0, hello))
+        self._writer.write(encode(MessageKind.HELLO, 0, hello))
         return await self._hear()
 
-    async def ask(self, kind: Kind, body: dict[str, Any]) -> Message:
+    async def ask(self, kind: MessageKind, body: dict[str, Any]) -> WireMessage:
         self._id += 1
         self._writer.write(encode(kind, self._id, {**PLACE, **body}))
         return await self._hear()
 
-    async def _hear(self) -> Message:
+    async def _hear(self) -> WireMessage:
         while (message := self._frames.next()) is None:
             data = await self._reader.read(65_536)
             if not data:
@@ -104,8 +104,8 @@ class Wire:
 
 def code(answer: Any) -> str:
     """The code of an error, or `done`."""
-    if isinstance(answer, Message):
-        body = answer.body if answer.kind in (Kind.ERROR, Kind.REFUSED) else None
+    if isinstance(answer, WireMessage):
+        body = answer.body if answer.kind in (MessageKind.ERROR, MessageKind.REFUSED) else None
     else:
         body = answer
     return str(body["error"]["code"]) if body and "error" in body else "done"
@@ -209,11 +209,11 @@ class Races:
     async def _over_wire(self, user: str) -> Use | str:
         wire = await self._wire()
         found = await wire.greet(user=user, password=OLD)
-        if found.kind is not Kind.WELCOME:
+        if found.kind is not MessageKind.WELCOME:
             return code(found)
 
         async def use() -> str:
-            return code(await wire.ask(Kind.RUN, {"script": "RETURN 1"}))
+            return code(await wire.ask(MessageKind.RUN, {"script": "RETURN 1"}))
 
         return use
 
@@ -239,21 +239,21 @@ class Races:
         script, put, get = await self._http(), await self._http(), await self._http()
         run, keys = await self._wire(), await self._wire()
         for wire in (run, keys):
-            assert (await wire.greet(token=token)).kind is Kind.WELCOME
+            assert (await wire.greet(token=token)).kind is MessageKind.WELCOME
         write = json.dumps({"script": "SET 's' IN c VALUE 1", **PLACE})
 
         async def over_http(http: Http, method: str, path: str, body: str) -> str:
             return code(await http.ask(method, path, body, bearer))
 
-        async def over_wire(wire: Wire, kind: Kind, body: dict[str, Any]) -> str:
+        async def over_wire(wire: Wire, kind: MessageKind, body: dict[str, Any]) -> str:
             return code(await wire.ask(kind, body))
 
         return {
             "script": lambda: over_http(script, "POST", "/script", write),
             "PUT": lambda: over_http(put, "PUT", key, "1"),
             "GET": lambda: over_http(get, "GET", key, ""),
-            "RUN": lambda: over_wire(run, Kind.RUN, {"script": "SET 'r' IN c VALUE 1"}),
-            "KV": lambda: over_wire(keys, Kind.KV, set_key),
+            "RUN": lambda: over_wire(run, MessageKind.RUN, {"script": "SET 'r' IN c VALUE 1"}),
+            "KV": lambda: over_wire(keys, MessageKind.KV, set_key),
         }
 
     async def _go_on(self, name: str, use: Use, deleted: asyncio.Future[float]) -> None:

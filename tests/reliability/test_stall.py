@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from protocol.frames import Kind
+from protocol.frames import MessageKind
 from tests.processes import PASSWORD, USER, NodeProcess
 from tests.reliability import faulty
 from tests.reliability.test_waits import PLACE, Peer, run, until
@@ -60,7 +60,7 @@ class Requests:
         path = f"/kv/shop/main/c/key/{key}"
         return self._threads.submit(self._over_http, "PUT", path, "1", credential)
 
-    def wire(self, kind: Kind, body: dict[str, Any]) -> Future[str]:
+    def wire(self, kind: MessageKind, body: dict[str, Any]) -> Future[str]:
         return self._threads.submit(self._over_wire, kind, {**PLACE, **body})
 
     def _basic(self) -> str:
@@ -71,11 +71,11 @@ class Requests:
         found = self._node.request(method, path, body, headers, user=None).json
         return str(found["error"]["code"]) if "error" in found else "done"
 
-    def _over_wire(self, kind: Kind, body: dict[str, Any]) -> str:
+    def _over_wire(self, kind: MessageKind, body: dict[str, Any]) -> str:
         with Peer(self._node) as peer:
             peer.say(kind, 1, body)
             heard = peer.hear()
-        if heard.kind is not Kind.ERROR:
+        if heard.kind is not MessageKind.ERROR:
             return "done"
         assert heard.body is not None
         return str(heard.body["error"]["code"])
@@ -90,7 +90,7 @@ def begin(requests: Requests, timeout: timedelta | None = None) -> dict[str, Fut
     shown = None if timeout is None else f"{timeout // timedelta(milliseconds=1)}ms"
     return {
         "http": requests.http("CREATE t", timeout=shown),
-        "wire": requests.wire(Kind.RUN, {"script": "CREATE t", "timeout": timeout}),
+        "wire": requests.wire(MessageKind.RUN, {"script": "CREATE t", "timeout": timeout}),
     }
 
 
@@ -99,7 +99,7 @@ def begin_keys(requests: Requests) -> dict[str, Future[str]]:
     return {
         "put": requests.put("a", by_token=False),
         "put by token": requests.put("b", by_token=True),
-        "kv": requests.wire(Kind.KV, set_key),
+        "kv": requests.wire(MessageKind.KV, set_key),
     }
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.logbook import Logbook
-from tests.simulation.history import Broken
+from tests.simulation.history import GuaranteeViolated
 from tests.simulation.seeds import EXPECTED
-from tests.simulation.world import Figures, LossyEngine, Shape, World
+from tests.simulation.world import EventCounts, LossyEngine, World, WorldShape
 from tests.sweeps import parts
 
 APART = 50
@@ -20,7 +20,7 @@ EACH = 10
 EACH_HARD = 20
 """Seeds of a part: of the first, which runs with every change, and of each of the others."""
 PARTS = 10
-SHAPE = Shape(lives=2, clients=3, scripts=4, pruned=False, rebuilt=True)
+SHAPE = WorldShape(lives=2, clients=3, scripts=4, pruned=False, rebuilt=True)
 """The whole log is kept, so that the state can be deleted at any time."""
 
 
@@ -28,7 +28,7 @@ SHAPE = Shape(lives=2, clients=3, scripts=4, pruned=False, rebuilt=True)
 def test_every_way_leads_to_one_state(
     part: int, logbook: Logbook, figure: Callable[[str, object], None]
 ) -> None:
-    figures, each = Figures(), EACH_HARD if part else EACH
+    figures, each = EventCounts(), EACH_HARD if part else EACH
     for pattern in EXPECTED:
         logbook.allow(pattern)
     first = 50_000 + part * APART
@@ -59,6 +59,6 @@ def test_a_state_that_is_not_that_of_its_log_is_caught(
         return found
 
     monkeypatch.setattr(LossyEngine, "after_crash", planted)
-    with pytest.raises(Broken, match="not that of its log"):
+    with pytest.raises(GuaranteeViolated, match="not that of its log"):
         for seed in range(20):
             World(seed, SHAPE).run()

@@ -126,7 +126,7 @@ def test_killed_at_each_step(act: str, figure: Figure, monkeypatch: pytest.Monke
 
 def test_a_key_that_goes_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rotation that drops its key while values need it."""
-    monkeypatch.setattr(vaults, "left_to_seal", lambda *_: [])
+    monkeypatch.setattr(vaults, "values_to_reseal", lambda *_: [])
     images: list[Any] = []
     acknowledged: list[dict[str, str]] = []
     play("stepped", lambda: taken("a rotation", images, acknowledged))

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from protocol.frames import FrameReader, Kind, Message, encode
+from protocol.frames import FrameReader, MessageKind, WireMessage, encode
 from tests.processes import PASSWORD, USER, NodeProcess, Reply, serving
 from tests.receipts import settled
 
@@ -48,8 +48,8 @@ class Peer:
         self._socket = socket.create_connection(node.address("wire"), timeout=30)
         self._reader = FrameReader()
         hello = {"magic": "STORE", "major": 1, "minor": [0, 0], "user": USER, "password": PASSWORD}
-        self.say(Kind.HELLO, 0, hello)
-        assert self.hear().kind is Kind.WELCOME
+        self.say(MessageKind.HELLO, 0, hello)
+        assert self.hear().kind is MessageKind.WELCOME
 
     def __enter__(self) -> Peer:
         return self
@@ -57,10 +57,10 @@ class Peer:
     def __exit__(self, *_how: object) -> None:
         self._socket.close()
 
-    def say(self, kind: Kind, id: int, body: dict[str, Any] | None = None) -> None:
+    def say(self, kind: MessageKind, id: int, body: dict[str, Any] | None = None) -> None:
         self._socket.sendall(encode(kind, id, body))
 
-    def hear(self) -> Message:
+    def hear(self) -> WireMessage:
         while (message := self._reader.next()) is None:
             data = self._socket.recv(65_536)
             assert data, "closed without a word"
@@ -79,16 +79,16 @@ def test_a_stop_answers_whoever_waits(tmp_path: Path) -> None:
         over_http = [threads.submit(node.request, "POST", "/script", body) for _ in range(4)]
         peer = Peer(node)
         for id in range(1, 21):
-            peer.say(Kind.RUN, id, {"script": TAKE, **PLACE})
+            peer.say(MessageKind.RUN, id, {"script": TAKE, **PLACE})
         until(lambda: waiting(node) == 24)
         node.signal()
         heard = [peer.hear() for _ in range(21)]
-        assert [message.kind for message in heard].count(Kind.ANSWER) == 20
+        assert [message.kind for message in heard].count(MessageKind.ANSWER) == 20
         for message in heard:
-            if message.kind is Kind.ANSWER:
+            if message.kind is MessageKind.ANSWER:
                 assert message.body is not None
                 assert message.body["results"][0]["value"] == []
-        peer.say(Kind.BYE, 0)
+        peer.say(MessageKind.BYE, 0)
         assert peer.ended()
         replies: list[Reply] = [future.result() for future in over_http]
         assert [reply.status for reply in replies] == [200] * 4

@@ -16,15 +16,15 @@ from enum import Enum, auto
 from typing import Final, TypeVar
 
 from protocol.agreement import (
-    Agreed,
+    AgreedState,
     Agreement,
-    Answered,
-    InSync,
-    Lead,
+    CompareAndSetResult,
+    InSyncReplicas,
+    LeaderEntry,
     LeaseLapsed,
     NotAnswered,
-    Released,
-    Told,
+    ReleasedFrame,
+    ReleaseReport,
 )
 
 GIVES_UP_SECONDS: Final = 5.0
@@ -61,10 +61,10 @@ class AgreementModel:
 
     cluster: str = "model"
     revision: int = 1
-    lead: Lead | None = None
-    insync: InSync | None = None
+    lead: LeaderEntry | None = None
+    insync: InSyncReplicas | None = None
     lineage: int = 0
-    told: Told | None = None
+    told: ReleaseReport | None = None
     known_faults: tuple[str, ...] = ()
     _lead_lease: int = 0
     _leases: dict[int, tuple[int, asyncio.TimerHandle]] = field(default_factory=dict)
@@ -78,9 +78,9 @@ class AgreementModel:
         return ModelAgreement(self, link)
 
     @property
-    def agreed(self) -> Agreed:
+    def agreed(self) -> AgreedState:
         """The present state."""
-        return Agreed(
+        return AgreedState(
             self.cluster, self.revision, self.lead, self.insync, self.lineage, self.told
         )  # fmt: skip
 
@@ -103,44 +103,44 @@ class AgreementModel:
                 self.lead = None
                 self._write()
 
-    def found(self, members: frozenset[str]) -> Answered:
+    def found(self, members: frozenset[str]) -> CompareAndSetResult:
         if self.insync is not None:
-            return Answered(False, self.agreed)
-        self.insync = InSync(0, members, self._write())
-        return Answered(True, self.agreed)
+            return CompareAndSetResult(False, self.agreed)
+        self.insync = InSyncReplicas(0, members, self._write())
+        return CompareAndSetResult(True, self.agreed)
 
-    def take_lead(self, node: str, lease: int, insync: int) -> Answered:
+    def take_lead(self, node: str, lease: int, insync: int) -> CompareAndSetResult:
         if self.lead is not None or self._insync_revision != insync:
-            return Answered(False, self.agreed)
+            return CompareAndSetResult(False, self.agreed)
         self._need(lease)
-        self.lead, self._lead_lease = Lead(node, self._write()), lease
-        return Answered(True, self.agreed)
+        self.lead, self._lead_lease = LeaderEntry(node, self._write()), lease
+        return CompareAndSetResult(True, self.agreed)
 
-    def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
+    def change(self, epoch: int, insync: int, members: frozenset[str]) -> CompareAndSetResult:
         if self.lead is None or self.lead.epoch != epoch or self._insync_revision != insync:
-            return Answered(False, self.agreed)
-        self.insync = InSync(epoch, members, self._write())
-        return Answered(True, self.agreed)
+            return CompareAndSetResult(False, self.agreed)
+        self.insync = InSyncReplicas(epoch, members, self._write())
+        return CompareAndSetResult(True, self.agreed)
 
-    def begin_lineage(self, epoch: int, insync: int, node: str) -> Answered:
+    def begin_lineage(self, epoch: int, insync: int, node: str) -> CompareAndSetResult:
         answer = self.change(epoch, insync, frozenset({node}))
         if answer.done:
             self.lineage = epoch
-        return Answered(answer.done, self.agreed)
+        return CompareAndSetResult(answer.done, self.agreed)
 
-    def tell(self, epoch: int, released: Released) -> Answered:
+    def report_released(self, epoch: int, released: ReleasedFrame) -> CompareAndSetResult:
         if self.lead is None or self.lead.epoch != epoch:
-            return Answered(False, self.agreed)
+            return CompareAndSetResult(False, self.agreed)
         self.revision += 1
-        self.told = Told(released, self.revision)
-        return Answered(True, self.agreed)
+        self.told = ReleaseReport(released, self.revision)
+        return CompareAndSetResult(True, self.agreed)
 
-    def grow(self, by: int) -> Agreed:
+    def grow(self, by: int) -> AgreedState:
         self.revision += by - 1
         self._write()
         return self.agreed
 
-    def set_back(self, kept: Agreed, cluster: str | None = None) -> None:
+    def set_back(self, kept: AgreedState, cluster: str | None = None) -> None:
         """Restore an older state, as from a backup: no node leads, and no lease is left.
 
         :param cluster: new id of the cluster; None: the same id
@@ -154,7 +154,8 @@ class AgreementModel:
         self._newest = kept.revision
 
     async def written_after(self, revision: int) -> None:
-        """Wait for a write after a revision; published sequences (`tell`) don't count."""
+        """Wait for a write after a revision; published sequences (`report_released`) don't
+        count."""
         while min(self._newest, self.revision) <= revision:
             await self._written.wait()
 
@@ -187,7 +188,7 @@ class ModelAgreement(Agreement):
         self._model = model
         self._link = link
 
-    async def look(self) -> Agreed:
+    async def look(self) -> AgreedState:
         return await self._ask(lambda: self._model.agreed)
 
     async def grant(self, seconds: int) -> int:
@@ -199,25 +200,25 @@ class ModelAgreement(Agreement):
     async def revoke(self, lease: int) -> None:
         await self._ask(lambda: self._model.end(lease))
 
-    async def found(self, members: frozenset[str]) -> Answered:
+    async def found(self, members: frozenset[str]) -> CompareAndSetResult:
         return await self._ask(lambda: self._model.found(members))
 
-    async def take_lead(self, node: str, lease: int, insync: int) -> Answered:
+    async def take_lead(self, node: str, lease: int, insync: int) -> CompareAndSetResult:
         return await self._ask(lambda: self._model.take_lead(node, lease, insync))
 
-    async def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
+    async def change(self, epoch: int, insync: int, members: frozenset[str]) -> CompareAndSetResult:
         return await self._ask(lambda: self._model.change(epoch, insync, members))
 
-    async def begin_lineage(self, epoch: int, insync: int, node: str) -> Answered:
+    async def begin_lineage(self, epoch: int, insync: int, node: str) -> CompareAndSetResult:
         return await self._ask(lambda: self._model.begin_lineage(epoch, insync, node))
 
-    async def tell(self, epoch: int, released: Released) -> Answered:
-        return await self._ask(lambda: self._model.tell(epoch, released))
+    async def report_released(self, epoch: int, released: ReleasedFrame) -> CompareAndSetResult:
+        return await self._ask(lambda: self._model.report_released(epoch, released))
 
-    async def grow(self, by: int) -> Agreed:
+    async def grow(self, by: int) -> AgreedState:
         return await self._ask(lambda: self._model.grow(by))
 
-    async def changed(self, after: int, seconds: float) -> Agreed:
+    async def changed(self, after: int, seconds: float) -> AgreedState:
         await _within(self._model.written_after(after), seconds)
         return await self.look()
 

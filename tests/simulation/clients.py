@@ -11,8 +11,8 @@ from protocol.errors import Refusal
 from protocol.requests import ScriptAnswer
 from tests.simulation.course import Course
 from tests.simulation.judged import DEFINITIONS, Judged
-from tests.simulation.members import Member
-from tests.simulation.promises import Broken
+from tests.simulation.members import SimulatedMember
+from tests.simulation.promises import ClusterGuaranteeViolated
 
 TABLES: Final = (
     "DEFINE TABLE t; DEFINE TABLE c; CREATE c:1 SET n = 0; CREATE c:2 SET n = 0;"
@@ -69,7 +69,7 @@ class Clients:
                 )  # fmt: skip
                 await chance.choice(mine)(machine)
 
-    async def create(self, machine: Member) -> bool:
+    async def create(self, machine: SimulatedMember) -> bool:
         """Create a record with a unique name. Return True if it was acknowledged."""
         self.markers += 1
         marker = self.markers
@@ -86,7 +86,7 @@ class Clients:
             self.never.add(marker)
         return False
 
-    async def count(self, machine: Member) -> None:
+    async def count(self, machine: SimulatedMember) -> None:
         """Increment a counter that all clients share."""
         self.counted += 1
         answer = await machine.ask("UPDATE c:1 SET n = n + 1 RETURN n")
@@ -97,7 +97,7 @@ class Clients:
         elif answer is not None:
             self._refused(answer if isinstance(answer, Refusal) else answer.refusal)
 
-    async def publish(self, machine: Member) -> None:
+    async def publish(self, machine: SimulatedMember) -> None:
         """Publish a message and set a key, in one commit."""
         self.markers += 1
         script = f"BEGIN; PUBLISH INTO q VALUE {self.markers}; SET 'k' IN s VALUE 1; COMMIT"
@@ -107,22 +107,24 @@ class Clients:
         elif answer is not None:
             self._refused(answer if isinstance(answer, Refusal) else answer.refusal)
 
-    async def look(self, machine: Member) -> None:
+    async def look(self, machine: SimulatedMember) -> None:
         """Read on any machine; sometimes at least the newest acknowledged commit (`after`)."""
         after = self.newest if self.world.chance.random() < 0.5 else None
         await self._read(machine, after)
 
-    async def look_now(self, _machine: Member) -> None:
+    async def look_now(self, _machine: SimulatedMember) -> None:
         """Read with CURRENT on any machine: at least everything released anywhere before the
         request."""
         released = len(self.world.promises.truth)
         await self._read(self.world.chance.choice(self.world.machines), released, current=True)
 
-    async def look_at(self, machine: Member) -> None:
+    async def look_at(self, machine: SimulatedMember) -> None:
         """Read the present state of a machine."""
         await self._read(machine, None)
 
-    async def _read(self, machine: Member, after: int | None, *, current: bool = False) -> None:
+    async def _read(
+        self, machine: SimulatedMember, after: int | None, *, current: bool = False
+    ) -> None:
         losses, directory = self.world.promises.losses, machine.directory
         shown = self.shown.get(directory, 0)
         answer = await machine.ask(READ, None if current else after, current=current)
@@ -134,25 +136,31 @@ class Clients:
             return
         assert isinstance(answer, ScriptAnswer)
         if after is not None and answer.sequence < after:
-            raise Broken(f"{machine.name} reads at {answer.sequence}, and {after} was asked for")
+            raise ClusterGuaranteeViolated(
+                f"{machine.name} reads at {answer.sequence}, and {after} was asked for"
+            )
         if machine.directory == directory:  # else an older copy came in its place meanwhile
             if answer.sequence < shown:
-                raise Broken(f"{machine.name} shows {answer.sequence}, and has shown {shown}")
+                raise ClusterGuaranteeViolated(
+                    f"{machine.name} shows {answer.sequence}, and has shown {shown}"
+                )
             self.shown[directory] = max(self.shown.get(directory, 0), answer.sequence)
         self.heard(machine, answer)
 
-    def heard(self, machine: Member, answer: ScriptAnswer) -> None:
+    def heard(self, machine: SimulatedMember, answer: ScriptAnswer) -> None:
         """Check a read against the acknowledged writes up to its sequence, and against other reads
         there."""
         at = answer.sequence
         found: Any = next(r.value for r in reversed(answer.results) if isinstance(r.value, list))
         if self.read.setdefault(at, found) != found:
-            raise Broken(f"{machine.name} reads {found} at {at}, where {self.read[at]} was read")
+            raise ClusterGuaranteeViolated(
+                f"{machine.name} reads {found} at {at}, where {self.read[at]} was read"
+            )
         held = set(found[0])
         lacks = {marker for marker, seq in self.sure.items() if seq <= at} - held
         early = {marker for marker, seq in self.sure.items() if seq > at} & held
         if lacks or early or held & self.never:
-            raise Broken(
+            raise ClusterGuaranteeViolated(
                 f"{machine.name} at {at} lacks {lacks}, has {early} too early, and"
                 f" {held & self.never} that were refused"
             )
@@ -160,12 +168,16 @@ class Clients:
         least = max((n for seq, n in self.steps.items() if seq <= at), default=0)
         most = min((n for seq, n in self.steps.items() if seq > at), default=1 << 60)
         if not least <= counted < most:
-            raise Broken(f"{machine.name} counts {counted} at {at}: {least} were told, and {most}")
+            raise ClusterGuaranteeViolated(
+                f"{machine.name} counts {counted} at {at}: {least} were told, and {most}"
+            )
 
-    def _acknowledged(self, machine: Member, answer: ScriptAnswer) -> None:
+    def _acknowledged(self, machine: SimulatedMember, answer: ScriptAnswer) -> None:
         at, truth = answer.sequence, self.world.promises.truth
         if at > len(truth) or truth[at - 1].digest != machine.handed.get(at):
-            raise Broken(f"{machine.name} has acknowledged {at}, which was not released")
+            raise ClusterGuaranteeViolated(
+                f"{machine.name} has acknowledged {at}, which was not released"
+            )
         self.newest = max(self.newest, at)
         self.world.figures["acknowledged"] += 1
 
@@ -174,7 +186,9 @@ class Clients:
         assert refusal is not None
         self.world.figures[refusal.code] += 1
         if refusal.code not in PASSING:
-            raise Broken(f"a client was refused with {refusal.code}: {refusal.message}")
+            raise ClusterGuaranteeViolated(
+                f"a client was refused with {refusal.code}: {refusal.message}"
+            )
         return refusal.code in UNDONE and "committed" not in refusal.detail
 
     def forget(self, stays: int) -> None:

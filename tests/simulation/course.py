@@ -14,9 +14,9 @@ from protocol.errors import Refusal
 from storage.faults import CopyFailed, StoreFault
 from tests.simulation.agreement import Fate
 from tests.simulation.disk import NO_LIMIT
-from tests.simulation.members import Member, Members
-from tests.simulation.promises import Broken
-from tests.simulation.shape import Shape
+from tests.simulation.members import Members, SimulatedMember
+from tests.simulation.promises import ClusterGuaranteeViolated
+from tests.simulation.shape import ClusterShape
 
 SECOND_US: Final = 1_000_000
 HOUR_US: Final = 3600 * SECOND_US
@@ -27,7 +27,7 @@ Act = Callable[[], Awaitable[None]]
 class Course(Members):
     """A world in progress."""
 
-    def __init__(self, seed: int, shape: Shape) -> None:
+    def __init__(self, seed: int, shape: ClusterShape) -> None:
         super().__init__(seed, shape)
         self.figures = Counter[str]()
         self.later: list[tuple[float, Act]] = []
@@ -53,12 +53,12 @@ class Course(Members):
 
     # --- choice of machines ---------------------------------------------------------------------
 
-    def some_leader(self) -> Member | None:
+    def some_leader(self) -> SimulatedMember | None:
         """Return a random machine that believes to lead; None: no machine does."""
         found = [each for each in self.machines if each.answers and each.leads]
         return self.chance.choice(found) if found else None
 
-    def some(self) -> Member | None:
+    def some(self) -> SimulatedMember | None:
         """Return a random machine that runs, with a preference for a leader."""
         found = [each for each in self.machines if each.answers]
         leads = self.some_leader()
@@ -82,7 +82,7 @@ class Course(Members):
         for _, undo in due:
             await undo()
 
-    async def start(self, machine: Member) -> None:
+    async def start(self, machine: SimulatedMember) -> None:
         """Start a machine that does not run. On a full disk it does not start."""
         if machine.process is not None or machine.name in self.away:
             return
@@ -90,21 +90,21 @@ class Course(Members):
             await machine.start()
         except (OSError, Refusal, StoreFault) as why:
             if machine.disk.capacity == NO_LIMIT and not isinstance(why, CopyFailed):
-                raise Broken(f"{machine.name} does not start: {why!r}") from why
+                raise ClusterGuaranteeViolated(f"{machine.name} does not start: {why!r}") from why
             self.do_later(1, lambda: self.begin(machine))
 
-    async def begin(self, machine: Member) -> None:
+    async def begin(self, machine: SimulatedMember) -> None:
         """Start a machine in the background: a copy of the store takes a while."""
         self.has_done(self.start(machine))
 
-    def died(self, machine: Member, power: bool) -> None:
+    def died(self, machine: SimulatedMember, power: bool) -> None:
         super().died(machine, power)
         self.figures["deaths"] += 1
         self.do_later(self.chance.choice((0, 0.2, 2, 8)), lambda: self.begin(machine))
 
     # --- etcd -------------------------------------------------------------------------------------
 
-    def weather(self, machine: Member) -> tuple[Fate, float]:
+    def weather(self, machine: SimulatedMember) -> tuple[Fate, float]:
         chance = self.chance
         if self.sky == "silent":
             return chance.choice((Fate.REFUSED, Fate.LOST)), 0.01

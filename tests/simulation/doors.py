@@ -111,7 +111,7 @@ class SteppedScheduler:
     def ready(self) -> int:
         return ready_calls(self._loop)
 
-    def give_way(self) -> None:
+    def lower_priority(self) -> None:
         """Do nothing: there is one thread."""
 
 
@@ -131,5 +131,5 @@ class ThreadScheduler:
     def ready(self) -> int:
         return ready_calls(self._loop)
 
-    def give_way(self) -> None:
+    def lower_priority(self) -> None:
         """Do nothing: tests need no latency."""

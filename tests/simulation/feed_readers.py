@@ -13,19 +13,19 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from actors.feeds import Change, Feed, Head, Opened, OpenFeed, Part, Place
+from actors.feeds import CommitHead, CommitPart, Feed, FeedChange, FeedCursor, FeedOpened, OpenFeed
 from actors.runtime import ask
 from protocol.binary import unpack_object
 from protocol.errors import Refusal
 from protocol.requests import Caller
 from protocol.values import NONE
 from tests.simulation.loop import SteppedLoop
-from tests.simulation.scripts import Draft, Script, Step
-from tests.simulation.scripts import Part as Transaction
+from tests.simulation.scripts import ClientScript, Draft, ModelStatement
+from tests.simulation.scripts import ScriptTransaction as Transaction
 
 if TYPE_CHECKING:
     from tests.simulation.scripts import Rows
-    from tests.simulation.world import Life
+    from tests.simulation.world import NodeLife
 
 TABLE: Final = "t"
 NAMES: Final = ("fay", "ned")
@@ -40,22 +40,22 @@ CATCHES_UP_SECONDS: Final = 5.0
 class _Pickled:
     """Encoding of the events for readers."""
 
-    def change(self, change: Change) -> bytes:
+    def change(self, change: FeedChange) -> bytes:
         fields = None if change.fields is None else unpack_object(change.fields)
         return pickle.dumps((change.id.id, fields))
 
-    def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
+    def commit(self, head: CommitHead, changes: Sequence[bytes], part: CommitPart | None) -> bytes:
         assert part is None, "commits of these tables are short"
         return pickle.dumps((head.place.sequence, list(map(pickle.loads, changes))))
 
-    def caught_up(self, place: Place) -> bytes:
+    def caught_up(self, place: FeedCursor) -> bytes:
         return b""
 
-    def beat(self, place: Place) -> bytes:
+    def beat(self, place: FeedCursor) -> bytes:
         return b""
 
 
-class Reader:
+class FeedReader:
     """A reader.
 
     :param slow: True if each event takes long to be sent
@@ -65,7 +65,7 @@ class Reader:
     waiting = 0
     ready = True
 
-    def __init__(self, name: str, life: Life, slow: bool) -> None:
+    def __init__(self, name: str, life: NodeLife, slow: bool) -> None:
         self.name = name
         self._life = life
         self._slow = slow
@@ -76,7 +76,7 @@ class Reader:
         """Sequence up to which it must have all events; None: its feed ended, or its node died."""
         self.is_over = False
 
-    def opened(self, opened: Opened) -> None:
+    def opened(self, opened: FeedOpened) -> None:
         self.start = opened.start
 
     def send(self, data: bytes) -> None:
@@ -89,7 +89,7 @@ class Reader:
     def when_ready(self, call: Callable[[], None]) -> None:
         raise AssertionError("it is always ready")
 
-    def ended(self, why: Refusal, place: Place) -> None:
+    def ended(self, why: Refusal, place: FeedCursor) -> None:
         self.is_over = True
 
     # --- the verdict ------------------------------------------------------------------------------
@@ -132,10 +132,10 @@ def _differs(copy: Rows, table: Rows) -> str | None:
 class Feeds:
     """The readers of one life."""
 
-    def __init__(self, life: Life, chance: random.Random) -> None:
+    def __init__(self, life: NodeLife, chance: random.Random) -> None:
         self._life = life
         self._chance = chance
-        self._readers: list[Reader] = []
+        self._readers: list[FeedReader] = []
 
     async def prepare(self) -> None:
         """Define the users and open the feeds."""
@@ -147,7 +147,7 @@ class Feeds:
 
     async def _open(self, name: str) -> None:
         life = self._life
-        reader = Reader(life.world.new_name(f"{name} "), life, self._chance.random() < 0.7)
+        reader = FeedReader(life.world.new_name(f"{name} "), life, self._chance.random() < 0.7)
         caller = Caller(name, "member", None, None, "wire", "192.0.2.8:5000")
         asked = OpenFeed(caller, reader.name, "a", "b", TABLE, reader, where="n >= 0")
         try:
@@ -172,10 +172,10 @@ class Feeds:
         if not self._life.over and self._life.node.failure is None:
             for reader in self._readers:
                 if not reader.is_over:
-                    reader.upto = committer.released_upto
+                    reader.upto = committer.commit_index
 
 
-def _defined(name: str) -> Script:
+def _defined(name: str) -> ClientScript:
     def run(draft: Draft) -> Any:
         if name not in draft.users:
             draft.users.add(name)
@@ -183,13 +183,13 @@ def _defined(name: str) -> Script:
         return NONE
 
     text = f"DEFINE USER IF NOT EXISTS {name} ROLE member PASSWORD 'correct horse'"
-    return Script((Transaction((Step(text, run),)),), {})
+    return ClientScript((Transaction((ModelStatement(text, run),)),), {})
 
 
-def _changes(text: str) -> Script:
+def _changes(text: str) -> ClientScript:
     def run(draft: Draft) -> Any:
         draft.perhaps = True
         return NONE
 
     may = frozenset({"Unknown"})  # if the user is not defined yet
-    return Script((Transaction((Step(text, run, may=may),)),), {})
+    return ClientScript((Transaction((ModelStatement(text, run, may=may),)),), {})

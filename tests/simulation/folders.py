@@ -9,7 +9,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from protocol.doors import Entry, File, Room
+from protocol.doors import DirectoryEntry, File, Room
 
 if TYPE_CHECKING:
     from tests.simulation.disk import SimulatedDisk
@@ -55,14 +55,14 @@ class SimulatedFolder:
         """Names in it."""
         return self._disk.names(self._path)
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> DirectoryEntry | None:
         """Return the entry with a name."""
         path = self._at(name)
         if not self._disk.exists(path):
             return None
         if self._disk.is_directory(path):
-            return Entry("folder", 0, 0)
-        return Entry("file", len(self._disk.image()[path] or b""), 0)
+            return DirectoryEntry("folder", 0, 0)
+        return DirectoryEntry("file", len(self._disk.image()[path] or b""), 0)
 
     def is_at(self, file: File, name: str) -> bool:
         """True if an open file is still the file with the name."""

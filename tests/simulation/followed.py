@@ -31,7 +31,7 @@ import actors.store
 import storage.txn.replay
 from actors.cluster.following import joint
 from actors.cluster.role import Alone
-from actors.commits import Follower
+from actors.commits import TailFollower
 from actors.commits.committer import released_at_once
 from actors.node import Node, start
 from protocol import limits
@@ -39,7 +39,7 @@ from protocol.errors import NotWritable, Refusal, UnknownOutcome
 from storage.catalog import catalog
 from storage.engine.state_hash import state_hash
 from storage.files import cluster_file
-from storage.files.cluster_file import Cluster
+from storage.files.cluster_file import ClusterState
 from storage.files.directory import StoreDirectory
 from storage.formats.keys import Pair
 from storage.txn.tickets import CommitTicket
@@ -58,19 +58,19 @@ AWAY: Final = NotWritable("this node follows another one")
 EVERYTHING: Final = (b"\0\1", b"\xff")
 
 
-class Broken(AssertionError):
+class InvariantViolated(AssertionError):
     """An invariant is violated."""
 
 
 @dataclass(eq=False)
-class Member:
+class FollowedMember:
     """A node of the three."""
 
     name: str
     disk: SimulatedDisk
     engine: LossyEngine
     node: Node | None = None
-    ear: Follower | None = None
+    ear: TailFollower | None = None
     """Listener to released frames, as a feed is."""
     reader: tuple[Transaction, list[Pair]] | None = None
     """A paused transaction, and the pairs that it has read."""
@@ -84,7 +84,7 @@ class Member:
         return self.node
 
 
-def _takes_changes(member: actors.cluster.member.Member) -> None:
+def _takes_changes(member: actors.cluster.member.ClusterMember) -> None:
     if member._committer.follows:
         raise AWAY.also()
 
@@ -94,8 +94,8 @@ class Cluster3:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.members: list[Member] = []
-        self.leader: Member | None = None
+        self.members: list[FollowedMember] = []
+        self.leader: FollowedMember | None = None
         self.epoch = 1
         self.own = 0
         """The first frame of the leader's epoch."""
@@ -130,9 +130,11 @@ class Cluster3:
             patch.object(storage.formats.effects, "LONG_BYTES", self.chance.choice([600, 65_536])),
             patch.object(actors.store, "Log", SmallLog),
             # What decides in production stands aside.
-            patch.object(actors.cluster.member.Member, "check_writable", _takes_changes),
-            patch.object(actors.cluster.member.Member, "check_replicated", lambda _member: None),
-            patch.object(actors.cluster.member.Member, "check_answering", lambda *_: None),
+            patch.object(actors.cluster.member.ClusterMember, "check_writable", _takes_changes),
+            patch.object(
+                actors.cluster.member.ClusterMember, "check_replicated", lambda _member: None
+            ),
+            patch.object(actors.cluster.member.ClusterMember, "check_answering", lambda *_: None),
         ):
             try:
                 stepped.run(self._main(steps), self.chance.randrange(1 << 30), latency)
@@ -151,10 +153,10 @@ class Cluster3:
         await run(node, "DEFINE TOPIC q; DEFINE TABLE m;")
         await node.stop()
         directory = StoreDirectory.open("/store", first, self.clock, SeededRng(1), create=False)
-        cluster_file.save(directory, Cluster(coordinating=True))
+        cluster_file.save(directory, ClusterState(coordinating=True))
         directory.close()
         for name in "abc"[:NODES]:
-            member = Member(name, SimulatedDisk(first.image()), LossyEngine())
+            member = FollowedMember(name, SimulatedDisk(first.image()), LossyEngine())
             self.members.append(member)
             await self._start(member)
         await self._elect()
@@ -172,19 +174,19 @@ class Cluster3:
         seed = self.chance.randrange(1 << 30)
         return simulated_doors("stepped", disk, engine, seed, self.clock)
 
-    async def _start(self, member: Member) -> None:
+    async def _start(self, member: FollowedMember) -> None:
         member.node = node = await start(settings(), self._doors(member.disk, member.engine))
         # What coordinates is the test.
         await node.cluster.stop()
         node.member.become(Alone())
         node.roles.check_told = None
         assert node.committer.follows
-        member.ear = node.committer.tail.follow(node.committer.released_upto, lambda: None)
+        member.ear = node.committer.tail.follow(node.committer.commit_index, lambda: None)
         self._check_one(member)
 
     # --- what happens ---------------------------------------------------------------------------
 
-    def _some(self) -> Member | None:
+    def _some(self) -> FollowedMember | None:
         running = [one for one in self.members if one.node is not None]
         return self.chance.choice(running) if running else None
 
@@ -230,7 +232,7 @@ class Cluster3:
         log = leader.here.store.parts.log
         upto = min(leader.here.committer.log_upto, member.sent + self.chance.randrange(12))
         frames = list(log.read(member.sent + 1, upto)) if upto > member.sent else []
-        committer, released = member.here.committer, leader.here.committer.released_upto
+        committer, released = member.here.committer, leader.here.committer.commit_index
         member.receiving = committer.receive(frames, released)
         if self.chance.random() < 0.6:
             committer.show(released)
@@ -238,7 +240,7 @@ class Cluster3:
         member.receiving.add_done_callback(self._hears(member, leader, self.epoch))
 
     def _hears(
-        self, member: Member, leader: Member, epoch: int
+        self, member: FollowedMember, leader: FollowedMember, epoch: int
     ) -> Callable[[asyncio.Future[int]], None]:
         def heard(done: asyncio.Future[int]) -> None:
             if done.cancelled() or done.exception() is not None:
@@ -250,13 +252,13 @@ class Cluster3:
 
         return heard
 
-    async def _attach(self, member: Member, leader: Member) -> None:
+    async def _attach(self, member: FollowedMember, leader: FollowedMember) -> None:
         theirs, ours = leader.here.committer.history(), member.here.committer.history()
         agree = joint(ours, theirs)
         self.figures["cuts"] += agree < member.here.committer.log_upto
         await member.here.committer.cut(agree)
         if member.here.committer.log_upto != agree:
-            raise Broken("a log goes on behind its cut")
+            raise InvariantViolated("a log goes on behind its cut")
         member.sent = self.acknowledged[member.name] = agree
         leader.here.committer.release_more()
 
@@ -264,7 +266,7 @@ class Cluster3:
         """Send a follower the commit index."""
         member = self._some()
         if self.leader is not None and member is not None and member.receiving is not None:
-            member.here.committer.show(self.leader.here.committer.released_upto)
+            member.here.committer.show(self.leader.here.committer.commit_index)
 
     async def _pass(self) -> None:
         """Let time pass, so that all nodes go on."""
@@ -284,11 +286,11 @@ class Cluster3:
         tx, before = member.reader
         found = [pair for step in tx.scan(*EVERYTHING) for pair in step]
         if found != before:
-            raise Broken("who paused reads another moment")
+            raise InvariantViolated("who paused reads another moment")
         if self.chance.random() < 0.5:
             self._end_reader(member)
 
-    def _end_reader(self, member: Member) -> None:
+    def _end_reader(self, member: FollowedMember) -> None:
         if member.reader is not None:
             member.reader[0].release()
             member.reader = None
@@ -300,7 +302,7 @@ class Cluster3:
             return
         committer = member.here.committer
         with committer.begin() as tx:
-            if tx.sequence > committer.released_upto:
+            if tx.sequence > committer.commit_index:
                 return
             place = catalog.database(tx, catalog.namespace(tx, "a"), "b")
             tables = [catalog.find_table(tx, place, name) for name in ("t", "v", "w")]
@@ -311,7 +313,7 @@ class Cluster3:
             at = tx.sequence
         self.figures["read"] += 1
         if self.told.setdefault(at, seen) != seen:
-            raise Broken(f"what is declared at {at} differs: {self.told[at]} and {seen}")
+            raise InvariantViolated(f"what is declared at {at} differs: {self.told[at]} and {seen}")
 
     # --- election -------------------------------------------------------------------------------
 
@@ -321,8 +323,8 @@ class Cluster3:
         committer = self.leader.here.committer
         committer.releasable = released_at_once
         await committer.begin_following(AWAY)
-        if committer.committed != committer.released_upto:
-            raise Broken("who was deposed keeps what was not released")
+        if committer.committed != committer.commit_index:
+            raise InvariantViolated("who was deposed keeps what was not released")
         self.leader = None
         self.acknowledged.clear()
 
@@ -339,12 +341,12 @@ class Cluster3:
         committer = member.here.committer
         member.receiving = None
 
-        def releasable(durable_upto: int) -> int:
+        def releasable(synced_seq: int) -> int:
             known = [
                 self.acknowledged.get(one.name, 0) for one in self.members if one is not member
             ]
-            upto = min([durable_upto, *known])
-            return max(committer.released_upto, upto if upto >= self.own else 0)
+            upto = min([synced_seq, *known])
+            return max(committer.commit_index, upto if upto >= self.own else 0)
 
         committer.releasable = releasable
         try:
@@ -400,27 +402,29 @@ class Cluster3:
         elif isinstance(refusal, UnknownOutcome):
             self.figures["unknown"] += 1
         elif not isinstance(refusal, Refusal):
-            raise Broken(f"an answer failed: {refusal}") from error
+            raise InvariantViolated(f"an answer failed: {refusal}") from error
         elif isinstance(refusal, NotWritable) and "committed" not in refusal.detail:
             self.never.add(marker)
 
-    def _check_one(self, member: Member) -> None:
+    def _check_one(self, member: FollowedMember) -> None:
         committer = member.here.committer
         assert member.ear is not None
         for frame in member.ear.take(1 << 30):
             digest = self.truth.setdefault(frame.sequence, frame.digest())
             if digest != frame.digest():
-                raise Broken(f"{member.name} was shown another frame {frame.sequence}")
+                raise InvariantViolated(f"{member.name} was shown another frame {frame.sequence}")
             self.figures["shown"] += 1
-        if member.ear.position != committer.released_upto:
-            raise Broken(f"{member.name} hears {member.ear.position} of {committer.released_upto}")
+        if member.ear.position != committer.commit_index:
+            raise InvariantViolated(
+                f"{member.name} hears {member.ear.position} of {committer.commit_index}"
+            )
         if committer.ledger.state.flight.layers or is_part_settled(committer.ledger):
             return
         at, found = member.engine.applied, state_hash(member.engine)
-        if at != committer.released_upto:
-            raise Broken(f"the state of {member.name} stands at {at}")
+        if at != committer.commit_index:
+            raise InvariantViolated(f"the state of {member.name} stands at {at}")
         if self.states.setdefault(at, found) != found:
-            raise Broken(f"the state of {member.name} at {at} is another one")
+            raise InvariantViolated(f"the state of {member.name} at {at} is another one")
 
     async def _end(self) -> None:
         """Let all nodes converge; no acknowledged write may be missing."""
@@ -434,33 +438,33 @@ class Cluster3:
                 if member is not leader:
                     upto = leader.here.committer.log_upto
                     frames = list(leader.here.store.parts.log.read(member.sent + 1, upto))
-                    released = leader.here.committer.released_upto
+                    released = leader.here.committer.commit_index
                     done = member.here.committer.receive(frames, released)
                     member.here.committer.show(released)
                     done.add_done_callback(self._hears(member, leader, self.epoch))
                     member.sent = upto
             await asyncio.sleep(0.01)
             self._check()
-            ends = {one.here.committer.released_upto for one in self.members}
+            ends = {one.here.committer.commit_index for one in self.members}
             if ends == {leader.here.committer.committed}:
                 break
         else:
-            raise Broken(f"they do not come together: {ends}")
+            raise InvariantViolated(f"they do not come together: {ends}")
         await asyncio.gather(*(asked for _, asked in self.asked), return_exceptions=True)
         self._check()
         for member in self.members:
             self._end_reader(member)
             with member.here.committer.begin() as tx:
                 if wrong := all_differences(tx):
-                    raise Broken(f"indexes of {member.name}: {wrong[:3]}")
+                    raise InvariantViolated(f"indexes of {member.name}: {wrong[:3]}")
             answer = await run(member.here, "SELECT VALUE record::id(id) FROM m")
             assert answer.refusal is None, answer.refusal
             rows: Any = answer.results[-1].value
             held = set(rows)
             if not self.sure <= held:
-                raise Broken(f"{member.name} has lost {self.sure - held}")
+                raise InvariantViolated(f"{member.name} has lost {self.sure - held}")
             if held & self.never:
-                raise Broken(f"{member.name} has what was refused: {held & self.never}")
+                raise InvariantViolated(f"{member.name} has what was refused: {held & self.never}")
         for member in self.members:
             with suppress(Refusal):
                 await member.here.stop()

@@ -19,10 +19,17 @@ from protocol.errors import Refusal
 from protocol.messages import PublishMessages
 from protocol.requests import AuthenticatePassword, AuthenticateToken, Caller, SignIn, SignOut
 from protocol.values import NONE
-from tests.simulation.scripts import AGAIN, Draft, Part, Refused, Script, Step
+from tests.simulation.scripts import (
+    AGAIN,
+    ClientScript,
+    Draft,
+    ExpectedRefusal,
+    ModelStatement,
+    ScriptTransaction,
+)
 
 if TYPE_CHECKING:
-    from tests.simulation.world import Life
+    from tests.simulation.world import NodeLife
 
 NAMES: Final = ("gil", "ida")
 ADDRESS: Final = "192.0.2.9:5000"
@@ -33,7 +40,7 @@ ENDED: Final = ("SessionEnded", "NotAllowed", "UnknownOutcome")
 class Guests:
     """The guests of one life."""
 
-    def __init__(self, life: Life, chance: random.Random) -> None:
+    def __init__(self, life: NodeLife, chance: random.Random) -> None:
         self._life = life
         self._chance = chance
         self._passwords: dict[str, str] = {}
@@ -121,8 +128,8 @@ class Guests:
         new = f"password {len(history.passwords)} of {name}"
         old = self._passwords.pop(name, None)
         history.passwords.append(new)
-        step = Step(f"ALTER USER {name} SET PASSWORD '{new}'", partial(_alters, name))
-        if not await life.send(Script((Part((step,)),), {})):
+        step = ModelStatement(f"ALTER USER {name} SET PASSWORD '{new}'", partial(_alters, name))
+        if not await life.send(ClientScript((ScriptTransaction((step,)),), {})):
             return  # the password may be the old or the new one
         self._tokens.pop(name, None)
         self._passwords[name] = new
@@ -134,7 +141,7 @@ class Guests:
             self._life.world.history.is_cut(let_in_by, self._life.node.committer.committed)
 
 
-def _defined(name: str) -> Script:
+def _defined(name: str) -> ClientScript:
     def run(draft: Draft) -> Any:
         if name not in draft.users:
             draft.users.add(name)
@@ -142,7 +149,7 @@ def _defined(name: str) -> Script:
         return NONE
 
     text = f"DEFINE USER IF NOT EXISTS {name} ROLE owner PASSWORD 'the first password'"
-    return Script((Part((Step(text, run),)),), {})
+    return ClientScript((ScriptTransaction((ModelStatement(text, run),)),), {})
 
 
 def _unheard(_answer: Any, _refusal: Refusal | None) -> None:
@@ -151,6 +158,6 @@ def _unheard(_answer: Any, _refusal: Refusal | None) -> None:
 
 def _alters(name: str, draft: Draft) -> Any:
     if name not in draft.users:
-        raise Refused("Unknown")  # a full disk has taken its declaration back
+        raise ExpectedRefusal("Unknown")  # a full disk has taken its declaration back
     draft.perhaps = True
     return NONE

@@ -38,20 +38,20 @@ from tests.simulation.doors import ManualClock, SeededRng
 from tests.simulation.expiring import KEY as EXPIRING_KEY
 from tests.simulation.expiring import overdue
 from tests.simulation.feed_readers import TABLE as FED
-from tests.simulation.feed_readers import Reader
+from tests.simulation.feed_readers import FeedReader
 from tests.simulation.inspecting import Inspected, told
-from tests.simulation.queues import EXTENDED, QUEUE, Queue, folded, hand_out, message_value
+from tests.simulation.queues import EXTENDED, QUEUE, QueueState, folded, hand_out, message_value
 from tests.simulation.scripts import (
     SPACE,
     STATE,
     TOPIC,
     UNSEEN,
+    ClientScript,
     Draft,
-    Part,
-    Refused,
+    ExpectedRefusal,
     Rows,
-    Script,
-    State,
+    ScriptTransaction,
+    StoreState,
 )
 from tests.storage.queue_story import check_topic
 
@@ -71,16 +71,16 @@ FIRST_OWNER = "first owner of the store"
 OWNER = "ana"
 
 
-class Broken(AssertionError):
+class GuaranteeViolated(AssertionError):
     """A guarantee of the node is violated."""
 
 
 @dataclass(eq=False)
-class Request:
+class SentScript:
     """A script that was sent, and its answer."""
 
     name: str
-    script: Script
+    script: ClientScript
     after: int
     """Newest sequence that any client had seen when the script was sent."""
     may: set[str] = field(default_factory=set)
@@ -199,7 +199,7 @@ class Fold:
                 self._set_keys.add((EXTENDED, int.from_bytes(key[19:], "big")))
         self.taken_back = [row for key, row in hand_outs.items() if self._early(key, row)]
 
-    def _is_kept_late(self, commit: effects.Commit) -> bool:
+    def _is_kept_late(self, commit: effects.FrameBody) -> bool:
         """True if the frame keeps a late entry. Each is kept once, in their order."""
         if {effect[1][keys.TAG_AT] for effect in commit.effects} != {keys.CARRIED}:
             return False
@@ -325,7 +325,7 @@ class Fold:
         held = sum(key[keys.TAG_AT] == keys.ENTRY for key in self.pairs)
         _hold(count == held, f"at {self.sequence} spaces count {count} and hold {held}")
 
-    def queue(self) -> Queue:
+    def queue(self) -> QueueState:
         """Return the queue, its group and its dead letters."""
         return folded(self.pairs)
 
@@ -360,21 +360,21 @@ class Fold:
         return engine
 
 
-class History:
+class StoreHistory:
     """All frames and requests of a store, and the checks of both."""
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
-        self.requests: dict[str, Request] = {}
+        self.requests: dict[str, SentScript] = {}
         self.shown = 0
         """The newest sequence that any answer has shown."""
         self.told = 0
         """Number of answers with a hash of the state."""
-        self.owners: dict[int, tuple[Request, int, list[Any]]] = {}
+        self.owners: dict[int, tuple[SentScript, int, list[Any]]] = {}
         """By commit: its request, the part of it, and the expected answer of that part."""
         self.guests: dict[str, str] = {}
         """By request, the revocable credential that let it in: a token or a password."""
-        self.readers: list[Reader] = []
+        self.readers: list[FeedReader] = []
         """Readers of a table's feed."""
         self.passwords: list[str] = []
         """Every password that was ever set."""
@@ -423,7 +423,7 @@ class History:
 
         :raises Broken: a guarantee is violated
         """
-        fold, states = Fold(), [State()]
+        fold, states = Fold(), [StoreState()]
         taken: dict[str, int] = {}
         for frame in self.frames:
             attribution, made = fold.apply(frame)
@@ -460,17 +460,17 @@ class History:
 
     def _next(
         self,
-        before: State,
+        before: StoreState,
         fold: Fold,
         whose: effects.Attribution,
         made: list[UUID],
         taken: dict[str, int],
-    ) -> State:
+    ) -> StoreState:
         """Return the model's state after a frame, by its script."""
         reason = whose.reason
         if reason == FIRST_OWNER:
             return replace(before, users=before.users | {OWNER})
-        after = State(
+        after = StoreState(
             fold.tables(),
             fold.entries,
             fold.indexes(),
@@ -503,7 +503,7 @@ class History:
                 draft = Draft(before, ids, tie)
                 try:
                     results = part.run(draft)
-                except Refused:
+                except ExpectedRefusal:
                     continue
                 wrote = draft.wrote or draft.perhaps
                 if wrote and draft.same(after) and draft.puts == puts:
@@ -516,7 +516,7 @@ class History:
                     early = fold.taken_back and not any(word in part.text() for word in ANSWERS)
                     _hold(not early, f"{fold.sequence} takes back what is still out")
                     return replace(draft.state(), queue=after.queue)
-        raise Broken(
+        raise GuaranteeViolated(
             f"commit {fold.sequence} is not what {request.script.text!r} makes of the state before"
             f" it: {_difference(before.tables, after.tables)}; {before.entries} → {after.entries};"
             f" {before.queue} → {after.queue}"
@@ -547,7 +547,9 @@ class History:
                 _hold(told["hash"] == wanted, f"{request.name}: the hash is of another state")
                 self.told += 1
 
-    def _check_request(self, request: Request, states: list[State], frames: list[int]) -> None:
+    def _check_request(
+        self, request: SentScript, states: list[StoreState], frames: list[int]
+    ) -> None:
         where = f"{request.name} {request.script.text!r}"
         if frames:
             _hold(frames[0] > request.after, f"{where} stands before what was shown before it")
@@ -602,10 +604,10 @@ class History:
     def _read(
         self,
         where: str,
-        part: Part,
+        part: ScriptTransaction,
         values: list[Any],
         code: str | None,
-        states: list[State],
+        states: list[StoreState],
         low: int,
         high: int,
     ) -> int:
@@ -615,7 +617,7 @@ class History:
             draft = Draft(states[sequence])
             try:
                 wanted = part.run(draft)
-            except Refused as refused:
+            except ExpectedRefusal as refused:
                 wanted = str(refused)
                 if wanted == code:
                     return sequence
@@ -623,7 +625,7 @@ class History:
                 if code is None and not draft.wrote and _same(values[: part.results], wanted):
                     return sequence
         found = code or values[: part.results]
-        raise Broken(f"{where}, read at {low} to {high}: {found}, wanted {wanted}")
+        raise GuaranteeViolated(f"{where}, read at {low} to {high}: {found}, wanted {wanted}")
 
 
 @lru_cache
@@ -633,7 +635,7 @@ def _logged(text: str) -> str:
     return Plan(script).redacted(0, len(script.statements))
 
 
-def _new_ids(part: Part, made: list[UUID]) -> Iterator[list[UUID]]:
+def _new_ids(part: ScriptTransaction, made: list[UUID]) -> Iterator[list[UUID]]:
     """Match the records that a part creates without an id to the ids generated in its commit.
 
     Records that the part deletes again are not in the commit.
@@ -672,4 +674,4 @@ def _difference(before: dict[str, Rows], after: dict[str, Rows]) -> str:
 
 def _hold(condition: bool, broken: str) -> None:
     if not condition:
-        raise Broken(broken)
+        raise GuaranteeViolated(broken)

@@ -18,7 +18,7 @@ from tests.simulation.answers import ANYTHING
 
 if TYPE_CHECKING:
     from storage.formats.frames import Frame
-    from tests.simulation.history import Request
+    from tests.simulation.history import SentScript
     from tests.simulation.queues import Said
     from tests.simulation.scripts import Draft
 
@@ -46,7 +46,7 @@ class Inspector:
         return _OF_STORE, _anything
 
 
-class Told(NamedTuple):
+class InspectionAnswer(NamedTuple):
     """An answer of such a statement."""
 
     text: str
@@ -57,7 +57,7 @@ class Told(NamedTuple):
     """The newest commit that was durable when the answer came."""
 
 
-def told(request: Request, owned: dict[int, int]) -> Iterator[Told]:
+def told(request: SentScript, owned: dict[int, int]) -> Iterator[InspectionAnswer]:
     """Return the introspective answers of a request.
 
     :param owned: by the number of its part, the last commit that it made there
@@ -73,7 +73,7 @@ def told(request: Request, owned: dict[int, int]) -> Iterator[Told]:
             return  # refused there
         for step, value in zip(part.steps, values[begins:], strict=False):
             if part.ending != "CANCEL":
-                yield Told(step.text, value, after, request.until)
+                yield InspectionAnswer(step.text, value, after, request.until)
         after = max(after, owned.get(number, 0))
 
 
@@ -87,7 +87,7 @@ class Inspected:
     def _attributions(self) -> list[effects.Attribution]:
         return [effects.decode(frame.body).attribution for frame in self._frames]
 
-    def wrong(self, one: Told) -> str | None:
+    def wrong(self, one: InspectionAnswer) -> str | None:
         """Return the error in an answer, or None."""
         if one.text == _OF_STORE:
             return self._wrong_sequence(one)
@@ -96,13 +96,13 @@ class Inspected:
                 return self._wrong_entries(one, kept)
         return None
 
-    def _wrong_sequence(self, one: Told) -> str | None:
+    def _wrong_sequence(self, one: InspectionAnswer) -> str | None:
         found = one.value["sequence"]
         if one.after <= found <= one.until:
             return None
         return f"{found} is told, and {one.until} is durable, {one.after} was known"
 
-    def _wrong_entries(self, one: Told, kept: int) -> str | None:
+    def _wrong_entries(self, one: InspectionAnswer, kept: int) -> str | None:
         """Check that the entries are the newest at some sequence: a sweep may have removed older
         ones."""
         for entry in one.value:

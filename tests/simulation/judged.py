@@ -24,17 +24,17 @@ from bench.cluster.histories.locks import (
     LEASE_SECONDS,
     LOCK,
     WRITES_MOST,
+    BelievedLease,
     Guarded,
-    Lease,
     out_of_order,
     two_holders,
 )
-from bench.cluster.histories.registers import Keys, not_one_after_the_other
+from bench.cluster.histories.registers import KeysInUse, not_one_after_the_other
 from protocol.errors import Refusal
 from protocol.requests import ScriptAnswer
 from tests.simulation.course import Course
-from tests.simulation.members import Member
-from tests.simulation.promises import Broken
+from tests.simulation.members import SimulatedMember
+from tests.simulation.promises import ClusterGuaranteeViolated
 
 DEFINITIONS: Final = (
     "DEFINE TABLE register; DEFINE SPACE counter; DEFINE SPACE lock; DEFINE TABLE guarded;"
@@ -47,7 +47,7 @@ READ: Final = "SELECT VALUE v FROM register:[$key]"
 
 Tell = Callable[[Refusal], bool]
 """Called with an error. Returns True if nothing was done for sure."""
-Does = Callable[[Member, random.Random], Awaitable[None]]
+Does = Callable[[SimulatedMember, random.Random], Awaitable[None]]
 
 
 class Judged:
@@ -60,15 +60,15 @@ class Judged:
     def __init__(
         self,
         world: Course,
-        acknowledged: Callable[[Member, ScriptAnswer], None],
+        acknowledged: Callable[[SimulatedMember, ScriptAnswer], None],
         refused: Tell,
     ) -> None:
         self.world = world
         self._acknowledged = acknowledged
         self._refused = refused
         self._history: dict[str, list[Operation]] = {"register": [], "counter": []}
-        self._keys = {kind: Keys(KEYS, EACH) for kind in self._history}
-        self._leases = defaultdict[int, list[Lease]](list)
+        self._keys = {kind: KeysInUse(KEYS, EACH) for kind in self._history}
+        self._leases = defaultdict[int, list[BelievedLease]](list)
         self._guarded = defaultdict[int, list[Guarded]](list)
         self._newest = defaultdict[int, int](int)
         """Newest sequence that any client has seen. Like the two above, by the number of losses so
@@ -88,14 +88,14 @@ class Judged:
 
     # --- registers --------------------------------------------------------------------------------
 
-    async def _set(self, machine: Member, chance: random.Random) -> None:
+    async def _set(self, machine: SimulatedMember, chance: random.Random) -> None:
         key, value = self._key("register", chance), next(self._values)
         script = "UPSERT register:[$key] SET v = $v RETURN NONE"
         done = await self._change(machine, "register", key, "set", (value,), script, {"v": value})
         if done is not None:
             self._seen[key] = value
 
-    async def _swap(self, machine: Member, chance: random.Random) -> None:
+    async def _swap(self, machine: SimulatedMember, chance: random.Random) -> None:
         key, value = self._key("register", chance), next(self._values)
         old = self._seen.get(key, ABSENT)
         old = 0 if old == ABSENT else old  # which is nowhere
@@ -105,30 +105,30 @@ class Judged:
         if done:
             self._seen[key] = value
 
-    async def _read_current(self, _machine: Member, chance: random.Random) -> None:
+    async def _read_current(self, _machine: SimulatedMember, chance: random.Random) -> None:
         machine, key = chance.choice(self.world.machines), self._key("register", chance)
         await self._look(machine, "register", key, f"{READ} CURRENT")
 
-    async def _read(self, _machine: Member, chance: random.Random) -> None:
+    async def _read(self, _machine: SimulatedMember, chance: random.Random) -> None:
         machine, key = chance.choice(self.world.machines), self._key("register", chance)
         await self._look(machine, "register", key, READ, after=True)
 
-    async def _read_by_lease(self, machine: Member, chance: random.Random) -> None:
+    async def _read_by_lease(self, machine: SimulatedMember, chance: random.Random) -> None:
         await self._look(machine, "register", self._key("register", chance), READ, by_lease=True)
 
     # --- counters ---------------------------------------------------------------------------------
 
-    async def _count(self, machine: Member, chance: random.Random) -> None:
+    async def _count(self, machine: SimulatedMember, chance: random.Random) -> None:
         key = self._key("counter", chance)
         await self._change(machine, "counter", key, "incr", (), "INCR $key IN counter", {})
 
-    async def _read_count(self, _machine: Member, chance: random.Random) -> None:
+    async def _read_count(self, _machine: SimulatedMember, chance: random.Random) -> None:
         machine, key = chance.choice(self.world.machines), self._key("counter", chance)
         await self._look(machine, "counter", key, "GET $key FROM counter", after=True)
 
     # --- the lock ---------------------------------------------------------------------------------
 
-    async def _lock(self, machine: Member, chance: random.Random) -> None:
+    async def _lock(self, machine: SimulatedMember, chance: random.Random) -> None:
         # Nobody goes by a name twice: an answer that never came may have been a lease of its own.
         who, lost, began = f"c{next(self._lives)}", self._lost, self._now
         held = await self._asked(machine, LOCK, {"who": who})
@@ -140,11 +140,15 @@ class Judged:
             if taken:
                 self._guarded[lost].append(Guarded(taken[0]["writes"], fence, who))
             await asyncio.sleep(chance.choice((0, 0.1, 0.5)))
-        self._leases[lost].append(Lease(got, min(self._now, began + LEASE_SECONDS), fence, who))
+        self._leases[lost].append(
+            BelievedLease(got, min(self._now, began + LEASE_SECONDS), fence, who)
+        )
         if chance.random() < 0.8:  # or it has died, and the lease runs out
             await self._asked(machine, "UNLOCK 'one' IN lock HOLDER $who", {"who": who})
 
-    async def _asked(self, machine: Member, script: str, parameters: dict[str, Any]) -> Any:
+    async def _asked(
+        self, machine: SimulatedMember, script: str, parameters: dict[str, Any]
+    ) -> Any:
         """Return the value of the last statement; None: no answer, or one of a lost lineage."""
         lost = self._lost
         answer = await machine.ask(script, parameters=parameters)
@@ -171,7 +175,7 @@ class Judged:
 
     async def _change(
         self,
-        machine: Member,
+        machine: SimulatedMember,
         kind: str,
         key: str,
         name: str,
@@ -203,7 +207,7 @@ class Judged:
 
     async def _look(
         self,
-        machine: Member,
+        machine: SimulatedMember,
         kind: str,
         key: str,
         script: str,
@@ -265,7 +269,7 @@ class Judged:
         for writes in self._guarded.values():
             wrong += [f"fences go back: {one}, {two}" for one, two in out_of_order(writes)]
         if wrong:
-            raise Broken("\n".join(wrong))
+            raise ClusterGuaranteeViolated("\n".join(wrong))
         kinds = self._history.values()
         self.world.figures["unknown"] += sum(one.ended == inf for part in kinds for one in part)
         self.world.figures["leases"] += sum(map(len, self._leases.values()))

@@ -17,20 +17,20 @@ import actors.cluster.holding
 import actors.cluster.leadership
 import actors.cluster.shipping
 import actors.cluster.takeover
-from actors.cluster.courses import Course
-from actors.cluster.holding import Holding
+from actors.cluster.courses import NextRole
+from actors.cluster.holding import LeadHolder
 from actors.cluster.leadership import Leadership
-from actors.cluster.leading import Leading
-from actors.cluster.lease import Lease
-from actors.cluster.memory import Memory
-from actors.cluster.receiving import Receiving
+from actors.cluster.leading import LeaderState
+from actors.cluster.lease import LeadLease
+from actors.cluster.memory import DurableState
+from actors.cluster.receiving import ReplicaReceiver
 from actors.commits import Committer
-from actors.commits.following import Following
+from actors.commits.following import FollowedLog
 from actors.node import Node
-from protocol.agreement import Agreed, Answered, InSync
+from protocol.agreement import AgreedState, CompareAndSetResult, InSyncReplicas
 from protocol.requests import LogEnds
-from storage.files.cluster_file import Cluster
-from storage.formats.epochs import History, Reign
+from storage.files.cluster_file import ClusterState
+from storage.formats.epochs import EpochEnd, EpochHistory
 from storage.formats.frames import Frame
 from tests.simulation.agreement import AgreementModel
 
@@ -48,34 +48,34 @@ def _patched(patches: Patches) -> Iterator[None]:
 # --- rule 1: released when it is on all of the set ------------------------------------------------
 
 
-def _alone(leading: Leading) -> frozenset[str]:
+def _alone(leading: LeaderState) -> frozenset[str]:
     return frozenset({leading.node})
 
 
-def _always(_leading: Leading) -> bool:
+def _always(_leading: LeaderState) -> bool:
     return True
 
 
-def _may_remove_any(leading: Leading, *gone: str) -> bool:
+def _may_remove_any(leading: LeaderState, *gone: str) -> bool:
     return leading.asked is None and len(gone) == 1 and {*gone} <= leading.members - {leading.node}
 
 
 # --- rule 2: the set ------------------------------------------------------------------------------
 
 
-def _asked_set(leading: Leading) -> frozenset[str]:
+def _asked_set(leading: LeaderState) -> frozenset[str]:
     return leading.asked or leading.members
 
 
-def _old_set(leading: Leading) -> frozenset[str]:
+def _old_set(leading: LeaderState) -> frozenset[str]:
     return leading.members
 
 
-def _adds_early(leading: Leading, follower: str) -> bool:
+def _adds_early(leading: LeaderState, follower: str) -> bool:
     return leading.asked is None and follower not in leading.members and leading.is_settled
 
 
-def _adds_unsettled(leading: Leading, follower: str) -> bool:
+def _adds_unsettled(leading: LeaderState, follower: str) -> bool:
     holds_all = dict(leading.held).get(follower, -1) >= leading.released
     return leading.asked is None and follower not in leading.members and holds_all
 
@@ -92,11 +92,13 @@ def _forgets_the_change(leadership: Leadership, trusted: frozenset[str]) -> Any:
 # --- rule 3: election of a leader -----------------------------------------------------------------
 
 
-def _anyone(agreed: Agreed, _node: str) -> bool:
+def _anyone(agreed: AgreedState, _node: str) -> bool:
     return agreed.lead is None and agreed.insync is not None
 
 
-def _takes_any_set(model: AgreementModel, node: str, lease: int, _insync: int) -> Answered:
+def _takes_any_set(
+    model: AgreementModel, node: str, lease: int, _insync: int
+) -> CompareAndSetResult:
     return _fine_take(model, node, lease, model._insync_revision)
 
 
@@ -105,79 +107,79 @@ _fine_take = AgreementModel.take_lead
 
 def _changes_for_anybody(
     model: AgreementModel, epoch: int, insync: int, members: frozenset[str]
-) -> Answered:
+) -> CompareAndSetResult:
     """Change the ISR without comparing the epoch."""
     if model._insync_revision != insync:
-        return Answered(False, model.agreed)
-    model.insync = InSync(epoch, members, model._write())
-    return Answered(True, model.agreed)
+        return CompareAndSetResult(False, model.agreed)
+    model.insync = InSyncReplicas(epoch, members, model._write())
+    return CompareAndSetResult(True, model.agreed)
 
 
 def _changes_any_set(
     model: AgreementModel, epoch: int, _insync: int, members: frozenset[str]
-) -> Answered:
+) -> CompareAndSetResult:
     """Change the ISR without comparing the ISR that it was derived from."""
     if model.lead is None or model.lead.epoch != epoch:
-        return Answered(False, model.agreed)
-    model.insync = InSync(epoch, members, model._write())
-    return Answered(True, model.agreed)
+        return CompareAndSetResult(False, model.agreed)
+    model.insync = InSyncReplicas(epoch, members, model._write())
+    return CompareAndSetResult(True, model.agreed)
 
 
 # --- rule 4: the deadline -------------------------------------------------------------------------
 
 
-def _never_over(_lease: Lease, _now_us: int) -> bool:
+def _never_over(_lease: LeadLease, _now_us: int) -> bool:
     return False
 
 
 # --- rule 5: promises, syncing, showing -----------------------------------------------------------
 
 
-def _takes_all(_receiving: Receiving, _epoch: int) -> None:
+def _takes_all(_receiving: ReplicaReceiver, _epoch: int) -> None:
     pass
 
 
-async def _promises_any(memory: Memory, epoch: int) -> None:
+async def _promises_any(memory: DurableState, epoch: int) -> None:
     """Accept an older epoch than the promised one."""
     async with memory._saving:
         await memory._keep(memory.now._replace(promised=epoch))
 
 
-_in_memory = WeakKeyDictionary[Memory, int]()
+_in_memory = WeakKeyDictionary[DurableState, int]()
 
 
-async def _promises_in_memory(memory: Memory, epoch: int) -> None:
+async def _promises_in_memory(memory: DurableState, epoch: int) -> None:
     _in_memory[memory] = max(epoch, _promised_in_memory(memory))
 
 
-def _promised_in_memory(memory: Memory) -> int:
+def _promised_in_memory(memory: DurableState) -> int:
     return _in_memory.get(memory, 0)
 
 
-_fine_course = actors.cluster.courses.course
+_fine_course = actors.cluster.courses.decide_role
 
 
-def _follows_any(memory: Cluster, *seen: Any, **how: Any) -> Course:
+def _follows_any(memory: ClusterState, *seen: Any, **how: Any) -> NextRole:
     return _fine_course(memory._replace(promised=0), *seen, **how)
 
 
-def _any_revision(memory: Memory) -> Cluster:
-    return (memory._stands or Cluster())._replace(revision=0)
+def _any_revision(memory: DurableState) -> ClusterState:
+    return (memory._stands or ClusterState())._replace(revision=0)
 
 
-_fine_receiving_take = Receiving._take
+_fine_receiving_take = ReplicaReceiver._on_frames
 
 
-def _acknowledges_early(receiving: Receiving, frames: list[Frame], released: int) -> None:
+def _acknowledges_early(receiving: ReplicaReceiver, frames: list[Frame], released: int) -> None:
     _fine_receiving_take(receiving, frames, released)
     receiving._synced = frames[-1].sequence
     receiving._acknowledge_soon()
 
 
-_fine_hear_released = Receiving._hear_released
+_fine_hear_released = ReplicaReceiver._on_commit_index
 
 
-def _shows_all(receiving: Receiving, released: int) -> None:
+def _shows_all(receiving: ReplicaReceiver, released: int) -> None:
     _fine_hear_released(receiving, max(released, receiving._synced))
 
 
@@ -192,7 +194,7 @@ def _replays_all(committer: Committer, refusal: Any) -> None:
 # --- rule 6: the cut ------------------------------------------------------------------------------
 
 
-def _by_sequence(ours: History, theirs: History) -> int:
+def _by_sequence(ours: EpochHistory, theirs: EpochHistory) -> int:
     return min(max((r.last for r in ours), default=0), max((r.last for r in theirs), default=0))
 
 
@@ -203,31 +205,31 @@ async def _cuts_nothing(_committer: Committer, _after: int) -> None:
 # --- rule 9: a new leader holds all that was published --------------------------------------------
 
 
-def _lacks_nothing(_log: History, _agreed: Agreed) -> None:
+def _lacks_nothing(_log: EpochHistory, _agreed: AgreedState) -> None:
     pass
 
 
-def _never_back(_leading: Leading, _member: str) -> bool:
+def _never_back(_leading: LeaderState, _member: str) -> bool:
     return False
 
 
 # --- the page's rules for another lineage, and for an etcd that was set back ----------------------
 
 
-_fine_ends = Following.ends
+_fine_ends = FollowedLog.ends
 
 
-def _keeps_what_was_told(following: Following, reign: Reign) -> None:
+def _keeps_what_was_told(following: FollowedLog, reign: EpochEnd) -> None:
     """Keep the commit index that an earlier leader sent, even for frames that are cut here."""
     told, said = following.told, following._said
     _fine_ends(following, reign)
     following.told, following._said = told, said
 
 
-_fine_known = Holding._known
+_fine_known = LeadHolder._known
 
 
-def _knows_nothing_older(holding: Holding) -> Any:
+def _knows_nothing_older(holding: LeadHolder) -> Any:
     """Accept an older state of etcd, with its ISR, as newer."""
     known = _fine_known.__get__(holding)
     return known._replace(memory=known.memory._replace(revision=0), insync=0)
@@ -238,49 +240,49 @@ def _knows_nothing_older(holding: Holding) -> Any:
 
 def _what_is_shown(node: Node) -> LogEnds | None:
     present = node.committer.present
-    return LogEnds(present.epoch, node.committer.released_upto)
+    return LogEnds(present.epoch, node.committer.commit_index)
 
 
 _PLACES: Final[dict[str, Patches]] = {
-    "1-members": [(Leading, "waited_for", property(_alone))],
+    "1-members": [(LeaderState, "waited_for", property(_alone))],
     "1-acks-late": [
-        (Leading, "is_enough", property(_always)),
-        (Leading, "may_remove", _may_remove_any),
+        (LeaderState, "is_enough", property(_always)),
+        (LeaderState, "may_remove", _may_remove_any),
     ],
-    "2-before": [(Leading, "waited_for", property(_asked_set))],
-    "2-add-early": [(Leading, "may_add", _adds_early)],
-    "2-add-new": [(Leading, "may_add", _adds_unsettled)],
-    "2-union": [(Leading, "waited_for", property(_old_set))],
+    "2-before": [(LeaderState, "waited_for", property(_asked_set))],
+    "2-add-early": [(LeaderState, "may_add", _adds_early)],
+    "2-add-new": [(LeaderState, "may_add", _adds_unsettled)],
+    "2-union": [(LeaderState, "waited_for", property(_old_set))],
     "2-read-ends": [(Leadership, "asks", _forgets_the_change)],
     "3-anyone": [(actors.cluster.courses, "may_take", _anyone)],
     "3-set": [(AgreementModel, "take_lead", _takes_any_set)],
     "3-lead": [(AgreementModel, "change", _changes_for_anybody)],
     "3-mod": [(AgreementModel, "change", _changes_any_set)],
-    "4-deadline": [(Lease, "is_over", _never_over)],
+    "4-deadline": [(LeadLease, "is_over", _never_over)],
     "5-epoch": [
-        (Receiving, "_check_epoch", _takes_all),
-        (Memory, "promise", _promises_any),
-        (actors.cluster.coordination, "course", _follows_any),
+        (ReplicaReceiver, "_check_epoch", _takes_all),
+        (DurableState, "promise", _promises_any),
+        (actors.cluster.coordination, "decide_role", _follows_any),
     ],
     "5-seen-memory": [
-        (Memory, "promise", _promises_in_memory),
-        (Memory, "promised", property(_promised_in_memory)),
+        (DurableState, "promise", _promises_in_memory),
+        (DurableState, "promised", property(_promised_in_memory)),
     ],
-    "revision": [(Memory, "now", property(_any_revision))],
-    "5-ack-early": [(Receiving, "_take", _acknowledges_early)],
-    "5-apply-early": [(Receiving, "_hear_released", _shows_all)],
+    "revision": [(DurableState, "now", property(_any_revision))],
+    "5-ack-early": [(ReplicaReceiver, "_on_frames", _acknowledges_early)],
+    "5-apply-early": [(ReplicaReceiver, "_on_commit_index", _shows_all)],
     "5-replay-all": [(Committer, "follow_first", _replays_all)],
     "6-no-cut": [(Committer, "cut", _cuts_nothing)],
     "6-sequence": [(actors.cluster.shipping, "joint", _by_sequence)],
     "9-holds": [
-        (actors.cluster.courses, "lack", _lacks_nothing),
-        (actors.cluster.takeover, "lack", _lacks_nothing),
+        (actors.cluster.courses, "missing_entries", _lacks_nothing),
+        (actors.cluster.takeover, "missing_entries", _lacks_nothing),
     ],
-    "9-back": [(Leading, "has_gone_back", _never_back)],
+    "9-back": [(LeaderState, "has_gone_back", _never_back)],
     "log-ends": [(Node, "_log_ends", property(_what_is_shown))],
-    "m-shrink": [(Leading, "may_remove", _may_remove_any)],
-    "x-told": [(Following, "ends", _keeps_what_was_told)],
-    "x-etcd-within": [(Holding, "_known", property(_knows_nothing_older))],
+    "m-shrink": [(LeaderState, "may_remove", _may_remove_any)],
+    "x-told": [(FollowedLog, "ends", _keeps_what_was_told)],
+    "x-etcd-within": [(LeadHolder, "_known", property(_knows_nothing_older))],
 }
 
 _NINTH: Final = (*_PLACES["9-holds"], *_PLACES["9-back"])

@@ -15,13 +15,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from protocol.agreement import Agreed
+from protocol.agreement import AgreedState
 from protocol.requests import ScriptAnswer
 from storage.files.directory import is_joining
 from tests.simulation.course import Act, Course
-from tests.simulation.members import PATH, Member
+from tests.simulation.members import PATH, SimulatedMember
 from tests.simulation.operators import Policies
-from tests.simulation.promises import Broken
+from tests.simulation.promises import ClusterGuaranteeViolated
 
 REMEMBERED: Final = 8
 """Number of etcd states kept as possible backups."""
@@ -35,7 +35,7 @@ class LostEtcd:
         self.world = world
         self._policies = policies
         self._chance = world.chance
-        self._kept: list[Agreed] = []
+        self._kept: list[AgreedState] = []
 
     @property
     def acts(self) -> list[list[Act]]:
@@ -54,7 +54,7 @@ class LostEtcd:
             return
         if not all(map(_knows, world.machines)):
             return
-        kept, anew = Agreed(agreed.cluster, 1, None, None), None
+        kept, anew = AgreedState(agreed.cluster, 1, None, None), None
         kind = self._chance.randrange(3)
         if kind == 0:
             anew = "another"
@@ -72,7 +72,7 @@ class LostEtcd:
                     world.died(machine, power=True)
         world.has_done(self._set_right())
 
-    def _is_known_to_be_old(self, kept: Agreed) -> bool:
+    def _is_known_to_be_old(self, kept: AgreedState) -> bool:
         """True if every machine has recorded a newer agreement than the backup, with a different
         ISR.
 
@@ -93,7 +93,9 @@ class LostEtcd:
             await self._named()
         if world.promises.losses:
             stays, had = world.promises.cuts[-1]
-            raise Broken(f"{had} had been released, and {stays} are left behind an order by force")
+            raise ClusterGuaranteeViolated(
+                f"{had} had been released, and {stays} are left behind an order by force"
+            )
         while True:
             await asyncio.sleep(LOOKS_SECONDS)
             leader = world.some_leader()
@@ -106,7 +108,9 @@ class LostEtcd:
         if lead is not None and world.etcd_lies:
             for machine in world.machines:
                 if machine.id == lead.node and machine.leads:
-                    raise Broken(f"{machine.name} leads by an etcd that all know to be old")
+                    raise ClusterGuaranteeViolated(
+                        f"{machine.name} leads by an etcd that all know to be old"
+                    )
         if lead is not None or any(_leads(machine) for machine in world.machines):
             return False
         if not all(machine.answers and _knows(machine) for machine in self._machines):
@@ -118,7 +122,7 @@ class LostEtcd:
         return await self._force()
 
     @property
-    def _machines(self) -> list[Member]:
+    def _machines(self) -> list[SimulatedMember]:
         """Return machines that hold a store; one that joins or is copied waits for a leader."""
         return [
             each
@@ -128,7 +132,7 @@ class LostEtcd:
 
     async def _force(self) -> bool:
         world = self.world
-        found = list[tuple[tuple[int, int, bool], Member]]()
+        found = list[tuple[tuple[int, int, bool], SimulatedMember]]()
         for machine in self._machines:
             ends = await _log_ends(machine)
             if ends is None:
@@ -145,7 +149,7 @@ class LostEtcd:
         return True
 
 
-async def _log_ends(machine: Member) -> tuple[int, int, bool] | None:
+async def _log_ends(machine: SimulatedMember) -> tuple[int, int, bool] | None:
     """Return epoch and sequence of the last frame on a machine's disk, as it reports; None: no
     answer.
 
@@ -159,16 +163,16 @@ async def _log_ends(machine: Member) -> tuple[int, int, bool] | None:
     return ends["epoch"], ends["sequence"], told["coordinates"]
 
 
-def _leads(machine: Member) -> bool:
+def _leads(machine: SimulatedMember) -> bool:
     return machine.node is not None and machine.node.member.leadership is not None
 
 
-def _knows(machine: Member) -> bool:
+def _knows(machine: SimulatedMember) -> bool:
     """True if a machine has a store, and has received etcd's state."""
     return machine.node is not None and _heard(machine) > 1
 
 
-def _heard(machine: Member) -> int:
+def _heard(machine: SimulatedMember) -> int:
     """Return the revision of etcd that a machine has stored."""
     stands = None if machine.node is None else machine.node.member.memory.stands
     return 0 if stands is None else stands.revision

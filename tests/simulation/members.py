@@ -23,33 +23,33 @@ from weakref import WeakKeyDictionary
 import actors.store
 from actors.cluster import copying
 from actors.cluster.joining import Joiner
-from actors.cluster.role import Life
+from actors.cluster.role import RoleName
 from actors.commits import Committer
-from actors.doors import Doors
+from actors.doors import Environment
 from actors.node import Node, start
 from actors.runtime import ask
 from actors.settings import keep_log
-from protocol.agreement import Agreed, Agreement
+from protocol.agreement import AgreedState, Agreement
 from protocol.errors import Refusal
 from protocol.links import VERSION, Hello, Link, Redeem, Redeemed
 from protocol.requests import RunScript, ScriptAnswer
-from storage.backups.state_builder import World as Making
-from storage.backups.state_builder import untold
-from storage.catalog.join_tokens import Invitation
+from storage.backups.state_builder import RestoreEnvironment as Making
+from storage.backups.state_builder import no_progress
+from storage.catalog.join_tokens import JoinToken
 from storage.engine.engine import Engine
 from storage.engine.state_hash import state_hash
 from storage.files.directory import is_joining
 from storage.files.joining_file import JoiningDirectory
 from storage.formats.frames import Frame
 from tests.actors import nodes
-from tests.actors.cluster.whole import Asks, Dial, Machine, Trio
+from tests.actors.cluster.whole import Asks, ClusterMachine, Dial, Trio
 from tests.simulation.agreement import AgreementModel, Fate
 from tests.simulation.disk import NO_LIMIT, SimulatedDisk
 from tests.simulation.doors import START_US, LoopClock
 from tests.simulation.links import LinksModel, ModelLinks
 from tests.simulation.processes import Process, here, marked_greenlets
-from tests.simulation.promises import Broken, Excused, Medium, Promises
-from tests.simulation.shape import Shape
+from tests.simulation.promises import ClusterGuaranteeViolated, Excused, GuaranteeJudge, Medium
+from tests.simulation.shape import ClusterShape
 from tests.simulation.world import LossyEngine, SmallLog
 from tests.storage.books import is_part_settled
 
@@ -80,7 +80,7 @@ class OwnClock(LoopClock):
         return round(self._loop.time() * 1_000_000 * self._rate)
 
 
-class Etcd(AgreementModel):
+class ObservedEtcd(AgreementModel):
     """Model of etcd that reports every write.
 
     :ivar hears: called after each write
@@ -95,7 +95,7 @@ class Etcd(AgreementModel):
         return revision
 
 
-class Copy(NamedTuple):
+class DirectoryCopy(NamedTuple):
     """A copy of a node's directory."""
 
     node: str
@@ -106,7 +106,7 @@ class Copy(NamedTuple):
 
 
 @dataclass(eq=False)
-class Member(Machine):
+class SimulatedMember(ClusterMachine):
     """A machine."""
 
     trio: Members
@@ -117,11 +117,11 @@ class Member(Machine):
     burials: list[asyncio.Task[None]] = field(default_factory=list)
     slow: dict[str, float] = field(default_factory=dict)
     """Delays of requests to etcd, seconds, by the name of the request; each applies once."""
-    hears_old: Agreed | None = None
+    hears_old: AgreedState | None = None
     """Stale state that etcd answers to reads (planted fault: no real etcd does that)."""
     told: dict[str, Any] = field(default_factory=dict)
     """Settings of its processes, in addition to the default."""
-    invited: Invitation | None = None
+    invited: JoinToken | None = None
     """Join token, used if its directory is new."""
     opening: Node = field(init=False)
     """Node of its process, set before the node writes for the first time."""
@@ -177,7 +177,7 @@ class Member(Machine):
         node = await start(settings, self.doors())
         if process.is_dead:
             return node
-        node.copies = copying.begin(
+        node.copies = copying.begin_copies(
             node.runtime, node.committer, node.reads, node.store, node.settings, node.doors,
             lambda begin: node._supervise(begin, refoldable=True),
         )  # fmt: skip
@@ -194,7 +194,7 @@ class Member(Machine):
         """Copy the store from other nodes into the directory."""
         doors = self.doors()
         opened = doors.open_engine
-        making = Making(doors.fs, doors.clock, doors.rng, opened, opened, untold)
+        making = Making(doors.fs, doors.clock, doors.rng, opened, opened, no_progress)
         with closing(JoiningDirectory.begin(PATH, doors.fs, doors.clock, doors.rng)) as found:
             hello = Hello(VERSION, "", str(found.now.node))
             self.id = str(found.now.node)
@@ -208,7 +208,7 @@ class Member(Machine):
                     self.trio.network.leave(self.address)
         self.invited = None
 
-    def doors(self) -> Doors:
+    def doors(self) -> Environment:
         """Return the environment of its next process."""
         doors = nodes.simulated_doors("stepped", self.disk, self.engine, self.seed(), self.clock)
         return replace(doors, open_engine=partial(self._open, self.disk))
@@ -308,13 +308,15 @@ class Member(Machine):
         self.medium = Medium(self.name)
         self.trio.media[self.disk] = self
 
-    def copied(self) -> Copy:
+    def copied(self) -> DirectoryCopy:
         """Return a copy of its present directory, even while it runs."""
         disk = self.disk.killed()
         disk.capacity = NO_LIMIT
-        return Copy(self.id, disk, self.engine.after_crash(self.trio.chance), self.medium.copy())
+        return DirectoryCopy(
+            self.id, disk, self.engine.after_crash(self.trio.chance), self.medium.copy()
+        )
 
-    def put_back(self, copy: Copy) -> None:
+    def put_back(self, copy: DirectoryCopy) -> None:
         """Replace its directory by an older copy, while it does not run."""
         assert self.process is None, f"{self.name} runs"
         assert self.id == copy.node, "it is another node's"
@@ -410,7 +412,9 @@ class Member(Machine):
         self.handed[frame.sequence] = frame.digest()
         member = self.opening.member
         leadership = member.leadership
-        settled = member.life is Life.LEADING and leadership is not None and leadership.is_settled
+        settled = (
+            member.life is RoleName.LEADING and leadership is not None and leadership.is_settled
+        )
         if leadership is not None and settled and not self.trio.etcd_lies:
             self.trio.promises.committed(self.name, leadership.epoch, self.trio.etcd.agreed)
 
@@ -418,7 +422,7 @@ class Member(Machine):
     def leads_in(self) -> int | None:
         """Epoch in which its process may release new frames; None: it may not."""
         member = self.opening.member
-        if member.life in (Life.ALONE, Life.FOUNDING):
+        if member.life in (RoleName.ALONE, RoleName.FOUNDING):
             return self.opening.committer.ledger.epoch
         return None if member.leadership is None else member.leadership.epoch
 
@@ -428,13 +432,15 @@ class Member(Machine):
         if node is None or self.process is None or self.process.stands:
             return
         if node.failure is not None:
-            raise Broken(f"{self.name} has failed: {node.failure!r}") from node.failure
+            raise ClusterGuaranteeViolated(
+                f"{self.name} has failed: {node.failure!r}"
+            ) from node.failure
         ledger = node.committer.ledger
         if ledger.state.flight.layers or is_part_settled(ledger):
             return
         at = self.engine.applied
-        if at != node.committer.released_upto:
-            raise Broken(f"the state of {self.name} stands at {at}")
+        if at != node.committer.commit_index:
+            raise ClusterGuaranteeViolated(f"the state of {self.name} stands at {at}")
         if at not in promises.states or self.trio.chance.random() < 0.2:
             promises.state(self.name, at, state_hash(self.engine))
 
@@ -442,11 +448,11 @@ class Member(Machine):
 class _AsksOnce(Asks):
     """Etcd client of one process."""
 
-    def __init__(self, machine: Member, process: Process, via: Sequence[str]) -> None:
+    def __init__(self, machine: SimulatedMember, process: Process, via: Sequence[str]) -> None:
         super().__init__(machine, via)
         self._member, self._process = machine, process
 
-    async def look(self) -> Agreed:
+    async def look(self) -> AgreedState:
         if self._member.hears_old is None:
             return await super().look()
         await asyncio.sleep(0.1)
@@ -466,14 +472,14 @@ class _AsksOnce(Asks):
 class Members(Trio):
     """All machines, observed by the judge."""
 
-    machines: list[Member]  # type: ignore[assignment]
+    machines: list[SimulatedMember]  # type: ignore[assignment]
 
-    def __init__(self, seed: int, shape: Shape) -> None:
+    def __init__(self, seed: int, shape: ClusterShape) -> None:
         self.seed, self.shape = seed, shape
         self.chance = random.Random(seed)
-        self.promises = Promises()
-        self.media: WeakKeyDictionary[SimulatedDisk, Member] = WeakKeyDictionary()
-        etcd = Etcd()
+        self.promises = GuaranteeJudge()
+        self.media: WeakKeyDictionary[SimulatedDisk, SimulatedMember] = WeakKeyDictionary()
+        etcd = ObservedEtcd()
         etcd.hears = self._agreed
         super().__init__(etcd, LinksModel(self.chance.randrange(1 << 30)), [])
         self.etcd_lies = False
@@ -489,19 +495,19 @@ class Members(Trio):
         if not self.etcd_lies:
             self.seen(lambda: self.promises.agreed(self.etcd.agreed))
 
-    def add(self, name: str, disk: SimulatedDisk, id: str = "") -> Member:
+    def add(self, name: str, disk: SimulatedDisk, id: str = "") -> SimulatedMember:
         """Add a machine, which does not run yet."""
-        made = Member(name, self, disk, LossyEngine(), id)
+        made = SimulatedMember(name, self, disk, LossyEngine(), id)
         self.machines.append(made)
         if self.shape.keep is not None:
             made.told["keep_log"] = keep_log(self.shape.keep)
         return made
 
-    def weather(self, machine: Member) -> tuple[Fate, float]:
+    def weather(self, machine: SimulatedMember) -> tuple[Fate, float]:
         """Draw the fate of a machine's next request to etcd."""
         return Fate.ANSWERED, self.chance.uniform(0.001, 0.02)
 
-    def died(self, machine: Member, power: bool) -> None:
+    def died(self, machine: SimulatedMember, power: bool) -> None:
         """Kill a machine now."""
         machine.die(power)
 
@@ -513,7 +519,7 @@ class Members(Trio):
             return
         try:
             look()
-        except (Broken, Excused) as found:
+        except (ClusterGuaranteeViolated, Excused) as found:
             self.broken.set_exception(found)
 
     @contextmanager
@@ -543,10 +549,14 @@ class Members(Trio):
                 super().cut(after)
                 world.seen(lambda: world.promises.cut(self._medium, after))
 
-        release, hand_over, begin = Committer._release, Committer.hand_over, Node._start_writing
+        release, hand_over, begin = (
+            Committer._advance_commit_index,
+            Committer.hand_over,
+            Node._start_writing,
+        )
 
         def releases(committer: Committer, upto: int) -> None:
-            before = committer.released_upto
+            before = committer.commit_index
             release(committer, upto)
             process = here()
             machine = world.whose(process)
@@ -574,14 +584,14 @@ class Members(Trio):
             for target, name, value in (
                 (Node, "_start_writing", begins),
                 (actors.store, "Log", Looked),
-                (Committer, "_release", releases),
+                (Committer, "_advance_commit_index", releases),
                 (Committer, "hand_over", hands_over),
             ):
                 patches.enter_context(patch.object(target, name, value))
             patches.enter_context(marked_greenlets())
             yield
 
-    def whose(self, process: Process | None) -> Member | None:
+    def whose(self, process: Process | None) -> SimulatedMember | None:
         """Return the machine of a process, or None if the process has died."""
         if process is None or process.is_dead:
             return None
@@ -589,4 +599,4 @@ class Members(Trio):
 
 
 async def _nobody(_link: Link) -> None:
-    raise Broken("nobody dials a node that joins")
+    raise ClusterGuaranteeViolated("nobody dials a node that joins")

@@ -7,7 +7,7 @@ from tests.simulation.course import HOUR_US, SECOND_US, Act, Course
 from tests.simulation.disk import NO_LIMIT
 
 
-class Mishaps:
+class MachineFaults:
     """The faults of one world."""
 
     def __init__(self, world: Course) -> None:

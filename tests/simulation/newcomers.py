@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from protocol.errors import NotEnoughReplicas, Refusal
 from protocol.requests import ScriptAnswer
-from storage.catalog.join_tokens import Invitation, Where
+from storage.catalog.join_tokens import JoinToken, TokenLocation
 from storage.faults import StoreFault
 from storage.files.directory import is_joining
 from tests.actors.cluster import whole
 from tests.simulation.course import Act, Course
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.members import PATH, Member
+from tests.simulation.members import PATH, SimulatedMember
 from tests.simulation.operators import Policies
 
 NEW_NAMES: Final = "xyz"
@@ -31,7 +31,7 @@ PATIENCE: Final = 10
 followers, before he lowers ACKS."""
 
 
-class Newcomers:
+class JoiningMachines:
     """The membership changes of one world, one at a time: more losses at once than the policy
     tolerates are no fault of the nodes."""
 
@@ -70,7 +70,7 @@ class Newcomers:
         machine.wipe()
         world.has_done(self._bring(machine))
 
-    def may_lose(self, machine: Member) -> bool:
+    def may_lose(self, machine: SimulatedMember) -> bool:
         """True if another disk certainly holds everything released, and no disk was lost just now.
 
         Requests on their way to etcd do not change that.
@@ -124,7 +124,7 @@ class Newcomers:
 
     # --- how --------------------------------------------------------------------------------------
 
-    async def _drop_and_declare(self, machine: Member) -> None:
+    async def _drop_and_declare(self, machine: SimulatedMember) -> None:
         world, leader = self.world, self.world.some_leader()
         if leader is not None:
             answer = await leader.ask(f"DROP REPLICA {machine.name} REASON 'for a while'")
@@ -135,7 +135,7 @@ class Newcomers:
             await asyncio.sleep(1)
         self._drops = False
 
-    def _row(self, machine: Member) -> str:
+    def _row(self, machine: SimulatedMember) -> str:
         name = machine.name
         return f"DEFINE REPLICA OVERWRITE {name} PEER '{name}:1' ENDPOINTS '{name}.example:8001'"
 
@@ -163,7 +163,7 @@ class Newcomers:
             self._found_waiting = 0
             await self._policies.amend(waits[0], self._policies.most - 1)
 
-    async def _bring(self, machine: Member) -> None:
+    async def _bring(self, machine: SimulatedMember) -> None:
         """Join a machine with an empty disk, and retry until it has joined."""
         world = self.world
         while not _has_joined(machine):
@@ -181,7 +181,7 @@ class Newcomers:
         world.away.discard(machine.name)
         await world.start(machine)
 
-    async def _invite(self, machine: Member) -> None:
+    async def _invite(self, machine: SimulatedMember) -> None:
         """Declare the replica again, and give the machine a token."""
         name = machine.name
         if self._chance.random() < 0.5:
@@ -190,9 +190,9 @@ class Newcomers:
         while (told := await self._said(f"{row}; CREATE JOIN TOKEN FOR {name}")) is None:
             await asyncio.sleep(1)
         leader = self.world.some_leader() or self.world.machines[0]
-        machine.invited = Invitation(told[-1]["token"], Where([leader.address], leader.name))
+        machine.invited = JoinToken(told[-1]["token"], TokenLocation([leader.address], leader.name))
 
 
-def _has_joined(machine: Member) -> bool:
+def _has_joined(machine: SimulatedMember) -> bool:
     """True if its directory holds the store."""
     return machine.disk.exists(f"{PATH}/STORE") and not is_joining(machine.disk, PATH)

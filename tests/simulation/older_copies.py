@@ -11,8 +11,8 @@ from typing import Final
 
 from storage.files.directory import is_joining
 from tests.simulation.course import Act, Course
-from tests.simulation.members import PATH, Copy, Member
-from tests.simulation.newcomers import Newcomers
+from tests.simulation.members import PATH, DirectoryCopy, SimulatedMember
+from tests.simulation.newcomers import JoiningMachines
 
 REMEMBERED: Final = 6
 """Number of copies kept to be put back."""
@@ -25,11 +25,11 @@ class OlderCopies:
     if another disk holds everything.
     """
 
-    def __init__(self, world: Course, newcomers: Newcomers) -> None:
+    def __init__(self, world: Course, newcomers: JoiningMachines) -> None:
         self.world = world
         self._newcomers = newcomers
         self._chance = world.chance
-        self._kept: list[Copy] = []
+        self._kept: list[DirectoryCopy] = []
 
     @property
     def acts(self) -> list[list[Act]]:
@@ -55,5 +55,5 @@ class OlderCopies:
                 machine.put_back(copy)
 
 
-def _is_joining(machine: Member) -> bool:
+def _is_joining(machine: SimulatedMember) -> bool:
     return is_joining(machine.disk, PATH)

@@ -6,7 +6,7 @@ from actors.cluster.sync_status import SyncStatus
 from protocol.requests import ScriptAnswer
 from storage.files.directory import is_joining
 from tests.simulation.course import Act, Course
-from tests.simulation.members import PATH, Member
+from tests.simulation.members import PATH, SimulatedMember
 
 
 class Policies:
@@ -35,7 +35,7 @@ class Policies:
         self._stands = frozenset({acks})
         self._tell()
 
-    async def amend(self, machine: Member, acks: int, behind: str | None = None) -> bool:
+    async def amend(self, machine: SimulatedMember, acks: int, behind: str | None = None) -> bool:
         """Define another policy on a node. Return True if it is in force for sure."""
         mine = {acks}.union(*self._asked)
         for each in self._asked:

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from greenlet import greenlet
 
-from actors.scripts.workers import Turns
+from actors.scripts.workers import FiberScheduler
 from tests.simulation.loop import SteppedLoop
 
 T = TypeVar("T")
@@ -119,12 +119,12 @@ def here() -> Process | None:
 @contextmanager
 def marked_greenlets() -> Iterator[None]:
     """Assign the greenlets of scripts to the process that started them."""
-    fine = Turns.worker
+    fine = FiberScheduler.worker
 
-    def worker(turns: Turns) -> greenlet:
+    def worker(turns: FiberScheduler) -> greenlet:
         made = fine(turns)
         made.gr_context = copy_context()
         return made
 
-    with patch.object(Turns, "worker", worker):
+    with patch.object(FiberScheduler, "worker", worker):
         yield

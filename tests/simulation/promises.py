@@ -31,11 +31,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from protocol.agreement import Agreed
+from protocol.agreement import AgreedState
 from storage.formats.frames import Frame
 
 
-class Broken(AssertionError):
+class ClusterGuaranteeViolated(AssertionError):
     """A guarantee of the cluster is violated."""
 
 
@@ -47,16 +47,16 @@ class Excused(Exception):
     judged."""
 
 
-class Held(NamedTuple):
+class HeldFrame(NamedTuple):
     """A frame of a log."""
 
     digest: bytes
     epoch: int
 
 
-def held(frames: Sequence[Frame]) -> list[Held]:
+def held(frames: Sequence[Frame]) -> list[HeldFrame]:
     """Return the recorded part of frames: digest and epoch."""
-    return [Held(frame.digest(), frame.epoch) for frame in frames]
+    return [HeldFrame(frame.digest(), frame.epoch) for frame in frames]
 
 
 @dataclass(eq=False)
@@ -65,7 +65,7 @@ class Medium:
     that came as a copy's state."""
 
     name: str
-    frames: list[Held] = field(default_factory=list)
+    frames: list[HeldFrame] = field(default_factory=list)
     true: int = 0
     """Number of its frames that agree with the truth."""
     went_back: bool = False
@@ -103,10 +103,10 @@ class Medium:
 
 
 @dataclass
-class Promises:
+class GuaranteeJudge:
     """The judge: checks the invariants."""
 
-    truth: list[Held] = field(default_factory=list)
+    truth: list[HeldFrame] = field(default_factory=list)
     media: dict[str, Medium] = field(default_factory=dict)
     """Media by node id."""
     acks: frozenset[int] = frozenset({0})
@@ -139,7 +139,9 @@ class Promises:
         known = medium.frames[: first - 1]
         known += self.truth[len(known) : first - 1]
         if len(known) < first - 1:
-            raise Broken(f"{medium.name}: the log begins with {first}, of which nobody knows")
+            raise ClusterGuaranteeViolated(
+                f"{medium.name}: the log begins with {first}, of which nobody knows"
+            )
         medium.frames = known + held(frames)
         medium.true = 0
         self._advance(medium)
@@ -155,12 +157,14 @@ class Promises:
         medium.cut(after)
         self.check_members(f"{medium.name} was cut after {after}")
 
-    def agreed(self, agreed: Agreed) -> None:
+    def agreed(self, agreed: AgreedState) -> None:
         """Check a write in etcd."""
         self.members = frozenset() if agreed.insync is None else agreed.insync.members
         self.check_members("the set was written")
         if 0 < len(self.members) < 1 + min(self.acks) and self.forced is None:
-            raise Broken(f"the set has shrunk to {len(self.members)}, and ACKS is {min(self.acks)}")
+            raise ClusterGuaranteeViolated(
+                f"the set has shrunk to {len(self.members)}, and ACKS is {min(self.acks)}"
+            )
         lead = agreed.lead
         if lead is not None and lead.epoch > self.led:
             self.led, medium = lead.epoch, self.media.get(lead.node)
@@ -183,9 +187,11 @@ class Promises:
         :param leads: the epoch in which it leads; None: it does not
         """
         if leads is not None and leads == self.gives_back:
-            raise Broken(f"{medium.name} {LACKS}")
+            raise ClusterGuaranteeViolated(f"{medium.name} {LACKS}")
         if upto > len(medium.frames):
-            raise Broken(f"{medium.name} shows {upto}, and its log ends at {len(medium.frames)}")
+            raise ClusterGuaranteeViolated(
+                f"{medium.name} shows {upto}, and its log ends at {len(medium.frames)}"
+            )
         if self.forced is not None and leads is not None:
             at = medium.frames[upto - 1]
             if self.media.get(self.forced) is medium and at.epoch == leads:
@@ -193,33 +199,39 @@ class Promises:
                 self.began_by_force(medium)
         new = medium.frames[len(self.truth) : upto]
         if medium.true < min(upto, len(self.truth)):
-            raise Broken(f"{medium.name} shows another frame {medium.true + 1}")
+            raise ClusterGuaranteeViolated(f"{medium.name} shows another frame {medium.true + 1}")
         if not new:
             return
         if leads is None:
-            raise Broken(f"{medium.name} shows {upto}, which nobody has released")
+            raise ClusterGuaranteeViolated(f"{medium.name} shows {upto}, which nobody has released")
         newest = self.truth[-1].epoch if self.truth else 0
         if any(frame.epoch < newest for frame in new) or new[-1].epoch != leads:
-            raise Broken(f"{medium.name} releases in epoch {leads}, behind epoch {newest}")
+            raise ClusterGuaranteeViolated(
+                f"{medium.name} releases in epoch {leads}, behind epoch {newest}"
+            )
         if self.members and self.owners.setdefault(leads, process) is not process:
-            raise Broken(f"{medium.name} releases in epoch {leads}, which was another's")
+            raise ClusterGuaranteeViolated(
+                f"{medium.name} releases in epoch {leads}, which was another's"
+            )
         self.truth += new
         for each in self.media.values():
             self._advance(each)
         self.check_members(f"{medium.name} has released {upto}")
         self._check_acks(medium, upto)
 
-    def committed(self, name: str, epoch: int, agreed: Agreed) -> None:
+    def committed(self, name: str, epoch: int, agreed: AgreedState) -> None:
         """Check a commit of a node that believes to lead."""
         if agreed.lead is None or agreed.lead.epoch != epoch:
-            raise Broken(f"{name} takes changes in epoch {epoch}, and does not hold the lease")
+            raise ClusterGuaranteeViolated(
+                f"{name} takes changes in epoch {epoch}, and does not hold the lease"
+            )
 
     def state(self, name: str, at: int, hash: str) -> None:
         """Compare the state of a node with others at the same sequence."""
         if self.states.setdefault(at, hash) != hash:
-            raise Broken(f"the state of {name} at {at} is another one")
+            raise ClusterGuaranteeViolated(f"the state of {name} at {at} is another one")
 
-    def _check_excuse(self, medium: Medium, agreed: Agreed) -> None:
+    def _check_excuse(self, medium: Medium, agreed: AgreedState) -> None:
         """Judge a leader that lacks released frames.
 
         An older copy may lead if it holds all frames whose release was published in etcd. A copy
@@ -228,7 +240,7 @@ class Promises:
         """
         told = 0 if agreed.released is None else agreed.released.sequence
         if not medium.went_back:
-            raise Broken(f"{medium.name} {LACKS}")
+            raise ClusterGuaranteeViolated(f"{medium.name} {LACKS}")
         if medium.true < told:
             self.gives_back = self.led
             return
@@ -243,7 +255,7 @@ class Promises:
             if medium is None or (medium.went_back and medium.once == len(self.truth)):
                 continue  # it has gone back since what was released last
             if medium.true < len(self.truth) and self.forced is None:
-                raise Broken(
+                raise ClusterGuaranteeViolated(
                     f"{medium.name} is in the set, and holds {medium.true} of the"
                     f" {len(self.truth)} that were released: {when}"
                 )
@@ -251,7 +263,7 @@ class Promises:
     def _check_acks(self, medium: Medium, upto: int) -> None:
         holding = sum(each.once >= upto for each in self.media.values())
         if holding < 1 + min(self.acks):
-            raise Broken(
+            raise ClusterGuaranteeViolated(
                 f"{medium.name} has released {upto}, which is on {holding} disks, and ACKS is"
                 f" {min(self.acks)}"
             )

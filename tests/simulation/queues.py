@@ -1,7 +1,7 @@
 """Model of a message queue: random statements on it, with their expected effects.
 
 `q` has a group `g` whose visibility timeouts never expire, so the state of all its messages is
-known: it is a `Queue` in every `State`. Its dead letters go to `dq`.
+known: it is a `QueueState` in every `State`. Its dead letters go to `dq`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DELIVERIES, IN_FLIGHT = 3, 12
 
 
 @dataclass
-class Row:
+class DeliveryState:
     """A delivery."""
 
     state: int
@@ -49,7 +49,7 @@ class Row:
 
 
 @dataclass
-class Queue:
+class QueueState:
     """State of `q`, its group and `dq`. Immutable: `copy` makes the next one."""
 
     messages: dict[int, Any] = field(default_factory=dict)
@@ -57,12 +57,12 @@ class Queue:
     dead: dict[int, Any] = field(default_factory=dict)
     dead_last: int = 0
     cursor: int = 0
-    rows: dict[int, Row] = field(default_factory=dict)
+    rows: dict[int, DeliveryState] = field(default_factory=dict)
 
-    def copy(self) -> Queue:
+    def copy(self) -> QueueState:
         """Return a copy to be changed."""
-        rows = {n: Row(r.state, r.attempt, r.member, r.due) for n, r in self.rows.items()}
-        return Queue(
+        rows = {n: DeliveryState(r.state, r.attempt, r.member, r.due) for n, r in self.rows.items()}
+        return QueueState(
             dict(self.messages), self.last, dict(self.dead), self.dead_last, self.cursor, rows
         )
 
@@ -86,7 +86,7 @@ class Queue:
         taken = [n for _, n in waiting][: max(min(count, room), 0)]
         while len(taken) < min(count, room) and self.cursor < self.last:
             self.cursor += 1
-            self.rows[self.cursor] = Row(WAITING, 0, "")
+            self.rows[self.cursor] = DeliveryState(WAITING, 0, "")
             taken.append(self.cursor)
         for position in taken:
             row = self.rows[position]
@@ -142,9 +142,9 @@ class Queue:
         return min(self.rows) - 1 if self.rows else self.cursor
 
 
-def folded(pairs: dict[bytes, bytes]) -> Queue:
+def folded(pairs: dict[bytes, bytes]) -> QueueState:
     """Read the queue of a store, by code that is independent of the node's."""
-    found = Queue()
+    found = QueueState()
     numbers = {
         key[11:].decode(): key[3:11] + unpack_object(value)["id"].to_bytes(4, "big")
         for key, value in pairs.items()
@@ -170,12 +170,12 @@ def folded(pairs: dict[bytes, bytes]) -> Queue:
     return found
 
 
-def hand_out(value: bytes) -> Row:
+def hand_out(value: bytes) -> DeliveryState:
     """Decode a delivery's row: state (1), flags (1), attempt (4), due (8), batch (8), length of the
     member (2) and of the key (2), member …"""
     member = value[26 : 26 + int.from_bytes(value[22:24], "big")].decode()
     due = int.from_bytes(value[6:14], "big")
-    return Row(value[0], int.from_bytes(value[2:6], "big"), member, due)
+    return DeliveryState(value[0], int.from_bytes(value[2:6], "big"), member, due)
 
 
 def message_value(row: bytes) -> Any:

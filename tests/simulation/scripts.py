@@ -2,7 +2,8 @@
 
 A script is a list of parts, and a part is one transaction: a statement, or BEGIN … COMMIT. A step
 of a part is its text and a function over a `Draft`. The function changes the dictionaries and
-returns the expected answer of the statement, or raises `Refused` with the expected error code.
+returns the expected answer of the statement, or raises `ExpectedRefusal` with the expected error
+code.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tests.simulation.answers import ANYTHING, AtLeast
 from tests.simulation.expiring import KEY as EXPIRING_KEY
 from tests.simulation.expiring import REFUSALS, Expirer
 from tests.simulation.inspecting import Inspector
-from tests.simulation.queues import DEFINED, QUEUE, Publisher, Queue, Said
+from tests.simulation.queues import DEFINED, QUEUE, Publisher, QueueState, Said
 
 Fields = dict[str, Any]
 Rows = dict[Any, Fields]
@@ -52,12 +53,12 @@ UNSEEN = tuple(UUID(int=number) for number in range(8))
 """Ids generated for records that the same transaction deleted again."""
 
 
-class Refused(Exception):
+class ExpectedRefusal(Exception):
     """The node must refuse the statement, with this code."""
 
 
 @dataclass
-class State:
+class StoreState:
     """Model of a store after one of its commits. Immutable: a `Draft` makes the next one."""
 
     tables: dict[str, Rows] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class State:
     """Number of trimmed messages among them."""
     users: frozenset[str] = frozenset()
     places: frozenset[str] = frozenset()
-    queue: Queue = field(default_factory=Queue)
+    queue: QueueState = field(default_factory=QueueState)
 
 
 class Draft:
@@ -80,7 +81,9 @@ class Draft:
     :param tie: True if it commits at the same log time as the last one, for order by time
     """
 
-    def __init__(self, state: State, new_ids: Iterable[UUID] = UNSEEN, tie: bool = False) -> None:
+    def __init__(
+        self, state: StoreState, new_ids: Iterable[UUID] = UNSEEN, tie: bool = False
+    ) -> None:
         self.before = state
         self.queue = state.queue.copy()
         self.tie = tie
@@ -99,8 +102,8 @@ class Draft:
         self.puts: set[tuple[str, Any]] = set()
         """Keys written, even if their value stays: table and id of records, and cache keys."""
 
-    def state(self) -> State:
-        return State(
+    def state(self) -> StoreState:
+        return StoreState(
             self.tables,
             self.entries,
             frozenset(self.indexes),
@@ -116,7 +119,7 @@ class Draft:
         self.wrote = True
         self.puts |= {(QUEUE, position) for position in positions}
 
-    def same(self, other: State) -> bool:
+    def same(self, other: StoreState) -> bool:
         """True if it equals the content of a state; of messages only untrimmed ones count.
 
         Namespaces and databases are compared by their content.
@@ -133,7 +136,7 @@ class Draft:
 
     def table(self, name: str) -> Rows:
         if name not in self.tables:
-            raise Refused("Unknown")
+            raise ExpectedRefusal("Unknown")
         return self.tables[name]
 
     def put(self, table: str, id: Any, fields: Fields) -> Fields:
@@ -171,7 +174,7 @@ def by_id(item: tuple[Any, Fields]) -> tuple[int, Any]:
 
 
 @dataclass(frozen=True)
-class Step:
+class ModelStatement:
     """A statement."""
 
     text: str
@@ -182,10 +185,10 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Part:
+class ScriptTransaction:
     """A transaction. `ending` is COMMIT or CANCEL for a block, empty for a single statement."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ModelStatement, ...]
     ending: str = ""
     waits: bool = False
     """True if it may commit several times: once for expired deliveries, and once after a wait."""
@@ -210,10 +213,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Script:
+class ClientScript:
     """A client's script."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ScriptTransaction, ...]
     parameters: dict[str, Any]
     timeout_us: int | None = None
     roles: tuple[str, ...] | None = None
@@ -249,14 +252,16 @@ def _unseen(draft: Draft, name: str) -> Any:
     return NONE
 
 
-def _prepared(kind: str, name: str, run: Callable[[Draft, str], Any]) -> Part:
-    return Part((Step(f"DEFINE {kind} IF NOT EXISTS {name}", lambda draft: run(draft, name)),))
+def _prepared(kind: str, name: str, run: Callable[[Draft, str], Any]) -> ScriptTransaction:
+    return ScriptTransaction(
+        (ModelStatement(f"DEFINE {kind} IF NOT EXISTS {name}", lambda draft: run(draft, name)),)
+    )
 
 
 ADDED: Final = "added($n: option<int>, $by: int) -> int { ($n ?? 0) + $by }"
 """A function, and how it is defined."""
 
-PREPARE = Script(
+PREPARE = ClientScript(
     (
         _prepared("NAMESPACE", "a", _define_place),
         _prepared("DATABASE", "a.b", _define_place),
@@ -266,8 +271,11 @@ PREPARE = Script(
         _prepared("TOPIC", TOPIC, _unseen),
         _prepared("TOPIC", f"{DEAD} KEEP 40ms BYTES 2KB DEDUP 20ms", _unseen),
         _prepared("TOPIC", AGAIN, _unseen),
-        Part((Step(DEFINE_GROUP, lambda draft: _unseen(draft, "g")),)),
-        *(Part((Step(text, lambda draft: _unseen(draft, QUEUE)),)) for text in DEFINED),
+        ScriptTransaction((ModelStatement(DEFINE_GROUP, lambda draft: _unseen(draft, "g")),)),
+        *(
+            ScriptTransaction((ModelStatement(text, lambda draft: _unseen(draft, QUEUE)),))
+            for text in DEFINED
+        ),
     ),
     {},
 )
@@ -293,7 +301,7 @@ class Author:
         self._answered = False
         """True if the present script acknowledges deliveries: two such steps could not be
         distinguished."""
-        self._kinds: list[tuple[int, Callable[[], Step]]] = [
+        self._kinds: list[tuple[int, Callable[[], ModelStatement]]] = [
             (6, self._count_up), (4, self._create), (3, self._create_new), (3, self._upsert),
             (3, self._update), (3, self._update_where), (2, self._unset), (3, self._delete),
             (2, self._delete_where), (4, self._insert), (1, self._insert_many),
@@ -308,19 +316,19 @@ class Author:
             (1, _step_of(publisher.figures)),
         ]  # fmt: skip
 
-    def script(self) -> Script:
+    def script(self) -> ClientScript:
         """Return the next script."""
         chance, self._parameters, self._answered = self._chance, {}, False
         if chance.random() < 0.04:
             return self._administer()
         if self._inspects and chance.random() < 0.5:
-            return Script(self._inspecting(), self._parameters)
+            return ClientScript(self._inspecting(), self._parameters)
         if self._expires and chance.random() < 0.5:
-            steps = (Step(*said, may=REFUSALS) for said in self._expirer.story())
-            return Script(tuple(Part((step,)) for step in steps), {})
+            steps = (ModelStatement(*said, may=REFUSALS) for said in self._expirer.story())
+            return ClientScript(tuple(ScriptTransaction((step,)) for step in steps), {})
         parts = tuple(self._part() for _ in range(chance.choice((1, 1, 1, 1, 2, 3))))
         timeout_us = chance.choice((1_000, 20_000, 100_000)) if chance.random() < 0.05 else None
-        return Script(parts, self._parameters, timeout_us)
+        return ClientScript(parts, self._parameters, timeout_us)
 
     def hear(self, value: Any) -> None:
         """Keep the receipts in an answer, for later statements."""
@@ -328,52 +336,54 @@ class Author:
             if type(one) is dict and "receipt" in one:
                 self._receipts.append(one["receipt"])
 
-    def reads(self) -> list[Script]:
+    def reads(self) -> list[ClientScript]:
         """Return scripts that read everything, table by table, rows and count."""
         both = ((_all_of(name), _count_of(name)) for name in TABLES)
-        return [Script((Part(steps, "COMMIT"),), {}) for steps in both]
+        return [ClientScript((ScriptTransaction(steps, "COMMIT"),), {}) for steps in both]
 
-    def all_roles(self) -> Script:
+    def all_roles(self) -> ClientScript:
         """Return the script that makes the node serve and accept writes again."""
         return _roles(("serving", "writable"))
 
-    def _part(self) -> Part:
+    def _part(self) -> ScriptTransaction:
         chance = self._chance
         if chance.random() < 0.6:
-            return Part((self._step(),))
+            return ScriptTransaction((self._step(),))
         if chance.random() < 0.1:
-            return Part((self._wait(),), waits=True)
+            return ScriptTransaction((self._wait(),), waits=True)
         if chance.random() < 0.1:
             wait = f" WAIT {chance.choice((0, 2, 15))}ms"
             made = chance.choice((self._publisher.take, self._publisher.take, self._publisher.read))
-            return Part((Step(*made(wait)),))
+            return ScriptTransaction((ModelStatement(*made(wait)),))
         steps = [self._step() for _ in range(chance.randrange(1, 5))]
         if chance.random() < 0.3:
             steps[0:0] = [self._look(), _work(chance.randrange(1, 40)), self._note()]
         if chance.random() < 0.4:
             steps.insert(chance.randrange(len(steps) + 1), _work(chance.randrange(1, 40)))
         if chance.random() < 0.08:
-            steps.append(Step("THROW 'no'", _throw))
-        return Part(tuple(steps), "CANCEL" if chance.random() < 0.1 else "COMMIT")
+            steps.append(ModelStatement("THROW 'no'", _throw))
+        return ScriptTransaction(tuple(steps), "CANCEL" if chance.random() < 0.1 else "COMMIT")
 
-    def _inspecting(self) -> tuple[Part, ...]:
+    def _inspecting(self) -> tuple[ScriptTransaction, ...]:
         """Return statements, some of them introspective, perhaps after a commit of the same
         script."""
         chance, inspector = self._chance, self._inspector
         made = chance.choice((inspector.entries, inspector.entries, inspector.store))
-        tells = Part((Step(*made()),))
-        before = [Part((self._step(),)) for _ in range(chance.choice((0, 1, 1, 2)))]
-        behind = [Part((self._step(),)) for _ in range(chance.choice((0, 0, 1)))]
-        works = [Part((_work(chance.randrange(1, 20)),))] if chance.random() < 0.5 else []
+        tells = ScriptTransaction((ModelStatement(*made()),))
+        before = [ScriptTransaction((self._step(),)) for _ in range(chance.choice((0, 1, 1, 2)))]
+        behind = [ScriptTransaction((self._step(),)) for _ in range(chance.choice((0, 0, 1)))]
+        works = (
+            [ScriptTransaction((_work(chance.randrange(1, 20)),))] if chance.random() < 0.5 else []
+        )
         return (*before, *works, tells, *behind)
 
-    def _step(self) -> Step:
+    def _step(self) -> ModelStatement:
         (_, make), *_ = self._chance.choices(
             self._kinds, weights=[weight for weight, _ in self._kinds]
         )
         return make()
 
-    def _answer(self) -> Step:
+    def _answer(self) -> ModelStatement:
         """Acknowledge deliveries, or trim the topic, which ends them as well."""
         if self._answered:
             return _step_of(self._publisher.publish)()
@@ -381,32 +391,32 @@ class Author:
         made = self._publisher.trim if self._chance.random() < 0.1 else self._publisher.answer
         return _step_of(made)()
 
-    def _administer(self) -> Script:
+    def _administer(self) -> ClientScript:
         chance, name = self._chance, self._chance.choice(USERS)
 
         def define(draft: Draft) -> Any:
             if name in draft.users:
-                raise Refused("AlreadyExists")
+                raise ExpectedRefusal("AlreadyExists")
             draft.users.add(name)
             draft.wrote = True
             return NONE
 
         def drop(draft: Draft) -> Any:
             if name not in draft.users:
-                raise Refused("Unknown")
+                raise ExpectedRefusal("Unknown")
             draft.users.remove(name)
             draft.wrote = True
             return NONE
 
         steps = (
-            Step(f"DEFINE USER {name} ROLE owner PASSWORD '{PASSWORD}'", define),
-            Step(f"DROP USER {name}", drop),
-            Step("INFO FOR USERS", lambda draft: sorted(draft.users)),
-            Step("INFO FOR STATE", lambda draft: STATE),
+            ModelStatement(f"DEFINE USER {name} ROLE owner PASSWORD '{PASSWORD}'", define),
+            ModelStatement(f"DROP USER {name}", drop),
+            ModelStatement("INFO FOR USERS", lambda draft: sorted(draft.users)),
+            ModelStatement("INFO FOR STATE", lambda draft: STATE),
         )
         kind = chance.randrange(5)
         if kind < len(steps):
-            return Script((Part((steps[kind],)),), {})
+            return ClientScript((ScriptTransaction((steps[kind],)),), {})
         roles = chance.choice((("serving",), ()))
         return _roles(roles)
 
@@ -431,7 +441,7 @@ class Author:
 
     # --- writing --------------------------------------------------------------------------------
 
-    def _count_up(self) -> Step:
+    def _count_up(self) -> ModelStatement:
         table, id, by = self._chance.choice(("c", "c", "t")), self._chance.randrange(3), self._id()
 
         def run(draft: Draft) -> Any:
@@ -440,28 +450,30 @@ class Author:
 
         # Drawn from what was drawn already: the story of a seed stays the same.
         added = f"n += {by}" if by % 2 else f"n = fn::added(n, {by})"
-        return Step(f"UPSERT {table}:{id} SET {added}", run)
+        return ModelStatement(f"UPSERT {table}:{id} SET {added}", run)
 
-    def _create(self) -> Step:
+    def _create(self) -> ModelStatement:
         table, id, fields = self._table(), self._id(), self._fields()
 
         def run(draft: Draft) -> Any:
             if id in draft.table(table):
-                raise Refused("AlreadyExists")
+                raise ExpectedRefusal("AlreadyExists")
             return [draft.put(table, id, fields)]
 
-        return Step(f"CREATE {table}:{id} CONTENT {self._parameter(fields)}", run)
+        return ModelStatement(f"CREATE {table}:{id} CONTENT {self._parameter(fields)}", run)
 
-    def _create_new(self) -> Step:
+    def _create_new(self) -> ModelStatement:
         table, fields = self._table(), self._fields()
 
         def run(draft: Draft) -> Any:
             draft.table(table)
             return [draft.put(table, next(draft.new_ids), fields)]
 
-        return Step(f"CREATE {table} CONTENT {self._parameter(fields)}", run, makes_id=True)
+        return ModelStatement(
+            f"CREATE {table} CONTENT {self._parameter(fields)}", run, makes_id=True
+        )
 
-    def _upsert(self) -> Step:
+    def _upsert(self) -> ModelStatement:
         table, id, fields = self._table(), self._id(), self._fields()
 
         def run(draft: Draft) -> Any:
@@ -470,9 +482,9 @@ class Author:
             return [NONE if before is None else shown(table, id, before)]
 
         text = f"UPSERT {table}:{id} CONTENT {self._parameter(fields)} RETURN BEFORE"
-        return Step(text, run)
+        return ModelStatement(text, run)
 
-    def _update(self) -> Step:
+    def _update(self) -> ModelStatement:
         table, id, by = self._table(), self._id(), self._id()
 
         def run(draft: Draft) -> Any:
@@ -481,9 +493,9 @@ class Author:
                 return []
             return [draft.put(table, id, {**fields, "n": fields["n"] + by})]
 
-        return Step(f"UPDATE {table}:{id} SET n = n + {by}", run)
+        return ModelStatement(f"UPDATE {table}:{id} SET n = n + {by}", run)
 
-    def _update_where(self) -> Step:
+    def _update_where(self) -> ModelStatement:
         table, low = self._table(), self._chance.randrange(10)
 
         def run(draft: Draft) -> Any:
@@ -491,9 +503,9 @@ class Author:
             return [draft.put(table, id, {**fields, "n": fields["n"] + 3}) for id, fields in met]
 
         added = "n += 3" if low % 2 else "n = n + 3"
-        return Step(f"UPDATE {table} SET {added} WHERE n < {low}", run)
+        return ModelStatement(f"UPDATE {table} SET {added} WHERE n < {low}", run)
 
-    def _unset(self) -> Step:
+    def _unset(self) -> ModelStatement:
         table, id = self._table(), self._id()
 
         def run(draft: Draft) -> Any:
@@ -502,17 +514,17 @@ class Author:
                 return []
             return [draft.put(table, id, {"n": fields["n"]})]
 
-        return Step(f"UPDATE {table}:{id} UNSET s", run)
+        return ModelStatement(f"UPDATE {table}:{id} UNSET s", run)
 
-    def _delete(self) -> Step:
+    def _delete(self) -> ModelStatement:
         table, id = self._table(), self._id()
 
         def run(draft: Draft) -> Any:
             return [draft.remove(table, id)] if id in draft.table(table) else []
 
-        return Step(f"DELETE {table}:{id} RETURN BEFORE", run)
+        return ModelStatement(f"DELETE {table}:{id} RETURN BEFORE", run)
 
-    def _delete_where(self) -> Step:
+    def _delete_where(self) -> ModelStatement:
         table, low = self._table(), self._chance.randrange(6, 30)
         most = None if low % 3 else 2
 
@@ -523,9 +535,9 @@ class Author:
             return []
 
         limit = "" if most is None else f" LIMIT {most}"
-        return Step(f"DELETE {table} WHERE n >= {low}{limit}", run)
+        return ModelStatement(f"DELETE {table} WHERE n >= {low}{limit}", run)
 
-    def _insert(self) -> Step:
+    def _insert(self) -> ModelStatement:
         table, chance = self._table(), self._chance
         ids = [self._id() for _ in range(chance.randrange(1, 4))]
         rows = [{"id": id, **self._fields()} for id in ids]
@@ -535,21 +547,21 @@ class Author:
             draft.table(table)
             answers = []
             if "UPDATE" in taken and len(set(ids)) < len(ids):
-                raise Refused("AlreadyExists")  # a statement never meets its own rows
+                raise ExpectedRefusal("AlreadyExists")  # a statement never meets its own rows
             for row in rows:
                 id, fields = row["id"], {name: row[name] for name in row if name != "id"}
                 present = draft.table(table).get(id)
                 if present is None:
                     answers.append(draft.put(table, id, fields))
                 elif not taken:
-                    raise Refused("AlreadyExists")
+                    raise ExpectedRefusal("AlreadyExists")
                 elif "UPDATE" in taken:
                     answers.append(draft.put(table, id, {**present, "n": present["n"] + 2}))
             return answers
 
-        return Step(f"INSERT INTO {table} {self._parameter(rows)}{taken}", run)
+        return ModelStatement(f"INSERT INTO {table} {self._parameter(rows)}{taken}", run)
 
-    def _insert_many(self) -> Step:
+    def _insert_many(self) -> ModelStatement:
         """Insert more rows than go to the engine in one step."""
         first = 100 + self._chance.randrange(60)
         rows = [{"id": id, "n": id} for id in range(first, first + self._chance.randrange(10, 30))]
@@ -561,9 +573,9 @@ class Author:
                 if row["id"] not in draft.table("u")
             ]
 
-        return Step(f"INSERT INTO u {self._parameter(rows)} IGNORE", run)
+        return ModelStatement(f"INSERT INTO u {self._parameter(rows)} IGNORE", run)
 
-    def _each(self) -> Step:
+    def _each(self) -> ModelStatement:
         table = self._table()
         ids = [self._id() for _ in range(self._chance.randrange(1, 4))]
 
@@ -575,9 +587,9 @@ class Author:
             return NONE
 
         records = self._parameter([RecordId(table, id) for id in ids])
-        return Step(f"FOR $r IN {records} {{ UPDATE $r SET n = n + 1; }}", run)
+        return ModelStatement(f"FOR $r IN {records} {{ UPDATE $r SET n = n + 1; }}", run)
 
-    def _delete_if(self) -> Step:
+    def _delete_if(self) -> ModelStatement:
         """Delete if enough records exist: two concurrent transactions must not both find the last
         (write skew)."""
         table, id, least = self._chance.choice(TABLES), self._id(), self._chance.randrange(3, 8)
@@ -588,32 +600,32 @@ class Author:
             return [draft.remove(table, id)] if id in draft.table(table) else []
 
         some = f"array::len((SELECT VALUE n FROM {table})) > {least}"
-        return Step(f"IF {some} {{ DELETE {table}:{id} RETURN BEFORE }}", run)
+        return ModelStatement(f"IF {some} {{ DELETE {table}:{id} RETURN BEFORE }}", run)
 
-    def _look(self) -> Step:
+    def _look(self) -> ModelStatement:
         table = self._chance.choice(TABLES)
 
         def run(draft: Draft) -> Any:
             draft.variables["seen"] = len(draft.table(table))
             return NONE
 
-        return Step(f"LET $seen = array::len((SELECT VALUE n FROM {table}))", run)
+        return ModelStatement(f"LET $seen = array::len((SELECT VALUE n FROM {table}))", run)
 
-    def _note(self) -> Step:
+    def _note(self) -> ModelStatement:
         """Write the count that `_look` read: correct only if no commit came in between."""
         id = self._chance.randrange(200, 204)
 
         def run(draft: Draft) -> Any:
             return [draft.put("u", id, {"n": draft.variables["seen"]})]
 
-        return Step(f"UPSERT u:{id} CONTENT {{ n: $seen }}", run)
+        return ModelStatement(f"UPSERT u:{id} CONTENT {{ n: $seen }}", run)
 
     # --- cache keys -----------------------------------------------------------------------------
 
     def _key(self) -> str:
         return self._chance.choice(KEYS)
 
-    def _set(self) -> Step:
+    def _set(self) -> ModelStatement:
         key, value = self._key(), self._id()
         when = self._chance.choice(("", "", " IF ABSENT", " IF PRESENT"))
 
@@ -623,18 +635,18 @@ class Author:
                 draft.set(key, value)
             return {"written": written}
 
-        return Step(f"SET '{key}' IN {SPACE} VALUE {value}{when}", run)
+        return ModelStatement(f"SET '{key}' IN {SPACE} VALUE {value}{when}", run)
 
-    def _incr(self) -> Step:
+    def _incr(self) -> ModelStatement:
         key, by = self._key(), self._id()
 
         def run(draft: Draft) -> Any:
             draft.set(key, draft.entries.get(key, 0) + by)
             return {"value": draft.entries[key]}
 
-        return Step(f"INCR '{key}' IN {SPACE} BY {by}", run)
+        return ModelStatement(f"INCR '{key}' IN {SPACE} BY {by}", run)
 
-    def _swap(self) -> Step:
+    def _swap(self) -> ModelStatement:
         key, expect, value = self._key(), self._id(), self._id()
 
         def run(draft: Draft) -> Any:
@@ -643,9 +655,9 @@ class Author:
                 draft.set(key, value)
             return {"written": written}
 
-        return Step(f"SWAP '{key}' IN {SPACE} EXPECT {expect} VALUE {value}", run)
+        return ModelStatement(f"SWAP '{key}' IN {SPACE} EXPECT {expect} VALUE {value}", run)
 
-    def _delete_key(self) -> Step:
+    def _delete_key(self) -> ModelStatement:
         key = self._key()
 
         def run(draft: Draft) -> Any:
@@ -655,9 +667,9 @@ class Author:
                 draft.puts.discard((SPACE, key))
             return {"deleted": deleted}
 
-        return Step(f"DELETE '{key}' FROM {SPACE}", run)
+        return ModelStatement(f"DELETE '{key}' FROM {SPACE}", run)
 
-    def _get(self) -> Step:
+    def _get(self) -> ModelStatement:
         key = self._key()
 
         def run(draft: Draft) -> Any:
@@ -665,9 +677,9 @@ class Author:
                 return NONE
             return {"value": draft.entries[key], "ttl": None}
 
-        return Step(f"GET '{key}' FROM {SPACE}", run)
+        return ModelStatement(f"GET '{key}' FROM {SPACE}", run)
 
-    def _fleeting(self) -> Step:
+    def _fleeting(self) -> ModelStatement:
         """Use keys that expire, locks and large values, which the node sweeps meanwhile."""
         key = f"'{EXPIRING_KEY} {self._chance.randrange(4)}'"
         lasts = self._chance.choice(("1ms", "5ms", "40ms", "1h"))
@@ -688,18 +700,18 @@ class Author:
             f"GET {key} FROM {SPACE}",
             f"KEYS FROM {SPACE} PREFIX '{EXPIRING_KEY}'",
         ))  # fmt: skip
-        return Step(text, run)
+        return ModelStatement(text, run)
 
     # --- topics ---------------------------------------------------------------------------------
 
-    def _publish(self) -> Step:
+    def _publish(self) -> ModelStatement:
         chance, values = self._chance, [self._id() for _ in range(self._chance.choice((1, 1, 3)))]
         expect = chance.randrange(12) if chance.random() < 0.1 else None
 
         def run(draft: Draft) -> Any:
             last = len(draft.messages)
             if expect is not None and expect != last:
-                raise Refused("AssertFailed")
+                raise ExpectedRefusal("AssertFailed")
             draft.messages += tuple(values)
             draft.wrote = True
             if len(values) == 1:
@@ -708,11 +720,11 @@ class Author:
 
         said = f"VALUE {values[0]}" if len(values) == 1 else f"VALUES {values}"
         said += chance.choice(("", "", f" KEY 'k{values[0]}'", " HEADERS { h: 'x' }", " DELAY 3ms"))
-        return Step(
+        return ModelStatement(
             f"PUBLISH INTO {TOPIC} {said}" + ("" if expect is None else f" EXPECT {expect}"), run
         )
 
-    def _read_topic(self) -> Step:
+    def _read_topic(self) -> ModelStatement:
         after, limit = self._chance.randrange(12), self._chance.randrange(1, 6)
 
         def run(draft: Draft) -> Any:
@@ -720,9 +732,9 @@ class Author:
             some = draft.messages[first : first + limit]
             return [AtLeast(position=n, value=v) for n, v in enumerate(some, first + 1)]
 
-        return Step(f"READ FROM {TOPIC} AFTER {after} LIMIT {limit}", run)
+        return ModelStatement(f"READ FROM {TOPIC} AFTER {after} LIMIT {limit}", run)
 
-    def _trim(self) -> Step:
+    def _trim(self) -> ModelStatement:
         before = self._chance.randrange(1, 8)
 
         def run(draft: Draft) -> Any:
@@ -732,9 +744,9 @@ class Author:
             draft.wrote |= count > 0
             return {"trimmed": count}
 
-        return Step(f"TRIM TOPIC {TOPIC} BEFORE {before}", run)
+        return ModelStatement(f"TRIM TOPIC {TOPIC} BEFORE {before}", run)
 
-    def _consume(self) -> Step:
+    def _consume(self) -> ModelStatement:
         """Act as a worker: take, acknowledge, extend. Some receipts are guessed."""
         chance = self._chance
         receipts = [self._receipt() for _ in range(chance.randrange(1, 4))]
@@ -763,7 +775,7 @@ class Author:
         epoch, attempt = chance.choice((1, 1, 2)), chance.choice((1, 1, 2))
         return f"{named(1)}.1.{epoch}.{chance.randrange(1, 12)}.{attempt}"
 
-    def _wait(self) -> Step:
+    def _wait(self) -> ModelStatement:
         """Wait for messages, while nothing is held: not in a block."""
         return _whatever(
             self._chance.choice((
@@ -774,17 +786,17 @@ class Author:
 
     # --- declaring ------------------------------------------------------------------------------
 
-    def _define(self) -> Step:
+    def _define(self) -> ModelStatement:
         skip = self._chance.random() < 0.5
 
         def run(draft: Draft) -> Any:
             if FLEETING in draft.tables and not skip:
-                raise Refused("AlreadyExists")
+                raise ExpectedRefusal("AlreadyExists")
             return _skip(draft, FLEETING)
 
-        return Step(f"DEFINE TABLE {'IF NOT EXISTS ' if skip else ''}{FLEETING}", run)
+        return ModelStatement(f"DEFINE TABLE {'IF NOT EXISTS ' if skip else ''}{FLEETING}", run)
 
-    def _drop(self) -> Step:
+    def _drop(self) -> ModelStatement:
         def run(draft: Draft) -> Any:
             draft.table(FLEETING)
             del draft.tables[FLEETING]
@@ -792,9 +804,9 @@ class Author:
             draft.puts = {(table, id) for table, id in draft.puts if table != FLEETING}
             return NONE
 
-        return Step(f"DROP TABLE {FLEETING}", run)
+        return ModelStatement(f"DROP TABLE {FLEETING}", run)
 
-    def _index(self) -> Step:
+    def _index(self) -> ModelStatement:
         name = self._chance.choice(list(INDEXES))
         table, fields = INDEXES[name]
 
@@ -803,9 +815,9 @@ class Author:
         def run(draft: Draft) -> Any:
             there = name in draft.indexes
             if not form and there:
-                raise Refused("AlreadyExists")
+                raise ExpectedRefusal("AlreadyExists")
             if form == "DROP" and not there:
-                raise Refused("Unknown")
+                raise ExpectedRefusal("Unknown")
             if form == "DROP":
                 draft.indexes.remove(name)
                 draft.wrote = True
@@ -815,26 +827,26 @@ class Author:
             return NONE
 
         if form == "DROP":
-            return Step(f"DROP INDEX {name} ON {table}", run)
-        return Step(f"DEFINE INDEX{form} {name} ON {table} FIELDS {fields}", run)
+            return ModelStatement(f"DROP INDEX {name} ON {table}", run)
+        return ModelStatement(f"DEFINE INDEX{form} {name} ON {table} FIELDS {fields}", run)
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _select(self) -> Step:
+    def _select(self) -> ModelStatement:
         return _all_of(self._table())
 
-    def _count(self) -> Step:
+    def _count(self) -> ModelStatement:
         return _count_of(self._table())
 
-    def _info_table(self) -> Step:
+    def _info_table(self) -> ModelStatement:
         table = self._table()
 
         def run(draft: Draft) -> Any:
             return AtLeast(name=table, records=len(draft.table(table)))
 
-        return Step(f"INFO FOR TABLE {table}", run)
+        return ModelStatement(f"INFO FOR TABLE {table}", run)
 
-    def _select_range(self) -> Step:
+    def _select_range(self) -> ModelStatement:
         table, low = self._table(), self._id()
         high = low + self._id()
 
@@ -846,9 +858,9 @@ class Author:
                 if isinstance(id, int) and low <= id < high
             ]
 
-        return Step(f"SELECT * FROM {table}:{low}..{high}", run)
+        return ModelStatement(f"SELECT * FROM {table}:{low}..{high}", run)
 
-    def _select_where(self) -> Step:
+    def _select_where(self) -> ModelStatement:
         table, low = self._table(), self._id()
 
         def run(draft: Draft) -> Any:
@@ -857,59 +869,63 @@ class Author:
             return sorted(set(met) if low % 2 else met, reverse=True)
 
         what = "DISTINCT VALUE n" if low % 2 else "VALUE n"
-        return Step(f"SELECT {what} FROM {table} WHERE n > {low} ORDER BY n DESC", run)
+        return ModelStatement(f"SELECT {what} FROM {table} WHERE n > {low} ORDER BY n DESC", run)
 
-    def _select_records(self) -> Step:
+    def _select_records(self) -> ModelStatement:
         table, ids = self._table(), [self._id(), self._id()]
 
         def run(draft: Draft) -> Any:
             rows = draft.table(table)
             return [shown(table, id, rows[id]) for id in ids if id in rows]
 
-        return Step(f"SELECT * FROM {self._parameter([RecordId(table, id) for id in ids])}", run)
+        return ModelStatement(
+            f"SELECT * FROM {self._parameter([RecordId(table, id) for id in ids])}", run
+        )
 
 
 STATE = "what INFO FOR STATE answers"
 """Placeholder for the state hash: the checker computes it by itself."""
 
 
-def _step_of(make: Callable[[], Said]) -> Callable[[], Step]:
-    return lambda: Step(*make())
+def _step_of(make: Callable[[], Said]) -> Callable[[], ModelStatement]:
+    return lambda: ModelStatement(*make())
 
 
-def _roles(roles: tuple[str, ...]) -> Script:
+def _roles(roles: tuple[str, ...]) -> ClientScript:
     text = f"DEFINE NODE ROLES {', '.join(roles) or 'NONE'}"
-    return Script((Part((Step(text, lambda draft: NONE),)),), {}, roles=roles)
+    return ClientScript(
+        (ScriptTransaction((ModelStatement(text, lambda draft: NONE),)),), {}, roles=roles
+    )
 
 
-def _all_of(table: str) -> Step:
+def _all_of(table: str) -> ModelStatement:
     def run(draft: Draft) -> Any:
         return [shown(table, id, fields) for id, fields in draft.rows(table)]
 
-    return Step(f"SELECT * FROM {table}", run)
+    return ModelStatement(f"SELECT * FROM {table}", run)
 
 
-def _count_of(table: str) -> Step:
-    return Step(
+def _count_of(table: str) -> ModelStatement:
+    return ModelStatement(
         f"SELECT count() FROM {table} GROUP ALL",
         lambda draft: [{"count": len(draft.table(table))}],
     )
 
 
-def _work(passes: int) -> Step:
+def _work(passes: int) -> ModelStatement:
     """Loop for a while without an effect: other scripts run in between."""
-    return Step(f"FOR $i IN 1..={passes} {{ LET $y = $i; }}", lambda draft: NONE)
+    return ModelStatement(f"FOR $i IN 1..={passes} {{ LET $y = $i; }}", lambda draft: NONE)
 
 
-def _whatever(text: str) -> Step:
+def _whatever(text: str) -> ModelStatement:
     """Return a step whose writes and answer the model can't predict."""
 
     def run(draft: Draft) -> Any:
         draft.perhaps = True
         return ANYTHING
 
-    return Step(text, run)
+    return ModelStatement(text, run)
 
 
 def _throw(draft: Draft) -> Any:
-    raise Refused("Thrown")
+    raise ExpectedRefusal("Thrown")

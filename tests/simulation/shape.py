@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Shape:
+class ClusterShape:
     """Size of a world, and the kinds of its faults.
 
     :ivar rates: rates of the machines' clocks

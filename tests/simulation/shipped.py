@@ -11,16 +11,16 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from actors.cluster.attaching import Attaching
+from actors.cluster.attaching import LeaderConnector
 from actors.cluster.cluster_file import ClusterFileActor, SaveCluster
-from actors.cluster.comparing import Comparing
-from actors.cluster.shipping import Shipping
+from actors.cluster.comparing import StateComparison
+from actors.cluster.shipping import ReplicaSender
 from actors.cluster.sync_status import SyncStatus
 from actors.runtime import ask, stop
 from protocol.links import VERSION, Attach, Hello, Link
-from storage.files.cluster_file import Cluster
+from storage.files.cluster_file import ClusterState
 from tests.simulation.doors import SeededRng
-from tests.simulation.followed import Broken, Cluster3, Member
+from tests.simulation.followed import Cluster3, FollowedMember, InvariantViolated
 from tests.simulation.links import LinksModel, ModelLinks, Weather
 
 WEATHERS = ((0.0001, 0.002), (0.0001, 0.05), (0.02, 0.02))
@@ -32,10 +32,10 @@ COMES_TOGETHER = 10_000
 class KeptEpochs:
     """Epochs that a node has promised, in its CLUSTER file."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: FollowedMember) -> None:
         parts, kept = member.here.store.parts, member.here.store.cluster
         assert kept is not None
-        self._kept: Cluster = kept
+        self._kept: ClusterState = kept
         self.actor = ClusterFileActor.start(member.here.runtime, parts.directory)
         self._saving = asyncio.Lock()
 
@@ -51,15 +51,15 @@ class KeptEpochs:
                 self._kept = promised
 
 
-class Side:
+class VolatileState:
     """Volatile state of a member, lost in a crash."""
 
-    def __init__(self, member: Member, door: ModelLinks) -> None:
+    def __init__(self, member: FollowedMember, door: ModelLinks) -> None:
         self.epochs = KeptEpochs(member)
         self.door = door
-        self.follows: Attaching | None = None
+        self.follows: LeaderConnector | None = None
         self.following: asyncio.Task[None] | None = None
-        self.shippings: dict[Shipping, asyncio.Task[None]] = {}
+        self.shippings: dict[ReplicaSender, asyncio.Task[None]] = {}
         self.comparing: asyncio.Task[None] | None = None
 
     async def rest(self) -> None:
@@ -80,35 +80,35 @@ class Shipped(Cluster3):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.network = LinksModel(seed)
-        self.sides: dict[str, Side] = {}
+        self.sides: dict[str, VolatileState] = {}
         self.figures |= {"attached": 0, "broken": 0, "compared": 0}
         self._by_hand = False
 
-    async def _start(self, member: Member) -> None:
+    async def _start(self, member: FollowedMember) -> None:
         await super()._start(member)
         name = member.name
         door = self.network.node(
             name, lambda: Hello(VERSION, "store", name), name, lambda shown: shown,
             partial(self._accept, member),
         )  # fmt: skip
-        self.sides[name] = Side(member, door)
+        self.sides[name] = VolatileState(member, door)
         if self.leader is not None:
             self._follow(member, self.leader.name)
 
-    def _follow(self, member: Member, leader: str) -> None:
+    def _follow(self, member: FollowedMember, leader: str) -> None:
         side, rng = self.sides[member.name], SeededRng(self.chance.randrange(1 << 30))
-        side.follows = Attaching(
+        side.follows = LeaderConnector(
             member.here.runtime, rng, member.here.committer, side.epochs,
             lambda: side.door.connect(leader, [leader]), self.epoch,
         )  # fmt: skip
         side.following = asyncio.ensure_future(side.follows.run())
 
-    async def _accept(self, member: Member, link: Link) -> None:
+    async def _accept(self, member: FollowedMember, link: Link) -> None:
         asked = await link.receive()
         if self.leader is not member or not isinstance(asked, Attach):
             return
         node, side = member.here, self.sides[member.name]
-        shipping = Shipping(
+        shipping = ReplicaSender(
             node.runtime, node.committer, node.reads, link, self.epoch,
             partial(self._attached, member, self.epoch), partial(self._heard, member, self.epoch),
         )  # fmt: skip
@@ -119,13 +119,13 @@ class Shipped(Cluster3):
             task.cancel()
             del side.shippings[shipping]
 
-    def _attached(self, leader: Member, epoch: int, name: str, upto: int) -> None:
+    def _attached(self, leader: FollowedMember, epoch: int, name: str, upto: int) -> None:
         if self.leader is leader and self.epoch == epoch:
             self.figures["attached"] += 1
             self.acknowledged[name] = upto
             leader.here.committer.release_more()
 
-    def _heard(self, leader: Member, epoch: int, name: str, upto: int) -> None:
+    def _heard(self, leader: FollowedMember, epoch: int, name: str, upto: int) -> None:
         if self.leader is leader and self.epoch == epoch:
             self.acknowledged[name] = max(upto, self.acknowledged.get(name, 0))
             leader.here.committer.release_more()
@@ -160,7 +160,7 @@ class Shipped(Cluster3):
             return
         side = self.sides[leader.name]
         if side.comparing is None or side.comparing.done():
-            comparing = Comparing(
+            comparing = StateComparison(
                 leader.here.runtime, leader.here.committer, lambda: list(side.shippings)
             )
             side.comparing = asyncio.ensure_future(comparing.compare())
@@ -198,13 +198,15 @@ class Shipped(Cluster3):
 
     def _check(self) -> None:
         super()._check()
-        released = max(one.here.committer.released_upto for one in self.members)
+        released = max(one.here.committer.commit_index for one in self.members)
         for one in self.members:
             if one.here.store.parts.log.last < released:
-                raise Broken(f"{one.name} does not hold all {released} that were released")
+                raise InvariantViolated(
+                    f"{one.name} does not hold all {released} that were released"
+                )
         for side in self.sides.values():
             if side.follows is not None and side.follows.standing is SyncStatus.STRANDED:
-                raise Broken(f"stranded: {side.follows.reason}")
+                raise InvariantViolated(f"stranded: {side.follows.reason}")
             if side.following is not None and side.following.done():
                 side.following.result()
 
@@ -228,10 +230,10 @@ class Shipped(Cluster3):
     async def _come_together(self) -> None:
         assert self.leader is not None
         for _ in range(COMES_TOGETHER):
-            ends = {one.here.committer.released_upto for one in self.members}
+            ends = {one.here.committer.commit_index for one in self.members}
             if ends == {self.leader.here.committer.committed}:
                 return
             await asyncio.sleep(0.01)
             self._check()
         follows = {name: side.follows and side.follows.reason for name, side in self.sides.items()}
-        raise Broken(f"they do not come together: {ends}, {follows}")
+        raise InvariantViolated(f"they do not come together: {ends}, {follows}")

@@ -17,9 +17,9 @@ from unittest.mock import patch
 import pytest
 
 from actors.cluster.holding import TOLD_SECONDS
-from protocol.agreement import Agreed
+from protocol.agreement import AgreedState
 from protocol.links import Frames, Message
-from storage.catalog.join_tokens import Invitation, Where
+from storage.catalog.join_tokens import JoinToken, TokenLocation
 from tests import leaks
 from tests.actors.cluster import whole
 from tests.actors.cluster.test_founding import copied
@@ -28,10 +28,10 @@ from tests.simulation import loop as stepped
 from tests.simulation.agreement import Fate
 from tests.simulation.left_out import LEFT_OUT
 from tests.simulation.links import ModelLink
-from tests.simulation.members import Member, Members
+from tests.simulation.members import Members, SimulatedMember
 from tests.simulation.processes import ProcessLoop
-from tests.simulation.promises import Broken
-from tests.simulation.shape import Shape
+from tests.simulation.promises import ClusterGuaranteeViolated
+from tests.simulation.shape import ClusterShape
 from tests.simulation.watchers import Watchers
 
 TABLES: Final = "DEFINE TABLE t"
@@ -46,42 +46,42 @@ class Play(Members):
     """Three in-sync members a, b and c, led by a; and the faults for scenarios."""
 
     def __init__(self, behind: str) -> None:
-        super().__init__(1, Shape(lease_s=2, behind=behind, acks=0))
+        super().__init__(1, ClusterShape(lease_s=2, behind=behind, acks=0))
         self.writing: list[asyncio.Task[Any]] = []
         self.watchers = Watchers(self)
 
-    async def begin(self) -> tuple[Member, Member, Member]:
+    async def begin(self) -> tuple[SimulatedMember, SimulatedMember, SimulatedMember]:
         """Start the three members."""
         await whole.begin(self, "abc", TABLES, self.shape.policy())
         a, b, c = self.machines
         return a, b, c
 
-    def write(self, machine: Member) -> asyncio.Task[Any]:
+    def write(self, machine: SimulatedMember) -> asyncio.Task[Any]:
         """Send a write without waiting for its answer."""
         task = asyncio.ensure_future(machine.ask(f"CREATE t:{len(self.writing)}"))
         self.writing.append(task)
         return task
 
-    async def wrote(self, machine: Member) -> None:
+    async def wrote(self, machine: SimulatedMember) -> None:
         """Send a write and wait for its acknowledgement."""
         answer = await self.write(machine)
         assert answer is not None and answer.refusal is None, answer
 
-    def deaf(self, source: Member, target: Member) -> None:
+    def deaf(self, source: SimulatedMember, target: SimulatedMember) -> None:
         """Cut the messages from one member to another."""
         self.network.cut(source.address, target.address)
 
-    async def released_unheard(self, leader: Member, member: Member) -> None:
+    async def released_unheard(self, leader: SimulatedMember, member: SimulatedMember) -> None:
         """Let the next write be released, while a member that holds it does not learn of the
         release."""
         had = len(self.promises.truth)
         await self.until(lambda: len(member.medium.frames) > had, step_seconds=0.0002)
         self.deaf(leader, member)
         await self.until(lambda: len(self.promises.truth) > had)
-        heard = member.runs.committer.released_upto
+        heard = member.runs.committer.commit_index
         assert heard <= had, f"it has heard of {heard}:\n{self.shown()}"
 
-    async def leads(self, machine: Member) -> None:
+    async def leads(self, machine: SimulatedMember) -> None:
         """Wait until a machine leads."""
         await self.until(lambda: machine.node is not None and machine.leads)
 
@@ -89,7 +89,7 @@ class Play(Members):
         """Check CURRENT reads of all nodes from here on."""
         self.watchers.begin()
 
-    def founds(self, machine: Member) -> None:
+    def founds(self, machine: SimulatedMember) -> None:
         """Define a policy without waiting for the answer."""
         self.writing.append(asyncio.ensure_future(machine.ask(self.shape.policy())))
 
@@ -100,7 +100,7 @@ class Play(Members):
                 self.network.walk(one.address)
                 one.process.resume()
 
-    async def lost(self, found: Agreed) -> None:
+    async def lost(self, found: AgreedState) -> None:
         """Lose etcd's data. No node leads until an operator names one: the first."""
         first, *others = self.machines
         self.etcd_lies, self.promises.members = True, frozenset()
@@ -113,7 +113,7 @@ class Play(Members):
         await first.value("DEFINE NODE LEADS STORE FORCE REASON 'etcd was lost'")
         self.etcd_lies = False
 
-    async def brought(self, machine: Member, leader: Member) -> None:
+    async def brought(self, machine: SimulatedMember, leader: SimulatedMember) -> None:
         """Join a member with an empty disk again, under its old name."""
         name = machine.name
         row = (
@@ -122,7 +122,7 @@ class Play(Members):
         )
         await self.until_done(lambda: leader.value(row))
         token = (await leader.value(f"CREATE JOIN TOKEN FOR {name}"))["token"]
-        machine.invited = Invitation(token, Where([leader.address], leader.name))
+        machine.invited = JoinToken(token, TokenLocation([leader.address], leader.name))
         await machine.start()
 
     async def mended(self) -> None:
@@ -137,7 +137,7 @@ class Play(Members):
         await self.in_sync("a", "b", "c")
         leader = await self.led()
         await self.until_done(lambda: leader.value("CREATE t:last"))
-        at = leader.runs.committer.released_upto
+        at = leader.runs.committer.commit_index
         await self.until(lambda: all(one.engine.applied >= at for one in self.machines))
         for one in self.machines:
             one.look()
@@ -305,7 +305,7 @@ async def an_etcd_that_was_emptied(play: Play) -> None:
     """Etcd is emptied: no node leads until an operator has named one that holds everything."""
     a, *_ = await play.begin()
     await play.wrote(a)
-    await play.lost(Agreed("model", 1, None, None))
+    await play.lost(AgreedState("model", 1, None, None))
 
 
 async def an_etcd_that_was_restored(play: Play) -> None:
@@ -413,11 +413,13 @@ async def an_etcd_that_was_restored_within_a_leadership(play: Play) -> None:
     play.etcd.told = before.told
     await asyncio.sleep(2 * play.shape.lease_s)
     if a.leads:
-        raise Broken("a leads on, and the agreement was set back within its leadership")
+        raise ClusterGuaranteeViolated(
+            "a leads on, and the agreement was set back within its leadership"
+        )
     play.network.resume(c.address)
     await asyncio.sleep(10)
     if any(each.leads for each in play.machines):
-        raise Broken("somebody leads by an agreement that was set back")
+        raise ClusterGuaranteeViolated("somebody leads by an agreement that was set back")
     for each in (b, c):
         each.die(power=False)
     play.promises.forced = a.id
@@ -512,7 +514,7 @@ def test_what_would_go_wrong_does_not(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", [*STORIES, *sorted(LOST)])
 def test_without_the_rule_it_goes_wrong(rule: str) -> None:
-    with pytest.raises(Broken):
+    with pytest.raises(ClusterGuaranteeViolated):
         played(rule, rule)
 
 
@@ -525,5 +527,5 @@ def test_of_two_rules_one_is_enough(rule: str, restarts: bool) -> None:
 
     tell(rule)
     tell("revision")
-    with pytest.raises(Broken):
+    with pytest.raises(ClusterGuaranteeViolated):
         tell(rule, "revision")

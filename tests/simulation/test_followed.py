@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from actors.commits.following import Following
+from actors.commits.following import FollowedLog
 from protocol.errors import Refusal
 from storage.faults import StoreFault
-from storage.indexes.derived import Kept
+from storage.indexes.derived import MaintainedIndexes
 from storage.log.log import Log
 from storage.log.reader import LogReader
-from storage.txn.catalog_cache import Lookups
+from storage.txn.catalog_cache import CatalogCache
 from storage.txn.committed_state import CommittedState
 from storage.txn.ledger import Ledger
-from storage.txn.write_set import Layer
+from storage.txn.write_set import WriteSet
 from tests.logbook import Logbook
 from tests.simulation.followed import Cluster3
 
@@ -49,28 +49,28 @@ def clusters(logbook: Logbook) -> Callable[[Sequence[int]], Counter[str]]:
 # --- planted faults -------------------------------------------------------------------------------
 
 
-def _declares_nothing(layer: Layer) -> set[bytes]:
+def _declares_nothing(layer: WriteSet) -> set[bytes]:
     layer.catalog = True
     return set()
 
 
 def _enters_nothing(
-    _kept: Kept, _changed: Any, _get: Any
+    _kept: MaintainedIndexes, _changed: Any, _get: Any
 ) -> Generator[None, None, dict[bytes, bytes | None]]:
     yield
     return {}
 
 
 def _keeps_what_was_not_released(ledger: Ledger, upto: int, *why: Any) -> None:
-    if upto == ledger.durable_upto:
+    if upto == ledger.synced_seq:
         _fine_withdraw(ledger, upto, *why)
 
 
-_fine_withdraw = Ledger.withdraw
-_fine_take = Following.take
+_fine_withdraw = Ledger.roll_back
+_fine_take = FollowedLog.take
 
 
-def _acknowledges_at_once(following: Following, *taken: Any) -> Any:
+def _acknowledges_at_once(following: FollowedLog, *taken: Any) -> Any:
     _fine_take(following, *taken)
     done = following._runtime.loop.create_future()
     done.set_result(following._handed)
@@ -83,20 +83,20 @@ def _cuts_nothing(log: Log, after: int) -> None:
     log.last, log.epoch, log.last_time, log.digest = after, at.epoch, at.time, at.digest
 
 
-def _remembers_look_ups(lookups: Lookups, sequence: int, *_: Any) -> None:
+def _remembers_look_ups(lookups: CatalogCache, sequence: int, *_: Any) -> None:
     lookups.since = sequence
 
 
 FAULTS: dict[str, tuple[Any, str, Any]] = {
-    "shows what is not released": (Following, "_upto", property(lambda one: one.log_upto)),
+    "shows what is not released": (FollowedLog, "_upto", property(lambda one: one.log_upto)),
     "starts with what is not released": (LogReader, "end_at", lambda log, _sequence: log.end),
-    "remembers look-ups": (Lookups, "changed", _remembers_look_ups),
-    "enters nothing in indexes": (Kept, "follow", _enters_nothing),
-    "keeps what was not released": (Ledger, "withdraw", _keeps_what_was_not_released),
-    "acknowledges at once": (Following, "take", _acknowledges_at_once),
+    "remembers look-ups": (CatalogCache, "changed", _remembers_look_ups),
+    "enters nothing in indexes": (MaintainedIndexes, "follow", _enters_nothing),
+    "keeps what was not released": (Ledger, "roll_back", _keeps_what_was_not_released),
+    "acknowledges at once": (FollowedLog, "take", _acknowledges_at_once),
     "cuts nothing": (Log, "cut", _cuts_nothing),
     "one moment is another": (CommittedState, "freeze", lambda state, reads: (state.engine, [])),
-    "declares nothing": (Layer, "declares", _declares_nothing),
+    "declares nothing": (WriteSet, "declares", _declares_nothing),
 }
 
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.member import Member
-from actors.cluster.present import PresentReads
+from actors.cluster.member import ClusterMember
+from actors.cluster.present import LinearizableReads
 from tests.logbook import Logbook
 from tests.simulation import troubles
 from tests.simulation.left_out import LEFT_OUT
-from tests.simulation.promises import Broken
+from tests.simulation.promises import ClusterGuaranteeViolated
 from tests.simulation.troubles import EXPECTED
 from tests.sweeps import parts
 
@@ -111,19 +111,19 @@ def test_what_is_shown_is_current_for_many_seeds(
     figure(f"Members watched, part {part + 1} of {HARD_PARTS}", asked + told(WATCHED_EACH, figures))
 
 
-def _takes_its_own(present: PresentReads) -> int:
+def _takes_its_own(present: LinearizableReads) -> int:
     """Return the node's own commit index, even if another node may have released more."""
-    return present._committer.released_upto
+    return present._committer.commit_index
 
 
-def _was_always_told(_member: Member) -> bool:
+def _was_always_told(_member: ClusterMember) -> bool:
     return True
 
 
 WATCHED: dict[str, tuple[Any, str, Any, str]] = {
-    "what a node shows is current": (PresentReads, "ask", _takes_its_own, "for current"),
+    "what a node shows is current": (LinearizableReads, "ask", _takes_its_own, "for current"),
     "who was started answers at once": (
-        Member, "is_told", property(_was_always_told), "and has shown|was asked for",
+        ClusterMember, "has_caught_up", property(_was_always_told), "and has shown|was asked for",
     ),
 }  # fmt: skip
 
@@ -135,7 +135,7 @@ def test_a_planted_fault_is_seen_by_who_looks_closely(
     logbook.allow("")
     target, name, value, what = WATCHED[planted]
     monkeypatch.setattr(target, name, value)
-    with pytest.raises(Broken, match=what):
+    with pytest.raises(ClusterGuaranteeViolated, match=what):
         for seed in (20_008, *range(20_000, 20_020)):  # it shows the second of them at once
             troubles.run(seed, troubles.watched(seed))
     gc.collect()
@@ -180,7 +180,7 @@ SHOWN_BY: dict[str, tuple[int, str]] = {
 def test_a_rule_that_is_left_out_is_missed(rule: str, logbook: Logbook) -> None:
     logbook.allow("")
     seed, what = SHOWN_BY[rule]
-    with LEFT_OUT[rule](), pytest.raises(Broken, match=what):
+    with LEFT_OUT[rule](), pytest.raises(ClusterGuaranteeViolated, match=what):
         for each in (seed, *range(12)):
             troubles.run(each)
     gc.collect()  # errors of a broken world's tasks are reported here, not in another test

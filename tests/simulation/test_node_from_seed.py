@@ -17,23 +17,23 @@ import pytest
 
 import storage.txn.ledger
 from actors.commits import Committer
-from actors.feeds.feed import Feed, State
+from actors.feeds.feed import Feed, FeedState
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import SUBJECTS
 from actors.scripts.transactions import ScriptRun
 from actors.sessions import Sessions
 from actors.spaces.sweeping import Sweepers
-from actors.topics import Topics
+from actors.topics import TopicService
 from storage.audit import forwarded
 from storage.engine.sealed import SealedEngine
 from storage.formats import effects, keys
-from storage.formats.frames import Frame, Placed
+from storage.formats.frames import Frame, PlacedFrame
 from storage.indexes import entries
-from storage.indexes.derived import Kept
-from storage.keyspace.keyspace import Keys
+from storage.indexes.derived import MaintainedIndexes
+from storage.keyspace.keyspace import SpaceKeys
 from storage.records import records
 from storage.topics.deliveries import index
-from storage.topics.deliveries.group import HandOuts
+from storage.topics.deliveries.group import GroupDeliveries
 from storage.topics.message_rows import MessageRows
 from storage.txn import replay, validation
 from storage.txn.appends import Append
@@ -42,9 +42,9 @@ from storage.txn.read_set import ReadSet
 from storage.txn.transaction import Transaction
 from storage.txn.write_set import apply_writes
 from tests.logbook import Logbook
-from tests.simulation.history import Broken
+from tests.simulation.history import GuaranteeViolated
 from tests.simulation.seeds import EXPECTED
-from tests.simulation.world import BESIDE, Figures, Shape, SmallLog, World
+from tests.simulation.world import BESIDE, EventCounts, SmallLog, World, WorldShape
 from tests.storage.backups.held import KEY
 from tests.storage.seals import counted
 from tests.sweeps import parts, some_of
@@ -58,13 +58,13 @@ EACH = 12
 
 
 @pytest.fixture
-def worlds(logbook: Logbook) -> Callable[[range], Figures]:
+def worlds(logbook: Logbook) -> Callable[[range], EventCounts]:
     """Run worlds, and sum up their figures."""
     for pattern in EXPECTED:
         logbook.allow(pattern)
 
-    def run(seeds: range) -> Figures:
-        figures = Figures()
+    def run(seeds: range) -> EventCounts:
+        figures = EventCounts()
         for seed in seeds:
             world = World(seed)
             world.run()
@@ -76,7 +76,7 @@ def worlds(logbook: Logbook) -> Callable[[range], Figures]:
 
 @pytest.mark.parametrize("part", parts(PARTS, always=1))
 def test_every_answer_is_true(
-    part: int, worlds: Callable[[range], Figures], figure: Callable[[str, object], None]
+    part: int, worlds: Callable[[range], EventCounts], figure: Callable[[str, object], None]
 ) -> None:
     each = SEEDS // PARTS
     figures = worlds(range(part * each, (part + 1) * each))
@@ -87,7 +87,7 @@ def test_every_answer_is_true(
 @pytest.mark.hard
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_answer_is_true_for_many_seeds(
-    part: int, worlds: Callable[[range], Figures], figure: Callable[[str, object], None]
+    part: int, worlds: Callable[[range], EventCounts], figure: Callable[[str, object], None]
 ) -> None:
     first = 10_000 + part * APART
     figures = worlds(range(first, first + EACH))
@@ -104,10 +104,10 @@ def test_every_answer_of_a_sealed_node_is_true(
     """Its state comes back from an image on the disk, and no nonce is used twice in its lives."""
     for pattern in EXPECTED:
         logbook.allow(pattern)
-    figures, each, seals = Figures(), SEALED_SEEDS // PARTS, 0
+    figures, each, seals = EventCounts(), SEALED_SEEDS // PARTS, 0
     for seed in range(30_000 + part * each, 30_000 + (part + 1) * each):
         with counted() as counts:
-            world = World(seed, Shape(key=KEY))
+            world = World(seed, WorldShape(key=KEY))
             world.run()
         figures.add(world.figures)
         seals += counts.count
@@ -127,9 +127,9 @@ def test_log_that_goes_before_its_image_is_there_is_caught(
         self._flushed = self.applied
 
     monkeypatch.setattr(SealedEngine, "flush", flush)
-    with pytest.raises(Broken, match="the log begins at"):
+    with pytest.raises(GuaranteeViolated, match="the log begins at"):
         for seed in range(30_000, 30_050):
-            World(seed, Shape(key=KEY)).run()
+            World(seed, WorldShape(key=KEY)).run()
 
 
 FOUND: dict[str, dict[int, str]] = {
@@ -176,7 +176,7 @@ def test_what_is_told_beside_tables_is_true_for_many_seeds(
 ) -> None:
     for pattern in EXPECTED:
         logbook.allow(pattern)
-    figures, first = Figures(), 50_000 + part * BESIDE_APART
+    figures, first = EventCounts(), 50_000 + part * BESIDE_APART
     for seed in range(first, first + BESIDE_EACH):
         world = World(seed, BESIDE[kind])
         world.run()
@@ -189,7 +189,7 @@ BROKEN_ONCE = {10_999: "a wait was over before its turn came, and nobody had loo
 
 
 @pytest.mark.parametrize("seed", BROKEN_ONCE)
-def test_what_a_seed_found_is_mended(seed: int, worlds: Callable[[range], Figures]) -> None:
+def test_what_a_seed_found_is_mended(seed: int, worlds: Callable[[range], EventCounts]) -> None:
     worlds(range(seed, seed + 1))
 
 
@@ -212,14 +212,14 @@ def test_one_that_is_kept_twice_is_caught(
         return note(tx, node, life, number + 1)
 
     monkeypatch.setattr(forwarded, "note", again)
-    with pytest.raises(Broken, match="keeps an entry that was kept"):
+    with pytest.raises(GuaranteeViolated, match="keeps an entry that was kept"):
         World(KEPT_LATE).run()
 
 
 TRACES = "from tests.simulation.world import World; print([World(n).run() for n in range(2)])"
 
 
-def test_a_seed_is_one_history(worlds: Callable[[range], Figures]) -> None:
+def test_a_seed_is_one_history(worlds: Callable[[range], EventCounts]) -> None:
     """A seed gives one history: in this process, in another, and for any order of its sets."""
 
     def elsewhere(hashes: str) -> Any:
@@ -248,7 +248,7 @@ class DropsTheLastFrame(SmallLog):
     """Planted fault of a recovery: it drops the last frame, which may have been acknowledged
     although no later frame proves that."""
 
-    def _move_tail(self, file: Any, old: Any, ending: Any, unproven: Sequence[Placed]) -> None:
+    def _move_tail(self, file: Any, old: Any, ending: Any, unproven: Sequence[PlacedFrame]) -> None:
         super()._move_tail(file, old, ending, unproven[:-1])
 
 
@@ -287,7 +287,7 @@ def _replay_no_range(found: Any, layer: Any) -> list[Any]:
     return _fine_fold([e for e in found if e[0] != effects.DELETE_RANGE], layer)
 
 
-def _derives_nothing(_kept: Kept, changed: Any, get: Any) -> dict[bytes, bytes | None]:
+def _derives_nothing(_kept: MaintainedIndexes, changed: Any, get: Any) -> dict[bytes, bytes | None]:
     return {}
 
 
@@ -299,7 +299,7 @@ def _ahead_of_the_log(committer: Committer, frame: Frame) -> None:
     """Planted fault: the state gets a commit before it is in the log."""
     _fine_hand_over(committer, frame)
     _handed_over[frame.sequence] = frame.digest()
-    before = range(committer.ledger.durable_upto + 1, frame.sequence)
+    before = range(committer.ledger.synced_seq + 1, frame.sequence)
     committer.ledger.mark_durable(frame.sequence - 1, [_handed_over[n] for n in before])
     committer.ledger.release(frame.sequence - 1)
     committer.ledger.settle()
@@ -307,9 +307,9 @@ def _ahead_of_the_log(committer: Committer, frame: Frame) -> None:
 
 def _settles_half(ledger: Ledger, layer: Any) -> bool:
     batch = ledger.state.engine.batch()
-    writes = list(layer.writes.items())[: storage.txn.ledger.SETTLE_KEYS]
+    writes = list(layer.writes.items())[: storage.txn.ledger.APPLY_KEYS]
     apply_writes(writes, layer.sequence, batch)
-    ledger._write_settled(batch, [layer])
+    ledger._write_applied(batch, [layer])
     return bool(ledger._next_part())
 
 
@@ -325,10 +325,10 @@ def _looks_up_what_others_see(tx: Transaction, at: Any) -> Any:
     return found.value
 
 
-_fine_remove = Keys._remove
+_fine_remove = SpaceKeys._remove
 
 
-def _remove_uncounted(space_keys: Keys, name: bytes, found: Any) -> None:
+def _remove_uncounted(space_keys: SpaceKeys, name: bytes, found: Any) -> None:
     space_keys._tx.add(space_keys._space.count_key, 1)
     _fine_remove(space_keys, name, found)
 
@@ -345,14 +345,14 @@ def _never_differs(_before: bytes, _row: bytes) -> bool:
     return False
 
 
-def _keeps_hand_outs(_hand_outs: HandOuts, *_: object) -> None:
+def _keeps_hand_outs(_hand_outs: GroupDeliveries, *_: object) -> None:
     pass
 
 
-_fine_lapse = HandOuts._lapse
+_fine_lapse = GroupDeliveries._expire_deliveries
 
 
-def _lapses_early(hand_outs: HandOuts, most: int) -> int:
+def _lapses_early(hand_outs: GroupDeliveries, most: int) -> int:
     now_us, hand_outs._now_us = hand_outs._now_us, hand_outs._now_us + 15_000
     try:
         return _fine_lapse(hand_outs, most)
@@ -360,7 +360,7 @@ def _lapses_early(hand_outs: HandOuts, most: int) -> int:
         hand_outs._now_us = now_us
 
 
-def _leaves_deadlines(hand_outs: HandOuts, out: dict[int, Any]) -> None:
+def _leaves_deadlines(hand_outs: GroupDeliveries, out: dict[int, Any]) -> None:
     hand_outs._state.out -= len(out)
 
 
@@ -378,17 +378,21 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "a count is kept wrong": (records, "delete", _delete_uncounted),
     "an answer does not wait for what it saw": (ScriptRun, "rest_on_seen", _rests_on_nothing),
     "a replay forgets range deletes": (replay, "fold", _replay_no_range),
-    "a replay derives nothing": (Kept, "follow", _derives_nothing),
+    "a replay derives nothing": (MaintainedIndexes, "follow", _derives_nothing),
     "the state runs ahead of the log": (Committer, "hand_over", _ahead_of_the_log),
-    "half of a large commit reaches the state": (Ledger, "_settle_large", _settles_half),
-    "a refused commit stays": (Ledger, "withdraw", _keeps_what_was_refused),
-    "the count of a space is kept wrong": (Keys, "_remove", _remove_uncounted),
+    "half of a large commit reaches the state": (Ledger, "_apply_large", _settles_half),
+    "a refused commit stays": (Ledger, "roll_back", _keeps_what_was_refused),
+    "the count of a space is kept wrong": (SpaceKeys, "_remove", _remove_uncounted),
     "an index keeps what is no more": (entries, "_may_delete", _deletes_no_entry),
     "what was published in a pause stays where it was": (Append, "settle", _stays_where_it_was),
     "where a group stands is not written": (index, "differ", _never_differs),
-    "what is trimmed stays handed out": (HandOuts, "trimmed", _keeps_hand_outs),
-    "hand-outs are taken back before their deadline": (HandOuts, "_lapse", _lapses_early),
-    "a deadline stays of what was acknowledged": (HandOuts, "_leave", _leaves_deadlines),
+    "what is trimmed stays handed out": (GroupDeliveries, "trimmed", _keeps_hand_outs),
+    "hand-outs are taken back before their deadline": (
+        GroupDeliveries,
+        "_expire_deliveries",
+        _lapses_early,
+    ),
+    "a deadline stays of what was acknowledged": (GroupDeliveries, "_leave", _leaves_deadlines),
     "who looked at the end of a topic is not validated": (MessageRows, "end", _forgets_the_end),
     "all share their look-ups": (Transaction, "known", _looks_up_what_others_see),
 }
@@ -411,7 +415,7 @@ def test_a_planted_fault_is_caught(
 
 def _assert_caught(logbook: Logbook, first: int = 0) -> None:
     logbook.allow("")
-    with pytest.raises(Broken, match="seed "):
+    with pytest.raises(GuaranteeViolated, match="seed "):
         for seed in (first, *range(60)):
             World(seed).run()
 
@@ -432,12 +436,12 @@ def _expects_nothing(_topics: Any, _topic: Any, _at_us: int, *, exact: bool = Fa
     pass
 
 
-_fine_tell = Feed.tell
+_fine_tell = Feed.deliver
 
 
 def _tells_twice(feed: Feed, data: bytes, place: Any) -> None:
     _fine_tell(feed, data, place)
-    if place.sequence % 7 == 0 and feed.state is State.LIVE:
+    if place.sequence % 7 == 0 and feed.state is FeedState.LIVE:
         _fine_tell(feed, data, place)
 
 
@@ -466,11 +470,11 @@ PLANTED_BESIDE: dict[str, tuple[str, Patches, str]] = {
         "expires", [(Sweepers, "expiring", _sweeps_nothing)], "has expired and is there",
     ),
     "a topic is not looked after": (
-        "expires", [(Topics, "expects", _expects_nothing)], "longer than KEEP|behind its deadline",
-    ),
-    "a feed is told twice": ("feeds", [(Feed, "tell", _tells_twice)], "is told . behind|is told"),
-    "a feed is not told all": ("feeds", [(Feed, "tell", _tells_not_all)], "not .*told all"),
-    "what is cut goes on": (
+        "expires", [(TopicService, "expects", _expects_nothing)],
+        "longer than KEEP|behind its deadline",
+    ), "a feed is told twice": ("feeds", [(Feed, "deliver", _tells_twice)],
+    "is told . behind|is told"), "a feed is not told all": ("feeds",
+    [(Feed, "deliver", _tells_not_all)], "not .*told all"), "what is cut goes on": (
         "guests",
         [(Sessions, "is_authenticated", _is_always_good)],
         "and what it was let in by was good until",
@@ -489,6 +493,6 @@ def test_a_planted_fault_is_caught_beside_tables(
             monkeypatch.setitem(target, name, value)
         else:
             monkeypatch.setattr(target, name, value)
-    with pytest.raises(Broken, match=what):
+    with pytest.raises(GuaranteeViolated, match=what):
         for seed in range(50_000, 50_030):
             World(seed, BESIDE[kind]).run()

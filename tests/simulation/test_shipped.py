@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.receiving import Receiving
-from actors.cluster.shipping import Shipping
+from actors.cluster.receiving import ReplicaReceiver
+from actors.cluster.shipping import ReplicaSender
 from protocol.errors import Refusal
 from storage.faults import StoreFault
 from storage.formats.frames import Frame
@@ -63,20 +63,20 @@ def test_in_many_worlds_they_show_the_same(
 # --- planted faults -------------------------------------------------------------------------------
 
 
-def _shows_all(receiving: Receiving, released: int) -> None:
+def _shows_all(receiving: ReplicaReceiver, released: int) -> None:
     _fine_hear_released(receiving, max(released, receiving._synced))
 
 
-def _leaves_frames_out(shipping: Shipping, frames: list[Frame]) -> None:
+def _leaves_frames_out(shipping: ReplicaSender, frames: list[Frame]) -> None:
     _fine_send(shipping, frames[1:] if len(frames) > 2 else frames)
 
 
-_fine_hear_released = Receiving._hear_released
-_fine_send = Shipping._send
+_fine_hear_released = ReplicaReceiver._on_commit_index
+_fine_send = ReplicaSender._send
 
 FAULTS: dict[str, tuple[Any, str, Any]] = {
-    "shows what is not released": (Receiving, "_hear_released", _shows_all),
-    "leaves frames out": (Shipping, "_send", _leaves_frames_out),
+    "shows what is not released": (ReplicaReceiver, "_on_commit_index", _shows_all),
+    "leaves frames out": (ReplicaSender, "_send", _leaves_frames_out),
 }
 
 

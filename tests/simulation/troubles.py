@@ -28,14 +28,14 @@ from tests.simulation.clients import READ, TABLES, Clients
 from tests.simulation.course import HOUR_US, Act, Course
 from tests.simulation.disk import NO_LIMIT
 from tests.simulation.lost_etcd import LostEtcd
-from tests.simulation.members import ASKED_SECONDS, Member
-from tests.simulation.mishaps import Mishaps
-from tests.simulation.newcomers import Newcomers
+from tests.simulation.members import ASKED_SECONDS, SimulatedMember
+from tests.simulation.mishaps import MachineFaults
+from tests.simulation.newcomers import JoiningMachines
 from tests.simulation.older_copies import OlderCopies
 from tests.simulation.operators import Operators
 from tests.simulation.processes import ProcessLoop
-from tests.simulation.promises import Broken, Excused
-from tests.simulation.shape import Shape
+from tests.simulation.promises import ClusterGuaranteeViolated, Excused
+from tests.simulation.shape import ClusterShape
 from tests.simulation.watchers import Watchers
 
 COMES_TOGETHER_SECONDS: Final = 240
@@ -73,11 +73,11 @@ EXPECTED: Final = (
 copies are put back."""
 
 
-def drawn(seed: int) -> Shape:
+def drawn(seed: int) -> ClusterShape:
     """Draw the shape of a seed's world."""
     chance = random.Random(seed * 7919 + 1)
     machines = chance.choice((3, 3, 3, 5))
-    return Shape(
+    return ClusterShape(
         machines=machines,
         lease_s=chance.choice((2, 3, 5)),
         behind=chance.choice(("300ms", "1s", "3s")),
@@ -91,20 +91,20 @@ def drawn(seed: int) -> Shape:
     )
 
 
-def watched(seed: int) -> Shape:
+def watched(seed: int) -> ClusterShape:
     """Draw the shape of a seed's world, watched (`watchers.py`)."""
     return replace(drawn(seed), watched=True)
 
 
-class Troubled(Course):
+class FaultyCluster(Course):
     """A world under faults. `run` runs it."""
 
-    def __init__(self, seed: int, shape: Shape | None = None) -> None:
+    def __init__(self, seed: int, shape: ClusterShape | None = None) -> None:
         super().__init__(seed, shape or drawn(seed))
         self.clients = Clients(self)
-        self.mishaps = Mishaps(self)
+        self.mishaps = MachineFaults(self)
         self.operators = Operators(self)
-        self.newcomers = Newcomers(self, self.operators.policies)
+        self.newcomers = JoiningMachines(self, self.operators.policies)
         self.lost_etcd = LostEtcd(self, self.operators.policies)
         self.older_copies = OlderCopies(self, self.newcomers)
         self.watchers = Watchers(self, self.clients.look_at) if self.shape.watched else None
@@ -124,7 +124,7 @@ class Troubled(Course):
                 self.broken.result()
             if not course.done():
                 course.cancel()
-                raise Broken(f"it does not end:\n{self.shown()}")
+                raise ClusterGuaranteeViolated(f"it does not end:\n{self.shown()}")
             course.result()
 
     async def _course(self) -> None:
@@ -149,7 +149,7 @@ class Troubled(Course):
         await self.come_together()
         await self.end()
 
-    async def start(self, machine: Member) -> None:
+    async def start(self, machine: SimulatedMember) -> None:
         await super().start(machine)
         if self.watchers is not None and machine.process is not None:
             self.has_done(self.watchers.read_on(machine))
@@ -176,7 +176,7 @@ class Troubled(Course):
             machine.look()
             node = machine.node
             if node is not None and node.member.is_stranded and not self.promises.losses:
-                raise Broken(f"{machine.name} is stranded")
+                raise ClusterGuaranteeViolated(f"{machine.name} is stranded")
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class Troubled(Course):
         until = loop.time() + COMES_TOGETHER_SECONDS
         while not self.is_whole:
             if loop.time() > until:
-                raise Broken(f"they do not come together:\n{self.shown()}")
+                raise ClusterGuaranteeViolated(f"they do not come together:\n{self.shown()}")
             await self.operators.operate()
             await self.newcomers.bring_who_knows_nobody()
             await asyncio.sleep(0.5)
@@ -216,10 +216,10 @@ class Troubled(Course):
             return False
         if insync.members != {each.id for each in self.machines}:
             return False
-        at = leader.node.committer.released_upto
+        at = leader.node.committer.commit_index
         return all(
             each.node is not None
-            and each.node.committer.released_upto == at
+            and each.node.committer.commit_index == at
             and (each is leader or each.node.member.standing is SyncStatus.IN_SYNC)
             for each in self.machines
         )
@@ -236,19 +236,23 @@ class Troubled(Course):
             await self.operators.operate()  # a lease may have lapsed since they came together
             await asyncio.sleep(0.1)
         else:
-            raise Broken(f"nothing is written when all is mended:\n{self.shown()}")
+            raise ClusterGuaranteeViolated(
+                f"nothing is written when all is mended:\n{self.shown()}"
+            )
         await self.come_together()
         await asyncio.sleep(ASKED_SECONDS + 10)
         if self.asking:
-            raise Broken(f"{len(self.asking)} clients wait for an answer that does not come")
+            raise ClusterGuaranteeViolated(
+                f"{len(self.asking)} clients wait for an answer that does not come"
+            )
         self.look()
         for machine in self.machines:
             answer = await machine.ask(READ, self.clients.newest)
             if not isinstance(answer, ScriptAnswer) or answer.refusal is not None:
-                raise Broken(f"{machine.name} does not answer: {answer}")
+                raise ClusterGuaranteeViolated(f"{machine.name} does not answer: {answer}")
             self.clients.heard(machine, answer)
         if len({machine.engine.applied for machine in self.machines}) != 1:
-            raise Broken("they have not come to the same")
+            raise ClusterGuaranteeViolated("they have not come to the same")
         for machine in self.machines:
             self.promises.states.pop(machine.engine.applied, None)
         self.look()
@@ -260,7 +264,7 @@ class Troubled(Course):
             await asyncio.gather(*machine.burials)
 
 
-def run(seed: int, shape: Shape | None = None) -> Counter[str]:
+def run(seed: int, shape: ClusterShape | None = None) -> Counter[str]:
     """Run the world of a seed.
 
     :raises Broken: an invariant is violated; it names the seed
@@ -273,7 +277,7 @@ def run(seed: int, shape: Shape | None = None) -> Counter[str]:
     figures = Counter[str]()
 
     async def main() -> None:
-        world = Troubled(seed, shape)
+        world = FaultyCluster(seed, shape)
         try:
             await world.live()
         except Excused:
@@ -290,10 +294,12 @@ def run(seed: int, shape: Shape | None = None) -> Counter[str]:
 
     try:
         stepped.run(main(), loop=ProcessLoop(chance.randrange(1 << 30), latency))
-    except Broken as broken:
+    except ClusterGuaranteeViolated as broken:
         leaks.end_greenlets()
         leaks.leaked_actors()  # what broke is left as it is
-        raise Broken(f"seed {seed} (tests.simulation.troubles.run({seed})): {broken}") from broken
+        raise ClusterGuaranteeViolated(
+            f"seed {seed} (tests.simulation.troubles.run({seed})): {broken}"
+        ) from broken
     except Excused:
         leaks.end_greenlets()
         leaks.leaked_actors()

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from protocol.errors import Refusal
-from tests.simulation.members import Member, Members
+from tests.simulation.members import Members, SimulatedMember
 from tests.simulation.processes import ProcessLoop
-from tests.simulation.promises import Broken
+from tests.simulation.promises import ClusterGuaranteeViolated
 
 ROUNDS: Final = 4
 """Rounds of the loop in which a node is asked after it has changed its life."""
@@ -35,7 +35,7 @@ class Watchers:
     """
 
     def __init__(
-        self, world: Members, look_at: Callable[[Member], Awaitable[None]] | None = None
+        self, world: Members, look_at: Callable[[SimulatedMember], Awaitable[None]] | None = None
     ) -> None:
         self.world = world
         self._look_at = look_at
@@ -73,7 +73,7 @@ class Watchers:
                 self._asked_at[name] = released, now
                 world.seen(lambda machine=machine: self._ask(machine))  # type: ignore[misc]
 
-    def _ask(self, machine: Member) -> None:
+    def _ask(self, machine: SimulatedMember) -> None:
         """Check the sequence that a CURRENT read would wait for."""
         promises, process = self.world.promises, machine.process
         if promises.forced is not None:
@@ -83,7 +83,7 @@ class Watchers:
 
         def check(found: int) -> None:
             if found < released and losses == promises.losses:
-                raise Broken(
+                raise ClusterGuaranteeViolated(
                     f"{machine.name} takes {found} for current, and {released} were released"
                 )
 
@@ -108,14 +108,14 @@ class Watchers:
         for each in list(self._waits):
             each.cancel()
 
-    async def read_on(self, machine: Member) -> None:
+    async def read_on(self, machine: SimulatedMember) -> None:
         """Read from a machine after its start, for `LOOKS_SECONDS`, whenever its state has
         changed."""
         assert self._look_at is not None, "nobody reads"
         loop, process = asyncio.get_running_loop(), machine.process
         until, seen = loop.time() + LOOKS_SECONDS, None
         while loop.time() < until and machine.process is process and machine.node is not None:
-            stands = machine.node.member.is_told, machine.node.committer.released_upto
+            stands = machine.node.member.has_caught_up, machine.node.committer.commit_index
             if stands != seen:
                 seen = stands
                 await self._look_at(machine)

@@ -3,8 +3,8 @@
 Each life starts on the disk and state that the last one left. The last one ended in a power cut
 that kept, lost or garbled unsynced data, in a kill, or in an orderly stop; the state may have lost
 unflushed writes, or some of them. Clients run concurrent scripts. Meanwhile the disk fills up or
-fails, the wall clock is set, checkpoints run, scripts are cancelled. In the end `History.check`
-checks every answer.
+fails, the wall clock is set, checkpoints run, scripts are cancelled. In the end
+`StoreHistory.check` checks every answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import storage.files.directory
 import storage.txn.ledger
 from actors.checkpoints import CheckpointNow
 from actors.commits import Committer
-from actors.doors import Doors, SystemNet
+from actors.doors import Environment, SystemNet
 from actors.node import Node, start
 from actors.runtime import ask
 from protocol import limits
@@ -53,8 +53,8 @@ from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
 from tests.simulation.doors import LoopClock, SeededRng, SteppedScheduler
 from tests.simulation.feed_readers import Feeds
 from tests.simulation.guests import ENDED, Guests
-from tests.simulation.history import Broken, History, Request
-from tests.simulation.scripts import PREPARE, Author, Script
+from tests.simulation.history import GuaranteeViolated, SentScript, StoreHistory
+from tests.simulation.scripts import PREPARE, Author, ClientScript
 from tests.storage.index_entries import all_differences, wrong_entries
 
 ANA = Caller("ana", "owner", None, None, "wire", "192.0.2.1:5000")
@@ -73,8 +73,8 @@ class SmallLog(Log):
     """A log in small segments, so that it rolls and is pruned within one life."""
 
     @classmethod
-    def look(cls, directory: StoreDirectory, sizes: LogSizes | None = None) -> Self:
-        return super().look(directory, LogSizes(segment_frames=24, reserve_bytes=4096))
+    def inspect(cls, directory: StoreDirectory, sizes: LogSizes | None = None) -> Self:
+        return super().inspect(directory, LogSizes(segment_frames=24, reserve_bytes=4096))
 
 
 IMAGE: Final = f"/store/state/{sealed.NAME}"
@@ -105,7 +105,7 @@ class LossyEngine(MemoryEngine):
 
 
 @dataclass
-class Shape:
+class WorldShape:
     """Size of a world, and its features."""
 
     lives: int = 4
@@ -116,8 +116,8 @@ class Shape:
     """True if old log is pruned, as on a node that serves."""
     troubles: bool = True
     """True if the disk fills up or fails."""
-    settle_keys: int = 6
-    """`storage.txn.ledger.SETTLE_KEYS` for a plain build; a compiled one has it built in."""
+    apply_keys: int = 6
+    """`storage.txn.ledger.APPLY_KEYS` for a plain build; a compiled one has it built in."""
     idle_seconds: float = 0.02
     """`actors.commits.idle_marks.IDLE_SECONDS`, likewise."""
     rebuilt: bool = False
@@ -136,16 +136,16 @@ class Shape:
 
 
 BESIDE: Final = {
-    "inspects": Shape(inspects=True),
-    "expires": Shape(expires=True),
-    "feeds": Shape(feeds=True),
-    "guests": Shape(guests=True),
+    "inspects": WorldShape(inspects=True),
+    "expires": WorldShape(expires=True),
+    "feeds": WorldShape(feeds=True),
+    "guests": WorldShape(guests=True),
 }
 """Worlds with features beyond tables, keys and topics."""
 
 
 @dataclass
-class Figures:
+class EventCounts:
     """Counts of the events in a world."""
 
     commits: int = 0
@@ -161,7 +161,7 @@ class Figures:
     told: int = 0
     """State hashes in answers to clients, while other clients wrote."""
 
-    def add(self, other: Figures) -> None:
+    def add(self, other: EventCounts) -> None:
         for name in vars(self):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -174,12 +174,12 @@ class World:
 
     log_class: ClassVar[type[Log]] = SmallLog
 
-    def __init__(self, seed: int, shape: Shape | None = None) -> None:
+    def __init__(self, seed: int, shape: WorldShape | None = None) -> None:
         self.seed = seed
-        self.shape = shape or Shape()
+        self.shape = shape or WorldShape()
         self.chance = random.Random(seed)
-        self.history = History()
-        self.figures = Figures()
+        self.history = StoreHistory()
+        self.figures = EventCounts()
         self.disk = SimulatedDisk()
         self.engine = LossyEngine()
         self.wall_us = 1_790_000_000_000_000
@@ -196,13 +196,13 @@ class World:
         try:
             with surroundings(self):
                 for _ in range(self.shape.lives):
-                    Life(self).pass_by()
+                    NodeLife(self).pass_by()
                     if self.shape.rebuilt and self.chance.random() < 0.5:
                         self.engine = LossyEngine()  # state/ is deleted
-                Life(self, quiet=True).pass_by()
+                NodeLife(self, quiet=True).pass_by()
             self.history.check()
         except Exception as error:
-            raise Broken(f"seed {self.seed}: {error}") from error
+            raise GuaranteeViolated(f"seed {self.seed}: {error}") from error
         self.figures.commits = len(self.history.frames)
         self.figures.told = self.history.told
         requests = self.history.requests.values()
@@ -229,7 +229,7 @@ def _new_uuid(rng: Rng) -> UUID:
 @contextmanager
 def surroundings(world: World) -> Iterator[None]:
     """Patch small limits, so that a short life meets them all, and observe the commits."""
-    hand_over, withdraw = Committer.hand_over, Committer.withdraw
+    hand_over, roll_back = Committer.hand_over, Committer.roll_back
 
     def seen(committer: Committer, frame: Frame) -> None:
         hand_over(committer, frame)  # which refuses what adds something to a full disk
@@ -237,7 +237,7 @@ def surroundings(world: World) -> Iterator[None]:
 
     def seen_back(committer: Committer, generation: int, refusal: Refusal) -> None:
         current = generation == committer.generation
-        withdraw(committer, generation, refusal)
+        roll_back(committer, generation, refusal)
         if current:
             world.history.cut(committer.committed)
 
@@ -249,7 +249,7 @@ def surroundings(world: World) -> Iterator[None]:
             (actors.commits.idle_marks, "IDLE_SECONDS", world.shape.idle_seconds),
             (limits, "CHECKPOINT_SECONDS", 0.05),
             (limits, "LOG_FRAMES_KEPT", 30 if world.shape.pruned else FOREVER),
-            (storage.txn.ledger, "SETTLE_KEYS", world.shape.settle_keys),
+            (storage.txn.ledger, "APPLY_KEYS", world.shape.apply_keys),
             (actors.log, "SPARE_BYTES", 200),
             (
                 storage.engine.memory,
@@ -257,13 +257,13 @@ def surroundings(world: World) -> Iterator[None]:
                 4 if world.shape.inspects else storage.engine.memory.CHUNK_KEYS,
             ),
             (Committer, "hand_over", seen),
-            (Committer, "withdraw", seen_back),
+            (Committer, "roll_back", seen_back),
         ):
             patches.enter_context(patch.object(target, name, value))
         yield
 
 
-class Life:
+class NodeLife:
     """A life of the node: from a start to a crash, or a stop.
 
     :param quiet: True for a life without faults
@@ -279,7 +279,7 @@ class Life:
         self.over = False
         """True after the crash: later messages are lost."""
         self.left: tuple[SimulatedDisk, LossyEngine] | None = None
-        self.running: set[Request] = set()
+        self.running: set[SentScript] = set()
         self.may: set[str] = set()
         """Codes of errors that requests may get now."""
         self.lasting: set[str] = set()
@@ -324,7 +324,7 @@ class Life:
         try:
             await asyncio.wait_for(self.end.wait(), 3 * PATIENCE_SECONDS)
         except TimeoutError:
-            raise Broken("a node neither works nor ends") from None
+            raise GuaranteeViolated("a node neither works nor ends") from None
         if self.over:
             loop.set_exception_handler(lambda *_: None)  # of a process that is no more
             leaks.end_greenlets()
@@ -360,7 +360,7 @@ class Life:
 
     async def _course(self, clock: LoopClock) -> None:
         world = self.world
-        doors = Doors(
+        doors = Environment(
             SteppedScheduler(),
             clock,
             SeededRng(self.chance.randrange(1 << 30)),
@@ -396,7 +396,7 @@ class Life:
             )
             if not done and not self.over:
                 names = sorted(each.name for each in self.running)
-                raise Broken(f"{', '.join(names)} wait for an answer that does not come")
+                raise GuaranteeViolated(f"{', '.join(names)} wait for an answer that does not come")
             if node.failure is not None and not self.over:
                 await asyncio.sleep(0.01)  # the clients hear of it, before the process goes
                 if clients.done():
@@ -409,7 +409,7 @@ class Life:
                 task.cancel()
             ended = await asyncio.gather(clients, *helpers, failing, return_exceptions=True)
         for each in ended:
-            if isinstance(each, Broken):
+            if isinstance(each, GuaranteeViolated):
                 raise each
         if world.disk.plan is not None:
             world.disk.plan = None
@@ -435,17 +435,19 @@ class Life:
         last = log.recovery.last
         if ledger.state.committed == last:
             if state_hash(ledger.state.engine) != world.history.hash_at(last):
-                raise Broken(f"the state at {last} is not that of its log")
+                raise GuaranteeViolated(f"the state at {last} is not that of its log")
             with ledger.begin() as tx:
                 if wrong := all_differences(tx):
-                    raise Broken(f"after a start an index is not that of its records: {wrong}")
+                    raise GuaranteeViolated(
+                        f"after a start an index is not that of its records: {wrong}"
+                    )
             if self.found_at:
                 world.figures.replayed += 1
             else:
                 world.figures.rebuilt += 1
             world.history.recovered(last, log.read(log.first))
         if self.node.roles.words not in world.roles:
-            raise Broken(f"roles {self.node.roles.words}, not one of {world.roles}")
+            raise GuaranteeViolated(f"roles {self.node.roles.words}, not one of {world.roles}")
         world.roles = {self.node.roles.words}
         self._limit()
 
@@ -458,18 +460,18 @@ class Life:
         until = loop.time() + EXPIRES_SECONDS
         while not self.over and self.node.failure is None:
             await asyncio.sleep(1)
-            wrong = self.world.history.folded(committer.released_upto).overdue(
+            wrong = self.world.history.folded(committer.commit_index).overdue(
                 committer.ledger.log_time() - SECOND_US
             )
             if not wrong:
                 return
             if loop.time() > until:
-                raise Broken(f"{'; '.join(wrong)}: it does not go")
+                raise GuaranteeViolated(f"{'; '.join(wrong)}: it does not go")
 
     async def _stop(self) -> None:
         world = self.world
         if wrong := await wrong_entries(self.node, "b", "a"):
-            raise Broken(f"an index is not that of its records: {wrong}")
+            raise GuaranteeViolated(f"an index is not that of its records: {wrong}")
         self._allow_to_the_end("Draining", "Cancelled", "UnknownOutcome")
         late = [asyncio.ensure_future(self.send(self.author.script())) for _ in range(3)]
         await asyncio.sleep(self.chance.choice((0, 0.001)))
@@ -478,9 +480,9 @@ class Life:
         if self.node.failure is not None:
             raise self.node.failure
         if state_hash(world.engine) != world.history.hash_at(world.engine.applied):
-            raise Broken("the state after a stop is not that of its log")
+            raise GuaranteeViolated("the state after a stop is not that of its log")
         if world.engine.applied != len(world.history.frames):
-            raise Broken("a commit is missing from the state after a stop")
+            raise GuaranteeViolated("a commit is missing from the state after a stop")
         world.figures.live += 1
 
     # --- clients --------------------------------------------------------------------------------
@@ -491,7 +493,7 @@ class Life:
                 await asyncio.sleep(self.chance.choice((0, 0.0005, 0.003, 0.02)))
             await self.send(self.author.script())
 
-    def send_soon(self, script: Script, caller: Caller, let_in_by: str) -> None:
+    def send_soon(self, script: ClientScript, caller: Caller, let_in_by: str) -> None:
         """Send a script in this iteration of the loop, on behalf of a guest with a token or a
         password. Its answer is awaited only at the end of this life."""
         if self.over:
@@ -500,17 +502,17 @@ class Life:
         self.world.history.guests[name] = let_in_by
         self.guesting.append(asyncio.ensure_future(self._sent(name, script, caller, ENDED)))
 
-    async def send(self, script: Script) -> bool:
+    async def send(self, script: ClientScript) -> bool:
         """Send a script, and record its answer. Return True if it succeeded."""
         if self.over:
             return False
         return await self._sent(self.world.new_name("r"), script, ANA, ())
 
     def _sent(
-        self, name: str, script: Script, caller: Caller, may: Sequence[str]
+        self, name: str, script: ClientScript, caller: Caller, may: Sequence[str]
     ) -> Coroutine[Any, Any, bool]:
         world = self.world
-        request = Request(name, script, world.history.shown, set(self.may))
+        request = SentScript(name, script, world.history.shown, set(self.may))
         request.may.update(("Conflict", *may))
         if script.timeout_us is not None:
             # The other, when its own commit was on its way to the disk.
@@ -527,7 +529,7 @@ class Life:
         )
         return self._answered(request, ask(self.node.scripts, asked))
 
-    async def _answered(self, request: Request, asked: Awaitable[ScriptAnswer]) -> bool:
+    async def _answered(self, request: SentScript, asked: Awaitable[ScriptAnswer]) -> bool:
         world, script = self.world, request.script
         try:
             answer = await asked
@@ -549,7 +551,7 @@ class Life:
             if not any(other.script.roles is not None for other in self.running):
                 world.roles = {self.node.roles.words}
                 if self.node.roles.words != script.roles and not self._defined_beside(request):
-                    raise Broken(f"roles {script.roles} were set and are {world.roles}")
+                    raise GuaranteeViolated(f"roles {script.roles} were set and are {world.roles}")
                 self._limit()
         self._heard(request, answer.results, answer.sequence, request.refusal())
         return answer.refusal is None
@@ -561,11 +563,11 @@ class Life:
     def _is_over(self) -> bool:
         return self.over
 
-    def _defined_beside(self, request: Request) -> bool:
+    def _defined_beside(self, request: SentScript) -> bool:
         return "beside" in request.may
 
-    def _heard(self, request: Request, *what: object) -> None:
-        request.until = self.node.committer.released_upto
+    def _heard(self, request: SentScript, *what: object) -> None:
+        request.until = self.node.committer.commit_index
         self.world.note("heard", request.name, asyncio.get_running_loop().time(), *what)
 
     def allow(self, *codes: str) -> None:

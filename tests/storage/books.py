@@ -11,7 +11,7 @@ from storage.formats.effects import Attribution, Effect
 from storage.formats.frames import Frame
 from storage.formats.positions import LogEnd
 from storage.indexes import derived
-from storage.records.changes import Changes
+from storage.records.changes import RecordChanges
 from storage.records.records import Stored
 from storage.txn.ledger import Ledger
 from storage.txn.transaction import Transaction
@@ -29,7 +29,7 @@ def put(
     tx: Transaction, table: Table, id: Any, fields: dict[str, Any], before: Stored | None
 ) -> None:
     """Set one record, as a statement that is about it alone does."""
-    changes = Changes(tx, table)
+    changes = RecordChanges(tx, table)
     changes.put(id, fields, before)
     changes.write(lambda: None)
 

@@ -17,7 +17,7 @@ from tests.simulation.doors import ManualClock, SeededRng
 from tests.storage.backups.held import KEY
 
 
-class Store(Protocol):
+class EngineHome(Protocol):
     """A place that an engine keeps its state in."""
 
     engine: Engine
@@ -130,7 +130,7 @@ KINDS = ("memory", "rocks")
 ALL_KINDS = (*KINDS, "sealed")
 
 
-def make(kind: str, path: Path) -> Store:
+def make(kind: str, path: Path) -> EngineHome:
     """A new, empty store of one kind."""
     if kind == "sealed":
         return SealedStore(path)

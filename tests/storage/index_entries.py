@@ -19,8 +19,8 @@ from storage.txn.transaction import Transaction
 def recomputed(tx: Transaction, table: Table, index: Index) -> dict[bytes, bytes]:
     """The entries that an index ought to hold."""
     found: dict[bytes, bytes] = {}
-    rows = indexes.Rows((index,))
-    entries = indexes.Entries(index, rows.heads)
+    rows = indexes.IndexedFields((index,))
+    entries = indexes.IndexEntries(index, rows.heads)
     for pairs in tx.scan(*keys.within(table.prefix)):
         for key, value in pairs:
             row = rows.of_fields(unpack_object(value[SEQUENCE_BYTES:]))

@@ -10,7 +10,7 @@ from typing import Any
 from protocol import binary
 from protocol.errors import AssertFailed, BadRequest, Full, TooLarge
 from protocol.text import format_datetime
-from storage.topics.topics import Place
+from storage.topics.topics import StartPosition
 from tests.receipts import named
 
 OUT, WAITING, PARKED = 1, 2, 3
@@ -23,7 +23,7 @@ def moment(time_us: int) -> datetime:
 
 
 @dataclass
-class Message:
+class HeldMessage:
     """A message that is held."""
 
     at: int
@@ -42,7 +42,7 @@ class Message:
 
 
 @dataclass
-class Row:
+class UnfinishedMessage:
     """A message that a group is not done with."""
 
     state: int
@@ -77,7 +77,7 @@ class GroupModel:
     handed_out: int = 0
     redelivered: int = 0
     dead_lettered: int = 0
-    rows: dict[int, Row] = field(default_factory=dict)
+    rows: dict[int, UnfinishedMessage] = field(default_factory=dict)
 
     @property
     def committed(self) -> int:
@@ -108,7 +108,7 @@ class TopicModel:
     dedup: int | None = None
     full: str = "DROP"
     last: int = 0
-    messages: dict[int, Message] = field(default_factory=dict)
+    messages: dict[int, HeldMessage] = field(default_factory=dict)
     ids: dict[str, tuple[int, int]] = field(default_factory=dict)
     readers: dict[str, int] = field(default_factory=dict)
     groups: dict[str, GroupModel] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class TopicModel:
         return sum(message.size for message in self.messages.values())
 
 
-class Model:
+class QueueModel:
     """All topics of a database."""
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class Model:
 
         self.released = 0
         """The newest commit that anybody had been shown when it began."""
-        self.moved: list[Row] = []
+        self.moved: list[UnfinishedMessage] = []
         """What it has handed out, or given another deadline."""
 
     def begin(self, now: int, released: int) -> None:
@@ -159,7 +159,7 @@ class Model:
 
     # --- messages -------------------------------------------------------------------------------
 
-    def append(self, topic: str, message: Message) -> int:
+    def append(self, topic: str, message: HeldMessage) -> int:
         """Put a message at the end."""
         one = self.topics[topic]
         one.last += 1
@@ -180,7 +180,7 @@ class Model:
         """First position, count, whether it is a duplicate."""
         one = self.topics[topic]
         due = due if due > self.now else 0
-        made = [Message(self.now, value, key, id, dict(headers or {}), due) for value in values]
+        made = [HeldMessage(self.now, value, key, id, dict(headers or {}), due) for value in values]
         self._check_sizes(one, made)
         if id is not None and one.dedup is not None and id in one.ids:
             position, at = one.ids[id]
@@ -198,7 +198,7 @@ class Model:
         return positions[0], len(values), False
 
     @staticmethod
-    def _check_sizes(one: TopicModel, made: list[Message]) -> None:
+    def _check_sizes(one: TopicModel, made: list[HeldMessage]) -> None:
         bound = min(one.largest, one.max_bytes or one.largest)
         if any(message.size > bound for message in made):
             raise TooLarge("")
@@ -219,7 +219,7 @@ class Model:
         held = sorted(self.topics[topic].messages)
         return [self.shown(topic, n) for n in held if n > after][:limit]
 
-    def position_at(self, topic: str, place: Place) -> int:
+    def position_at(self, topic: str, place: StartPosition) -> int:
         """Where a place is."""
         one = self.topics[topic]
         if place.kind == "START":
@@ -277,7 +277,7 @@ class Model:
         for position in moved:
             message = one.messages[position]
             headers = {name: text for name, text in message.headers.items() if name not in DEAD}
-            made.append(Message(self.now, message.value, message.key, message.id, headers))
+            made.append(HeldMessage(self.now, message.value, message.key, message.id, headers))
         self._check_sizes(target, made)
         added = sum(message.size for message in made)
         refuses = target.full == "REFUSE" and target.max_bytes is not None and made
@@ -291,7 +291,7 @@ class Model:
 
     # --- hand-outs ------------------------------------------------------------------------------
 
-    def lapse(self, topic: str, name: str) -> int:
+    def expire_overdue(self, topic: str, name: str) -> int:
         """Take back what is out past its deadline."""
         group = self.topics[topic].groups[name]
         past = [
@@ -306,7 +306,7 @@ class Model:
 
     def take(self, topic: str, name: str, count: int, member: str | None) -> list[dict[str, Any]]:
         """Hand out."""
-        self.lapse(topic, name)
+        self.expire_overdue(topic, name)
         one = self.topics[topic]
         group = one.groups[name]
         room = min(count, group.in_flight - group.count(OUT))
@@ -322,9 +322,9 @@ class Model:
             message = one.messages[position]
             key = message.key if group.ordered else None
             if key is not None and any(row.key == key for row in group.rows.values()):
-                group.rows[position] = Row(PARKED, 0, message.due, key=key)
+                group.rows[position] = UnfinishedMessage(PARKED, 0, message.due, key=key)
                 continue
-            group.rows[position] = Row(WAITING, 0, message.due, key=key)
+            group.rows[position] = UnfinishedMessage(WAITING, 0, message.due, key=key)
             if message.due <= self.now:
                 taken.append(position)
         answers = []
@@ -343,7 +343,9 @@ class Model:
         return answers
 
     @staticmethod
-    def _receipt(topic: TopicModel, group: GroupModel, position: int, row: Row) -> str:
+    def _receipt(
+        topic: TopicModel, group: GroupModel, position: int, row: UnfinishedMessage
+    ) -> str:
         return f"{named(topic.id)}.{group.id}.{group.epoch}.{position}.{row.attempt}"
 
     def out(self, topic: str, name: str, receipts: list[str]) -> list[int]:
@@ -420,7 +422,7 @@ class Model:
                 raise TooLarge("")
         one.keep, one.max_bytes = keep, max_bytes
 
-    def move(self, topic: str, name: str, place: Place) -> int:
+    def move(self, topic: str, name: str, place: StartPosition) -> int:
         """Begin anew."""
         group = self.topics[topic].groups[name]
         position = max(self.position_at(topic, place), self.topics[topic].trimmed)
@@ -452,7 +454,7 @@ class Model:
                 row.error or became, format_datetime(moment(self.now)),
             )  # fmt: skip
             headers = {**message.headers, **dict(zip(DEAD, said, strict=True))}
-            letter = Message(self.now, message.value, message.key, message.id, headers)
+            letter = HeldMessage(self.now, message.value, message.key, message.id, headers)
             self.append(group.dead_letter, letter)
         self._done(group, topic, position)
 

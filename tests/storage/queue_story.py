@@ -17,7 +17,7 @@ from typing import Any
 from protocol.errors import Conflict, Refusal
 from protocol.values import unpaced
 from storage.catalog import catalog
-from storage.catalog.catalog import Database, Taken
+from storage.catalog.catalog import Database, IfExists
 from storage.engine.state_hash import state_hash
 from storage.formats import keys
 from storage.formats.effects import Attribution
@@ -26,18 +26,26 @@ from storage.formats.positions import LogEnd
 from storage.indexes import derived
 from storage.topics import groups, messages, topics
 from storage.topics.deliveries.delivery import unpacked
-from storage.topics.deliveries.group import HandOuts
+from storage.topics.deliveries.group import GroupDeliveries
 from storage.topics.groups import Group, standing
-from storage.topics.messages import Messages, Published
-from storage.topics.topics import END, START, Place, Topic
+from storage.topics.messages import PublishResult, TopicMessages
+from storage.topics.topics import END, START, StartPosition, Topic
 from storage.txn.appends import HEAD, NUMBER
 from storage.txn.ledger import Ledger
 from storage.txn.transaction import Transaction
 from tests.receipts import settled
 from tests.simulation.doors import ManualClock, SeededRng
 from tests.storage.books import digests
-from tests.storage.engines import MemoryStore, Store
-from tests.storage.queue_model import OUT, PARKED, WAITING, GroupModel, Model, Row, TopicModel
+from tests.storage.engines import EngineHome, MemoryStore
+from tests.storage.queue_model import (
+    OUT,
+    PARKED,
+    WAITING,
+    GroupModel,
+    QueueModel,
+    TopicModel,
+    UnfinishedMessage,
+)
 
 BY = Attribution("ana", "wire test", "PUBLISH")
 TOPICS = ("t", "u", "dead")
@@ -45,11 +53,11 @@ GROUPS = {"t": ("g", "h"), "u": ("g",), "dead": ("g",)}
 SECOND = 1_000_000
 
 Real = Callable[[Transaction], Any]
-Meant = Callable[[Model], Any]
+Meant = Callable[[QueueModel], Any]
 
 
 @dataclass
-class Step:
+class QueueStep:
     """An operation that was done, what it answered, and how the model does it."""
 
     said: str
@@ -58,25 +66,25 @@ class Step:
 
 
 @dataclass
-class Running:
+class OpenTransaction:
     """A transaction at work."""
 
     tx: Transaction
     began: int
-    steps: list[Step] = field(default_factory=list)
+    steps: list[QueueStep] = field(default_factory=list)
 
 
-class Story:
+class QueueStory:
     """One random history, decided by `seed`. :param steps: how many things happen"""
 
-    def __init__(self, seed: int, store: Store | None = None, steps: int = 120) -> None:
+    def __init__(self, seed: int, store: EngineHome | None = None, steps: int = 120) -> None:
         self.random = random.Random(seed)
         self.store = store or MemoryStore()
         self.steps = steps
         self.clock = ManualClock()
         self.frames: list[Frame] = []
-        self.states: list[Model] = [Model()]
-        self.open: list[Running] = []
+        self.states: list[QueueModel] = [QueueModel()]
+        self.open: list[OpenTransaction] = []
         self.receipts: list[tuple[str, str, str]] = []
         """Of topic and group: given out once."""
         self.commits = self.conflicts = self.crashes = 0
@@ -149,7 +157,7 @@ class Story:
         return groups.define_group(
             tx, topics.topic(tx, database, topic), name, deadline_us=one.deadline,
             in_flight=one.in_flight, deliveries=one.deliveries, dead_letter=one.dead_letter,
-            backoff_us=one.backoff, ordered=one.ordered, taken=Taken.OVERWRITE,
+            backoff_us=one.backoff, ordered=one.ordered, taken=IfExists.OVERWRITE,
         )  # fmt: skip
 
     # --- transactions ---------------------------------------------------------------------------
@@ -182,13 +190,13 @@ class Story:
         for running in self.open:
             running.tx.pause()
 
-    def _begin(self) -> Running:
+    def _begin(self) -> OpenTransaction:
         tx = self.ledger.begin()
-        running = Running(tx, tx.sequence)
+        running = OpenTransaction(tx, tx.sequence)
         self.open.append(running)
         return running
 
-    def _do(self, running: Running) -> None:
+    def _do(self, running: OpenTransaction) -> None:
         said, real, meant = self._operation()
         before = dict(running.tx.own.writes)
         try:
@@ -196,9 +204,9 @@ class Story:
         except Refusal as refusal:
             answer = type(refusal).__name__
             assert running.tx.own.writes == before, f"a refusal of {said} has changed something"
-        running.steps.append(Step(said, answer, meant))
+        running.steps.append(QueueStep(said, answer, meant))
 
-    def _end(self, running: Running) -> None:
+    def _end(self, running: OpenTransaction) -> None:
         self.open.remove(running)
         tx = running.tx
         others = self.ledger.state.committed > running.began
@@ -222,7 +230,7 @@ class Story:
         if wrote:
             self._keep(model)
 
-    def _compare(self, step: Step, model: Model) -> None:
+    def _compare(self, step: QueueStep, model: QueueModel) -> None:
         before = copy.deepcopy(model)
         try:
             meant = step.meant(model)
@@ -230,15 +238,15 @@ class Story:
             meant = type(refusal).__name__
             model.__dict__.update(before.__dict__)
         answer = step.answer
-        if isinstance(answer, Published):
+        if isinstance(answer, PublishResult):
             answer = answer.first, answer.count, answer.duplicate
         assert answer == meant, f"{step.said}: answered {answer!r}, not {meant!r}"
 
-    def _committed(self, tx: Transaction, model: Model) -> None:
+    def _committed(self, tx: Transaction, model: QueueModel) -> None:
         self.ledger.commit(tx, BY)
         self._keep(model)
 
-    def _keep(self, model: Model) -> None:
+    def _keep(self, model: QueueModel) -> None:
         model.commit(self.frames[-1].time, self.frames[-1].sequence)
         self.states.append(model)
         assert len(self.states) == self.ledger.state.committed + 1 == len(self.frames) + 1
@@ -252,8 +260,8 @@ class Story:
         place = catalog.namespace(tx, "n")
         return topics.topic(tx, catalog.database(tx, place, "d"), name)
 
-    def _hand_outs(self, tx: Transaction, topic: str, name: str) -> HandOuts:
-        return HandOuts(tx, groups.group(tx, self._topic(tx, topic), name))
+    def _hand_outs(self, tx: Transaction, topic: str, name: str) -> GroupDeliveries:
+        return GroupDeliveries(tx, groups.group(tx, self._topic(tx, topic), name))
 
     def _operation(self) -> tuple[str, Real, Meant]:
         kinds = (
@@ -288,7 +296,7 @@ class Story:
 
         return (
             f"publish {topic} {values} key={key} id={id} delay={delay} expect={expect}",
-            lambda tx: Messages(tx, self._topic(tx, topic)).publish(
+            lambda tx: TopicMessages(tx, self._topic(tx, topic)).publish(
                 values, key=key, id=id, headers=headers, due_us=due(tx.now_us), expect=expect
             ),
             lambda model: model.publish(topic, values, key, id, headers, due(model.now), expect),
@@ -322,7 +330,7 @@ class Story:
     def _ack(self) -> tuple[str, Real, Meant]:
         topic, name, receipts = self._some_receipts()
 
-        def meant(model: Model) -> Any:
+        def meant(model: QueueModel) -> Any:
             stale = model.stale(topic, name, receipts)
             model.ack(topic, name, receipts)
             return settled("acked", len(receipts) - len(stale), stale)
@@ -338,7 +346,7 @@ class Story:
         delay = self.random.choice((None, None, 0, 2 * SECOND))
         error = self.random.choice((None, "bad"))
 
-        def meant(model: Model) -> Any:
+        def meant(model: QueueModel) -> Any:
             stale = model.stale(topic, name, receipts)
             model.nack(topic, name, receipts, delay, error)
             return settled("nacked", len(receipts) - len(stale), stale)
@@ -353,7 +361,7 @@ class Story:
         topic, name, receipts = self._some_receipts()
         by = self.random.choice((1, SECOND, 4 * SECOND))
 
-        def meant(model: Model) -> Any:
+        def meant(model: QueueModel) -> Any:
             stale = model.stale(topic, name, receipts)
             model.extend(topic, name, receipts, by)
             return settled("extended", len(receipts) - len(stale), stale)
@@ -367,7 +375,7 @@ class Story:
     def _give_up(self) -> tuple[str, Real, Meant]:
         topic, name, receipts = self._some_receipts()
 
-        def meant(model: Model) -> Any:
+        def meant(model: QueueModel) -> Any:
             stale = model.stale(topic, name, receipts)
             model.give_up(topic, name, receipts, "worse")
             return settled("given_up", len(receipts) - len(stale), stale)
@@ -381,20 +389,20 @@ class Story:
     def _lapse(self) -> tuple[str, Real, Meant]:
         topic, name = self._some_group()
         return (
-            f"lapse {topic} {name}",
-            lambda tx: self._hand_outs(tx, topic, name).lapse(),
-            lambda model: model.lapse(topic, name),
+            f"expire_overdue {topic} {name}",
+            lambda tx: self._hand_outs(tx, topic, name).expire_overdue(),
+            lambda model: model.expire_overdue(topic, name),
         )
 
-    def _some_place(self, topic: str) -> Place:
+    def _some_place(self, topic: str) -> StartPosition:
         last = self.states[-1].topics[topic].last
         back = self.random.choice((0, SECOND, 5 * SECOND))
         return self.random.choice(
             (
                 START,
                 END,
-                Place("AFTER", self.random.randint(0, last + 1)),
-                Place("TIME", self.clock.wall_us() - back),
+                StartPosition("AFTER", self.random.randint(0, last + 1)),
+                StartPosition("TIME", self.clock.wall_us() - back),
             )
         )
 
@@ -413,7 +421,7 @@ class Story:
         limit = self.random.choice((1, 3, 100))
         return (
             f"read {topic} after {after} limit {limit}",
-            lambda tx: Messages(tx, self._topic(tx, topic)).read(after, limit),
+            lambda tx: TopicMessages(tx, self._topic(tx, topic)).read(after, limit),
             lambda model: model.read(topic, after, limit),
         )
 
@@ -423,7 +431,7 @@ class Story:
         before = self.random.randint(one.trimmed, one.last + 2)
         return (
             f"trim {topic} before {before}",
-            lambda tx: sum(Messages(tx, self._topic(tx, topic)).trim(before)),
+            lambda tx: sum(TopicMessages(tx, self._topic(tx, topic)).trim(before)),
             lambda model: model.trim(topic, before),
         )
 
@@ -431,7 +439,7 @@ class Story:
         topic = self._some_topic()
         return (
             f"retain {topic}",
-            lambda tx: Messages(tx, self._topic(tx, topic)).trim_due()[0],
+            lambda tx: TopicMessages(tx, self._topic(tx, topic)).trim_due()[0],
             lambda model: model.trim_due(topic),
         )
 
@@ -439,7 +447,7 @@ class Story:
         topic = self._some_topic()
         return (
             f"sweep {topic}",
-            lambda tx: Messages(tx, self._topic(tx, topic)).sweep_ids(100)[0],
+            lambda tx: TopicMessages(tx, self._topic(tx, topic)).sweep_ids(100)[0],
             lambda model: model.sweep_ids(topic),
         )
 
@@ -458,11 +466,11 @@ class Story:
         place = self._some_place(topic)
 
         def real(tx: Transaction) -> Any:
-            there = Messages(tx, self._topic(tx, topic))
-            position = there.define_reader("r", place, Taken.OVERWRITE)
+            there = TopicMessages(tx, self._topic(tx, topic))
+            position = there.define_reader("r", place, IfExists.OVERWRITE)
             return position, there.reader("r"), there.lag(position)
 
-        def meant(model: Model) -> Any:
+        def meant(model: QueueModel) -> Any:
             one = model.topics[topic]
             position = one.readers["r"] = model.position_at(topic, place)
             return position, position, one.last - max(position, one.trimmed)
@@ -481,16 +489,16 @@ class Story:
             groups.define_group(
                 tx, there, name, deadline_us=one.deadline_us, in_flight=in_flight,
                 deliveries=one.deliveries, dead_letter=one.dead_letter,
-                backoff_us=one.backoff_us, ordered=ordered, taken=Taken.OVERWRITE,
+                backoff_us=one.backoff_us, ordered=ordered, taken=IfExists.OVERWRITE,
             )  # fmt: skip
 
-        def meant(model: Model) -> Any:
+        def meant(model: QueueModel) -> Any:
             model.alter(topic, keep, size)
             one = model.topics[topic].groups[name]
             one.in_flight = in_flight
             if one.ordered != ordered:
                 one.ordered = ordered
-                model.move(topic, name, Place("AFTER", one.committed))
+                model.move(topic, name, StartPosition("AFTER", one.committed))
 
         return f"settings {topic} {name} {ordered} {in_flight} {keep} {size}", real, meant
 
@@ -498,7 +506,7 @@ class Story:
         topic = self._some_topic()
         return (
             f"figures {topic}",
-            lambda tx: short(Messages(tx, self._topic(tx, topic)).figures(unpaced)),
+            lambda tx: short(TopicMessages(tx, self._topic(tx, topic)).figures(unpaced)),
             lambda model: meant_figures(model, topic, model.now, model.released),
         )
 
@@ -506,12 +514,12 @@ class Story:
 
     def _durable(self) -> None:
         self._pause_all()
-        upto = self.random.randint(self.ledger.durable_upto, self.ledger.state.committed)
+        upto = self.random.randint(self.ledger.synced_seq, self.ledger.state.committed)
         if self.random.random() < 0.6:
             self.ledger.durable(upto, digests(self.frames, upto))
         else:
             self.ledger.mark_durable(upto, digests(self.frames, upto))
-            self.ledger.release(self.random.randint(self.ledger.state.released_upto, upto))
+            self.ledger.release(self.random.randint(self.ledger.state.commit_index, upto))
             self.ledger.settle()
         if self.random.random() < 0.3:
             self.store.engine.flush()
@@ -521,7 +529,7 @@ class Story:
         for running in self.open:
             running.tx.release()
         self.open.clear()
-        end = self.random.randint(max(self.ledger.durable_upto, 1), self.ledger.state.committed)
+        end = self.random.randint(max(self.ledger.synced_seq, 1), self.ledger.state.committed)
         engine = self.store.crash()
         del self.frames[end:], self.states[end + 1 :]
         self.clock.step_wall(self.random.randrange(-1_000_000, 1_000_000))
@@ -549,13 +557,13 @@ class Story:
     def _withdraw(self) -> None:
         """The log has no room: what is not durable never happened."""
         self._pause_all()
-        end = max(self.ledger.durable_upto, 1)
-        if end > self.ledger.durable_upto:
+        end = max(self.ledger.synced_seq, 1)
+        if end > self.ledger.synced_seq:
             return  # the declarations stay
         for running in [each for each in self.open if each.began > end]:
             running.tx.release()
             self.open.remove(running)
-        self.ledger.withdraw()
+        self.ledger.roll_back()
         del self.frames[end:], self.states[end + 1 :]
         self._check()
 
@@ -568,7 +576,7 @@ class Story:
         with self.ledger.begin() as tx:
             for name, one in model.topics.items():
                 topic = self._topic(tx, name)
-                there = Messages(tx, topic)
+                there = TopicMessages(tx, topic)
                 assert short(there.figures(unpaced)) == meant_figures(
                     model, name, tx.now_us, tx.released
                 ), name
@@ -605,7 +613,7 @@ def short(figures: dict[str, Any]) -> dict[str, Any]:
     return {name: figures.get(name) for name in (*kept, "bytes")} | {"groups": shared}
 
 
-def meant_figures(model: Model, topic: str, now: int, released: int) -> dict[str, Any]:
+def meant_figures(model: QueueModel, topic: str, now: int, released: int) -> dict[str, Any]:
     """The same, as the model has them at that time, so much of it released."""
     one = model.topics[topic]
     readers: list[dict[str, Any]] = [
@@ -630,14 +638,14 @@ def meant_figures(model: Model, topic: str, now: int, released: int) -> dict[str
     }  # fmt: skip
 
 
-def rows_of(tx: Transaction, group: Group) -> dict[int, Row]:
+def rows_of(tx: Transaction, group: Group) -> dict[int, UnfinishedMessage]:
     """The hand-outs of a group as the model writes them."""
     found = {}
     for pairs in tx.scan(*keys.within(group.hand_outs)):
         for key, row in pairs:
             (position,) = NUMBER.unpack_from(key, len(group.hand_outs))
             one = unpacked(row)
-            found[position] = Row(
+            found[position] = UnfinishedMessage(
                 one.state, one.attempt, one.due_us, one.member.decode(), one.error.decode(),
                 one.key.decode() or None,
             )  # fmt: skip
@@ -648,7 +656,7 @@ def check_topic(tx: Transaction, topic: Topic) -> None:
     """What is stored of a topic fits together, whatever has happened."""
     there = [pair for pairs in tx.scan(*keys.within(topic.messages)) for pair in pairs]
     positions = [NUMBER.unpack_from(key, len(topic.messages))[0] for key, _ in there]
-    figures = Messages(tx, topic)
+    figures = TopicMessages(tx, topic)
     assert positions == list(range(figures.first, figures.last + 1)), "positions are dense"
     assert figures.held.size == sum(len(row) for _, row in there), "bytes are exact"
     times = [HEAD.unpack_from(row)[0] for _, row in there]
@@ -672,8 +680,8 @@ def check_group(tx: Transaction, group: Group) -> None:
     assert (state.hand_outs, state.out, state.parked) == (len(rows), len(out), len(parked))
     assert state.committed == (min(rows) - 1 if rows else state.cursor), "committed"
     assert all(n <= state.cursor for n in rows)
-    last = Messages(tx, group.topic).last
-    assert Messages(tx, group.topic).first - 1 <= state.cursor <= last
+    last = TopicMessages(tx, group.topic).last
+    assert TopicMessages(tx, group.topic).first - 1 <= state.cursor <= last
     entries: dict[bytes, list[int]] = {}
     for position, row in out.items():
         entries.setdefault(HEAD.pack(row.due_us, row.batch), []).append(position)

@@ -10,9 +10,9 @@ from protocol.values import unpaced
 from storage.catalog import catalog
 from storage.formats import keys
 from storage.topics import groups, topics
-from storage.topics.deliveries.group import HandOuts
+from storage.topics.deliveries.group import GroupDeliveries
 from storage.topics.groups import Group
-from storage.topics.messages import Messages
+from storage.topics.messages import TopicMessages
 from storage.topics.topics import Topic
 from storage.txn.transaction import Transaction
 from tests.storage.books import Book
@@ -68,13 +68,15 @@ class Queues:
 
     def publish(self, topic: Topic, *values: Any, **named: Any) -> int:
         """The first position."""
-        published = self.do(lambda tx: Messages(tx, topic).publish(values, **named))
+        published = self.do(lambda tx: TopicMessages(tx, topic).publish(values, **named))
         first: int = published.first
         return first
 
     def read(self, topic: Topic, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
         """Messages."""
-        found: list[dict[str, Any]] = self.do(lambda tx: Messages(tx, topic).read(after, limit))
+        found: list[dict[str, Any]] = self.do(
+            lambda tx: TopicMessages(tx, topic).read(after, limit)
+        )
         return found
 
     def values(self, topic: Topic) -> list[Any]:
@@ -83,7 +85,7 @@ class Queues:
 
     def call(self, group: Group, method: str, *arguments: Any, **named: Any) -> Any:
         """What a method of the group's hand-outs answers."""
-        return self.do(lambda tx: getattr(HandOuts(tx, group), method)(*arguments, **named))
+        return self.do(lambda tx: getattr(GroupDeliveries(tx, group), method)(*arguments, **named))
 
     def take(self, group: Group, count: int = 1, member: str | None = None) -> list[Any]:
         """Values and receipts."""

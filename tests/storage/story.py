@@ -22,11 +22,11 @@ from storage.formats.keys import Pair
 from storage.formats.positions import LogEnd
 from storage.indexes import derived
 from storage.txn.ledger import Ledger
-from storage.txn.snapshots import Moment
+from storage.txn.snapshots import PinnedSnapshot
 from storage.txn.transaction import Transaction
 from tests.simulation.doors import ManualClock, SeededRng
 from tests.storage.books import digests, is_part_settled
-from tests.storage.engines import MemoryStore, Store
+from tests.storage.engines import EngineHome, MemoryStore
 
 PLAIN = [keys.STORE_RANGE + b"\x40" + bytes((n,)) for n in range(25)]
 COUNTERS = [keys.count(1, 1, n) for n in range(4)]
@@ -40,7 +40,7 @@ Op = tuple[object, ...]
 
 
 @dataclass
-class Change:
+class CommitChange:
     """What a commit touched."""
 
     keys: set[bytes] = field(default_factory=set)
@@ -62,7 +62,7 @@ class Scan:
 
 
 @dataclass
-class Running:
+class RunningTransaction:
     """A transaction and what the model knows about it."""
 
     tx: Transaction
@@ -80,9 +80,9 @@ class Running:
     scans: list[Scan] = field(default_factory=list)
 
 
-def after(base: Model, ops: list[Op], sequence: int) -> tuple[Model, Change]:
+def after(base: Model, ops: list[Op], sequence: int) -> tuple[Model, CommitChange]:
     """A state after changes, made one by one, and what they touched."""
-    state, change = dict(base), Change()
+    state, change = dict(base), CommitChange()
     for op, key, *rest in ops:
         assert isinstance(key, bytes)
         if op == "range":
@@ -117,17 +117,17 @@ class Story:
     :param steps: how many things happen
     """
 
-    def __init__(self, seed: int, store: Store | None = None, steps: int = 250) -> None:
+    def __init__(self, seed: int, store: EngineHome | None = None, steps: int = 250) -> None:
         self.random = random.Random(seed)
         self.store = store or MemoryStore()
         self.steps = steps
         self.clock = ManualClock()
         self.frames: list[Frame] = []
         self.states: list[Model] = [{}]
-        self.changes: list[Change] = [Change()]
-        self.open: list[Running] = []
-        self.moments: list[Moment] = []
-        self.current: Running | None = None
+        self.changes: list[CommitChange] = [CommitChange()]
+        self.open: list[RunningTransaction] = []
+        self.moments: list[PinnedSnapshot] = []
+        self.current: RunningTransaction | None = None
         self.conflicts = self.commits = self.crashes = 0
         self.ledger = self._ledger(0)
 
@@ -168,13 +168,13 @@ class Story:
 
     # --- whose turn it is -----------------------------------------------------------------------
 
-    def _take_turn(self, running: Running | None) -> None:
+    def _take_turn(self, running: RunningTransaction | None) -> None:
         """Another transaction gets its turn: the one that had it pauses, as it must."""
         if self.current is not None and self.current is not running:
             self._pause(self.current)
         self.current = running
 
-    def _pause(self, running: Running) -> None:
+    def _pause(self, running: RunningTransaction) -> None:
         if not running.tx.paused:
             running.floor = self.store.engine.applied
         running.tx.pause()
@@ -186,7 +186,7 @@ class Story:
         tx = self.ledger.begin()
         assert tx.sequence == len(self.states) - 1
         base = self.states[tx.sequence]
-        self.current = Running(tx, base, dict(base), self.store.engine.applied)
+        self.current = RunningTransaction(tx, base, dict(base), self.store.engine.applied)
         self.open.append(self.current)
 
     def _act(self) -> None:
@@ -206,7 +206,7 @@ class Story:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _note(self, running: Running, start: bytes, end: bytes) -> None:
+    def _note(self, running: RunningTransaction, start: bytes, end: bytes) -> None:
         """A read of the base: remember it, and what it must have seen in flight."""
         running.reads.add((start, end))
         if running.doomed:
@@ -218,10 +218,10 @@ class Story:
                 break
         assert running.tx.saw == running.saw, "what was seen in flight"
 
-    def _get(self, running: Running) -> None:
+    def _get(self, running: RunningTransaction) -> None:
         self._read(running, self.random.choice(ALL))
 
-    def _read(self, running: Running, key: bytes) -> bytes | None:
+    def _read(self, running: RunningTransaction, key: bytes) -> bytes | None:
         value = running.tx.get(key)
         assert value == running.view.get(key), "a point read"
         own = {op[1] for op in running.ops if op[0] not in ("range", "add")}
@@ -229,7 +229,7 @@ class Story:
             self._note(running, key, key + b"\0")
         return value
 
-    def _scan(self, running: Running) -> None:
+    def _scan(self, running: RunningTransaction) -> None:
         low, high = sorted(self.random.choices([*ALL, b"\0\1", b"\xff"], k=2))
         reverse = self.random.random() < 0.4
         steps = running.tx.scan(low, high, reverse)
@@ -241,7 +241,7 @@ class Story:
         if self.random.random() < 0.6:
             self._finish(running, scan)
 
-    def _step_scan(self, running: Running) -> None:
+    def _step_scan(self, running: RunningTransaction) -> None:
         if running.scans:
             scan = self.random.choice(running.scans)
             step = next(scan.steps, None)
@@ -251,7 +251,7 @@ class Story:
                 assert step, "a step of a scan is never empty"
                 scan.seen.extend(step)
 
-    def _finish(self, running: Running, scan: Scan) -> None:
+    def _finish(self, running: RunningTransaction, scan: Scan) -> None:
         scan.seen.extend(pair for step in scan.steps for pair in step)
         assert scan.seen == scan.expected, "a scan"
         running.scans.remove(scan)
@@ -261,7 +261,7 @@ class Story:
         self._take_turn(None)
         if len(self.moments) < 2:
             self.moments.append(self.ledger.moment())
-            assert self.moments[-1].sequence == self.ledger.state.released_upto
+            assert self.moments[-1].sequence == self.ledger.state.commit_index
         moment = self.random.choice(self.moments)
         expected = self.states[moment.sequence]
         with moment.begin() as tx:
@@ -269,7 +269,7 @@ class Story:
             assert tx.get(key) == expected.get(key), "a point read in a moment"
             seen = [pair for step in tx.scan(b"\0\1", b"\xff", reverse) for pair in step]
             assert seen == sorted(expected.items(), reverse=reverse), "a scan in a moment"
-            assert tx.saw <= self.ledger.state.released_upto
+            assert tx.saw <= self.ledger.state.commit_index
             if self.random.random() < 0.2:
                 self.moments.remove(moment)
                 moment.end()  # while it is read
@@ -283,20 +283,20 @@ class Story:
 
     # --- changing -------------------------------------------------------------------------------
 
-    def _put(self, running: Running) -> None:
+    def _put(self, running: RunningTransaction) -> None:
         key = self.random.choice(PLAIN + COUNTERS)
         value = keys.pack_counter(self.random.randrange(100))
         running.tx.put(key, value)
         running.ops.append(("put", key, value))
         running.view[key] = value
 
-    def _delete(self, running: Running) -> None:
+    def _delete(self, running: RunningTransaction) -> None:
         key = self.random.choice(PLAIN + COUNTERS)
         running.tx.delete(key)
         running.ops.append(("delete", key))
         running.view.pop(key, None)
 
-    def _delete_range(self, running: Running) -> None:
+    def _delete_range(self, running: RunningTransaction) -> None:
         low, high = sorted(self.random.sample(ALL, 2))
         running.tx.delete_range(low, high)
         running.ops.append(("range", low, high))
@@ -305,25 +305,25 @@ class Story:
                 running.view.pop(key, None)
                 running.cut.add(key)
 
-    def _add(self, running: Running) -> None:
+    def _add(self, running: RunningTransaction) -> None:
         key, delta = self.random.choice(COUNTERS), self.random.randrange(-3, 5)
         running.tx.add(key, delta)
         running.ops.append(("add", key, delta))
         running.view[key] = keys.pack_counter(keys.unpack_counter(running.view.get(key)) + delta)
 
-    def _previous(self, running: Running, key: bytes) -> int:
+    def _previous(self, running: RunningTransaction, key: bytes) -> int:
         """What the log must say was the change of a record before this one."""
         before = running.base.get(key)
         return 0 if before is None or key in running.cut else int.from_bytes(before[:8], "big")
 
-    def _put_record(self, running: Running) -> None:
+    def _put_record(self, running: RunningTransaction) -> None:
         key, fields = self.random.choice(RECORDS), b"f%d" % self.random.randrange(100)
         found = self._read(running, key)
         running.tx.put_record(key, fields, int.from_bytes(found[:8], "big") if found else 0)
         running.ops.append(("record", key, fields))
         running.view[key] = self._previous(running, key).to_bytes(8, "big") + fields
 
-    def _put_together(self, running: Running) -> None:
+    def _put_together(self, running: RunningTransaction) -> None:
         """Make records that are not there, if that can be told of all of them in one go."""
         # Rarely by chance: records of its own state that others have removed meanwhile.
         gone = [key for key in RECORDS if key in running.base and key not in self.states[-1]]
@@ -338,7 +338,7 @@ class Story:
         running.ops += [("record", key, fields) for key, fields in made.items()]
         running.view |= {key: bytes(8) + fields for key, fields in made.items()}
 
-    def _put_all(self, running: Running) -> None:
+    def _put_all(self, running: RunningTransaction) -> None:
         made = {key: keys.pack_counter(self.random.randrange(100)) for key in self._some(PLAIN)}
         running.tx.put_all(made)
         running.ops += [("put", key, value) for key, value in made.items()]
@@ -352,7 +352,7 @@ class Story:
         at = self.random.randrange(len(choice) - count)
         return choice[at : at + count]
 
-    def _delete_record(self, running: Running) -> None:
+    def _delete_record(self, running: RunningTransaction) -> None:
         key = self.random.choice(RECORDS)
         found = self._read(running, key)
         if found is not None:
@@ -360,7 +360,7 @@ class Story:
             running.ops.append(("delete", key))
             del running.view[key]
 
-    def _prepare(self, running: Running) -> None:
+    def _prepare(self, running: RunningTransaction) -> None:
         since = self.changes[running.tx.sequence + 1 :]
         try:
             for _ in self.ledger.prepare(running.tx):
@@ -373,18 +373,18 @@ class Story:
 
     # --- ending ---------------------------------------------------------------------------------
 
-    def _release(self, running: Running) -> None:
+    def _release(self, running: RunningTransaction) -> None:
         for scan in list(running.scans):
             self._finish(running, scan)
         running.tx.release()
         self._forget(running)
 
-    def _forget(self, running: Running) -> None:
+    def _forget(self, running: RunningTransaction) -> None:
         self.open.remove(running)
         if self.current is running:
             self.current = None
 
-    def _commit(self, running: Running) -> None:
+    def _commit(self, running: RunningTransaction) -> None:
         for scan in list(running.scans):
             self._finish(running, scan)
         present, sequence = self.states[-1], len(self.states)
@@ -419,7 +419,7 @@ class Story:
         self.commits += 1
         self._check_frame(running, sequence)
 
-    def _check_frame(self, running: Running, sequence: int) -> None:
+    def _check_frame(self, running: RunningTransaction, sequence: int) -> None:
         frame = self.frames[-1]
         assert frame.sequence == sequence == len(self.frames)
         assert len(self.frames) == 1 or frame.time >= self.frames[-2].time
@@ -441,13 +441,13 @@ class Story:
 
     def _durable(self) -> None:
         self._take_turn(None)
-        upto = self.random.randint(self.ledger.durable_upto, self.ledger.state.committed)
+        upto = self.random.randint(self.ledger.synced_seq, self.ledger.state.committed)
         if self.random.random() < 0.6:
             self.ledger.durable(upto, digests(self.frames, upto))
-            assert self.store.engine.applied == self.ledger.durable_upto == upto
+            assert self.store.engine.applied == self.ledger.synced_seq == upto
         else:
             self.ledger.mark_durable(upto, digests(self.frames, upto))
-            self.ledger.release(self.random.randint(self.ledger.state.released_upto, upto))
+            self.ledger.release(self.random.randint(self.ledger.state.commit_index, upto))
             for _ in range(self.random.randrange(4)):
                 self.ledger.settle()
         if self.random.random() < 0.3:
@@ -456,7 +456,7 @@ class Story:
 
     def _check_engine(self) -> None:
         applied = self.store.engine.applied
-        assert applied <= self.ledger.state.released_upto
+        assert applied <= self.ledger.state.commit_index
         if is_part_settled(self.ledger):
             return  # only what lies over it makes it the state of any commit
         assert _content(self.store) == self.states[applied], "what is in the engine"
@@ -464,8 +464,8 @@ class Story:
     def _withdraw(self) -> None:
         """The log has no room: what is not durable never happened."""
         self._take_turn(None)
-        end = self.ledger.durable_upto
-        self.ledger.withdraw()
+        end = self.ledger.synced_seq
+        self.ledger.roll_back()
         del self.frames[end:], self.states[end + 1 :], self.changes[end + 1 :]
         for running in self.open:
             running.doomed = running.doomed or running.tx.sequence > end
@@ -479,7 +479,7 @@ class Story:
         self.open.clear()
         self._end_moments()
         self.current = None
-        end = self.random.randint(self.ledger.durable_upto, self.ledger.state.committed)
+        end = self.random.randint(self.ledger.synced_seq, self.ledger.state.committed)
         engine = self.store.crash()
         del self.frames[end:], self.states[end + 1 :], self.changes[end + 1 :]
         self.clock.step_wall(self.random.randrange(-1_000_000, 1_000_000))
@@ -509,5 +509,5 @@ def _inside(state: Model, start: bytes, end: bytes) -> list[Pair]:
     return sorted(pair for pair in state.items() if start <= pair[0] < end)
 
 
-def _content(store: Store) -> Model:
+def _content(store: EngineHome) -> Model:
     return {key: value for step in store.engine.scan(b"\0\1", b"\xff") for key, value in step}

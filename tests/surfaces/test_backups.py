@@ -14,8 +14,8 @@ import pytest
 
 from actors.backups import taking
 from protocol import limits
-from protocol.frames import Kind
-from storage.backups.verify import Report, verify
+from protocol.frames import MessageKind
+from storage.backups.verify import VerifyReport, verify
 from storage.files.disk import Disk
 from tests.nodes import PASSWORD
 from tests.surfaces.http.raw import Answer, Raw, request
@@ -49,7 +49,7 @@ async def fill(node: Served, mib: int) -> None:
         await node.here.value("CREATE t SET data = $data RETURN NONE", {"data": data})
 
 
-def report(path: Path, data: bytes) -> Report:
+def report(path: Path, data: bytes) -> VerifyReport:
     path.write_bytes(data)
     file = Disk().open_read(str(path))
     try:
@@ -220,7 +220,7 @@ async def parts(peer: Peer, id: int) -> tuple[list[dict[str, Any]], Any]:
     while True:
         message = await peer.hear()
         assert message is not None and message.id == id
-        if message.kind is not Kind.PART:
+        if message.kind is not MessageKind.PART:
             return found, message
         assert message.body is not None
         found.append(message.body)
@@ -229,7 +229,7 @@ async def parts(peer: Peer, id: int) -> tuple[list[dict[str, Any]], Any]:
 async def test_an_answer_over_the_wire(both: Served, tmp_path: Path) -> None:
     peer = await signed_in(both)
     message = await peer.run(1, "BACKUP")
-    assert message.kind is Kind.ANSWER and message.body is not None
+    assert message.kind is MessageKind.ANSWER and message.body is not None
     assert report(tmp_path / "found", message.body["results"][0]["value"]).result == "whole"
 
 
@@ -237,18 +237,18 @@ async def test_an_answer_over_a_frame_is_refused_and_the_connection_goes_on(both
     await fill(both, 17)
     peer = await signed_in(both)
     message = await peer.run(1, "BACKUP")
-    assert message.kind is Kind.ERROR and message.body is not None
+    assert message.kind is MessageKind.ERROR and message.body is not None
     error = message.body["error"]
     assert error["code"] == "AnswerTooLarge"
     assert error["detail"]["bytes"] > 17 * limits.MIB
     assert str(error["detail"]["bytes"]) in error["message"]
-    assert (await peer.run(2, "RETURN 1")).kind is Kind.ANSWER
+    assert (await peer.run(2, "RETURN 1")).kind is MessageKind.ANSWER
 
 
 async def test_a_snapshot_in_parts(both: Served, tmp_path: Path) -> None:
     await fill(both, 5)
     peer = await signed_in(both)
-    peer.say(Kind.RUN, 3, {"script": "BACKUP", "stream": True})
+    peer.say(MessageKind.RUN, 3, {"script": "BACKUP", "stream": True})
     found, answer = await parts(peer, 3)
     data = b"".join(part["bytes"] for part in found)
     assert [part["n"] for part in found] == list(range(1, len(found) + 1))
@@ -260,18 +260,18 @@ async def test_a_snapshot_in_parts(both: Served, tmp_path: Path) -> None:
         assert (part["done"], part["total"]) == (done, len(data))
     whole = report(tmp_path / "found", data)
     assert whole.result == "whole"
-    assert answer.kind is Kind.ANSWER
+    assert answer.kind is MessageKind.ANSWER
     value = answer.body["results"][0]["value"]
     assert value.keys() == {"form", "records", "version"}
     assert (value["form"], value["records"]) == ("snapshot", whole.records)
-    assert (await peer.run(4, "RETURN 1")).kind is Kind.ANSWER
+    assert (await peer.run(4, "RETURN 1")).kind is MessageKind.ANSWER
 
 
 async def test_of_a_place(both: Served, tmp_path: Path) -> None:
     peer = await signed_in(both)
-    peer.say(Kind.RUN, 3, {"script": "BACKUP STATE OF shop.main", "stream": True})
+    peer.say(MessageKind.RUN, 3, {"script": "BACKUP STATE OF shop.main", "stream": True})
     found, answer = await parts(peer, 3)
-    assert answer.kind is Kind.ANSWER
+    assert answer.kind is MessageKind.ANSWER
     facts = report(tmp_path / "found", b"".join(part["bytes"] for part in found)).facts
     assert str(facts.place) == "shop.main"  # type: ignore[union-attr]
 
@@ -283,35 +283,35 @@ async def test_only_one_snapshot_streams(both: Served, folder: Path) -> None:
     ]:  # fmt: skip
         with case(script):
             peer = await signed_in(both)
-            peer.say(Kind.RUN, 1, {"script": script, "stream": True})
+            peer.say(MessageKind.RUN, 1, {"script": script, "stream": True})
             found, answer = await parts(peer, 1)
             assert found == []
-            assert answer.kind is Kind.ERROR
+            assert answer.kind is MessageKind.ERROR
             assert answer.body["error"]["code"] == "BadRequest"
             assert list(folder.iterdir()) == []
-            assert (await peer.run(2, "RETURN 1")).kind is Kind.ANSWER
+            assert (await peer.run(2, "RETURN 1")).kind is MessageKind.ANSWER
 
 
 async def test_below_minor_5_nothing_streams(both: Served) -> None:
     peer = await signed_in(both, minor=[0, 4])
     message = await peer.run(1, "BACKUP", stream=True)
-    assert message.kind is Kind.ERROR and message.body is not None
+    assert message.kind is MessageKind.ERROR and message.body is not None
     assert "minor 5" in message.body["error"]["message"]
-    assert (await peer.run(2, "BACKUP", stream=False)).kind is Kind.ANSWER
+    assert (await peer.run(2, "BACKUP", stream=False)).kind is MessageKind.ANSWER
 
 
 async def test_a_stream_is_cancelled(both: Served) -> None:
     await fill(both, 30)
     peer = await signed_in(both)
-    peer.say(Kind.RUN, 3, {"script": "BACKUP", "stream": True})
+    peer.say(MessageKind.RUN, 3, {"script": "BACKUP", "stream": True})
     first = await peer.hear()
-    assert first is not None and first.kind is Kind.PART
-    peer.say(Kind.CANCEL, 3)
+    assert first is not None and first.kind is MessageKind.PART
+    peer.say(MessageKind.CANCEL, 3)
     found, answer = await parts(peer, 3)
     assert len(found) < 29
-    assert answer.kind is Kind.ERROR
+    assert answer.kind is MessageKind.ERROR
     assert answer.body["error"]["code"] == "Cancelled"
-    assert (await peer.run(4, "RETURN 1")).kind is Kind.ANSWER
+    assert (await peer.run(4, "RETURN 1")).kind is MessageKind.ANSWER
     assert not any(file.kept for file in both.here.node.backups._kept)
 
 
@@ -319,9 +319,9 @@ async def test_a_peer_that_goes_away_during_a_stream(both: Served) -> None:
     await fill(both, 30)
     async with both.stranger() as peer:
         await peer.greet(user="root", password=PASSWORD)
-        peer.say(Kind.RUN, 3, {"script": "BACKUP", "stream": True})
+        peer.say(MessageKind.RUN, 3, {"script": "BACKUP", "stream": True})
         first = await peer.hear()
-        assert first is not None and first.kind is Kind.PART
+        assert first is not None and first.kind is MessageKind.PART
     await until(lambda: not any(file.kept for file in both.here.node.backups._kept))
 
 
@@ -330,9 +330,9 @@ async def test_a_slow_peer_holds_little_in_the_node(both: Served) -> None:
     """What it has not read is a part or two, and others on its connection are answered."""
     await fill(both, 30)
     peer = await signed_in(both)
-    peer.say(Kind.RUN, 3, {"script": "BACKUP", "stream": True})
+    peer.say(MessageKind.RUN, 3, {"script": "BACKUP", "stream": True})
     first = await peer.hear()
-    assert first is not None and first.kind is Kind.PART
+    assert first is not None and first.kind is MessageKind.PART
     [connection] = both.wire._wire.connections
     most = 0
     for _ in range(50):
@@ -340,5 +340,5 @@ async def test_a_slow_peer_holds_little_in_the_node(both: Served) -> None:
         most = max(most, connection.outgoing.unsent)  # type: ignore[attr-defined]
     assert most < 4 * limits.MIB
     found, answer = await parts(peer, 3)
-    assert answer.kind is Kind.ANSWER
+    assert answer.kind is MessageKind.ANSWER
     assert len(found) > 28

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 
-from surfaces.deferred import TURNS, Deferred
+from surfaces.deferred import TURNS, AdmissionQueue
 
 
 class Room:
@@ -14,7 +14,7 @@ class Room:
     def __init__(self, room: int) -> None:
         self.room = room
         self.judged: list[tuple[int, bool]] = []
-        self.later = Deferred(asyncio.get_running_loop(), lambda: not self.room)
+        self.later = AdmissionQueue(asyncio.get_running_loop(), lambda: not self.room)
         self.later.turn_seconds = math.inf
 
     def ask(self, name: int) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 from protocol.shares import fits
-from surfaces.held_bytes import HeldBytes
+from surfaces.held_bytes import MemoryQuota
 
 
-def filled(here: HeldBytes, user: str, size: int = 1) -> int:
+def filled(here: MemoryQuota, user: str, size: int = 1) -> int:
     """What a user gets that takes all it can."""
     while here.take(user, size):
         pass
@@ -16,7 +16,7 @@ def filled(here: HeldBytes, user: str, size: int = 1) -> int:
 
 
 def test_each_leaves_room_for_the_next() -> None:
-    here = HeldBytes(1200)
+    here = MemoryQuota(1200)
     assert [filled(here, user) for user in "abcd"] == [600, 300, 150, 75]
     assert here.total == 1125
 
@@ -30,21 +30,21 @@ def test_what_one_alone_may_have_is_kept_from_none_and_the_rest_is_shared_out() 
 
 
 def test_who_holds_nothing_may_take_the_last_and_not_more() -> None:
-    here = HeldBytes(100)
+    here = MemoryQuota(100)
     assert filled(here, "a", 10) == 50
     assert here.take("b", 50)
     assert not here.take("c", 1)
-    here.give("b", 50)
+    here.give_back_bytes("b", 50)
     assert here.total == 50 and here.of("b") == 0
     assert not here.take("c", 51)
 
 
 def test_the_ceiling_holds_whatever_is_taken_and_given() -> None:
-    rng, here = random.Random(9), HeldBytes(1000)
+    rng, here = random.Random(9), MemoryQuota(1000)
     held: list[tuple[str, int]] = []
     for _ in range(5000):
         if held and rng.random() < 0.4:
-            here.give(*held.pop(rng.randrange(len(held))))
+            here.give_back_bytes(*held.pop(rng.randrange(len(held))))
         else:
             piece = rng.choice("abcdef"), rng.randint(1, 300)
             if here.take(*piece):

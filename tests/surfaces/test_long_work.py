@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from protocol.values import Tick
-from surfaces.turns import LongWork, Pace
+from surfaces.turns import IterationBudget, LongWork
 
 
 async def test_of_many_that_begin_together_each_waits_for_its_turn() -> None:
@@ -76,7 +76,7 @@ def _answers(tick: Tick) -> str:
 
 async def test_what_waits_for_an_iteration_comes_before_what_is_ready_later() -> None:
     """Many short calls share one, and users take turns."""
-    pace, order, turn = Pace(), list[str](), asyncio.Event()
+    pace, order, turn = IterationBudget(), list[str](), asyncio.Event()
     for number in range(100):
         pace.later("a", lambda number=number: order.append(f"a{number}"))  # type: ignore[misc]
     pace.later("b", lambda: order.append("b"))

@@ -20,13 +20,13 @@ import pytest
 
 from actors import sign_in_throttle
 from actors.facts import Listening
-from actors.rights import Standing
+from actors.rights import Privileges
 from actors.roles import Roles
 from protocol import limits
 from protocol.errors import CATALOGUE
-from protocol.frames import FROM_CLIENT, Kind, Message
+from protocol.frames import FROM_CLIENT, MessageKind, WireMessage
 from protocol.rights import ALL, VERBS, Verb
-from protocol.rights import Kind as NounKind
+from protocol.rights import SecurableKind as NounKind
 from surfaces.http import console
 from surfaces.http.routes import ROUTES
 from surfaces.wire import spaces, topics, vaults
@@ -224,8 +224,8 @@ class House:
             if letter in "nwf":
                 peer = self._peers[name] = await self.node.peer()
                 if letter != "n":
-                    peer.say(Kind.AUTH, 1, await self.greeting(letter, row))
-                    await peer.must_hear(Kind.ERROR, 1)
+                    peer.say(MessageKind.AUTH, 1, await self.greeting(letter, row))
+                    await peer.must_hear(MessageKind.ERROR, 1)
             else:
                 self._peers[name] = await self.node.peer(token=await self.token(letter, row))
         return self._peers[name]
@@ -287,32 +287,32 @@ class House:
             return await self._hello(letter, row)
         peer = await self.peer(letter, row)
         word, _, _ = row.name.partition(" ")
-        kind = Kind[word]
-        if kind is Kind.AUTH:
+        kind = MessageKind[word]
+        if kind is MessageKind.AUTH:
             peer.say(kind, 2, await self.greeting(letter, row))
-        elif kind in (Kind.PING, Kind.CANCEL, Kind.UNWATCH, Kind.BYE):
-            peer.say(kind, 0 if kind is Kind.BYE else 3)
+        elif kind in (MessageKind.PING, MessageKind.CANCEL, MessageKind.UNWATCH, MessageKind.BYE):
+            peer.say(kind, 0 if kind is MessageKind.BYE else 3)
         else:
             peer.say(kind, 4, body_of(row.name))
         if kind in (
-            Kind.CANCEL,
-            Kind.UNWATCH,
+            MessageKind.CANCEL,
+            MessageKind.UNWATCH,
         ):  # it has no answer, so what is heard is that of a PING behind it
-            peer.say(Kind.PING, 5)
-            await peer.must_hear(Kind.PONG, 5)
+            peer.say(MessageKind.PING, 5)
+            await peer.must_hear(MessageKind.PONG, 5)
             return "nothing"
         told = told_wire(await peer.hear())
-        if kind is Kind.WATCH and told == "ok":
-            peer.say(Kind.UNWATCH, 4)
-            while (message := await peer.hear()) is not None and message.kind is Kind.CHANGE:
+        if kind is MessageKind.WATCH and told == "ok":
+            peer.say(MessageKind.UNWATCH, 4)
+            while (message := await peer.hear()) is not None and message.kind is MessageKind.CHANGE:
                 pass
-            assert message is not None and (message.kind, message.id) == (Kind.ANSWER, 4)
+            assert message is not None and (message.kind, message.id) == (MessageKind.ANSWER, 4)
         return told
 
     async def _hello(self, letter: str, row: Row) -> str:
         async with self.node.stranger() as peer:
             hello = {"magic": "STORE", "major": 1, "minor": [0, 0]}
-            peer.say(Kind.HELLO, 0, {**hello, **await self.greeting(letter, row)})
+            peer.say(MessageKind.HELLO, 0, {**hello, **await self.greeting(letter, row)})
             return told_wire(await peer.hear())
 
 
@@ -364,10 +364,10 @@ def told_http(answer: Answer) -> str:
     return str(error["code"])
 
 
-def told_wire(message: Message | None) -> str:
-    if message is None or message.kind is Kind.BYE:
+def told_wire(message: WireMessage | None) -> str:
+    if message is None or message.kind is MessageKind.BYE:
         return "nothing"
-    if message.kind in (Kind.ERROR, Kind.REFUSED):
+    if message.kind in (MessageKind.ERROR, MessageKind.REFUSED):
         assert message.body is not None
         return str(message.body["error"]["code"])
     return "ok"
@@ -424,7 +424,9 @@ async def differing(house: House, enough: int = sys.maxsize) -> tuple[list[str],
 
 def messages() -> set[str]:
     """All that a client may say."""
-    found = {kind.name for kind in FROM_CLIENT - {Kind.KV, Kind.TOPIC, Kind.VAULT}}
+    found = {
+        kind.name for kind in FROM_CLIENT - {MessageKind.KV, MessageKind.TOPIC, MessageKind.VAULT}
+    }
     found |= {f"KV {word}" for word in spaces._OPERATIONS}
     found |= {f"VAULT {word}" for word in vaults._OPERATIONS}
     return found | {f"TOPIC {word}" for word in topics._OPERATIONS}
@@ -501,9 +503,9 @@ async def test_a_planted_answer_of_a_drained_node_is_found(
 
 FAULTS: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "everybody holds everything": lambda patch: patch.setattr(
-        Standing, "_judge", lambda self, noun: (ALL, True, ())
+        Privileges, "_judge", lambda self, noun: (ALL, True, ())
     ),
-    "everybody sees everything": lambda patch: patch.setattr(Standing, "sees", lambda *_: True),
+    "everybody sees everything": lambda patch: patch.setattr(Privileges, "sees", lambda *_: True),
 }
 
 

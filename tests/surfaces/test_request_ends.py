@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import pytest
 
-from actors.commits.barriers import Place
+from actors.commits.barriers import PriorityLockRequest
 from protocol import limits
-from protocol.frames import Kind
+from protocol.frames import MessageKind
 from storage.txn.read_set import ReadSet
 from storage.txn.tickets import RollBacks
 from surfaces.command.stopping import drain
@@ -57,9 +57,9 @@ SCRIPTS: Final = {
     COMMITTING: "CREATE t",
     AUDIT: "REVEAL 'x' FROM VAULT v",
 }
-OPERATIONS: Final[Mapping[str, tuple[Kind, dict[str, Any]]]] = {
-    "topic": (Kind.TOPIC, {"topic": "q", "op": "publish", "value": 1}),
-    "kv": (Kind.KV, {"space": "c", "op": "set", "key": "k", "value": 1}),
+OPERATIONS: Final[Mapping[str, tuple[MessageKind, dict[str, Any]]]] = {
+    "topic": (MessageKind.TOPIC, {"topic": "q", "op": "publish", "value": 1}),
+    "kv": (MessageKind.KV, {"space": "c", "op": "set", "key": "k", "value": 1}),
 }
 WAITS: Final = {"topic": "q", "op": "take", "group": "g", "wait": timedelta(minutes=1)}
 
@@ -119,12 +119,12 @@ class Desk:
             return Asked(asyncio.create_task(heard_over_http(raw)), raw.writer.close)
         peer = await self.served.peer(token=token, minor=[0, 10])
         if kind == "script":
-            peer.say(Kind.RUN, 1, {"script": SCRIPTS[state], **PLACE, **more})
+            peer.say(MessageKind.RUN, 1, {"script": SCRIPTS[state], **PLACE, **more})
         else:
             said, body = OPERATIONS[kind]
             peer.say(said, 1, {**(WAITS if state == MESSAGES else body), **PLACE, **more})
         heard = asyncio.create_task(heard_over_wire(peer))
-        cancels = None if kind == "kv" else lambda: peer.say(Kind.CANCEL, 1)
+        cancels = None if kind == "kv" else lambda: peer.say(MessageKind.CANCEL, 1)
         return Asked(heard, peer.writer.close, cancels)
 
     async def rows(self) -> list[dict[str, Any]]:
@@ -167,9 +167,11 @@ class Desk:
         elif state == LOCK:
             everything = ReadSet(0, RollBacks())
             everything.add_range(b"", b"\xff" * 16)
-            place = Place(self.node.committer.barriers, "test", everything, lambda: None)
+            place = PriorityLockRequest(
+                self.node.committer.barriers, "test", everything, lambda: None
+            )
             self.node.committer.barriers.join(place)
-            await until(lambda: place.stands)
+            await until(lambda: place.holds_lock)
             try:
                 yield
             finally:
@@ -197,14 +199,14 @@ def over_http(kind: str, state: str, token: str, more: Mapping[str, Any]) -> byt
 async def heard_over_wire(peer: Peer) -> str:
     try:
         message = await peer.hear()
-        while message is not None and message.kind is Kind.BYE:
+        while message is not None and message.kind is MessageKind.BYE:
             message = await peer.hear()
     except OSError:
         return NOTHING
     if message is None:
         return NOTHING
     body = message.body or {}
-    return str(body["error"]["code"]) if message.kind is Kind.ERROR else DONE
+    return str(body["error"]["code"]) if message.kind is MessageKind.ERROR else DONE
 
 
 async def heard_over_http(raw: Raw) -> str:

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import pytest
 
-from actors.rights import Standing
+from actors.rights import Privileges
 from actors.scripts import execution, fields, writing
 from actors.scripts.execution import Execution
 from protocol.binary import unpack_object
 from protocol.errors import CATALOGUE
-from protocol.frames import Kind as FrameKind
+from protocol.frames import MessageKind as FrameKind
 from protocol.rights import ALL, READ, Verb, Verbs
 from protocol.values import RecordId
 from storage.catalog import catalog
@@ -713,9 +713,9 @@ def _raw(run: Execution, record: RecordId, verbs: Verbs = READ) -> bytes | None:
 
 FAULTS: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "everybody holds everything": lambda patch: patch.setattr(
-        Standing, "_judge", lambda self, noun: (ALL, True, ())
+        Privileges, "_judge", lambda self, noun: (ALL, True, ())
     ),
-    "everybody sees everything": lambda patch: patch.setattr(Standing, "sees", lambda *_: True),
+    "everybody sees everything": lambda patch: patch.setattr(Privileges, "sees", lambda *_: True),
     "links are followed by their names": lambda patch: patch.setattr(Execution, "record", _record),
     "records are read by their names": lambda patch: patch.setattr(Execution, "raw", _raw),
 }

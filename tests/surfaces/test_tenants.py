@@ -24,9 +24,9 @@ from urllib.parse import quote
 import pytest
 
 from actors import rights, sign_in_throttle, statements
-from actors.rights import Rights, Standing
-from actors.scripts.moments import KeptMoment, Moments
-from protocol.frames import Kind
+from actors.rights import Privileges, Rights
+from actors.scripts.moments import NamedSnapshot, NamedSnapshots
+from protocol.frames import MessageKind
 from protocol.requests import Caller
 from protocol.rights import ALL, Verbs
 from protocol.values import Tick
@@ -287,7 +287,7 @@ class Listener:
         kept = await peer.run(1, "SELECT * FROM u", moment="new", **place)
         assert kept.body is not None
         self._moment = kept.body["moment"]
-        peer.say(Kind.RUN, 2, {"script": f"READ FROM {CANARY} AFTER 0 WAIT 5m", **place})
+        peer.say(MessageKind.RUN, 2, {"script": f"READ FROM {CANARY} AFTER 0 WAIT 5m", **place})
         await until(lambda: self.node.here.node.running.waiting("wire"))
 
     # --- one request ---
@@ -322,7 +322,7 @@ class Listener:
         answer = await self._raw.ask("POST", "/script", data, **fields)
         self._keep(f"{who} {place} {text}", _text(answer))
 
-    async def wire(self, who: str, kind: Kind, body: dict[str, Any]) -> None:
+    async def wire(self, who: str, kind: MessageKind, body: dict[str, Any]) -> None:
         """A message, on the connection of somebody."""
         peer = self._peers[who]
         peer.say(kind, 7, body)
@@ -349,7 +349,7 @@ class Listener:
                     await self.script(name, text, place)
                 for text in ROWS_ASKED[(number + 1) % every :: every]:
                     ns, db = place
-                    await self.wire(name, Kind.RUN, {"script": text, "ns": ns, "db": db})
+                    await self.wire(name, MessageKind.RUN, {"script": text, "ns": ns, "db": db})
                 await self.script(name, "SELECT * FROM u", place, moment=self._moment)
             for text in ROWS_ASKED[number % every :: every]:
                 await self.script(name, f"BEGIN; {text}; CANCEL", ("shop", "main"))
@@ -367,7 +367,7 @@ class Listener:
                 await self.http("nobody", method, target, authorization=f"Basic {basic}")
             async with self.node.stranger() as peer:
                 hello = {"magic": "STORE", "major": 1, "minor": [0, 0]}
-                peer.say(Kind.HELLO, 0, {**hello, "user": user, "password": WRONG})
+                peer.say(MessageKind.HELLO, 0, {**hello, "user": user, "password": WRONG})
                 message = await peer.hear()
                 assert message is not None
                 self._keep(f"HELLO {user}", repr((message.kind.name, message.body)))
@@ -412,7 +412,7 @@ class Listener:
                     place |= {"op": op, "topic": "q"}
                 elif kind == "VAULT":
                     place = {"op": op} if op == "show" else {**place, "op": op, "vault": "s"}
-                await self.wire(who, Kind[kind], {**body, **place})
+                await self.wire(who, MessageKind[kind], {**body, **place})
 
     async def ask_cases(self, every: int) -> None:
         """The cases of the language: in a database of `tess`, and where the other's are."""
@@ -500,10 +500,10 @@ async def test_nothing_crosses(
 
 # --- the checker ----------------------------------------------------------------------------------
 
-_enter, _topics = Moments.enter, Rights.topics
+_enter, _topics = NamedSnapshots.enter, Rights.topics
 
 
-def _of_anybody(self: Moments, name: str, user: str) -> KeptMoment:
+def _of_anybody(self: NamedSnapshots, name: str, user: str) -> NamedSnapshot:
     kept = self._kept.get(name)
     return _enter(self, name, user if kept is None else kept.user)
 
@@ -513,15 +513,15 @@ def _unjudged(self: Rights, tx: Transaction, caller: Caller, verbs: Verbs, tick:
 
 
 FAULTS: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {
-    "everybody sees everything": lambda patch: patch.setattr(Standing, "sees", lambda *_: True),
+    "everybody sees everything": lambda patch: patch.setattr(Privileges, "sees", lambda *_: True),
     "everybody holds everything": lambda patch: patch.setattr(
-        Standing, "_judge", lambda self, noun: (ALL, True, ())
+        Privileges, "_judge", lambda self, noun: (ALL, True, ())
     ),
     "owners own all users": lambda patch: patch.setattr(
         rights, "_owns", lambda who, user: user is not None
     ),
     "figures of all topics": lambda patch: patch.setattr(Rights, "topics", _unjudged),
-    "moments are anybody's": lambda patch: patch.setattr(Moments, "enter", _of_anybody),
+    "moments are anybody's": lambda patch: patch.setattr(NamedSnapshots, "enter", _of_anybody),
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from protocol import limits
-from protocol.frames import Kind
+from protocol.frames import MessageKind
 from tests.logbook import Logbook
 from tests.nodes import OWNER, PASSPHRASE, PASSWORD
 from tests.surfaces.http.conftest import ticks as ticks
@@ -179,7 +179,7 @@ async def test_a_life_over_the_wire(house: House) -> None:
     peer = await house.node.peer(token=house.token)
 
     async def ask(op: str, **more: Any) -> dict[str, Any]:
-        peer.say(Kind.VAULT, 7, {"op": op, **more})
+        peer.say(MessageKind.VAULT, 7, {"op": op, **more})
         message = await peer.hear()
         assert message is not None and message.id == 7 and message.body is not None
         return message.body

@@ -11,8 +11,8 @@ import random
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from bench.cluster.asking import PLACE, Refused
-from bench.cluster.histories.history import Asking, History
+from bench.cluster.asking import PLACE, NodeRefused
+from bench.cluster.histories.history import ClientRequests, OperationHistory
 from bench.cluster.plan import NodeAt
 
 ACCOUNTS: Final = 8
@@ -38,7 +38,7 @@ class Move(NamedTuple):
     much: int
 
 
-class Look(NamedTuple):
+class BankRead(NamedTuple):
     """A complete read of a bank's accounts at one point."""
 
     where: str
@@ -54,7 +54,7 @@ class Ending(NamedTuple):
     moves: frozenset[Move]
 
 
-class Bank(History):
+class Bank(OperationHistory):
     """History of transfers."""
 
     NAME = "bank"
@@ -67,11 +67,11 @@ class Bank(History):
         self.acknowledged: set[Move] = set()
         self.tried: set[Move] = set()
         """Transfers that may have happened: all that were not refused."""
-        self.looks: list[Look] = []
+        self.looks: list[BankRead] = []
         self.endings: list[Ending] = []
         self._numbers = itertools.count(1)
 
-    def act(self, asking: Asking, node: NodeAt, chance: random.Random, who: str) -> None:
+    def act(self, asking: ClientRequests, node: NodeAt, chance: random.Random, who: str) -> None:
         kind = chance.random()
         if kind < 0.6:
             self._move(asking, node, chance)
@@ -80,23 +80,23 @@ class Bank(History):
         else:
             self._look_twice(asking, chance.choice(asking.nodes))
 
-    def _move(self, asking: Asking, node: NodeAt, chance: random.Random) -> None:
+    def _move(self, asking: ClientRequests, node: NodeAt, chance: random.Random) -> None:
         source, to = chance.sample(range(ACCOUNTS), 2)
         move = Move(next(self._numbers), source, to, chance.randrange(1, 20))
         self.tried.add(move)
         try:
             asking.write(node, MOVE, **move._asdict())
-        except Refused:
+        except NodeRefused:
             self.tried.discard(move)
             raise
         self.acknowledged.add(move)
 
-    def _look_once(self, asking: Asking, node: NodeAt) -> None:
+    def _look_once(self, asking: ClientRequests, node: NodeAt) -> None:
         found = asking.read(node, ACCOUNTS_NOW)
         if found is not None:
-            self.looks.append(Look(f"{node.name} at {found.sequence}", tuple(found.values[-1])))
+            self.looks.append(BankRead(f"{node.name} at {found.sequence}", tuple(found.values[-1])))
 
-    def _look_twice(self, asking: Asking, node: NodeAt) -> None:
+    def _look_twice(self, asking: ClientRequests, node: NodeAt) -> None:
         """Read half of the accounts, then the other half, in one pinned snapshot."""
         half = ACCOUNTS // 2
         one = asking.read(node, f"{ACCOUNTS_NOW} WHERE n < {half}", moment="new", keep="10s")
@@ -107,9 +107,9 @@ class Bank(History):
         if two is None:
             return
         where = f"{node.name} in moments of {one.sequence} and {two.sequence}"
-        self.looks.append(Look(where, (*one.values[-1], *two.values[-1])))
+        self.looks.append(BankRead(where, (*one.values[-1], *two.values[-1])))
 
-    def look(self, asking: Asking, node: NodeAt) -> None:
+    def look(self, asking: ClientRequests, node: NodeAt) -> None:
         text = f"{ACCOUNTS_NOW} ORDER BY n; SELECT n, source, to, much FROM moved"
         money, moves = asking.asker.script(node, text, **PLACE)
         self.endings.append(Ending(node.name, tuple(money), frozenset(_read(moves))))

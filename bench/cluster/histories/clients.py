@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from bench.cluster.asking import PLACE, Asker, Refused, Unknown
-from bench.cluster.histories.history import Asking, History
-from bench.cluster.plan import NodeAt, Plan
+from bench.cluster.asking import PLACE, ClusterClient, NodeRefused, ResultUnknown
+from bench.cluster.histories.history import ClientRequests, OperationHistory
+from bench.cluster.plan import ClusterPlan, NodeAt
 
 COUNT: Final = 6
 PAUSE_SECONDS: Final = 0.05
@@ -34,9 +34,13 @@ class Clients:
     """
 
     def __init__(
-        self, plan: Plan, histories: Sequence[History], seed: int, count: int = COUNT
+        self,
+        plan: ClusterPlan,
+        histories: Sequence[OperationHistory],
+        seed: int,
+        count: int = COUNT,
     ) -> None:
-        self.asking = Asking(Asker(plan))
+        self.asking = ClientRequests(ClusterClient(plan))
         self.probe = Probe(plan)
         self._histories = histories
         self._over = threading.Event()
@@ -55,7 +59,7 @@ class Clients:
             f"USE {ns}.{db}; DEFINE TABLE probe",
             *(one.DEFINITIONS for one in self._histories),
         ]
-        Asker(self.asking.asker.plan, PATIENCE_SECONDS).script(leader, "; ".join(texts))
+        ClusterClient(self.asking.asker.plan, PATIENCE_SECONDS).script(leader, "; ".join(texts))
 
     def begin(self) -> None:
         """Start the clients."""
@@ -113,10 +117,10 @@ class Clients:
             history = chance.choice(self._histories)
             try:
                 history.act(self.asking, node, chance, f"c{number}")
-            except Refused:
+            except NodeRefused:
                 node = chance.choice(self.asking.nodes)
                 time.sleep(PAUSE_SECONDS)
-            except Unknown:
+            except ResultUnknown:
                 node = chance.choice(self.asking.nodes)
 
 
@@ -127,8 +131,8 @@ class Probe:
     write.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self._asker = Asker(plan, PROBE_SECONDS)
+    def __init__(self, plan: ClusterPlan) -> None:
+        self._asker = ClusterClient(plan, PROBE_SECONDS)
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._times: list[float] = []
@@ -163,7 +167,7 @@ class Probe:
             text = f"UPSERT probe:1 SET n = {number} RETURN NONE"
             try:
                 self._asker.script(nodes[turn % len(nodes)], text, **PLACE)
-            except (Refused, Unknown):
+            except (NodeRefused, ResultUnknown):
                 turn += 1
                 time.sleep(0.01)
             else:

@@ -7,14 +7,14 @@ import threading
 import time
 from typing import Any
 
-from bench.cluster.asking import PLACE, Unknown
-from bench.cluster.histories.history import Asking, History
+from bench.cluster.asking import PLACE, ResultUnknown
+from bench.cluster.histories.history import ClientRequests, OperationHistory
 from bench.cluster.histories.linear import ABSENT, Operation
-from bench.cluster.histories.registers import Keys, counted, not_one_after_the_other
+from bench.cluster.histories.registers import KeysInUse, counted, not_one_after_the_other
 from bench.cluster.plan import NodeAt
 
 
-class Counters(History):
+class Counters(OperationHistory):
     """History of counters."""
 
     NAME = "counters"
@@ -22,10 +22,10 @@ class Counters(History):
 
     def __init__(self) -> None:
         self.history: list[Operation] = []
-        self._keys = Keys()
+        self._keys = KeysInUse()
         self._lock = threading.Lock()
 
-    def act(self, asking: Asking, node: NodeAt, chance: random.Random, who: str) -> None:
+    def act(self, asking: ClientRequests, node: NodeAt, chance: random.Random, who: str) -> None:
         key = self._keys.draw(chance)
         if chance.random() < 0.4:
             self._read(asking, chance.choice(asking.nodes), key)
@@ -33,13 +33,13 @@ class Counters(History):
         began = time.monotonic()
         try:
             found = asking.write(node, "INCR $key IN counter", key=key)
-        except Unknown:
+        except ResultUnknown:
             self._add(Operation(key, "incr", (), None, began))
             raise
         number = found.values[-1]["value"]
         self._add(Operation(key, "incr", (), number, began, time.monotonic()))
 
-    def _read(self, asking: Asking, node: NodeAt, key: str) -> None:
+    def _read(self, asking: ClientRequests, node: NodeAt, key: str) -> None:
         began = time.monotonic()  # before `newest` is read: no operation ends in between
         params = {"key": key}
         found = asking.read(node, "GET $key FROM counter", params=params, after=asking.newest)
@@ -54,7 +54,7 @@ class Counters(History):
         with self._lock:
             self.history.append(operation)
 
-    def look(self, asking: Asking, node: NodeAt) -> None:
+    def look(self, asking: ClientRequests, node: NodeAt) -> None:
         keys = sorted({operation.key for operation in self.history})
         began = time.monotonic()
         text = "; ".join(f"GET '{key}' FROM counter" for key in keys) or "RETURN NONE"

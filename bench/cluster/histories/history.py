@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from bench.cluster.asking import PLACE, Answered, Asker, Refused, Unknown
+from bench.cluster.asking import PLACE, ClusterClient, NodeRefused, ResultUnknown, ScriptResults
 from bench.cluster.plan import NodeAt
 
 READ_TIMEOUT: Final = "1s"
@@ -19,7 +19,7 @@ READ_TIMEOUT: Final = "1s"
 
 
 @dataclass
-class Told:
+class AnswerCounts:
     """Counts of answers to clients, by outcome."""
 
     acknowledged: int = 0
@@ -30,15 +30,15 @@ class Told:
     """Monotonic time of the last acknowledgement, seconds."""
 
 
-class Asking:
+class ClientRequests:
     """Requests of all clients of a cluster.
 
     It remembers the newest sequence that any client has seen: the lower bound of causal reads.
     """
 
-    def __init__(self, asker: Asker) -> None:
+    def __init__(self, asker: ClusterClient) -> None:
         self.asker = asker
-        self.told = Told()
+        self.told = AnswerCounts()
         self._newest = 0
         self._lock = threading.Lock()
 
@@ -57,15 +57,15 @@ class Asking:
         """Set the timeout of each later answer, seconds."""
         self.asker = replace(self.asker, seconds=seconds)
 
-    def write(self, node: NodeAt, text: str, **params: object) -> Answered:
-        """Run a script that writes, and count its outcome. Raises as `Asker.ask`."""
+    def write(self, node: NodeAt, text: str, **params: object) -> ScriptResults:
+        """Run a script that writes, and count its outcome. Raises as `ClusterClient.ask`."""
         try:
             found = self.asker.ask(node, text, params=params, **PLACE)
-        except Unknown:
+        except ResultUnknown:
             with self._lock:
                 self.told.unknown += 1
             raise
-        except Refused:
+        except NodeRefused:
             with self._lock:
                 self.told.refused += 1
             raise
@@ -75,26 +75,26 @@ class Asking:
             self.told.last = time.monotonic()
         return found
 
-    def read(self, node: NodeAt, text: str, **fields: Any) -> Answered | None:
+    def read(self, node: NodeAt, text: str, **fields: Any) -> ScriptResults | None:
         """Run a script that reads; None: it failed.
 
         :param fields: additional fields of the request, such as `after`
         """
         try:
             found = self.asker.ask(node, text, timeout=READ_TIMEOUT, **PLACE, **fields)
-        except (Refused, Unknown):
+        except (NodeRefused, ResultUnknown):
             return None
         self._saw(found)
         with self._lock:
             self.told.reads += 1
         return found
 
-    def _saw(self, found: Answered) -> None:
+    def _saw(self, found: ScriptResults) -> None:
         with self._lock:
             self._newest = max(self._newest, found.sequence)
 
 
-class History(ABC):
+class OperationHistory(ABC):
     """Operations of one kind, and their outcomes. Several clients act concurrently."""
 
     NAME: ClassVar[str]
@@ -102,7 +102,7 @@ class History(ABC):
     """Statements that define the initial state of the database."""
 
     @abstractmethod
-    def act(self, asking: Asking, node: NodeAt, chance: random.Random, who: str) -> None:
+    def act(self, asking: ClientRequests, node: NodeAt, chance: random.Random, who: str) -> None:
         """Run one operation and record its outcome.
 
         :param node: presumed leader
@@ -112,7 +112,7 @@ class History(ABC):
         """
 
     @abstractmethod
-    def look(self, asking: Asking, node: NodeAt) -> None:
+    def look(self, asking: ClientRequests, node: NodeAt) -> None:
         """Record the final reads of a node, which holds everything by then.
 
         :raises Refused: the read was refused
@@ -128,6 +128,6 @@ class History(ABC):
     def figures(self) -> str:
         """Counts of operations, as text."""
 
-    def finish(self, asking: Asking, leader: NodeAt) -> None:  # noqa: B027 - most have nothing
+    def finish(self, asking: ClientRequests, leader: NodeAt) -> None:  # noqa: B027 - most have nothing
         """Complete the history on the leader, after all clients have stopped and all faults are
         healed."""

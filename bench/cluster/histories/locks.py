@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from bench.cluster.asking import PLACE
-from bench.cluster.histories.history import Asking, History
+from bench.cluster.histories.history import ClientRequests, OperationHistory
 from bench.cluster.plan import NodeAt
 
 LEASE_SECONDS: Final = 1.0
@@ -29,7 +29,7 @@ GUARDED: Final = (
 WRITES_MOST: Final = 4
 
 
-class Lease(NamedTuple):
+class BelievedLease(NamedTuple):
     """A lease, for as long as its holder believed in it."""
 
     began: float
@@ -47,7 +47,7 @@ class Guarded(NamedTuple):
     who: str
 
 
-class Locks(History):
+class Locks(OperationHistory):
     """History of a lock.
 
     :param clocks_agree: False if clocks of nodes may differ: leases then end early after an
@@ -61,7 +61,7 @@ class Locks(History):
     )
 
     def __init__(self, clocks_agree: bool = True) -> None:
-        self.leases: list[Lease] = []
+        self.leases: list[BelievedLease] = []
         self.guarded: list[Guarded] = []
         self.refused = 0
         """Guarded writes that were refused for a stale fencing token."""
@@ -71,7 +71,7 @@ class Locks(History):
         self._lives = itertools.count(1)
         self._lock = threading.Lock()
 
-    def act(self, asking: Asking, node: NodeAt, chance: random.Random, who: str) -> None:
+    def act(self, asking: ClientRequests, node: NodeAt, chance: random.Random, who: str) -> None:
         # Nobody goes by a name twice: an answer that never came may have been a lease of its own.
         who = f"{who}.{next(self._lives)}"
         began = time.monotonic()
@@ -86,11 +86,11 @@ class Locks(History):
         finally:
             ended = min(time.monotonic(), began + LEASE_SECONDS)
             with self._lock:
-                self.leases.append(Lease(got, ended, fence, who))
+                self.leases.append(BelievedLease(got, ended, fence, who))
         if chance.random() < 0.8:  # or it has died, and the lease runs out
             asking.write(node, "UNLOCK 'one' IN lock HOLDER $who", who=who)
 
-    def _write(self, asking: Asking, node: NodeAt, fence: int, who: str) -> None:
+    def _write(self, asking: ClientRequests, node: NodeAt, fence: int, who: str) -> None:
         taken = asking.write(node, GUARDED, fence=fence, who=who).values[-1]
         with self._lock:
             if taken:
@@ -98,7 +98,7 @@ class Locks(History):
             else:
                 self.refused += 1
 
-    def look(self, asking: Asking, node: NodeAt) -> None:
+    def look(self, asking: ClientRequests, node: NodeAt) -> None:
         text = "SELECT writes, fence, who FROM guarded:1"
         (row,) = asking.asker.value(node, text, **PLACE)
         self.ends[node.name] = Guarded(row["writes"], row["fence"], row["who"])
@@ -122,7 +122,7 @@ class Locks(History):
         )
 
 
-def two_holders(leases: Iterable[Lease]) -> list[tuple[Any, Any]]:
+def two_holders(leases: Iterable[BelievedLease]) -> list[tuple[Any, Any]]:
     """Return pairs of leases that overlap, or whose fencing tokens are not in the order of time."""
     believed = sorted(one for one in leases if one.ended > one.began)
     return [

@@ -6,12 +6,12 @@ from __future__ import annotations
 import itertools
 import random
 
-from bench.cluster.asking import PLACE, Refused
-from bench.cluster.histories.history import Asking, History
+from bench.cluster.asking import PLACE, NodeRefused
+from bench.cluster.histories.history import ClientRequests, OperationHistory
 from bench.cluster.plan import NodeAt
 
 
-class Records(History):
+class Records(OperationHistory):
     """History of inserted records."""
 
     NAME = "records"
@@ -25,17 +25,17 @@ class Records(History):
         """Final content, by node."""
         self._numbers = itertools.count(1)
 
-    def act(self, asking: Asking, node: NodeAt, chance: random.Random, who: str) -> None:
+    def act(self, asking: ClientRequests, node: NodeAt, chance: random.Random, who: str) -> None:
         number = next(self._numbers)
         self.tried.add(number)
         try:
             asking.write(node, "CREATE seen:[$n] SET n = $n RETURN NONE", n=number)
-        except Refused:
+        except NodeRefused:
             self.tried.discard(number)
             raise
         self.acknowledged.add(number)
 
-    def look(self, asking: Asking, node: NodeAt) -> None:
+    def look(self, asking: ClientRequests, node: NodeAt) -> None:
         self.shown[node.name] = set(asking.asker.value(node, "SELECT VALUE n FROM seen", **PLACE))
 
     def wrong(self) -> list[str]:

@@ -14,8 +14,8 @@ import time
 from math import inf
 from typing import Any, Final
 
-from bench.cluster.asking import PLACE, Unknown, leads
-from bench.cluster.histories.history import Asking, History
+from bench.cluster.asking import PLACE, ResultUnknown, leads
+from bench.cluster.histories.history import ClientRequests, OperationHistory
 from bench.cluster.histories.linear import ABSENT, Operation, impossible
 from bench.cluster.plan import NodeAt
 
@@ -26,7 +26,7 @@ EACH: Final = 80
 READ: Final = "SELECT VALUE v FROM register:[$key]"
 
 
-class Keys:
+class KeysInUse:
     """The keys in use."""
 
     def __init__(self, count: int = KEYS, each: int = EACH) -> None:
@@ -39,7 +39,7 @@ class Keys:
         return f"{next(self._given) // (self._each * self._count)}.{chance.randrange(self._count)}"
 
 
-class Registers(History):
+class Registers(OperationHistory):
     """History of registers."""
 
     NAME = "registers"
@@ -47,13 +47,13 @@ class Registers(History):
 
     def __init__(self) -> None:
         self.history: list[Operation] = []
-        self._keys = Keys()
+        self._keys = KeysInUse()
         self._values = itertools.count(1)
         self._seen: dict[str, Any] = {}
         """By key, a value that a client has seen: a useful operand of compare-and-set."""
         self._lock = threading.Lock()
 
-    def act(self, asking: Asking, node: NodeAt, chance: random.Random, who: str) -> None:
+    def act(self, asking: ClientRequests, node: NodeAt, chance: random.Random, who: str) -> None:
         key, kind = self._keys.draw(chance), chance.random()
         if kind < 0.25:
             self._change(asking, node, key, "set", (next(self._values),))
@@ -70,7 +70,9 @@ class Registers(History):
         else:
             self._read(asking, chance.choice(asking.nodes), key)
 
-    def _change(self, asking: Asking, node: NodeAt, key: str, name: str, values: Any) -> None:
+    def _change(
+        self, asking: ClientRequests, node: NodeAt, key: str, name: str, values: Any
+    ) -> None:
         began = time.monotonic()
         try:
             if name == "set":
@@ -81,7 +83,7 @@ class Registers(History):
                 text = "UPDATE register:[$key] SET v = $v WHERE v = $old"
                 found = asking.write(node, text, key=key, old=values[0], v=values[1])
                 answer = bool(found.values[-1])
-        except Unknown:
+        except ResultUnknown:
             self._add(Operation(key, name, values, None, began))
             raise
         self._add(Operation(key, name, values, answer, began, time.monotonic()))
@@ -89,19 +91,19 @@ class Registers(History):
             with self._lock:
                 self._seen[key] = values[-1]
 
-    def _read_by_lease(self, asking: Asking, node: NodeAt, key: str) -> None:
+    def _read_by_lease(self, asking: ClientRequests, node: NodeAt, key: str) -> None:
         began = time.monotonic()
         found = asking.read(node, f"{READ}; INFO FOR NODE", params={"key": key})
         if found is not None and leads(found.values[-1]):
             self._saw(key, found.values[0], began)
 
-    def _read(self, asking: Asking, node: NodeAt, key: str) -> None:
+    def _read(self, asking: ClientRequests, node: NodeAt, key: str) -> None:
         began = time.monotonic()  # before `newest` is read: no operation ends in between
         found = asking.read(node, READ, params={"key": key}, after=asking.newest)
         if found is not None:
             self._saw(key, found.values[-1], began)
 
-    def _read_current(self, asking: Asking, node: NodeAt, key: str) -> None:
+    def _read_current(self, asking: ClientRequests, node: NodeAt, key: str) -> None:
         began = time.monotonic()
         found = asking.read(node, f"{READ} CURRENT", params={"key": key})
         if found is not None:
@@ -117,7 +119,7 @@ class Registers(History):
         with self._lock:
             self.history.append(operation)
 
-    def look(self, asking: Asking, node: NodeAt) -> None:
+    def look(self, asking: ClientRequests, node: NodeAt) -> None:
         began = time.monotonic()
         text = "SELECT k, v FROM register"
         found = asking.asker.ask(node, text, after=asking.newest, **PLACE).values[-1]

@@ -15,8 +15,8 @@ import time
 from collections import Counter
 from typing import Any, ClassVar, Final, NamedTuple
 
-from bench.cluster.asking import PLACE, Refused, Unknown
-from bench.cluster.histories.history import Asking, History
+from bench.cluster.asking import PLACE, NodeRefused, ResultUnknown
+from bench.cluster.histories.history import ClientRequests, OperationHistory
 from bench.cluster.plan import NodeAt
 
 DEADLINE_SECONDS: Final = 2
@@ -28,14 +28,14 @@ TRIES_MOST: Final = 20
 """Attempts of a publish under an ID, before its outcome stays unknown."""
 
 
-class Published(NamedTuple):
+class AcknowledgedMessage(NamedTuple):
     """An acknowledged message."""
 
     mark: str
     position: int
 
 
-class HandOut(NamedTuple):
+class TopicDelivery(NamedTuple):
     """A delivery of a message to a client."""
 
     position: int
@@ -50,7 +50,7 @@ class Ack(NamedTuple):
     ended: float
 
 
-class Topic(History):
+class TopicHistory(OperationHistory):
     """History of a topic."""
 
     NAME = "topic"
@@ -61,17 +61,17 @@ class Topic(History):
     )
 
     def __init__(self) -> None:
-        self.published: list[Published] = []
+        self.published: list[AcknowledgedMessage] = []
         self.tried: set[str] = set()
         """Marks that may exist: all publishes that were not refused."""
-        self.handed: list[HandOut] = []
+        self.handed: list[TopicDelivery] = []
         self.acked: list[Ack] = []
         self.shown: dict[str, tuple[tuple[int, str], ...]] = {}
         """Final positions and marks, by node."""
         self._marks = itertools.count(1)
         self._lock = threading.Lock()
 
-    def act(self, asking: Asking, node: NodeAt, chance: random.Random, who: str) -> None:
+    def act(self, asking: ClientRequests, node: NodeAt, chance: random.Random, who: str) -> None:
         kind = chance.random()
         if kind < 0.3:
             self._publish(asking, node)
@@ -80,42 +80,42 @@ class Topic(History):
         else:
             self._take(asking, node, chance.random() < 0.8)
 
-    def _publish(self, asking: Asking, node: NodeAt) -> None:
+    def _publish(self, asking: ClientRequests, node: NodeAt) -> None:
         mark = f"m{next(self._marks)}"
         self.tried.add(mark)
         try:
             found = asking.write(node, "PUBLISH INTO told VALUE $mark", mark=mark)
-        except Refused:
+        except NodeRefused:
             self.tried.discard(mark)
             raise
         with self._lock:
-            self.published.append(Published(mark, found.values[-1]["position"]))
+            self.published.append(AcknowledgedMessage(mark, found.values[-1]["position"]))
 
-    def _publish_until(self, asking: Asking, node: NodeAt, chance: random.Random) -> None:
+    def _publish_until(self, asking: ClientRequests, node: NodeAt, chance: random.Random) -> None:
         mark = f"i{next(self._marks)}"
         self.tried.add(mark)
         for _ in range(TRIES_MOST):
             try:
                 found = asking.write(node, "PUBLISH INTO told VALUE $mark ID $mark", mark=mark)
-            except (Refused, Unknown):
+            except (NodeRefused, ResultUnknown):
                 node = chance.choice(asking.nodes)
                 time.sleep(0.05)
                 continue
             with self._lock:
-                self.published.append(Published(mark, found.values[-1]["position"]))
+                self.published.append(AcknowledgedMessage(mark, found.values[-1]["position"]))
             return
 
-    def _take(self, asking: Asking, node: NodeAt, acks: bool) -> int:
+    def _take(self, asking: ClientRequests, node: NodeAt, acks: bool) -> int:
         """Take some messages, and acknowledge them or not. Return their number."""
         asked = time.monotonic()
         found = asking.write(node, f"TAKE {TAKEN_MOST} FROM told AS all").values[-1]
         with self._lock:
-            self.handed += [HandOut(one["position"], one["value"], asked) for one in found]
+            self.handed += [TopicDelivery(one["position"], one["value"], asked) for one in found]
         if found and acks:
             self._ack(asking, node, found)
         return len(found)
 
-    def _ack(self, asking: Asking, node: NodeAt, found: list[Any]) -> None:
+    def _ack(self, asking: ClientRequests, node: NodeAt, found: list[Any]) -> None:
         receipts = [one["receipt"] for one in found]
         told = asking.write(node, "ACK told AS all RECEIPTS $them", them=receipts).values[-1]
         if told["acked"] == len(found):
@@ -123,13 +123,13 @@ class Topic(History):
             with self._lock:
                 self.acked += [Ack(one["position"], ended) for one in found]
 
-    def finish(self, asking: Asking, leader: NodeAt) -> None:
+    def finish(self, asking: ClientRequests, leader: NodeAt) -> None:
         """Take and acknowledge until no message has come for longer than the visibility timeout."""
         idle = began = time.monotonic()
         while time.monotonic() < idle + 2 * DEADLINE_SECONDS:
             try:
                 found = self._take(asking, leader, True)
-            except (Refused, Unknown):  # the lead moves, say: deliveries come again
+            except (NodeRefused, ResultUnknown):  # the lead moves, say: deliveries come again
                 if time.monotonic() > began + PATIENCE_SECONDS:
                     raise
                 leader = asking.asker.leader() or leader
@@ -140,7 +140,7 @@ class Topic(History):
             else:
                 time.sleep(0.05)
 
-    def look(self, asking: Asking, node: NodeAt) -> None:
+    def look(self, asking: ClientRequests, node: NodeAt) -> None:
         found: list[tuple[int, str]] = []
         while True:
             after = found[-1][0] if found else 0
@@ -181,7 +181,7 @@ class Topic(History):
         )
 
 
-def unlike(handed: list[HandOut], shown: dict[str, tuple[tuple[int, str], ...]]) -> list[str]:
+def unlike(handed: list[TopicDelivery], shown: dict[str, tuple[tuple[int, str], ...]]) -> list[str]:
     """Return the differences between deliveries and the log: each message is delivered, and no
     other."""
     given = {(one.position, one.mark) for one in handed}
@@ -194,7 +194,7 @@ def unlike(handed: list[HandOut], shown: dict[str, tuple[tuple[int, str], ...]])
     return found
 
 
-def after_their_end(handed: list[HandOut], acked: list[Ack]) -> list[str]:
+def after_their_end(handed: list[TopicDelivery], acked: list[Ack]) -> list[str]:
     """Return messages that were delivered to a request sent after their acknowledgement."""
     ended: dict[int, float] = {}
     for ack in acked:

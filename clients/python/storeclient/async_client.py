@@ -42,9 +42,9 @@ from storeclient.exchange import (
 from storeclient.feeds import Feed
 from storeclient.frames import Kind
 from storeclient.names import check_names, check_place
-from storeclient.nodes import Node, Nodes
-from storeclient.rows import Place
-from storeclient.seen import Mark, Seen, seems_to_read
+from storeclient.nodes import KnownNode, Nodes
+from storeclient.rows import PendingRow
+from storeclient.seen import Seen, SeenMark, seems_to_read
 from storeclient.settings import Reads, make_settings
 from storeclient.topics import AsyncTopic
 from storeclient.values import duration
@@ -106,7 +106,7 @@ class AsyncClient:
         self._nodes = Nodes(settings, on_connection)
         self._reads = reads
         self._seen = Seen()
-        self._makers: dict[str, Node] = {}
+        self._makers: dict[str, KnownNode] = {}
         """Node that made a moment, by name of the moment, for the newest ones."""
         self._timeout = duration(timeout)
         self.ns = ns
@@ -333,7 +333,7 @@ class AsyncClient:
             *,
             wait: timedelta | None = None,
             stop: asyncio.Future[None] | None = None,
-            place: Place | None = None,
+            place: PendingRow | None = None,
         ) -> dict[str, Any]:
             body = {"op": op, "ns": ns, "db": db, "topic": name, **fields}
             seconds = None
@@ -383,7 +383,7 @@ class AsyncClient:
         wait: float | None,
         stop: asyncio.Future[None] | None = None,
         waits: bool = False,
-        place: Place | None = None,
+        place: PendingRow | None = None,
     ) -> dict[str, Any]:
         """Send one operation that may write, and record its commit. Operations on seals, and nodes
         before minor 8, do not answer the commit's sequence."""
@@ -448,8 +448,8 @@ class AsyncClient:
         stop: asyncio.Future[None] | None = None,
         waits: bool = False,
         spread: bool = False,
-        at: Node | None = None,
-        place: Place | None = None,
+        at: KnownNode | None = None,
+        place: PendingRow | None = None,
     ) -> object:
         """Send a request, with retries.
 
@@ -460,7 +460,7 @@ class AsyncClient:
         attempts = Attempts(self._nodes, repeatable, spread, stop, at, place)
         seen = self._seen
 
-        async def ask(node: Node, connection: Connection) -> object:
+        async def ask(node: KnownNode, connection: Connection) -> object:
             sent = self._behind_what_was_seen(body, node) if attempts.spread else body
             if sent is not None and ("after" in sent or "current" in sent):
                 _check_known(connection, sent)
@@ -476,7 +476,7 @@ class AsyncClient:
 
         return await self._go(ask, body, attempts, waits)
 
-    def _remember_maker(self, moment: str, node: Node) -> None:
+    def _remember_maker(self, moment: str, node: KnownNode) -> None:
         """Remember the node that made a moment: no other node has it, whichever is the leader."""
         self._makers.pop(moment, None)
         self._makers[moment] = node
@@ -484,14 +484,14 @@ class AsyncClient:
             del self._makers[next(iter(self._makers))]
 
     def _behind_what_was_seen(
-        self, body: dict[str, Any] | None, node: Node
+        self, body: dict[str, Any] | None, node: KnownNode
     ) -> dict[str, Any] | None:
         """Return the body of a read with `after` set to the newest commit seen, for a node that may
         lag."""
         after = max((body or {}).get("after") or 0, self._seen.after or 0)
         return {**(body or {}), "after": after} if after and node.knows_after else body
 
-    def _answered(self, node: Node, answer: Answer, mark: Mark) -> None:
+    def _answered(self, node: KnownNode, answer: Answer, mark: SeenMark) -> None:
         """Record the position in an answer. :raises ProtocolBroken: the node belongs to another
         store"""
         if self._nodes.is_home(node):
@@ -510,7 +510,7 @@ class AsyncClient:
         seconds = None if self._timeout is None else self._timeout.total_seconds() + GRACE_SECONDS
         attempts = Attempts(self._nodes, True, self._reads_anywhere)
 
-        async def begin(node: Node, connection: Connection) -> Feed:
+        async def begin(node: KnownNode, connection: Connection) -> Feed:
             assert connection.welcome is not None
             if connection.welcome.minor < MINOR_OF_FEEDS:
                 raise _too_old(connection.welcome, "feeds", MINOR_OF_FEEDS)
@@ -529,7 +529,7 @@ class AsyncClient:
         return await self._go(begin, body, attempts)
 
     async def _reach(
-        self, node: Node, connection: Connection, seq: int, seconds: float | None
+        self, node: KnownNode, connection: Connection, seq: int, seconds: float | None
     ) -> None:
         """Wait until a node has reached the start of a feed. Feeds of an older version do not wait,
         and a lagging node would refuse the position as one of another history.
@@ -545,7 +545,7 @@ class AsyncClient:
 
     async def _go(
         self,
-        work: Callable[[Node, Connection], Awaitable[T]],
+        work: Callable[[KnownNode, Connection], Awaitable[T]],
         body: dict[str, Any] | None,
         attempts: Attempts,
         waits: bool = False,

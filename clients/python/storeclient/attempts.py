@@ -25,9 +25,9 @@ from storeclient.errors import (
 )
 from storeclient.exchange import NotSent
 from storeclient.frames import Kind
-from storeclient.nodes import Node, Nodes
+from storeclient.nodes import KnownNode, Nodes
 from storeclient.outages import Pause
-from storeclient.rows import Place
+from storeclient.rows import PendingRow
 
 BREAKS_MOST: Final = 8
 """Broken connections per request, after which it is not retried. A rolling restart of the nodes
@@ -51,8 +51,8 @@ class Attempts:
         repeatable: bool,
         spread: bool = False,
         stop: asyncio.Future[None] | None = None,
-        at: Node | None = None,
-        place: Place | None = None,
+        at: KnownNode | None = None,
+        place: PendingRow | None = None,
     ) -> None:
         self.spread = spread
         self._place = place
@@ -65,20 +65,20 @@ class Attempts:
         self._turned_away_at: float | None = None
         self._breaks = 0
         """Connections that broke after the request was sent on them."""
-        self._refused: set[Node] = set()
+        self._refused: set[KnownNode] = set()
         """Nodes that have refused as not writable since the last pause."""
         self._in_cluster = False
         """True if one of them named a leader: the nodes are a cluster, which has a leader or will
         elect one."""
         self._searching_until: float | None = None
 
-    async def node(self) -> Node:
+    async def node(self) -> KnownNode:
         """Return the node for the next attempt. Raises like `Nodes.home`."""
         if self._at is not None and self._at.is_usable:
             return self._at
         return await (self._nodes.near() if self.spread else self._nodes.home())
 
-    async def not_sent(self, node: Node, connection: Connection) -> None:
+    async def not_sent(self, node: KnownNode, connection: Connection) -> None:
         """Handle a connection that ended before anything was sent. :raises Unreachable: all of them
         do
 
@@ -95,7 +95,7 @@ class Attempts:
         if not await self._keeps_its_place():
             raise turned_away(self._nodes, connection, node.where) from connection.cause
 
-    async def go_on_after(self, error: StoreError, node: Node, connection: Connection) -> bool:
+    async def go_on_after(self, error: StoreError, node: KnownNode, connection: Connection) -> bool:
         """Return True if the request is to be retried, after a pause if one helps.
 
         A request of which a part is committed is never retried, whatever ended it.
@@ -107,7 +107,9 @@ class Attempts:
     async def _keeps_its_place(self) -> bool:
         return self._place is None or await self._place.again()
 
-    async def _is_worth_it(self, error: StoreError, node: Node, connection: Connection) -> bool:
+    async def _is_worth_it(
+        self, error: StoreError, node: KnownNode, connection: Connection
+    ) -> bool:
         if isinstance(error, OutcomeUnknown):
             return await self._go_on_after_unknown(error, node, connection)
         if not isinstance(error, Refused):
@@ -124,7 +126,7 @@ class Attempts:
         return await self._look_elsewhere(error, node)
 
     async def _go_on_after_unknown(
-        self, error: OutcomeUnknown, node: Node, connection: Connection
+        self, error: OutcomeUnknown, node: KnownNode, connection: Connection
     ) -> bool:
         if not self._repeatable:
             return False
@@ -142,7 +144,7 @@ class Attempts:
             await self._pause.rest(self._stop)
         return True
 
-    def _ask_home_instead(self, error: Refused, node: Node) -> bool:
+    def _ask_home_instead(self, error: Refused, node: KnownNode) -> bool:
         """Retry a failed spread read at the home node. Not one that timed out or was too large,
         which would fail there too."""
         late = "after" in error.detail
@@ -155,7 +157,7 @@ class Attempts:
         self.spread = False
         return True
 
-    async def _sign_in_again(self, node: Node, connection: Connection) -> bool:
+    async def _sign_in_again(self, node: KnownNode, connection: Connection) -> bool:
         """Open a new session with the password; a token cannot be renewed."""
         credential = node.settings.credential
         if credential.password is None or self._signed_in_again:
@@ -167,7 +169,7 @@ class Attempts:
             return True  # the connection broke: the next one signs in anyway
         return True
 
-    async def _look_elsewhere(self, error: Refused, node: Node) -> bool:
+    async def _look_elsewhere(self, error: Refused, node: KnownNode) -> bool:
         """Find the leader after a node refused as not writable. Retries for up to the connect
         time-out if there is a cluster, which may have no leader for a moment."""
         stopped = self._stop is not None and self._stop.done()

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from storeclient.answers import Answer
 from storeclient.errors import OutcomeUnknown, ProtocolBroken, StoreError
-from storeclient.exchange import NotSent, Reply, Told
+from storeclient.exchange import NotSent, Reply, StreamedMessage
 from storeclient.files import give_name
 from storeclient.names import quote_name
 
@@ -50,7 +50,7 @@ class Backup:
     """Version of the node that made it."""
 
 
-class Parts:
+class PartQueue:
     """Queue of the parts of one snapshot.
 
     :param pause: stops reading the connection; :param resume: continues it
@@ -68,7 +68,7 @@ class Parts:
 
     def take(self, reply: Reply) -> None:
         """Take a part, or the end of the stream."""
-        if isinstance(reply, Told):
+        if isinstance(reply, StreamedMessage):
             self._come.append(reply.body)
             self._bytes += reply.size
             if self._bytes > AHEAD_BYTES and not self._paused:
@@ -198,7 +198,7 @@ def _hold(descriptor: int) -> bool:
     return True
 
 
-async def write(parts: Parts, target: Target, progress: Progress | None) -> Backup:
+async def write(parts: PartQueue, target: Target, progress: Progress | None) -> Backup:
     """Write all parts, each in a thread.
 
     :raises ProtocolBroken: the parts are not consecutive or not complete

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from storeclient import pulse
-from storeclient.backups import Parts
+from storeclient.backups import PartQueue
 from storeclient.errors import OutcomeUnknown, StoreError
 from storeclient.exchange import Exchange, NotSent, Reply, Settled, Welcome
 from storeclient.feeds import Feed
@@ -23,7 +23,7 @@ KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 Where no PING can be sent, this distinguishes a lost machine from a busy one."""
 
 
-Waiter = asyncio.Future[Reply] | Feed | Parts
+Waiter = asyncio.Future[Reply] | Feed | PartQueue
 
 
 class Connection(asyncio.Protocol):
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
         :raises StoreError: the node's error, or OutcomeUnknown
         """
         waiter: asyncio.Future[Reply] = self._loop.create_future()
-        id = await self._begin(kind, body, waiter)
+        id = await self._send_request(kind, body, waiter)
         ends = self._end_at(id, stop) if stop is not None else None
         if waits:
             self._waits.add(id)
@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol):
         """
         ids: list[int] = []
         feed = Feed(lambda: self._cancel(ids[0]), lambda: self._give_up(ids[0]))
-        ids.append(await self._begin(Kind.WATCH, body, feed))
+        ids.append(await self._send_request(Kind.WATCH, body, feed))
         try:
             async with asyncio.timeout(timeout):
                 await feed.begun()
@@ -154,16 +154,16 @@ class Connection(asyncio.Protocol):
             raise
         return feed
 
-    async def stream(self, body: dict[str, Any]) -> Parts:
+    async def stream(self, body: dict[str, Any]) -> PartQueue:
         """Send a RUN that is answered in parts. No other request may use this connection meanwhile.
 
         :raises NotSent: as `ask`
         """
-        parts = Parts(self._transport.pause_reading, self._transport.resume_reading)
-        await self._begin(Kind.RUN, {**body, "stream": True}, parts)
+        parts = PartQueue(self._transport.pause_reading, self._transport.resume_reading)
+        await self._send_request(Kind.RUN, {**body, "stream": True}, parts)
         return parts
 
-    async def _begin(self, kind: Kind, body: dict[str, Any] | None, waiter: Waiter) -> int:
+    async def _send_request(self, kind: Kind, body: dict[str, Any] | None, waiter: Waiter) -> int:
         """Send a request, and return its id. :raises NotSent: the connection is not usable"""
         if not self._writable.is_set():
             await self._writable.wait()
@@ -223,14 +223,14 @@ class Connection(asyncio.Protocol):
         data = self._exchange.give_up(id)
         if data is not None and not self._exchange.broken and not self._said_bye:
             self._send(data)
-        self._look()
+        self._update_quiet()
 
     def _send(self, data: bytes) -> None:
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(data)
 
-    def _look(self) -> None:
+    def _update_quiet(self) -> None:
         if not self._exchange.open:
             self._quiet.set()
 
@@ -282,9 +282,9 @@ class Connection(asyncio.Protocol):
         _keep_alive(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
-        self._pulse.heard()
+        self._pulse.on_data()
         try:
-            self._settle(self._exchange.receive(data))
+            self._complete_requests(self._exchange.receive(data))
         except StoreError as error:
             self._end(error)
             return
@@ -309,17 +309,17 @@ class Connection(asyncio.Protocol):
     def _end(self, cause: BaseException | None) -> None:
         self._cause = self._cause or cause
         self._pulse.stop()
-        self._settle(self._exchange.end(cause, self._unsent))
+        self._complete_requests(self._exchange.end(cause, self._unsent))
         self._writable.set()
         self._transport.close()
 
-    def _settle(self, settled: list[Settled[Waiter]]) -> None:
+    def _complete_requests(self, settled: list[Settled[Waiter]]) -> None:
         for waiter, reply in settled:
-            if isinstance(waiter, Feed | Parts):
+            if isinstance(waiter, Feed | PartQueue):
                 waiter.take(reply)
             elif not waiter.done():
                 waiter.set_result(reply)
-        self._look()
+        self._update_quiet()
 
 
 def _keep_alive(found: socket.socket) -> None:

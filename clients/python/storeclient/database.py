@@ -15,15 +15,15 @@ from storeclient.blocking import Submit, Topic, _Twin
 from storeclient.cache import AsyncCache, Cache
 from storeclient.changes import Action, Position
 from storeclient.mirrors import AsyncMirror, Mirror, OnCopy
-from storeclient.moments import KEEP, AsyncMoment, Moment, Runs
+from storeclient.moments import KEEP, AsyncMoment, Moment, MomentClient
 from storeclient.names import check_names, quote_name
 from storeclient.pages import PAGE, Pages, each
 from storeclient.topics import AsyncTopic
 from storeclient.vaults import AsyncVault, Vault
-from storeclient.watches import AsyncWatch, Watch, Watches, asked
+from storeclient.watches import AsyncWatch, Watch, WatchClient, asked
 
 
-class _Client(Runs, Watches, Protocol):
+class _DatabaseClient(MomentClient, WatchClient, Protocol):
     """Part of the client that a database needs."""
 
     def cache(self, ns: str, db: str, space: str) -> AsyncCache: ...
@@ -43,7 +43,7 @@ class AsyncDatabase:
             ...
     """
 
-    def __init__(self, client: _Client, ns: str, db: str) -> None:
+    def __init__(self, client: _DatabaseClient, ns: str, db: str) -> None:
         check_names(ns, db)
         self._client = client
         self.ns = ns

@@ -2,7 +2,7 @@
 
 Many requests are open at once; answers are matched by id. Invariant: each request is settled
 exactly once, by its answer or by the end of the connection, whatever the peer sends. Before that, a
-WATCH gets `Told` messages, and a RUN with a stream its parts.
+WATCH gets `StreamedMessage` messages, and a RUN with a stream its parts.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class NotSent(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StreamedMessage:
     """A message of a feed, or a part of an answer; more follow."""
 
     body: dict[str, Any]
@@ -83,13 +83,13 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class FeedEnded:
     """The requested end of a feed."""
 
 
-Reply = Answer | Fields | Welcome | Told | Over | StoreError | NotSent | None
-"""Outcome of a request; None answers PING. The caller raises exceptions among them. `Told` does not
-end a WATCH."""
+Reply = Answer | Fields | Welcome | StreamedMessage | FeedEnded | StoreError | NotSent | None
+"""Outcome of a request; None answers PING. The caller raises exceptions among them.
+`StreamedMessage` does not end a WATCH."""
 Settled = tuple[Waiter, Reply]
 
 
@@ -193,7 +193,7 @@ class Exchange(Generic[Waiter]):
                     self.broken = True
                     self.cause = ProtocolBroken(f"the node sent changes in answer to a {kind.name}")
                     break
-                settled.append((waiter, Told(message.body, message.size)))
+                settled.append((waiter, StreamedMessage(message.body, message.size)))
             elif message.kind == Kind.PART:
                 found = self._waiting.get(message.id)
                 if found is None:
@@ -204,7 +204,7 @@ class Exchange(Generic[Waiter]):
                         "the node answered in parts, which were not requested"
                     )
                     break
-                settled.append((found[1], Told(message.body, message.size)))
+                settled.append((found[1], StreamedMessage(message.body, message.size)))
             else:
                 found = self._waiting.pop(message.id, None)
                 self._streams.discard(message.id)
@@ -257,7 +257,7 @@ def _reply(asked: Kind, message: Message) -> Reply:
         if kind == Kind.WELCOME and asked in (Kind.HELLO, Kind.AUTH):
             return _welcome(body)
         if kind == Kind.ANSWER and asked is Kind.WATCH:
-            return Over()
+            return FeedEnded()
         if kind == Kind.PONG and asked is Kind.PING:
             return None
     except StoreError as error:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from storeclient.changes import is_whole
 from storeclient.errors import ProtocolBroken, StoreError
-from storeclient.exchange import NotSent, Over, Reply, Told
+from storeclient.exchange import FeedEnded, NotSent, Reply, StreamedMessage
 
 BEHIND_BYTES: Final = 4 * 1024 * 1024
 """Size of received whole commits not yet read. With more, the feed is ended, and reopened where it
@@ -27,7 +27,7 @@ class Feed:
     def __init__(self, stop: Callable[[], None], close: Callable[[], None]) -> None:
         self._stop = stop
         self._close = close
-        self._said: deque[Told] = deque()
+        self._said: deque[StreamedMessage] = deque()
         self._bytes = 0
         self._whole = 0
         """Bytes of the queue up to the end of the last whole commit."""
@@ -40,7 +40,7 @@ class Feed:
 
     def take(self, reply: Reply) -> None:
         """Take a message of the feed, or its end."""
-        if isinstance(reply, Told):
+        if isinstance(reply, StreamedMessage):
             self._said.append(reply)
             self._bytes += reply.size
             if is_whole(reply.body):
@@ -97,13 +97,13 @@ class Feed:
         end = self._end
         if isinstance(end, StoreError | NotSent):
             raise end
-        if not isinstance(end, Over):
+        if not isinstance(end, FeedEnded):
             raise ProtocolBroken("the node ended a feed with an invalid message")
 
     def close(self) -> None:
         """End the feed and drop queued messages."""
         if not self._over:
-            self._over, self._end = True, Over()
+            self._over, self._end = True, FeedEnded()
             self._said.clear()
             self._wake()
             self._close()

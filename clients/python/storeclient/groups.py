@@ -232,7 +232,7 @@ class AsyncGroup:
 
     async def ack(self, receipts: Sequence[str]) -> Settled:
         """Acknowledge messages. :param receipts: 1 to 10 000"""
-        return await self._settle("ack", "acked", receipts)
+        return await self._resolve_receipts("ack", "acked", receipts)
 
     async def nack(
         self,
@@ -242,17 +242,21 @@ class AsyncGroup:
         error: str | None = None,
     ) -> Settled:
         """Return messages for redelivery; see `AsyncHandOut.nack`."""
-        return await self._settle("nack", "nacked", receipts, delay=duration(delay), error=error)
+        return await self._resolve_receipts(
+            "nack", "nacked", receipts, delay=duration(delay), error=error
+        )
 
     async def extend(self, receipts: Sequence[str], by: Seconds) -> Settled:
         """Set the ack deadlines to `by` from the present."""
-        return await self._settle("extend", "extended", receipts, by=duration(by))
+        return await self._resolve_receipts("extend", "extended", receipts, by=duration(by))
 
     async def give_up(self, receipts: Sequence[str], *, error: str | None = None) -> Settled:
         """Make the messages dead letters immediately."""
-        return await self._settle("give_up", "given_up", receipts, error=error)
+        return await self._resolve_receipts("give_up", "given_up", receipts, error=error)
 
-    async def _settle(self, op: str, done: str, receipts: Sequence[str], **clauses: Any) -> Settled:
+    async def _resolve_receipts(
+        self, op: str, done: str, receipts: Sequence[str], **clauses: Any
+    ) -> Settled:
         fields = given(group=self.name, receipts=list(receipts), **clauses)
         found = await self._ask(op, fields)
         return Settled(found[done], found["stale"], tuple(found.get("stale_receipts", ())))
@@ -344,7 +348,7 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> AsyncHandOut:
-        self._begin()
+        self._start_prefetch()
         while True:
             if self._stopping is not None and self._stopping.done():
                 raise StopAsyncIteration
@@ -359,7 +363,7 @@ class AsyncConsumer:
             self._changed.clear()
             await self._changed.wait()
 
-    def _begin(self) -> None:
+    def _start_prefetch(self) -> None:
         if self._stopping is None:
             self._stopping = asyncio.get_running_loop().create_future()
             self._start(self._take_ahead())

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from storeclient.answers import Answer
-from storeclient.rows import Place
+from storeclient.rows import PendingRow
 
 
 class Run(Protocol):
@@ -40,7 +40,7 @@ class Ask(Protocol):
         *,
         wait: timedelta | None = None,
         stop: asyncio.Future[None] | None = None,
-        place: Place | None = None,
+        place: PendingRow | None = None,
     ) -> dict[str, Any]:
         """:param fields: arguments besides the topic's database and name
         :param wait: time that it may wait, on top of the client's time-out

@@ -141,7 +141,7 @@ class AsyncMirror(Rows):
         await asyncio.gather(self._work, return_exceptions=True)
         if self._failure is None:
             self._failure = Closed("the mirror is closed")
-        self._tell()
+        self._emit_event()
 
     async def _keep(self) -> None:
         try:
@@ -152,7 +152,7 @@ class AsyncMirror(Rows):
                     await self._copy(error)
         except Exception as error:
             self._failure = error
-            self._tell()
+            self._emit_event()
 
     async def _follow(self) -> None:
         async with self._db.watch(self._table, self._position, where=self._where) as watch:
@@ -178,7 +178,7 @@ class AsyncMirror(Rows):
             await pause.rest()
         with self.lock:
             self._rows, self._position = rows, position
-        self._tell()
+        self._emit_event()
         if self._on_copy is not None:
             told = Copied(position.seq, len(rows), why)
             asyncio.get_running_loop().call_soon(self._on_copy, told)
@@ -193,7 +193,7 @@ class AsyncMirror(Rows):
     def _move(self, position: Position) -> None:
         """Advance the position: no commit up to there changed the table."""
         self._position = position
-        self._tell()
+        self._emit_event()
 
     def _apply(self, commit: Commit) -> None:
         with self.lock:
@@ -203,9 +203,9 @@ class AsyncMirror(Rows):
                 else:
                     self._rows[change.id] = change.value
             self._position = commit.position
-        self._tell()
+        self._emit_event()
 
-    def _tell(self) -> None:
+    def _emit_event(self) -> None:
         self._changed.set()
         self._changed.clear()
 

@@ -22,7 +22,7 @@ KEEP: Final = 60.0
 NEW: Final = "new"
 
 
-class Runs(Protocol):
+class MomentClient(Protocol):
     """Part of the client that moments need."""
 
     async def run(
@@ -50,7 +50,7 @@ class AsyncMoment:
     time. Then reads are refused with `errors.Unknown`.
     """
 
-    def __init__(self, client: Runs, ns: str, db: str, keep: float | timedelta) -> None:
+    def __init__(self, client: MomentClient, ns: str, db: str, keep: float | timedelta) -> None:
         self._client = client
         self._ns, self._db = ns, db
         self._keep = keep

@@ -43,7 +43,7 @@ KNOWN: Final = 64
 """Largest number of known nodes; a leader named beyond that is not followed."""
 
 
-class Node:
+class KnownNode:
     """A node: its address and its connection, made on demand and again after a failure.
 
     :param on_connection: called when the connection is established or lost
@@ -131,7 +131,7 @@ class Node:
         self.takes_changes = welcome.writable
         change: ConnectionChange = "reconnected" if self._was_connected else "connected"
         self._was_connected = True
-        self._tell(ConnectionEvent(change, self.where, welcome.version))
+        self._notify_listener(ConnectionEvent(change, self.where, welcome.version))
         return connection
 
     def _opened(self, opening: asyncio.Task[Connection]) -> None:
@@ -141,9 +141,9 @@ class Node:
 
     def _lost(self, error: BaseException | None) -> None:
         if not self._is_closed:
-            self._tell(ConnectionEvent("lost", self.where, error=error))
+            self._notify_listener(ConnectionEvent("lost", self.where, error=error))
 
-    def _tell(self, event: ConnectionEvent) -> None:
+    def _notify_listener(self, event: ConnectionEvent) -> None:
         """Call the listener from the loop, so that its exceptions affect nothing here and are
         reported by the loop."""
         if self._on_connection is not None:
@@ -169,13 +169,13 @@ class Nodes:
     def __init__(self, given: Sequence[Settings], on_connection: OnConnection | None) -> None:
         self._given = tuple(given)
         self._on_connection = on_connection
-        self._nodes = [Node(settings, on_connection) for settings in given]
+        self._nodes = [KnownNode(settings, on_connection) for settings in given]
         self.connect_timeout = given[0].connect_timeout
         """Time-out of connecting in seconds, all attempts together."""
-        self._home: Node | None = None
-        self.finding: asyncio.Task[Node] | None = None
+        self._home: KnownNode | None = None
+        self.finding: asyncio.Task[KnownNode] | None = None
         """Search for a home node, while there is none."""
-        self._named: list[Node] = []
+        self._named: list[KnownNode] = []
         """Nodes that another node named as the leader: tried first."""
         self._dialling: set[asyncio.Task[None]] = set()
         self._turn = 0
@@ -196,7 +196,7 @@ class Nodes:
         """Connection of the home node."""
         return None if self._home is None else self._home.connection
 
-    def is_home(self, node: Node) -> bool:
+    def is_home(self, node: KnownNode) -> bool:
         """True if it is the home node."""
         return node is self._home
 
@@ -204,7 +204,7 @@ class Nodes:
         """Return the error for calls after `close`."""
         return Closed("the client has been closed")
 
-    async def home(self) -> Node:
+    async def home(self) -> KnownNode:
         """Return the home node, connected.
 
         :raises Unreachable: none could be connected to in time
@@ -227,12 +227,12 @@ class Nodes:
             raise self.closed()
         return finding.result()
 
-    def _found(self, finding: asyncio.Task[Node]) -> None:
+    def _found(self, finding: asyncio.Task[KnownNode]) -> None:
         self.finding = None
         if not finding.cancelled():
             finding.exception()  # mark it as retrieved: no task may be waiting any more
 
-    async def near(self) -> Node:
+    async def near(self) -> KnownNode:
         """Return a connected node to read from, round-robin over those that can wait for a
         sequence. Others are connected in the background. Raises like `home`."""
         home = await self.home()
@@ -244,18 +244,18 @@ class Nodes:
         self._turn += 1
         return ready[self._turn % len(ready)]
 
-    def _reads_at(self, node: Node, now: float) -> bool:
+    def _reads_at(self, node: KnownNode, now: float) -> bool:
         if node.is_foreign or node.rests_until > now:
             return False
         return node.is_usable and node.knows_after
 
-    def _dial(self, node: Node) -> None:
+    def _dial(self, node: KnownNode) -> None:
         node.rest()  # otherwise each read would start another attempt
         dialling = asyncio.create_task(self._connect(node))
         self._dialling.add(dialling)
         dialling.add_done_callback(self._dialling.discard)
 
-    async def _connect(self, node: Node) -> None:
+    async def _connect(self, node: KnownNode) -> None:
         """Connect a node in the background."""
         try:
             await node.open(self.connect_timeout)
@@ -265,7 +265,7 @@ class Nodes:
 
     # --- where home is ----------------------------------------------------------------------------
 
-    async def _find(self) -> Node:
+    async def _find(self) -> KnownNode:
         """Try the nodes in order, named ones first, until one is found."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.connect_timeout
@@ -285,11 +285,11 @@ class Nodes:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, BACKOFF_MOST_SECONDS)
 
-    async def _ask_round(self, deadline: float) -> tuple[Node | None, list[Exception]]:
+    async def _ask_round(self, deadline: float) -> tuple[KnownNode | None, list[Exception]]:
         """Return the leader, else a node that answers, and the errors of the others."""
         loop = asyncio.get_running_loop()
-        waiting, asked = deque(self._in_order()), set[Node]()
-        second: Node | None = None
+        waiting, asked = deque(self._in_order()), set[KnownNode]()
+        second: KnownNode | None = None
         errors = list[Exception]()
         while waiting:
             node = waiting.popleft()
@@ -312,7 +312,7 @@ class Nodes:
             second = second or node
         return second, errors
 
-    def _in_order(self) -> list[Node]:
+    def _in_order(self) -> list[KnownNode]:
         """Return the nodes in the order to try: named ones, those not known to be read-only, the
         others. Among the last, the one tried longest ago first."""
         rest = sorted(self._nodes, key=lambda node: node.takes_changes is False)
@@ -335,10 +335,10 @@ class Nodes:
             raise Unreachable(f"no connection to {self.where}: {error}") from error
         raise error
 
-    def _nodes_at(self, endpoints: Any) -> list[Node]:
+    def _nodes_at(self, endpoints: Any) -> list[KnownNode]:
         """Return the nodes at addresses that a node has named, adding unknown ones. Invalid
         addresses are skipped: the node tried next will report the problem."""
-        found = list[Node]()
+        found = list[KnownNode]()
         if not (self.are_several and isinstance(endpoints, list | tuple)):
             return found
         for endpoint in endpoints:
@@ -353,11 +353,11 @@ class Nodes:
             else:
                 if len(self._nodes) < KNOWN:
                     settings = replace(self._given[0], host=host, port=port)
-                    self._nodes.append(Node(settings, self._on_connection))
+                    self._nodes.append(KnownNode(settings, self._on_connection))
                     found.append(self._nodes[-1])
         return found
 
-    def refused_by(self, node: Node, leader: Any) -> None:
+    def refused_by(self, node: KnownNode, leader: Any) -> None:
         """Record that a node refused a write as not writable, and search for another home.
 
         :param leader: endpoints that it named, if any

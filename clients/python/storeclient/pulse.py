@@ -49,7 +49,7 @@ class Pulse:
         if self._timer is None:
             self._look_in(QUIET_SECONDS)
 
-    def heard(self) -> None:
+    def on_data(self) -> None:
         """Record received data."""
         self._heard = self._loop.time()
 
@@ -60,9 +60,9 @@ class Pulse:
             self._timer = None
 
     def _look_in(self, seconds: float) -> None:
-        self._timer = self._loop.call_later(seconds, self._look)
+        self._timer = self._loop.call_later(seconds, self._check_silence)
 
-    def _look(self) -> None:
+    def _check_silence(self) -> None:
         self._timer = None
         if not self._is_open():
             self._asked = None

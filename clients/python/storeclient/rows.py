@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Row:
+class RequestPipeline:
     """A sequence of requests, sent concurrently on one connection, which executes them in order. A
     request to be retried waits until each of the others was answered or waits too. Then the first
     of these is sent alone, and finds the right node; once it has an outcome all others are sent.
@@ -17,14 +17,14 @@ class Row:
     """
 
     def __init__(self, count: int) -> None:
-        self.places = [Place(self, number) for number in range(count)]
+        self.places = [PendingRow(self, number) for number in range(count)]
         self._under_way = set(range(count))
         self._waiting: dict[int, asyncio.Future[None]] = {}
         """Requests to be retried."""
         self._last_done = -1
 
     async def again(self, number: int) -> bool:
-        """Wait for the retry of a request; see `Place.again`."""
+        """Wait for the retry of a request; see `PendingRow.again`."""
         waits = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._under_way.discard(number)
         self._let_go(all_of_them=False)
@@ -32,11 +32,11 @@ class Row:
         return number >= self._last_done
 
     def done(self, number: int) -> None:
-        """Record that a request was executed; see `Place.done`."""
+        """Record that a request was executed; see `PendingRow.done`."""
         self._last_done = max(self._last_done, number)
 
     def over(self, number: int) -> None:
-        """End a request; see `Place.over`."""
+        """End a request; see `PendingRow.over`."""
         self._under_way.discard(number)
         self._waiting.pop(number, None)
         self._let_go(all_of_them=True)
@@ -52,10 +52,10 @@ class Row:
                 waits.set_result(None)
 
 
-class Place:
-    """Place of one request in a `Row`. Pending from its creation until `over`."""
+class PendingRow:
+    """Place of one request in a `RequestPipeline`. Pending from its creation until `over`."""
 
-    def __init__(self, row: Row, number: int) -> None:
+    def __init__(self, row: RequestPipeline, number: int) -> None:
         self._row = row
         self._number = number
 

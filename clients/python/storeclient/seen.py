@@ -22,7 +22,7 @@ def seems_to_read(script: str) -> bool:
     return found is not None and found["word"].upper() in _READING
 
 
-class Mark(NamedTuple):
+class SeenMark(NamedTuple):
     """State of `Seen` at the start of a request."""
 
     untold: int
@@ -60,11 +60,11 @@ class Seen:
         """Record a possible change of this client with an unknown sequence."""
         self._untold += 1
 
-    def mark(self) -> Mark:
+    def mark(self) -> SeenMark:
         """Return the state that an answer of the leader to a request sent now will cover."""
-        return Mark(self._untold, self.after or 0)
+        return SeenMark(self._untold, self.after or 0)
 
-    def told(self, position: Position, mark: Mark | None = None) -> None:
+    def told(self, position: Position, mark: SeenMark | None = None) -> None:
         """Record the position in an answer.
 
         :param mark: result of `mark` at the start of the request, if the leader answered it
@@ -83,7 +83,7 @@ class Seen:
             self._position = Position(seq, before.store, epoch or before.epoch)
             self._is_of_epoch = epoch is not None
 
-    def _is_newer(self, position: Position, mark: Mark | None) -> bool:
+    def _is_newer(self, position: Position, mark: SeenMark | None) -> bool:
         """Return True if a position is newer. One in a later history is, even with a lower
         sequence: the higher commits were rolled back."""
         before = self._position

@@ -22,7 +22,7 @@ from storeclient.groups import AsyncGroup
 from storeclient.messages import Ask, Message, Run, given, message_fields
 from storeclient.names import quote_name
 from storeclient.outages import Pause, is_outage
-from storeclient.rows import Place, Row
+from storeclient.rows import PendingRow, RequestPipeline
 from storeclient.values import duration
 
 Seconds = float | timedelta
@@ -236,7 +236,7 @@ class AsyncPublisher:
         while parts:
             end = next((n for n, part in enumerate(parts, 1) if len(part) > 1), len(parts))
             now, parts = parts[:end], parts[end:]
-            places = Row(len(now)).places
+            places = RequestPipeline(len(now)).places
             for found in await asyncio.gather(*map(self._part, now, places)):
                 outcomes += found
             broken = next((one for one in outcomes if _is_broken(one)), None)
@@ -244,7 +244,9 @@ class AsyncPublisher:
                 return outcomes + [broken] * (len(batch) - len(outcomes))
         return outcomes
 
-    async def _part(self, part: Sequence[ToPublish], place: Place) -> list[Published | Exception]:
+    async def _part(
+        self, part: Sequence[ToPublish], place: PendingRow
+    ) -> list[Published | Exception]:
         try:
             if len(part) > 1:
                 return await self._together(part, place)
@@ -253,7 +255,7 @@ class AsyncPublisher:
             place.over()
 
     async def _together(
-        self, part: Sequence[ToPublish], place: Place
+        self, part: Sequence[ToPublish], place: PendingRow
     ) -> list[Published | Exception]:
         fields = {"values": [one.value for one in part]}
         try:
@@ -268,7 +270,7 @@ class AsyncPublisher:
         place.done()
         return [Published(position) for position in range(found["first"], found["last"] + 1)]
 
-    async def _alone(self, message: ToPublish, place: Place) -> Published | Exception:
+    async def _alone(self, message: ToPublish, place: PendingRow) -> Published | Exception:
         try:
             found = await self._topic._ask("publish", _fields(message), place=place)
         except Exception as error:  # reported as the outcome of this message

@@ -48,7 +48,7 @@ _THEN: Final[dict[type[Refused], str]] = {
 """Advice added to the errors that end a watch."""
 
 
-class Watches(Protocol):
+class WatchClient(Protocol):
     """Part of the client that watches need."""
 
     async def _watch(self, body: dict[str, Any]) -> Feed: ...
@@ -70,7 +70,7 @@ class AsyncWatch:
 
     def __init__(
         self,
-        client: Watches,
+        client: WatchClient,
         body: dict[str, Any],
         start: int | Position | None,
     ) -> None:

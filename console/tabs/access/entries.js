@@ -8,7 +8,7 @@ import { Answer, Refused } from '../../components/notices.js';
 import { Table } from '../../components/table.js';
 import { Tree } from '../../components/value.js';
 import * as node from '../../node.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { info, isName } from '../../statements.js';
 import { html, useEffect, useState } from '../../vendor/preact.js';
 import { shown } from '../../values.js';
@@ -55,7 +55,7 @@ function Entries({ name, ask, query, about }) {
   const [open, see] = useState(null);
   useEffect(() => type(of), [of]);
   const told = isName(of) ? of : undefined;
-  const asked = useAsked((signal) => node.run(ask({ limit: PAGE, of: told }), { signal }), [told]);
+  const asked = useQuery((signal) => node.run(ask({ limit: PAGE, of: told }), { signal }), [told]);
   const put = (more) => replace(link('access', [name], { of, outcome, text, action, ...more }));
   return html`
     <p class="soft">${about}</p>

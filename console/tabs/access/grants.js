@@ -4,7 +4,7 @@ import { Refused } from '../../components/notices.js';
 import { databases, namespaces } from '../../components/places.js';
 import { Composed } from '../../components/statement.js';
 import * as node from '../../node.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { grant, info, inOne, isName, revoke } from '../../statements.js';
 import { html, useEffect, useMemo, useState } from '../../vendor/preact.js';
 import { KINDS, means, reasons, VERBS } from './rights.js';
@@ -111,7 +111,7 @@ function Cell({ noun, verb, held, ticked, changed, onTurn }) {
 function Added({ place, known, onAdd }) {
   const [kind, choose] = useState('TABLE');
   const [typed, type] = useState('');
-  const offered = useAsked((signal) => offers(kind, place, signal), [kind, place?.ns, place?.db]);
+  const offered = useQuery((signal) => offers(kind, place, signal), [kind, place?.ns, place?.db]);
   const [least, most] = KINDS[kind].names;
   const names = typed.trim() ? typed.trim().split('.') : [];
   const whole = names.length >= least && names.length <= most && names.every(isName);

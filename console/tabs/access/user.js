@@ -7,7 +7,7 @@ import { Answer, Empty } from '../../components/notices.js';
 import { Perform } from '../../components/perform.js';
 import { Value } from '../../components/value.js';
 import * as node from '../../node.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { alterPassword, alterRole, dropUser, info, isName, together } from '../../statements.js';
 import { html, useState } from '../../vendor/preact.js';
 import { Grants } from './grants.js';
@@ -22,7 +22,7 @@ const read = async (user, signal) => {
 
 export function OneUser({ user, place }) {
   const [open, see] = useState(null);
-  const asked = useAsked(isName(user) ? (signal) => read(user, signal) : null, [user]);
+  const asked = useQuery(isName(user) ? (signal) => read(user, signal) : null, [user]);
   if (!isName(user)) {
     return html`<${Empty} title="Not a user name"><p><a href=${link('access')}>All users</a></p><//>`;
   }

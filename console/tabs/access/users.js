@@ -8,7 +8,7 @@ import { namespaces } from '../../components/places.js';
 import { Table } from '../../components/table.js';
 import { Value } from '../../components/value.js';
 import * as node from '../../node.js';
-import { useAsked, useShared } from '../../state.js';
+import { useQuery, useShared } from '../../state.js';
 import { defineUser, info, isName, isPart } from '../../statements.js';
 import { html, useMemo, useState } from '../../vendor/preact.js';
 import { NewPassword } from './password.js';
@@ -32,7 +32,7 @@ const COLUMNS = [
 export function Users() {
   const { who } = useShared();
   const [making, make] = useState(false);
-  const asked = useAsked((signal) => node.run(info.users(), { signal }), []);
+  const asked = useQuery((signal) => node.run(info.users(), { signal }), []);
   return html`
     <p class="actions"><${Button} look="main" onClick=${() => make(true)}>New user<//>
       <${Ago} at=${asked.at} />
@@ -71,7 +71,7 @@ function Made({ space: own, onClose }) {
   const [space, place] = useState(own);
   const [password, take] = useState('');
   const [comment, say] = useState('');
-  const known = useAsked(namespaces, []);
+  const known = useQuery(namespaces, []);
   const misnamed = user !== '' && !isName(user);
   const misplaced = space !== '' && !isPart(space);
   const made = isName(user) && !misplaced && password ? defineUser({ user, role, space, password, comment }) : null;

@@ -5,7 +5,7 @@ import { Button, Form, Text, useDoing } from '../../components/form.js';
 import { Answer, Notice, Refused } from '../../components/notices.js';
 import { Composed } from '../../components/statement.js';
 import * as node from '../../node.js';
-import { useAsked, useShared } from '../../state.js';
+import { useQuery, useShared } from '../../state.js';
 import { info } from '../../statements.js';
 import { html, useState } from '../../vendor/preact.js';
 import { NewPassword } from './password.js';
@@ -16,7 +16,7 @@ const SHOWN = { method: 'POST', path: '/password', body: { old: '...', new: '...
 
 export function You() {
   const { who } = useShared();
-  const asked = useAsked((signal) => node.run(info.grants(), { signal }), [who?.name]);
+  const asked = useQuery((signal) => node.run(info.grants(), { signal }), [who?.name]);
   if (!who) return null;
   return html`
     <div class="columns">

@@ -9,7 +9,7 @@ import { Composed } from '../../components/statement.js';
 import { Table } from '../../components/table.js';
 import { Value } from '../../components/value.js';
 import * as node from '../../node.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { restore } from '../../statements/backups.js';
 import { html, useState } from '../../vendor/preact.js';
 import { size } from './size.js';
@@ -54,7 +54,7 @@ const columns = (choose) => [
 /** First what it would make, then, with its name typed again, that it does. */
 function Restore({ path, onBusy, onDone, onClose }) {
   const [sure, ask] = useState(false);
-  const asked = useAsked((signal) => node.run(restore(path, { check: true }), { signal }), [path]);
+  const asked = useQuery((signal) => node.run(restore(path, { check: true }), { signal }), [path]);
   if (sure) {
     const run = async (reason) => {
       onBusy(true);

@@ -5,7 +5,7 @@ import { Answer } from '../../components/notices.js';
 import { Table } from '../../components/table.js';
 import { Value } from '../../components/value.js';
 import * as node from '../../node.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { info } from '../../statements.js';
 import { html, useEffect, useRef } from '../../vendor/preact.js';
 
@@ -42,7 +42,7 @@ const COLUMNS = [
 /** @param {{turn: number}} props `turn`: counts whenever there is something new */
 export function Last({ turn }) {
   const pages = useRef(1);
-  const asked = useAsked((signal) => found(pages.current, signal), []);
+  const asked = useQuery((signal) => found(pages.current, signal), []);
   const further = () => {
     pages.current += 5;
     asked.again();

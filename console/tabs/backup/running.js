@@ -3,7 +3,7 @@ import { Button } from '../../components/form.js';
 import { Killing } from '../../components/killing.js';
 import { Notice } from '../../components/notices.js';
 import * as node from '../../node.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { info } from '../../statements.js';
 import { html, useEffect, useRef, useState } from '../../vendor/preact.js';
 
@@ -17,7 +17,7 @@ const OURS = /^(BACKUP|RESTORE SCRIPT)\b/;
  */
 export function Running({ busy, onEnd }) {
   const [seen, see] = useState(0);
-  const asked = useAsked((signal) => node.run(info.running(), { signal }), [],
+  const asked = useQuery((signal) => node.run(info.running(), { signal }), [],
     { every: busy || seen ? OFTEN_MS : SELDOM_MS });
   const [ending, end] = useState(null);
   const before = useRef(0);

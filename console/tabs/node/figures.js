@@ -3,7 +3,7 @@ import { Ago } from '../../components/ago.js';
 import { Refused } from '../../components/notices.js';
 import { Plot } from '../../components/plot.js';
 import * as node from '../../node.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { html, useEffect, useState } from '../../vendor/preact.js';
 import { between, parse, read } from './metrics.js';
 
@@ -14,7 +14,7 @@ const MEBIBYTE = 1024 * 1024;
 /** What is read of the node's figures, the newest last, while the page is looked at. */
 export function useFigures() {
   const [readings, keep] = useState([]);
-  const asked = useAsked(async (signal) => {
+  const asked = useQuery(async (signal) => {
     const answer = await node.request('GET', '/metrics', { raw: true, signal });
     return read(parse(await answer.text()), Date.now() / 1000);
   }, [], { every: EVERY_MS });

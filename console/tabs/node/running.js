@@ -6,7 +6,7 @@ import { Answer } from '../../components/notices.js';
 import { Table } from '../../components/table.js';
 import { Value } from '../../components/value.js';
 import * as node from '../../node.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { info } from '../../statements.js';
 import { html, useState } from '../../vendor/preact.js';
 
@@ -28,7 +28,7 @@ const columns = (end) => [
 
 export function Running() {
   const [ending, end] = useState(null);
-  const asked = useAsked((signal) => node.run(info.running(), { signal }), [], { every: EVERY_MS });
+  const asked = useQuery((signal) => node.run(info.running(), { signal }), [], { every: EVERY_MS });
   return html`
     <section class="card stack" aria-labelledby="running-title">
       <div class="head"><h2 id="running-title">Running</h2><p class="actions"><${Ago} at=${asked.at} /></p></div>

@@ -3,7 +3,7 @@ import { placed } from '../../address.js';
 import { Answer } from '../../components/notices.js';
 import { databases, namespaces } from '../../components/places.js';
 import * as node from '../../node.js';
-import { useAsked, useShared } from '../../state.js';
+import { useQuery, useShared } from '../../state.js';
 import { beginning, first, info } from '../../statements.js';
 import { html, useState } from '../../vendor/preact.js';
 
@@ -13,7 +13,7 @@ const ROWS = 100;
 /** @param {object} props `place`; `onOpen(text, place)` a script to be opened and run there; `onWrite(text)` one to be opened */
 export function Browse({ place, onOpen, onWrite }) {
   const { who } = useShared();
-  const asked = useAsked(namespaces, []);
+  const asked = useQuery(namespaces, []);
   return html`
     <${Answer} asked=${asked} what="namespaces">
       ${(all) => (all.length === 0 ? html`<${None} isOurs=${who?.role === 'owner' && !who.space} onWrite=${onWrite} />` : html`
@@ -48,7 +48,7 @@ function Branch({ name, title = html`<bdi>${name}</bdi>`, aside, opened = false,
 }
 
 function Inside({ ask, draw, what, name }) {
-  const asked = useAsked(ask, [name]);
+  const asked = useQuery(ask, [name]);
   return html`<${Answer} asked=${asked} what=${what}>${(value) => {
     const drawn = draw(value);
     return html`<ul>${drawn.length ? drawn : html`<li class="soft">nothing</li>`}</ul>`;

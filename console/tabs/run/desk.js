@@ -39,7 +39,7 @@ const empty = () => {
   return { scripts: [first], current: first.id, history: [] };
 };
 let desk = empty();
-const hearers = new Set();
+const listeners = new Set();
 forgotten(() => {
   for (const { running } of desk.scripts) running?.over.abort();
   put(empty());
@@ -47,16 +47,16 @@ forgotten(() => {
 
 function put(patch) {
   desk = { ...desk, ...patch };
-  for (const hear of [...hearers]) hear(desk);
+  for (const listener of [...listeners]) listener(desk);
 }
 
 /** What is on the desk, for a component. */
 export function useDesk() {
-  const [now, hear] = useState(desk);
+  const [now, listener] = useState(desk);
   useEffect(() => {
-    hearers.add(hear);
-    hear(desk);
-    return () => hearers.delete(hear);
+    listeners.add(listener);
+    listener(desk);
+    return () => listeners.delete(listener);
   }, []);
   return now;
 }

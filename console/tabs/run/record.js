@@ -6,7 +6,7 @@ import { Answer, Empty, Notice, Refused } from '../../components/notices.js';
 import { Table } from '../../components/table.js';
 import { Tree, Value } from '../../components/value.js';
 import * as node from '../../node.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { changing, info, record } from '../../statements.js';
 import { kind } from '../../values.js';
 import { html, useEffect, useState } from '../../vendor/preact.js';
@@ -22,7 +22,7 @@ const fieldsOf = ({ id: _id, ...fields }) => fields;
 
 /** @param {object} props `id` (such as person:1), `place`, `onOpen(text)` */
 export function RecordPage({ id, place, onOpen }) {
-  const now = useAsked((signal) => node.run(record(id), { place, signal }), [id, place.ns, place.db]);
+  const now = useQuery((signal) => node.run(record(id), { place, signal }), [id, place.ns, place.db]);
   return html`
     <section class="card" aria-label="Record">
       <h2><bdi>${id}</bdi> <${Ago} at=${now.at} /></h2>
@@ -39,7 +39,7 @@ export function RecordPage({ id, place, onOpen }) {
 
 function History({ id, place }) {
   const [entries, add] = useState([]);
-  const asked = useAsked((signal) => node.run(info.history(id, { limit: PAGE }), { place, signal }), [id, place.ns, place.db]);
+  const asked = useQuery((signal) => node.run(info.history(id, { limit: PAGE }), { place, signal }), [id, place.ns, place.db]);
   const [older, put] = useState(null);
   const [doing, error, attempt] = useDoing();
   useEffect(() => {

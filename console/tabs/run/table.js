@@ -3,7 +3,7 @@ import { Ago } from '../../components/ago.js';
 import { Button, useDoing } from '../../components/form.js';
 import { Answer, Empty, Loading, Refused } from '../../components/notices.js';
 import * as node from '../../node.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { info, nothing, page } from '../../statements.js';
 import { html, useEffect, useRef, useState } from '../../vendor/preact.js';
 import { Grid } from './results.js';
@@ -16,7 +16,7 @@ const many = (count, one, more = `${one}s`) => `${count} ${count === 1 ? one : m
 /** @param {object} props `table`, `place` */
 export function TablePage({ table, place }) {
   const [turn, again] = useState(0);
-  const about = useAsked((signal) => node.run(info.table(table), { place, signal }), [table, place.ns, place.db, turn]);
+  const about = useQuery((signal) => node.run(info.table(table), { place, signal }), [table, place.ns, place.db, turn]);
   return html`
     <section class="card" aria-label="Table">
       <h2><bdi>${table}</bdi> <${Ago} at=${about.at} /></h2>

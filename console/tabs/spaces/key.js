@@ -5,7 +5,7 @@ import { Button } from '../../components/form.js';
 import { Answer, Notice } from '../../components/notices.js';
 import { Tree } from '../../components/value.js';
 import * as node from '../../node.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { get } from '../../statements/spaces.js';
 import { literal, microseconds, NONE } from '../../values.js';
 import { html, useState } from '../../vendor/preact.js';
@@ -14,7 +14,7 @@ import { Delete, Expire, Persist, Put, Unlock } from './changing.js';
 /** @param {object} props `place`, `space`, `name` (the key), `onChanged(words)`, `onClose` */
 export function Key({ place, space, name, onChanged, onClose }) {
   const [open, see] = useState(null);
-  const asked = useAsked((signal) => node.run(get(space, name), { place, signal }), [place.ns, place.db, space, name]);
+  const asked = useQuery((signal) => node.run(get(space, name), { place, signal }), [place.ns, place.db, space, name]);
   const done = (words) => {
     asked.again();
     onChanged(words);

@@ -7,7 +7,7 @@ import { useKeys } from '../../components/keys.js';
 import { Answer } from '../../components/notices.js';
 import { Table } from '../../components/table.js';
 import * as node from '../../node.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { info } from '../../statements.js';
 import { keys } from '../../statements/spaces.js';
 import { html, useMemo, useRef, useState } from '../../vendor/preact.js';
@@ -22,7 +22,7 @@ export function Space({ place, space, query }) {
   const [making, make] = useState(false);
   const [said, say] = useState('');
   const { prefix = '', after, key } = query;
-  const asked = useAsked(
+  const asked = useQuery(
     async (signal) => (await node.run(keys(space, { prefix, after, limit: PAGE }), { place, signal })).keys,
     [place.ns, place.db, space, prefix, after],
   );
@@ -64,7 +64,7 @@ export function Space({ place, space, query }) {
 
 /** What INFO says of it; who has no INFO reads the keys all the same. */
 function Told({ place, space }) {
-  const asked = useAsked((signal) => node.run(info.space(space), { place, signal }), [place.ns, place.db, space]);
+  const asked = useQuery((signal) => node.run(info.space(space), { place, signal }), [place.ns, place.db, space]);
   const { value, error } = asked;
   if (!value) return error ? html`<p class="soft"><bdi>${error.message}</bdi> <code>${error.code}</code></p>` : null;
   return html`

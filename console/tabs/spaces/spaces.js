@@ -4,7 +4,7 @@ import { Head } from '../../components/head.js';
 import { Answer, Empty, Notice } from '../../components/notices.js';
 import { Table } from '../../components/table.js';
 import * as node from '../../node.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { info, isName } from '../../statements.js';
 import { html } from '../../vendor/preact.js';
 import { Space } from './space.js';
@@ -40,7 +40,7 @@ export function Spaces({ place, name, query }) {
 }
 
 function All({ place }) {
-  const asked = useAsked((signal) => node.run(info.database(place), { place, signal }), [place.ns, place.db]);
+  const asked = useQuery((signal) => node.run(info.database(place), { place, signal }), [place.ns, place.db]);
   return html`
     <${Head} tab=${ABOUT} asked=${asked} />
     <${Answer} asked=${asked} what="spaces">

@@ -6,7 +6,7 @@ import { useKeys } from '../../components/keys.js';
 import { Answer, Empty } from '../../components/notices.js';
 import { plainly } from '../../components/plot.js';
 import { Table } from '../../components/table.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { html, useMemo, useRef, useState } from '../../vendor/preact.js';
 import { Asking, MANY, past, rate, rates } from './figures.js';
 import { Make } from './settings.js';
@@ -23,7 +23,7 @@ export function List({ tab, place }) {
   const [many, count] = useState(false);
   const asking = useMemo(() => new Asking(place), [place.ns, place.db]);
   const find = useRef(null);
-  const asked = useAsked(async (signal) => {
+  const asked = useQuery(async (signal) => {
     const found = await asking.all(signal);
     count(found.topics.size > MANY);
     return found;

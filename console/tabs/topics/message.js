@@ -5,7 +5,7 @@ import { Dialog } from '../../components/dialog.js';
 import { Button } from '../../components/form.js';
 import { Answer, Notice } from '../../components/notices.js';
 import { Tree, Value } from '../../components/value.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { literal, written } from '../../values.js';
 import { html, useState } from '../../vendor/preact.js';
 import { pageFrom } from './paging.js';
@@ -18,7 +18,7 @@ import { about } from './words.js';
  */
 export function Message({ place, topic, position, near, first, last, onTurn, onClose }) {
   const known = position < first ? undefined : near?.find((message) => message.position === position);
-  const asked = useAsked(known ? null : async (signal) => {
+  const asked = useQuery(known ? null : async (signal) => {
     const [found] = await pageFrom(place, topic, position, { limit: 1, signal });
     return found?.position === position ? found : null;
   }, [place.ns, place.db, topic, position, known === undefined]);

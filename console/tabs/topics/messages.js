@@ -4,7 +4,7 @@ import { Button, Choice, Form, Text, useDoing } from '../../components/form.js';
 import { Answer, Refused } from '../../components/notices.js';
 import { Table } from '../../components/table.js';
 import { Value } from '../../components/value.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { shown } from '../../values.js';
 import { html, useLayoutEffect, useRef, useState } from '../../vendor/preact.js';
 import { useFollowed } from './following.js';
@@ -25,7 +25,7 @@ export function Messages({ topic, place, query, changes }) {
   const last = useRef(topic.last ?? 0);
   last.current = topic.last ?? 0;
   const from = /^\d{1,15}$/.test(query.from ?? '') ? Math.max(1, Number(query.from)) : null;
-  const asked = useAsked(
+  const asked = useQuery(
     following ? null : (signal) => (from === null ? newest(place, name, last.current, { signal })
       : pageFrom(place, name, from, { signal })),
     [place.ns, place.db, name, from, changes],

@@ -3,7 +3,7 @@ import { Confirm } from '../../components/confirm.js';
 import { Text } from '../../components/form.js';
 import { Perform } from '../../components/perform.js';
 import * as node from '../../node.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { isName } from '../../statements.js';
 import { drop, oldest, redrive, trim } from '../../statements/topics.js';
 import { html, useEffect, useState } from '../../vendor/preact.js';
@@ -41,7 +41,7 @@ export function Trim({ place, topic, figures, onDone, onClose }) {
 export function Redrive({ place, from, to, onDone, onClose }) {
   const [target, aim] = useState(to ?? '');
   const [text, count] = useState(String(MOST));
-  const asked = useAsked(to ? null : (signal) => node.run(oldest(from), { place, signal }), [from, to]);
+  const asked = useQuery(to ? null : (signal) => node.run(oldest(from), { place, signal }), [from, to]);
   const came = asked.value?.['dead-topic'];
   useEffect(() => {
     if (came) aim((before) => before || came);

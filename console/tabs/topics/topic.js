@@ -5,7 +5,7 @@ import { Head } from '../../components/head.js';
 import { useKeys } from '../../components/keys.js';
 import { Answer, Notice } from '../../components/notices.js';
 import { Plot } from '../../components/plot.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { html, useMemo, useState } from '../../vendor/preact.js';
 import { Consumers } from './consumers.js';
 import { Asking, past, rates } from './figures.js';
@@ -22,7 +22,7 @@ export function Topic({ tab, place, name, query }) {
   const [open, see] = useState(null);
   const [{ said, changes }, say] = useState({ said: '', changes: 0 });
   const asking = useMemo(() => new Asking(place), [place.ns, place.db, name]);
-  const found = useAsked((signal) => asking.one(name, signal), [asking], { every: EVERY_MS });
+  const found = useQuery((signal) => asking.one(name, signal), [asking], { every: EVERY_MS });
   const again = () => {
     asking.forget();
     found.again();

@@ -5,7 +5,7 @@ import { Button } from '../../components/form.js';
 import { Confirm } from '../../components/confirm.js';
 import { docs } from '../../components/head.js';
 import * as node from '../../node.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { info } from '../../statements.js';
 import * as vaults from '../../statements/vaults.js';
 import { html, useState } from '../../vendor/preact.js';
@@ -18,7 +18,7 @@ import { Trail } from './trail.js';
 /** @param {object} props `of` (its names), `standings` (what `useStandings` found), `onChange`, `onGone` */
 export function One({ of, standings, onChange, onGone }) {
   const place = { ns: of.ns, db: of.db };
-  const asked = useAsked((signal) => node.run(info.vault(of.vault), { place, signal }), [of.ns, of.db, of.vault]);
+  const asked = useQuery((signal) => node.run(info.vault(of.vault), { place, signal }), [of.ns, of.db, of.vault]);
   const [turn, count] = useState(0);
   const [doing, begin] = useState(null);
   const [changed, tell] = useState(null);

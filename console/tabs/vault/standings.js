@@ -1,6 +1,6 @@
 /** What is sealed and what is open, and for how long by the node's own clock. */
 import * as node from '../../node.js';
-import { useAsked } from '../../state.js';
+import { useQuery } from '../../state.js';
 import { clock } from '../../statements/vaults.js';
 import { html, useEffect, useRef, useState } from '../../vendor/preact.js';
 import * as routes from './routes.js';
@@ -12,7 +12,7 @@ const SECOND_MS = 1000;
  * How it stands with the store and its vaults: `{store, vaults, ahead}`. `ahead`: by how many milliseconds the
  * node's clock is before this machine's, so that a moment of the node can be counted down to here.
  */
-export const useStandings = () => useAsked(async (signal) => {
+export const useStandings = () => useQuery(async (signal) => {
   const began = Date.now();
   const [found, now] = await Promise.all([routes.standings(signal), node.run(clock(), { signal })]);
   return { ...found, ahead: Date.parse(now.text) - (began + Date.now()) / 2 };

@@ -10,13 +10,13 @@ from protocol.errors import BadRequest
 from protocol.values import check_unicode
 from storage.topics.deliveries.delivery import (
     OUT,
-    HandOut,
+    DeliveryRow,
     Named,
     parsed_receipts,
     topic_named,
     unpacked,
 )
-from storage.topics.deliveries.expiry import GIVEN_UP, REFUSED, Lapsing, Over
+from storage.topics.deliveries.expiry import GIVEN_UP, REFUSED, DeliveryExpiry, ExhaustedMessages
 from storage.topics.deliveries.index import Answer
 from storage.txn.appends import NUMBER
 
@@ -27,7 +27,7 @@ PART: Final = 256
 """Receipts processed between two ticks: about a millisecond of work."""
 
 
-class Answering(Lapsing):
+class DeliveryAcks(DeliveryExpiry):
     """Acknowledgements of one group's deliveries."""
 
     __slots__ = ("_settled",)
@@ -64,7 +64,7 @@ class Answering(Lapsing):
             raise BadRequest("DELAY takes a duration of up to 1000 years")
         done = 0
         for out in self._out(receipts):
-            over = Over(REFUSED)
+            over = ExhaustedMessages(REFUSED)
             self._leave(out)
             for position, row in out.items():
                 row.error = said or row.error
@@ -72,7 +72,7 @@ class Answering(Lapsing):
                     over.rows[position] = row
                     continue
                 self._return(position, row, self._now_us, delay_us)
-            self._bury(over)
+            self._dead_letter(over)
             done += len(out)
         self._store()
         return self._answer("nacked", receipts, done)
@@ -94,7 +94,7 @@ class Answering(Lapsing):
         self._store()
         return self._answer("extended", receipts, done)
 
-    def count_from_now(self, receipts: Sequence[str]) -> set[int]:
+    def restart_deadlines(self, receipts: Sequence[str]) -> set[int]:
         """Restart the ack deadline of deliveries that members receive only now.
 
         A longer deadline stays as it is. Return the positions of the extended deliveries that are
@@ -118,12 +118,12 @@ class Answering(Lapsing):
         said = _checked_error(error)
         done = 0
         for out in self._out(receipts):
-            over = Over(GIVEN_UP)
+            over = ExhaustedMessages(GIVEN_UP)
             self._leave(out)
             for row in out.values():
                 row.error = said or row.error
             over.rows |= out
-            self._bury(over)
+            self._dead_letter(over)
             done += len(out)
         self._store()
         return self._answer("given_up", receipts, done)
@@ -140,7 +140,7 @@ class Answering(Lapsing):
                     stale.append(receipt)
         return {word: done, "stale": len(receipts) - done, "stale_receipts": stale}
 
-    def _move_deadlines(self, out: dict[int, HandOut], due_us: int) -> None:
+    def _move_deadlines(self, out: dict[int, DeliveryRow], due_us: int) -> None:
         together: dict[tuple[int, int], list[int]] = {}
         for position, row in out.items():
             together.setdefault((row.due_us, row.batch), []).append(position)
@@ -157,7 +157,7 @@ class Answering(Lapsing):
 
     def _out(
         self, receipts: Sequence[str], *, overdue: bool = False
-    ) -> Iterator[dict[int, HandOut]]:
+    ) -> Iterator[dict[int, DeliveryRow]]:
         """Yield the in-flight deliveries that the receipts name, by position, in parts.
 
         A receipt of an earlier delivery, or of another group or epoch, names none.
@@ -172,14 +172,14 @@ class Answering(Lapsing):
         mine = {(named_one[3], named_one[4]) for named_one in named if named_one[:3] == here}
         wanted = sorted(mine)
         for start in range(0, len(wanted), PART):
-            found: dict[int, HandOut] = {}
+            found: dict[int, DeliveryRow] = {}
             positions = [position for position, _ in wanted[start : start + PART]]
             for position, row in self._rows_of(positions):
                 one = unpacked(row)
                 if (
                     one.state == OUT
                     and (position, one.attempt) in mine
-                    and (overdue or not self._has_lapsed(position, one))
+                    and (overdue or not self._is_past_deadline(position, one))
                 ):
                     mine.discard((position, one.attempt))
                     self._settled.add((*here, position, one.attempt))

@@ -53,7 +53,7 @@ Named = tuple[str, int, int, int, int]
 
 
 @dataclass(slots=True)
-class HandOut:
+class DeliveryRow:
     """Decoded row of a delivery; the module head describes its fields."""
 
     state: int
@@ -74,11 +74,11 @@ class HandOut:
         return head + self.member + self.key + self.error
 
 
-def unpacked(row: bytes) -> HandOut:
+def unpacked(row: bytes) -> DeliveryRow:
     """Decode a row."""
     state, flags, attempt, due, batch, member, key = _ROW.unpack_from(row)
     at = _ROW.size + member
-    return HandOut(
+    return DeliveryRow(
         state, flags, attempt, due, batch,
         row[_ROW.size : at], row[at : at + key], row[at + key :],
     )  # fmt: skip

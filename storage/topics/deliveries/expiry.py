@@ -9,8 +9,8 @@ from typing import Final
 from protocol import limits
 from protocol.text import format_datetime
 from protocol.values import instant
-from storage.topics.deliveries.delivery import OUT, HandOut
-from storage.topics.deliveries.index import AHEAD_US, ENTRY, PLACE, Books
+from storage.topics.deliveries.delivery import OUT, DeliveryRow
+from storage.topics.deliveries.index import AHEAD_US, ENTRY, PLACE, DeliveryIndex
 from storage.topics.message_rows import MessageRows, headers_of, with_headers
 from storage.topics.topics import find_topic
 
@@ -28,7 +28,7 @@ _STEP_BYTES: Final = limits.MIB
 """Approximate bytes of dead letters appended per step: a few milliseconds of work."""
 
 
-class Over:
+class ExhaustedMessages:
     """Messages whose last delivery is over, to be dead-lettered."""
 
     __slots__ = ("became", "bytes", "letters", "rows")
@@ -36,7 +36,7 @@ class Over:
     def __init__(self, became: str) -> None:
         """:param became: outcome of the last delivery, the default error"""
         self.became = became
-        self.rows: dict[int, HandOut] = {}
+        self.rows: dict[int, DeliveryRow] = {}
         """Delivery rows by position."""
         self.letters: dict[int, bytes] = {}
         """Dead letters encoded so far, by position."""
@@ -44,12 +44,12 @@ class Over:
         """Bytes of those letters."""
 
 
-class Lapsing(Books):
+class DeliveryExpiry(DeliveryIndex):
     """Expiry of deliveries, and dead letters."""
 
     __slots__ = ()
 
-    def lapse(self, most: int = limits.LAPSE_HAND_OUTS) -> int:
+    def expire_overdue(self, most: int = limits.LAPSE_HAND_OUTS) -> int:
         """Expire about `most` deliveries past their ack deadline.
 
         Fewer, if their dead letters are large.
@@ -58,17 +58,17 @@ class Lapsing(Books):
         """
         self._load()
         self.more = False
-        done = self._lapse(most)
+        done = self._expire_deliveries(most)
         self._store()
         return done
 
-    def _lapse(self, most: int) -> int:
+    def _expire_deliveries(self, most: int) -> int:
         group, state, now_us = self.group, self._state, self._now_us
         if not state.out or state.deadlines_from_us > now_us:
             return 0
         done, unreleased, left_us = 0, 0, limits.INT_MAX
         next_us = now_us + AHEAD_US
-        over = Over(LAPSED)
+        over = ExhaustedMessages(LAPSED)
         for key, entry in self._from(group.deadlines, state.deadlines_from_us, next_us):
             time_us, first = PLACE.unpack_from(key, len(group.deadlines))
             if time_us > now_us or done >= most or over.bytes >= limits.LAPSE_BYTES:
@@ -95,10 +95,10 @@ class Lapsing(Books):
                 self.more, next_us = True, time_us
                 break
         state.deadlines_from_us = min(next_us, left_us)
-        self._bury(over)
+        self._dead_letter(over)
         return done
 
-    def _take_back(self, due_us: int, first: int, last: int, over: Over) -> int:
+    def _take_back(self, due_us: int, first: int, last: int, over: ExhaustedMessages) -> int:
         """Take back the deliveries under one ack deadline entry. Return their number.
 
         Unreleased deliveries stay, since no member has received them. Messages to be dead-lettered
@@ -107,10 +107,10 @@ class Lapsing(Books):
         :param over: collects the messages to dead-letter
         """
         is_full = self._state.out >= self.group.in_flight
-        back: dict[int, HandOut] = {}
+        back: dict[int, DeliveryRow] = {}
         for position, row in self._rows_between(first, last):
             if row.state == OUT and row.due_us == due_us and row.batch == first:
-                if not self._has_lapsed(position, row):
+                if not self._is_past_deadline(position, row):
                     continue
                 if self._is_last(row):
                     if over.bytes >= limits.LAPSE_BYTES:
@@ -127,12 +127,12 @@ class Lapsing(Books):
 
     # --- dead letters ---------------------------------------------------------------------------
 
-    def _is_last(self, row: HandOut) -> bool:
+    def _is_last(self, row: DeliveryRow) -> bool:
         """True if the message has had its maximum number of deliveries."""
         deliveries = self.group.deliveries
         return deliveries is not None and row.attempt >= deliveries
 
-    def _end(self, position: int, row: HandOut, over: Over) -> None:
+    def _end(self, position: int, row: DeliveryRow, over: ExhaustedMessages) -> None:
         """Collect a message to dead-letter, and encode its dead letter if the group has a topic for
         them."""
         over.rows[position] = row
@@ -140,7 +140,7 @@ class Lapsing(Books):
             letter = over.letters[position] = self._letter(position, row, over.became)
             over.bytes += len(letter)
 
-    def _bury(self, over: Over) -> None:
+    def _dead_letter(self, over: ExhaustedMessages) -> None:
         """Dead-letter messages that are no longer in flight, in the order of their positions.
 
         :raises TooLarge: the transaction exceeds its limit; raised at once, before further letters
@@ -159,7 +159,7 @@ class Lapsing(Books):
         state.dead_lettered += len(over.rows)
         self._forget(over.rows)
 
-    def _letters(self, over: Over) -> Iterator[list[bytes]]:
+    def _letters(self, over: ExhaustedMessages) -> Iterator[list[bytes]]:
         """Yield the dead letters in steps, since all of them may exceed the transaction's limit."""
         some: list[bytes] = []
         size = 0
@@ -177,7 +177,7 @@ class Lapsing(Books):
         if some:
             yield some
 
-    def _letter(self, position: int, row: HandOut, became: str) -> bytes:
+    def _letter(self, position: int, row: DeliveryRow, became: str) -> bytes:
         message = self._messages.get(position)
         said = (
             self.group.topic.name, self.group.name, str(position), str(row.attempt),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from protocol import limits
 from protocol.errors import BadRequest
 from protocol.values import check_unicode, instant
-from storage.topics.deliveries.acks import Answering
-from storage.topics.deliveries.delivery import ALONE, OUT, WAITING, HandOut, topic_named
-from storage.topics.deliveries.expiry import SPENT, Over
+from storage.topics.deliveries.acks import DeliveryAcks
+from storage.topics.deliveries.delivery import ALONE, OUT, WAITING, DeliveryRow, topic_named
+from storage.topics.deliveries.expiry import SPENT, ExhaustedMessages
 from storage.topics.deliveries.index import AHEAD_US, ENTRY, PLACE, STEP, Answer
 from storage.topics.groups import Group
 from storage.topics.message_rows import answer, due_us, key_of
@@ -15,7 +15,7 @@ from storage.txn.appends import NUMBER
 from storage.txn.transaction import Transaction
 
 
-class Taken:
+class FetchedMessages:
     """Messages collected for one TAKE."""
 
     __slots__ = ("_receipt", "_shown", "_until", "deadline_us", "found", "full", "member", "room",
@@ -55,7 +55,7 @@ class Taken:
         self.room -= len(row)
 
 
-class Taking(Answering):
+class DeliveryFetch(DeliveryAcks):
     """Delivery of messages to members."""
 
     __slots__ = ()
@@ -74,9 +74,9 @@ class Taking(Answering):
             _check_member(member)
         state = self._load()
         self.more = False
-        self._lapse(limits.LAPSE_HAND_OUTS)
+        self._expire_deliveries(limits.LAPSE_HAND_OUTS)
         wanted = min(count, self.group.in_flight - state.out)
-        taken = Taken(self._tx, self.group, state.epoch, wanted, member)
+        taken = FetchedMessages(self._tx, self.group, state.epoch, wanted, member)
         if taken.wanted > 0 and state.hand_outs > state.out + state.parked:
             self._take_waiting(taken)
         if taken.wanted > 0 and not taken.full:
@@ -84,11 +84,11 @@ class Taking(Answering):
         self._store()
         return taken.found
 
-    def _take_waiting(self, taken: Taken) -> None:
+    def _take_waiting(self, taken: FetchedMessages) -> None:
         """Deliver scheduled messages that are due, the longest due first."""
         tx, group, state, now_us = self._tx, self.group, self._state, self._now_us
         next_us = now_us + AHEAD_US
-        over = Over(SPENT)
+        over = ExhaustedMessages(SPENT)
         for key, _ in self._from(group.ready, state.ready_from_us, next_us):
             time_us, position = PLACE.unpack_from(key, len(group.ready))
             if time_us > now_us or taken.wanted <= 0:
@@ -117,10 +117,10 @@ class Taking(Answering):
             state.handed_out = max(state.handed_out, position)
             taken.add(position, message, row.attempt)
         state.ready_from_us = next_us
-        self._bury(over)
+        self._dead_letter(over)
         self.more = bool(over.rows)  # more of these, or a parked message of their keys
 
-    def _take_new(self, taken: Taken) -> None:
+    def _take_new(self, taken: FetchedMessages) -> None:
         """Deliver messages that the group has not read yet."""
         state, now_us, ordered = self._state, self._now_us, self.group.ordered
         batch: list[tuple[int, bytes]] = []
@@ -142,7 +142,7 @@ class Taking(Answering):
                 if head is not None:
                     self._park(position, key, head, waits_us)
                 elif waits_us > now_us:
-                    self._wait(position, HandOut(WAITING, 0, 0, waits_us, 0, key=key))
+                    self._wait(position, DeliveryRow(WAITING, 0, 0, waits_us, 0, key=key))
                     self._put_head(key, position, 0)
                     state.hand_outs += 1
                 elif taken.fits(row):
@@ -157,11 +157,11 @@ class Taking(Answering):
         if batch:
             self._put_batch(batch, taken)
 
-    def _put_batch(self, batch: list[tuple[int, bytes]], taken: Taken) -> None:
+    def _put_batch(self, batch: list[tuple[int, bytes]], taken: FetchedMessages) -> None:
         tx, group, state = self._tx, self.group, self._state
         first, last, count = batch[0][0], batch[-1][0], len(batch)
         flags = ALONE if count == 1 else 0
-        row = HandOut(OUT, flags, 1, taken.deadline_us, first, taken.member)
+        row = DeliveryRow(OUT, flags, 1, taken.deadline_us, first, taken.member)
         prefix, pack = group.hand_outs, NUMBER.pack
         if group.ordered:
             rows: dict[bytes, bytes] = {}

@@ -7,27 +7,27 @@ from datetime import timedelta
 
 from storage.topics import groups
 from storage.topics.deliveries.acks import PART
-from storage.topics.deliveries.delivery import OUT, WAITING, HandOut
-from storage.topics.deliveries.fetch import Taking
+from storage.topics.deliveries.delivery import OUT, WAITING, DeliveryRow
+from storage.topics.deliveries.fetch import DeliveryFetch
 from storage.topics.deliveries.index import ENTRY, PLACE, Answer
-from storage.topics.groups import Standing, standing
-from storage.topics.topics import Place
+from storage.topics.groups import GroupState, standing
+from storage.topics.topics import StartPosition
 from storage.txn.appends import NUMBER
 
 
-class HandOuts(Taking):
+class GroupDeliveries(DeliveryFetch):
     """Deliveries of one group in one transaction. A call that raises a refusal changes nothing."""
 
     __slots__ = ()
 
     # --- seek, trimming -------------------------------------------------------------------------
 
-    def move(self, place: Place) -> int:
+    def move(self, place: StartPosition) -> int:
         """Reset the group to a place. Return its position; all earlier receipts become stale.
 
         :raises BadRequest: the topic has no such position
         """
-        groups.begin(self._tx, self.group, self._messages.position_at(place))
+        groups.reset_group(self._tx, self.group, self._messages.position_at(place))
         self.wakes = True
         return standing(self._tx, self.group)[0].committed
 
@@ -49,7 +49,7 @@ class HandOuts(Taking):
         self._commit()
         self._store()
 
-    def _trim(self, position: int, row: HandOut) -> None:
+    def _trim(self, position: int, row: DeliveryRow) -> None:
         if row.state == OUT:
             self._leave({position: row})
         else:
@@ -62,7 +62,7 @@ class HandOuts(Taking):
 
     # --- for INFO -------------------------------------------------------------------------------
 
-    def _lapsed(self, state: Standing) -> int:
+    def _count_expired(self, state: GroupState) -> int:
         """Count the expired deliveries that have not been taken back yet."""
         if not state.out or state.deadlines_from_us > self._now_us:
             return 0
@@ -75,7 +75,7 @@ class HandOuts(Taking):
                 time_us, first = PLACE.unpack_from(key, len(deadlines))
                 count = sum(
                     row.state == OUT and (row.due_us, row.batch) == (time_us, first)
-                    and self._has_lapsed(position, row)
+                    and self._is_past_deadline(position, row)
                     for position, row in self._rows_between(first, last)
                 )  # fmt: skip
             found += count
@@ -85,7 +85,7 @@ class HandOuts(Taking):
 
     def overdue(self) -> int:
         """Count the deliveries whose ack deadline has passed and that have not been taken back."""
-        return self._lapsed(standing(self._tx, self.group)[0])
+        return self._count_expired(standing(self._tx, self.group)[0])
 
     def figures(self) -> Answer:
         """Return the figures of `INFO FOR GROUP`; deadline and backoff are durations.
@@ -96,7 +96,7 @@ class HandOuts(Taking):
         group = self.group
         state, _ = standing(self._tx, group)
         last, _ = self._messages.end()
-        in_flight = state.out - self._lapsed(state)
+        in_flight = state.out - self._count_expired(state)
         pending = state.pending(last)
         return {
             "name": group.name,

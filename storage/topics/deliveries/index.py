@@ -22,7 +22,7 @@ Invariants:
   on when the expiry runs.
 - Exception: an ack deadline does not pass before the member has received the delivery. While the
   commit of a delivery is unreleased, the delivery is in flight, so a stalled disk uses up no
-  attempt. A late release restarts the deadline (`HandOuts.count_from_now`).
+  attempt. A late release restarts the deadline (`GroupDeliveries.restart_deadlines`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from typing import Any, Final
 
 from protocol.values import Tick
 from storage.formats import keys
-from storage.topics.deliveries.delivery import ALONE, PARKED, WAITING, HandOut, unpacked
-from storage.topics.groups import Group, Standing, differ, standing
+from storage.topics.deliveries.delivery import ALONE, PARKED, WAITING, DeliveryRow, unpacked
+from storage.topics.groups import Group, GroupState, differ, standing
 from storage.topics.message_rows import MessageRows
 from storage.topics.topics import Topic
 from storage.txn.appends import NUMBER
@@ -60,7 +60,7 @@ _NEAR: Final = 4
 """Positions probed one by one for the first message that is not done, before a scan."""
 
 
-class Books:
+class DeliveryIndex:
     """Delivery rows and indexes of one group in one transaction."""
 
     __slots__ = ("_before", "_messages", "_now_us", "_state", "_tick", "_tx", "dead", "group",
@@ -72,7 +72,7 @@ class Books:
         self._tick = tick
         self._messages = MessageRows(tx, group.topic)
         self._now_us = tx.now_us
-        self._state: Standing
+        self._state: GroupState
         self._before = b""
         self.group = group
         self.wakes = False
@@ -81,7 +81,7 @@ class Books:
         self.dead: Topic | None = None
         """Dead letter topic that received a message, so that its waiting consumers can be woken."""
         self.more = False
-        """True if a `take` or `lapse` stopped at the end of its slice with work left.
+        """True if a `take` or `expire_overdue` stopped at the end of its slice with work left.
 
         A `take` that found no message must then be called again.
         """
@@ -90,7 +90,7 @@ class Books:
 
     # --- rows -----------------------------------------------------------------------------------
 
-    def _load(self) -> Standing:
+    def _load(self) -> GroupState:
         self._state, self._before = standing(self._tx, self.group)
         return self._state
 
@@ -103,12 +103,12 @@ class Books:
     def _place(self, position: int) -> bytes:
         return self.group.hand_outs + NUMBER.pack(position)
 
-    def _row(self, place: bytes) -> HandOut:
+    def _row(self, place: bytes) -> DeliveryRow:
         row = self._tx.get(place)
         assert row is not None, "what an index names is there"
         return unpacked(row)
 
-    def _rows_between(self, first: int, last: int) -> Iterator[tuple[int, HandOut]]:
+    def _rows_between(self, first: int, last: int) -> Iterator[tuple[int, DeliveryRow]]:
         prefix = self.group.hand_outs
         if first == last:
             yield first, self._row(self._place(first))
@@ -118,7 +118,7 @@ class Books:
                 (position,) = NUMBER.unpack_from(key, len(prefix))
                 yield position, unpacked(row)
 
-    def _has_lapsed(self, position: int, row: HandOut) -> bool:
+    def _is_past_deadline(self, position: int, row: DeliveryRow) -> bool:
         """True if the ack deadline of an in-flight delivery has passed.
 
         False as long as the commit of the delivery is unreleased: no member has received it yet.
@@ -129,7 +129,7 @@ class Books:
 
     # --- ends of a delivery ---------------------------------------------------------------------
 
-    def _leave(self, out: dict[int, HandOut]) -> None:
+    def _leave(self, out: dict[int, DeliveryRow]) -> None:
         """Remove deliveries from the ack deadline index: they are no longer in flight."""
         tx, deadlines = self._tx, self.group.deadlines
         entries: Counter[tuple[int, int]] = Counter()
@@ -149,7 +149,7 @@ class Books:
                 tx.put(key, ENTRY.pack(left - count, last))
         self._state.out -= len(out)
 
-    def _forget(self, gone: dict[int, HandOut]) -> None:
+    def _forget(self, gone: dict[int, DeliveryRow]) -> None:
         """Delete delivery rows: the group is done with their messages."""
         if not gone:
             return
@@ -180,7 +180,7 @@ class Books:
                 return
             begin, width = end, width * 4
 
-    def _return(self, position: int, row: HandOut, since_us: int, delay_us: int | None) -> None:
+    def _return(self, position: int, row: DeliveryRow, since_us: int, delay_us: int | None) -> None:
         """Schedule the redelivery of a message that is no longer in flight.
 
         :param since_us: start of the delay
@@ -194,7 +194,7 @@ class Books:
         self._wait(position, row)
         self.wakes = True
 
-    def _wait(self, position: int, row: HandOut) -> None:
+    def _wait(self, position: int, row: DeliveryRow) -> None:
         tx, group, state = self._tx, self.group, self._state
         tx.put(self._place(position), row.pack())
         tx.put(group.ready + PLACE.pack(row.due_us, position), b"")
@@ -272,7 +272,7 @@ class Books:
 
     def _park(self, position: int, key: bytes, head: tuple[int, int], due_us: int) -> None:
         tx, group, state = self._tx, self.group, self._state
-        tx.put(self._place(position), HandOut(PARKED, 0, 0, due_us, 0, key=key).pack())
+        tx.put(self._place(position), DeliveryRow(PARKED, 0, 0, due_us, 0, key=key).pack())
         tx.put(group.parked + key + b"\0" + NUMBER.pack(position), b"")
         self._put_head(key, head[0], head[1] + 1)
         state.hand_outs += 1

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from actors.agreement import Access, Etcd
+from actors.agreement import EtcdAgreement, EtcdCredentials
 from protocol.agreement import (
     Agreement,
-    Answered,
-    InSync,
-    Lead,
+    CompareAndSetResult,
+    InSyncReplicas,
+    LeaderEntry,
     LeaseLapsed,
     NotAnswered,
-    Released,
-    Told,
+    ReleasedFrame,
+    ReleaseReport,
 )
 from tests.actors.agreement.etcds import ETCD, LOGIN, EtcdProcess, etcd_process, guarded_etcd
 from tests.simulation import loop as stepped
@@ -53,9 +53,12 @@ async def doors(request: pytest.FixtureRequest) -> AsyncIterator[Doors]:
         pytest.skip("not installed: etcd-server")
     store = next(_stores)
     asked: EtcdProcess = request.getfixturevalue(request.param)
-    access = Access() if asked.shows is None else Access(LOGIN, asked.shows)
+    access = EtcdCredentials() if asked.shows is None else EtcdCredentials(LOGIN, asked.shows)
     # The first endpoint of one of them is dead.
-    found = Etcd([asked.endpoint], store, access), Etcd([NOBODY, asked.endpoint], store, access)
+    found = (
+        EtcdAgreement([asked.endpoint], store, access),
+        EtcdAgreement([NOBODY, asked.endpoint], store, access),
+    )
     yield found
     for each in found:
         await each.close()
@@ -172,7 +175,7 @@ async def test_the_set_is_changed_by_who_leads_and_knows_it(doors: Doors) -> Non
     changed = await one.change(epoch, revision, frozenset({A}))
     assert changed.done
     insync = changed.agreed.insync
-    assert insync == InSync(epoch, frozenset({A}), changed.agreed.revision)
+    assert insync == InSyncReplicas(epoch, frozenset({A}), changed.agreed.revision)
     assert (await other.look()).insync == insync
     assert not (await one.change(epoch, revision, frozenset({A, B}))).done
     assert (await one.change(epoch, insync.revision, frozenset({A, B}))).done
@@ -186,7 +189,7 @@ async def test_who_led_before_changes_nothing(doors: Doors) -> None:
     _, epoch = await led(other, B, revision)
     late = await one.change(before, revision, frozenset({A}))
     assert not late.done
-    assert late.agreed.lead == Lead(B, epoch)
+    assert late.agreed.lead == LeaderEntry(B, epoch)
     assert late.agreed.insync is not None and late.agreed.insync.members == {A, B}
 
 
@@ -221,15 +224,17 @@ async def test_what_is_released_is_told_by_who_leads(doors: Doors) -> None:
     revision = await founded(one, A, B)
     assert (await other.look()).told is None
     lease, epoch = await led(one, A, revision)
-    assert not (await one.tell(epoch + 1, Released(1, 7))).done
+    assert not (await one.report_released(epoch + 1, ReleasedFrame(1, 7))).done
     assert (await other.look()).told is None
-    told = await one.tell(epoch, Released(1, 7))
-    assert told.done and told.agreed.told == Told(Released(1, 7), told.agreed.revision)
+    told = await one.report_released(epoch, ReleasedFrame(1, 7))
+    assert told.done and told.agreed.told == ReleaseReport(
+        ReleasedFrame(1, 7), told.agreed.revision
+    )
     assert (await other.look()).told == told.agreed.told
-    again = await one.tell(epoch, Released(epoch, 9))
-    assert again.agreed.released == Released(epoch, 9)
+    again = await one.report_released(epoch, ReleasedFrame(epoch, 9))
+    assert again.agreed.released == ReleasedFrame(epoch, 9)
     await one.revoke(lease)
-    assert not (await one.tell(epoch, Released(epoch, 10))).done
+    assert not (await one.report_released(epoch, ReleasedFrame(epoch, 10))).done
     taken = await other.take_lead(B, await other.grant(60), revision)
     assert taken.done, "the set is as it was read"
     assert taken.agreed.told == again.agreed.told
@@ -241,14 +246,14 @@ async def test_a_new_lineage_ends_what_was_told(doors: Doors) -> None:
     one, other = doors
     revision = await founded(one, A, B)
     lease, epoch = await led(one, A, revision)
-    await one.tell(epoch, Released(epoch, 9))
+    await one.report_released(epoch, ReleasedFrame(epoch, 9))
     await one.revoke(lease)
     _, epoch = await led(other, B, revision)
     assert (await other.look()).released is not None
     begun = await other.begin_lineage(epoch, revision, B)
     assert begun.done and begun.agreed.released is None
-    await other.tell(epoch, Released(epoch, 3))
-    assert (await one.look()).released == Released(epoch, 3)
+    await other.report_released(epoch, ReleasedFrame(epoch, 3))
+    assert (await one.look()).released == ReleasedFrame(epoch, 3)
 
 
 async def test_who_waits_hears_nothing_of_what_is_told(doors: Doors) -> None:
@@ -257,12 +262,12 @@ async def test_who_waits_hears_nothing_of_what_is_told(doors: Doors) -> None:
     _, epoch = await led(one, A, revision)
     waiting = asyncio.create_task(other.changed((await one.look()).revision, 60))
     for number in range(1, 6):
-        await one.tell(epoch, Released(epoch, number))
+        await one.report_released(epoch, ReleasedFrame(epoch, number))
     await one.change(epoch, revision, frozenset({A}))
     async with asyncio.timeout(20):
         found = await waiting
     assert found.insync is not None and found.insync.members == {A}
-    assert found.released == Released(epoch, 5)
+    assert found.released == ReleasedFrame(epoch, 5)
 
 
 async def test_the_revision_grows_by_what_says_nothing(doors: Doors) -> None:
@@ -331,14 +336,14 @@ def test_the_model_conforms(test: Callable[[Doors], Coroutine[Any, Any, None]]) 
 class Hasty(AgreementModel):
     """Takes a lead without looking at the set."""
 
-    def take_lead(self, node: str, lease: int, insync: int) -> Answered:
+    def take_lead(self, node: str, lease: int, insync: int) -> CompareAndSetResult:
         return super().take_lead(node, lease, self._insync_revision)
 
 
 class Trusting(AgreementModel):
     """Changes the set for whoever once led."""
 
-    def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
+    def change(self, epoch: int, insync: int, members: frozenset[str]) -> CompareAndSetResult:
         epoch = epoch if self.lead is None else self.lead.epoch
         return super().change(epoch, insync, members)
 
@@ -346,7 +351,7 @@ class Trusting(AgreementModel):
 class Forgetful(AgreementModel):
     """Changes the set whichever was read."""
 
-    def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
+    def change(self, epoch: int, insync: int, members: frozenset[str]) -> CompareAndSetResult:
         return super().change(epoch, self._insync_revision, members)
 
 
@@ -360,26 +365,26 @@ class Loyal(AgreementModel):
 class Wide(AgreementModel):
     """Begins a lineage with the set that there was."""
 
-    def begin_lineage(self, epoch: int, insync: int, node: str) -> Answered:
+    def begin_lineage(self, epoch: int, insync: int, node: str) -> CompareAndSetResult:
         members = self.insync.members if self.insync is not None else frozenset({node})
         answer = super().begin_lineage(epoch, insync, node)
         if self.insync is not None:
             self.insync = self.insync._replace(members=members)
-        return Answered(answer.done, self.agreed)
+        return CompareAndSetResult(answer.done, self.agreed)
 
 
 class Credulous(AgreementModel):
     """Has whoever once led tell what is released."""
 
-    def tell(self, epoch: int, released: Released) -> Answered:
-        return super().tell(0 if self.lead is None else self.lead.epoch, released)
+    def report_released(self, epoch: int, released: ReleasedFrame) -> CompareAndSetResult:
+        return super().report_released(0 if self.lead is None else self.lead.epoch, released)
 
 
 class Talkative(AgreementModel):
     """Wakes whoever waits for what is only told."""
 
-    def tell(self, epoch: int, released: Released) -> Answered:
-        answer = super().tell(epoch, released)
+    def report_released(self, epoch: int, released: ReleasedFrame) -> CompareAndSetResult:
+        answer = super().report_released(epoch, released)
         self._write()
         return answer
 
@@ -387,17 +392,17 @@ class Talkative(AgreementModel):
 class Repeating(AgreementModel):
     """Gives two leaderships one epoch."""
 
-    def take_lead(self, node: str, lease: int, insync: int) -> Answered:
+    def take_lead(self, node: str, lease: int, insync: int) -> CompareAndSetResult:
         answer = super().take_lead(node, lease, insync)
         if answer.done:
-            self.lead = Lead(node, 2)
-        return Answered(answer.done, self.agreed)
+            self.lead = LeaderEntry(node, 2)
+        return CompareAndSetResult(answer.done, self.agreed)
 
 
 class Twice(AgreementModel):
     """Writes the first set again."""
 
-    def found(self, members: frozenset[str]) -> Answered:
+    def found(self, members: frozenset[str]) -> CompareAndSetResult:
         self.insync = None
         return super().found(members)
 

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from actors import agreement
-from actors.agreement import Access, Etcd
-from protocol.agreement import Agreed, InSync, Lead, NotAnswered
+from actors.agreement import EtcdAgreement, EtcdCredentials
+from protocol.agreement import AgreedState, InSyncReplicas, LeaderEntry, NotAnswered
 from tests.actors.agreement.etcds import EtcdProcess, etcd_process, needs_etcd
 from tests.certificates import self_signed
 
@@ -71,8 +71,8 @@ async def forgetful(target: EtcdProcess) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def door(*endpoints: str, store: str, **more: object) -> AsyncIterator[Etcd]:
-    found = Etcd(endpoints, store, **more)  # type: ignore[arg-type]
+async def door(*endpoints: str, store: str, **more: object) -> AsyncIterator[EtcdAgreement]:
+    found = EtcdAgreement(endpoints, store, **more)  # type: ignore[arg-type]
     yield found
     await found.close()
 
@@ -197,8 +197,8 @@ async def test_a_value_that_no_node_can_hold_is_not_agreed(answer: bytes) -> Non
 async def test_what_is_within_the_bounds_is_agreed() -> None:
     answer = _agreed_in('{"epoch": 1, "members": ["a"]}', str((1 << 63) - 1), lead="a", lineage="3")
     async with silent(answer) as endpoint, door(endpoint, store="value") as one:
-        assert await one.look() == Agreed(
-            "1", (1 << 63) - 1, Lead("a", 5), InSync(1, frozenset("a"), 5), 3
+        assert await one.look() == AgreedState(
+            "1", (1 << 63) - 1, LeaderEntry("a", 5), InSyncReplicas(1, frozenset("a"), 5), 3
         )
 
 
@@ -208,13 +208,13 @@ async def test_no_password_goes_over_plain_http_to_another_machine() -> None:
     async with silent(planted) as endpoint:
         port = endpoint.rpartition(":")[2]
         elsewhere = f"http://0.0.0.0:{port}"  # leads here, and does not say so
-        async with door(elsewhere, store="clear", access=Access(ROOT)) as one:
+        async with door(elsewhere, store="clear", access=EtcdCredentials(ROOT)) as one:
             with pytest.raises(NotAnswered, match="over https alone") as told:
                 await one.found(SET)
             assert not told.value.perhaps
             (fault,) = await one.faults()
             assert fault.startswith(f"{elsewhere}: the password of its user goes over https alone")
-        for access in (Access(ROOT, in_clear=True), Access()):
+        for access in (EtcdCredentials(ROOT, in_clear=True), EtcdCredentials()):
             async with door(elsewhere, store="clear", access=access) as one:
                 with pytest.raises(NotAnswered, match="answered 403") as told:
                     await one.look()
@@ -263,10 +263,10 @@ async def test_a_user_of_etcd_signs_in_again_when_its_token_has_ended(tmp_path: 
         async with door(etcd.endpoint, store="s") as one:
             with pytest.raises(NotAnswered, match="user"):
                 await one.look()
-        async with door(etcd.endpoint, store="s", access=Access(("root", "wrong"))) as one:
+        async with door(etcd.endpoint, store="s", access=EtcdCredentials(("root", "wrong"))) as one:
             with pytest.raises(NotAnswered, match="authentication failed"):
                 await one.look()
-        async with door(etcd.endpoint, store="s", access=Access(ROOT)) as one:
+        async with door(etcd.endpoint, store="s", access=EtcdCredentials(ROOT)) as one:
             assert (await one.found(SET)).done
             etcd.stop()
             etcd.start()  # it has forgotten its tokens
@@ -285,10 +285,10 @@ async def test_a_token_of_an_etcd_that_was_set_back_is_thrown_away(
         etcd.stop()
         shutil.copytree(etcd.directory / "data", tmp_path / "old")
         etcd.start()
-        async with door(etcd.endpoint, store="s", access=Access(ROOT)) as other:
+        async with door(etcd.endpoint, store="s", access=EtcdCredentials(ROOT)) as other:
             for _ in range(20):
                 await other.grant(60)
-        async with door(etcd.endpoint, store="s", access=Access(ROOT)) as one:
+        async with door(etcd.endpoint, store="s", access=EtcdCredentials(ROOT)) as one:
             assert (await one.found(SET)).done
             etcd.stop()
             shutil.rmtree(etcd.directory / "data")
@@ -303,7 +303,7 @@ async def test_a_token_of_an_etcd_that_was_set_back_is_thrown_away(
 
 async def test_a_user_that_etcd_does_not_ask_for_yet_is_no_fault(tmp_path: Path) -> None:
     with etcd_process(tmp_path / "etcd") as etcd:
-        async with door(etcd.endpoint, store="s", access=Access(ROOT)) as one:
+        async with door(etcd.endpoint, store="s", access=EtcdCredentials(ROOT)) as one:
             assert (await one.found(SET)).done
             etcd.ask_for_users(*ROOT)
             assert (await one.look()).insync is not None
@@ -318,7 +318,7 @@ async def test_a_token_that_is_older_than_the_users_is_replaced(tmp_path: Path) 
     told = f"jwt,pub-key={tmp_path}/public,priv-key={key},sign-method=RS256,ttl=1s"
     with etcd_process(tmp_path / "etcd", "--auth-token", told) as etcd:
         etcd.ask_for_users(*ROOT)
-        access = Access(ROOT)
+        access = EtcdCredentials(ROOT)
         async with door(etcd.endpoint, store="s", access=access) as one:
             assert (await one.found(SET)).done
             token = etcd.post("/v3/auth/authenticate", {"name": ROOT[0], "password": ROOT[1]})
@@ -340,7 +340,7 @@ async def test_who_does_not_let_this_node_in_was_asked_for_nothing(
     monkeypatch.setattr(agreement, "ANSWER_SECONDS", 1.0)
     async with (
         silent() as endpoint,
-        door(endpoint, etcd.endpoint, store="in", access=Access(ROOT)) as one,
+        door(endpoint, etcd.endpoint, store="in", access=EtcdCredentials(ROOT)) as one,
     ):
         assert (await one.found(SET)).done, "the next endpoint is asked"
 
@@ -353,13 +353,13 @@ async def test_certificates_are_checked_on_both_sides(tmp_path: Path) -> None:
     )  # fmt: skip
     with etcd_process(tmp_path / "etcd", *words, scheme="https") as etcd:
         context = ssl.create_default_context(cafile=str(certificate))
-        async with door(etcd.endpoint, store="s", access=Access(tls=context)) as one:
+        async with door(etcd.endpoint, store="s", access=EtcdCredentials(tls=context)) as one:
             with pytest.raises(NotAnswered):
                 await one.look()
         context.load_cert_chain(certificate, key)
-        async with door(etcd.endpoint, store="s", access=Access(tls=context)) as one:
+        async with door(etcd.endpoint, store="s", access=EtcdCredentials(tls=context)) as one:
             assert (await one.found(SET)).done
-        async with door(etcd.endpoint, store="s", access=Access()) as one:
+        async with door(etcd.endpoint, store="s", access=EtcdCredentials()) as one:
             with pytest.raises(NotAnswered) as told:
                 await one.look()
             assert not told.value.perhaps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.agreement import Access, Etcd
+from actors.agreement import EtcdAgreement, EtcdCredentials
 from actors.etcd_releases import known
 from tests.actors.agreement.etcds import EtcdProcess, etcd_process, needs_etcd
 
@@ -43,12 +43,16 @@ async def test_who_answers_is_looked_at(tmp_path_factory: pytest.TempPathFactory
     with etcd_process(tmp_path_factory.mktemp("etcd")) as found:
         version = _version(found)
         nobody = "http://127.0.0.1:1"
-        door = Etcd([nobody, found.endpoint, found.endpoint], "s", Access(("root", "planted")))
+        door = EtcdAgreement(
+            [nobody, found.endpoint, found.endpoint], "s", EtcdCredentials(("root", "planted"))
+        )
         assert await door.faults() == known(version)
-    away = Etcd(["http://etcd.invalid:2379"], "s", Access(("root", "planted")))
+    away = EtcdAgreement(["http://etcd.invalid:2379"], "s", EtcdCredentials(("root", "planted")))
     (said,) = await away.faults()
     assert "over https alone" in said and "planted" not in said
-    away = Etcd(["http://etcd.invalid:2379"], "s", Access(("root", "planted"), in_clear=True))
+    away = EtcdAgreement(
+        ["http://etcd.invalid:2379"], "s", EtcdCredentials(("root", "planted"), in_clear=True)
+    )
     (said,) = await away.faults()
     assert "unencrypted" in said and "planted" not in said
 

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from actors.backups.loading import Loaded, load
+from actors.backups.loading import LoadResult, load
 from actors.backups.script_files import pieces
-from actors.backups.scripts import About, Script
+from actors.backups.scripts import About, StoreScript
 from actors.doors import system_doors
 from actors.node import Node, start
 from actors.settings import NodeSettings
 from language.splitting import Piece
 from protocol.requests import ScriptAnswer
 from protocol.values import unpaced
-from storage.backups.scripts import BEGINS, Sealing
+from storage.backups.scripts import BEGINS, ScriptEncoder
 from storage.catalog import catalog
 from storage.catalog.catalog import Database, Namespace
 from surfaces.command.caller import OPERATOR
@@ -101,11 +101,11 @@ def written(node: Node, places: Sequence[Sequence[str]] | None = None) -> bytes:
                 found.append(
                     namespace if len(names) == 1 else catalog.database(tx, namespace, names[1])
                 )
-        script = Script(tx, About(node.store.id, node.committer.released_upto), unpaced, found)
+        script = StoreScript(tx, About(node.store.id, node.committer.commit_index), unpaced, found)
         return b"".join(script.chunks())
 
 
-async def loaded(script: bytes, directory: Path) -> tuple[Node, Loaded]:
+async def loaded(script: bytes, directory: Path) -> tuple[Node, LoadResult]:
     """A store that a script was run on."""
     told = NodeSettings(str(directory), serves=False, password_cost=CHEAP)
     node = await start(told, system_doors())
@@ -119,7 +119,7 @@ def pieces_of(script: bytes) -> Iterator[Piece]:
 
 def sealed(body: str, statements: int = 1) -> bytes:
     """A script whose head and last line are right, whatever stands between."""
-    sealing = Sealing()
+    sealing = ScriptEncoder()
     return sealing.add(BEGINS + body) + sealing.end(statements)
 
 

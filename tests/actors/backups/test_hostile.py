@@ -16,21 +16,21 @@ from actors.backups.described import describe
 from protocol import limits
 from protocol.errors import BackupCorrupt, BackupCut, Refusal
 from storage.backups import snapshot_file
-from storage.backups.log_file import LogCopy
+from storage.backups.log_file import LogBackupWriter
 from storage.backups.script_texts import writing
-from storage.backups.scripts import BEGINS, Sealing
+from storage.backups.scripts import BEGINS, ScriptEncoder
 from storage.faults import StoreFault
 from storage.formats import container, pairs
-from storage.formats.backup_facts import Place, ScriptFacts, SnapshotFacts
-from storage.formats.backup_forms import Form
-from storage.formats.container import CHUNK_HEAD_BYTES, HEADER_BYTES, Header, Writer
+from storage.formats.backup_facts import BackupScope, ScriptFacts, SnapshotFacts
+from storage.formats.backup_forms import BackupFileForm
+from storage.formats.container import CHUNK_HEAD_BYTES, HEADER_BYTES, ContainerWriter, Header
 from storage.formats.frames import FRAME_HEADER_BYTES, SALT_BYTES, FrameCodec
 from storage.formats.positions import LATEST_US, MOST
 from storage.formats.sealing import Key
 from tests.simulation.doors import SeededRng
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, HeldFile
-from tests.storage.backups.stores import History, Machine
+from tests.storage.backups.stores import CommitHistory, StoreMachine
 from tests.sweeps import parts
 
 FLIPS, CUTS, SPLICES = 180, 60, 60
@@ -39,14 +39,14 @@ PARTS: Final = 10
 RESTORED: Final = 40
 """Of each form, every so many of the damaged files are restored too."""
 CHUNK_BYTES: Final = 512
-BACKUPS: Final = (Form.SNAPSHOT, Form.LOG, Form.SCRIPT)
+BACKUPS: Final = (BackupFileForm.SNAPSHOT, BackupFileForm.LOG, BackupFileForm.SCRIPT)
 FORMS: Final = [(form, key) for form in BACKUPS for key in (None, KEY)]
 MADE: Final = (FLIPS + CUTS + SPLICES) * len(FORMS)
 
 
 @pytest.fixture(scope="module")
-def history() -> History:
-    return History()
+def history() -> CommitHistory:
+    return CommitHistory()
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def script(key: Key | None, seed: int) -> bytes:
     parts: list[bytes] = []
     facts = ScriptFacts("0.1.0", held.STORE, "2026-01-01T00:00:00+00:00", 1, 7)
-    text, sealing = writing(facts, parts.append, SeededRng(seed), key), Sealing()
+    text, sealing = writing(facts, parts.append, SeededRng(seed), key), ScriptEncoder()
     text.add(sealing.add(BEGINS))
     for number in range(60):
         text.add(sealing.add(f"CREATE t:{number} SET text = 'number {seed}';\n"))
@@ -67,12 +67,16 @@ def script(key: Key | None, seed: int) -> bytes:
     return b"".join(parts)
 
 
-def made(history: History, form: Form, key: Key | None, other: bool = False) -> bytes:
+def made(
+    history: CommitHistory, form: BackupFileForm, key: Key | None, other: bool = False
+) -> bytes:
     """A backup, or another one that is much like it."""
     last = history.last - other
-    if form is Form.SNAPSHOT:
+    if form is BackupFileForm.SNAPSHOT:
         return history.snapshot(last, key)
-    return history.log(1 + other, last, key) if form is Form.LOG else script(key, 1 + other)
+    return (
+        history.log(1 + other, last, key) if form is BackupFileForm.LOG else script(key, 1 + other)
+    )
 
 
 # --- damage ---------------------------------------------------------------------------------------
@@ -120,7 +124,7 @@ def taken(data: bytes, key: Key | None) -> bool:
 
 
 def undetected(
-    history: History, form: Form, key: Key | None, part: int, every: int = RESTORED
+    history: CommitHistory, form: BackupFileForm, key: Key | None, part: int, every: int = RESTORED
 ) -> tuple[int, int]:
     """How many damaged files were made, and how many of them were taken for whole.
 
@@ -129,13 +133,13 @@ def undetected(
     whole, other = made(history, form, key), made(history, form, key, other=True)
     assert taken(whole, key) and taken(other, key)
     count = missed = 0
-    for data in damaged(whole, other, form is not Form.SCRIPT or key is not None, part):
+    for data in damaged(whole, other, form is not BackupFileForm.SCRIPT or key is not None, part):
         if data in (whole, other):
             continue
         count += 1
         missed += taken(data, key)
-        if every and form is not Form.SCRIPT and count % every == 0:
-            machine = Machine(clock=history.clock_at_end())
+        if every and form is not BackupFileForm.SCRIPT and count % every == 0:
+            machine = StoreMachine(clock=history.clock_at_end())
             with pytest.raises((Refusal, StoreFault)):
                 machine.restore(data, key)
             assert not machine.disk.exists("/data/store")
@@ -144,7 +148,7 @@ def undetected(
 
 @pytest.mark.parametrize("part", parts(PARTS, always=1))
 def test_every_flip_cut_and_splice_is_found(
-    history: History, figure: Callable[[str, object], None], part: int
+    history: CommitHistory, figure: Callable[[str, object], None], part: int
 ) -> None:
     """R8."""
     total = 0
@@ -170,24 +174,24 @@ class Blind:
 
 
 def test_checks_that_hold_for_anything_are_caught(
-    history: History, monkeypatch: pytest.MonkeyPatch
+    history: CommitHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(container, "sha256", lambda *_: Blind())
     monkeypatch.setattr(container, "stream_digest", Blind)
     monkeypatch.setattr(container._Checks, "head_holds", lambda *_: True)
     monkeypatch.setattr(container._Checks, "take_apart", lambda *found: found[-1])
-    count, missed = undetected(history, Form.SNAPSHOT, None, 0, every=0)
+    count, missed = undetected(history, BackupFileForm.SNAPSHOT, None, 0, every=0)
     assert count > 250 and missed > 25
 
 
 # --- forgery --------------------------------------------------------------------------------------
 
 
-def forged(form: Form, facts: bytes, stream: bytes, end: tuple[int, int, int]) -> bytes:
+def forged(form: BackupFileForm, facts: bytes, stream: bytes, end: tuple[int, int, int]) -> bytes:
     """A container of any facts and stream, whose every check holds."""
     parts: list[bytes] = []
-    writer = Writer(held.snapshot_facts(), lambda _: None, SeededRng(1))
-    again = Writer.__new__(Writer)
+    writer = ContainerWriter(held.snapshot_facts(), lambda _: None, SeededRng(1))
+    again = ContainerWriter.__new__(ContainerWriter)
     header = Header(form, bytes(16), writer.salt, sealed=False)
     for name, value in vars(writer).items():
         setattr(again, name, value)
@@ -226,16 +230,18 @@ FACTS: Final[list[tuple[str, dict[str, object]]]] = [
 
 
 @pytest.mark.parametrize(("name", "change"), FACTS)
-def test_facts_that_no_store_writes(history: History, name: str, change: dict[str, Any]) -> None:
+def test_facts_that_no_store_writes(
+    history: CommitHistory, name: str, change: dict[str, Any]
+) -> None:
     at = history.standing(history.last)
     facts = as_dict(replace_facts(at))
     (facts if name in facts else facts["at"]).update(change)
-    data = forged(Form.SNAPSHOT, msgspec.msgpack.encode(facts), b"", (0, 0, at.sequence))
+    data = forged(BackupFileForm.SNAPSHOT, msgspec.msgpack.encode(facts), b"", (0, 0, at.sequence))
     refused(history, data)
 
 
 def replace_facts(at: Any) -> SnapshotFacts:
-    return msgspec.structs.replace(held.snapshot_facts(at), place=Place("a", "b"))
+    return msgspec.structs.replace(held.snapshot_facts(at), place=BackupScope("a", "b"))
 
 
 @pytest.mark.parametrize(
@@ -243,14 +249,14 @@ def replace_facts(at: Any) -> SnapshotFacts:
     [b"", b"\x05", b"\x91\x01", DEEP, b"\x81\xa1x" + DEEP, b"\xdd\xff\xff\xff\xff", b"\xdb" * 5],
 )
 @pytest.mark.parametrize("form", BACKUPS)
-def test_facts_that_are_none(history: History, form: Form, facts: bytes) -> None:
+def test_facts_that_are_none(history: CommitHistory, form: BackupFileForm, facts: bytes) -> None:
     refused(history, forged(form, facts, b"", (0, 0, 0)))
 
 
-def refused(history: History, data: bytes) -> None:
+def refused(history: CommitHistory, data: bytes) -> None:
     """Nothing of a file is taken, by anybody, in any way but a refusal."""
     assert not taken(data, None)
-    machine = Machine(clock=history.clock_at_end())
+    machine = StoreMachine(clock=history.clock_at_end())
     machine.accept_clock = True
     with pytest.raises((Refusal, StoreFault)):
         machine.restore(data)
@@ -260,14 +266,14 @@ def pairs_in(data: bytes) -> list[tuple[bytes, bytes]]:
     return [pair for some in snapshot_file.SnapshotBackup(HeldFile(data)).lists() for pair in some]
 
 
-def snapshot_of(history: History, stream: bytes, count: int) -> bytes:
+def snapshot_of(history: CommitHistory, stream: bytes, count: int) -> bytes:
     at = history.standing(history.last)
     facts = msgspec.msgpack.encode(held.snapshot_facts(at))
-    return forged(Form.SNAPSHOT, facts, stream, (count, 0, at.sequence))
+    return forged(BackupFileForm.SNAPSHOT, facts, stream, (count, 0, at.sequence))
 
 
 @pytest.mark.parametrize("value", [b"", b"\xc1", b"\x91" * 5_000 + b"\x90", b"\x81\xa1x\x01"])
-def test_values_that_no_store_writes(history: History, value: bytes) -> None:
+def test_values_that_no_store_writes(history: CommitHistory, value: bytes) -> None:
     """In the place of each kind that a restore looks at."""
     found = pairs_in(history.snapshot(history.last))
     for tag in (0x10, 0x11, 0x12, 0x13, 0x16, 0x18, 0x1A, 0x1B, 0x51):
@@ -277,12 +283,12 @@ def test_values_that_no_store_writes(history: History, value: bytes) -> None:
         some = [(key, value if key[2] == tag else before) for key, before in found]
         piece = snapshot_file._piece(some)
         parts: list[bytes] = []
-        snapshot = snapshot_file.Snapshot(
+        snapshot = snapshot_file.SnapshotWriter(
             held.snapshot_facts(history.standing(history.last)), parts.append, SeededRng(1)
         )
         snapshot.add(piece)
         snapshot.end()
-        machine = Machine(clock=history.clock_at_end())
+        machine = StoreMachine(clock=history.clock_at_end())
         with pytest.raises(BackupCorrupt, match="the content is invalid"):
             machine.restore(b"".join(parts))
         machine.restore(history.snapshot(history.last))
@@ -292,13 +298,13 @@ KEYS: Final = [b"", b"\0", b"\0\1", b"\0\1\x30", b"\0\1\x50abc", b"\0\2a", b"\xf
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_keys_that_no_state_has(history: History, key: bytes) -> None:
+def test_keys_that_no_state_has(history: CommitHistory, key: bytes) -> None:
     data = snapshot_of(history, pairs.LENGTHS.pack(len(key), 1) + key + b"x", 1)
     refused(history, data)
 
 
 def test_lengths_and_counts_are_not_believed(
-    history: History, monkeypatch: pytest.MonkeyPatch
+    history: CommitHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody waits for gigabytes that somebody claims, or holds them."""
     monkeypatch.setattr(container, "CHUNK_BYTES", limits.MIB)
@@ -317,7 +323,7 @@ def test_lengths_and_counts_are_not_believed(
         last = history.last
         facts = msgspec.msgpack.encode(held.log_facts(last))
         frame = length.to_bytes(4, "big") + bytes(FRAME_HEADER_BYTES) + much
-        refused(history, forged(Form.LOG, facts, frame, (last, last, last)))
+        refused(history, forged(BackupFileForm.LOG, facts, frame, (last, last, last)))
 
 
 @pytest.mark.parametrize(
@@ -333,17 +339,17 @@ def test_lengths_and_counts_are_not_believed(
         {"sequence": 3},
     ],
 )
-def test_frames_that_no_store_writes(history: History, change: dict[str, Any]) -> None:
+def test_frames_that_no_store_writes(history: CommitHistory, change: dict[str, Any]) -> None:
     parts: list[bytes] = []
     last = history.last
-    copy = LogCopy(held.log_facts(last), parts.append, SeededRng(1))
+    copy = LogBackupWriter(held.log_facts(last), parts.append, SeededRng(1))
     codec = FrameCodec(copy._writer.salt[:SALT_BYTES])
     for number, frame in enumerate(history.frames):
         one = frame._replace(**change) if number == last - 2 else frame
         copy._writer.add(codec.encode(one, number, number))
     copy._last = last
     copy.end()
-    machine = Machine(clock=history.clock_at_end())
+    machine = StoreMachine(clock=history.clock_at_end())
     machine.accept_clock = True
     with pytest.raises((Refusal, StoreFault)):
         machine.restore(b"".join(parts))
@@ -353,12 +359,12 @@ def test_frames_that_no_store_writes(history: History, change: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("key", [None, KEY])
-def test_a_log_without_its_end_is_cut(history: History, key: Key | None) -> None:
+def test_a_log_without_its_end_is_cut(history: CommitHistory, key: Key | None) -> None:
     """All of its frames are there, and nothing says so."""
     data = history.log(key=key)
     begins, ends = held.chunks(data)[-1]
     for size in (begins, begins + 1, begins + CHUNK_HEAD_BYTES, ends - 1):
-        machine = Machine(clock=history.clock_at_end())
+        machine = StoreMachine(clock=history.clock_at_end())
         with pytest.raises(BackupCut, match=f"intact up to sequence {history.last}"):
             machine.restore(data[:size], key)
         assert not machine.disk.exists("/data/store")

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from actors.backups.restoring import Wanted, restore
-from actors.doors import Doors, SystemClock, system_doors
+from actors.backups.restoring import RestoreOptions, restore
+from actors.doors import Environment, SystemClock, system_doors
 from actors.node import start
 from actors.settings import NodeSettings
-from storage.backups.state_builder import untold
+from storage.backups.state_builder import no_progress
 from tests.nodes import CHEAP, Running, running
 
 FIVE_YEARS_US = 5 * 366 * 86_400_000_000
@@ -43,9 +43,9 @@ async def test_five_years_later(tmp_path: Path) -> None:
     doors = replace(system_doors(), clock=Later(FIVE_YEARS_US))
     said = {}
     for name, reading in (("writes", False), ("reads", True)):
-        wanted = Wanted(str(tmp_path / name), reading=reading)
+        wanted = RestoreOptions(str(tmp_path / name), reading=reading)
         with closing(doors.fs.open_read(str(folder / "x"))) as file:
-            said[name] = list(restore(doors, file, wanted, untold))
+            said[name] = list(restore(doors, file, wanted, no_progress))
         assert any("--accept-clock-jump" in line for line in said[name])
         for due in (
             "shop.main.q: messages older than it keeps are removed: 3,"
@@ -78,7 +78,9 @@ async def left(node: Running) -> tuple[int, str]:
 
 
 @asynccontextmanager
-async def _reading(directory: Path, doors: Doors, told: dict[str, Any]) -> AsyncIterator[Running]:
+async def _reading(
+    directory: Path, doors: Environment, told: dict[str, Any]
+) -> AsyncIterator[Running]:
     node = await start(NodeSettings(str(directory), password_cost=CHEAP, **told), doors)
     try:
         yield Running(node)

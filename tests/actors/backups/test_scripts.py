@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from actors.backups import contents
-from actors.backups.scripts import About, Script
+from actors.backups.scripts import About, StoreScript
 from actors.passwords import Cost
 from language.parser import parse
 from language.printing import print_statement
@@ -218,7 +218,7 @@ async def test_what_no_text_could_bring_comes_back(tmp_path: Path) -> None:
 
 
 def sliced(tx: Transaction) -> Iterator[bytes]:
-    yield from Script(tx, About("store", 1), unpaced).chunks()
+    yield from StoreScript(tx, About("store", 1), unpaced).chunks()
 
 
 async def test_what_no_script_can_bring_is_said_and_not_written(tmp_path: Path) -> None:

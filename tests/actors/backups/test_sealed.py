@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from storage.formats.backup_forms import MAGIC, Form
+from storage.formats.backup_forms import MAGIC, BackupFileForm
 from storage.formats.container import HEADER_BYTES, Header
 from storage.formats.sealing import Key
 from tests.nodes import running
@@ -18,7 +18,11 @@ FILL = """
     DEFINE TABLE t; CREATE t:1 SET text = 'canary'
 """
 MART = "BACKUP SCRIPT OF mart.main TO 'x'"
-FORMS = {"BACKUP": Form.SNAPSHOT, "BACKUP LOG FROM 1": Form.LOG, "BACKUP SCRIPT": Form.SCRIPT}
+FORMS = {
+    "BACKUP": BackupFileForm.SNAPSHOT,
+    "BACKUP LOG FROM 1": BackupFileForm.LOG,
+    "BACKUP SCRIPT": BackupFileForm.SCRIPT,
+}
 
 
 def with_keys(folder: Path, key: Key | None, *others: Key) -> dict[str, Any]:
@@ -34,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def check_sealed(data: bytes, form: Form, key: Key = KEY) -> None:
+def check_sealed(data: bytes, form: BackupFileForm, key: Key = KEY) -> None:
     """It is of that form, and nothing in it is in clear."""
     header = Header.decode(data[:HEADER_BYTES])
     assert (header.form, header.sealed, header.key_id) == (form, True, key.id)

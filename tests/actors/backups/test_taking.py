@@ -45,7 +45,7 @@ from protocol.errors import (
 from protocol.requests import CancelScript
 from storage.backups.log_file import LogBackup
 from storage.backups.snapshot_file import SnapshotBackup
-from storage.backups.verify import Report, verify
+from storage.backups.verify import VerifyReport, verify
 from storage.engine.memory import MemoryEngine
 from storage.engine.state_hash import state_hash
 from storage.files.disk import Disk
@@ -82,7 +82,7 @@ async def node(tmp_path: Path, folder: Path) -> AsyncIterator[Running]:
         assert list((tmp_path / "store" / "tmp").glob("backup-*")) == []
 
 
-def report(path: Path) -> Report:
+def report(path: Path) -> VerifyReport:
     file = Disk().open_read(str(path))
     try:
         return verify(file)
@@ -296,7 +296,7 @@ async def test_what_is_being_read_is_pinned(node: Running, monkeypatch: pytest.M
     frames = node.node.reads.frames
 
     async def read(after: int, upto: int, bytes_max: int) -> Any:
-        held.append(pins.settle(10_000))
+        held.append(pins.decide_prune(10_000))
         return await frames(after, upto, 200)
 
     monkeypatch.setattr(node.node.reads, "frames", read)
@@ -364,7 +364,7 @@ class Held:
         held = self
 
         def waiting(self: taking.Backups, turn: Any, asked: Any) -> Any:
-            if isinstance(asked, files.Finish):
+            if isinstance(asked, files.FinishBackup):
                 while not held.go_on.is_set():
                     held.reached.set()
                     turn.park()
@@ -437,9 +437,9 @@ async def test_ended_at_its_last_step(
 
     def ending(self: taking.Backups, turn: Any, asked: Any) -> Any:
         found = wait(self, turn, asked)
-        if isinstance(asked, files.Publish | files.Keep):
+        if isinstance(asked, files.PublishBackup | files.KeepUnnamed):
             turn.cancel()
-            turn.rest()
+            turn.yield_now()
         return found
 
     monkeypatch.setattr(taking.Backups, "_wait", ending)
@@ -471,9 +471,9 @@ async def test_reading_back_ends_too(
         asked.append(turn)
         return True
 
-    from actors.scripts.turns import Turn
+    from actors.scripts.turns import Fiber
 
-    monkeypatch.setattr(Turn, "over", property(over))
+    monkeypatch.setattr(Fiber, "over", property(over))
     assert type(await refused(node, "BACKUP TO 'x'")) is Cancelled
     assert asked
     assert type(await refused(node, "BACKUP SCRIPT TO 'x'")) is Cancelled
@@ -539,7 +539,7 @@ async def test_it_stops_when_the_reserve_is_touched(
         monkeypatch.setattr(files, "reserve", lambda _: Room(there.bytes * 2, 0))
         add(actor, asked)
 
-    monkeypatch.setitem(files.BackupFilesActor.handlers, files.Add, less_room)
+    monkeypatch.setitem(files.BackupFilesActor.handlers, files.AddPart, less_room)
     for script in ("BACKUP TO 'sub/x'", "BACKUP", "BACKUP SCRIPT TO 'x'"):
         monkeypatch.setattr(files, "reserve", lambda _: Room(limits.MIB, 0))
         assert type(await refused(node, script)) is DiskFull, script
@@ -744,7 +744,7 @@ async def test_a_snapshot_of_another_moment_is_caught(
 
     @contextmanager
     def stale(self: taking.Backups) -> Iterator[Any]:
-        at = self._committer.released_upto
+        at = self._committer.commit_index
         yield SimpleNamespace(scan=view.scan, get=view.get, sequence=at)
 
     monkeypatch.setattr(taking.Backups, "_moment", stale)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from actors.backups.restoring import Wanted, restore
+from actors.backups.restoring import RestoreOptions, restore
 from actors.commits import NODE
 from actors.doors import system_doors
 from actors.node import start
@@ -27,7 +27,7 @@ from protocol.errors import (
     SessionEnded,
 )
 from protocol.requests import SignIn
-from storage.backups.state_builder import untold
+from storage.backups.state_builder import no_progress
 from storage.catalog import catalog, restores
 from storage.engine.engine import EngineUnreadable
 from storage.formats.frames import Frame
@@ -72,7 +72,9 @@ async def marks(here: Running) -> int:
 def restored(file: Path, directory: Path, reading: bool) -> list[str]:
     doors = system_doors()
     with closing(doors.fs.open_read(str(file))) as snapshot:
-        return list(restore(doors, snapshot, Wanted(str(directory), reading=reading), untold))
+        return list(
+            restore(doors, snapshot, RestoreOptions(str(directory), reading=reading), no_progress)
+        )
 
 
 @asynccontextmanager

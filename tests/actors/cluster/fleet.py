@@ -17,16 +17,16 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, cast
 
-from actors.cluster.attaching import Attaching
-from actors.cluster.following import Reign
-from actors.cluster.leading import Leading
-from actors.cluster.receiving import Receiving
-from actors.cluster.shipping import Shipping
+from actors.cluster.attaching import LeaderConnector
+from actors.cluster.following import EpochEnd
+from actors.cluster.leading import LeaderState
+from actors.cluster.receiving import ReplicaReceiver
+from actors.cluster.shipping import ReplicaSender
 from actors.commits import Committer, Tail
 from actors.log_pins import Pin, Pins
 from actors.log_reads import LogReads
 from actors.runtime import Runtime
-from protocol.agreement import InSync
+from protocol.agreement import InSyncReplicas
 from protocol.errors import Diverged, Stranded
 from protocol.links import VERSION, Attach, Hello, Link
 from storage.formats.frames import Frame
@@ -38,7 +38,7 @@ LONG: Final = 20_000
 """Hundredths of a second in which all should have come to pass: a silence is 3 000."""
 
 
-class Broken(AssertionError):
+class PromiseBroken(AssertionError):
     """A promise of the cluster was broken."""
 
 
@@ -62,7 +62,7 @@ class ModelLog:
         """How many of them are there no more."""
         self.noted = 0
         """What the disk says to be released."""
-        self.released_upto = 0
+        self.commit_index = 0
         self.follows = False
         """Who leads here ships no more once that is over."""
         self._told = 0
@@ -76,19 +76,19 @@ class ModelLog:
     # --- the committer's border -------------------------------------------------------------------
 
     @property
-    def durable_upto(self) -> int:
+    def synced_seq(self) -> int:
         return len(self.disk)
 
-    log_upto = durable_upto
+    log_upto = synced_seq
 
     def log_time(self) -> int:
         """It knows of none."""
         return 0
 
-    def history(self) -> list[Reign]:
-        found: dict[int, Reign] = {}
+    def history(self) -> list[EpochEnd]:
+        found: dict[int, EpochEnd] = {}
         for frame in self.disk:
-            found[frame.epoch] = Reign(frame.epoch, frame.sequence, frame.digest())
+            found[frame.epoch] = EpochEnd(frame.epoch, frame.sequence, frame.digest())
         return list(found.values())
 
     def receive(self, frames: list[Frame], released: int) -> asyncio.Future[int]:
@@ -117,42 +117,42 @@ class ModelLog:
 
     async def cut(self, after: int) -> None:
         await self.quiet()
-        if after < self.released_upto:
-            raise Stranded(f"{self.released_upto} is shown, and the log would end at {after}")
+        if after < self.commit_index:
+            raise Stranded(f"{self.commit_index} is shown, and the log would end at {after}")
         del self.disk[after:]
         self.noted = min(self.noted, after)
-        self._told = self.released_upto
+        self._told = self.commit_index
 
     def show(self, upto: int) -> None:
         """Show all up to a frame, each once it is on the disk."""
         self._told = max(self._told, upto)
-        upto = max(min(self._told, self.durable_upto), self.released_upto)
-        for frame in self.disk[self.released_upto : upto]:
+        upto = max(min(self._told, self.synced_seq), self.commit_index)
+        for frame in self.disk[self.commit_index : upto]:
             self._shown(frame)
-        self.released_upto = upto
+        self.commit_index = upto
 
     # --- a leader's -------------------------------------------------------------------------------
 
     def lead(self) -> None:
         """What is not released is in flight again."""
-        self.tail = Tail(self.released_upto, _raise)
-        for frame in self.disk[self.released_upto :]:
+        self.tail = Tail(self.commit_index, _raise)
+        for frame in self.disk[self.commit_index :]:
             self.tail.add(frame)
-        self.tail.advance(self.durable_upto, self.released_upto)
+        self.tail.advance(self.synced_seq, self.commit_index)
 
     def commit(self, epoch: int, body: bytes) -> int:
         """Write a frame; its sequence."""
         frame = Frame(self._taken_upto + 1, epoch, 0, 0, body)
         self.tail.add(frame)
-        self._taken.append(([frame], self.released_upto, None))
+        self._taken.append(([frame], self.commit_index, None))
         self._sync_later()
         return frame.sequence
 
     def release_more(self) -> None:
-        upto = self.releasable(self.durable_upto)
-        if upto > self.released_upto:
+        upto = self.releasable(self.synced_seq)
+        if upto > self.commit_index:
             self.show(upto)
-        self.tail.advance(self.durable_upto, self.released_upto)
+        self.tail.advance(self.synced_seq, self.commit_index)
 
     # --- the disk ---------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class ModelLog:
             self.disk += frames
             self.noted = max(self.noted, min(released, len(self.disk)))
         self._taken.clear()
-        self.released_upto = self._told = self.noted
+        self.commit_index = self._told = self.noted
         self.releasable = lambda durable: durable
 
 
@@ -211,7 +211,7 @@ class ModelReads:
         return self.pins.pin(sequence)
 
     async def frames(self, after: int, upto: int, bytes_max: int) -> list[Frame]:
-        assert upto <= self._log.durable_upto
+        assert upto <= self._log.synced_seq
         self.asked += 1
         await asyncio.sleep(self._delay())
         if after < self._log.pruned:
@@ -226,7 +226,7 @@ class ModelReads:
 
     def prune(self, below: int) -> None:
         """Let go of what is before a frame, but for what is pinned."""
-        self._log.pruned = self.pins.settle(below) - 1
+        self._log.pruned = self.pins.decide_prune(below) - 1
 
 
 class ModelEpochs:
@@ -258,10 +258,10 @@ class ModelNode:
         self.door = fleet.network.node(
             name, lambda: Hello(VERSION, "store", name), name, lambda shown: shown, self._accept
         )
-        self.attaching: Attaching | None = None
+        self.attaching: LeaderConnector | None = None
         self._task: asyncio.Task[None] | None = None
-        self.leading: Leading | None = None
-        self.shippings: list[Shipping] = []
+        self.leading: LeaderState | None = None
+        self.shippings: list[ReplicaSender] = []
         self._links: set[asyncio.Task[None]] = set()
 
     @property
@@ -270,7 +270,7 @@ class ModelNode:
 
     def follow(self, leader: str, epoch: int | None) -> None:
         """Attach to a node, and hold on to it."""
-        self.attaching = Attaching(
+        self.attaching = LeaderConnector(
             self.runtime, SeededRng(self.fleet.random.randrange(1 << 30)), self.committer,
             self.epochs, lambda: self.door.connect(leader, [leader]), epoch,
         )  # fmt: skip
@@ -282,15 +282,15 @@ class ModelNode:
         await self.log.quiet()
         self.log.lead()
         own = self.log.commit(epoch, b"leads")
-        members = InSync(0, frozenset(self.fleet.members), 1)
+        members = InSyncReplicas(0, frozenset(self.fleet.members), 1)
         acks = len(members.members) - 1
-        self.leading = Leading(self.name, epoch, acks, members, own)
+        self.leading = LeaderState(self.name, epoch, acks, members, own)
         self.log.releasable = self._releasable
 
     def _releasable(self, durable: int) -> int:
         assert self.leading is not None
-        self.leading = self.leading.wrote(durable).release()
-        return max(self.leading.released, self.log.released_upto)
+        self.leading = self.leading.on_synced(durable).release()
+        return max(self.leading.released, self.log.commit_index)
 
     async def _accept(self, link: Link) -> None:
         asked = await link.receive()
@@ -320,7 +320,7 @@ class ModelNode:
 
     def _heard(self, node: str, upto: int) -> None:
         if self.leading is not None:
-            self.leading = self.leading.heard(node, upto)
+            self.leading = self.leading.on_report(node, upto)
             self.log.release_more()
 
     def cut(self) -> None:
@@ -335,7 +335,7 @@ class ModelNode:
             with suppress(asyncio.CancelledError):
                 await task
         self._task = self.attaching = self.leading = None
-        self.log.releasable = lambda _: self.log.released_upto
+        self.log.releasable = lambda _: self.log.commit_index
 
     async def crash(self) -> None:
         """Lose all that is not on the disk."""
@@ -356,7 +356,7 @@ class Fleet:
         seed: int,
         names: str = "abc",
         members: str | None = None,
-        shipping: type[Shipping] = Shipping,
+        shipping: type[ReplicaSender] = ReplicaSender,
         slowest: float = 0.05,
     ) -> None:
         self.random = random.Random(seed)
@@ -379,7 +379,7 @@ class Fleet:
 
     def __repr__(self) -> str:
         return ", ".join(
-            f"{node.name} {node.log.released_upto} of {node.log.durable_upto}"
+            f"{node.name} {node.log.commit_index} of {node.log.synced_seq}"
             f" {node.attaching.standing if node.attaching else 'leads'}"
             for node in self.nodes.values()
         )
@@ -392,18 +392,20 @@ class Fleet:
         at = frame.sequence - 1
         if at == len(self.released):
             if name != self.leader:
-                raise Broken(f"{name} shows frame {frame.sequence}, which nobody has released")
+                raise PromiseBroken(
+                    f"{name} shows frame {frame.sequence}, which nobody has released"
+                )
             self.released.append(frame)
             self.check()
         elif self.released[at] != frame:
-            raise Broken(f"{name} shows another frame {frame.sequence}")
+            raise PromiseBroken(f"{name} shows another frame {frame.sequence}")
 
     def check(self) -> None:
         """Each member holds, synced, everything ever released."""
         count = len(self.released)
         for name in self.members:
             if self.nodes[name].log.disk[:count] != self.released:
-                raise Broken(f"{name} does not hold all {count} frames that were released")
+                raise PromiseBroken(f"{name} does not hold all {count} frames that were released")
 
     async def appoint(self, name: str) -> None:
         """A node of the set leads from now on, the others follow it; those before hear of it in
@@ -431,10 +433,10 @@ class Fleet:
         log = self.nodes[self.leader].log
         wanted = log.tail.first + len(log.tail) - 1 if upto is None else upto
         for _ in range(LONG):
-            if all(node.log.released_upto >= wanted for node in self.nodes.values()):
+            if all(node.log.commit_index >= wanted for node in self.nodes.values()):
                 return
             await asyncio.sleep(0.01)
-        raise Broken(f"{wanted} is not shown by all: {self}")
+        raise PromiseBroken(f"{wanted} is not shown by all: {self}")
 
     @property
     def links(self) -> int:
@@ -449,4 +451,4 @@ class Fleet:
         self.check()
 
 
-Taking = type[Receiving]
+Taking = type[ReplicaReceiver]

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from actors.cluster.courses import Take, course
-from actors.cluster.following import History, Promised, Reign
+from actors.cluster.courses import ClaimLead, decide_role
+from actors.cluster.following import EpochEnd, EpochHistory, EpochPromise
 from actors.cluster.following import joint as where_they_agree
-from actors.cluster.leading import DEPOSED, Leading
-from protocol.agreement import Agreed, Answered, InSync, Lead
-from storage.files.cluster_file import Cluster
+from actors.cluster.leading import DEPOSED, LeaderState
+from protocol.agreement import AgreedState, CompareAndSetResult, InSyncReplicas, LeaderEntry
+from storage.files.cluster_file import ClusterState
 
 NAMES = ("a", "b", "c")
 
@@ -25,35 +25,35 @@ Log = tuple[int, ...]
 """By sequence, the epoch of each frame: a leader writes one frame at one sequence."""
 
 
-def may_take_the_lead(agreed: Agreed, node: str) -> bool:
+def may_take_the_lead(agreed: AgreedState, node: str) -> bool:
     """What a node that coordinates decides, and has forgotten nothing."""
-    known = Cluster(agreed.cluster, agreed.revision)
-    return isinstance(course(known, agreed, node, (), coordinates=True, asked=True), Take)
+    known = ClusterState(agreed.cluster, agreed.revision)
+    return isinstance(decide_role(known, agreed, node, (), coordinates=True, asked=True), ClaimLead)
 
 
-class Etcd(NamedTuple):
+class ModelEtcd(NamedTuple):
     """What is agreed."""
 
     lead: str | None
     epoch: int
-    insync: InSync
+    insync: InSyncReplicas
 
     @property
-    def agreed(self) -> Agreed:
-        lead = None if self.lead is None else Lead(self.lead, self.epoch)
-        return Agreed("etcd", 0, lead, self.insync)
+    def agreed(self) -> AgreedState:
+        lead = None if self.lead is None else LeaderEntry(self.lead, self.epoch)
+        return AgreedState("etcd", 0, lead, self.insync)
 
 
-class Node(NamedTuple):
+class SearchedNode(NamedTuple):
     """One node: its disk, and what it is at."""
 
     log: Log = ()
     synced: int = 0
     shown: int = 0
-    promised: Promised = Promised(0)
+    promised: EpochPromise = EpochPromise(0)
     follows: int = 0
     """The epoch of the leader that it is attached to; 0: none."""
-    leads: Leading | None = None
+    leads: LeaderState | None = None
 
 
 class Write(NamedTuple):
@@ -67,11 +67,11 @@ class Write(NamedTuple):
     """Whether its answer is heard."""
 
 
-class State(NamedTuple):
-    etcd: Etcd
-    nodes: tuple[Node, ...]
+class SearchState(NamedTuple):
+    etcd: ModelEtcd
+    nodes: tuple[SearchedNode, ...]
     writes: frozenset[Write]
-    answers: frozenset[tuple[str, int, Answered]]
+    answers: frozenset[tuple[str, int, CompareAndSetResult]]
     sent: frozenset[tuple[int, Log, int]]
     """What leaders that have gone had sent: epoch, log, and what they had released."""
     released: Log
@@ -81,7 +81,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class World:
+class SearchScope:
     """What is tried, and how far.
 
     :ivar crashes: how often a node may lose what it has not synced
@@ -94,27 +94,33 @@ class World:
     crashes: int = 0
     acks: int = 0
     repeats: bool = False
-    leading: type[Leading] = Leading
-    joint: Callable[[History, History], int] = where_they_agree
-    may_take: Callable[[Agreed, str], bool] = may_take_the_lead
-    takes: Callable[[Promised, int], bool] = Promised.takes
+    leading: type[LeaderState] = LeaderState
+    joint: Callable[[EpochHistory, EpochHistory], int] = where_they_agree
+    may_take: Callable[[AgreedState, str], bool] = may_take_the_lead
+    takes: Callable[[EpochPromise, int], bool] = EpochPromise.takes
     keeps_promises: bool = True
     small_sets: bool = False
     """Whether the set may get smaller than was promised, so that what comes of it shows."""
     ends_by_reading: bool = False
     """Planted: a leader reads the set, and takes that for an answer."""
 
-    def first(self) -> State:
+    def first(self) -> SearchState:
         """Everybody in the set, and nobody leads."""
-        etcd = Etcd(None, 0, InSync(0, frozenset(NAMES), 0))
+        etcd = ModelEtcd(None, 0, InSyncReplicas(0, frozenset(NAMES), 0))
         nothing = frozenset[Write]()
-        return State(
-            etcd, (Node(),) * len(NAMES), nothing, frozenset(), frozenset(), (), self.crashes
+        return SearchState(
+            etcd,
+            (SearchedNode(),) * len(NAMES),
+            nothing,
+            frozenset(),
+            frozenset(),
+            (),
+            self.crashes,
         )
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def steps(self, state: State) -> Iterator[tuple[str, State]]:
+    def steps(self, state: SearchState) -> Iterator[tuple[str, SearchState]]:
         """Everything that can happen next."""
         if state.etcd.lead is not None:
             yield "the lease lapses", state._replace(etcd=state.etcd._replace(lead=None))
@@ -130,7 +136,9 @@ class World:
         for answer in state.answers:
             yield from self._hears(state, *answer)
 
-    def _takes_lead(self, state: State, name: str, node: Node) -> Iterator[tuple[str, State]]:
+    def _takes_lead(
+        self, state: SearchState, name: str, node: SearchedNode
+    ) -> Iterator[tuple[str, SearchState]]:
         etcd = state.etcd
         if not self.may_take(etcd.agreed, name) or etcd.epoch >= self.epochs:
             return
@@ -147,7 +155,9 @@ class World:
         node = node._replace(log=log, promised=promised, follows=0, leads=leads)
         yield f"{name} leads epoch {taken.epoch}", _put(state, name, node)._replace(etcd=taken)
 
-    def _takes_frame(self, state: State, name: str, node: Node) -> Iterator[tuple[str, State]]:
+    def _takes_frame(
+        self, state: SearchState, name: str, node: SearchedNode
+    ) -> Iterator[tuple[str, SearchState]]:
         for leader, (epoch, log, _) in _sources(state):
             if epoch == node.follows and len(log) > len(node.log):
                 took = node._replace(log=(*node.log, log[len(node.log)]), synced=len(node.log) + 1)
@@ -156,18 +166,18 @@ class World:
                     at = NAMES.index(leader)
                     leads = found.nodes[at].leads
                     assert leads is not None
-                    heard = found.nodes[at]._replace(leads=leads.heard(name, took.synced))
-                    found = _put(found, leader, heard)
+                    on_report = found.nodes[at]._replace(leads=leads.on_report(name, took.synced))
+                    found = _put(found, leader, on_report)
                 yield f"{name} takes and acknowledges frame {took.synced} of {epoch}", found
 
     def _leads(
-        self, state: State, name: str, node: Node, leads: Leading
-    ) -> Iterator[tuple[str, State]]:
+        self, state: SearchState, name: str, node: SearchedNode, leads: LeaderState
+    ) -> Iterator[tuple[str, SearchState]]:
         etcd = state.etcd
         if len(node.log) < self.frames and leads.is_enough:
             longer = node._replace(log=(*node.log, leads.epoch))
             yield f"{name} writes frame {len(longer.log)}", _put(state, name, longer)
-        upto = leads.wrote(len(node.log)).releasable
+        upto = leads.on_synced(len(node.log)).releasable
         if upto > leads.released:
             yield f"{name} syncs and releases up to {upto}", self._release(state, name, node, upto)
         if etcd.insync.revision < self.changes and leads.asked is None:
@@ -188,18 +198,18 @@ class World:
         if (
             self.ends_by_reading
             and leads.asked is not None
-            and etcd.agreed.lead == Lead(name, leads.epoch)
+            and etcd.agreed.lead == LeaderEntry(name, leads.epoch)
         ):
-            reads = leads.answered(Answered(False, etcd.agreed))
+            reads = leads.on_answer(CompareAndSetResult(False, etcd.agreed))
             assert reads is not DEPOSED
             yield f"{name} reads the set", _put(state, name, node._replace(leads=reads))
-        if etcd.agreed.lead != Lead(name, leads.epoch):
+        if etcd.agreed.lead != LeaderEntry(name, leads.epoch):
             yield f"{name} hears that it is deposed", _deposed(state, name)
         yield from self._is_attached_to(state, name, node, leads)
 
-    def _release(self, state: State, name: str, node: Node, upto: int) -> State:
+    def _release(self, state: SearchState, name: str, node: SearchedNode, upto: int) -> SearchState:
         assert node.leads is not None
-        done = node.leads.wrote(upto).release()
+        done = node.leads.on_synced(upto).release()
         told, wrong = node.log[: done.released], ""
         if told[: len(state.released)] != state.released[: len(told)]:
             wrong = "two releases differ at one sequence"
@@ -209,8 +219,8 @@ class World:
         return _put(state, name, shows)._replace(released=longest, wrong=wrong)
 
     def _is_attached_to(
-        self, state: State, name: str, node: Node, leads: Leading
-    ) -> Iterator[tuple[str, State]]:
+        self, state: SearchState, name: str, node: SearchedNode, leads: LeaderState
+    ) -> Iterator[tuple[str, SearchState]]:
         for follower, other in zip(NAMES, state.nodes, strict=True):
             older = other.leads is None or other.leads.epoch < leads.epoch
             if follower == name or other.follows == leads.epoch or not older:
@@ -219,7 +229,7 @@ class World:
                 continue
             at = self.joint(_history(node.log), _history(other.log))
             found = _deposed(state, follower) if other.leads is not None else state
-            promised = Promised(max(other.promised.epoch, leads.epoch))
+            promised = EpochPromise(max(other.promised.epoch, leads.epoch))
             cut = other._replace(
                 log=other.log[:at], synced=at, promised=promised, follows=leads.epoch, leads=None
             )
@@ -229,52 +239,54 @@ class World:
                 found = found._replace(wrong="it is asked to cut what it has shown")
             yield f"{follower} attaches to {name} of {leads.epoch}, cuts at {at}", found
 
-    def _crashes(self, state: State, name: str, node: Node) -> Iterator[tuple[str, State]]:
+    def _crashes(
+        self, state: SearchState, name: str, node: SearchedNode
+    ) -> Iterator[tuple[str, SearchState]]:
         gone = _deposed(state, name) if node.leads is not None else state
         for kept in range(node.synced, len(node.log) + 1):
             promised = node.promised
             if not self.keeps_promises:
-                promised = Promised(max(node.log[:kept], default=0))
+                promised = EpochPromise(max(node.log[:kept], default=0))
             again = node._replace(
                 log=node.log[:kept], synced=kept, follows=0, leads=None, promised=promised
             )
             found = _put(gone, name, again)._replace(crashes=state.crashes - 1)
             yield f"{name} crashes, comes back with {kept}", found
 
-    def _etcd_writes(self, state: State) -> Iterator[tuple[str, State]]:
+    def _etcd_writes(self, state: SearchState) -> Iterator[tuple[str, SearchState]]:
         etcd = state.etcd
         for write in state.writes:
-            leads = etcd.agreed.lead == Lead(write.node, write.epoch)
+            leads = etcd.agreed.lead == LeaderEntry(write.node, write.epoch)
             done = leads and etcd.insync.revision == write.revision
             after = etcd
             if done:
-                insync = InSync(write.epoch, write.members, write.revision + 1)
+                insync = InSyncReplicas(write.epoch, write.members, write.revision + 1)
                 after = etcd._replace(insync=insync)
             answers = state.answers
             if write.waited_for:
-                answer = Answered(done, after.agreed)
+                answer = CompareAndSetResult(done, after.agreed)
                 answers = answers | {(write.node, write.epoch, answer)}
             found = state._replace(etcd=after, writes=state.writes - {write}, answers=answers)
             word = "writes" if done else "refuses"
             yield f"etcd {word} {sorted(write.members)} of {write.node}", found
 
     def _hears(
-        self, state: State, name: str, epoch: int, answer: Answered
-    ) -> Iterator[tuple[str, State]]:
+        self, state: SearchState, name: str, epoch: int, answer: CompareAndSetResult
+    ) -> Iterator[tuple[str, SearchState]]:
         node = state.nodes[NAMES.index(name)]
         found = state._replace(answers=state.answers - {(name, epoch, answer)})
         if node.leads is None or node.leads.epoch != epoch:
             yield f"nobody hears an answer to {name}", found
             return
-        leads = node.leads.answered(answer)
-        if isinstance(leads, Leading):
+        leads = node.leads.on_answer(answer)
+        if isinstance(leads, LeaderState):
             yield f"{name} hears: {answer.done}", _put(found, name, node._replace(leads=leads))
         else:
             yield f"{name} hears that it is deposed", _deposed(found, name)
 
     # --- what must hold ---------------------------------------------------------------------------
 
-    def broken(self, state: State) -> str:
+    def broken(self, state: SearchState) -> str:
         """A promise that does not hold in a state; empty: all do."""
         released = state.released
         for name, node in zip(NAMES, state.nodes, strict=True):
@@ -294,13 +306,13 @@ class World:
         return state.wrong
 
 
-def search(world: World, most: int = 1 << 30) -> tuple[str, list[str], int]:
+def search(world: SearchScope, most: int = 1 << 30) -> tuple[str, list[str], int]:
     """What breaks and the shortest way there, or nothing; and how many states were seen.
 
     :raises OverflowError: there are more states than that
     """
     begin = world.first()
-    came: dict[State, tuple[State, str] | None] = {begin: None}
+    came: dict[SearchState, tuple[SearchState, str] | None] = {begin: None}
     level = [begin]
     while level:
         following_level = []
@@ -320,7 +332,7 @@ def search(world: World, most: int = 1 << 30) -> tuple[str, list[str], int]:
     return "", [], len(came)
 
 
-def _tidy(state: State) -> State:
+def _tidy(state: SearchState) -> SearchState:
     """A state without what makes no difference any more, so that equal situations are equal: what
     has gone to nobody; and what a follower may show it shows."""
     leads = {node.leads.epoch for node in state.nodes if node.leads is not None}
@@ -328,21 +340,24 @@ def _tidy(state: State) -> State:
     sent = frozenset(one for one in state.sent if one[0] in follows)
     etcd = state.etcd
     writes = frozenset(
-        one for one in state.writes
-        if etcd.agreed.lead == Lead(one.node, one.epoch) and etcd.insync.revision == one.revision
-    )  # fmt: skip
+        one
+        for one in state.writes
+        if etcd.agreed.lead == LeaderEntry(one.node, one.epoch)
+        and etcd.insync.revision == one.revision
+    )
     answers = frozenset(one for one in state.answers if one[1] in leads)
     state = state._replace(sent=sent, writes=writes, answers=answers)
-    heard = {epoch: released for _, (epoch, _, released) in _sources(state)}
+    reported = {epoch: released for _, (epoch, _, released) in _sources(state)}
     nodes = tuple(
-        node if node.leads is not None
-        else node._replace(shown=max(node.shown, min(len(node.log), heard.get(node.follows, 0))))
+        node
+        if node.leads is not None
+        else node._replace(shown=max(node.shown, min(len(node.log), reported.get(node.follows, 0))))
         for node in state.nodes
-    )  # fmt: skip
+    )
     return state._replace(nodes=nodes)
 
 
-def _way(came: dict[State, tuple[State, str] | None], state: State) -> list[str]:
+def _way(came: dict[SearchState, tuple[SearchState, str] | None], state: SearchState) -> list[str]:
     labels = []
     while (before := came[state]) is not None:
         state, label = before
@@ -350,12 +365,12 @@ def _way(came: dict[State, tuple[State, str] | None], state: State) -> list[str]
     return labels[::-1]
 
 
-def _put(state: State, name: str, node: Node) -> State:
+def _put(state: SearchState, name: str, node: SearchedNode) -> SearchState:
     at = NAMES.index(name)
     return state._replace(nodes=(*state.nodes[:at], node, *state.nodes[at + 1 :]))
 
 
-def _sources(state: State) -> Iterator[tuple[str | None, tuple[int, Log, int]]]:
+def _sources(state: SearchState) -> Iterator[tuple[str | None, tuple[int, Log, int]]]:
     for name, node in zip(NAMES, state.nodes, strict=True):
         if node.leads is not None:
             yield name, (node.leads.epoch, node.log, node.leads.released)
@@ -363,7 +378,7 @@ def _sources(state: State) -> Iterator[tuple[str | None, tuple[int, Log, int]]]:
         yield None, sent
 
 
-def _deposed(state: State, name: str) -> State:
+def _deposed(state: SearchState, name: str) -> SearchState:
     """It leads no more; what it sent is on its way."""
     node = state.nodes[NAMES.index(name)]
     assert node.leads is not None
@@ -372,10 +387,10 @@ def _deposed(state: State, name: str) -> State:
     return found._replace(sent=state.sent | {sent})
 
 
-def _history(log: Log) -> list[Reign]:
+def _history(log: Log) -> list[EpochEnd]:
     last: dict[int, int] = {}
     for sequence, epoch in enumerate(log, 1):
         last[epoch] = sequence
     return [
-        Reign(epoch, sequence, b"%d.%d" % (epoch, sequence)) for epoch, sequence in last.items()
+        EpochEnd(epoch, sequence, b"%d.%d" % (epoch, sequence)) for epoch, sequence in last.items()
     ]

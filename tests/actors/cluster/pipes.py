@@ -29,14 +29,14 @@ def as_it_is(message: Message) -> Message:
     return message
 
 
-class End:
+class PipeEnd:
     """One end of a link (`protocol.links.Link`)."""
 
     def __init__(self, peer: Peer, alter: Alter) -> None:
         self._peer = peer
         self._alter = alter
         self._heard: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._other: End | None = None
+        self._other: PipeEnd | None = None
         self.closed: str | None = None
 
     @property
@@ -77,13 +77,13 @@ class End:
                 end._heard.put_nowait(None)
 
 
-def linked(here: Peer, there: Peer, alter: Alter = as_it_is) -> tuple[End, End]:
+def linked(here: Peer, there: Peer, alter: Alter = as_it_is) -> tuple[PipeEnd, PipeEnd]:
     """Both ends of a link.
 
     :param here: who holds the first of them
     :param alter: done to what the second says
     """
-    first, second = End(there, as_it_is), End(here, alter)
+    first, second = PipeEnd(there, as_it_is), PipeEnd(here, alter)
     first._other, second._other = second, first
     return first, second
 
@@ -95,7 +95,7 @@ class Pipes:
     own: Peer
     """Who dials."""
     other: Peer
-    accept: Callable[[End], Awaitable[None]]
+    accept: Callable[[PipeEnd], Awaitable[None]]
     alter: Callable[[int], Alter] = lambda _number: as_it_is
     """What goes wrong on the link of a number, from 0."""
     tokens: set[str] = field(default_factory=set)
@@ -106,12 +106,12 @@ class Pipes:
     """That a token is refused with, once."""
     lost: bool = False
     """Whether the answer to the next token does not come."""
-    links: list[End] = field(default_factory=list)
+    links: list[PipeEnd] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     """Addresses that were dialled."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def connect(self, address: str, pins: Collection[str]) -> End:
+    async def connect(self, address: str, pins: Collection[str]) -> PipeEnd:
         """As `Links.connect`."""
         self.asked.append(address)
         if self.other.fingerprint not in pins:
@@ -124,7 +124,7 @@ class Pipes:
         self.tasks.add(task)
         return own
 
-    async def _accepted(self, link: End) -> None:
+    async def _accepted(self, link: PipeEnd) -> None:
         try:
             await self.accept(link)
         except LinkClosed:

@@ -7,11 +7,11 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 
-from actors.cluster.address_hints import ask_around
+from actors.cluster.address_hints import ask_for_leader
 from actors.cluster.peer_addresses import PeerAddresses
 from protocol.links import Link, LinkClosed, Links
 from storage.catalog.replicas import Replica
-from tests.actors.cluster.whole import Dial, Machine, Trio, cluster
+from tests.actors.cluster.whole import ClusterMachine, Dial, Trio, cluster
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
 
@@ -152,7 +152,7 @@ def test_what_was_revoked_since_others_have_named_it_is_expected_nowhere(logbook
     stepped.run(main(), 1)
 
 
-def _peer(machine: Machine, other: Machine) -> str | None:
+def _peer(machine: ClusterMachine, other: ClusterMachine) -> str | None:
     row = machine.runs.member.row_of(other.id)
     return None if row is None else row.peer
 
@@ -167,8 +167,8 @@ def rows(trio: Trio, *names: str) -> list[Replica]:
     return [row for row in found if row is not None]
 
 
-async def asked(machine: Machine, others: list[Replica], leader: str) -> object:
+async def asked(machine: ClusterMachine, others: list[Replica], leader: str) -> object:
     """What a node is told."""
     peering = machine.runs.peering
     assert peering.links is not None
-    return await ask_around(peering.links, others, peering.trust.pins_of, leader)
+    return await ask_for_leader(peering.links, others, peering.trust.pins_of, leader)

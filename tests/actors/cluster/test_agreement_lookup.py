@@ -15,8 +15,8 @@ from actors.cluster.agreement_lookup import SILENT_US, AgreementLookup
 from protocol.agreement import Agreement
 from protocol.failover import Policy
 from protocol.links import Way
-from storage.catalog.failover import Kept
-from storage.files.cluster_file import Cluster
+from storage.catalog.failover import StoredPolicy
+from storage.files.cluster_file import ClusterState
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
 from tests.simulation.agreement import AgreementModel, Fate, ModelAgreement
@@ -25,8 +25,8 @@ from tests.simulation.doors import ManualClock
 OLD, NEW, NEWER = "https://old:2379", "https://new:2379", "https://newer:2379"
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = Policy((OLD,), timedelta(seconds=5), 1, timedelta(seconds=1), "AUTO")
-KEPT = Kept(POLICY, "a store", SINCE)
-KNOWN = Cluster(agreement="model", revision=1)
+KEPT = StoredPolicy(POLICY, "a store", SINCE)
+KNOWN = ClusterState(agreement="model", revision=1)
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ class Away:
         self.asked += 1
         return self.ways
 
-    async def silent(self, microseconds: int, known: Cluster = KNOWN) -> tuple[str, ...]:
+    async def silent(self, microseconds: int, known: ClusterState = KNOWN) -> tuple[str, ...]:
         """Nobody has answered for so long; where it is asked then."""
         self.lookup.silent(POLICY, KEPT, known)
         self.clock.advance(microseconds)
@@ -77,7 +77,7 @@ def test_others_are_asked_once_nobody_has_answered_for_long() -> None:
         away = Away(way(NEW))
         away.behind[NEW] = AgreementModel()
         assert await away.silent(SILENT_US - 1) == (OLD,) and away.asked == 0
-        away.lookup.answered()
+        away.lookup.on_answer()
         assert await away.silent(SILENT_US - 1) == (OLD,) and away.asked == 0
         assert await away.silent(1) == (NEW,) and away.asked == 1
         other = POLICY._replace(via=(NEWER,))
@@ -100,7 +100,7 @@ def test_where_nobody_answers_any_more_it_begins_again() -> None:
         away = Away(way(NEW))
         away.behind[NEW] = AgreementModel()
         assert await away.silent(SILENT_US) == (NEW,)
-        away.lookup.answered()
+        away.lookup.on_answer()
         assert await away.silent(SILENT_US) == (OLD,)
         assert await away.silent(SILENT_US) == (NEW,) and away.asked == 2
 
@@ -126,12 +126,12 @@ def test_where_nobody_answers_any_more_it_begins_again() -> None:
     ],
 )  # fmt: skip
 def test_what_leads_elsewhere_is_not_believed(
-    said: Way, agreement: AgreementModel, known: Cluster
+    said: Way, agreement: AgreementModel, known: ClusterState
 ) -> None:
     not_believed(said, agreement, known)
 
 
-def not_believed(said: Way, agreement: AgreementModel, known: Cluster) -> None:
+def not_believed(said: Way, agreement: AgreementModel, known: ClusterState) -> None:
     async def main() -> None:
         away = Away(said)
         if said.via:
@@ -154,6 +154,6 @@ def test_what_was_agreed_is_compared_with_what_was_heard() -> None:
     async def main() -> None:
         away = Away(way(NEW))
         away.behind[NEW] = AgreementModel("another")
-        assert await away.silent(SILENT_US, Cluster()) == (NEW,)
+        assert await away.silent(SILENT_US, ClusterState()) == (NEW,)
 
     played(main)

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from actors.cluster import comparing
-from actors.cluster.comparing import Comparing
-from actors.cluster.receiving import Receiving
+from actors.cluster.comparing import StateComparison
+from actors.cluster.receiving import ReplicaReceiver
 from actors.cluster.role import Alone
-from actors.cluster.shipping import Shipping
+from actors.cluster.shipping import ReplicaSender
 from actors.cluster.sync_status import SyncStatus
 from actors.node import Node, start
 from protocol import limits
@@ -20,7 +20,7 @@ from protocol.errors import NotWritable, Stranded
 from protocol.links import Attach
 from storage.engine.memory import MemoryEngine
 from storage.files import cluster_file
-from storage.files.cluster_file import Cluster
+from storage.files.cluster_file import ClusterState
 from storage.files.directory import StoreDirectory
 from storage.txn.transaction import Transaction
 from tests.actors.cluster.wires import wire
@@ -49,11 +49,13 @@ class Two:
     def __init__(self, leader: Node, follower: Node, engine: MemoryEngine) -> None:
         self.leader, self.follower, self.engine = leader, follower, engine
         self.here, self.there = wire("a", "b")
-        self.shipping = Shipping(
+        self.shipping = ReplicaSender(
             leader.runtime, leader.committer, leader.reads, self.here, 2, _nothing, _nothing
         )
-        self.receiving = Receiving(follower.runtime, follower.committer, Epochs(), self.there, 2)
-        self.comparing = Comparing(leader.runtime, leader.committer, lambda: [self.shipping])
+        self.receiving = ReplicaReceiver(
+            follower.runtime, follower.committer, Epochs(), self.there, 2
+        )
+        self.comparing = StateComparison(leader.runtime, leader.committer, lambda: [self.shipping])
 
     async def attach(self) -> None:
         self.following = asyncio.ensure_future(self.receiving.run())
@@ -83,7 +85,7 @@ async def two() -> AsyncIterator[Two]:
     await run(first, "FOR $n IN 1..50 { UPSERT t:[$n] SET n = $n }")
     await first.stop()
     directory = StoreDirectory.open("/store", disk, clock, SeededRng(1), create=False)
-    cluster_file.save(directory, Cluster(coordinating=True))
+    cluster_file.save(directory, ClusterState(coordinating=True))
     directory.close()
     nodes = [
         await start(
@@ -117,7 +119,7 @@ def test_states_are_compared_while_others_write(logbook: Logbook) -> None:
                 await made.comparing.compare()
                 await asyncio.sleep(1)
             await asyncio.gather(*writes)
-            while made.follower.committer.released_upto < made.leader.committer.committed:
+            while made.follower.committer.commit_index < made.leader.committer.committed:
                 await asyncio.sleep(0.01)
             assert made.comparing.compared == 3
             assert logbook.names().count("the state is the leader's") == 3
@@ -186,7 +188,7 @@ def test_a_link_that_ends_leaves_nothing_kept(monkeypatch: pytest.MonkeyPatch) -
     async def main() -> None:
         async with two() as made:
             monkeypatch.setattr(comparing, "hashed", never)
-            made.shipping.compare(made.leader.committer.released_upto, b"")
+            made.shipping.compare(made.leader.committer.commit_index, b"")
             while not made.follower.committer.ledger.state.moments:
                 await asyncio.sleep(0.000_1)
             await made.end()

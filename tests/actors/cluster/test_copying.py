@@ -18,8 +18,8 @@ from actors.backups.folder import BackupFolder
 from actors.backups.taking import StoreFacts
 from actors.cluster import copying, joining
 from actors.cluster.cluster_file import ClusterFileActor, CopyAnew
-from actors.cluster.copying import Copies
-from actors.cluster.joining import Joiner, Place, place_of
+from actors.cluster.copying import SnapshotCopies
+from actors.cluster.joining import DirectoryState, Joiner, place_of
 from actors.doors import SystemClock, SystemRng, system_doors
 from actors.node import start
 from actors.runtime import Supervised, ask, stop
@@ -54,20 +54,20 @@ from protocol.links import (
     Peer,
     Refused,
 )
-from storage.backups.replica_copy import Copied
-from storage.backups.state_builder import World
-from storage.catalog.join_tokens import Invitation, Where
+from storage.backups.replica_copy import CopiedStore
+from storage.backups.state_builder import RestoreEnvironment
+from storage.catalog.join_tokens import JoinToken, TokenLocation
 from storage.engine.memory import MemoryEngine
 from storage.engine.rocksdb import RocksEngine
 from storage.faults import CopyFailed, StoreNotSealed, StoreUnfinished
 from storage.files import peer_file
 from storage.files.directory import StoreDirectory
 from storage.files.disk import Disk
-from storage.files.joining_file import JoiningDirectory, Source
+from storage.files.joining_file import CopySource, JoiningDirectory
 from storage.files.peer_file import Identities, Identity
-from storage.formats.epochs import Reign, whole
+from storage.formats.epochs import EpochEnd, whole
 from storage.formats.sealing import Key, key_of
-from tests.actors.cluster.pipes import Alter, End, Pipes, as_it_is, linked
+from tests.actors.cluster.pipes import Alter, PipeEnd, Pipes, as_it_is, linked
 from tests.logbook import Logbook
 from tests.nodes import Running, running
 from tests.surfaces.peers.parts import identity
@@ -79,7 +79,7 @@ FILL = """
     FOR $n IN 0..300 { CREATE t:[$n] SET n = $n, text = 'TEXT' };
     DEFINE INDEX by_n ON t FIELDS n
 """.replace("TEXT", "some text " * 30)
-TOKEN = Invitation("n2.secret", Where(["n1.example:8002"], PIN))
+TOKEN = JoinToken("n2.secret", TokenLocation(["n1.example:8002"], PIN))
 
 
 @pytest.fixture(autouse=True)
@@ -91,14 +91,14 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @dataclass
-class Leader:
+class CopyGiver:
     """A node that gives copies."""
 
     node: Running
-    copies: Copies
+    copies: SnapshotCopies
     served: list[Copy] = field(default_factory=list)
 
-    async def accept(self, link: End) -> None:
+    async def accept(self, link: PipeEnd) -> None:
         """A link that somebody has made."""
         wanted = await link.receive()
         assert isinstance(wanted, Copy)
@@ -117,7 +117,7 @@ class Leader:
         return found["hash"]
 
 
-def copies_of(node: Running, clock: Any = None) -> Copies:
+def copies_of(node: Running, clock: Any = None) -> SnapshotCopies:
     """What gives the copies of a node."""
     found = node.node
     runtime, (directory, log, engine) = found.runtime, found.store.parts
@@ -133,9 +133,9 @@ def copies_of(node: Running, clock: Any = None) -> Copies:
         )
 
     def history() -> Any:
-        return whole((Reign(0, 3, bytes(16)),), Reign(log.epoch, log.last, log.digest))
+        return whole((EpochEnd(0, 3, bytes(16)),), EpochEnd(log.epoch, log.last, log.digest))
 
-    return Copies(
+    return SnapshotCopies(
         found.committer,
         found.reads,
         engine,
@@ -148,10 +148,10 @@ def copies_of(node: Running, clock: Any = None) -> Copies:
 
 
 @pytest.fixture
-async def leader(tmp_path: Path) -> AsyncIterator[Leader]:
+async def leader(tmp_path: Path) -> AsyncIterator[CopyGiver]:
     async with running(tmp_path / "leader") as node:
         await node.value(FILL)
-        found = Leader(node, copies_of(node))
+        found = CopyGiver(node, copies_of(node))
         yield found
         found.copies.close()
         await asyncio.sleep(0)
@@ -163,7 +163,7 @@ class New:
     """A directory that joins."""
 
     path: Path
-    leader: Leader
+    leader: CopyGiver
     key: Key | None = None
     fs: Disk = field(default_factory=Disk)
     alter: Callable[[int], Alter] = lambda _: as_it_is
@@ -171,11 +171,11 @@ class New:
     joiner: Joiner = field(init=False)
     told: list[tuple[str, int, int]] = field(default_factory=list)
 
-    async def join(self, token: Invitation | None = TOKEN) -> Copied:
+    async def join(self, token: JoinToken | None = TOKEN) -> CopiedStore:
         """Come to the end of it, from wherever it is."""
         clock, rng = SystemClock(), SystemRng()
         path = str(self.path)
-        world = World(
+        world = RestoreEnvironment(
             self.fs,
             clock,
             rng,
@@ -201,15 +201,15 @@ class New:
                 await asyncio.gather(*self.pipes.tasks)
 
 
-def new(tmp_path: Path, leader: Leader, name: str = "new", **fields: Any) -> New:
+def new(tmp_path: Path, leader: CopyGiver, name: str = "new", **fields: Any) -> New:
     return New(tmp_path / name, leader, **fields)
 
 
-async def check(joined: New, copied: Copied) -> None:
+async def check(joined: New, copied: CopiedStore) -> None:
     """What is there is the store, and is served."""
     leader = joined.leader
     assert copied.store == leader.node.node.store.id
-    assert place_of(Disk(), str(joined.path)) is Place.JOINED
+    assert place_of(Disk(), str(joined.path)) is DirectoryState.JOINED
     told = NodeSettings(str(joined.path), writes=False, key=joined.key)
     node = Running(await start(told, system_doors()))
     try:
@@ -223,12 +223,12 @@ async def check(joined: New, copied: Copied) -> None:
 # --- what is given --------------------------------------------------------------------------------
 
 
-async def test_a_copy_is_the_store(tmp_path: Path, leader: Leader) -> None:
+async def test_a_copy_is_the_store(tmp_path: Path, leader: CopyGiver) -> None:
     there = await leader.hash()
     joined = new(tmp_path, leader)
     copied = await joined.join()
     assert copied.hash == there and copied.records == 300
-    assert copied.at.sequence == leader.node.node.committer.released_upto
+    assert copied.at.sequence == leader.node.node.committer.commit_index
     (giving,) = leader.copies.given.values()
     assert giving.sent_bytes == joined.joiner.fetched_bytes
     assert joined.told[0][0] == "copying the store" and len(joined.told) > 20
@@ -237,7 +237,7 @@ async def test_a_copy_is_the_store(tmp_path: Path, leader: Leader) -> None:
     await check(joined, copied)
 
 
-async def test_others_write_while_it_is_given(tmp_path: Path, leader: Leader) -> None:
+async def test_others_write_while_it_is_given(tmp_path: Path, leader: CopyGiver) -> None:
     """It shows one commit that was released, and the log behind it is kept."""
     reads = leader.node.node.reads
 
@@ -248,7 +248,7 @@ async def test_others_write_while_it_is_given(tmp_path: Path, leader: Leader) ->
     joined = new(tmp_path, leader)
     copied, _ = await asyncio.gather(joined.join(), write())
     at = copied.at.sequence
-    assert at < leader.node.node.committer.released_upto
+    assert at < leader.node.node.committer.commit_index
     (giving,) = leader.copies.given.values()
     assert giving.pin is not None and giving.pin.sequence == at + 1
     assert reads._pins.held == 1
@@ -258,7 +258,7 @@ async def test_others_write_while_it_is_given(tmp_path: Path, leader: Leader) ->
     await check(joined, copied)
 
 
-async def test_two_join_at_once(tmp_path: Path, leader: Leader) -> None:
+async def test_two_join_at_once(tmp_path: Path, leader: CopyGiver) -> None:
     both = [new(tmp_path, leader, name) for name in ("one", "two")]
     copies = await asyncio.gather(*(one.join() for one in both))
     assert copies[0].hash == copies[1].hash == await leader.hash()
@@ -268,7 +268,7 @@ async def test_two_join_at_once(tmp_path: Path, leader: Leader) -> None:
 
 
 async def test_no_more_than_a_few_at_once(
-    tmp_path: Path, leader: Leader, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+    tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     """One that was sent to its end gives way to another; the log behind it stays."""
     logbook.allow("a copy was refused")
@@ -311,7 +311,7 @@ def cut_after(count: int) -> Alter:
     return alter
 
 
-async def test_a_copy_is_gone_on_with(tmp_path: Path, leader: Leader, logbook: Logbook) -> None:
+async def test_a_copy_is_gone_on_with(tmp_path: Path, leader: CopyGiver, logbook: Logbook) -> None:
     logbook.allow("the copy failed")
     logbook.allow("a copy was cut off")
     joined = new(tmp_path, leader, alter=lambda n: cut_after(3) if n < 6 else as_it_is)
@@ -328,7 +328,7 @@ async def test_a_copy_is_gone_on_with(tmp_path: Path, leader: Leader, logbook: L
 
 
 async def test_another_process_goes_on_with_it(
-    tmp_path: Path, leader: Leader, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+    tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     logbook.allow("the copy failed")
     logbook.allow("a copy was cut off")
@@ -336,7 +336,7 @@ async def test_another_process_goes_on_with_it(
     joined = new(tmp_path, leader, alter=lambda _: cut_after(11))
     with pytest.raises(CopyFailed, match="failed 1 times"):
         await joined.join()
-    assert place_of(Disk(), str(joined.path)) is Place.JOINING
+    assert place_of(Disk(), str(joined.path)) is DirectoryState.JOINING
     fetched = joined.joiner.fetched_bytes
     joined.alter = lambda _: as_it_is
     copied = await joined.join(None)  # the token was used
@@ -348,7 +348,7 @@ async def test_another_process_goes_on_with_it(
 
 
 async def test_what_is_there_is_read_once_and_when_somebody_has_the_rest(
-    tmp_path: Path, leader: Leader, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+    tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     """It may be large: neither for a node that is not there, nor again for each try."""
     logbook.allow("the copy failed")
@@ -362,7 +362,7 @@ async def test_what_is_there_is_read_once_and_when_somebody_has_the_rest(
     tries: list[str] = []
     happened: list[str] = []
 
-    async def connected(pipes: Pipes, *whom: Any) -> End:
+    async def connected(pipes: Pipes, *whom: Any) -> PipeEnd:
         tries.append("")
         if len(tries) < 4:
             raise LinkClosed("it is not there")
@@ -382,14 +382,14 @@ async def test_what_is_there_is_read_once_and_when_somebody_has_the_rest(
 
 
 async def test_a_copy_that_is_whole_needs_nobody(
-    tmp_path: Path, leader: Leader, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that ended between the last part and the store."""
 
     class Ended(BaseException):
         pass
 
-    def end(_joiner: Joiner) -> Copied:
+    def end(_joiner: Joiner) -> CopiedStore:
         raise Ended
 
     joined = new(tmp_path, leader)
@@ -404,7 +404,7 @@ async def test_a_copy_that_is_whole_needs_nobody(
 
 @pytest.mark.parametrize("at", [0, 3, -1])
 async def test_a_flipped_bit_is_refused(
-    tmp_path: Path, leader: Leader, logbook: Logbook, at: int
+    tmp_path: Path, leader: CopyGiver, logbook: Logbook, at: int
 ) -> None:
     """In the first part, in one in the middle, in the digest: all of it comes again."""
     logbook.allow("the copy failed")
@@ -429,7 +429,7 @@ async def test_a_flipped_bit_is_refused(
 
 
 async def test_what_is_always_damaged_is_given_up(
-    tmp_path: Path, leader: Leader, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+    tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     logbook.allow("the copy failed")
     logbook.allow("a copy was cut off")
@@ -441,7 +441,7 @@ async def test_what_is_always_damaged_is_given_up(
     joined = new(tmp_path, leader, alter=lambda _: spoil)
     with pytest.raises(CopyFailed, match="differs from the one that was sent"):
         await joined.join()
-    assert place_of(Disk(), str(joined.path)) is Place.JOINING
+    assert place_of(Disk(), str(joined.path)) is DirectoryState.JOINING
 
 
 @pytest.mark.parametrize(
@@ -456,7 +456,7 @@ async def test_what_is_always_damaged_is_given_up(
 )
 async def test_what_should_not_come(
     tmp_path: Path,
-    leader: Leader,
+    leader: CopyGiver,
     monkeypatch: pytest.MonkeyPatch,
     logbook: Logbook,
     what: Callable[[Part], Message],
@@ -474,7 +474,7 @@ async def test_what_should_not_come(
 
 
 async def test_nobody_waits_for_who_is_silent(
-    tmp_path: Path, leader: Leader, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+    tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     logbook.allow("the copy failed")
     logbook.allow("a copy was cut off")
@@ -491,17 +491,17 @@ async def test_nobody_waits_for_who_is_silent(
 # --- tokens ---------------------------------------------------------------------------------------
 
 
-async def test_a_token_that_opens_nothing(tmp_path: Path, leader: Leader) -> None:
+async def test_a_token_that_opens_nothing(tmp_path: Path, leader: CopyGiver) -> None:
     joined = new(tmp_path, leader)
     with pytest.raises(SignInRefused, match="unknown, used or expired"):
-        await joined.join(Invitation("n2.other", TOKEN.where))
+        await joined.join(JoinToken("n2.other", TOKEN.where))
     with pytest.raises(BadRequest, match="start it with a join token"):
         await joined.join(None)
     await check(joined, await joined.join())
 
 
 async def test_a_node_whose_row_has_gone(
-    tmp_path: Path, leader: Leader, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+    tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     logbook.allow("the copy failed")
     logbook.allow("a copy was cut off")
@@ -515,13 +515,13 @@ async def test_a_node_whose_row_has_gone(
 
 
 async def test_the_answer_to_a_token_is_lost(
-    tmp_path: Path, leader: Leader, logbook: Logbook
+    tmp_path: Path, leader: CopyGiver, logbook: Logbook
 ) -> None:
     """The node is trusted by then: it finds out."""
     logbook.allow("the copy failed")
     joined = new(tmp_path, leader)
     with pytest.raises(SignInRefused):
-        await joined.join(Invitation("n2.other", TOKEN.where))
+        await joined.join(JoinToken("n2.other", TOKEN.where))
     joined.pipes.lost = True
     copied = await joined.join()
     assert joined.pipes.tokens == set()
@@ -529,7 +529,7 @@ async def test_the_answer_to_a_token_is_lost(
 
 
 async def test_a_leader_that_can_not_take_a_token_yet(
-    tmp_path: Path, leader: Leader, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, leader: CopyGiver, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logbook.allow("the copy failed")
     redeem, left = Pipes.redeem, 2 * [
@@ -554,7 +554,7 @@ async def test_a_leader_that_can_not_take_a_token_yet(
 async def test_a_sealed_store_is_copied_by_who_has_its_key(tmp_path: Path, own: Key | None) -> None:
     async with running(tmp_path / "leader", settings={"key": KEY}) as node:
         await node.value(FILL)
-        leader = Leader(node, copies_of(node))
+        leader = CopyGiver(node, copies_of(node))
         joined = new(tmp_path, leader, key=own)
         if own is KEY:
             copied = await joined.join()
@@ -575,7 +575,7 @@ async def test_a_directory_that_was_begun_with_another_key(tmp_path: Path) -> No
     lost by coming with a third key, and what helps is said."""
     async with running(tmp_path / "leader", settings={"key": KEY}) as node:
         await node.value(FILL)
-        leader = Leader(node, copies_of(node))
+        leader = CopyGiver(node, copies_of(node))
         joined = new(tmp_path, leader, key=OTHER_KEY)
         with pytest.raises(WrongKey, match="with the key file of the other nodes"):
             await joined.join()
@@ -593,7 +593,7 @@ async def test_who_forgot_the_key_comes_again_with_it(tmp_path: Path) -> None:
     """The token was used by then: the leader is one of an earlier version."""
     async with running(tmp_path / "leader", settings={"key": KEY}) as node:
         await node.value(FILL)
-        leader = Leader(node, copies_of(node))
+        leader = CopyGiver(node, copies_of(node))
         joined = new(tmp_path, leader)
         with pytest.raises(WrongKey):
             await joined.join()
@@ -606,7 +606,7 @@ async def test_who_forgot_the_key_comes_again_with_it(tmp_path: Path) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_key_for_a_store_in_clear(tmp_path: Path, leader: Leader) -> None:
+async def test_a_key_for_a_store_in_clear(tmp_path: Path, leader: CopyGiver) -> None:
     with pytest.raises(StoreNotSealed, match="join without --key-file"):
         await new(tmp_path, leader, key=KEY).join()
 
@@ -644,7 +644,7 @@ class SmallDisk(Disk):
         return Room(self.left, 1_000)
 
 
-async def test_a_new_node_has_no_room(tmp_path: Path, leader: Leader) -> None:
+async def test_a_new_node_has_no_room(tmp_path: Path, leader: CopyGiver) -> None:
     disk = SmallDisk()
     disk.left = 10_000
     joined = new(tmp_path, leader, fs=disk)
@@ -656,7 +656,7 @@ async def test_a_new_node_has_no_room(tmp_path: Path, leader: Leader) -> None:
 
 
 async def test_a_disk_fills_up_under_it(
-    tmp_path: Path, leader: Leader, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     joined = new(tmp_path, leader)
     add = joining._Coming.add
@@ -677,7 +677,7 @@ async def test_a_disk_fills_up_under_it(
 
 
 async def test_a_leader_has_no_room(
-    tmp_path: Path, leader: Leader, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+    tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     logbook.allow("the copy failed")
     logbook.allow("a copy was refused")
@@ -705,7 +705,9 @@ class Later(SystemClock):
         return super().monotonic_us() + self.ahead_us
 
 
-async def test_a_copy_is_kept_for_a_time(tmp_path: Path, leader: Leader, logbook: Logbook) -> None:
+async def test_a_copy_is_kept_for_a_time(
+    tmp_path: Path, leader: CopyGiver, logbook: Logbook
+) -> None:
     logbook.allow("a copy was given up")
     clock = Later()
     leader.copies = copies = copies_of(leader.node, clock)
@@ -721,7 +723,7 @@ async def test_a_copy_is_kept_for_a_time(tmp_path: Path, leader: Leader, logbook
 
 
 async def test_a_log_that_is_gone_ends_a_copy(
-    tmp_path: Path, leader: Leader, logbook: Logbook
+    tmp_path: Path, leader: CopyGiver, logbook: Logbook
 ) -> None:
     """The disk was full: what is pinned went as well."""
     logbook.allow("a copy was given up")
@@ -732,7 +734,7 @@ async def test_a_log_that_is_gone_ends_a_copy(
     assert not leader.copies.given
 
 
-async def test_who_comes_again_ends_its_own_link(leader: Leader, logbook: Logbook) -> None:
+async def test_who_comes_again_ends_its_own_link(leader: CopyGiver, logbook: Logbook) -> None:
     own = Peer("some-node", "", "cd" * 32, None)
     first, far = linked(own, leader.peer)
     serving = asyncio.ensure_future(leader.copies.serve(far, Copy()))
@@ -752,7 +754,7 @@ async def test_who_comes_again_ends_its_own_link(leader: Leader, logbook: Logboo
     await asyncio.gather(serving, again)
 
 
-async def test_a_copy_of_another_id_begins_anew(leader: Leader) -> None:
+async def test_a_copy_of_another_id_begins_anew(leader: CopyGiver) -> None:
     own, far = linked(Peer("some-node", "", "cd" * 32, None), leader.peer)
     serving = asyncio.ensure_future(leader.copies.serve(far, Copy(b"another", 77)))
     assert isinstance(await own.receive(), CopyBegins)
@@ -762,7 +764,7 @@ async def test_a_copy_of_another_id_begins_anew(leader: Leader) -> None:
     await serving
 
 
-async def test_signs_of_life(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_signs_of_life(leader: CopyGiver, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a snapshot is taken whoever waits for it hears so."""
     monkeypatch.setattr(limits, "COPY_ALIVE_SECONDS", 0)
     own, far = linked(Peer("some-node", "", "cd" * 32, None), leader.peer)
@@ -774,7 +776,7 @@ async def test_signs_of_life(leader: Leader, monkeypatch: pytest.MonkeyPatch) ->
     await serving
 
 
-async def test_a_node_that_stops_gives_none(leader: Leader) -> None:
+async def test_a_node_that_stops_gives_none(leader: CopyGiver) -> None:
     _, far = linked(Peer("some-node", "", "cd" * 32, None), leader.peer)
     serving = asyncio.ensure_future(leader.copies.serve(far, Copy()))
     await asyncio.sleep(0)
@@ -784,7 +786,7 @@ async def test_a_node_that_stops_gives_none(leader: Leader) -> None:
 
 
 async def test_a_node_that_can_not_be_brought_up_to_date(
-    tmp_path: Path, leader: Leader, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its next start copies the store anew, and it stays the node that it was."""
     joined = new(tmp_path, leader)
@@ -793,7 +795,7 @@ async def test_a_node_that_can_not_be_brought_up_to_date(
     node = await start(told, system_doors())
     directory = node.store.parts.directory
     actor = ClusterFileActor.start(node.runtime, directory)
-    source = Source(leader.peer.node, ("n1.example:8002",), (PIN,))
+    source = CopySource(leader.peer.node, ("n1.example:8002",), (PIN,))
     with monkeypatch.context() as patch:
 
         def full(*_arguments: object) -> None:
@@ -802,11 +804,11 @@ async def test_a_node_that_can_not_be_brought_up_to_date(
         patch.setattr(StoreDirectory, "mark_joining", full)
         with pytest.raises(DiskFull, match="no room on the disk to mark"):
             await ask(actor, CopyAnew(first.node, (source,)))
-    assert place_of(Disk(), str(joined.path)) is Place.JOINED
+    assert place_of(Disk(), str(joined.path)) is DirectoryState.JOINED
     await ask(actor, CopyAnew(first.node, (source,)))
     await stop(actor)
     await node.stop()
-    assert place_of(Disk(), str(joined.path)) is Place.JOINING
+    assert place_of(Disk(), str(joined.path)) is DirectoryState.JOINING
     with pytest.raises(StoreUnfinished):
         await start(told, system_doors())
     await leader.node.value("CREATE t:[5000] SET n = 5000")

@@ -14,10 +14,10 @@ import pytest
 
 from actors.cluster import present
 from actors.cluster.follow_task import FollowTask
-from actors.cluster.receiving import Receiving
-from actors.cluster.rounds import Rounds
+from actors.cluster.receiving import ReplicaReceiver
+from actors.cluster.rounds import ReadIndexRounds
 from actors.cluster.service import ClusterService
-from actors.doors import Doors
+from actors.doors import Environment
 from actors.runtime import ask
 from protocol import limits
 from protocol.errors import (
@@ -30,7 +30,7 @@ from protocol.errors import (
 )
 from protocol.requests import RunScript, ScriptAnswer
 from protocol.values import NONE
-from tests.actors.cluster.whole import Machine, Trio, cluster
+from tests.actors.cluster.whole import ClusterMachine, Trio, cluster
 from tests.actors.nodes import ANA, simulated_doors
 from tests.actors.parts import outcome
 from tests.logbook import Logbook
@@ -60,7 +60,7 @@ def played(main: Callable[[Trio], Coroutine[Any, Any, None]], **more: Any) -> No
     stepped.run(whole(), 1)
 
 
-async def asked(machine: Machine, script: str, **more: Any) -> Any:
+async def asked(machine: ClusterMachine, script: str, **more: Any) -> Any:
     """What the last statement answers; a refusal is raised."""
     request = RunScript(ANA, script, f"c-{next(_requests)}", namespace="a", database="b", **more)
     answer: ScriptAnswer = await ask(machine.runs.scripts, request)
@@ -69,19 +69,19 @@ async def asked(machine: Machine, script: str, **more: Any) -> Any:
     return answer.results[-1].value
 
 
-async def ids(machine: Machine, **more: Any) -> set[Any]:
+async def ids(machine: ClusterMachine, **more: Any) -> set[Any]:
     """The records that a node shows."""
     found = await asked(machine, "SELECT VALUE id FROM t", **more)
     return {one.id for one in found}
 
 
-def follow_task(machine: Machine) -> FollowTask:
+def follow_task(machine: ClusterMachine) -> FollowTask:
     found = machine.runs.member.follow_task
     assert found is not None
     return found
 
 
-async def usurped(trio: Trio) -> tuple[Machine, Machine]:
+async def usurped(trio: Trio) -> tuple[ClusterMachine, ClusterMachine]:
     """One that led, holds itself for the leader, and is cut off from everybody; and one that leads
     by now, and has committed t:new."""
     old = await trio.led()
@@ -107,7 +107,7 @@ def test_who_was_deposed_and_does_not_know_answers_nothing_as_current() -> None:
             began = asyncio.get_running_loop().time()
             late = await outcome(asked(old, script, timeout_us=2 * SECONDS, **more))
             assert isinstance(late, StatementTimeout), late
-            assert late.detail["seq"] == old.runs.committer.released_upto
+            assert late.detail["seq"] == old.runs.committer.commit_index
             assert asyncio.get_running_loop().time() - began < 3
         assert await ids(new, current=True) == {"old", "new"}
 
@@ -144,11 +144,11 @@ def test_a_planted_leader_that_confirms_itself_is_caught(
     monkeypatch: pytest.MonkeyPatch, planted: str
 ) -> None:
     if planted == "asks nobody":
-        monkeypatch.setattr(Rounds, "look", _all_of_them)
+        monkeypatch.setattr(ReadIndexRounds, "complete_rounds", _all_of_them)
     elif planted == "believes who promised":
-        monkeypatch.setattr(present, "_of_leader", _by_the_lease)
+        monkeypatch.setattr(present, "_leader_read_index", _by_the_lease)
     else:
-        monkeypatch.setattr(Rounds, "begin", _of_before)
+        monkeypatch.setattr(ReadIndexRounds, "begin", _of_before)
 
     async def main(trio: Trio) -> None:
         await ids(await trio.led(), current=True)
@@ -159,16 +159,16 @@ def test_a_planted_leader_that_confirms_itself_is_caught(
     played(main)
 
 
-def _all_of_them(self: Rounds) -> None:
+def _all_of_them(self: ReadIndexRounds) -> None:
     while self._waiting:
         self._waiting.popleft()[1].set_result(None)
 
 
 async def _by_the_lease(leadership: Any, committer: Any) -> int:
-    return int(committer.released_upto)
+    return int(committer.commit_index)
 
 
-def _of_before(self: Rounds) -> asyncio.Future[None]:
+def _of_before(self: ReadIndexRounds) -> asyncio.Future[None]:
     done = asyncio.get_running_loop().create_future()
     self.number = max(self.number, 1)
     self._waiting.append((self.number, done))
@@ -195,7 +195,7 @@ def test_a_planted_follower_that_takes_its_own_for_current_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        ClusterService, "present", lambda desk: desk._present._committer.released_upto
+        ClusterService, "present", lambda desk: desk._present._committer.commit_index
     )
     with pytest.raises(AssertionError, match=r"assert .* == "):
         test_every_node_reads_the_present()
@@ -227,7 +227,7 @@ def test_a_link_that_was_just_lost_is_waited_for() -> None:
         for number in range(20):
             await leader.value(f"CREATE t:{number}")
             receiving = follow_task(follower)._follows.receiving
-            assert isinstance(receiving, Receiving)
+            assert isinstance(receiving, ReplicaReceiver)
             receiving._link.close("lost")
             if number % 2:  # before the link is known to be gone, and behind it
                 await trio.until(lambda: not follow_task(follower).is_attached)
@@ -369,7 +369,7 @@ def test_a_node_that_lost_its_leader_with_what_coordinates_it_answers_nothing_as
                 other.etcd = Fate.LOST
                 raise ValueError("a bug")
 
-            patch.setattr(member, "look_at_rows", fails)
+            patch.setattr(member, "read_rows", fails)
             await trio.until(lambda: member.follow_task is None)
         await trio.in_sync("a", "b")
         await leader.value("CREATE t:new")
@@ -446,14 +446,14 @@ AHEAD_US = {"b": 3_600 * SECONDS, "c": -3_600 * SECONDS}
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The wall clocks of those who follow are an hour ahead, and an hour behind."""
 
-    def doors(machine: Machine) -> Doors:
+    def doors(machine: ClusterMachine) -> Environment:
         wall_us = START_US + AHEAD_US.get(machine.name, 0)
         clock = LoopClock(asyncio.get_running_loop(), wall_us)
         return simulated_doors(
             "stepped", machine.disk, machine.engine, seed=len(machine.name), clock=clock
         )
 
-    monkeypatch.setattr(Machine, "doors", doors)
+    monkeypatch.setattr(ClusterMachine, "doors", doors)
 
 
 @pytest.mark.usefixtures("apart")
@@ -473,7 +473,7 @@ def test_what_expires_goes_by_the_clock_of_who_leads(begins_anew: bool) -> None:
                 await one.start()
             await trio.in_sync("a", "b", "c")
             await trio.until_done(partial(asked, one, "RETURN 1"))  # it is attached
-            seq = leader.runs.committer.released_upto
+            seq = leader.runs.committer.commit_index
             for key, current in product("kl", ("", CURRENT)):
                 found = await asked(one, f"{current}GET '{key}' FROM s", after=seq)
                 there = await asked(leader, f"GET '{key}' FROM s")

@@ -13,7 +13,7 @@ from actors.commits import NODE
 from protocol.errors import BadRequest, NotWritable, UnknownOutcome
 from storage.catalog import replicas
 from tests.actors.cluster.test_members import refused, shows, wrote
-from tests.actors.cluster.whole import ROLES, Machine, Trio, cluster
+from tests.actors.cluster.whole import ROLES, ClusterMachine, Trio, cluster
 from tests.actors.parts import outcome
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
@@ -26,7 +26,7 @@ def quiet(logbook: Logbook) -> None:
     logbook.allow("leads no more|nobody leads|was not renewed|stopped following")
 
 
-def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]], **more: Any) -> None:
+def played(main: Callable[[Trio, ClusterMachine], Coroutine[Any, Any, None]], **more: Any) -> None:
     async def whole() -> None:
         async with cluster(**more) as trio:
             if more.get("founded", True):
@@ -36,7 +36,7 @@ def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]], **more: A
     stepped.run(whole(), 1)
 
 
-async def shown(leader: Machine, certificate: str, of: Machine | None = None) -> None:
+async def shown(leader: ClusterMachine, certificate: str, of: ClusterMachine | None = None) -> None:
     """What a node with peers does by itself: its certificate is in its row.
 
     :param of: whose; None: of who leads
@@ -48,7 +48,7 @@ async def shown(leader: Machine, certificate: str, of: Machine | None = None) ->
         await committer.released(committer.commit(tx, NODE))
 
 
-async def another(trio: Trio, than: Machine) -> Machine:
+async def another(trio: Trio, than: ClusterMachine) -> ClusterMachine:
     """Another leads before the lease of the one that did would be over."""
     await trio.until(lambda: trio.leader not in (None, than), seconds=3)
     return await trio.led()
@@ -70,7 +70,7 @@ async def another(trio: Trio, than: Machine) -> Machine:
     ],
 )
 def test_the_row_of_who_leads_stays(founded: bool, statement: str) -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await shown(leader, "cd" * 32)
         refusal = await refused(leader, statement, BadRequest)
         assert "leads" in refusal.message
@@ -85,7 +85,7 @@ def test_the_row_of_who_leads_stays(founded: bool, statement: str) -> None:
 def test_whose_next_certificate_is_revoked_is_treated_as_of_the_one_that_it_shows(
     revoked: str,
 ) -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         for machine, prints in ((leader, ("cd", "ab")), (trio.named("c"), ("12", "34"))):
             for one in prints:
                 await shown(leader, one * 32, machine)
@@ -104,7 +104,7 @@ def test_whose_next_certificate_is_revoked_is_treated_as_of_the_one_that_it_show
 def test_whose_certificate_was_revoked_is_not_asked_back_as_long_as_its_link_is_there() -> None:
     """Its row names it still, and it acknowledges what it is sent until it is cut off."""
 
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         c, committer = trio.named("c"), leader.runs.committer
         await shown(leader, "12" * 32, c)
         await leader.value(f"REVOKE CERTIFICATE {'12' * 32}")
@@ -125,7 +125,7 @@ def test_whose_certificate_was_revoked_is_not_asked_back_as_long_as_its_link_is_
 
 
 def test_its_row_is_the_last_to_go() -> None:
-    async def main(_trio: Trio, leader: Machine) -> None:
+    async def main(_trio: Trio, leader: ClusterMachine) -> None:
         await leader.value("DROP REPLICA b; DROP REPLICA c")
         await leader.value("DEFINE REPLICA OVERWRITE a PEER 'a:1'; DROP REPLICA a")
         assert (await leader.value("INFO FOR CLUSTER"))["replicas"] == []
@@ -135,7 +135,7 @@ def test_its_row_is_the_last_to_go() -> None:
 
 
 def test_a_node_is_out_of_the_set_before_its_row_is_declared_anew() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await leader.value("DEFINE REPLICA OVERWRITE c PEER 'c:1'")
         assert trio.etcd.insync is not None
         assert trio.etcd.insync.members == {leader.id, trio.named("b").id}
@@ -151,7 +151,7 @@ def test_a_node_is_out_of_the_set_before_its_row_is_declared_anew() -> None:
 def test_a_row_of_the_same_node_keeps_its_certificates(founded: bool, name: str) -> None:
     """Who leads could put its own back only by a commit that nobody would hear of."""
 
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         machine = trio.named(name)
         await shown(leader, "cd" * 32, machine)
         await shown(leader, "ab" * 32, machine)
@@ -171,7 +171,7 @@ def test_a_row_of_the_same_node_keeps_its_certificates(founded: bool, name: str)
 
 
 def test_a_node_is_out_of_the_set_before_its_row_names_another_certificate() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await shown(leader, "cd" * 32, trio.named("c"))
         await leader.value(f"DEFINE REPLICA OVERWRITE c PEER 'c:1' CERTIFICATE '{'ab' * 32}'")
         assert trio.etcd.insync is not None
@@ -194,7 +194,7 @@ def test_a_node_is_out_of_the_set_before_its_row_names_another_certificate() -> 
     ],
 )
 def test_who_is_declared_coordinating_no_more_gives_its_lead_up(statement: str) -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await wrote(leader, 1, 2)
         await leader.value(statement)
         new = await another(trio, leader)
@@ -206,7 +206,7 @@ def test_who_is_declared_coordinating_no_more_gives_its_lead_up(statement: str) 
 
 
 def test_what_was_on_its_way_is_answered_before_a_lead_is_given_up() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         answers: list[object] = []
         await leader.value("DEFINE NODE ROLES serving, writable")
         while not (answers and isinstance(answers[-1], NotWritable)):
@@ -220,7 +220,7 @@ def test_what_was_on_its_way_is_answered_before_a_lead_is_given_up() -> None:
 
 
 def test_who_gave_its_lead_up_takes_it_again_once_it_may() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await leader.value("ALTER REPLICA a ROLES NONE")
         new = await another(trio, leader)
         await trio.until_done(lambda: new.value(f"ALTER REPLICA a ROLES {ROLES}"))
@@ -235,22 +235,22 @@ def test_a_takeover_that_dies_puts_nothing_in_flight(logbook: Logbook) -> None:
     """Else the node shows, as a follower, what its next leader has not released."""
     logbook.allow("actor failed")
 
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await leader.value("ALTER REPLICA c ROLES NONE")
         await trio.in_sync("a", "b", "c")
         committer = trio.named("b").runs.committer
         following, undone = committer._following, list[int]()
-        begin = following.all_of_it
+        begin = following.load_all
 
         def dies() -> asyncio.Future[None]:
             begin()
-            following.all_of_it = begin  # type: ignore[method-assign]
-            committer.on_following.append(
-                lambda: undone.append(committer.committed - committer.released_upto)
+            following.load_all = begin  # type: ignore[method-assign]
+            committer.on_lead_lost.append(
+                lambda: undone.append(committer.committed - committer.commit_index)
             )
             raise RuntimeError("what coordinates dies")
 
-        following.all_of_it = dies  # type: ignore[method-assign]
+        following.load_all = dies  # type: ignore[method-assign]
         await leader.kill()
         await trio.until(lambda: trio.leader is trio.named("b"))
         assert undone == [0]

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from actors.cluster.entry_forwarding import EntryForwarding, told
-from actors.cluster.shipping import Shipping
+from actors.cluster.shipping import ReplicaSender
 from actors.log_reads import LogReads
 from protocol import limits
 from protocol.links import (
@@ -45,7 +45,7 @@ def quiet(logbook: Logbook) -> None:
     logbook.allow("a follower is gone")
 
 
-class Leader:
+class EntryLeader:
     """A leader in epoch 1 whose follower is the test, and what that has brought."""
 
     def __init__(self, follower: str) -> None:
@@ -54,7 +54,7 @@ class Leader:
         self.here, self.there = wire("a", follower)
         self.kept: list[tuple[str, Entries]] = []
         self.goes_on = asyncio.Event()
-        self.shipping = Shipping(
+        self.shipping = ReplicaSender(
             node.runtime, node.committer, cast(LogReads, node.reads), self.here, 1,
             lambda *_: None, lambda *_: None, keep=self._keep,
         )  # fmt: skip
@@ -81,8 +81,8 @@ class Leader:
 
 
 @asynccontextmanager
-async def leader(attached: bool = True, follower: str = ID) -> AsyncIterator[Leader]:
-    made = Leader(follower)
+async def leader(attached: bool = True, follower: str = ID) -> AsyncIterator[EntryLeader]:
+    made = EntryLeader(follower)
     try:
         answer = await made.there.receive()
         assert isinstance(answer, Attached) and answer.keeps

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.following import History, Promised
-from actors.cluster.leading import Leading
-from protocol.agreement import Agreed
-from tests.actors.cluster.histories import World, search
+from actors.cluster.following import EpochHistory, EpochPromise
+from actors.cluster.leading import LeaderState
+from protocol.agreement import AgreedState
+from tests.actors.cluster.histories import SearchScope, search
 
 
-class ReleasesAlone(Leading):
+class ReleasesAlone(LeaderState):
     """What is durable here is released."""
 
     @property
@@ -22,7 +22,7 @@ class ReleasesAlone(Leading):
         return frozenset({self.node})
 
 
-class ForgetsItsPromise(Leading):
+class ForgetsItsPromise(LeaderState):
     """How large the set is was looked at when a commit came in, and is not again."""
 
     @property
@@ -36,7 +36,7 @@ class ForgetsItsPromise(Leading):
         return self.asked is None and len(gone) == 1 and {*gone} <= self.members - {self.node}
 
 
-class ReleasesBefore(Leading):
+class ReleasesBefore(LeaderState):
     """A member is not waited for from when it is asked out."""
 
     @property
@@ -44,7 +44,7 @@ class ReleasesBefore(Leading):
         return self.asked or self.members
 
 
-class WaitsForTheOldSet(Leading):
+class WaitsForTheOldSet(LeaderState):
     """While the set changes, only the one it had is waited for."""
 
     @property
@@ -52,14 +52,14 @@ class WaitsForTheOldSet(Leading):
         return self.members
 
 
-class AddsEarly(Leading):
+class AddsEarly(LeaderState):
     """Whoever is there is asked into the set."""
 
     def may_add(self, follower: str) -> bool:
         return self.asked is None and follower not in self.members and self.is_settled
 
 
-class AddsUnsettled(Leading):
+class AddsUnsettled(LeaderState):
     """A new leader asks followers into the set before it knows what is released."""
 
     def may_add(self, follower: str) -> bool:
@@ -67,49 +67,66 @@ class AddsUnsettled(Leading):
         return self.asked is None and follower not in self.members and holds
 
 
-class Shrinks(Leading):
+class Shrinks(LeaderState):
     """The set may get smaller than what was promised needs."""
 
     def may_remove(self, *gone: str) -> bool:
         return self.asked is None and len(gone) == 1 and {*gone} <= self.members - {self.node}
 
 
-def anyone(agreed: Agreed, node: str) -> bool:
+def anyone(agreed: AgreedState, node: str) -> bool:
     return agreed.lead is None
 
 
-def by_sequence(ours: History, theirs: History) -> int:
+def by_sequence(ours: EpochHistory, theirs: EpochHistory) -> int:
     return min(max((r.last for r in ours), default=0), max((r.last for r in theirs), default=0))
 
 
-def takes_all(promised: Promised, epoch: int) -> bool:
+def takes_all(promised: EpochPromise, epoch: int) -> bool:
     return True
 
 
-PLANTED: dict[str, tuple[World, str]] = {
-    "released alone": (World(changes=0, leading=ReleasesAlone), "without what was released"),
-    "anyone leads": (World(changes=1, may_take=anyone), "without what was released"),
+PLANTED: dict[str, tuple[SearchScope, str]] = {
+    "released alone": (SearchScope(changes=0, leading=ReleasesAlone), "without what was released"),
+    "anyone leads": (SearchScope(changes=1, may_take=anyone), "without what was released"),
     "released before the answer": (
-        World(changes=1, leading=ReleasesBefore), "without what was released",
+        SearchScope(changes=1, leading=ReleasesBefore),
+        "without what was released",
     ),
-    "only the old set": (World(changes=2, leading=WaitsForTheOldSet), "without what was released"),
-    "added early": (World(changes=2, leading=AddsEarly), "without what was released"),
+    "only the old set": (
+        SearchScope(changes=2, leading=WaitsForTheOldSet),
+        "without what was released",
+    ),
+    "added early": (SearchScope(changes=2, leading=AddsEarly), "without what was released"),
     "added by who does not know": (
-        World(frames=3, epochs=3, changes=2, leading=AddsUnsettled), "without what was released",
+        SearchScope(frames=3, epochs=3, changes=2, leading=AddsUnsettled),
+        "without what was released",
     ),
     "a change ended by reading": (
-        World(frames=3, changes=2, ends_by_reading=True), "without what was released",
+        SearchScope(frames=3, changes=2, ends_by_reading=True),
+        "without what was released",
     ),
-    "the set shrinks": (World(changes=2, acks=1, leading=Shrinks), "smaller than was promised"),
+    "the set shrinks": (
+        SearchScope(changes=2, acks=1, leading=Shrinks),
+        "smaller than was promised",
+    ),
     "fewer than was promised": (
-        World(changes=2, acks=1, leading=ForgetsItsPromise, small_sets=True), "is on 1 nodes",
+        SearchScope(changes=2, acks=1, leading=ForgetsItsPromise, small_sets=True),
+        "is on 1 nodes",
     ),
-    "frames of older epochs": (World(changes=0, takes=takes_all), "shows|releases|cut|without"),
-    "cut by sequences": (World(frames=3, epochs=3, changes=0, joint=by_sequence), "shows|cut"),
+    "frames of older epochs": (
+        SearchScope(changes=0, takes=takes_all),
+        "shows|releases|cut|without",
+    ),
+    "cut by sequences": (
+        SearchScope(frames=3, epochs=3, changes=0, joint=by_sequence),
+        "shows|cut",
+    ),
     "promises in memory": (
-        World(epochs=3, changes=0, crashes=2, keeps_promises=False), "without|shows|cut",
+        SearchScope(epochs=3, changes=0, crashes=2, keeps_promises=False),
+        "without|shows|cut",
     ),
-}  # fmt: skip
+}
 
 
 LONG = {
@@ -130,7 +147,7 @@ def test_a_rule_that_is_left_out_is_missed(name: str) -> None:
 
 
 def test_every_history_without_changes_keeps_every_promise() -> None:
-    broken, way, seen = search(World(changes=0))
+    broken, way, seen = search(SearchScope(changes=0))
     assert (broken, way) == ("", [])
     assert seen > 1_000
 
@@ -148,6 +165,6 @@ WORLDS: dict[str, dict[str, Any]] = {
 @pytest.mark.hard
 @pytest.mark.parametrize("name", WORLDS)
 def test_every_history_keeps_every_promise(name: str) -> None:
-    broken, way, seen = search(World(**WORLDS[name]))
+    broken, way, seen = search(SearchScope(**WORLDS[name]))
     assert (broken, way) == ("", [])
     assert seen > 1_000

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from actors.feeds import Feed
-from actors.feeds.views import View
+from actors.feeds.views import FeedView
 from protocol.errors import Diverged
-from tests.actors.cluster.whole import POLICY, Machine, Trio, cluster
+from tests.actors.cluster.whole import POLICY, ClusterMachine, Trio, cluster
 from tests.actors.parts import outcome
 from tests.actors.test_feeds import Reader, follow
 from tests.logbook import Logbook
@@ -40,7 +40,7 @@ def played(main: Callable[[Trio], Coroutine[Any, Any, None]], **more: Any) -> No
     stepped.run(whole(), 1)
 
 
-async def wrote(machine: Machine, number: int) -> None:
+async def wrote(machine: ClusterMachine, number: int) -> None:
     """A record that is there, and on whoever has to have it."""
     await machine.trio.until_done(lambda: machine.value(f"UPSERT t:{number} SET n = {number}"))
 
@@ -50,7 +50,7 @@ async def told(trio: Trio, reader: Reader, number: int) -> None:
     await trio.until(lambda: ("create", f"t:{number}") in reader.changes)
 
 
-async def moved(trio: Trio) -> Machine:
+async def moved(trio: Trio) -> ClusterMachine:
     """The leader dies and is started again; who leads then."""
     old = await trio.led()
     await old.kill()
@@ -75,7 +75,7 @@ async def good_everywhere(trio: Trio, reader: Reader) -> None:
     there = [(one["seq"], one["changes"][0]["id"]) for one in reader.commits]
     assert reader.opening is not None
     for machine in trio.machines:
-        released = machine.runs.committer.released_upto
+        released = machine.runs.committer.commit_index
         for sequence, epoch in places(reader):
             again = Reader()
             feed = await follow(
@@ -145,10 +145,10 @@ def test_what_is_told_over_failovers_is_good_on_every_node(asked: dict[str, Any]
 def test_a_planted_feed_that_keeps_its_first_epoch_is_noticed(
     planted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    head, place = View._head, Feed.place
+    head, place = FeedView._head, Feed.place
     first: dict[object, int] = {}
 
-    def planted_head(self: View, commit: Any) -> Any:
+    def planted_head(self: FeedView, commit: Any) -> Any:
         found = head(self, commit)
         epoch = first.setdefault(self, found.place.epoch)
         return found._replace(place=found.place._replace(epoch=epoch))
@@ -158,7 +158,7 @@ def test_a_planted_feed_that_keeps_its_first_epoch_is_noticed(
         return found._replace(epoch=first.setdefault(self, found.epoch))
 
     if planted == "commits":
-        monkeypatch.setattr(View, "_head", planted_head)
+        monkeypatch.setattr(FeedView, "_head", planted_head)
     else:
         monkeypatch.setattr(Feed, "place", property(planted_place))
 
@@ -214,8 +214,7 @@ def test_a_policy_that_begins_is_no_other_history() -> None:
         assert before == 1 < now
         await trio.until(
             lambda: all(
-                each.runs.committer.released_upto >= reader.said[-1]["seq"]
-                for each in trio.machines
+                each.runs.committer.commit_index >= reader.said[-1]["seq"] for each in trio.machines
             )
         )
         await good_everywhere(trio, reader)
@@ -230,7 +229,7 @@ def test_what_only_a_lost_lineage_has_is_of_another_history() -> None:
         old, alone = await trio.led(), trio.named("c")
         await wrote(old, 1)
         await trio.until(lambda: _shows(alone, old))
-        kept = alone.runs.committer.released_upto
+        kept = alone.runs.committer.commit_index
         alone.cut()
         await trio.in_sync("a", "b")
         reader = Reader()
@@ -260,5 +259,5 @@ def test_what_only_a_lost_lineage_has_is_of_another_history() -> None:
     played(main)
 
 
-def _shows(machine: Machine, other: Machine) -> bool:
-    return machine.runs.committer.released_upto == other.runs.committer.released_upto
+def _shows(machine: ClusterMachine, other: ClusterMachine) -> bool:
+    return machine.runs.committer.commit_index == other.runs.committer.commit_index

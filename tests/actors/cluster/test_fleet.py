@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from actors.cluster import attaching
-from actors.cluster.receiving import Receiving
-from actors.cluster.shipping import Shipping
+from actors.cluster.receiving import ReplicaReceiver
+from actors.cluster.shipping import ReplicaSender
 from actors.cluster.sync_status import SyncStatus
 from storage.formats.frames import Frame
 from tests.actors.cluster import fleet as fleets
-from tests.actors.cluster.fleet import Broken, Fleet
+from tests.actors.cluster.fleet import Fleet, PromiseBroken
 from tests.logbook import Logbook
 from tests.simulation.links import Weather
 from tests.simulation.loop import run
@@ -108,7 +108,7 @@ def test_what_a_deposed_leader_has_left_is_cut() -> None:
             fleet.commit()
         await fleet["a"].log.quiet()
         left = fleet["a"].log.disk[-5:]
-        assert fleet["a"].log.released_upto == 2
+        assert fleet["a"].log.commit_index == 2
         await fleet.appoint("b")
         for other in "bc":
             fleet.network.mend("a", other)
@@ -131,7 +131,7 @@ def test_who_shows_what_its_leader_does_not_have_is_stranded(logbook: Logbook) -
         await fleet["b"].rest()
         own = fleet["b"].log
         own.disk.append(Frame(3, fleet.epoch, 0, 0, b"from nowhere"))
-        own.released_upto = own.noted = 3
+        own.commit_index = own.noted = 3
         fleet["b"].follow("a", fleet.epoch)
         await _given_up(fleet)
         follows = fleet["b"].attaching
@@ -176,23 +176,23 @@ def test_who_was_away_for_longer_than_the_log_is_kept_has_to_be_copied(logbook: 
 # --- planted faults -------------------------------------------------------------------------------
 
 
-class AcknowledgesEarly(Receiving):
+class AcknowledgesEarly(ReplicaReceiver):
     """Acknowledges what it has taken, and not synced."""
 
-    def _take(self, frames: list[Frame], released: int) -> None:
-        super()._take(frames, released)
+    def _on_frames(self, frames: list[Frame], released: int) -> None:
+        super()._on_frames(frames, released)
         self._synced = frames[-1].sequence
         self._acknowledge_soon()
 
 
-class ShowsAll(Receiving):
+class ShowsAll(ReplicaReceiver):
     """Shows all that it has."""
 
-    def _hear_released(self, released: int) -> None:
-        super()._hear_released(max(released, self._synced))
+    def _on_commit_index(self, released: int) -> None:
+        super()._on_commit_index(max(released, self._synced))
 
 
-class Skips(Shipping):
+class Skips(ReplicaSender):
     """Leaves a frame out now and then."""
 
     def _send(self, frames: list[Frame]) -> None:
@@ -207,7 +207,7 @@ def any_line(logbook: Logbook) -> Iterator[None]:
     gc.collect()
 
 
-def _in_some_world(shipping: type[Shipping] = Shipping) -> str:
+def _in_some_world(shipping: type[ReplicaSender] = ReplicaSender) -> str:
     """What breaks first."""
     for seed in SEEDS:
 
@@ -218,7 +218,7 @@ def _in_some_world(shipping: type[Shipping] = Shipping) -> str:
 
         try:
             run(main(), seed)
-        except (Broken, AssertionError) as broken:
+        except (PromiseBroken, AssertionError) as broken:
             return str(broken)
     return ""
 
@@ -227,13 +227,13 @@ def _in_some_world(shipping: type[Shipping] = Shipping) -> str:
 def test_a_planted_acknowledgement_before_the_sync_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(attaching, "Receiving", AcknowledgesEarly)
+    monkeypatch.setattr(attaching, "ReplicaReceiver", AcknowledgesEarly)
     assert "does not hold all" in _in_some_world()
 
 
 @pytest.mark.usefixtures("any_line")
 def test_a_planted_look_beyond_what_is_released_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attaching, "Receiving", ShowsAll)
+    monkeypatch.setattr(attaching, "ReplicaReceiver", ShowsAll)
     assert "which nobody has released" in _in_some_world()
 
 

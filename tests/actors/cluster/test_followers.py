@@ -8,55 +8,67 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.cluster.followers import ATTACHES_US, Follower, Followers, replicating, wanted
-from actors.cluster.leading import Leading
-from protocol.agreement import InSync
+from actors.cluster.followers import (
+    ATTACHES_US,
+    FollowerProgress,
+    Followers,
+    recent_isr_followers,
+    wanted,
+)
+from actors.cluster.leading import LeaderState
+from protocol.agreement import InSyncReplicas
 
 BEHIND: Final = 2_000_000
 NOW: Final = 100_000_000
 ALL: Final = frozenset("abcd")
 
 
-def leads(*members: str, acks: int = 1, held: dict[str, int] | None = None) -> Leading:
-    found = Leading("a", 9, acks, InSync(9, frozenset(members), 4), own=10, synced=20, released=20)
+def leads(*members: str, acks: int = 1, held: dict[str, int] | None = None) -> LeaderState:
+    found = LeaderState(
+        "a", 9, acks, InSyncReplicas(9, frozenset(members), 4), own=10, synced=20, released=20
+    )
     return replace(found, held=tuple(sorted((held or {}).items())))
 
 
-def heard(**ago: int) -> Followers:
+def on_report(**ago: int) -> Followers:
     """Followers that hold everything, and were heard so long ago."""
-    return Followers({node: Follower(20, 20, NOW - us) for node, us in ago.items()})
+    return Followers({node: FollowerProgress(20, 20, NOW - us) for node, us in ago.items()})
 
 
 def test_all_who_are_silent_go_together_where_none_may_go_alone() -> None:
     """The policy that lets them go is known to nobody but who leads."""
     leading = replace(leads("a", "b", "c", acks=0), acks_before=2, amended=21, synced=21)
-    assert wanted(leading, heard(b=BEHIND + 1, c=BEHIND + 1), ALL, NOW, BEHIND) == frozenset("a")
-    assert wanted(leading, heard(b=0, c=BEHIND + 1), ALL, NOW, BEHIND) is None, "b is to hear of it"
+    assert wanted(leading, on_report(b=BEHIND + 1, c=BEHIND + 1), ALL, NOW, BEHIND) == frozenset(
+        "a"
+    )
+    assert wanted(leading, on_report(b=0, c=BEHIND + 1), ALL, NOW, BEHIND) is None, (
+        "b is to hear of it"
+    )
     known = replace(leading, held=(("b", 21),))
-    assert wanted(known, heard(b=0, c=BEHIND + 1), ALL, NOW, BEHIND) == frozenset("ab")
+    assert wanted(known, on_report(b=0, c=BEHIND + 1), ALL, NOW, BEHIND) == frozenset("ab")
 
 
 def test_who_is_silent_goes_out_while_enough_stay() -> None:
     leading = leads("a", "b", "c")
-    silent = heard(b=0, c=BEHIND + 1)
+    silent = on_report(b=0, c=BEHIND + 1)
     assert wanted(leading, silent, ALL, NOW, BEHIND) == frozenset("ab")
     assert wanted(leads("a", "b", "c", acks=2), silent, ALL, NOW, BEHIND) is None
-    assert wanted(leading, heard(b=0, c=BEHIND), ALL, NOW, BEHIND) is None
+    assert wanted(leading, on_report(b=0, c=BEHIND), ALL, NOW, BEHIND) is None
 
 
 def test_who_holds_everything_comes_in() -> None:
-    followers = heard(b=0, c=0)
+    followers = on_report(b=0, c=0)
     assert wanted(leads("a", "b", held={"c": 20}), followers, ALL, NOW, BEHIND) == frozenset("abc")
     assert wanted(leads("a", "b", held={"c": 19}), followers, ALL, NOW, BEHIND) is None
 
 
 def test_who_is_not_attached_does_not() -> None:
-    followers = heard(b=0, c=0).left("c")
+    followers = on_report(b=0, c=0).left("c")
     assert wanted(leads("a", "b", held={"c": 20}), followers, ALL, NOW, BEHIND) is None
 
 
 def test_who_has_no_row_is_no_member() -> None:
-    followers = heard(b=0, c=0)
+    followers = on_report(b=0, c=0)
     assert wanted(leads("a", "b", "c"), followers, frozenset("ab"), NOW, BEHIND) == frozenset("ab")
     rows = frozenset("ab")
     assert wanted(leads("a", "b", held={"c": 20}), followers, rows, NOW, BEHIND) is None
@@ -77,7 +89,7 @@ def test_a_new_leader_has_waited_for_who_led_before() -> None:
         followed = {"c": heard_us, "d": NOW}
         begun = Followers.begun(frozenset("bc"), NOW, followed, behind_us)
         assert begun.by_node.keys() == {"b", "c"}  # nobody else is a follower yet
-        begun = begun.heard("b", 20, 20, NOW + after_us)
+        begun = begun.on_report("b", 20, 20, NOW + after_us)
         return wanted(leading, begun, ALL, NOW + after_us, behind_us)
 
     assert asks(NOW - 9 * BEHIND, ATTACHES_US) is None
@@ -89,13 +101,13 @@ def test_a_new_leader_has_waited_for_who_led_before() -> None:
 
 def test_nothing_is_written_for_followers_that_nobody_hears() -> None:
     leading = leads("a", "b", "c")
-    assert replicating(leading, heard(b=0, c=BEHIND), NOW, BEHIND) == 2
-    assert replicating(leading, heard(b=BEHIND + 1, c=BEHIND + 1), NOW, BEHIND) == 0
-    assert replicating(leading, heard(d=0), NOW, BEHIND) == 0  # it is not waited for
+    assert recent_isr_followers(leading, on_report(b=0, c=BEHIND), NOW, BEHIND) == 2
+    assert recent_isr_followers(leading, on_report(b=BEHIND + 1, c=BEHIND + 1), NOW, BEHIND) == 0
+    assert recent_isr_followers(leading, on_report(d=0), NOW, BEHIND) == 0  # it is not waited for
 
 
 def test_how_far_behind() -> None:
-    followers = heard(b=0).heard("c", 14, 12, NOW)
+    followers = on_report(b=0).on_report("c", 14, 12, NOW)
     assert followers.furthest_lag(20) == 6
     assert followers.left("c").furthest_lag(20) == 0
     assert Followers().furthest_lag(20) is None
@@ -118,5 +130,5 @@ def test_what_is_wanted_may_be_asked_for(
 ) -> None:  # fmt: skip
     """So the search over all histories (`test_every_history.py`) has tried it."""
     leading = leads("a", *members, acks=acks, held=held)
-    found = wanted(leading, heard(**ago), trusted, NOW, BEHIND)
+    found = wanted(leading, on_report(**ago), trusted, NOW, BEHIND)
     assert found is None or found in set(leading.changes())

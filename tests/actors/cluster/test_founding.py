@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.memory import Memory
+from actors.cluster.memory import DurableState
 from protocol.errors import Busy, DiskFull, NotImplementedHere, NotWritable
 from protocol.limits import CLUSTER_SILENT_SECONDS
-from storage.files.cluster_file import Cluster
-from tests.actors.cluster.whole import POLICY, Machine, Trio, cluster
+from storage.files.cluster_file import ClusterState
+from tests.actors.cluster.whole import POLICY, ClusterMachine, Trio, cluster
 from tests.actors.parts import outcome
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
@@ -32,7 +32,7 @@ def quiet(logbook: Logbook) -> None:
     logbook.allow("request to take the lead|stopped following|held up|is behind that of")
 
 
-def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]]) -> None:
+def played(main: Callable[[Trio, ClusterMachine], Coroutine[Any, Any, None]]) -> None:
     async def whole() -> None:
         async with cluster(founded=False) as trio:
             first = trio.named("a")
@@ -45,9 +45,9 @@ def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]]) -> None:
 
 async def copied(trio: Trio) -> None:
     """Wait until all show what the first one has."""
-    upto = trio.named("a").runs.committer.released_upto
+    upto = trio.named("a").runs.committer.commit_index
     for each in trio.machines:
-        await trio.until(lambda each=each: each.runs.committer.released_upto >= upto)  # type: ignore[misc]
+        await trio.until(lambda each=each: each.runs.committer.commit_index >= upto)  # type: ignore[misc]
     await trio.until(lambda: len(trio.named("a").runs.member.followers.linked) == 2)
 
 
@@ -61,7 +61,7 @@ async def goes_on(trio: Trio, count: int = 2) -> None:
     assert (found["acks"], found["in_force"]) == (1, True)
 
 
-async def killed_in(machine: Machine, said: str, when: Callable[[], bool]) -> None:
+async def killed_in(machine: ClusterMachine, said: str, when: Callable[[], bool]) -> None:
     """Kill a node in the middle of a statement."""
     saying = asyncio.ensure_future(outcome(machine.value(said)))
     await machine.trio.until(when)
@@ -75,7 +75,7 @@ async def killed_in(machine: Machine, said: str, when: Callable[[], bool]) -> No
     some_of(product(["grant", "take_lead", "found"], UNANSWERED), every=3),
 )
 def test_what_etcd_does_not_answer_is_asked_again(request_: str, fate: Fate) -> None:
-    async def main(trio: Trio, first: Machine) -> None:
+    async def main(trio: Trio, first: ClusterMachine) -> None:
         first.once = {request_: fate}
         saying = asyncio.ensure_future(outcome(first.value(SAID)))
         await trio.led()  # once the set is there, it may be another of it
@@ -100,7 +100,7 @@ def test_what_etcd_does_not_answer_is_asked_again(request_: str, fate: Fate) -> 
 def test_who_was_to_found_goes_on_when_it_is_started_again(
     request_: str, fate: Fate, others: bool
 ) -> None:
-    async def main(trio: Trio, first: Machine) -> None:
+    async def main(trio: Trio, first: ClusterMachine) -> None:
         first.once = {request_: fate}
         if request_ == "revoke":
             first.once["take_lead"] = Fate.REFUSED
@@ -123,12 +123,12 @@ def test_who_was_to_found_goes_on_when_it_is_started_again(
 def test_a_stop_before_it_was_noted_is_for_the_statement_to_be_said_again(
     again: str, others: bool
 ) -> None:
-    async def main(trio: Trio, first: Machine) -> None:
+    async def main(trio: Trio, first: ClusterMachine) -> None:
         memory = first.runs.member.memory
-        assert isinstance(memory, Memory)
-        saved: list[Cluster] = []
+        assert isinstance(memory, DurableState)
+        saved: list[ClusterState] = []
 
-        async def never(cluster: Cluster) -> None:
+        async def never(cluster: ClusterState) -> None:
             saved.append(cluster)
             await asyncio.get_running_loop().create_future()
 
@@ -156,9 +156,9 @@ def test_a_stop_before_it_was_noted_is_for_the_statement_to_be_said_again(
 
 
 def test_what_can_not_be_noted_is_taken_back() -> None:
-    async def main(trio: Trio, first: Machine) -> None:
+    async def main(trio: Trio, first: ClusterMachine) -> None:
         memory = first.runs.member.memory
-        assert isinstance(memory, Memory)
+        assert isinstance(memory, DurableState)
         saves, memory._save = memory._save, _full
         assert isinstance(await outcome(first.value(SAID)), DiskFull)
         assert first.life == "alone"
@@ -171,14 +171,14 @@ def test_what_can_not_be_noted_is_taken_back() -> None:
     played(main)
 
 
-async def _full(_cluster: Cluster) -> None:
+async def _full(_cluster: ClusterState) -> None:
     raise DiskFull("no room on the disk for the cluster file of the node")
 
 
 def test_who_has_it_come_into_force_waits_for_followers_that_are_slow_to_come() -> None:
     """A refusal would say that nothing was done: it is in force by then."""
 
-    async def main(trio: Trio, first: Machine) -> None:
+    async def main(trio: Trio, first: ClusterMachine) -> None:
         saying = asyncio.ensure_future(outcome(first.value(SAID)))
         await trio.until(lambda: trio.etcd.insync is not None, step_seconds=0.001)
         for name in "bc":
@@ -197,7 +197,7 @@ def test_who_has_it_come_into_force_waits_for_followers_that_are_slow_to_come() 
 
 
 def test_while_it_comes_into_force_it_is_neither_replaced_nor_dropped() -> None:
-    async def main(trio: Trio, first: Machine) -> None:
+    async def main(trio: Trio, first: ClusterMachine) -> None:
         first.once = {"grant": Fate.LOST}
         saying = asyncio.ensure_future(outcome(first.value(SAID)))
         await trio.until(lambda: not first.once)
@@ -220,7 +220,7 @@ def test_while_it_comes_into_force_it_is_neither_replaced_nor_dropped() -> None:
 
 
 def test_an_etcd_that_knows_less_than_the_store_is_brought_beyond_it() -> None:
-    async def main(trio: Trio, first: Machine) -> None:
+    async def main(trio: Trio, first: ClusterMachine) -> None:
         first.runs.member.memory  # noqa: B018
         trio.etcd.revision = 1
         await trio.until_done(lambda: first.value(SAID))
@@ -232,7 +232,7 @@ def test_an_etcd_that_knows_less_than_the_store_is_brought_beyond_it() -> None:
 def test_who_may_have_founded_without_hearing_of_it_takes_nothing_of_its_own_for_current() -> None:
     """Etcd has been asked to found the set: another of it may lead by now."""
 
-    async def main(trio: Trio, first: Machine) -> None:
+    async def main(trio: Trio, first: ClusterMachine) -> None:
         present, member = first.runs.cluster.present, first.runs.member
         first.once = {"found": Fate.UNHEARD}
         saying = asyncio.ensure_future(outcome(first.value(SAID)))

@@ -10,18 +10,18 @@ import pytest
 
 from protocol.errors import NotWritable
 from protocol.links import Leads, LinkClosed, Redeem, Redeemed, Refused
-from storage.catalog.join_tokens import Invitation, Where
+from storage.catalog.join_tokens import JoinToken, TokenLocation
 from storage.faults import CopyFailed
 from tests.actors.cluster import test_copying
-from tests.actors.cluster.pipes import End, Pipes, linked
-from tests.actors.cluster.test_copying import PIN, Leader, at_once, check, leader, new
+from tests.actors.cluster.pipes import PipeEnd, Pipes, linked
+from tests.actors.cluster.test_copying import PIN, CopyGiver, at_once, check, leader, new
 from tests.logbook import Logbook
 
 __all__ = ["at_once", "leader"]
 
 OLD, OLD_PIN = "old.example:8002", "ef" * 32
 NOW = "n1.example:8002"
-TOKEN = Invitation("n2.secret", Where([OLD], OLD_PIN))
+TOKEN = JoinToken("n2.secret", TokenLocation([OLD], OLD_PIN))
 
 
 class Moved(Pipes):
@@ -30,7 +30,7 @@ class Moved(Pipes):
     says: Leads | None = Leads("who leads", NOW, (PIN,))
     takes_tokens = False
 
-    async def connect(self, address: str, pins: Collection[str]) -> End:
+    async def connect(self, address: str, pins: Collection[str]) -> PipeEnd:
         if address != OLD:
             return await super().connect(address, pins)
         self.asked.append(address)
@@ -74,7 +74,7 @@ class InCircles(Moved):
 
 @pytest.mark.parametrize("way", [Moved, SinceTheToken])
 async def test_who_leads_is_asked_that_another_has_named(
-    way: type[Moved], tmp_path: Path, leader: Leader, monkeypatch: pytest.MonkeyPatch
+    way: type[Moved], tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(test_copying, "Pipes", way)
     joined = new(tmp_path, leader)
@@ -85,14 +85,14 @@ async def test_who_leads_is_asked_that_another_has_named(
 
 
 async def test_whoever_goes_on_asks_who_leads_first(
-    tmp_path: Path, leader: Leader, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+    tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     logbook.allow("is tried again")
     monkeypatch.setattr(test_copying, "Pipes", SinceTheToken)
     joined = new(tmp_path, leader)
     serve, ended = leader.copies.serve, asyncio.Event()
 
-    async def interrupted(link: End, asked: object) -> None:
+    async def interrupted(link: PipeEnd, asked: object) -> None:
         ended.set()
         raise LinkClosed("it dies")
 
@@ -111,7 +111,7 @@ async def test_whoever_goes_on_asks_who_leads_first(
 async def test_who_knows_of_nobody_is_asked_again(
     way: type[Moved],
     tmp_path: Path,
-    leader: Leader,
+    leader: CopyGiver,
     monkeypatch: pytest.MonkeyPatch,
     logbook: Logbook,
 ) -> None:

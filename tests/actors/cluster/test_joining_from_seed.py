@@ -12,16 +12,16 @@ from dataclasses import dataclass
 import pytest
 
 from actors.cluster import copying, joining
-from actors.cluster.copying import Copies
+from actors.cluster.copying import SnapshotCopies
 from actors.cluster.joining import Joiner
 from actors.node import Node
 from protocol import limits
 from protocol.errors import SignInRefused
 from protocol.links import VERSION, Hello, Redeem, Redeemed
 from storage.backups import snapshot_file
-from storage.backups.replica_copy import Copied
-from storage.catalog.join_tokens import Invitation, Where
-from storage.engine.engine import Reader
+from storage.backups.replica_copy import CopiedStore
+from storage.catalog.join_tokens import JoinToken, TokenLocation
+from storage.engine.engine import EngineReader
 from storage.engine.memory import MemoryEngine
 from storage.engine.state_hash import state_hash
 from storage.faults import CopyFailed, StoreMissing, StoreUnfinished
@@ -36,12 +36,12 @@ from tests.simulation import loop as stepped
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import LoopClock, SeededRng
 from tests.simulation.links import LinksModel, Weather
-from tests.storage.backups.stores import PATH, Machine
+from tests.storage.backups.stores import PATH, StoreMachine
 
 SEEDS = 25
 LEADER, NEW = "n1.example:8002", "n2.example:8002"
 PIN, OWN_PIN = "ab" * 32, "cd" * 32
-TOKEN = Invitation("n2.secret", Where([LEADER], PIN))
+TOKEN = JoinToken("n2.secret", TokenLocation([LEADER], PIN))
 
 
 class Killed(BaseException):
@@ -49,7 +49,7 @@ class Killed(BaseException):
 
 
 @dataclass
-class Figures:
+class JoinTotals:
     """What all seeds went through."""
 
     lives: int = 0
@@ -74,19 +74,19 @@ def _never(_frame: object) -> None:
     raise AssertionError("nothing is committed")
 
 
-class World:
+class JoinWorld:
     """One of them."""
 
-    def __init__(self, seed: int, figures: Figures) -> None:
+    def __init__(self, seed: int, figures: JoinTotals) -> None:
         self.chance = random.Random(seed)
         self.figures = figures
         weather = Weather((0.0001, 0.02), self.chance.choice((0.0, 0.02, 0.05)))
         self.model = LinksModel(seed, weather)
-        self.machine = Machine(
+        self.machine = StoreMachine(
             SimulatedDisk({"": None, "/data": None}, sector=64), seed=self.chance.randrange(1 << 30)
         )
         self.known: set[str] = set()
-        self.copied: Copied | None = None
+        self.copied: CopiedStore | None = None
 
     async def run(self) -> None:
         """Let it happen."""
@@ -111,7 +111,7 @@ class World:
 
     def serve(self, node: Node) -> None:
         """Give copies, and take one token."""
-        self.copies: Copies = copying.begin(
+        self.copies: SnapshotCopies = copying.begin_copies(
             node.runtime, node.committer, node.reads, node.store, node.settings, node.doors,
             lambda begin: node._supervise(begin, refoldable=True),
         )  # fmt: skip
@@ -181,14 +181,14 @@ class World:
         opened = self.machine.opened()
         at = opened.log.standing(opened.log.last)
         node, hash = "?", opened.hash
-        self.copied = Copied(str(opened.directory.store_id), node, at, 0, hash)
+        self.copied = CopiedStore(str(opened.directory.store_id), node, at, 0, hash)
         opened.close()
 
     def check(self, node: Node) -> None:
         """It is the store, at a commit that was released."""
         assert self.copied is not None
         at = self.copied.at.sequence
-        assert at <= node.committer.released_upto
+        assert at <= node.committer.commit_index
         store = self.machine.opened()
         assert str(store.directory.store_id) == node.store.id == self.copied.store
         assert store.hash == self.copied.hash == frames_hash(node, at)
@@ -211,9 +211,9 @@ def small(monkeypatch: pytest.MonkeyPatch, logbook: Logbook) -> None:
 
 
 def test_joining_from_a_seed(figure: Callable[[str, object], None]) -> None:
-    found = Figures()
+    found = JoinTotals()
     for seed in range(SEEDS):
-        stepped.run(World(seed, found).run(), seed, lambda: 0.0005)
+        stepped.run(JoinWorld(seed, found).run(), seed, lambda: 0.0005)
     assert found.lives > 2 * SEEDS and found.goes_on > SEEDS // 2
     figure("R23 joins", f"{SEEDS} seeds, {found.lives} lives, {found.goes_on} gone on with; 0 half")
 
@@ -222,11 +222,11 @@ def test_a_planted_bug_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that leaves something out."""
     pieces = snapshot_file.pieces
 
-    def some(view: Reader) -> Iterator[snapshot_file.Piece]:
+    def some(view: EngineReader) -> Iterator[snapshot_file.SnapshotPiece]:
         found = list(pieces(view))
         yield from found[:-1]
 
     monkeypatch.setattr(snapshot_file, "pieces", some)
     with pytest.raises(AssertionError):
         for seed in range(5):
-            stepped.run(World(seed, Figures()).run(), seed, lambda: 0.0005)
+            stepped.run(JoinWorld(seed, JoinTotals()).run(), seed, lambda: 0.0005)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.cluster.lease import Lease
+from actors.cluster.lease import LeadLease
 
 SECOND = 1_000_000
 
@@ -14,7 +14,7 @@ SECOND = 1_000_000
 @given(st.integers(2, 300), st.integers(0, 10**12), st.integers(0, 10**7))
 def test_it_is_over_here_before_it_is_anywhere_else(seconds: int, sent: int, way: int) -> None:
     """Whoever granted it counts from when the request arrived."""
-    lease = Lease(1, seconds, sent)
+    lease = LeadLease(1, seconds, sent)
     arrived = sent + way
     assert lease.is_over(arrived + seconds * SECOND)
     assert lease.is_over(sent + seconds * SECOND * 9 // 10)
@@ -22,14 +22,14 @@ def test_it_is_over_here_before_it_is_anywhere_else(seconds: int, sent: int, way
 
 
 def test_it_is_renewed_so_early_that_two_requests_may_be_lost() -> None:
-    lease = Lease(1, 6, 100 * SECOND)
+    lease = LeadLease(1, 6, 100 * SECOND)
     assert lease.renew_us == 102 * SECOND
     assert lease.renewed(102 * SECOND).renew_us == 104 * SECOND
     assert lease.renewed(102 * SECOND).ends_us == 102 * SECOND + 5_400_000
 
 
 def test_what_is_answered_late_makes_it_no_shorter() -> None:
-    lease = Lease(1, 6, 100 * SECOND)
+    lease = LeadLease(1, 6, 100 * SECOND)
     assert lease.renewed(99 * SECOND) == lease
 
 
@@ -37,4 +37,4 @@ def test_what_is_answered_late_makes_it_no_shorter() -> None:
 def test_a_renewal_counts_from_when_it_was_sent(seconds: int) -> None:
     """Planted: from when its answer came, a slow answer would have two lead at once."""
     sent, answered = 1000 * SECOND, 1000 * SECOND + seconds * SECOND
-    assert Lease(1, seconds, 0).renewed(sent).is_over(answered)
+    assert LeadLease(1, seconds, 0).renewed(sent).is_over(answered)

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.attaching import Attaching
+from actors.cluster.attaching import LeaderConnector
 from actors.cluster.followers import ATTACHES_US
-from actors.cluster.memory import Memory
-from actors.cluster.receiving import Receiving
-from actors.cluster.role import Life
+from actors.cluster.memory import DurableState
+from actors.cluster.receiving import ReplicaReceiver
+from actors.cluster.role import RoleName
 from actors.cluster.service import ClusterService
 from actors.cluster.shippings import BEAT_SECONDS
 from actors.cluster.sync_status import SyncStatus
-from protocol.agreement import Agreed
+from protocol.agreement import AgreedState
 from protocol.errors import (
     BadRequest,
     Busy,
@@ -32,13 +32,13 @@ from protocol.errors import (
 from protocol.limits import CLUSTER_SILENT_SECONDS
 from protocol.links import Acknowledge, Attach, Attached, Copy, Frames, Link, Message
 from storage.engine.memory import MemoryEngine
-from storage.files.cluster_file import Cluster
+from storage.files.cluster_file import ClusterState
 from tests.actors.cluster.whole import (
     BEHIND_SECONDS,
     LEASE_SECONDS,
     POLICY,
     ROLES,
-    Machine,
+    ClusterMachine,
     Trio,
     cluster,
 )
@@ -74,19 +74,19 @@ def played(main: Callable[[Trio], Coroutine[Any, Any, None]], **more: Any) -> No
     stepped.run(whole(), 1)
 
 
-async def wrote(machine: Machine, *ids: int | str) -> None:
+async def wrote(machine: ClusterMachine, *ids: int | str) -> None:
     for one in ids:
         await machine.value(f"CREATE t:{one}")
 
 
-async def another_takes_changes(trio: Trio, old: Machine) -> None:
+async def another_takes_changes(trio: Trio, old: ClusterMachine) -> None:
     """Wait until another than who led before has taken one."""
     await trio.until(lambda: trio.leader not in (None, old))
     new = await trio.led()
     await trio.until_done(lambda: new.value("CREATE t:2"))
 
 
-async def shows(trio: Trio, machine: Machine, count: int) -> None:
+async def shows(trio: Trio, machine: ClusterMachine, count: int) -> None:
     """Wait until a node shows so many records."""
 
     async def look() -> None:
@@ -110,7 +110,7 @@ class Given:
         """They go on."""
 
 
-async def refused(machine: Machine, script: str, kind: type[Refusal]) -> Refusal:
+async def refused(machine: ClusterMachine, script: str, kind: type[Refusal]) -> Refusal:
     found = await outcome(machine.value(script))
     assert isinstance(found, kind), found
     return found
@@ -248,8 +248,8 @@ def test_a_leader_that_stops_and_releases_nothing_any_more_is_followed_by_nobody
         for each in others:  # they hear it, and are not heard
             trio.network.cut(each.address, old.address)
         writes = asyncio.ensure_future(outcome(old.value("CREATE t:unheard")))
-        await trio.until(lambda: node.committer.durable_upto > node.committer.released_upto)
-        written = node.committer.durable_upto
+        await trio.until(lambda: node.committer.synced_seq > node.committer.commit_index)
+        written = node.committer.synced_seq
         await trio.until(lambda: all(each.runs.committer.log_upto >= written for each in others))
         old.once["revoke"] = Fate.LOST  # it waits for that
         stops = asyncio.ensure_future(old.stop())
@@ -300,11 +300,11 @@ def test_who_was_killed_shows_no_less_than_it_had_shown(
         writers = [asyncio.ensure_future(write()) for _ in range(3)]
         committer = other.runs.committer
         await trio.until(
-            lambda: committer.released_upto > max(60, committer._reader.released),
+            lambda: committer.commit_index > max(60, committer._reader.released),
             step_seconds=0.0001,
         )
         await other.kill()
-        shown = committer.released_upto
+        shown = committer.commit_index
         for writer in writers:
             writer.cancel()
         if with_leader:
@@ -314,12 +314,12 @@ def test_who_was_killed_shows_no_less_than_it_had_shown(
         def send(link: ModelLink, message: Message) -> None:
             sends(link, message)
             node = other.node if link.home.address == other.address else None
-            if isinstance(message, Acknowledge) and node is not None and node.member.is_told:
-                shows.append(node.committer.released_upto)
+            if isinstance(message, Acknowledge) and node is not None and node.member.has_caught_up:
+                shows.append(node.committer.commit_index)
 
         monkeypatch.setattr(ModelLink, "send", send)
         await other.start()
-        assert other.runs.committer.released_upto < shown, "this is why it asks"
+        assert other.runs.committer.commit_index < shown, "this is why it asks"
         await trio.until(lambda: len(shows) > 5)
         assert min(shows) >= shown
 
@@ -443,7 +443,7 @@ def test_who_hears_no_answer_renews_no_lease_that_it_does_not_believe_in() -> No
         new = await trio.led()
         await trio.until_done(lambda: new.value("CREATE t:2"))
         leader.etcd = Fate.ANSWERED
-        await trio.until(lambda: leader.runs.member.life is Life.FOLLOWING)
+        await trio.until(lambda: leader.runs.member.life is RoleName.FOLLOWING)
 
     played(main)
 
@@ -463,7 +463,7 @@ def test_a_node_follows_on_when_what_coordinates_there_has_failed(logbook: Logbo
                 patch.undo()
                 raise ValueError("a bug")
 
-            patch.setattr(member, "look_at_rows", fails)
+            patch.setattr(member, "read_rows", fails)
             await trio.until(lambda: member.follow_task is None)
         await wrote(leader, 2)
         await shows(trio, other, 2)
@@ -532,7 +532,7 @@ def test_who_is_to_copy_the_store_anew_attaches_to_nobody(logbook: Logbook) -> N
         await trio.in_sync("a", "b")
         assert node.member.follow_task is not None
         follows = node.member.follow_task._follows
-        assert isinstance(follows, Attaching)
+        assert isinstance(follows, LeaderConnector)
         follows._give_up(SyncStatus.COPY_FAILED, "the leader's log is there no more")
         if follows.receiving is not None:
             follows.receiving._link.close("it is there no more")
@@ -597,11 +597,11 @@ def test_who_comes_back_takes_the_place_of_a_leader_that_does_not() -> None:
     played(main)
 
 
-def link_of(machine: Machine) -> Receiving | None:
+def link_of(machine: ClusterMachine) -> ReplicaReceiver | None:
     """By which it is attached to who leads; None: it is not."""
     follow_task = machine.runs.member.follow_task
     follows = None if follow_task is None else follow_task._follows
-    assert follows is None or isinstance(follows, Attaching)
+    assert follows is None or isinstance(follows, LeaderConnector)
     receiving = None if follows is None else follows.receiving
     return receiving if receiving is not None and receiving.epoch else None
 
@@ -620,7 +620,7 @@ def test_a_link_that_another_has_replaced_says_nothing_any_more() -> None:
             receiving = link_of(other)
             assert receiving is not None
             link, upto = await links.connect(leader.address, []), committer.log_upto
-            applied = committer.released_upto
+            applied = committer.commit_index
             link.send(Attach([*committer.history()], upto, applied, receiving.epoch))
             receiving._link.send(Acknowledge(receiving.epoch, upto, applied, 0, 0))
             assert isinstance(await link.receive(), Attached)
@@ -710,7 +710,7 @@ def test_with_too_few_followers_nothing_is_written() -> None:
     played(main)
 
 
-def lags(machine: Machine) -> tuple[tuple[str, int], ...]:
+def lags(machine: ClusterMachine) -> tuple[tuple[str, int], ...]:
     """What /metrics shows of those who follow."""
     figures = machine.runs.member.figures
     assert figures is not None
@@ -759,7 +759,7 @@ def test_a_node_whose_row_comes_again_is_taken_in_again(at_once: bool) -> None:
     played(main)
 
 
-def waits_for(leader: Machine, follower: Machine) -> bool:
+def waits_for(leader: ClusterMachine, follower: ClusterMachine) -> bool:
     """Whether nothing is released without it."""
     leadership = leader.runs.member.leadership
     return leadership is not None and follower.id in leadership.leading.waited_for
@@ -939,10 +939,10 @@ def test_who_was_never_declared_coordinating_never_leads() -> None:
         old = await trio.led()
         await old.value("ALTER REPLICA b ROLES serving, writable")
         await old.value("ALTER REPLICA c ROLES NONE")
-        at = old.runs.committer.released_upto
+        at = old.runs.committer.commit_index
         for name in "bc":
             committer = trio.named(name).runs.committer
-            await trio.until(lambda committer=committer: committer.released_upto >= at)  # type: ignore[misc]
+            await trio.until(lambda committer=committer: committer.commit_index >= at)  # type: ignore[misc]
         await old.kill()
         await trio.until(lambda: trio.etcd.lead is None)
         refusal = await refused(trio.named("b"), "DEFINE NODE LEADS STORE", NotWritable)
@@ -993,7 +993,7 @@ def test_what_was_released_of_an_older_lineage_says_nothing_of_a_later_one(
             each.cut()
         await trio.in_sync("a")
         await wrote(old, *range(1, 40))
-        upto = old.runs.committer.released_upto
+        upto = old.runs.committer.commit_index
         committer, sends = late.runs.committer, ModelLink.send
 
         def send(link: ModelLink, message: Message) -> None:
@@ -1017,7 +1017,7 @@ def test_what_was_released_of_an_older_lineage_says_nothing_of_a_later_one(
         await trio.until(lambda: committer.log_upto == new.runs.committer.committed)
         await asyncio.sleep(0.1)
         assert not writing.done()
-        assert committer.released_upto <= new.runs.committer.released_upto
+        assert committer.commit_index <= new.runs.committer.commit_index
         trio.network.mend(late.address, new.address)
         await writing
         await shows(trio, late, 2)
@@ -1037,7 +1037,7 @@ def test_the_log_that_ends_last_holds_all_that_was_released(logbook: Logbook) ->
         await wrote(old, 2)
         for each in trio.machines:
             await each.kill()
-        trio.etcd.set_back(Agreed("another", 1, None, None), "another")
+        trio.etcd.set_back(AgreedState("another", 1, None, None), "another")
         away.mend()
         left = [trio.named("b"), away]
         for each in left:
@@ -1088,7 +1088,7 @@ def test_a_leader_whose_disk_is_full_lets_another_lead() -> None:
         await trio.named("b").kill()
         await trio.named("c").kill()
         trio.etcd.end(trio.etcd._lead_lease)
-        assert isinstance(old.runs.member.memory, Memory)
+        assert isinstance(old.runs.member.memory, DurableState)
         old.runs.member.memory._save = _full  # of which every promise is refused
         await trio.until(lambda: old.life == "waiting")
         await trio.named("b").start()
@@ -1100,7 +1100,7 @@ def test_a_leader_whose_disk_is_full_lets_another_lead() -> None:
     played(main)
 
 
-async def _full(_cluster: Cluster) -> None:
+async def _full(_cluster: ClusterState) -> None:
     raise DiskFull("no room on the disk for the cluster file of the node")
 
 
@@ -1138,7 +1138,7 @@ def test_without_followers_a_leader_promises_no_more_than_its_disk() -> None:
 def test_a_policy_needs_its_followers() -> None:
     async def whole() -> None:
         trio = Trio()
-        one = Machine("a", trio, SimulatedDisk(), MemoryEngine())
+        one = ClusterMachine("a", trio, SimulatedDisk(), MemoryEngine())
         trio.machines.append(one)
         await one.start()
         try:

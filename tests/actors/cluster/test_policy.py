@@ -12,7 +12,7 @@ import pytest
 
 from actors.cluster import coordination, diagnostics
 from actors.cluster.leadership import Leadership
-from actors.cluster.leading import Leading
+from actors.cluster.leading import LeaderState
 from actors.cluster.lease import RENEWED_IN
 from protocol.errors import (
     Busy,
@@ -24,7 +24,7 @@ from protocol.errors import (
 )
 from tests.actors.cluster.test_current import asked
 from tests.actors.cluster.test_members import refused, shows, wrote
-from tests.actors.cluster.whole import LEASE_SECONDS, POLICY, Machine, Trio, cluster
+from tests.actors.cluster.whole import LEASE_SECONDS, POLICY, ClusterMachine, Trio, cluster
 from tests.actors.parts import outcome
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
@@ -48,7 +48,7 @@ def quiet(logbook: Logbook) -> None:
     logbook.allow("held up|is stranded|the new lease time")
 
 
-def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]], **more: Any) -> None:
+def played(main: Callable[[Trio, ClusterMachine], Coroutine[Any, Any, None]], **more: Any) -> None:
     async def whole() -> None:
         async with cluster(**more) as trio:
             await main(trio, await trio.led())
@@ -60,11 +60,11 @@ def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]], **more: A
 
 
 def test_who_leads_and_lacks_followers_says_what_helps_instead_of_force() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await leader.value(FORCED)  # it leads, and lacks nothing
         for name in "bc":
             await trio.named(name).kill()
-        await trio.until(lambda: leader.runs.member.leadership.is_stuck)  # type: ignore[union-attr]
+        await trio.until(lambda: leader.runs.member.leadership.lacks_followers)  # type: ignore[union-attr]
         refusal = await refused(leader, FORCED, NotWritable)
         assert "fewer ACKS" in refusal.message
         await leader.value("DEFINE NODE LEADS STORE")  # it does
@@ -79,7 +79,7 @@ def test_who_leads_and_lacks_followers_says_what_helps_instead_of_force() -> Non
 
 
 def test_a_policy_is_changed_by_who_leads() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await leader.value(POLICY.format(2, "AUTO"))
         await refused(leader, POLICY.format(3, "AUTO"), NotEnoughReplicas)
         await refused(trio.named("b"), POLICY.format(1, "AUTO"), NotWritable)
@@ -91,7 +91,7 @@ def test_a_policy_is_changed_by_who_leads() -> None:
 
 
 def test_one_that_was_refused_leaves_the_one_before_as_it_was() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(leader.runs.committer, "check_writable", _busy)
             await refused(leader, POLICY.format(2, "AUTO"), Busy)
@@ -110,7 +110,7 @@ def test_one_that_was_refused_leaves_the_one_before_as_it_was() -> None:
 def test_a_set_that_may_have_shrunk_is_not_promised_to_be_larger() -> None:
     """Who was silent is asked out, and nobody answers that: it may be done. Then it is back."""
 
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         leader.etcd = Fate.UNHEARD
         trio.named("c").cut()
         await trio.until(lambda: len(members(trio)) == 2)
@@ -118,7 +118,9 @@ def test_a_set_that_may_have_shrunk_is_not_promised_to_be_larger() -> None:
         assert leadership is not None
         assert len(leadership.leading.members) == 3, "it does not know"
         trio.named("c").mend()
-        await trio.until(lambda: leadership.hears_enough(leadership.policy._replace(acks=2)))
+        await trio.until(
+            lambda: leadership.has_enough_followers(leadership.policy._replace(acks=2))
+        )
         refusal = await refused(leader, POLICY.format(2, "AUTO"), NotEnoughReplicas)
         assert refusal.detail["followers"] == 1
         leader.etcd = Fate.ANSWERED
@@ -129,13 +131,13 @@ def test_a_set_that_may_have_shrunk_is_not_promised_to_be_larger() -> None:
 
 
 def test_a_policy_is_not_changed_for_a_lead_that_was_lost_and_taken_again_meanwhile() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         lost = leader.runs.member.leadership
         assert lost is not None
         for name in "bc":
             trio.named(name).etcd = Fate.LOST
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(lost, "hears_enough", lambda policy: False)
+            patched.setattr(lost, "has_enough_followers", lambda policy: False)
             saying = asyncio.ensure_future(outcome(leader.value(POLICY.format(2, "AUTO"))))
             await asyncio.sleep(0.1)
             trio.etcd.end(lost.lease.id)
@@ -155,7 +157,7 @@ def test_one_that_can_not_be_released_holds_up_no_other() -> None:
     """A follower has just died, and is in the set: more are promised than are there, and less has
     it go on. Who said so is told in time, and not that nothing was done."""
 
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         leadership, more = leader.runs.member.leadership, POLICY.format(2, "AUTO")
         assert leadership is not None
         trio.named("c").cut()
@@ -170,7 +172,7 @@ def test_one_that_can_not_be_released_holds_up_no_other() -> None:
         await refused(leader, "CREATE t:1", NotEnoughReplicas)
         await leader.value(POLICY.format(1, "AUTO"))
         upto = late.detail["sequence"]
-        assert isinstance(upto, int) and leader.runs.committer.released_upto >= upto
+        assert isinstance(upto, int) and leader.runs.committer.commit_index >= upto
         await trio.in_sync("a", "b")
         await wrote(leader, 1)
         assert (await leader.value("INFO FOR CLUSTER"))["failover"]["acks"] == 1
@@ -179,7 +181,7 @@ def test_one_that_can_not_be_released_holds_up_no_other() -> None:
 
 
 def test_those_that_find_no_room_leave_the_one_before_as_it_was() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         leadership = leader.runs.member.leadership
         assert leadership is not None
         before, standing = leadership.policy, leadership.leading
@@ -206,7 +208,7 @@ def _busy() -> None:
 
 @pytest.mark.parametrize("milliseconds", [5, 40, 100, 400, 1_000])
 def test_fewer_are_promised_when_one_is_gone_whenever_who_leads_dies(milliseconds: int) -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await wrote(leader, *range(5))
         gone = next(each for each in trio.machines if each is not leader)
         await gone.kill()
@@ -231,7 +233,7 @@ def test_fewer_are_promised_when_one_is_gone_whenever_who_leads_dies(millisecond
 
 
 def test_the_set_is_not_small_before_those_who_stay_know_that_it_may_be() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         other = trio.named("b")
         await wrote(leader, 1)
         await trio.named("c").kill()
@@ -249,7 +251,7 @@ def test_the_set_is_not_small_before_those_who_stay_know_that_it_may_be() -> Non
 
 
 def test_whoever_leads_next_goes_by_the_policy_in_its_log() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await wrote(leader, 1)
         await trio.named("c").kill()
         await asyncio.sleep(3)
@@ -275,7 +277,7 @@ def members(trio: Trio) -> frozenset[str]:
 
 
 def test_one_policy_that_promises_less_lets_a_cluster_go_on() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await trio.named("b").kill()
         await asyncio.sleep(3)
         await refused(leader, "CREATE t:x", NotEnoughReplicas)
@@ -293,7 +295,7 @@ def test_one_policy_that_promises_less_lets_a_cluster_go_on() -> None:
 
 
 def test_etcd_moves_to_other_addresses_under_who_leads() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await leader.value(POLICY.replace("http://etcd", "http://moved").format(1, "AUTO"))
         await wrote(leader, 1)
         for each in trio.machines:
@@ -314,7 +316,7 @@ def test_etcd_moves_to_other_addresses_under_who_leads() -> None:
 def test_who_was_away_while_etcd_moved_asks_others_where_it_is(logbook: Logbook) -> None:
     logbook.allow("using the etcd addresses reported by other nodes")
 
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         away = trio.named("c")
         await away.stop()
         await trio.in_sync("a", "b")
@@ -359,7 +361,7 @@ def without_keys(etcd: AgreementModel) -> None:
 def test_an_etcd_that_was_lost_lets_nobody_lead_until_one_is_named_and_all_go_on(
     lost: Callable[[AgreementModel], None],
 ) -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await wrote(leader, *range(5))
         for each in trio.machines:
             await shows(trio, each, 5)
@@ -396,7 +398,7 @@ def test_who_has_followed_who_was_named_before_it_heard_of_that_goes_on(
 ) -> None:
     """It does not reach etcd when the order is given, and is linked with who leads again."""
 
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         lost(trio.etcd)
         await trio.until(lambda: leader.life == "waiting")
         other = trio.named("b")
@@ -414,7 +416,7 @@ def test_who_has_followed_who_was_named_before_it_heard_of_that_goes_on(
 
 
 def test_an_etcd_that_was_restored_lets_nobody_lead_until_one_is_named() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         etcd = trio.etcd
         other = trio.named("c")
         backup = etcd.revision, etcd.insync
@@ -448,7 +450,7 @@ def test_an_etcd_that_was_restored_lets_nobody_lead_until_one_is_named() -> None
 def test_who_leads_hears_with_its_next_renewal_that_etcd_was_set_back(has_grown: bool) -> None:
     """To a moment of the same lead, when another was in the set: that one would lead next."""
 
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         etcd, loop = trio.etcd, asyncio.get_running_loop()
         trio.named("b").cut()
         await trio.in_sync("a", "c")
@@ -486,7 +488,7 @@ def test_who_leads_hears_with_its_next_renewal_that_etcd_was_set_back(has_grown:
     ),
 )
 def test_who_was_named_is_killed_in_the_middle_of_that(request_: str, fate: Fate) -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await wrote(leader, *range(3))
         for each in trio.machines:
             await shows(trio, each, 3)
@@ -512,7 +514,7 @@ def test_what_is_wrong_with_etcd_is_named(
     monkeypatch.setattr(diagnostics, "LOOK_SECONDS", 5.0)
     logbook.allow("etcd has a known fault fault='it is planted'")
 
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         assert (await leader.value("INFO FOR NODE"))["etcd_faults"] == []
         trio.etcd.known_faults = ("it is planted",)
         await asyncio.sleep(6)
@@ -530,7 +532,7 @@ def test_a_lease_that_is_renewed_by_who_asks_nobody_is_worth_nothing() -> None:
     """A leader of etcd that hangs answers renewals (etcd's issue 15247): the rest of it has another
     leader, and lets the lease lapse."""
 
-    async def main(trio: Trio, old: Machine) -> None:
+    async def main(trio: Trio, old: ClusterMachine) -> None:
         await wrote(old, 1)
         old.etcd, old.renews_by_itself = Fate.LOST, True
         leadership = old.runs.member.leadership
@@ -553,11 +555,11 @@ def test_a_lease_that_is_renewed_by_who_asks_nobody_is_worth_nothing() -> None:
     ("place", "name", "planted", "test"),
     [
         (
-            Leading, "_all_know", lambda self, nodes: True,
+            LeaderState, "_all_know", lambda self, nodes: True,
             test_the_set_is_not_small_before_those_who_stay_know_that_it_may_be,
         ),
         (
-            Leadership, "goes_by", lambda self, policy: None,
+            Leadership, "adopt", lambda self, policy: None,
             test_whoever_leads_next_goes_by_the_policy_in_its_log,
         ),
         (

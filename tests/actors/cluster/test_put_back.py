@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from actors.cluster.holding import TOLD_SECONDS
-from protocol.agreement import Answered, Released, Told
+from protocol.agreement import CompareAndSetResult, ReleasedFrame, ReleaseReport
 from protocol.errors import NotWritable
 from storage.engine.memory import MemoryEngine
 from tests.actors.cluster.test_members import played, quiet, refused, shows, wrote
-from tests.actors.cluster.whole import Machine, Trio
+from tests.actors.cluster.whole import ClusterMachine, Trio
 from tests.logbook import Logbook
 from tests.simulation.agreement import Fate
 from tests.simulation.disk import SimulatedDisk
@@ -33,7 +33,7 @@ def put_back_lines(logbook: Logbook) -> None:
     logbook.allow("does not take the lead|lacks what was released|unreleased frames were cut off")
 
 
-def put_back(machine: Machine, copy: SimulatedDisk) -> None:
+def put_back(machine: ClusterMachine, copy: SimulatedDisk) -> None:
     """What it starts with next is what it had when that was copied."""
     assert machine.node is None, "a copy is put back while nothing runs there"
     machine.disk, machine.engine = copy.killed(), MemoryEngine()
@@ -41,7 +41,7 @@ def put_back(machine: Machine, copy: SimulatedDisk) -> None:
 
 async def with_an_older_copy(
     trio: Trio, *, leader_first: bool = True
-) -> tuple[Machine, Machine, Machine]:
+) -> tuple[ClusterMachine, ClusterMachine, ClusterMachine]:
     """Two of three are in the set. Both die, and one of them comes back as it was thirty records
     before; the third was away before any of them.
 
@@ -96,7 +96,7 @@ def test_a_copy_that_is_younger_than_what_was_told_leaves_the_lead_to_those_who_
     played(main)
 
 
-async def a_young_copy_leads(trio: Trio) -> tuple[Machine, Machine]:
+async def a_young_copy_leads(trio: Trio) -> tuple[ClusterMachine, ClusterMachine]:
     """Who led is put back as it was fifteen records before, and leads: the other who is in the set
     hears of the vacant lead later. The third is away. Answers both."""
     leader, held, away = await trio.led(), trio.named("b"), trio.named("c")
@@ -209,7 +209,9 @@ def test_by_order_it_leads_and_the_price_is_what_it_lacks() -> None:
     played(main)
 
 
-async def comes_back_older(trio: Trio) -> tuple[Machine, Machine, list[frozenset[str]]]:
+async def comes_back_older(
+    trio: Trio,
+) -> tuple[ClusterMachine, ClusterMachine, list[frozenset[str]]]:
     """A member of three dies, and comes back as it was fifteen records before: who leads, that one,
     and the sets that are written from now on."""
     leader, older = await trio.led(), trio.named("c")
@@ -232,7 +234,7 @@ def test_a_member_that_has_gone_back_leaves_the_set_until_it_holds_all_again(
         a, b, c = (trio.named(name).id for name in "abc")
         assert sets[:2] == [{a, b}, {a, b, c}]
         assert any("lacks what was released" in line for line in logbook.names())
-        released = leader.runs.committer.released_upto
+        released = leader.runs.committer.commit_index
         await trio.until(lambda: told(trio).sequence >= released)
         await shows(trio, older, 20)
 
@@ -282,9 +284,9 @@ def test_what_is_released_is_told_once_a_minute_and_at_the_end() -> None:
         await asyncio.sleep(NEWS_SECONDS)
         epoch, sequence = told(trio)
         assert epoch == leader.runs.committer.ledger.epoch
-        assert sequence == leader.runs.committer.released_upto
+        assert sequence == leader.runs.committer.commit_index
         await wrote(leader, "last")
-        upto = leader.runs.committer.released_upto
+        upto = leader.runs.committer.commit_index
         await leader.stop()
         assert told(trio).sequence >= upto
 
@@ -298,7 +300,7 @@ def test_what_etcd_does_not_answer_is_told_again(fate: Fate) -> None:
         await trio.until(lambda: trio.etcd.told is not None)
         leader.once = {"tell": fate}
         await wrote(leader, 1)
-        upto = leader.runs.committer.released_upto
+        upto = leader.runs.committer.commit_index
         await trio.until(lambda: not leader.once, 2 * TOLD_SECONDS)
         await trio.until(lambda: told(trio).sequence >= upto)
         assert await trio.led() is leader
@@ -313,10 +315,10 @@ def test_who_hears_when_it_has_taken_the_lead_that_it_lacks_something_gives_it_b
         await wrote(old, 1)
         take, taken = trio.etcd.take_lead, []
 
-        def takes(node: str, lease: int, insync: int) -> Answered:
+        def takes(node: str, lease: int, insync: int) -> CompareAndSetResult:
             """Another has led in between, and told of what nobody has who is there."""
             taken.append(node)
-            trio.etcd.told = Told(Released(1, 1_000_000), trio.etcd.revision)
+            trio.etcd.told = ReleaseReport(ReleasedFrame(1, 1_000_000), trio.etcd.revision)
             return take(node, lease, insync)
 
         trio.etcd.take_lead = takes  # type: ignore[method-assign]
@@ -332,7 +334,7 @@ def test_who_hears_when_it_has_taken_the_lead_that_it_lacks_something_gives_it_b
     played(main)
 
 
-def told(trio: Trio) -> Released:
+def told(trio: Trio) -> ReleasedFrame:
     assert trio.etcd.told is not None
     return trio.etcd.told.released
 
@@ -340,9 +342,9 @@ def told(trio: Trio) -> Released:
 def written_sets(trio: Trio) -> list[frozenset[str]]:
     """The sets that are written from now on."""
     sets: list[frozenset[str]] = []
-    change: Callable[[int, int, frozenset[str]], Answered] = trio.etcd.change
+    change: Callable[[int, int, frozenset[str]], CompareAndSetResult] = trio.etcd.change
 
-    def changes(epoch: int, insync: int, members: frozenset[str]) -> Answered:
+    def changes(epoch: int, insync: int, members: frozenset[str]) -> CompareAndSetResult:
         answer = change(epoch, insync, members)
         if answer.done:
             sets.append(members)

@@ -12,7 +12,7 @@ from argon2 import PasswordHasher
 from actors.commits import NODE
 from actors.feeds import FeedsActor
 from actors.runtime import ask
-from actors.topics import Waits
+from actors.topics import TopicWaits
 from protocol import limits
 from protocol.errors import (
     Busy,
@@ -32,7 +32,7 @@ from protocol.requests import (
     SignOut,
 )
 from storage.catalog import users
-from tests.actors.cluster.whole import Machine, Trio, cluster
+from tests.actors.cluster.whole import ClusterMachine, Trio, cluster
 from tests.actors.nodes import ANA, run
 from tests.actors.parts import outcome
 from tests.actors.test_feeds import Reader, follow
@@ -58,7 +58,9 @@ def played(main: Callable[[Trio], Coroutine[Any, Any, None]], **more: Any) -> No
     stepped.run(whole(), 1)
 
 
-async def begun(machine: Machine, script: str, caller: Caller = ANA) -> asyncio.Task[ScriptAnswer]:
+async def begun(
+    machine: ClusterMachine, script: str, caller: Caller = ANA
+) -> asyncio.Task[ScriptAnswer]:
     """A script that waits for messages on a node by now."""
     node = machine.runs
     before = len(node.topics.waits)
@@ -73,12 +75,12 @@ def values(answer: ScriptAnswer) -> list[Any]:
     return [message["value"] for message in found]
 
 
-async def shown(trio: Trio, machine: Machine) -> None:
+async def shown(trio: Trio, machine: ClusterMachine) -> None:
     """Wait until a node shows all that its leader does."""
     leader = await trio.led()
     await trio.until(
         lambda: (
-            machine.runs.committer.released_upto >= leader.runs.committer.released_upto
+            machine.runs.committer.commit_index >= leader.runs.committer.commit_index
             and not leader.runs.committer.ledger.state.flight.layers
         )
     )
@@ -107,7 +109,7 @@ def test_a_read_that_waits_on_a_follower_hears_of_messages_when_they_are_shown()
 
 def test_a_planted_follower_that_wakes_nobody_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above would wait for its minute."""
-    monkeypatch.setattr(Waits, "heard", lambda _self, _layer: None)
+    monkeypatch.setattr(TopicWaits, "heard", lambda _self, _layer: None)
 
     async def main(trio: Trio) -> None:
         leader, other = await trio.led(), trio.named("b")
@@ -201,7 +203,7 @@ def test_a_wait_ends_with_its_user_whichever_node_has_dropped_it() -> None:
     played(main)
 
 
-async def signed_in(machine: Machine, user: str) -> Caller:
+async def signed_in(machine: ClusterMachine, user: str) -> Caller:
     signed = await ask(machine.runs.sessions, SignIn(user, "correct horse", "wire", "192.0.2.7:1"))
     caller: Caller = signed.caller
     return caller
@@ -210,17 +212,17 @@ async def signed_in(machine: Machine, user: str) -> Caller:
 # --- feeds ----------------------------------------------------------------------------------------
 
 
-async def behind(trio: Trio) -> tuple[Machine, Machine, int]:
+async def behind(trio: Trio) -> tuple[ClusterMachine, ClusterMachine, int]:
     """The leader, a node that lacks what it has released since, and how far that has come."""
     leader, other = await trio.led(), trio.named("b")
     await leader.value("CREATE t:0")
     await shown(trio, other)
     other.cut()
     await trio.until_done(lambda: leader.value("CREATE t:1"))
-    return leader, other, leader.runs.committer.released_upto
+    return leader, other, leader.runs.committer.commit_index
 
 
-async def waits(trio: Trio, machine: Machine) -> None:
+async def waits(trio: Trio, machine: ClusterMachine) -> None:
     """Until a feed waits there for what the node is to show."""
     await trio.until(lambda: len(machine.runs.committer.arrivals) == 1)
 
@@ -278,7 +280,7 @@ def test_what_does_not_come_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> 
 
     async def main(trio: Trio) -> None:
         leader, other, seq = await behind(trio)
-        shows = other.runs.committer.released_upto
+        shows = other.runs.committer.commit_index
         late = await outcome(follow(other.runs, Reader(), start=seq))
         assert isinstance(late, StatementTimeout)
         assert late.detail == {"after": seq, "seq": shows}
@@ -297,7 +299,7 @@ def test_a_position_of_another_history_is_not_waited_for() -> None:
     async def main(trio: Trio) -> None:
         _, other, seq = await behind(trio)
         committer = other.runs.committer
-        epoch = committer.ledger.epoch_at(committer.released_upto)
+        epoch = committer.ledger.epoch_at(committer.commit_index)
         for asked in ({"start": seq, "epoch": epoch - 1}, {"start": seq, "store": "0" * 32}):
             began = asyncio.get_running_loop().time()
             assert isinstance(await outcome(follow(other.runs, Reader(), **asked)), Diverged)
@@ -375,7 +377,7 @@ def test_a_moment_is_its_nodes_and_goes_on_when_the_lead_moves() -> None:
     played(main)
 
 
-async def read(machine: Machine, script: str, moment: str | None) -> ScriptAnswer:
+async def read(machine: ClusterMachine, script: str, moment: str | None) -> ScriptAnswer:
     request = RunScript(ANA, script, "m-1", namespace="a", database="b", moment=moment)
     answer: ScriptAnswer = await ask(machine.runs.scripts, request)
     return answer
@@ -408,7 +410,7 @@ def test_what_runs_by_a_password_at_a_follower_ends_with_that_and_not_with_its_h
             assert users.get(tx, "bob").passhash != weak, "it is as strong as the node's own"
         await leader.value("GRANT READ ON TABLE t TO bob; CREATE t:1")
         for reader in readers:
-            await reader.reached(leader.runs.committer.released_upto)
+            await reader.reached(leader.runs.committer.commit_index)
         await leader.value("ALTER USER bob SET PASSWORD 'another-bob'")
         for reader in readers:
             assert isinstance(await reader.over(), SessionEnded)

@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import pytest
 
-from actors.cluster.attaching import Attaching
+from actors.cluster.attaching import LeaderConnector
 from actors.cluster.backoff import FIRST_MS, LONGEST_MS, Backoff
-from actors.cluster.receiving import CopyMissing, Receiving
+from actors.cluster.receiving import CopyMissing, ReplicaReceiver
 from actors.cluster.sync_status import SyncStatus
 from protocol import limits
 from protocol.errors import BadRequest, Busy, DiskFull, Diverged, Failed, Refusal, Stranded
@@ -45,7 +45,9 @@ class Follows:
         self.node = node
         self.log = node.log
         self.here, self.there = wire("b", "a")
-        self.receiving = Receiving(node.runtime, node.committer, node.epochs, self.here, epoch)
+        self.receiving = ReplicaReceiver(
+            node.runtime, node.committer, node.epochs, self.here, epoch
+        )
         self.task = asyncio.ensure_future(self.receiving.run())
 
     def say(self, released: int, told: list[Frame], epoch: int = 1) -> None:
@@ -58,7 +60,7 @@ class Follows:
         asked = await self.hears()
         assert isinstance(asked, Attach)
         self.there.send(Attached(epoch, agree, released))
-        assert await self.hears() == Acknowledge(epoch, agree, self.log.released_upto)
+        assert await self.hears() == Acknowledge(epoch, agree, self.log.commit_index)
         return asked
 
 
@@ -89,11 +91,11 @@ def test_it_tells_what_it_has_and_takes_what_follows() -> None:
         async with follows(held) as follower:
             asked = await follower.attach(agree=4, released=3)
             assert asked == Attach([(1, 4, held[-1].digest())], 4, 0, 1)
-            assert follower.log.released_upto == 3
+            assert follower.log.commit_index == 3
             follower.say(3, frames(5, 10))
             assert await follower.hears() == Acknowledge(1, 14, 3)
             follower.say(14, [])
-            await until(lambda: follower.log.released_upto == 14)
+            await until(lambda: follower.log.commit_index == 14)
             assert follower.receiving.is_in_sync
             follower.say(14, [])
             assert await follower.hears() == Acknowledge(1, 14, 14), "a sign of life is answered"
@@ -283,7 +285,9 @@ def test_it_comes_again_until_another_attempt_would_bring_nothing(logbook: Logbo
             there.send(answer)
             return here
 
-        follows = Attaching(node.runtime, SeededRng(1), node.committer, node.epochs, connect, 1)
+        follows = LeaderConnector(
+            node.runtime, SeededRng(1), node.committer, node.epochs, connect, 1
+        )
         task = asyncio.ensure_future(follows.run())
         await until(lambda: len(times) == 2)
         assert (follows.standing, follows.reason) == (SyncStatus.CATCHING_UP, "nobody is there")

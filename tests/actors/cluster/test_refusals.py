@@ -14,7 +14,7 @@ from protocol.errors import NotWritable, Refusal
 from tests.actors.cluster.test_members import wrote
 from tests.actors.cluster.test_policy import FORCED, emptied
 from tests.actors.cluster.test_waits import now
-from tests.actors.cluster.whole import POLICY, Machine, Trio, cluster
+from tests.actors.cluster.whole import POLICY, ClusterMachine, Trio, cluster
 from tests.actors.parts import outcome
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
@@ -47,7 +47,7 @@ def quiet(logbook: Logbook) -> None:
     logbook.allow("does not take the lead")
 
 
-def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]], **more: Any) -> None:
+def played(main: Callable[[Trio, ClusterMachine], Coroutine[Any, Any, None]], **more: Any) -> None:
     async def whole() -> None:
         async with cluster(**more) as trio:
             leader = await trio.led()
@@ -61,11 +61,11 @@ def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]], **more: A
 # --- how a node comes to stand --------------------------------------------------------------------
 
 
-async def follower(trio: Trio, leader: Machine) -> Machine:
+async def follower(trio: Trio, leader: ClusterMachine) -> ClusterMachine:
     return trio.named("b")
 
 
-async def lacking(trio: Trio, leader: Machine) -> Machine:
+async def lacking(trio: Trio, leader: ClusterMachine) -> ClusterMachine:
     """A leader that lacks followers."""
     for name in "bc":
         trio.named(name).cut()
@@ -73,7 +73,7 @@ async def lacking(trio: Trio, leader: Machine) -> Machine:
     return leader
 
 
-async def unsettled(trio: Trio, leader: Machine) -> Machine:
+async def unsettled(trio: Trio, leader: ClusterMachine) -> ClusterMachine:
     """One that was started and has the lead alone."""
     new = trio.named("b")
     for each in trio.machines:
@@ -84,7 +84,7 @@ async def unsettled(trio: Trio, leader: Machine) -> Machine:
     return new
 
 
-async def unled(trio: Trio, leader: Machine) -> Machine:
+async def unled(trio: Trio, leader: ClusterMachine) -> ClusterMachine:
     """A follower, where nobody takes the lead by itself."""
     await leader.kill()
     await trio.until(lambda: trio.etcd.lead is None)
@@ -92,7 +92,7 @@ async def unled(trio: Trio, leader: Machine) -> Machine:
     return trio.named("b")
 
 
-async def outside(trio: Trio, leader: Machine) -> Machine:
+async def outside(trio: Trio, leader: ClusterMachine) -> ClusterMachine:
     """One that is not in the set, the others of which are gone."""
     alone = trio.named("c")
     alone.cut()
@@ -107,7 +107,7 @@ async def outside(trio: Trio, leader: Machine) -> Machine:
     return alone
 
 
-async def doubting(trio: Trio, leader: Machine) -> Machine:
+async def doubting(trio: Trio, leader: ClusterMachine) -> ClusterMachine:
     """One whose etcd was emptied."""
     emptied(trio.etcd)
     await trio.until(lambda: leader.life == "waiting")
@@ -115,7 +115,7 @@ async def doubting(trio: Trio, leader: Machine) -> Machine:
     return leader
 
 
-async def without_etcd(trio: Trio, leader: Machine) -> Machine:
+async def without_etcd(trio: Trio, leader: ClusterMachine) -> ClusterMachine:
     """A leader whose etcd is silent."""
     for each in trio.machines:
         each.etcd = Fate.LOST
@@ -123,7 +123,7 @@ async def without_etcd(trio: Trio, leader: Machine) -> Machine:
     return leader
 
 
-async def stranded(trio: Trio, leader: Machine) -> Machine:
+async def stranded(trio: Trio, leader: ClusterMachine) -> ClusterMachine:
     """One of a lineage that is over."""
     alone = await outside(trio, leader)
     await alone.value(FORCED)
@@ -139,7 +139,7 @@ def each_of(statements: tuple[str, ...], *words: str) -> Said:
 
 
 ACKS_0, ACKS_2 = POLICY.format(0, "AUTO"), POLICY.format(2, "AUTO")
-STANDS: dict[str, tuple[Callable[[Trio, Machine], Awaitable[Machine]], str, Said]] = {
+STANDS: dict[str, tuple[Callable[[Trio, ClusterMachine], Awaitable[ClusterMachine]], str, Said]] = {
     "a follower": (
         follower,
         "AUTO",
@@ -236,7 +236,7 @@ def test_whatever_is_refused_is_so_at_once_and_says_what_helps(stands: str) -> N
     reach, promote, said = STANDS[stands]
     found: list[str] = []
 
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         node = await reach(trio, leader)
         about, is_well = await node.value("INFO FOR NODE"), stands == "a follower"
         held_up = node.runs.status().held_up
@@ -259,7 +259,7 @@ def test_whatever_is_refused_is_so_at_once_and_says_what_helps(stands: str) -> N
 
 
 def test_of_two_that_are_named_at_once_one_hears_that_the_other_leads() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         emptied(trio.etcd)
         await trio.until(lambda: leader.life == "waiting")
         await asyncio.sleep(3)

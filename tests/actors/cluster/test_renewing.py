@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from actors.cluster.renewing import LookAfter, RenewingActor
+from actors.cluster.renewing import CheckCertificate, RenewingActor
 from actors.node import Node
 from actors.runtime import stop, tell
 from protocol.values import instant
@@ -31,7 +31,7 @@ async def renewing(node: Node, shown: Identity) -> AsyncIterator[Any]:
     peering.is_given = True
     peering.show(Identities(shown))
     place = RenewingActor.start(node.runtime, peering, node.committer, no_file)
-    peering.renew_soon = lambda: tell(place, LookAfter())
+    peering.renew_soon = lambda: tell(place, CheckCertificate())
     try:
         yield place
     finally:
@@ -47,10 +47,10 @@ def test_one_that_is_given_while_another_comes_into_the_row_is_shown() -> None:
             async with renewing(node, first):
                 await trio.until(lambda: first.fingerprint in peering.trust.pins_of(peering.node))
                 before = committer.committed
-                peering.will_show(second)
+                peering.accept_certificate(second)
                 while committer.committed == before:
                     await asyncio.sleep(0)
-                peering.will_show(third)
+                peering.accept_certificate(third)
                 await trio.until(lambda: peering.shown == third)
 
     stepped.run(main(), 1)
@@ -73,7 +73,7 @@ def test_followers_that_are_lost_do_not_keep_it_from_looking(logbook: Logbook) -
                 await trio.until(lambda: leader.committer.committed > before)
                 await asyncio.sleep(60)
                 count = len(looks)
-                tell(place, LookAfter())
+                tell(place, CheckCertificate())
                 await trio.until(lambda: len(looks) > count)
 
     stepped.run(main(), 1)

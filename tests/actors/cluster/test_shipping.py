@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from actors.cluster.shipping import Shipping
+from actors.cluster.shipping import ReplicaSender
 from actors.cluster.sync_status import SyncStatus
 from actors.cluster.window import Window
 from actors.commits.tail import FRAME_BYTES
@@ -29,7 +29,7 @@ from protocol.links import (
 from storage.faults import LogDamaged
 from storage.formats.frames import Frame
 from tests.actors.cluster.fleet import Fleet, ModelNode
-from tests.actors.cluster.wires import End, at_once, wire
+from tests.actors.cluster.wires import WireEnd, at_once, wire
 from tests.logbook import Logbook
 from tests.simulation.loop import run
 
@@ -47,7 +47,7 @@ class Leads:
         self.here, self.there = wire("a", "b", lambda: delay)
         self.heard: list[tuple[str, int]] = []
         self.task: asyncio.Future[None] | None = None
-        self.shipping = Shipping(
+        self.shipping = ReplicaSender(
             node.runtime, node.committer, cast(LogReads, node.reads), self.here, 1,
             lambda node, upto: self.heard.append(("attached", upto)),
             lambda node, upto: self.heard.append((node, upto)),
@@ -67,7 +67,7 @@ class Leads:
         """What it says next, signs of life left out."""
         while True:
             message = await self.there.receive()
-            if message != Frames(1, self.node.log.released_upto, []):
+            if message != Frames(1, self.node.log.commit_index, []):
                 return message
 
     async def frames(self, upto: int, found: list[Frame] | None = None) -> list[Frame]:
@@ -206,7 +206,7 @@ def test_what_is_released_is_said_at_once_and_gathered() -> None:
     async def main() -> None:
         async with leads() as leader:
             log = leader.node.log
-            log.releasable = lambda durable: log.released_upto
+            log.releasable = lambda durable: log.commit_index
             leader.commit(5)
             await log.quiet()
             await leader.attach()
@@ -425,7 +425,7 @@ def test_a_link_that_a_follower_ends_leaves_nothing() -> None:
 def test_the_other_end_is_this_test() -> None:
     async def main() -> None:
         one, other = wire("a", "b", at_once)
-        assert isinstance(one, End)
+        assert isinstance(one, WireEnd)
         one.send(Frames(1, 1, []))
         one.close("over")
         assert await other.receive() == Frames(1, 1, [])

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from actors.cluster.attaching import Attaching
-from actors.cluster.leading import Leading
-from actors.cluster.shipping import Shipping
+from actors.cluster.attaching import LeaderConnector
+from actors.cluster.leading import LeaderState
+from actors.cluster.shipping import ReplicaSender
 from actors.cluster.sync_status import SyncStatus
 from actors.doors import SystemClock, SystemRng
 from actors.node import Node, start
-from protocol.agreement import InSync
+from protocol.agreement import InSyncReplicas
 from protocol.errors import NotWritable, UnknownOutcome
 from protocol.links import Attach, Link
 from storage.files import cluster_file
-from storage.files.cluster_file import Cluster
+from storage.files.cluster_file import ClusterState
 from storage.files.directory import StoreDirectory
 from storage.files.disk import Disk
 from tests.actors.nodes import leads_by_hand, prepare, real_doors, run, settings, value
@@ -40,7 +40,7 @@ class Epochs:
         self.promised = max(self.promised, epoch)
 
 
-class Member:
+class LinkedMember:
     """A node, its place on the network, and what it is at."""
 
     def __init__(self, path: Path, name: str) -> None:
@@ -51,10 +51,10 @@ class Member:
         self.epochs = Epochs()
         self.node: Node
         self.address = ""
-        self.leading: Leading | None = None
-        self.follows: Attaching | None = None
+        self.leading: LeaderState | None = None
+        self.follows: LeaderConnector | None = None
         self.tasks: list[asyncio.Task[None]] = []
-        self.shippings: list[Shipping] = []
+        self.shippings: list[ReplicaSender] = []
 
     async def open(self) -> None:
         self.node = await start(settings(str(self.path)), real_doors())
@@ -62,28 +62,28 @@ class Member:
 
     async def lead(self, epoch: int, members: frozenset[str]) -> None:
         await self.epochs.promise(epoch)
-        self.leading = Leading(
-            self.name, epoch, len(members) - 1, InSync(0, members, 1), own=1 << 60
+        self.leading = LeaderState(
+            self.name, epoch, len(members) - 1, InSyncReplicas(0, members, 1), own=1 << 60
         )
         self.node.committer.releasable = self._releasable
         promise = await self.node.committer.begin_leading(epoch)
-        self.leading = Leading(
-            self.name, epoch, len(members) - 1, InSync(0, members, 1), promise.sequence
+        self.leading = LeaderState(
+            self.name, epoch, len(members) - 1, InSyncReplicas(0, members, 1), promise.sequence
         )
 
     def _releasable(self, durable: int) -> int:
         assert self.leading is not None
-        self.leading = self.leading.wrote(durable).release()
-        return max(self.leading.released, self.node.committer.released_upto)
+        self.leading = self.leading.on_synced(durable).release()
+        return max(self.leading.released, self.node.committer.commit_index)
 
     async def _accept(self, link: Link) -> None:
         asked = await link.receive()
         if self.leading is None or not isinstance(asked, Attach):
             return
         node = self.node
-        shipping = Shipping(
+        shipping = ReplicaSender(
             node.runtime, node.committer, node.reads, link, self.leading.epoch,
-            partial(self._heard, Leading.attached), partial(self._heard, Leading.heard),
+            partial(self._heard, LeaderState.attached), partial(self._heard, LeaderState.on_report),
         )  # fmt: skip
         task = asyncio.ensure_future(shipping.run(asked))
         self.shippings.append(shipping)
@@ -91,14 +91,16 @@ class Member:
         await asyncio.wait([task])
         self.shippings.remove(shipping)
 
-    def _heard(self, told: Callable[[Leading, str, int], Leading], node: str, upto: int) -> None:
+    def _heard(
+        self, told: Callable[[LeaderState, str, int], LeaderState], node: str, upto: int
+    ) -> None:
         if self.leading is not None:
             self.leading = told(self.leading, node, upto)
             self.node.committer.release_more()
 
-    def follow(self, leader: Member, epoch: int) -> None:
+    def follow(self, leader: LinkedMember, epoch: int) -> None:
         links, pin = self.peering.links, leader.peering.shown.fingerprint
-        self.follows = Attaching(
+        self.follows = LeaderConnector(
             self.node.runtime, SystemRng(), self.node.committer, self.epochs,
             lambda: links.connect(leader.address, [pin]), epoch,
         )  # fmt: skip
@@ -112,16 +114,16 @@ class Member:
                 await task
         self.tasks.clear()
         self.leading = self.follows = None
-        self.node.committer.releasable = lambda _: self.node.committer.released_upto
+        self.node.committer.releasable = lambda _: self.node.committer.commit_index
 
     async def shown(self, upto: int) -> None:
         """Wait until it shows all up to a commit."""
-        while self.node.committer.released_upto < upto:
+        while self.node.committer.commit_index < upto:
             await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
-async def members(path: Path, names: str = "abc") -> AsyncIterator[list[Member]]:
+async def members(path: Path, names: str = "abc") -> AsyncIterator[list[LinkedMember]]:
     """Some nodes of one store, of which nobody leads yet."""
     first = await start(settings(str(path / "first")), real_doors())
     await prepare(first)
@@ -129,13 +131,13 @@ async def members(path: Path, names: str = "abc") -> AsyncIterator[list[Member]]
     directory = StoreDirectory.open(
         str(path / "first"), Disk(), SystemClock(), SystemRng(), create=False
     )
-    cluster_file.save(directory, Cluster(coordinating=True))
+    cluster_file.save(directory, ClusterState(coordinating=True))
     directory.close()
     found = []
     for name in names:
         shutil.copytree(path / "first", path / name)
         (path / name / "NODE").unlink()
-        found.append(Member(path / name, name))
+        found.append(LinkedMember(path / name, name))
     async with AsyncExitStack() as stack:
         for member in found:
             for other in found:
@@ -171,7 +173,7 @@ def test_three_nodes_show_the_same_and_another_leads_on(tmp_path: Path, logbook:
             assert not waits.done(), "one of the set has not got it"
             c.follow(a, 2)
             assert (await waits).refusal is None
-            at_last = a.node.committer.released_upto
+            at_last = a.node.committer.commit_index
             states = []
             for one in (a, b, c):
                 await one.shown(at_last)
@@ -193,7 +195,7 @@ def test_three_nodes_show_the_same_and_another_leads_on(tmp_path: Path, logbook:
             a.follow(b, 3)
             c.follow(b, 3)
             await value(b.node, "UPSERT t:found SET n = 1")
-            end = b.node.committer.released_upto
+            end = b.node.committer.commit_index
             hashes = []
             for one in (a, b, c):
                 await one.shown(end)
@@ -212,7 +214,7 @@ def test_a_follower_comes_back_after_a_restart_and_reads_what_it_lacks_from_the_
             await a.lead(2, frozenset("a"))
             b.follow(a, 2)
             await value(a.node, "UPSERT t:1 SET n = 1")
-            await b.shown(a.node.committer.released_upto)
+            await b.shown(a.node.committer.commit_index)
             await b.rest()
             await b.node.stop()
             text = "x" * 100_000
@@ -221,7 +223,7 @@ def test_a_follower_comes_back_after_a_restart_and_reads_what_it_lacks_from_the_
             assert a.node.committer.tail.first > b.node.committer.log_upto + 1
             await b.open()
             b.follow(a, 2)
-            end = a.node.committer.released_upto
+            end = a.node.committer.commit_index
             await b.shown(end)
             hashes = [(await value(one.node, "INFO FOR STATE"))["hash"] for one in (a, b)]
             assert hashes[0] == hashes[1]

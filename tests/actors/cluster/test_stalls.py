@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.holding import Holding
+from actors.cluster.holding import LeadHolder
 from actors.runtime import ask
 from protocol.errors import NotEnoughReplicas, Refusal, SessionEnded, UnknownOutcome
 from protocol.requests import AuthenticatePassword, NodeStatus, SignIn
@@ -16,7 +16,7 @@ from protocol.spaces import GetKey
 from protocol.values import NONE
 from tests.actors.cluster.test_members import wrote
 from tests.actors.cluster.test_waits import within
-from tests.actors.cluster.whole import POLICY, Machine, Trio, cluster
+from tests.actors.cluster.whole import POLICY, ClusterMachine, Trio, cluster
 from tests.actors.nodes import ANA, OWNER
 from tests.actors.parts import outcome
 from tests.actors.test_feeds import Reader, follow
@@ -42,7 +42,7 @@ def quiet(logbook: Logbook) -> None:
     logbook.allow("releases nothing")
 
 
-def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]], **more: Any) -> None:
+def played(main: Callable[[Trio, ClusterMachine], Coroutine[Any, Any, None]], **more: Any) -> None:
     async def whole() -> None:
         async with cluster(**more) as trio:
             leader = await trio.led()
@@ -52,7 +52,7 @@ def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]], **more: A
     stepped.run(whole(), 1)
 
 
-async def stalled(trio: Trio, leader: Machine, *written: str) -> list[asyncio.Future[Any]]:
+async def stalled(trio: Trio, leader: ClusterMachine, *written: str) -> list[asyncio.Future[Any]]:
     """Lose c, which is needed, in the middle of some writes; the writes, which are on their way."""
     trio.named("c").cut()
     ways: list[asyncio.Future[Any]] = [
@@ -63,13 +63,13 @@ async def stalled(trio: Trio, leader: Machine, *written: str) -> list[asyncio.Fu
     return ways
 
 
-async def answered(machine: Machine, script: str, seconds: float = AT_ONCE) -> Any:
+async def answered(machine: ClusterMachine, script: str, seconds: float = AT_ONCE) -> Any:
     """What a script answers, in that time."""
     async with asyncio.timeout(seconds):
         return await machine.value(script)
 
 
-def status(machine: Machine) -> NodeStatus:
+def status(machine: ClusterMachine) -> NodeStatus:
     return machine.runs.status()
 
 
@@ -77,7 +77,7 @@ def status(machine: Machine) -> NodeStatus:
 
 
 def test_who_reads_is_shown_what_is_released_and_who_writes_is_refused() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         late, changed = await stalled(trio, leader, "CREATE t:late", "UPDATE t:1 SET x = 1")
         assert await answered(leader, "SELECT VALUE id FROM t") == await answered(
             trio.named("b"), "SELECT VALUE id FROM t"
@@ -96,7 +96,7 @@ def test_who_reads_is_shown_what_is_released_and_who_writes_is_refused() -> None
 
 
 def test_a_wait_for_messages_is_told_of_those_that_are_released_later() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await stalled(trio, leader, "PUBLISH INTO queue VALUE 1")
         reading = asyncio.ensure_future(
             trio.until_done(lambda: leader.value("READ FROM queue AFTER 0 WAIT 50s"))
@@ -110,7 +110,7 @@ def test_a_wait_for_messages_is_told_of_those_that_are_released_later() -> None:
 
 
 def test_keys_that_are_on_their_way_are_not_waited_for() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await stalled(trio, leader, "SET 'k' IN keys VALUE 2")
         async with asyncio.timeout(SOON):
             found = await outcome(ask_keys(leader.runs, ANA, ("a", "b", "keys"), GetKey("k")))
@@ -120,7 +120,7 @@ def test_keys_that_are_on_their_way_are_not_waited_for() -> None:
 
 
 def test_who_has_waited_before_hears_what_is_missing() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         trio.named("c").cut()
         late = asyncio.ensure_future(outcome(leader.value("CREATE t:late")))
         await asyncio.sleep(0.1)  # nobody knows yet that c is lost
@@ -133,7 +133,7 @@ def test_who_has_waited_before_hears_what_is_missing() -> None:
 
 
 def test_an_operator_signs_in_while_users_are_on_their_way() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await stalled(trio, leader, LATE)
         asked = AuthenticatePassword(OWNER.name, OWNER.password, "http", "192.0.2.1:1")
         async with asyncio.timeout(SOON):
@@ -149,7 +149,7 @@ def test_an_operator_signs_in_while_users_are_on_their_way() -> None:
 
 @pytest.mark.parametrize("basic", [False, True])
 def test_what_is_let_in_while_its_user_changes_ends_when_that_is_released(basic: bool) -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await leader.value(LATE)
         (change,) = await stalled(trio, leader, "ALTER USER late SET PASSWORD 'another battery'")
         sessions, reader = leader.runs.sessions, Reader()
@@ -174,7 +174,7 @@ ASKED = ("INFO FOR NODE", "INFO FOR CLUSTER")
 
 
 def test_a_leader_that_lacks_followers_says_so_at_once_and_what_helps() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         assert (await answered(leader, "INFO FOR NODE"))["waits_for"] is None
         assert status(leader).held_up is None
         row = f"ALTER REPLICA b SET ENDPOINTS 'b.example:9'; {LATE}"
@@ -200,7 +200,7 @@ def test_a_leader_that_lacks_followers_says_so_at_once_and_what_helps() -> None:
 
 
 def test_so_does_one_that_has_taken_the_lead_and_does_not_know_what_was_released() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await wrote(leader, 5)
         new = trio.named("b")
         for each in trio.machines:
@@ -223,7 +223,7 @@ def test_so_does_one_that_has_taken_the_lead_and_does_not_know_what_was_released
 def test_a_leader_that_was_a_follower_before_does_not_show_what_may_be_old() -> None:
     """What the leader before had released may be in flight here."""
 
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         new = trio.named("b")
         trio.named("c").cut()
         await trio.in_sync("a", "b")
@@ -246,7 +246,7 @@ def test_a_leader_that_was_a_follower_before_does_not_show_what_may_be_old() -> 
 
 
 def test_a_member_that_etcd_does_not_let_go_is_named() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         trio.named("c").cut()
         for each in trio.machines:
             each.etcd = Fate.LOST
@@ -265,7 +265,7 @@ def test_a_member_that_etcd_does_not_let_go_is_named() -> None:
 
 
 def test_a_node_that_nobody_leads_says_so_to_probes() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         for each in trio.machines:
             each.etcd = Fate.LOST
         await trio.until(lambda: status(leader).held_up == "etcd")
@@ -280,10 +280,10 @@ def test_a_node_that_nobody_leads_says_so_to_probes() -> None:
 
 
 def test_a_planted_silence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(_holding: Holding) -> str:
+    async def never(_holding: LeadHolder) -> str:
         over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await over
 
-    monkeypatch.setattr(Holding, "_look_for_stalls", never)
+    monkeypatch.setattr(LeadHolder, "_report_stalls", never)
     with pytest.raises((AssertionError, TimeoutError)):
         test_who_reads_is_shown_what_is_released_and_who_writes_is_refused()

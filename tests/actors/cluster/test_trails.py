@@ -14,12 +14,12 @@ import pytest
 from msgspec import structs
 
 from actors import entry_retention
-from actors.backlog import MISSED, Backlog, Noted
+from actors.backlog import MISSED, Backlog, PendingEntry
 from actors.cluster.entry_forwarding import told
-from actors.cluster.shipping import Shipping
+from actors.cluster.shipping import ReplicaSender
 from actors.rate_limited_log import RateLimitedLog
 from actors.runtime import ask
-from actors.vaults.trail import Act
+from actors.vaults.trail import VaultAct
 from protocol import limits, links
 from protocol.errors import Busy, NotAllowed, SignInRefused
 from protocol.links import PREFIX_BYTES, Entries, decode, encode
@@ -27,7 +27,7 @@ from protocol.requests import AuthenticatePassword, Caller, SignIn
 from protocol.values import instant
 from storage.audit import forwarded
 from storage.formats.entries import AUDIT, Entry
-from tests.actors.cluster.whole import Machine, Trio, cluster
+from tests.actors.cluster.whole import ClusterMachine, Trio, cluster
 from tests.actors.nodes import ANA, run
 from tests.actors.parts import outcome
 from tests.logbook import Logbook
@@ -68,13 +68,13 @@ def played(main: Callable[[Trio], Coroutine[Any, Any, None]], **more: Any) -> No
 VAULTS = "an entry of a vault's trail was not kept"
 
 
-async def probes(machine: Machine, script: str = "INFO FOR CLUSTER") -> None:
+async def probes(machine: ClusterMachine, script: str = "INFO FOR CLUSTER") -> None:
     """Somebody asks for what it has no right to."""
     found = await outcome(value_of(machine, script, MEMBER))
     assert isinstance(found, NotAllowed), found
 
 
-async def value_of(machine: Machine, script: str, caller: Caller) -> Any:
+async def value_of(machine: ClusterMachine, script: str, caller: Caller) -> Any:
     answer = await run(machine.runs, script, caller=caller)
     if answer.refusal is not None:
         raise answer.refusal
@@ -82,19 +82,22 @@ async def value_of(machine: Machine, script: str, caller: Caller) -> Any:
 
 
 async def signs_in(
-    machine: Machine, user: str = "mem", password: str = PASSWORD, address: str = "192.0.2.7:1"
+    machine: ClusterMachine,
+    user: str = "mem",
+    password: str = PASSWORD,
+    address: str = "192.0.2.7:1",
 ) -> Any:
     return await outcome(ask(machine.runs.sessions, SignIn(user, password, "http", address)))
 
 
-async def trail(machine: Machine) -> list[dict[str, Any]]:
+async def trail(machine: ClusterMachine) -> list[dict[str, Any]]:
     """The audit trail behind the beginning of a test, oldest first."""
     found = await machine.value("INFO FOR AUDIT LIMIT 1000")
     assert isinstance(found, list)
     return [one for one in reversed(found) if one["node"] is not None]
 
 
-async def holds(trio: Trio, machine: Machine, count: int) -> list[dict[str, Any]]:
+async def holds(trio: Trio, machine: ClusterMachine, count: int) -> list[dict[str, Any]]:
     """Wait until the trail has so many entries of other nodes, as one node shows it."""
 
     async def look() -> list[dict[str, Any]]:
@@ -137,7 +140,7 @@ def test_what_is_refused_at_a_follower_and_who_signs_in_there_is_in_the_trail_of
     played(main)
 
 
-async def machine_log(machine: Machine, script: str) -> dict[str, Any]:
+async def machine_log(machine: ClusterMachine, script: str) -> dict[str, Any]:
     (found,) = await machine.value(script)
     assert isinstance(found, dict)
     return found
@@ -146,7 +149,7 @@ async def machine_log(machine: Machine, script: str) -> dict[str, Any]:
 async def shows_user(trio: Trio) -> None:
     """Wait until all nodes know the member."""
 
-    async def look(machine: Machine) -> None:
+    async def look(machine: ClusterMachine) -> None:
         if not any(one["name"] == "mem" for one in await machine.value("INFO FOR USERS")):
             raise Busy("it is not there yet")
 
@@ -254,7 +257,7 @@ def test_over_links_that_break_each_is_there_once(seed: int) -> None:
     played(main)
 
 
-def once(found: list[dict[str, Any]], at: Sequence[Machine], rounds: int) -> list[str]:
+def once(found: list[dict[str, Any]], at: Sequence[ClusterMachine], rounds: int) -> list[str]:
     """What is wrong with how often what was refused is kept."""
     texts = Counter((one["node"], one["statement"]) for one in found)
     wanted = Counter(
@@ -292,9 +295,9 @@ async def dies_in_between(trio: Trio) -> None:
 # --- how much a follower holds --------------------------------------------------------------------
 
 
-def noted(number: int, user: str = "mem", **more: Any) -> Noted:
+def noted(number: int, user: str = "mem", **more: Any) -> PendingEntry:
     entry = Entry(AUDIT, f"r-{number}", "192.0.2.7:1", None, None, ((),), "tried")
-    return Noted(user, "http", more.pop("statement", None), None, entry, number, **more)
+    return PendingEntry(user, "http", more.pop("statement", None), None, entry, number, **more)
 
 
 def test_one_name_leaves_room_for_the_others_and_what_has_none_is_counted() -> None:
@@ -355,7 +358,7 @@ def test_a_flood_at_a_follower_whose_leader_is_away_is_a_line_a_second_and_count
         follower = trio.named("b")
         before_us = follower.runs.doors.clock.monotonic_us()
         for number in range(600):  # from as many networks: of each are some kept
-            follower.runs.statements.came(
+            follower.runs.statements.record_access(
                 "sign in", "nobody", "http", f"192.0.{number}.2:1", "SignInRefused"
             )
             await asyncio.sleep(0.005)
@@ -377,7 +380,7 @@ def test_a_flood_at_a_follower_whose_leader_is_away_is_a_line_a_second_and_count
 def test_a_line_that_is_not_sparing_is_seen(
     logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RateLimitedLog, "_rest", lambda _: None)
+    monkeypatch.setattr(RateLimitedLog, "_start_interval", lambda _: None)
     with pytest.raises(AssertionError, match="Counter"):
         does_everything(logbook, monkeypatch)
 
@@ -393,7 +396,7 @@ def does_everything(logbook: Logbook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ENTRIES_WAITING", 8)
     logbook.allow("not kept|not logged one by one")
 
-    async def everything(follower: Machine, number: int) -> None:
+    async def everything(follower: ClusterMachine, number: int) -> None:
         address = f"192.0.{number % 250}.{number // 250}:1"
         sessions = follower.runs.sessions
         for user in ("mem", "nobody"):
@@ -407,7 +410,7 @@ def does_everything(logbook: Logbook, monkeypatch: pytest.MonkeyPatch) -> None:
             await outcome(value_of(follower, script, MEMBER))
         # What is asked of a vault is refused before it comes to a trail; should it come there:
         trail = follower.runs._sealed.trail
-        trail.refused(Act(f"reveal {number}", None, None), NotAllowed("it may not"))
+        trail.refused(VaultAct(f"reveal {number}", None, None), NotAllowed("it may not"))
         asked = links.Redeem(links.VERSION, "b.guess", str(number))
         redeeming = follower.runs.peering.redeem(asked, "ab" * 32, instant(0), address)
         await outcome(asyncio.wait_for(redeeming, 0.001))
@@ -453,13 +456,13 @@ async def under_an_older_one(patch: pytest.MonkeyPatch, trio: Trio) -> None:
     old, follower = trio.named("a"), trio.named("b")
     before = old.runs.committer
 
-    def ship(*made_with: Any) -> Shipping:
-        shipping = Shipping(*made_with)
+    def ship(*made_with: Any) -> ReplicaSender:
+        shipping = ReplicaSender(*made_with)
         if before in made_with:
             shipping._keep = None
         return shipping
 
-    patch.setattr("actors.cluster.starting.Shipping", ship)
+    patch.setattr("actors.cluster.starting.ReplicaSender", ship)
     shippings = old.runs.cluster._shippings
     made = set(shippings)
     for one, _ in list(trio.network._links):

@@ -22,7 +22,7 @@ ONE, OTHER = "ab" * 32, "cd" * 32
 ID = "6f3a0000-0000-4000-8000-000000000001"
 
 
-class Told:
+class TrustObserver:
     """A node with its trust, and how often it was told of a change."""
 
     def __init__(self, here: Running) -> None:
@@ -36,17 +36,17 @@ class Told:
 
 
 @pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[Told]:
+async def node(tmp_path: Path) -> AsyncIterator[TrustObserver]:
     async with running(tmp_path / "x") as here:
         await here.values(
             f"DEFINE REPLICA n1 PEER 'n1:1' CERTIFICATE '{ONE}'; DEFINE REPLICA n2 PEER 'n2:1'"
         )
-        told = Told(here)
+        told = TrustObserver(here)
         told.trust.begin()
         yield told
 
 
-async def test_whom_rows_name_and_nobody_has_revoked(node: Told) -> None:
+async def test_whom_rows_name_and_nobody_has_revoked(node: TrustObserver) -> None:
     pinned = node.trust.of(ONE)
     assert pinned is not None and (pinned.row, pinned.node) == ("n1", None)
     assert node.trust.of(OTHER) is None and not node.trust.is_revoked(ONE)
@@ -55,7 +55,7 @@ async def test_whom_rows_name_and_nobody_has_revoked(node: Told) -> None:
     assert node.times == 1
 
 
-async def test_the_certificates_of_a_node(node: Told) -> None:
+async def test_the_certificates_of_a_node(node: TrustObserver) -> None:
     assert node.trust.pins_of(ID) == frozenset()
     with node.here.node.committer.begin() as tx:
         row = replicas.find(tx, "n1")
@@ -70,18 +70,18 @@ async def test_the_certificates_of_a_node(node: Told) -> None:
     assert node.trust.pins_of(ID) == frozenset() and not node.trust.is_revoked(OTHER)
 
 
-async def test_strangers_are_awaited_while_a_token_opens_something(node: Told) -> None:
-    assert not node.trust.awaits_unknown()
+async def test_strangers_are_awaited_while_a_token_opens_something(node: TrustObserver) -> None:
+    assert not node.trust.admits_unknown()
     await node.here.value("CREATE JOIN TOKEN")
-    assert node.trust.awaits_unknown()
+    assert node.trust.admits_unknown()
     await node.here.value("DROP REPLICA n2")
-    assert not node.trust.awaits_unknown()
+    assert not node.trust.admits_unknown()
 
 
-async def test_what_is_declared_counts_once_it_is_released(node: Told) -> None:
+async def test_what_is_declared_counts_once_it_is_released(node: TrustObserver) -> None:
     """Nobody is let in by what may be taken back, however much more is on its way behind it."""
     committer = node.here.node.committer
-    released = committer.released_upto
+    released = committer.commit_index
     committer.releasable = lambda _durable: released
     waits = [
         asyncio.ensure_future(node.here.value(statement))
@@ -90,7 +90,7 @@ async def test_what_is_declared_counts_once_it_is_released(node: Told) -> None:
             "DEFINE NAMESPACE later",
         )
     ]
-    while committer.durable_upto < released + 2:
+    while committer.synced_seq < released + 2:
         await asyncio.sleep(0.005)
     assert node.trust.of(OTHER) is None and node.trust.of(ONE) is not None
     released += 1
@@ -102,7 +102,7 @@ async def test_what_is_declared_counts_once_it_is_released(node: Told) -> None:
     assert node.trust.of(OTHER) is not None
 
 
-async def hides_nothing(node: Told) -> None:
+async def hides_nothing(node: TrustObserver) -> None:
     """Somebody asks while a revocation is on its way to the disk."""
     committer = node.here.node.committer
     with committer.begin() as tx:
@@ -114,16 +114,18 @@ async def hides_nothing(node: Told) -> None:
     assert node.times == 1
 
 
-async def test_who_asks_in_between_hides_nothing(node: Told) -> None:
+async def test_who_asks_in_between_hides_nothing(node: TrustObserver) -> None:
     await hides_nothing(node)
 
 
-async def test_planted_one_that_does_is_caught(node: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_planted_one_that_does_is_caught(
+    node: TrustObserver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read = Trust._refresh
 
     def hiding(trust: Trust) -> None:
         read(trust)
-        trust._told = trust._version[:2]
+        trust._notified_version = trust._version[:2]
 
     monkeypatch.setattr(Trust, "_refresh", hiding)
     with pytest.raises(AssertionError):
@@ -131,7 +133,7 @@ async def test_planted_one_that_does_is_caught(node: Told, monkeypatch: pytest.M
 
 
 async def test_what_could_not_be_read_is_told_again(
-    node: Told, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+    node: TrustObserver, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Links of who was just revoked are cut by who is told of it, also where nothing more is
     released."""
@@ -152,7 +154,7 @@ async def test_what_could_not_be_read_is_told_again(
 
 
 async def test_what_could_not_be_read_keeps_nothing_newer_from_being_told(
-    node: Told, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+    node: TrustObserver, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logbook.allow("handler failed|a part of the state can't be read")
     monkeypatch.setattr("actors.cluster.trust.AGAIN_SECONDS", 3600)
@@ -171,7 +173,7 @@ async def test_what_could_not_be_read_keeps_nothing_newer_from_being_told(
         assert node.times == before + count
 
 
-async def test_other_commits_are_told_of_no_change(node: Told) -> None:
+async def test_other_commits_are_told_of_no_change(node: TrustObserver) -> None:
     await node.here.values("DEFINE TABLE t; CREATE t:1")
     before = node.times
     await node.here.value("CREATE t:2")
@@ -189,14 +191,14 @@ async def test_a_follower_hears_of_it_with_what_its_leader_releases(tmp_path: Pa
     async with running(tmp_path / "leader") as leader, running(tmp_path / "follower") as here:
         leads, follows = leader.node.committer, here.node.committer
         await follows.begin_following(NotWritable("this node follows another one"))
-        before = follows.released_upto
+        before = follows.commit_index
         await follows.cut(before)
-        node = Told(here)
+        node = TrustObserver(here)
         node.trust.begin()
         ear = leads.tail.follow(before, lambda: None)
         await leader.value(f"REVOKE CERTIFICATE '{ONE}'")
         assert node.trust.of(ONE) is not None
-        upto = leads.released_upto
+        upto = leads.commit_index
         await follows.receive(ear.take(1 << 20), upto)
         follows.show(upto)
         while not node.times:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.holding import Holding
+from actors.cluster.holding import LeadHolder
 from protocol import limits
 from protocol.errors import NotEnoughReplicas, Refusal, UnknownOutcome
 from protocol.messages import PublishMessages, TakeMessages
 from protocol.spaces import LockKey, SetKey
 from tests.actors.cluster.test_members import refused, shows, wrote
-from tests.actors.cluster.whole import Machine, Trio, cluster
+from tests.actors.cluster.whole import ClusterMachine, Trio, cluster
 from tests.actors.nodes import ANA
 from tests.actors.parts import outcome
 from tests.keys import ask_keys
@@ -50,7 +50,7 @@ def quiet(logbook: Logbook) -> None:
     logbook.allow("were not kept|etcd does not answer")
 
 
-def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]], **more: Any) -> None:
+def played(main: Callable[[Trio, ClusterMachine], Coroutine[Any, Any, None]], **more: Any) -> None:
     async def whole() -> None:
         async with cluster(**more) as trio:
             leader = await trio.led()
@@ -60,11 +60,11 @@ def played(main: Callable[[Trio, Machine], Coroutine[Any, Any, None]], **more: A
     stepped.run(whole(), 1)
 
 
-def now(machine: Machine) -> float:
+def now(machine: ClusterMachine) -> float:
     return machine.runs.doors.clock.monotonic_us() / 1_000_000
 
 
-async def within(machine: Machine, script: str, seconds: float) -> Refusal:
+async def within(machine: ClusterMachine, script: str, seconds: float) -> Refusal:
     """What it is refused with, in that time."""
     async with asyncio.timeout(seconds):
         found = await outcome(machine.value(script))
@@ -80,7 +80,7 @@ def lose(trio: Trio) -> None:
 
 @pytest.mark.parametrize("what", WRITES)
 def test_who_writes_hears_that_its_outcome_is_unknown(what: str) -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         lose(trio)
         began = now(leader)
         refusal = await within(leader, WRITES[what], limits.RELEASE_SECONDS + 5)
@@ -96,7 +96,7 @@ def test_who_writes_hears_that_its_outcome_is_unknown(what: str) -> None:
 
 @pytest.mark.parametrize("asked", ["a key", "a lock", "publish", "take"])
 def test_what_surfaces_ask_without_a_script_ends_too(asked: str) -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         lose(trio)
         node = leader.runs
         asks: dict[str, Callable[[], Awaitable[Any]]] = {
@@ -113,7 +113,7 @@ def test_what_surfaces_ask_without_a_script_ends_too(asked: str) -> None:
 
 
 def test_what_was_on_its_way_is_there_once_they_are_back() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         lose(trio)
         assert isinstance(await within(leader, "CREATE t:late", 60), UnknownOutcome)
         # Who reads is shown nothing of what is on its way, and does not wait for it.
@@ -125,7 +125,7 @@ def test_what_was_on_its_way_is_there_once_they_are_back() -> None:
 
 
 def test_with_two_that_are_needed_the_loss_of_one_is_enough() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         trio.named("c").cut()
         assert isinstance(await within(leader, "CREATE t:late", 60), UnknownOutcome)
         await refused(leader, "CREATE t:later", NotEnoughReplicas)
@@ -137,7 +137,7 @@ def test_with_two_that_are_needed_the_loss_of_one_is_enough() -> None:
 
 
 def test_a_time_of_its_own_ends_the_wait_before() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         lose(trio)
         refusal = await within(leader, "CREATE t:late TIMEOUT 700ms", 3)
         assert isinstance(refusal, UnknownOutcome)
@@ -146,7 +146,7 @@ def test_a_time_of_its_own_ends_the_wait_before() -> None:
 
 
 def test_nobody_waits_longer_for_what_is_only_slow_than_it_takes() -> None:
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         await wrote(leader, 1)
         trio.named("b").cut()  # it leaves the set
         began = now(leader)
@@ -157,15 +157,15 @@ def test_nobody_waits_longer_for_what_is_only_slow_than_it_takes() -> None:
 
 
 def test_a_planted_wait_without_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(_holding: Holding) -> str:
+    async def never(_holding: LeadHolder) -> str:
         over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await over
 
-    async def main(trio: Trio, leader: Machine) -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
         lose(trio)
         with pytest.raises(TimeoutError):
             await within(leader, "CREATE t:late", limits.RELEASE_SECONDS * 3)
         trio.named("b").mend()
 
-    monkeypatch.setattr(Holding, "_end_waits", never)
+    monkeypatch.setattr(LeadHolder, "_end_waits", never)
     played(main)

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from actors.doors import Doors
+from actors.doors import Environment
 from actors.node import Node, start
-from protocol.agreement import Agreed, Agreement, Answered, Released
+from protocol.agreement import AgreedState, Agreement, CompareAndSetResult, ReleasedFrame
 from protocol.errors import Refusal
 from protocol.links import Link, Links, Redeem, Redeemed
 from storage.engine.memory import MemoryEngine
 from storage.files import cluster_file, node_file
-from storage.files.cluster_file import Cluster, Upstream
+from storage.files.cluster_file import ClusterState, Upstream
 from storage.files.directory import StoreDirectory
 from tests.actors.nodes import settings, simulated_doors, value
 from tests.simulation.agreement import AgreementModel, Fate, ModelAgreement
@@ -40,7 +40,7 @@ POLICY = (
 
 
 @dataclass
-class Machine:
+class ClusterMachine:
     """One of them: what it has on its disk, and the node that runs on it."""
 
     name: str
@@ -80,7 +80,7 @@ class Machine:
         peering = self.node.peering
         peering.links = Dial(self.reached_by(self.node))
 
-    def doors(self) -> Doors:
+    def doors(self) -> Environment:
         """Of its next process."""
         return simulated_doors("stepped", self.disk, self.engine, seed=len(self.name))
 
@@ -135,19 +135,19 @@ class Trio:
 
     etcd: AgreementModel = field(default_factory=AgreementModel)
     network: LinksModel = field(default_factory=lambda: LinksModel(1))
-    machines: list[Machine] = field(default_factory=list)
+    machines: list[ClusterMachine] = field(default_factory=list)
 
-    def add(self, name: str, disk: SimulatedDisk, id: str = "") -> Machine:
+    def add(self, name: str, disk: SimulatedDisk, id: str = "") -> ClusterMachine:
         """One more, which does not run yet."""
-        machine = Machine(name, self, disk, MemoryEngine(), id)
+        machine = ClusterMachine(name, self, disk, MemoryEngine(), id)
         self.machines.append(machine)
         return machine
 
-    def named(self, name: str) -> Machine:
+    def named(self, name: str) -> ClusterMachine:
         return next(each for each in self.machines if each.name == name)
 
     @property
-    def leader(self) -> Machine | None:
+    def leader(self) -> ClusterMachine | None:
         """Who leads as etcd has it, once it is settled."""
         lead = self.etcd.lead
         found = [
@@ -157,7 +157,7 @@ class Trio:
         ]
         return found[0] if found else None
 
-    async def led(self) -> Machine:
+    async def led(self) -> ClusterMachine:
         """Whoever leads, as soon as somebody does."""
         await self.until(lambda: self.leader is not None)
         assert self.leader is not None
@@ -209,7 +209,7 @@ class Trio:
             follow_task = member.follow_task
             lines.append(
                 f"{each.name} {each.id}: {member.life} ({member.why}), log {committer.log_upto},"
-                f" released {committer.released_upto}, follows {follow_task and follow_task.node}"
+                f" released {committer.commit_index}, follows {follow_task and follow_task.node}"
                 f" {member.standing}, failure {node.failure}"
             )
         return "\n".join(lines)
@@ -218,7 +218,7 @@ class Trio:
 class Asks(ModelAgreement):
     """A machine's door to etcd: some requests may fare otherwise than the others."""
 
-    def __init__(self, machine: Machine, via: Sequence[str]) -> None:
+    def __init__(self, machine: ClusterMachine, via: Sequence[str]) -> None:
         self._machine = machine
         self._via = set(via)
         self._name = ""
@@ -230,7 +230,7 @@ class Asks(ModelAgreement):
             return Fate.REFUSED, 0.01
         return self._machine.once.pop(name, self._machine.etcd), 0.01
 
-    async def look(self) -> Agreed:
+    async def look(self) -> AgreedState:
         self._name = "look"
         return await super().look()
 
@@ -248,27 +248,27 @@ class Asks(ModelAgreement):
         self._name = "revoke"
         await super().revoke(lease)
 
-    async def found(self, members: frozenset[str]) -> Answered:
+    async def found(self, members: frozenset[str]) -> CompareAndSetResult:
         self._name = "found"
         return await super().found(members)
 
-    async def take_lead(self, node: str, lease: int, insync: int) -> Answered:
+    async def take_lead(self, node: str, lease: int, insync: int) -> CompareAndSetResult:
         self._name = "take_lead"
         return await super().take_lead(node, lease, insync)
 
-    async def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
+    async def change(self, epoch: int, insync: int, members: frozenset[str]) -> CompareAndSetResult:
         self._name = "change"
         return await super().change(epoch, insync, members)
 
-    async def begin_lineage(self, epoch: int, insync: int, node: str) -> Answered:
+    async def begin_lineage(self, epoch: int, insync: int, node: str) -> CompareAndSetResult:
         self._name = "begin_lineage"
         return await super().begin_lineage(epoch, insync, node)
 
-    async def tell(self, epoch: int, released: Released) -> Answered:
+    async def report_released(self, epoch: int, released: ReleasedFrame) -> CompareAndSetResult:
         self._name = "tell"
-        return await super().tell(epoch, released)
+        return await super().report_released(epoch, released)
 
-    async def grow(self, by: int) -> Agreed:
+    async def grow(self, by: int) -> AgreedState:
         self._name = "grow"
         return await super().grow(by)
 
@@ -338,8 +338,8 @@ def _made_another(disk: SimulatedDisk, number: int, upstream: Upstream) -> None:
     """A copied directory is that of another node."""
     rng = SeededRng(number)
     directory = StoreDirectory.open("/store", disk, ManualClock(), rng, create=False)
-    node_file.save_node(directory, node_file.NodeFacts(_id(number)))
-    cluster_file.save(directory, Cluster(upstream=upstream))
+    node_file.save_node(directory, node_file.NodeFileContents(_id(number)))
+    cluster_file.save(directory, ClusterState(upstream=upstream))
     directory.close()
 
 

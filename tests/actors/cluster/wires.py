@@ -19,14 +19,14 @@ def at_once() -> float:
     return 0.0
 
 
-class End(Link):
+class WireEnd(Link):
     """One end of a wire."""
 
     def __init__(self, peer: str, delay: Callable[[], float]) -> None:
         self._loop = asyncio.get_running_loop()
         self._peer = Peer(peer, "store", peer, peer)
         self._delay = delay
-        self.other: End
+        self.other: WireEnd
         self.bytes = 0
         """Sent from here, and not taken there."""
         self.most = 0
@@ -101,8 +101,8 @@ class End(Link):
         self._room.set()
 
 
-def wire(one: str, other: str, delay: Callable[[], float] = at_once) -> tuple[End, End]:
+def wire(one: str, other: str, delay: Callable[[], float] = at_once) -> tuple[WireEnd, WireEnd]:
     """A link between two nodes: the end of each."""
-    a, b = End(other, delay), End(one, delay)
+    a, b = WireEnd(other, delay), WireEnd(one, delay)
     a.other, b.other = b, a
     return a, b

@@ -34,7 +34,7 @@ from protocol.requests import (
 from protocol.values import RecordId
 from storage.engine.memory import MemoryEngine
 from storage.files import cluster_file
-from storage.files.cluster_file import Cluster
+from storage.files.cluster_file import ClusterState
 from storage.files.directory import StoreDirectory
 from tests.actors.nodes import ANA, OWNER, leads_by_hand, prepare, running, simulated_doors, value
 from tests.actors.parts import clock_of, outcome, play, until
@@ -72,7 +72,7 @@ async def waiting(node: Node, count: int) -> None:
 
 
 def shown(node: Node) -> int:
-    return node.committer.released_upto
+    return node.committer.commit_index
 
 
 def test_what_is_shown_already_is_not_waited_for() -> None:
@@ -302,12 +302,12 @@ def test_a_follower_waits_for_what_is_released_where_it_is_written() -> None:
             await prepare(node)
         other = SimulatedDisk(disk.image())
         told = StoreDirectory.open("/store", disk, clock_of("stepped"), SeededRng(1), create=False)
-        cluster_file.save(told, Cluster(coordinating=True))
+        cluster_file.save(told, ClusterState(coordinating=True))
         told.close()
         doors = [simulated_doors("stepped", one, MemoryEngine()) for one in (other, disk)]
         async with running(doors[0]) as leader, running(doors[1]) as follower:
             await leads_by_hand(follower)
-            at = leader.committer.released_upto
+            at = leader.committer.commit_index
             assert follower.committer.follows and shown(follower) == at
             await value(leader, "CREATE t:1")
             after = shown(leader)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from actors.commits import barriers
-from actors.commits.barriers import Place
+from actors.commits.barriers import PriorityLockRequest
 from actors.node import Node
 from actors.runtime import ask
 from protocol import limits
@@ -108,7 +108,7 @@ async def a_barrier(
     """A transaction whose barrier stands, for so many seconds at most. What made it lose is over.
     While it stood in line for it `other:long` has come to be."""
     line = node.node.committer.barriers
-    before = Place(line, "test", ReadSet(0, RollBacks()), lambda: None)
+    before = PriorityLockRequest(line, "test", ReadSet(0, RollBacks()), lambda: None)
     line.join(before)
     long = asyncio.ensure_future(node.answer(script, **fields))
     async with disturbing(node):
@@ -123,13 +123,13 @@ async def a_barrier(
 
 
 @contextmanager
-def a_barrier_over_all(node: Node) -> Iterator[Place]:
+def a_barrier_over_all(node: Node) -> Iterator[PriorityLockRequest]:
     """One whose holder has read everything there is."""
     everything = ReadSet(0, RollBacks())
     everything.add_range(b"", b"\xff" * 16)
-    place = Place(node.committer.barriers, "test", everything, lambda: None)
+    place = PriorityLockRequest(node.committer.barriers, "test", everything, lambda: None)
     node.committer.barriers.join(place)
-    assert place.stands
+    assert place.holds_lock
     try:
         yield place
     finally:
@@ -172,7 +172,7 @@ async def test_a_long_update_beside_small_ones_gets_its_turn(node: Running) -> N
     assert all(one.refusal is None for one in small), "they waited, and lost nothing"
     assert await node.value("SELECT VALUE n FROM thing:1") == [1]
     assert await node.value(f"SELECT VALUE n FROM thing:{ROWS - 1}") == [1 + len(small)]
-    assert node.node.committer.barriers.stood == 1
+    assert node.node.committer.barriers.granted == 1
 
 
 @pytest.mark.hard
@@ -276,7 +276,7 @@ async def test_who_has_signed_out_gets_no_barrier(node: Running) -> None:
             await ask(node.node.sessions, SignOut(session.token))
             refusal = (await long).refusal
     assert type(refusal) is SessionEnded
-    assert node.node.committer.barriers.stood == 0
+    assert node.node.committer.barriers.granted == 0
 
 
 async def test_who_waits_behind_a_barrier_can_be_ended(node: Running) -> None:

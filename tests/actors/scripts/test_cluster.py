@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import pytest
 
-from actors.backups.restoring import Wanted, restore
+from actors.backups.restoring import RestoreOptions, restore
 from actors.commits import NODE
 from actors.doors import system_doors
 from protocol.errors import BadRequest, NotWritable, Refusal, SignInRefused
 from protocol.values import instant
-from storage.backups.state_builder import untold
+from storage.backups.state_builder import no_progress
 from storage.catalog import join_tokens, revocations
 from storage.catalog.replicas import Replica
 from tests import canaries
@@ -96,7 +96,7 @@ async def test_a_backup_carries_the_rows_and_lets_nobody_in(tmp_path: Path, form
         await node.value(f"BACKUP {form} TO 'x'")
     doors = system_doors()
     with closing(doors.fs.open_read(str(tmp_path / "backups" / "x"))) as file:
-        list(restore(doors, file, Wanted(str(tmp_path / "restored")), untold))
+        list(restore(doors, file, RestoreOptions(str(tmp_path / "restored")), no_progress))
     async with running(tmp_path / "restored") as node:
         after, about = await cluster(node), await node.value("INFO FOR NODE")
         assert before["replicas"][0].pop("token_expires") is not None

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from actors.scripts.workers import Turns
+from actors.scripts.workers import FiberScheduler
 from protocol import limits
 from protocol.errors import Conflict, SessionEnded
 from tests.nodes import OWNER, PASSWORD, Running
@@ -28,7 +28,7 @@ async def here(node: Running, monkeypatch: pytest.MonkeyPatch) -> Running:
     await node.values(f"DEFINE USER bob ROLE owner PASSWORD '{PASSWORD}'")
     await node.values("DEFINE NAMESPACE rival; DEFINE DATABASE rival.main")
     monkeypatch.setattr(limits, "COMMIT_RETRIES", 0)
-    monkeypatch.setattr(Turns, "slice_us", 200)
+    monkeypatch.setattr(FiberScheduler, "slice_us", 200)
     return node
 
 

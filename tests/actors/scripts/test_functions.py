@@ -28,7 +28,7 @@ from protocol.requests import CancelScript
 from protocol.rights import Verb
 from protocol.values import unpaced
 from storage.catalog import catalog, functions, users
-from storage.catalog.catalog import Taken
+from storage.catalog.catalog import IfExists
 from tests.actors.scripts.test_running import begun
 from tests.callers import Granted, declare
 from tests.nodes import OWNER, Running, running
@@ -253,5 +253,5 @@ async def test_a_dropped_database_takes_them_along(node: Running) -> None:
         assert found is not None
         with pytest.raises(TooLarge):
             functions.define(
-                tx, functions.Function(database, "f", (), None, "1", "c" * 9999), Taken.OVERWRITE
+                tx, functions.Function(database, "f", (), None, "1", "c" * 9999), IfExists.OVERWRITE
             )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.scripts.moments import Moments
+from actors.scripts.moments import NamedSnapshots
 from protocol import limits
 from protocol.errors import AnswerTooLarge, BadRequest, Busy, Refusal, Unknown
 from protocol.requests import NEW_MOMENT, Caller, ScriptAnswer
@@ -31,7 +31,7 @@ async def filled(node: Running) -> Running:
     return node
 
 
-def moments(node: Running) -> Moments:
+def moments(node: Running) -> NamedSnapshots:
     return node.node.moments
 
 
@@ -146,9 +146,9 @@ async def test_a_key_that_was_told_to_have_expired_never_comes_back(
     spaces, committer = filled.node.spaces, filled.node.committer
     monkeypatch.setattr(spaces, "expiring", lambda *_: None)  # nobody else removes it meanwhile
     await filled.values("SET 'k' IN c VALUE 1 EXPIRE 1us")
-    name, at = await taken(filled), committer.released_upto
+    name, at = await taken(filled), committer.commit_index
     assert value(await filled.answer("GET 'k' FROM c", moment=name)) == NONE
-    assert committer.released_upto == at + 1
+    assert committer.commit_index == at + 1
 
 
 async def test_nobody_waits_there_for_what_can_not_come(filled: Running) -> None:
@@ -193,7 +193,7 @@ async def test_one_that_is_made_while_rights_change_is_of_after_that(filled: Run
     changing = asyncio.ensure_future(
         filled.values("DEFINE USER eve ROLE owner PASSWORD 'a password of hers'")
     )
-    while ledger.state.users_version <= ledger.state.released_upto:
+    while ledger.state.users_version <= ledger.state.commit_index:
         await asyncio.sleep(0)
     answer = await filled.answer(ALL, moment=NEW_MOMENT)
     assert value(answer) == list(range(10))
@@ -279,7 +279,7 @@ async def test_what_is_in_flight_is_not_in_it(
     committer = filled.node.committer
     durable, held = committer.durable, list[Any]()
     monkeypatch.setattr(committer, "durable", lambda *told: held.append(told))
-    released = committer.released_upto
+    released = committer.commit_index
     running = [asyncio.ensure_future(filled.values("UPDATE thing SET n = 5")) for _ in range(3)]
     while not held:
         await asyncio.sleep(0)
@@ -295,7 +295,7 @@ async def test_what_is_in_flight_is_not_in_it(
 
 async def test_a_full_disk_ends_all(filled: Running) -> None:
     name = await taken(filled)
-    for tell in filled.node.committer.on_withdraw:
+    for tell in filled.node.committer.on_roll_back:
         tell()
     assert isinstance(await refused(filled, ALL, moment=name), Unknown)
     assert not filled.node.committer.ledger.state.moments

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from actors.scripts.execution import Execution
-from language.parsing.expressions import Expressions
+from language.parsing.expressions import ExpressionParser
 from protocol.paths import EACH
 from protocol.values import NONE, RecordId, identical
-from storage.records.changes import Changes
+from storage.records.changes import RecordChanges
 from tests.nodes import Running, running
 
 IDS = 12
@@ -368,36 +368,36 @@ FAULTS = ["written at once", "answers outlive their statement", "a name is a wil
 
 
 def plant(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    put: Any = Changes.put
+    put: Any = RecordChanges.put
     if fault == "written at once":
 
-        def at_once(self: Changes, *given: Any) -> int:
+        def at_once(self: RecordChanges, *given: Any) -> int:
             held: int = put(self, *given)
             self.write(lambda: None)
             return held
 
-        monkeypatch.setattr(Changes, "put", at_once)
+        monkeypatch.setattr(RecordChanges, "put", at_once)
     if fault == "answers outlive their statement":
         monkeypatch.setattr(Execution, "run_step", Execution.timed)
         monkeypatch.setattr(Execution, "block", kept_answers)
     if fault == "a name is a wildcard":
-        path: Any = Expressions.path
+        path: Any = ExpressionParser.path
         monkeypatch.setattr(
-            Expressions,
+            ExpressionParser,
             "path",
             lambda self: tuple(EACH if step == "*" else step for step in path(self)),
         )
     if fault == "UNIQUE as each is written":
-        write: Any = Changes.write
+        write: Any = RecordChanges.write
 
-        def one_by_one(self: Changes, tick: Any, *more: Any) -> Any:
+        def one_by_one(self: RecordChanges, tick: Any, *more: Any) -> Any:
             waiting, passed = self._collected, set[int]()
             for change in waiting:
                 self._collected = [change]
                 passed |= write(self, tick, *more)
             return passed
 
-        monkeypatch.setattr(Changes, "write", one_by_one)
+        monkeypatch.setattr(RecordChanges, "write", one_by_one)
 
 
 def kept_answers(self: Execution, block: Any) -> Any:

@@ -190,9 +190,9 @@ async def test_what_is_in_flight_is_waited_for(node: Running) -> None:
         await asyncio.sleep(0)
         found = await node.answer("SELECT * FROM $id", {"id": RecordId("thing", number)})
         committer = node.node.committer
-        assert found.refusal is None and found.sequence <= committer.released_upto
+        assert found.refusal is None and found.sequence <= committer.commit_index
         if found.results[0].value:
-            assert committer.released_upto >= (await writing).sequence
+            assert committer.commit_index >= (await writing).sequence
         assert (await writing).refusal is None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.scripts.workers import Turns
+from actors.scripts.workers import FiberScheduler
 from protocol.requests import ScriptAnswer
 from storage.formats.effects import Attribution
 from storage.txn.read_set import ReadSet
@@ -53,7 +53,7 @@ async def test_a_pause_at_every_tick_changes_no_answer(
     alone = [told(await node.answer(script, given)) for script, given in asked]
     assert {why and why[0] for _, why in alone} > {None, "AlreadyExists"}
 
-    monkeypatch.setattr(Turns, "slice_us", 0)
+    monkeypatch.setattr(FiberScheduler, "slice_us", 0)
     try:
         raise KeyError("handled here all the time")
     except KeyError as handled:

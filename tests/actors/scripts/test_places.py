@@ -10,7 +10,7 @@ from argon2 import PasswordHasher
 from actors.passwords import Cost
 from actors.runtime import Slices, ask
 from actors.scripts import node as statements_on_the_node
-from actors.scripts.workers import Turns
+from actors.scripts.workers import FiberScheduler
 from protocol.errors import (
     AlreadyExists,
     BadRequest,
@@ -23,7 +23,7 @@ from protocol.errors import (
 )
 from protocol.requests import AuthenticatePassword
 from protocol.version import VERSION
-from storage.engine.engine import Reader
+from storage.engine.engine import EngineReader
 from storage.engine.state_hash import hash_in_slices
 from tests import bound
 from tests.nodes import OWNER, PASSWORD, Running
@@ -249,7 +249,7 @@ async def test_what_a_node_says_of_itself_hashes_nothing(
     """The hash is asked for by its own name, and computed once for each state."""
     hashed: list[object] = []
 
-    def counted(state: Reader) -> Any:
+    def counted(state: EngineReader) -> Any:
         hashed.append(state)
         return hash_in_slices(state)
 
@@ -301,15 +301,15 @@ async def test_what_goes_through_all_that_is_declared_gives_others_their_turn_at
     for kind in {kind: 0 for _, kinds in LISTINGS for kind in kinds.split()}:
         made = f"DEFINE {kind} {KINDS.get(kind, 'x%')}"
         await node.values("; ".join(made.replace("%", str(number)) for number in range(MANY)))
-    given, queue = 0, Turns.queue
+    given, queue = 0, FiberScheduler.queue
 
-    def counted(turns: Turns, resume: Callable[[], None], user: str, **how: bool) -> None:
+    def counted(turns: FiberScheduler, resume: Callable[[], None], user: str, **how: bool) -> None:
         nonlocal given
         given += 1
         queue(turns, resume, user, **how)
 
-    monkeypatch.setattr(Turns, "slice_us", 0)
-    monkeypatch.setattr(Turns, "queue", counted)
+    monkeypatch.setattr(FiberScheduler, "slice_us", 0)
+    monkeypatch.setattr(FiberScheduler, "queue", counted)
     for statement, kinds in LISTINGS:
         given = 0
         with case(statement):

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-from actors.rights import Standing
+from actors.rights import Privileges
 from language import tree
 from language.parser import parse
 from protocol.errors import Refusal
@@ -429,6 +429,6 @@ async def test_no_place_lets_a_record_be_read(
 async def test_a_gate_that_lets_all_read_is_found(
     node: Running, eve: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Standing, "_judge", lambda self, noun: (ALL, True, ()))
+    monkeypatch.setattr(Privileges, "_judge", lambda self, noun: (ALL, True, ()))
     found, _ = await leaks(node, eve)
     assert len(found) > len(PLACES)

@@ -13,14 +13,14 @@ from typing import Any, Final, NamedTuple, get_args
 
 import pytest
 
-from actors.rights import Standing
+from actors.rights import Privileges
 from actors.scripts.handlers import HANDLERS, SUBJECTS, handles, informs
 from language import tree
 from language.parser import parse
 from protocol import spaces
 from protocol.errors import BadRequest, NotAllowed, NotASpace, Refusal, Unknown
 from protocol.requests import Caller
-from protocol.rights import ALL, NOTHING, OWN, READ, VERBS, Kind
+from protocol.rights import ALL, NOTHING, OWN, READ, VERBS, SecurableKind
 from protocol.spaces import KeyOperation
 from tests.callers import declare
 from tests.keys import ask_keys
@@ -454,7 +454,9 @@ async def _granted(node: Running) -> dict[str, tuple[Caller, Caller]]:
     found = {}
     for number, need in enumerate(needs):
         words, _, noun = need.partition(" ON ")
-        others = {verb.value for verb in VERBS[Kind[noun.split()[0]]] - OWN} - {*words.split(", ")}
+        others = {verb.value for verb in VERBS[SecurableKind[noun.split()[0]]] - OWN} - {
+            *words.split(", ")
+        }
         pair = []
         for kind, held in (("given", words), ("but", ", ".join(sorted(others)))):
             pair.append(await declare(node.node, f"{kind}{number}", "member"))
@@ -480,7 +482,7 @@ async def test_what_each_is_answered(node: Running, figure: Callable[[str, objec
 async def test_a_gate_that_judges_otherwise_is_found(
     node: Running, monkeypatch: pytest.MonkeyPatch, planted: Any
 ) -> None:
-    monkeypatch.setattr(Standing, "_judge", planted)
+    monkeypatch.setattr(Privileges, "_judge", planted)
     found, _ = await differing(node)
     assert found
 

@@ -13,8 +13,8 @@ import pytest
 from actors.memory import STEP_BYTES, MemoryAccount, NodeMemory
 from actors.runtime import ask
 from actors.scripts.execution import FOLLOWED
-from actors.scripts.script_state import Answered, ScriptState
-from actors.scripts.workers import Turns
+from actors.scripts.script_state import ScriptState, SubqueryCache
+from actors.scripts.workers import FiberScheduler
 from language import tree
 from language.parser import parse
 from protocol import limits
@@ -157,7 +157,7 @@ def test_answers_that_are_too_much_are_not_remembered(monkeypatch: pytest.Monkey
         (select,) = parse(text).statements
         assert isinstance(select, tree.Select)
         selects.append(select)
-    answered = Answered(lambda: None)
+    answered = SubqueryCache(lambda: None)
     answered.add(selects[0], ["x"] * 1_000)
     answered.add(selects[1], ["x"] * 90_000)
     answered.add(selects[2], [])
@@ -202,7 +202,7 @@ async def test_scripts_of_one_user_have_one_bound_running_or_waiting(
 async def test_one_script_has_one_bound_for_all_that_it_holds(
     node: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Turns, "slice_us", 0)
+    monkeypatch.setattr(FiberScheduler, "slice_us", 0)
     monkeypatch.setattr(limits, "REQUEST_MEMORY_BYTES", limits.MIB // 2)
     await node.values(GROUP)
     objects = {"objects": [{"n": n} for n in range(1_000)]}
@@ -240,7 +240,7 @@ class Watched(NodeMemory):
 async def test_every_step_that_collects_counts(
     node: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Turns, "slice_us", 0)
+    monkeypatch.setattr(FiberScheduler, "slice_us", 0)
     memory = node.node.running.memory = Watched()
     objects = [{"n": n, "s": f"{n} {'x' * 80}", "a": [n, n]} for n in range(3_000)]
     await node.values("DEFINE INDEX i ON thing FIELDS n; INSERT INTO thing $objects RETURN NONE",
@@ -278,7 +278,7 @@ async def test_links_that_are_followed_are_charged_for(
     node: Running, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     """Links to records that do not exist too."""
-    monkeypatch.setattr(Turns, "slice_us", 0)
+    monkeypatch.setattr(FiberScheduler, "slice_us", 0)
     await node.values("CREATE thing:1 SET n = 1")
     for id in (1, 2):
         links = [RecordId("thing", id)] * 1_000
@@ -294,7 +294,7 @@ async def test_links_that_are_followed_are_charged_for(
 async def test_an_account_is_closed_at_every_end(
     node: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Turns, "slice_us", 0)
+    monkeypatch.setattr(FiberScheduler, "slice_us", 0)
     await node.values(f"{GROUP}; CREATE thing:1 SET n = 0")
     committer, scripts, memory = node.node.committer, node.node.scripts, node.node.running.memory
 
@@ -416,7 +416,7 @@ async def test_passes_of_an_attempt_that_lost_a_race_do_not_count(
 ) -> None:
     monkeypatch.setattr(limits, "LOOP_ITERATIONS", 30)
     await node.values("DEFINE TABLE counted; CREATE counted:1 SET n = 0")
-    monkeypatch.setattr(Turns, "slice_us", 0)
+    monkeypatch.setattr(FiberScheduler, "slice_us", 0)
     script = (
         "BEGIN; LET $n = (SELECT VALUE n FROM counted:1)[0]; FOR $i IN 0..20 { 1 };"
         " UPDATE counted:1 SET n = $n + 1; COMMIT"

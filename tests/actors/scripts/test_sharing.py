@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from argon2 import PasswordHasher
 
-from actors.scripts.workers import Turns
+from actors.scripts.workers import FiberScheduler
 from protocol.errors import StatementTimeout
 from tests.holds import Holds
 from tests.nodes import Running
@@ -25,7 +25,7 @@ SCAN = "SELECT VALUE n FROM thing WHERE (SELECT VALUE n FROM thing WHERE n = $pa
 @pytest.fixture
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few thousand rows take as many slices then as hundreds of thousands."""
-    monkeypatch.setattr(Turns, "slice_us", 200)
+    monkeypatch.setattr(FiberScheduler, "slice_us", 200)
 
 
 async def fill(node: Running) -> None:

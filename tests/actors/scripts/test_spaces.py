@@ -143,7 +143,7 @@ async def test_a_script_that_passes_over_expired_keys_removes_them_in_one_commit
     for name in "cd":
         put = f"SET type::string($i) IN {name} VALUE $i EXPIRE AT $at"
         await node.values(f"FOR $i IN 0..300 {{ {put} }}", {"at": at})
-    node.node.spaces.sweepers.rest()  # nobody sweeps
+    node.node.spaces.sweepers.end_actors()  # nobody sweeps
     ledger: Any = node.node.committer.ledger
     ledger._log_time.reaches(ledger.log_time() + 3_600_000_000)
     assert await node.value("RETURN time::now()") >= at
@@ -152,7 +152,7 @@ async def test_a_script_that_passes_over_expired_keys_removes_them_in_one_commit
     answer = await node.answer(f"FOR $i IN 0..300 {{ {gets} }}; RETURN [$c, $d]", {})
     assert answer.refusal is None and answer.results[-1].value == [NONE, NONE]
     assert node.node.committer.committed == before + 1
-    assert node.node.committer.released_upto == before + 1, "and that it has gone lasts"
+    assert node.node.committer.commit_index == before + 1, "and that it has gone lasts"
     left = [(await node.value(f"INFO FOR SPACE {name}"))["keys"] for name in "cd"]
     assert left == [0, 0]
 

@@ -22,7 +22,7 @@ from protocol.values import NONE
 from storage.catalog import catalog
 from storage.engine.memory import MemoryEngine
 from storage.topics import groups, topics
-from storage.topics.deliveries.group import HandOuts
+from storage.topics.deliveries.group import GroupDeliveries
 from tests.actors.nodes import ANA, OWNER, prepare, running, simulated_doors, value
 from tests.actors.parts import code, outcome, play
 from tests.keys import ask_keys
@@ -117,14 +117,14 @@ def test_who_waits_at_a_group_that_is_full_looks_when_there_is_a_reason(
     """A deadline that has passed unseen makes no room: whoever took that for room woke itself, and
     looked as often as the processor could, for as long as the disk stood still."""
     looked: list[int] = []
-    take = HandOuts.take
+    take = GroupDeliveries.take
 
-    def counted(hand_outs: HandOuts, *told: Any) -> Any:
+    def counted(hand_outs: GroupDeliveries, *told: Any) -> Any:
         looked.append(1)
         assert len(looked) < 100, "it looks again and again"
         return take(hand_outs, *told)
 
-    monkeypatch.setattr(HandOuts, "take", counted)
+    monkeypatch.setattr(GroupDeliveries, "take", counted)
 
     async def main(node: Node, _disk: SimulatedDisk) -> None:
         await value(node, "DEFINE GROUP full ON q DEADLINE 5s IN FLIGHT 1")
@@ -152,8 +152,8 @@ def test_what_is_told_is_what_holds_over_a_restart() -> None:
         with node.committer.begin() as tx:
             place = catalog.database(tx, catalog.namespace(tx, "a"), "b")
             group = groups.group(tx, topics.topic(tx, place, "q"), "g")
-            due_us = HandOuts(tx, group).next_due_us()
-            assert tx.saw <= node.committer.released_upto
+            due_us = GroupDeliveries(tx, group).next_due_us()
+            assert tx.saw <= node.committer.commit_index
         assert due_us is not None
         stored = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=due_us)
         assert taken["deadline"] == stored
@@ -264,7 +264,7 @@ def test_a_read_that_waits_is_woken_while_nothing_is_released(wakes: str) -> Non
             await asyncio.sleep(0)
         stall = Stall(node)
         writing = [asked(node, "PUBLISH INTO q VALUE 1")]
-        while committer.committed == committer.released_upto:
+        while committer.committed == committer.commit_index:
             await asyncio.sleep(0)
         committer.stall = NothingReleased(shows_all=True)
         for script in dict.fromkeys((wakes, "PUBLISH INTO empty VALUE 2")):
@@ -602,7 +602,7 @@ def test_a_statement_of_many_commits_can_be_ended_between_them(
     monkeypatch.setattr("protocol.limits.GROUP_LOOKED", 10)
 
     async def main(node: Node, _disk: SimulatedDisk) -> None:
-        monkeypatch.setattr(node.topics, "keep_time", lambda: None)
+        monkeypatch.setattr(node.topics, "start_due_work", lambda: None)
         for end in ("time", "kill"):
             declared = f"DEFINE TOPIC {end}_; DEFINE GROUP h ON {end}_ DEADLINE 1m;"
             await value(node, f"{declared} PUBLISH INTO {end}_ VALUES 1..200 DELAY 1h")

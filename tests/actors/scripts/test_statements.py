@@ -10,10 +10,10 @@ from typing import Any, Final
 import pytest
 
 from actors import entry_retention, statements
-from actors.backlog import Batch, Noted, commit
-from actors.commits import Origin
+from actors.backlog import EntryBatch, PendingEntry, commit
+from actors.commits import RequestOrigin
 from actors.runtime import ask
-from actors.scripts.handlers import HANDLERS, Need
+from actors.scripts.handlers import HANDLERS, Requires
 from actors.settings import NodeSettings
 from language import tree
 from protocol import limits
@@ -29,7 +29,7 @@ from protocol.requests import (
 from protocol.rights import DEFINE, OWN
 from protocol.spaces import SetKey
 from protocol.values import NONE
-from storage.audit.trail import Maker, oldest
+from storage.audit.trail import EntryOrigin, oldest
 from storage.engine.engine import EngineUnreadable
 from storage.formats.entries import AUDIT, STATEMENTS, Entry
 from tests.logbook import Logbook
@@ -39,9 +39,9 @@ from tests.tables import case
 NEW: Final = "PASSWORD 'correct horse battery'"
 
 
-def _refused(needs: str) -> Noted:
+def _refused(needs: str) -> PendingEntry:
     entry = Entry(STATEMENTS, "", "", "shop", "main", ((),), None, "Denied", needs)
-    return Noted("mem", "wire", "READ t", None, entry, 1_700_000_000_000_000)
+    return PendingEntry("mem", "wire", "READ t", None, entry, 1_700_000_000_000_000)
 
 
 def who(name: str) -> Caller:
@@ -163,7 +163,7 @@ def test_each_statement_that_needs_define_or_own_is_kept_in_the_audit_trail() ->
     left_out = [
         kind
         for kind, handler in HANDLERS.items()
-        if any(isinstance(need, Need) and need.verbs & (DEFINE | OWN) for need in handler.needs)
+        if any(isinstance(need, Requires) and need.verbs & (DEFINE | OWN) for need in handler.needs)
         and not handler.audited
     ]
     assert left_out == [tree.InfoTrail]  # it reads
@@ -200,7 +200,7 @@ async def test_a_refused_operation_on_keys_is_kept(house: Running) -> None:
 
     class Asker:
         surface: Surface = "wire"
-        origin = Origin("r-key", "wire", "192.0.2.9:1")
+        origin = RequestOrigin("r-key", "wire", "192.0.2.9:1")
 
         def told(self, *_: object) -> None: ...
 
@@ -660,7 +660,7 @@ def test_the_room_is_shared_out_evenly() -> None:
     def gone(room: int, **made: int) -> dict[str, int]:
         """How many of each one's have to go. Names: namespace, database, user, a letter each."""
         shared = {
-            Maker("", ord(name[0]), ord(name[1]), turned_away=False, user=name[2]): count
+            EntryOrigin("", ord(name[0]), ord(name[1]), turned_away=False, user=name[2]): count
             for name, count in made.items()
         }
         beyond = entry_retention.beyond(shared, room)
@@ -675,8 +675,8 @@ def test_the_room_is_shared_out_evenly() -> None:
 
 
 def test_a_node_that_makes_entries_up_takes_the_room_of_one_node() -> None:
-    made_up = {Maker("b", 1, number, False, f"u{number}"): 1 for number in range(2, 90)}
-    own = {Maker("", 1, 1, False, "u"): 2, Maker("c", 1, 1, False, "u"): 1}
+    made_up = {EntryOrigin("b", 1, number, False, f"u{number}"): 1 for number in range(2, 90)}
+    own = {EntryOrigin("", 1, 1, False, "u"): 2, EntryOrigin("c", 1, 1, False, "u"): 1}
     gone = entry_retention.beyond({**made_up, **own}, 10)
     assert not any(gone[maker] for maker in own)
     assert sum(gone.values()) == len(made_up) + 3 - 10
@@ -691,9 +691,11 @@ async def test_nor_does_it_push_others_out_of_the_statement_log(
         await node.values("DEFINE TABLE t; CREATE t:1; CREATE t:2")
         committer = node.node.committer
         honest = [_refused("READ")] * 3
-        await committer.released(commit(committer, "honest", Batch(b"h" * 16, 1, tuple(honest))))
+        await committer.released(
+            commit(committer, "honest", EntryBatch(b"h" * 16, 1, tuple(honest)))
+        )
         liar = [_refused("WRITE")] * 90
-        await committer.released(commit(committer, "liar", Batch(b"l" * 16, 1, tuple(liar))))
+        await committer.released(commit(committer, "liar", EntryBatch(b"l" * 16, 1, tuple(liar))))
         await node.values("".join(f"CREATE t:{number};" for number in range(3, 9)))
         while len(found := await node.value("INFO FOR STATEMENTS")) > 33:
             await asyncio.sleep(0.01)

@@ -16,7 +16,7 @@ import storage.txn.ledger
 from actors.commits import NODE
 from actors.node import Node
 from actors.runtime import ask
-from actors.scripts.workers import Turns
+from actors.scripts.workers import FiberScheduler
 from protocol.errors import DiskFull, NotAllowed, NotWritable, Unknown, UnknownOutcome
 from protocol.requests import Caller
 from protocol.rights import READ
@@ -129,7 +129,7 @@ def test_a_write_that_changes_nothing_rests_on_what_it_found() -> None:
         same, committer = "UPDATE t:1 SET a = 1", node.committer
         with stalled(node, disk):
             refused = asyncio.ensure_future(outcome(value(node, "CREATE t:1 SET a = 1;")))
-            await until(lambda: committer.committed > committer.released_upto)
+            await until(lambda: committer.committed > committer.commit_index)
             committed = committer.committed
             short = asyncio.ensure_future(outcome(value(node, same)))
             long = asyncio.ensure_future(run(node, f"BEGIN; {SLOW} {same}; COMMIT"))
@@ -230,7 +230,7 @@ def test_the_hash_of_a_node_is_that_of_one_commit(
     settled_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though large commits reach the state engine in parts."""
-    monkeypatch.setattr(storage.txn.ledger, "SETTLE_KEYS", settled_at_once)
+    monkeypatch.setattr(storage.txn.ledger, "APPLY_KEYS", settled_at_once)
 
     async def main(node: Node, disk: SimulatedDisk) -> None:
         rows = [{"id": id, "n": id} for id in range(300)]
@@ -242,7 +242,7 @@ def test_the_hash_of_a_node_is_that_of_one_commit(
             told.append(await value(node, "INFO FOR STATE"))
         ledger = node.committer.ledger
         await until(lambda: not ledger.state.flight.layers)
-        wanted = {"sequence": ledger.durable_upto, "hash": state_hash(ledger.state.engine)}
+        wanted = {"sequence": ledger.synced_seq, "hash": state_hash(ledger.state.engine)}
         assert wanted in told
         assert len({state["hash"] for state in told}) == len({s["sequence"] for s in told})
 
@@ -261,7 +261,7 @@ def test_the_hash_leaves_out_what_the_script_has_not_committed() -> None:
 
 def test_a_cancelled_block_says_what_it_read_at() -> None:
     async def main(node: Node, disk: SimulatedDisk) -> None:
-        at = node.committer.released_upto
+        at = node.committer.commit_index
         slow = asyncio.ensure_future(run(node, f"BEGIN; CREATE t:1; {SLOW} CANCEL"))
         await until(lambda: len(node.running) == 1)
         await value(node, "CREATE t:1;")
@@ -307,11 +307,11 @@ def test_time_comes_to_what_another_leader_has_given_the_same_id(
     logbook.allow("unreleased frames were cut off")
 
     async def main(node: Node, disk: SimulatedDisk) -> None:
-        committer, released = node.committer, node.committer.released_upto
+        committer, released = node.committer, node.committer.commit_index
         elsewhere = disk.killed()
         committer.releasable = lambda _durable: released
         lost = asyncio.ensure_future(outcome(value(node, gone)))
-        await until(lambda: committer.durable_upto == released + 2)
+        await until(lambda: committer.synced_seq == released + 2)
         await asyncio.sleep(3)  # what time brings to it is under way
         await committer.begin_following(NotWritable("another node leads"))
         await node._timers.leads(False)
@@ -325,7 +325,7 @@ def test_time_comes_to_what_another_leader_has_given_the_same_id(
             frames = list(other.store.parts[1].read(released + 1))
         await committer.receive(frames, frames[-1].sequence)
         committer.show(frames[-1].sequence)
-        await until(lambda: committer.released_upto == frames[-1].sequence)
+        await until(lambda: committer.commit_index == frames[-1].sequence)
         assert held(node, tag) == 1
         committer.releasable = lambda durable: durable
         await committer.begin_leading(2)
@@ -473,7 +473,7 @@ def test_what_is_kept_of_a_refusal_is_kept_later_where_it_was_taken_back(left_ov
 
 def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let scripts give the loop its turn at each tick, and scans give few rows at a time."""
-    monkeypatch.setattr(Turns, "slice_us", 0)
+    monkeypatch.setattr(FiberScheduler, "slice_us", 0)
     monkeypatch.setattr(storage.engine.memory, "CHUNK_KEYS", 2)
 
 
@@ -593,7 +593,7 @@ def test_a_listing_of_a_vault_shows_what_is_there(monkeypatch: pytest.MonkeyPatc
         full_disk, committer = ExitStack(), node.committer
 
         def entry_is_kept() -> None:
-            committer.on_told.remove(entry_is_kept)
+            committer.on_release_notified.remove(entry_is_kept)
             full_disk.enter_context(stalled(node, disk))
             with committer.begin() as tx:
                 vault = node.rights.vault(tx, ANA, ("a", "b"), "s", READ)
@@ -601,7 +601,7 @@ def test_a_listing_of_a_vault_shows_what_is_there(monkeypatch: pytest.MonkeyPatc
                 committer.commit(tx, NODE)
 
         before = committer.committed
-        committer.on_told.append(entry_is_kept)
+        committer.on_release_notified.append(entry_is_kept)
         listing = asyncio.ensure_future(value(node, "LIST FROM VAULT s"))
         while committer.committed < before + 2:
             await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from actors.runtime import ask, tell
-from actors.scripts.turns import Turn
+from actors.scripts.turns import Fiber
 from protocol import limits
 from protocol.errors import (
     BadRequest,
@@ -417,16 +417,16 @@ class Meanwhile:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable[Any]]) -> None:
         self.left = 0
         """The tick at which it is to happen; below 1: it has."""
-        tick = Turn.tick
+        tick = Fiber.tick
 
-        def paused(turn: Turn, cost: int = PACE) -> None:
+        def paused(turn: Fiber, cost: int = PACE) -> None:
             self.left -= 1
             if self.left == 0:
                 turn.wait(act())
             else:
                 tick(turn, cost)
 
-        monkeypatch.setattr(Turn, "tick", paused)
+        monkeypatch.setattr(Fiber, "tick", paused)
 
 
 @pytest.mark.parametrize(
@@ -832,7 +832,7 @@ async def test_a_take_passes_more_than_one_commit_holds(
     await here.values("PUBLISH INTO t VALUES $v DELAY 1h; PUBLISH INTO t VALUE 'at once'",
                       {"v": ["x" * 50] * 1500})  # fmt: skip
     # Nothing else looks after them.
-    monkeypatch.setattr(here.node.topics, "keep_time", lambda: None)
+    monkeypatch.setattr(here.node.topics, "start_due_work", lambda: None)
     await here.values("ALTER GROUP g ON t SET POSITION 1500")
     monkeypatch.setattr(limits, "TRANSACTION_BYTES", 64 * limits.KIB)
     monkeypatch.setattr(limits, "TAKE_BYTES", 16 * limits.KIB)

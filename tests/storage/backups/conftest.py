@@ -6,12 +6,12 @@ import pytest
 
 from protocol import limits
 from storage.txn import steps
-from tests.storage.backups.stores import History
+from tests.storage.backups.stores import CommitHistory
 
 
 @pytest.fixture(scope="session")
-def history() -> History:
+def history() -> CommitHistory:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "INDEX_AT_ONCE", 1)
         patch.setattr(steps, "TOGETHER_BYTES", 1)
-        return History()
+        return CommitHistory()

@@ -6,16 +6,16 @@ from collections.abc import Generator
 from typing import TypeVar
 
 from storage.formats.backup_facts import LogFacts, SnapshotFacts
-from storage.formats.container import CHUNK_HEAD_BYTES, HEADER_BYTES, Writer
+from storage.formats.container import CHUNK_HEAD_BYTES, HEADER_BYTES, ContainerWriter
 from storage.formats.frames import NO_DIGEST
-from storage.formats.positions import Standing
+from storage.formats.positions import LogPosition
 from storage.formats.sealing import Key, key_of
 from tests.simulation.doors import SeededRng
 
 T = TypeVar("T")
 
 STORE = "7b0a7a52-6a5f-4c0e-9d2e-0d3f4a5b6c7d"
-START = Standing(0, 1, 0, NO_DIGEST)
+START = LogPosition(0, 1, 0, NO_DIGEST)
 KEY, OTHER_KEY = key_of(bytes(range(32))), key_of(bytes(32))
 
 
@@ -64,12 +64,12 @@ def finished(steps: Generator[None, None, T]) -> T:
             return answer
 
 
-def snapshot_facts(at: Standing = START) -> SnapshotFacts:
+def snapshot_facts(at: LogPosition = START) -> SnapshotFacts:
     """What a snapshot of some store says of itself."""
     return SnapshotFacts("0.1.0", STORE, "2026-01-01T00:00:00+00:00", 1, at)
 
 
-def log_facts(last: int, before: Standing = START) -> LogFacts:
+def log_facts(last: int, before: LogPosition = START) -> LogFacts:
     """What a log backup of some store says of itself."""
     return LogFacts("0.1.0", STORE, "2026-01-01T00:00:00+00:00", 1, before, last)
 
@@ -77,7 +77,7 @@ def log_facts(last: int, before: Standing = START) -> LogFacts:
 def container(stream: list[bytes], key: Key | None = None, seed: int = 1) -> bytes:
     """A container whose stream is put in piece by piece."""
     parts: list[bytes] = []
-    writer = Writer(snapshot_facts(), parts.append, SeededRng(seed), key)
+    writer = ContainerWriter(snapshot_facts(), parts.append, SeededRng(seed), key)
     for piece in stream:
         writer.add(piece)
     writer.end(len(stream), 0, 0)

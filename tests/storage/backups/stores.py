@@ -10,25 +10,25 @@ from dataclasses import dataclass, field
 
 from storage.backups import log_file, snapshot_file
 from storage.backups.restore import Restored, restore_log, restore_snapshot
-from storage.backups.state_builder import World
+from storage.backups.state_builder import RestoreEnvironment
 from storage.catalog import catalog, users
-from storage.engine.engine import Engine, View
+from storage.engine.engine import Engine, EngineSnapshot
 from storage.engine.memory import MemoryEngine
 from storage.engine.state_hash import state_hash
 from storage.files.directory import StoreDirectory
 from storage.formats import keys
-from storage.formats.backup_facts import Place, SnapshotFacts
+from storage.formats.backup_facts import BackupScope, SnapshotFacts
 from storage.formats.frames import NO_DIGEST, Frame
 from storage.formats.keys import Pair
-from storage.formats.positions import Standing
+from storage.formats.positions import LogPosition
 from storage.formats.sealing import Key
 from storage.indexes import derived
-from storage.keyspace.keyspace import Keys
+from storage.keyspace.keyspace import SpaceKeys
 from storage.log.log import Log
 from storage.records import index_builds, records
 from storage.topics import groups, topics
-from storage.topics.deliveries.group import HandOuts
-from storage.topics.messages import Messages
+from storage.topics.deliveries.group import GroupDeliveries
+from storage.topics.messages import TopicMessages
 from storage.txn import applied_position
 from storage.txn.ledger import Ledger
 from storage.txn.transaction import Transaction
@@ -44,12 +44,12 @@ SECOND_US = 1_000_000
 Work = Callable[[Transaction], object]
 
 
-class History:
+class CommitHistory:
     """Commits, and the state after each."""
 
     def __init__(self) -> None:
         self.book = Book()
-        self.views: dict[int, View] = {0: self.book.engine.snapshot()}
+        self.views: dict[int, EngineSnapshot] = {0: self.book.engine.snapshot()}
         _tell(self)
 
     @property
@@ -81,16 +81,18 @@ class History:
         """A clock that says when it ended."""
         return ManualClock(self.book.clock.wall_us())
 
-    def standing(self, sequence: int) -> Standing:
+    def standing(self, sequence: int) -> LogPosition:
         if sequence == 0:
-            return Standing(0, 1, 0, NO_DIGEST)
+            return LogPosition(0, 1, 0, NO_DIGEST)
         frame = self.frames[sequence - 1]
-        return Standing(sequence, frame.epoch, frame.time, frame.digest())
+        return LogPosition(sequence, frame.epoch, frame.time, frame.digest())
 
     def hash(self, sequence: int) -> str:
         return state_hash(self.views[sequence])
 
-    def snapshot(self, sequence: int, key: Key | None = None, place: Place | None = None) -> bytes:
+    def snapshot(
+        self, sequence: int, key: Key | None = None, place: BackupScope | None = None
+    ) -> bytes:
         """A snapshot of one moment."""
         parts: list[bytes] = []
         facts = replace_facts(held.snapshot_facts(self.standing(sequence)), place)
@@ -110,7 +112,7 @@ class History:
         return b"".join(parts)
 
 
-def replace_facts(facts: SnapshotFacts, place: Place | None) -> SnapshotFacts:
+def replace_facts(facts: SnapshotFacts, place: BackupScope | None) -> SnapshotFacts:
     """The same of a place."""
     return SnapshotFacts(facts.version, facts.store, facts.created, facts.taken_us, facts.at, place)
 
@@ -176,7 +178,7 @@ def _delete(tx: Transaction) -> None:
 def _keys(tx: Transaction) -> None:
     for name in ("main", "other"):
         database = catalog.database(tx, catalog.namespace(tx, "shop"), name)
-        cache = Keys(tx, catalog.space(tx, database, "cache"))
+        cache = SpaceKeys(tx, catalog.space(tx, database, "cache"))
         cache.set("stays", 1)
         cache.set("large", "x" * 20_000)
         cache.set("goes", "x", 60 * SECOND_US)
@@ -191,7 +193,7 @@ def _messages(tx: Transaction) -> None:
             tx, mail, "g", deadline_us=5 * SECOND_US, deliveries=1, dead_letter="dead"
         )
         groups.define_group(tx, mail, "h", deadline_us=5 * SECOND_US, ordered=True)
-        found = Messages(tx, mail)
+        found = TopicMessages(tx, mail)
         found.define_reader("r")
         found.publish([{"n": n} for n in range(8)], key="k")
         found.commit_reader("r", 2)
@@ -203,17 +205,17 @@ def _take(tx: Transaction) -> None:
     for name in ("main", "other"):
         database = catalog.database(tx, catalog.namespace(tx, "shop"), name)
         for group in groups.groups(tx, topics.topic(tx, database, "mail")):
-            HandOuts(tx, group).take(3)
+            GroupDeliveries(tx, group).take(3)
 
 
 def _lapse(tx: Transaction) -> None:
     for name in ("main", "other"):
         database = catalog.database(tx, catalog.namespace(tx, "shop"), name)
         for group in groups.groups(tx, topics.topic(tx, database, "mail")):
-            HandOuts(tx, group).lapse()
+            GroupDeliveries(tx, group).expire_overdue()
 
 
-def _tell(history: History) -> None:
+def _tell(history: CommitHistory) -> None:
     """Places, records with indexes of each kind that are built in many commits, one of them anew,
     keys that expire and locks, topics with groups, dead letters, users."""
     do, build_on = history.do, history.build
@@ -249,7 +251,7 @@ def _tell(history: History) -> None:
 
 
 @dataclass
-class Machine:
+class StoreMachine:
     """A disk, a clock, and the states of the stores on it."""
 
     disk: SimulatedDisk = field(default_factory=lambda: SimulatedDisk({"": None, "/data": None}))
@@ -261,10 +263,10 @@ class Machine:
     """What the store on it is sealed with."""
 
     @property
-    def world(self) -> World:
+    def world(self) -> RestoreEnvironment:
         rng = SeededRng(self.seed)
         accepts = self.accept_clock
-        return World(
+        return RestoreEnvironment(
             self.disk,
             self.clock,
             rng,
@@ -283,7 +285,7 @@ class Machine:
             self.engines[path] = MemoryEngine()
         return self.engines[path]
 
-    def after_crash(self, image: Image) -> Machine:
+    def after_crash(self, image: Image) -> StoreMachine:
         """The machine as it comes up again: of its disk that is left, and of a state what was
         flushed."""
         disk = SimulatedDisk(image, sector=self.disk.sector)
@@ -292,7 +294,7 @@ class Machine:
             engines[path] = engine = MemoryEngine()
             engine._version = engine._flushed = before._flushed
         clock = ManualClock(self.clock.wall_us())
-        return Machine(disk, clock, engines, self.seed + 1, key=self.key)
+        return StoreMachine(disk, clock, engines, self.seed + 1, key=self.key)
 
     def signature(self) -> int:
         """Equal of machines that go on alike: nothing else of one is told to a store on it."""
@@ -346,7 +348,7 @@ class Opened:
         return everything(self.engine)
 
 
-def everything(view: View | MemoryEngine) -> list[Pair]:
+def everything(view: EngineSnapshot | MemoryEngine) -> list[Pair]:
     """All pairs of a state."""
     return [pair for pairs in view.scan(*keys.EVERYTHING) for pair in pairs]
 
@@ -364,13 +366,13 @@ whether it is done."""
 
 
 def after_cuts(
-    prepared: Callable[[], Machine],
-    work: Callable[[Machine], object],
+    prepared: Callable[[], StoreMachine],
+    work: Callable[[StoreMachine], object],
     per_point: int,
     seed: object,
     part: int = 0,
     of: int = 1,
-) -> Iterator[Machine]:
+) -> Iterator[StoreMachine]:
     """Cut a piece of work at its operations, and yield each different machine that a cut may leave.
 
     :param per_point: crash states of each operation
@@ -378,7 +380,7 @@ def after_cuts(
     """
     chance, seen = random.Random(str(seed)), set[int]()
 
-    def done(machine: Machine, upto: int = -1) -> int:
+    def done(machine: StoreMachine, upto: int = -1) -> int:
         """Do it up to an operation, or to its end; how many there were."""
         count = 0
 

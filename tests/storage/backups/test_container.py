@@ -11,7 +11,7 @@ from protocol.errors import BackupCorrupt, BackupCut, Refusal, WrongKey
 from storage.faults import StoreTooNew
 from storage.formats import container
 from storage.formats.backup_facts import SnapshotFacts
-from storage.formats.container import CHUNK_BYTES, HEADER_BYTES, Reader
+from storage.formats.container import CHUNK_BYTES, HEADER_BYTES, ContainerReader
 from storage.formats.sealing import Key, Sealer
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, OTHER_KEY, HeldFile
@@ -21,7 +21,7 @@ KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 
 def read(data: bytes, key: Key | None = None) -> bytes:
     """The stream of a container that is whole."""
-    reader = Reader(HeldFile(data), key)
+    reader = ContainerReader(HeldFile(data), key)
     assert reader.facts(SnapshotFacts) == held.snapshot_facts()
     stream = b"".join(reader.chunks())
     assert reader.end is not None and reader.offset == len(data)

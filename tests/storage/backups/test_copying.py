@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
-from storage.backups.replica_copy import Copied, check_begins, make_copy
+from storage.backups.replica_copy import CopiedStore, check_begins, make_copy
 from storage.engine.memory import MemoryEngine
 from storage.faults import (
     CopyFailed,
@@ -21,41 +21,50 @@ from storage.faults import (
     StoreUnfinished,
 )
 from storage.files import cluster_file
-from storage.files.cluster_file import Cluster, Upstream
+from storage.files.cluster_file import ClusterState, Upstream
 from storage.files.directory import COPIED, StoreDirectory, is_joining
-from storage.files.joining_file import Joining, JoiningDirectory, Parts, Source, Told, note_anew
+from storage.files.joining_file import (
+    CopyProgress,
+    CopySource,
+    DownloadProgress,
+    JoiningDirectory,
+    Told,
+    request_copy,
+)
 from storage.files.node_file import load_node, save_node
-from storage.formats.backup_facts import Place
-from storage.formats.epochs import Reign
+from storage.formats.backup_facts import BackupScope
+from storage.formats.epochs import EpochEnd
 from storage.formats.sealing import Key
 from storage.log.log import Log
 from tests.simulation.disk import SimulatedDisk
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, OTHER_KEY, HeldFile
-from tests.storage.backups.stores import PATH, History, Machine, after_cuts
+from tests.storage.backups.stores import PATH, CommitHistory, StoreMachine, after_cuts
 from tests.sweeps import parts
 
 KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 PARTS = 3
 STORE = UUID(held.STORE)
-LEADER = Source("a-node", ("n1.example:8002",), ("ab" * 32,))
+LEADER = CopySource("a-node", ("n1.example:8002",), ("ab" * 32,))
 OLDER: Told = (0, 3, bytes(16))
 """A reign that ended long before."""
 
 
-def told(history: History, sequence: int) -> tuple[Told, ...]:
+def told(history: CommitHistory, sequence: int) -> tuple[Told, ...]:
     """The reigns up to a commit."""
     at = history.standing(sequence)
     return (OLDER, (at.epoch, at.sequence, at.digest)) if sequence >= 3 else ()
 
 
-def begun(machine: Machine) -> JoiningDirectory:
+def begun(machine: StoreMachine) -> JoiningDirectory:
     """The directory of a machine, taken to join with."""
     world = machine.world
     return JoiningDirectory.begin(PATH, world.fs, world.clock, world.rng, world.key)
 
 
-def copy(machine: Machine, history: History, sequence: int, data: bytes | None = None) -> Copied:
+def copy(
+    machine: StoreMachine, history: CommitHistory, sequence: int, data: bytes | None = None
+) -> CopiedStore:
     """Make the store of a machine a copy, from wherever it is."""
     data = history.snapshot(sequence, machine.key) if data is None else data
     joining = begun(machine)
@@ -65,22 +74,22 @@ def copy(machine: Machine, history: History, sequence: int, data: bytes | None =
         file.append(data)
         file.sync()
         machine.disk.sync_directory(joining.directory.tmp_path)
-        parts = Parts(b"an id", len(data), told(history, sequence), len(data))
+        parts = DownloadProgress(b"an id", len(data), told(history, sequence), len(data))
         joining.note(STORE, (LEADER,), parts)
         return make_copy(machine.world, joining, file)
     finally:
         joining.close()
 
 
-def machine_of(history: History, key: Key | None = None) -> Machine:
-    return Machine(clock=history.clock_at_end(), key=key)
+def machine_of(history: CommitHistory, key: Key | None = None) -> StoreMachine:
+    return StoreMachine(clock=history.clock_at_end(), key=key)
 
 
 # --- what it is -----------------------------------------------------------------------------------
 
 
 @KEYS
-def test_it_is_the_same_store(history: History, key: Key | None) -> None:
+def test_it_is_the_same_store(history: CommitHistory, key: Key | None) -> None:
     for sequence in range(3, history.last + 1, 1 if key is None else 11):
         machine = machine_of(history, key)
         done = copy(machine, history, sequence)
@@ -94,9 +103,9 @@ def test_it_is_the_same_store(history: History, key: Key | None) -> None:
         assert (store.log.first, store.log.last) == (sequence + 1, sequence)
         # Unlike a restored one it goes on in the epoch that it was in.
         assert store.log.epoch == done.at.epoch and store.log.released == sequence
-        assert store.log.reigns == (Reign(*OLDER),)
+        assert store.log.epoch_ends == (EpochEnd(*OLDER),)
         assert str(load_node(store.directory).node_id) == done.node
-        assert cluster_file.load(store.directory) == Cluster(
+        assert cluster_file.load(store.directory) == ClusterState(
             promised=done.at.epoch, upstream=Upstream("a-node", LEADER.addresses, "ab" * 32)
         )
         store.log.append(history.frames[sequence:], released=sequence)
@@ -105,17 +114,17 @@ def test_it_is_the_same_store(history: History, key: Key | None) -> None:
         assert machine.disk.names(f"{PATH}/tmp") == []
 
 
-def test_two_nodes_have_ids_of_their_own(history: History) -> None:
+def test_two_nodes_have_ids_of_their_own(history: CommitHistory) -> None:
     machines = [machine_of(history), replace(machine_of(history), seed=5)]
     first, second = (copy(machine, history, 20) for machine in machines)
     assert first.node != second.node and first.hash == second.hash
 
 
-def test_an_empty_store_is_copied(history: History) -> None:
+def test_an_empty_store_is_copied(history: CommitHistory) -> None:
     machine = machine_of(history)
     assert copy(machine, history, 0).hash == history.hash(0)
     store = machine.opened()
-    assert (store.log.first, store.log.last, store.log.reigns) == (1, 0, ())
+    assert (store.log.first, store.log.last, store.log.epoch_ends) == (1, 0, ())
     store.log.append(history.frames)
     store.close()
 
@@ -123,7 +132,9 @@ def test_an_empty_store_is_copied(history: History) -> None:
 # --- what is refused ------------------------------------------------------------------------------
 
 
-def refused(machine: Machine, history: History, data: bytes, sequence: int = 20) -> Exception:
+def refused(
+    machine: StoreMachine, history: CommitHistory, data: bytes, sequence: int = 20
+) -> Exception:
     """Why a snapshot makes no copy; what the directory held is there still."""
     with pytest.raises(Exception) as problem:
         copy(machine, history, sequence, data)
@@ -134,7 +145,7 @@ def refused(machine: Machine, history: History, data: bytes, sequence: int = 20)
 
 
 @KEYS
-def test_what_is_not_what_was_written(history: History, key: Key | None) -> None:
+def test_what_is_not_what_was_written(history: CommitHistory, key: Key | None) -> None:
     data = history.snapshot(20, key)
     for at in range(0, len(data), 997):
         flipped = data[:at] + bytes((data[at] ^ 8,)) + data[at + 1 :]
@@ -145,15 +156,15 @@ def test_what_is_not_what_was_written(history: History, key: Key | None) -> None
         )
 
 
-def test_what_is_of_something_else(history: History) -> None:
-    part = history.snapshot(20, place=Place("shop", "main"))
+def test_what_is_of_something_else(history: CommitHistory) -> None:
+    part = history.snapshot(20, place=BackupScope("shop", "main"))
     assert "holds only shop.main" in str(refused(machine_of(history), history, part))
     assert "is a log" in str(refused(machine_of(history), history, history.log()))
     other = refused(machine_of(history), history, history.snapshot(20), 21)
     assert isinstance(other, CopyFailed) and "does not end at commit 21" in str(other)
     machine = machine_of(history)
     joining = begun(machine)
-    joining.note(UUID(int=9), (LEADER,), Parts(b"x", 1, told(history, 20), 1))
+    joining.note(UUID(int=9), (LEADER,), DownloadProgress(b"x", 1, told(history, 20), 1))
     with pytest.raises(CopyFailed, match=f"of store {STORE}, not of {UUID(int=9)}"):
         make_copy(machine.world, joining, HeldFile(history.snapshot(20)))
 
@@ -167,7 +178,7 @@ def test_what_is_of_something_else(history: History) -> None:
     ],
 )
 def test_every_node_of_a_store_has_its_key(
-    history: History, of: Key | None, own: Key | None, why: type[Exception]
+    history: CommitHistory, of: Key | None, own: Key | None, why: type[Exception]
 ) -> None:
     data = history.snapshot(20, of)
     with pytest.raises(why):
@@ -176,7 +187,7 @@ def test_every_node_of_a_store_has_its_key(
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "log/x", "state/x", "tmp/x", "STORE", "RESTORING"])
-def test_a_directory_that_holds_anything_is_left_alone(history: History, name: str) -> None:
+def test_a_directory_that_holds_anything_is_left_alone(history: CommitHistory, name: str) -> None:
     machine = machine_of(history)
     machine.disk.make_directory(PATH)
     if "/" in name:
@@ -188,7 +199,7 @@ def test_a_directory_that_holds_anything_is_left_alone(history: History, name: s
     assert machine.disk.image() == before
 
 
-def test_nobody_else_takes_what_is_joining(history: History) -> None:
+def test_nobody_else_takes_what_is_joining(history: CommitHistory) -> None:
     machine = machine_of(history)
     begun(machine).close()
     with pytest.raises(StoreUnfinished, match="run --join, again"):
@@ -201,7 +212,7 @@ def test_nobody_else_takes_what_is_joining(history: History) -> None:
 
 
 @KEYS
-def test_a_node_is_copied_anew(history: History, key: Key | None) -> None:
+def test_a_node_is_copied_anew(history: CommitHistory, key: Key | None) -> None:
     """It stays the node that it was; what it has promised stays promised."""
     machine = machine_of(history, key)
     first = copy(machine, history, 8)
@@ -209,10 +220,10 @@ def test_a_node_is_copied_anew(history: History, key: Key | None) -> None:
     directory = store.directory
     facts = replace(load_node(directory), roles=("serving",), endpoints=("n2.example:8001",))
     save_node(directory, facts)
-    cluster_file.save(directory, Cluster("etcd", 7, 99, coordinating=True))
+    cluster_file.save(directory, ClusterState("etcd", 7, 99, coordinating=True))
     directory.write(directory.peer_file, {"certificate": "x"})
     store.log.append(history.frames[8:12])
-    note_anew(directory, facts.node_id, (LEADER,))
+    request_copy(directory, facts.node_id, (LEADER,))
     store.close()
     with pytest.raises(StoreUnfinished):
         machine.opened()
@@ -224,32 +235,32 @@ def test_a_node_is_copied_anew(history: History, key: Key | None) -> None:
     assert load_node(store.directory) == facts
     upstream = Upstream(LEADER.node, LEADER.addresses, LEADER.pins[0])
     known = cluster_file.load(store.directory)
-    assert known == Cluster("etcd", 7, 99, coordinating=True, upstream=upstream)
+    assert known == ClusterState("etcd", 7, 99, coordinating=True, upstream=upstream)
     assert store.directory.read(store.directory.peer_file)["certificate"] == "x"
     store.close()
 
 
-def test_what_stands_in_the_file(history: History) -> None:
-    parts = Parts(b"\1\2", 77, (OLDER, (4, 9, b"\3" * 16)), 33)
+def test_what_stands_in_the_file(history: CommitHistory) -> None:
+    parts = DownloadProgress(b"\1\2", 77, (OLDER, (4, 9, b"\3" * 16)), 33)
     for now in (
-        Joining(UUID(int=1)),
-        Joining(UUID(int=1), UUID(int=2), (LEADER, replace(LEADER, node="other"))),
-        Joining(UUID(int=1), UUID(int=2), (LEADER,), parts),
+        CopyProgress(UUID(int=1)),
+        CopyProgress(UUID(int=1), UUID(int=2), (LEADER, replace(LEADER, node="other"))),
+        CopyProgress(UUID(int=1), UUID(int=2), (LEADER,), parts),
     ):
-        assert Joining.of(now.facts()) == now
+        assert CopyProgress.of(now.facts()) == now
 
 
 # --- crashes --------------------------------------------------------------------------------------
 
 
-def blank(history: History, key: Key | None = None) -> Machine:
+def blank(history: CommitHistory, key: Key | None = None) -> StoreMachine:
     disk = SimulatedDisk({"": None, "/data": None}, sector=64)
-    return Machine(disk, history.clock_at_end(), key=key)
+    return StoreMachine(disk, history.clock_at_end(), key=key)
 
 
 def sweep(
-    history: History,
-    prepared: Callable[[History], Machine],
+    history: CommitHistory,
+    prepared: Callable[[CommitHistory], StoreMachine],
     per_point: int,
     part: int = 0,
     of: int = 1,
@@ -258,14 +269,14 @@ def sweep(
     with. Returns the states, and how many of these were whole."""
     states = whole = 0
 
-    def check(machine: Machine) -> bool:
+    def check(machine: StoreMachine) -> bool:
         try:
             store = machine.opened()
         except (StoreUnfinished, StoreMissing):
             return False
         assert store.hash == history.hash(25) and store.differences() == []
         assert (store.log.first, store.log.last) == (26, 25)
-        assert store.log.reigns == (Reign(*OLDER),)
+        assert store.log.epoch_ends == (EpochEnd(*OLDER),)
         assert cluster_file.load(store.directory) is not None
         assert store.directory.fs.exists(f"{PATH}/NODE")
         store.close()
@@ -284,17 +295,17 @@ def sweep(
     return states, whole
 
 
-def _follower(history: History) -> Machine:
+def _follower(history: CommitHistory) -> StoreMachine:
     """A store that is to be copied anew."""
     machine = blank(history)
     copy(machine, history, 9)
     store = machine.opened()
-    note_anew(store.directory, load_node(store.directory).node_id, (LEADER,))
+    request_copy(store.directory, load_node(store.directory).node_id, (LEADER,))
     store.close()
     return machine
 
 
-CUT: dict[str, tuple[Callable[[History], Machine], int]] = {
+CUT: dict[str, tuple[Callable[[CommitHistory], StoreMachine], int]] = {
     "plain": (blank, 12),
     "sealed": (lambda history: blank(history, KEY), 4),
     "anew": (_follower, 8),
@@ -304,7 +315,7 @@ CUT: dict[str, tuple[Callable[[History], Machine], int]] = {
 @pytest.mark.parametrize("part", parts(PARTS, always=1))
 @pytest.mark.parametrize("what", CUT)
 def test_a_copy_is_cut_anywhere(
-    history: History, what: str, part: int, figure: Callable[[str, object], None]
+    history: CommitHistory, what: str, part: int, figure: Callable[[str, object], None]
 ) -> None:
     states, whole = sweep(history, *CUT[what], part, PARTS)
     assert 0 < whole < states
@@ -315,10 +326,10 @@ def test_what_is_given_up_is_an_empty_directory_or_gone_on_with_by_its_key() -> 
     emptied = kept = 0
     joining: JoiningDirectory
 
-    def prepared() -> Machine:
+    def prepared() -> StoreMachine:
         nonlocal joining
         disk = SimulatedDisk({"": None, "/data": None}, sector=64)
-        machine = Machine(disk, key=OTHER_KEY)
+        machine = StoreMachine(disk, key=OTHER_KEY)
         joining = begun(machine)
         joining.directory.write(joining.directory.peer_file, {"certificate": "x"})
         return machine
@@ -344,20 +355,20 @@ def test_what_is_given_up_is_an_empty_directory_or_gone_on_with_by_its_key() -> 
     begun(replace(machine, key=None)).close()
 
 
-def test_a_planted_bug_is_caught(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_bug_is_caught(history: CommitHistory, monkeypatch: pytest.MonkeyPatch) -> None:
     def swept() -> None:
         sweep(history, *CUT["anew"], of=PARTS)
 
     with monkeypatch.context() as patch:  # it is a store before all of it is there
         ends = StoreDirectory.end_copy
-        makes_way = StoreDirectory.make_way
+        makes_way = StoreDirectory.clear_for_copy
 
         def early(directory: StoreDirectory, store_id: UUID) -> None:
             makes_way(directory, store_id)
             ends(directory)
             patch.setattr(StoreDirectory, "end_copy", lambda directory: None)
 
-        patch.setattr(StoreDirectory, "make_way", early)
+        patch.setattr(StoreDirectory, "clear_for_copy", early)
         with pytest.raises((AssertionError, StoreFault)):
             swept()
     with monkeypatch.context() as patch:  # the state is not flushed

@@ -11,7 +11,7 @@ from storage.backups import log_file, verify
 from storage.backups.log_file import LogBackup
 from storage.formats import container
 from storage.formats.frames import Frame
-from storage.formats.positions import Standing
+from storage.formats.positions import LogPosition
 from storage.formats.sealing import Key
 from tests.simulation.doors import SeededRng
 from tests.storage.backups import held
@@ -29,7 +29,7 @@ def frames(count: int, first: int = 1, largest: int = 300) -> list[Frame]:
     ]
 
 
-def backup(some: list[Frame], key: Key | None = None, before: Standing = held.START) -> bytes:
+def backup(some: list[Frame], key: Key | None = None, before: LogPosition = held.START) -> bytes:
     """A log backup of them."""
     parts: list[bytes] = []
     facts = held.log_facts(before.sequence + len(some), before)
@@ -77,7 +77,7 @@ def test_large_frames_come_back(key: Key | None) -> None:
 
 def test_a_log_may_begin_anywhere() -> None:
     some = frames(40, first=81)
-    before = Standing(80, 4, 1_080, bytes(16))
+    before = LogPosition(80, 4, 1_080, bytes(16))
     data = backup(some, before=before)
     assert read(data) == some
     found = LogBackup(HeldFile(data))
@@ -135,7 +135,7 @@ def test_a_gap_is_damage() -> None:
     """As only a fault of whoever wrote it could make one: every check holds."""
     some = frames(20)
     parts: list[bytes] = []
-    copy = log_file.LogCopy(held.log_facts(19), parts.append, SeededRng(5))
+    copy = log_file.LogBackupWriter(held.log_facts(19), parts.append, SeededRng(5))
     copy.add(some[:9])
     copy._last = 10
     copy.add(some[10:])
@@ -149,7 +149,7 @@ def test_a_gap_is_damage() -> None:
 @KEYS
 def test_verify_says_what_a_whole_file_holds(key: Key | None) -> None:
     some = frames(20, first=5)
-    before = Standing(4, 1, 1_004, bytes(16))
+    before = LogPosition(4, 1, 1_004, bytes(16))
     report = verify.verify(HeldFile(backup(some, key, before)), key)
     assert (report.form, report.result, report.sealed) == ("log", "whole", key is not None)
     assert (report.sequence, report.records) == (24, 20)

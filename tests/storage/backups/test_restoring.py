@@ -18,9 +18,9 @@ from storage.faults import (
     StoreUnfinished,
 )
 from storage.files.directory import StoreDirectory
-from storage.formats.backup_facts import Place
+from storage.formats.backup_facts import BackupScope
 from storage.formats.frames import Frame
-from storage.formats.positions import Origin
+from storage.formats.positions import RestoreOrigin
 from storage.formats.sealing import Key
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import ManualClock
@@ -29,8 +29,8 @@ from tests.storage.backups.held import KEY
 from tests.storage.backups.stores import (
     PATH,
     SECOND_US,
-    History,
-    Machine,
+    CommitHistory,
+    StoreMachine,
     after_cuts,
     everything,
 )
@@ -41,16 +41,16 @@ PARTS, SHOWS = 6, 2
 REST = [n for n in range(PARTS) if n != SHOWS]
 
 
-def restored(history: History, sequence: int, key: Key | None = None) -> Machine:
+def restored(history: CommitHistory, sequence: int, key: Key | None = None) -> StoreMachine:
     """A machine with a store of a snapshot."""
-    machine = Machine(clock=history.clock_at_end())
+    machine = StoreMachine(clock=history.clock_at_end())
     done = machine.restore(history.snapshot(sequence, key), key)
-    assert done.origin == Origin(held.STORE, history.standing(sequence))
+    assert done.origin == RestoreOrigin(held.STORE, history.standing(sequence))
     assert (done.begins, done.state.hash) == (sequence + 1, history.hash(sequence))
     return machine
 
 
-def test_a_snapshot_of_any_moment_and_the_log_on_top(history: History) -> None:
+def test_a_snapshot_of_any_moment_and_the_log_on_top(history: CommitHistory) -> None:
     """Whatever is half built then: it is gone on with, and comes to the same."""
     built = 0
     for sequence in range(history.last + 1):
@@ -68,17 +68,17 @@ def test_a_snapshot_of_any_moment_and_the_log_on_top(history: History) -> None:
         assert done.records == history.last - sequence
         store = machine.opened()
         assert store.everything() == everything(history.views[history.last])
-        assert store.directory.origin == Origin(held.STORE, history.standing(history.last))
+        assert store.directory.origin == RestoreOrigin(held.STORE, history.standing(history.last))
         assert list(store.log.read(store.log.first)) == history.frames[sequence:]
         store.close()
     assert built >= 2  # records that were written while an index was built, and not visited yet
 
 
 @KEYS
-def test_a_log_up_to_any_moment(history: History, key: Key | None) -> None:
+def test_a_log_up_to_any_moment(history: CommitHistory, key: Key | None) -> None:
     data = history.log(key=key)
     for upto in range(0, history.last + 1, 1 if key is None else 9):
-        machine = Machine(clock=history.clock_at_end())
+        machine = StoreMachine(clock=history.clock_at_end())
         done = machine.restore(data, key, upto)
         assert (done.begins, done.records, done.state.hash) == (1, upto, history.hash(upto))
         store = machine.opened()
@@ -89,8 +89,8 @@ def test_a_log_up_to_any_moment(history: History, key: Key | None) -> None:
         store.close()
 
 
-def test_logs_on_top_of_each_other(history: History) -> None:
-    machine = Machine(clock=history.clock_at_end())
+def test_logs_on_top_of_each_other(history: CommitHistory) -> None:
+    machine = StoreMachine(clock=history.clock_at_end())
     machine.restore(history.log(last=10))
     machine.restore(history.log(11, 20))
     machine.restore(history.log(15, 30), upto=25)
@@ -104,7 +104,7 @@ def test_logs_on_top_of_each_other(history: History) -> None:
 # --- what is refused ------------------------------------------------------------------------------
 
 
-def refused(machine: Machine, *arguments: object, **named: object) -> Exception:
+def refused(machine: StoreMachine, *arguments: object, **named: object) -> Exception:
     """Why a restore is refused; nothing was changed."""
     before = machine.disk.image()
     with pytest.raises(Exception) as problem:
@@ -115,25 +115,25 @@ def refused(machine: Machine, *arguments: object, **named: object) -> Exception:
 
 @KEYS
 def test_what_is_not_whole_is_refused_before_anything_is_written(
-    history: History, key: Key | None
+    history: CommitHistory, key: Key | None
 ) -> None:
     for data in (history.snapshot(20, key), history.log(key=key)):
         for size in range(8, len(data), 997):
-            machine = Machine(clock=history.clock_at_end())
+            machine = StoreMachine(clock=history.clock_at_end())
             assert isinstance(refused(machine, data[:size], key), BackupCut)
             assert not machine.disk.exists(PATH)
         for at in range(8, len(data), 997):
-            machine = Machine(clock=history.clock_at_end())
+            machine = StoreMachine(clock=history.clock_at_end())
             broken = data[:at] + bytes((data[at] ^ 8,)) + data[at + 1 :]
             problem = refused(machine, broken, key)
             assert isinstance(problem, BackupCorrupt | BackupCut | WrongKey | StoreTooNew)
             assert not machine.disk.exists(PATH)
 
 
-def test_a_cut_log_is_restored_up_to_its_last_whole_frame(history: History) -> None:
+def test_a_cut_log_is_restored_up_to_its_last_whole_frame(history: CommitHistory) -> None:
     data = history.log()
     for size in range(len(data) // 3, len(data), 1_009):
-        machine = Machine(clock=history.clock_at_end())
+        machine = StoreMachine(clock=history.clock_at_end())
         problem = refused(machine, data[:size])
         assert isinstance(problem, BackupCut)
         upto = problem.detail["sequence"]
@@ -143,11 +143,11 @@ def test_a_cut_log_is_restored_up_to_its_last_whole_frame(history: History) -> N
         assert done.state.hash == history.hash(upto)
 
 
-def test_a_damaged_log_is_restored_up_to_the_damage(history: History) -> None:
+def test_a_damaged_log_is_restored_up_to_the_damage(history: CommitHistory) -> None:
     data = history.log()
     at = len(data) * 2 // 3
     broken = data[:at] + bytes((data[at] ^ 8,)) + data[at + 1 :]
-    machine = Machine(clock=history.clock_at_end())
+    machine = StoreMachine(clock=history.clock_at_end())
     problem = refused(machine, broken)
     assert isinstance(problem, BackupCorrupt)
     upto = problem.detail["sequence"]
@@ -155,30 +155,32 @@ def test_a_damaged_log_is_restored_up_to_the_damage(history: History) -> None:
     assert machine.restore(broken, upto=upto).state.hash == history.hash(upto)
 
 
-def test_only_the_key_restores_what_is_sealed(history: History) -> None:
+def test_only_the_key_restores_what_is_sealed(history: CommitHistory) -> None:
     for data in (history.snapshot(5, KEY), history.log(key=KEY)):
-        machine = Machine(clock=history.clock_at_end())
+        machine = StoreMachine(clock=history.clock_at_end())
         assert isinstance(refused(machine, data), WrongKey)
         assert isinstance(refused(machine, data, held.OTHER_KEY), WrongKey)
         machine.restore(data, KEY)
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "log/x", "state/x", "tmp/x", "STORE"])
-def test_a_directory_that_holds_anything_is_left_alone(history: History, name: str) -> None:
+def test_a_directory_that_holds_anything_is_left_alone(history: CommitHistory, name: str) -> None:
     for data in (history.snapshot(5), history.log()):
-        machine = Machine(clock=history.clock_at_end())
+        machine = StoreMachine(clock=history.clock_at_end())
         machine.disk.make_directory(PATH)
         if "/" in name:
             machine.disk.make_directory(f"{PATH}/{name.partition('/')[0]}")
         machine.disk.open(f"{PATH}/{name}", create=True).close()
         if name == "STORE":
-            machine = Machine(clock=history.clock_at_end())
+            machine = StoreMachine(clock=history.clock_at_end())
             world = machine.world
             StoreDirectory.open(PATH, world.fs, world.clock, world.rng, create=True).close()
         assert isinstance(refused(machine, data), NotRestored)
 
 
-def test_what_went_wrong_first_is_told(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_went_wrong_first_is_told(
+    history: CommitHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not that an engine whose disk is full can't be closed in order."""
 
     def fails(why: str) -> Callable[[object], None]:
@@ -190,27 +192,27 @@ def test_what_went_wrong_first_is_told(history: History, monkeypatch: pytest.Mon
     monkeypatch.setattr(MemoryEngine, "flush", fails("the disk is full"))
     monkeypatch.setattr(MemoryEngine, "close", fails("it was not closed in order"))
     for data in (history.snapshot(5), history.log()):
-        machine = Machine(clock=history.clock_at_end())
+        machine = StoreMachine(clock=history.clock_at_end())
         with pytest.raises(EngineFailed, match="the disk is full"):
             machine.restore(data)
 
 
-def test_an_empty_directory_is_taken(history: History) -> None:
+def test_an_empty_directory_is_taken(history: CommitHistory) -> None:
     """A mount point, say."""
-    machine = Machine(clock=history.clock_at_end())
+    machine = StoreMachine(clock=history.clock_at_end())
     machine.disk.make_directory(PATH)
     machine.disk.make_directory(f"{PATH}/lost+found")
     machine.restore(history.snapshot(5))
     machine.opened().close()
 
 
-def test_a_second_snapshot_is_refused(history: History) -> None:
+def test_a_second_snapshot_is_refused(history: CommitHistory) -> None:
     machine = restored(history, 5)
     assert isinstance(refused(machine, history.snapshot(9)), NotRestored)
 
 
-def test_a_log_must_join(history: History) -> None:
-    empty = Machine(clock=history.clock_at_end())
+def test_a_log_must_join(history: CommitHistory) -> None:
+    empty = StoreMachine(clock=history.clock_at_end())
     assert "begins at 5" in str(refused(empty, history.log(5)))
     machine = restored(history, 10)
     assert "are missing" in str(refused(machine, history.log(12)))
@@ -220,8 +222,8 @@ def test_a_log_must_join(history: History) -> None:
     machine.restore(history.log(3, 20), upto=15)
 
 
-def test_a_log_of_another_store_or_history_is_refused(history: History) -> None:
-    class Other(History):
+def test_a_log_of_another_store_or_history_is_refused(history: CommitHistory) -> None:
+    class Other(CommitHistory):
         """Another one."""
 
         def __init__(self, frames: list[Frame]) -> None:
@@ -239,7 +241,7 @@ def test_a_log_of_another_store_or_history_is_refused(history: History) -> None:
     machine.restore(history.log())
 
 
-def test_no_log_goes_on_top_of_what_was_written_to(history: History) -> None:
+def test_no_log_goes_on_top_of_what_was_written_to(history: CommitHistory) -> None:
     machine = restored(history, 10)
     store = machine.opened()
     at = history.standing(10)
@@ -249,41 +251,41 @@ def test_no_log_goes_on_top_of_what_was_written_to(history: History) -> None:
         machine.restore(history.log())
 
 
-def test_no_log_goes_on_top_of_a_place(history: History) -> None:
-    machine = Machine(clock=history.clock_at_end())
-    machine.restore(history.snapshot(20, place=Place("shop", "main")))
+def test_no_log_goes_on_top_of_a_place(history: CommitHistory) -> None:
+    machine = StoreMachine(clock=history.clock_at_end())
+    machine.restore(history.snapshot(20, place=BackupScope("shop", "main")))
     assert "cannot be applied" in str(refused(machine, history.log()))
 
 
-def test_a_clock_behind_the_backup_is_refused_unless_it_is_meant(history: History) -> None:
+def test_a_clock_behind_the_backup_is_refused_unless_it_is_meant(history: CommitHistory) -> None:
     early = ManualClock(history.standing(3).time)
     for data in (history.snapshot(20), history.log()):
-        machine = Machine(clock=early)
+        machine = StoreMachine(clock=early)
         assert isinstance(refused(machine, data), ClockRefused)
         machine.accept_clock = True
         machine.restore(data)
-    machine = Machine(clock=early)
+    machine = StoreMachine(clock=early)
     machine.restore(history.log(), upto=3)
 
 
 # --- what is made of it ---------------------------------------------------------------------------
 
 
-def test_each_restore_makes_another_store(history: History) -> None:
+def test_each_restore_makes_another_store(history: CommitHistory) -> None:
     data = history.snapshot(5)
     found = set()
     for seed in range(3):
-        machine = Machine(clock=history.clock_at_end(), seed=seed)
+        machine = StoreMachine(clock=history.clock_at_end(), seed=seed)
         found.add(machine.restore(data).store)
     assert len(found) == 3 and held.STORE not in found
 
 
-def test_a_restored_store_goes_on_and_can_be_backed_up(history: History) -> None:
+def test_a_restored_store_goes_on_and_can_be_backed_up(history: CommitHistory) -> None:
     """The next frame is of a new epoch, after a clean end, an unclean one, and a log that is
     pruned to it."""
     for data in (history.snapshot(10), history.log(last=10)):
         for clean in (True, False):
-            machine = Machine(clock=history.clock_at_end())
+            machine = StoreMachine(clock=history.clock_at_end())
             machine.restore(data)
             store = machine.opened()
             store.log.close(clean=clean)
@@ -302,12 +304,12 @@ def test_a_restored_store_goes_on_and_can_be_backed_up(history: History) -> None
             store.close()
 
 
-def test_what_is_awaiting_is_told_and_nothing_is_done(history: History) -> None:
+def test_what_is_awaiting_is_told_and_nothing_is_done(history: CommitHistory) -> None:
     """Five years later."""
     clock = ManualClock(history.standing(history.last).time + 5 * 366 * 86_400 * SECOND_US)
     told = {}
     for data in (history.snapshot(history.last), history.log()):
-        machine = Machine(clock=clock)
+        machine = StoreMachine(clock=clock)
         done = machine.restore(data)
         assert done.state.hash == history.hash(history.last)
         told[data[:8]] = done.state.awaiting
@@ -318,20 +320,20 @@ def test_what_is_awaiting_is_told_and_nothing_is_done(history: History) -> None:
     found = {one.path: (one.messages, one.keys, one.hand_outs) for one in done.state.awaiting}
     assert found["shop.main.cache"] == found["shop.other.cache"] == (0, 2, 0)
     assert found["shop.main.mail"][0] == 6 and found["shop.main.mail"][2] >= 3
-    at_once = Machine(clock=ManualClock(history.standing(27).time))
+    at_once = StoreMachine(clock=ManualClock(history.standing(27).time))
     assert at_once.restore(history.log(), upto=27).state.awaiting == ()
 
 
 # --- crashes --------------------------------------------------------------------------------------
 
 
-def blank(history: History, key: Key | None = None) -> Machine:
+def blank(history: CommitHistory, key: Key | None = None) -> StoreMachine:
     disk = SimulatedDisk({"": None, "/data": None}, sector=64)
-    return Machine(disk, history.clock_at_end(), key=key)
+    return StoreMachine(disk, history.clock_at_end(), key=key)
 
 
 def sweep(
-    history: History,
+    history: CommitHistory,
     files: list[bytes],
     per_point: int,
     key: Key | None,
@@ -343,7 +345,7 @@ def sweep(
     *before, last = files
     states = served = 0
 
-    def prepared() -> Machine:
+    def prepared() -> StoreMachine:
         machine = blank(history, key)
         for data in before:
             machine.restore(data)
@@ -355,7 +357,7 @@ def sweep(
     pairs, frames = store.everything(), list(store.log.read(store.log.first))
     store.close()
 
-    def check(machine: Machine) -> bool:
+    def check(machine: StoreMachine) -> bool:
         try:
             store = machine.opened()
         except (StoreUnfinished, StoreMissing):
@@ -385,7 +387,7 @@ def sweep(
 @pytest.mark.parametrize("form", ["snapshot", "log", "log on top"])
 @KEYS
 def test_a_restore_is_cut_anywhere(
-    history: History,
+    history: CommitHistory,
     key: Key | None,
     form: str,
     part: int,
@@ -405,7 +407,7 @@ def test_a_restore_is_cut_anywhere(
 
 
 def test_a_restore_that_says_too_early_that_it_is_done_is_caught(
-    history: History, monkeypatch: pytest.MonkeyPatch
+    history: CommitHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snapshot, log = history.snapshot(25), history.log()
     with monkeypatch.context() as patch:  # no marker from the beginning
@@ -437,10 +439,10 @@ def test_a_restore_that_says_too_early_that_it_is_done_is_caught(
 
 
 @pytest.mark.parametrize("of", [None, held.OTHER_KEY, KEY], ids=["plain", "another", "same"])
-def test_any_backup_restores_into_a_sealed_store(history: History, of: Key | None) -> None:
+def test_any_backup_restores_into_a_sealed_store(history: CommitHistory, of: Key | None) -> None:
     """A plain one, and one of another key where that is at hand; it is sealed with the store's."""
     for data in (history.snapshot(9, of), history.log(key=of)):
-        machine = Machine(clock=history.clock_at_end(), key=KEY)
+        machine = StoreMachine(clock=history.clock_at_end(), key=KEY)
         done = machine.restore(data, of)
         at = done.origin.at.sequence
         assert done.state.hash == history.hash(at)
@@ -451,14 +453,14 @@ def test_any_backup_restores_into_a_sealed_store(history: History, of: Key | Non
         assert opened.engine.applied == opened.log.last == max(at, history.last)
         opened.close()
         for key in (None, held.OTHER_KEY):
-            closed = Machine(machine.disk, machine.clock, key=key)
+            closed = StoreMachine(machine.disk, machine.clock, key=key)
             with pytest.raises(WrongKey):
                 closed.opened()
 
 
-def test_a_plain_store_takes_a_sealed_backup_with_its_key_alone(history: History) -> None:
+def test_a_plain_store_takes_a_sealed_backup_with_its_key_alone(history: CommitHistory) -> None:
     data = history.snapshot(9, KEY)
-    machine = Machine(clock=history.clock_at_end())
+    machine = StoreMachine(clock=history.clock_at_end())
     assert isinstance(refused(machine, data), WrongKey)
     machine.restore(data, KEY)
     machine.opened().close()

@@ -12,7 +12,7 @@ from storage.backups.script_texts import ScriptText, writing
 from storage.faults import StoreTooNew
 from storage.formats import container
 from storage.formats.backup_facts import ScriptFacts
-from storage.formats.backup_forms import Form, form_of
+from storage.formats.backup_forms import BackupFileForm, form_of
 from storage.formats.sealing import Key
 from tests.simulation.doors import SeededRng
 from tests.storage.backups import held
@@ -28,7 +28,7 @@ def written(key: Key | None, text: bytes = TEXT, seed: int = 1) -> bytes:
     for at in range(0, len(text), 100):
         script.add(text[at : at + 100])
     data = script.end()
-    assert (data.form, data.sequence, data.size) == (Form.SCRIPT, 7, sum(map(len, parts)))
+    assert (data.form, data.sequence, data.size) == (BackupFileForm.SCRIPT, 7, sum(map(len, parts)))
     return b"".join(parts)
 
 
@@ -49,7 +49,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("step", [1, 64, 97, 100_000])
 def test_what_is_written_is_read_as_often_as_is_wanted(key: Key | None, step: int) -> None:
     data = written(key)
-    assert form_of(HeldFile(data)) is Form.SCRIPT
+    assert form_of(HeldFile(data)) is BackupFileForm.SCRIPT
     assert read(data, OTHER_KEY, KEY, step=step) == TEXT
     text = ScriptText(HeldFile(data), (KEY,))
     assert (text.sealed, text.facts) == ((False, None) if key is None else (True, FACTS))

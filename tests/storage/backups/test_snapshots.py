@@ -12,14 +12,14 @@ from storage.backups.snapshot_file import SnapshotBackup
 from storage.engine.memory import MemoryEngine
 from storage.formats import container, keys
 from storage.formats.keys import Pair
-from storage.formats.positions import Standing
+from storage.formats.positions import LogPosition
 from storage.formats.sealing import Key
 from tests.simulation.doors import SeededRng
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, HeldFile
 
 KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
-AT = Standing(7, 2, 1_000, bytes(16))
+AT = LogPosition(7, 2, 1_000, bytes(16))
 PREFIX = keys.record_prefix(1, 1, 1)
 
 
@@ -123,7 +123,7 @@ def test_verify_tells_whole_from_cut_and_corrupt(key: Key | None) -> None:
 def test_pairs_that_no_view_holds_are_damage(pairs: list[Pair]) -> None:
     """As only a fault of whoever wrote it could make them: every check holds."""
     parts: list[bytes] = []
-    snapshot = snapshot_file.Snapshot(held.snapshot_facts(AT), parts.append, SeededRng(5))
+    snapshot = snapshot_file.SnapshotWriter(held.snapshot_facts(AT), parts.append, SeededRng(5))
     snapshot.add(snapshot_file._piece(pairs))
     snapshot.end()
     with pytest.raises(BackupCorrupt, match="out of order"):

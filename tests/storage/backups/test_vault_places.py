@@ -8,16 +8,16 @@ from protocol.values import unpaced
 from storage.backups import place_copy
 from storage.catalog import catalog
 from storage.formats import keys
-from storage.formats.backup_facts import Place
+from storage.formats.backup_facts import BackupScope
 from storage.formats.keys import Pair
 from storage.formats.vault_entries import VaultEntry
 from storage.vaults import rows, trail, vaults
-from storage.vaults.cipher import RootWrap, Stretch
+from storage.vaults.cipher import Argon2Parameters, RootWrap
 from storage.vaults.rows import KeysRow, StoreRow, ValueRow
 from storage.vaults.vaults import Vault
 from tests.storage.books import Book
 
-ROOT = RootWrap(b"s" * 16, Stretch(), b"w" * 60)
+ROOT = RootWrap(b"s" * 16, Argon2Parameters(), b"w" * 60)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def book() -> Book:
     return made
 
 
-def taken(book: Book, place: Place) -> list[Pair]:
+def taken(book: Book, place: BackupScope) -> list[Pair]:
     found = [pair for pairs in place_copy.pairs(book.engine, place) for pair in pairs]
     assert found == sorted(found)
     return found
@@ -62,10 +62,10 @@ def test_of_a_place(book: Book) -> None:
         (two,) = vaults.each(tx, catalog.database(tx, a, "two"), unpaced)
     every = {*keys.OF_VAULTS, *keys.OF_TRAILS} - {keys.VAULT_ERASED, keys.VAULT_REMOVED}
     for place, root, has_one, has_two in (
-        (Place("a"), ROOT, True, True),
-        (Place("a", "one"), ROOT, True, False),
-        (Place("a", "two"), None, False, True),
-        (Place("b"), None, False, False),
+        (BackupScope("a"), ROOT, True, True),
+        (BackupScope("a", "one"), ROOT, True, False),
+        (BackupScope("a", "two"), None, False, True),
+        (BackupScope("b"), None, False, False),
     ):
         found = taken(book, place)
         assert tags(found, one) == (every if has_one else set())

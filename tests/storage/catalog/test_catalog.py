@@ -11,7 +11,7 @@ from protocol import limits
 from protocol.errors import AlreadyExists, Conflict, NameRefused, TooLarge, Unknown
 from protocol.values import unpaced
 from storage.catalog import catalog, users
-from storage.catalog.catalog import Database, Namespace, Table, Taken
+from storage.catalog.catalog import Database, IfExists, Namespace, Table
 from storage.formats import keys
 from storage.records import records
 from storage.txn.transaction import Transaction
@@ -26,8 +26,8 @@ def book() -> Book:
 def place(book: Book, ns: str = "shop", db: str = "main", table: str = "order") -> Table:
     """A table, with all it needs around it."""
     with book.begin() as tx:
-        namespace = catalog.define_namespace(tx, ns, taken=Taken.SKIP)
-        database = catalog.define_database(tx, namespace, db, taken=Taken.SKIP)
+        namespace = catalog.define_namespace(tx, ns, taken=IfExists.SKIP)
+        database = catalog.define_database(tx, namespace, db, taken=IfExists.SKIP)
         made = catalog.define_table(tx, database, table)
         book.commit(tx)
     return made
@@ -72,17 +72,19 @@ def test_taken(book: Book) -> None:
             catalog.define_database(tx, namespace, "main")
         with pytest.raises(AlreadyExists, match=r"table shop\.main\.order exists"):
             catalog.define_table(tx, database, "order")
-        assert catalog.define_namespace(tx, "shop", "no", Taken.SKIP) == namespace
-        assert catalog.define_database(tx, namespace, "main", "no", Taken.SKIP) == database
-        assert catalog.define_table(tx, database, "order", comment="no", taken=Taken.SKIP) == table
+        assert catalog.define_namespace(tx, "shop", "no", IfExists.SKIP) == namespace
+        assert catalog.define_database(tx, namespace, "main", "no", IfExists.SKIP) == database
+        assert (
+            catalog.define_table(tx, database, "order", comment="no", taken=IfExists.SKIP) == table
+        )
         assert tx.size == 0
-        changed = catalog.define_namespace(tx, "shop", "yes", Taken.OVERWRITE)
+        changed = catalog.define_namespace(tx, "shop", "yes", IfExists.OVERWRITE)
         assert (changed.id, changed.comment) == (namespace.id, "yes")
         assert catalog.namespace(tx, "shop") == changed
-        anew = catalog.define_database(tx, namespace, "main", "yes", Taken.OVERWRITE)
+        anew = catalog.define_database(tx, namespace, "main", "yes", IfExists.OVERWRITE)
         assert (anew.id, anew.comment) == (database.id, "yes")
         full = catalog.define_table(
-            tx, database, "order", schemafull=True, comment="yes", taken=Taken.OVERWRITE
+            tx, database, "order", schemafull=True, comment="yes", taken=IfExists.OVERWRITE
         )
         assert (full.id, full.schemafull, full.comment) == (table.id, True, "yes")
         assert (full.prefix, full.count_key) == (table.prefix, table.count_key)
@@ -94,7 +96,7 @@ def test_overwritten_table_keeps_its_records(book: Book) -> None:
     table = place(book)
     with book.begin() as tx:
         records.create(tx, table, 1, {"a": 1})
-        again = catalog.define_table(tx, table.database, "order", taken=Taken.OVERWRITE)
+        again = catalog.define_table(tx, table.database, "order", taken=IfExists.OVERWRITE)
         assert records.count(tx, again) == 1
         assert records.read(tx, again, 1) is not None
 
@@ -219,7 +221,7 @@ def test_look_ups_are_remembered_until_a_declaration_changes(book: Book) -> None
     assert book.ledger.state.catalog_version == version
     assert found(book) is found(book)
     with book.begin() as tx:
-        catalog.define_table(tx, table.database, "order", comment="c", taken=Taken.OVERWRITE)
+        catalog.define_table(tx, table.database, "order", comment="c", taken=IfExists.OVERWRITE)
         assert book.ledger.state.catalog_version == version
         book.commit(tx)
     assert book.ledger.state.catalog_version > version

@@ -9,7 +9,7 @@ from protocol.failover import Policy
 from storage.backups import place_copy
 from storage.catalog import catalog, failover
 from storage.formats import keys
-from storage.formats.backup_facts import Place
+from storage.formats.backup_facts import BackupScope
 from tests.storage.books import Book
 
 STORE: Final = "11111111-2222-4333-8444-555555555555"
@@ -48,6 +48,8 @@ def test_a_snapshot_of_a_place_has_none() -> None:
     key = keys.tagged(keys.FAILOVER)[0]
     assert book.engine.snapshot().get(key) is not None
     found = {
-        pair[0] for some in place_copy.pairs(book.engine.snapshot(), Place("shop")) for pair in some
+        pair[0]
+        for some in place_copy.pairs(book.engine.snapshot(), BackupScope("shop"))
+        for pair in some
     }
     assert key not in found

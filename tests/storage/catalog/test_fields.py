@@ -9,7 +9,7 @@ from protocol.errors import AlreadyExists, Conflict, TooLarge, Unknown
 from protocol.paths import EACH, Path, read_path, stored_path
 from protocol.values import unpaced
 from storage.catalog import catalog
-from storage.catalog.catalog import Table, Taken
+from storage.catalog.catalog import IfExists, Table
 from storage.catalog.fields import Field
 from storage.formats import keys
 from storage.records import index_builds, records
@@ -84,9 +84,9 @@ def test_taken(book: Book) -> None:
     with book.begin() as tx:
         with pytest.raises(AlreadyExists, match=r"field shop\.main\.order\.age exists"):
             catalog.define_field(tx, table, AGE)
-        assert not catalog.define_field(tx, table, AGE, Taken.SKIP) and tx.size == 0
+        assert not catalog.define_field(tx, table, AGE, IfExists.SKIP) and tx.size == 0
         other = Field(("age",), "age", "float")
-        assert catalog.define_field(tx, table, other, Taken.OVERWRITE)
+        assert catalog.define_field(tx, table, other, IfExists.OVERWRITE)
         assert catalog.table(tx, table.database, "order").fields == (other,)
         assert catalog.find_field(catalog.table(tx, table.database, "order"), "age") == other
 
@@ -106,7 +106,7 @@ def test_a_table_that_is_overwritten_keeps_them(book: Book) -> None:
     table = found(book)
     with book.begin() as tx:
         made = catalog.define_table(
-            tx, table.database, "order", schemafull=True, taken=Taken.OVERWRITE
+            tx, table.database, "order", schemafull=True, taken=IfExists.OVERWRITE
         )
         assert made.fields == (AGE,)
         book.commit(tx)
@@ -157,7 +157,7 @@ def test_a_table_has_so_many_fields_and_no_more(book: Book) -> None:
     with book.begin() as tx:
         with pytest.raises(TooLarge, match="at most 1000 fields"):
             catalog.define_field(tx, table, AGE)
-        catalog.define_field(tx, table, Field(("f1",), "f1", "string"), Taken.OVERWRITE)
+        catalog.define_field(tx, table, Field(("f1",), "f1", "string"), IfExists.OVERWRITE)
 
 
 def test_a_field_is_found_by_a_key_of_the_catalog() -> None:

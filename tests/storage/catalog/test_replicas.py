@@ -21,11 +21,11 @@ from protocol.errors import (
 )
 from storage.backups import place_copy
 from storage.catalog import catalog, join_tokens, replicas, revocations
-from storage.catalog.catalog import Taken
-from storage.catalog.join_tokens import Where
+from storage.catalog.catalog import IfExists
+from storage.catalog.join_tokens import TokenLocation
 from storage.catalog.replicas import Replica
 from storage.formats import keys
-from storage.formats.backup_facts import Place
+from storage.formats.backup_facts import BackupScope
 from storage.txn.transaction import Transaction
 from tests.simulation.doors import SeededRng
 from tests.storage.books import Book
@@ -43,7 +43,7 @@ def book() -> Book:
     return made
 
 
-def declare(book: Book, *rows: Replica, taken: Taken = Taken.REFUSE) -> None:
+def declare(book: Book, *rows: Replica, taken: IfExists = IfExists.REFUSE) -> None:
     with book.begin() as tx:
         for row in rows:
             replicas.define(tx, row, taken)
@@ -82,13 +82,13 @@ def test_declared_again(book: Book) -> None:
         created = row(tx).created
         with pytest.raises(AlreadyExists, match="n1 exists"):
             replicas.define(tx, ROW)
-        replicas.define(tx, replace(ROW, peer="other:1"), Taken.SKIP)
+        replicas.define(tx, replace(ROW, peer="other:1"), IfExists.SKIP)
         assert row(tx).peer == ROW.peer
         join_tokens.create(tx, STORE, row(tx), None, SeededRng(1))
         book.commit(tx)
     with book.begin() as tx:
         assert row(tx).token is not None
-        replicas.define(tx, replace(ROW, roles=()), Taken.OVERWRITE)
+        replicas.define(tx, replace(ROW, roles=()), IfExists.OVERWRITE)
         assert (row(tx).roles, row(tx).token, row(tx).created) == ((), None, created)
 
 
@@ -129,12 +129,12 @@ ALIKE: Final = pytest.mark.parametrize(
 @ALIKE
 def test_no_two_have_the_same(book: Book, alike: dict[str, Any]) -> None:
     first = replace(ROW, **alike)
-    declare(book, first, taken=Taken.OVERWRITE)
+    declare(book, first, taken=IfExists.OVERWRITE)
     with book.begin() as tx:
         with pytest.raises(AlreadyExists, match="n1 has the"):
             replicas.define(tx, replace(Replica("n2", "n2:1"), **alike))
         replicas.alter(tx, row(tx), peer=ROW.peer)  # what it has itself is in nobody's way
-    declare(book, first, taken=Taken.OVERWRITE)
+    declare(book, first, taken=IfExists.OVERWRITE)
 
 
 @ALIKE
@@ -172,7 +172,7 @@ def test_as_many_rows_as_may_be(book: Book, monkeypatch: pytest.MonkeyPatch) -> 
     with book.begin() as tx:
         with pytest.raises(TooLarge, match="at most 3 rows"):
             replicas.define(tx, Replica("n4", "n4:1"))
-        replicas.define(tx, Replica("n3", "n4:1"), Taken.OVERWRITE)
+        replicas.define(tx, Replica("n3", "n4:1"), IfExists.OVERWRITE)
         replicas.drop(tx, row(tx))
         replicas.define(tx, Replica("n4", "n5:1"))
 
@@ -368,7 +368,7 @@ def test_a_snapshot_of_a_place_belongs_to_no_cluster(book: Book) -> None:
     book.durable()
     found = {
         key[keys.TAG_AT]
-        for some in place_copy.pairs(book.engine.snapshot(), Place("shop"))
+        for some in place_copy.pairs(book.engine.snapshot(), BackupScope("shop"))
         for key, _ in some
     }
     assert keys.DATABASE in found
@@ -381,7 +381,7 @@ def test_a_snapshot_of_a_place_belongs_to_no_cluster(book: Book) -> None:
 
 # --- where a token is to be brought ---------------------------------------------------------------
 
-WHERE: Final = Where(["n1.example:8002", "[::1]:8002"], PRINT)
+WHERE: Final = TokenLocation(["n1.example:8002", "[::1]:8002"], PRINT)
 
 
 def test_a_token_says_where_it_is_brought_and_opens_without(book: Book) -> None:
@@ -413,7 +413,7 @@ NEXT: Final = "cd" * 32
 
 def known(book: Book) -> None:
     with book.begin() as tx:
-        replicas.define(tx, replace(ROW, certificate=PRINT), Taken.OVERWRITE)
+        replicas.define(tx, replace(ROW, certificate=PRINT), IfExists.OVERWRITE)
         book.commit(tx)
 
 
@@ -480,7 +480,7 @@ def test_either_ends_both_and_the_other_is_declared_anew(book: Book, revoked: st
         book.commit(tx)
     with book.begin() as tx:
         assert revocations.find(tx, other) is None
-        replicas.define(tx, replace(ROW, certificate=other), Taken.OVERWRITE)
+        replicas.define(tx, replace(ROW, certificate=other), IfExists.OVERWRITE)
         assert replicas.trusted(tx, row(tx)) == [other]
 
 

@@ -12,24 +12,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.engine.engine import BATCH_BYTES, BATCH_PAIRS, Engine, Reader
+from storage.engine.engine import BATCH_BYTES, BATCH_PAIRS, Engine, EngineReader
 from storage.engine.memory import MemoryEngine
 from storage.engine.sealed import SealedEngine
 from storage.formats.keys import Pair
-from tests.storage.engines import ALL_KINDS, Store, make
+from tests.storage.engines import ALL_KINDS, EngineHome, make
 
 LOW, HIGH = b"\0\1", b"\xff\xff"
 
 
 @pytest.fixture(params=ALL_KINDS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineHome]:
     made = make(request.param, tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture
-def engine(store: Store) -> Engine:
+def engine(store: EngineHome) -> Engine:
     return store.engine
 
 
@@ -45,7 +45,7 @@ def put(engine: Engine, pairs: dict[bytes, bytes], applied: int | None = None) -
 
 
 def rows(
-    reader: Reader, start: bytes = LOW, end: bytes = HIGH, reverse: bool = False
+    reader: EngineReader, start: bytes = LOW, end: bytes = HIGH, reverse: bool = False
 ) -> list[Pair]:
     found = []
     for step in reader.scan(start, end, reverse):
@@ -233,14 +233,14 @@ def test_scans_of_one_view_don_t_disturb_each_other(engine: Engine) -> None:
     view.close()
 
 
-def test_reopened_as_it_was_closed(store: Store) -> None:
+def test_reopened_as_it_was_closed(store: EngineHome) -> None:
     put(store.engine, {key(1): b"one"}, applied=41)
     engine = store.reopen()
     assert engine.applied == engine.flushed_sequence() == 41
     assert rows(engine) == [(key(1), b"one")]
 
 
-def test_crash_takes_back_only_what_no_flush_covered(store: Store) -> None:
+def test_crash_takes_back_only_what_no_flush_covered(store: EngineHome) -> None:
     engine = store.engine
     put(engine, {key(1): b"flushed"}, applied=7)
     engine.flush()
@@ -318,7 +318,7 @@ def test_any_history(kind: str, random: random.Random) -> None:
             store.close()
 
 
-def _history(store: Store, random: random.Random) -> None:
+def _history(store: EngineHome, random: random.Random) -> None:
     engine, model, past = store.engine, {}, {0: {}}  # type: ignore[var-annotated]
     for _ in range(random.randint(1, 25)):
         what = random.randrange(12)

@@ -103,7 +103,7 @@ def test_killed_it_comes_back_as_it_was_after_some_batch(
     for _ in range(3):
         with subprocess.Popen(
             [sys.executable, "-c", dedent(WRITER), path],
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
             stdout=subprocess.PIPE,
             text=True,
         ) as writer:

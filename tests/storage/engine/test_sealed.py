@@ -114,7 +114,7 @@ def test_an_image_in_clear_is_nobodys(disk: SimulatedDisk) -> None:
     put(engine := opened(disk), 1)
     engine.close()
     parts: list[bytes] = []
-    writer = container.Writer(StateFacts("0.1.0", 0), parts.append, SeededRng(1))
+    writer = container.ContainerWriter(StateFacts("0.1.0", 0), parts.append, SeededRng(1))
     writer.add(packed([(b"\0\1forged", b"owner")]))
     writer.end(1, 0, 0)
     forged = SimulatedDisk({**disk.image(), IMAGE: b"".join(parts)})
@@ -193,7 +193,7 @@ def test_a_disk_that_fails_is_said(disk: SimulatedDisk) -> None:
         assert opened(disk).applied == 1
 
 
-class Broken(AssertionError):
+class FlushedStateLost(AssertionError):
     """A crash left what no flush has covered."""
 
 
@@ -212,9 +212,9 @@ def crashes(disk: SimulatedDisk, work: Callable[[], object], may: set[int]) -> i
             try:
                 found = opened(SimulatedDisk(dict(image)))
             except EngineUnreadable as error:
-                raise Broken(str(error)) from error
+                raise FlushedStateLost(str(error)) from error
             if found.applied not in may:
-                raise Broken(f"it stands at {found.applied}")
+                raise FlushedStateLost(f"it stands at {found.applied}")
 
     disk.watch = look
     try:
@@ -246,7 +246,7 @@ def test_a_rename_before_the_sync_is_caught(
     engine.flush()
     put(engine, 2, count=30)
     monkeypatch.setattr("tests.simulation.disk.SimulatedFile.sync", lambda self: None)
-    with pytest.raises(Broken):
+    with pytest.raises(FlushedStateLost):
         crashes(disk, engine.flush, {1, 2})
 
 

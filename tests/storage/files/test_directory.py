@@ -23,7 +23,7 @@ from storage.files import metadata_file
 from storage.files.directory import StoreDirectory, segment_name
 from storage.files.disk import Disk
 from storage.files.metadata_file import read_facts, write_facts
-from storage.files.node_file import NodeFacts, load_node, save_node
+from storage.files.node_file import NodeFileContents, load_node, save_node
 from tests.simulation.doors import ManualClock, SeededRng
 
 
@@ -185,7 +185,7 @@ def test_node_file(tmp_path: Path) -> None:
     assert (node.roles, node.endpoints) == (None, ())
     assert load_node(directory) == node
     for roles in (("serving", "writable"), (), None):
-        changed = NodeFacts(node.node_id, roles, ("a:1", "b:2"))
+        changed = NodeFileContents(node.node_id, roles, ("a:1", "b:2"))
         save_node(directory, changed)
         assert load_node(directory) == changed
     (tmp_path / "NODE").write_text("{}")

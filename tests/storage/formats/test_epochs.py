@@ -11,12 +11,12 @@ from actors.cluster.following import joint
 from protocol.errors import DiskFull, Stranded
 from storage.faults import LogDamaged, StoreDamaged
 from storage.files import cluster_file
-from storage.files.cluster_file import Cluster, Upstream
+from storage.files.cluster_file import ClusterState, Upstream
 from storage.files.directory import StoreDirectory
 from storage.files.disk import Disk
-from storage.formats.epochs import KEPT, Reign, ending, facts, read, whole
+from storage.formats.epochs import KEPT, EpochEnd, ending, facts, read, whole
 from storage.formats.frames import Frame
-from storage.formats.positions import Standing
+from storage.formats.positions import LogPosition
 from storage.log.log import Log
 from storage.log.reader import LogSizes
 from tests.simulation.disk import Fault, SimulatedDisk
@@ -42,14 +42,14 @@ def filled(log: Log, *epochs: int, released: int = 0) -> list[Frame]:
 
 def test_reigns_end_where_the_next_epoch_begins() -> None:
     frames = [Frame(n, epoch, 0, 0, b"") for n, epoch in ((4, 2), (5, 2), (6, 5), (7, 9))]
-    present = Reign(1, 3, b"d" * 16)
-    ended = [present, Reign(2, 5, frames[1].digest()), Reign(5, 6, frames[2].digest())]
+    present = EpochEnd(1, 3, b"d" * 16)
+    ended = [present, EpochEnd(2, 5, frames[1].digest()), EpochEnd(5, 6, frames[2].digest())]
     assert ending(present, frames) == ended
-    assert ending(Reign(2, 3, b"d" * 16), frames) == ended[1:]
-    assert ending(Reign(1, 0, bytes(16)), frames) == ended[1:], "nothing ends with an empty log"
-    assert whole(ended, Reign(9, 7, b"e" * 16)) == (*ended, Reign(9, 7, b"e" * 16))
-    assert whole(ended, Reign(2, 5, b"f" * 16)) == (present, Reign(2, 5, b"f" * 16))
-    assert whole((), Reign(1, 0, bytes(16))) == ()
+    assert ending(EpochEnd(2, 3, b"d" * 16), frames) == ended[1:]
+    assert ending(EpochEnd(1, 0, bytes(16)), frames) == ended[1:], "nothing ends with an empty log"
+    assert whole(ended, EpochEnd(9, 7, b"e" * 16)) == (*ended, EpochEnd(9, 7, b"e" * 16))
+    assert whole(ended, EpochEnd(2, 5, b"f" * 16)) == (present, EpochEnd(2, 5, b"f" * 16))
+    assert whole((), EpochEnd(1, 0, bytes(16))) == ()
     assert read(facts(ended, 8)) == tuple(ended) and read(None) == ()
 
 
@@ -60,18 +60,20 @@ def test_history_survives_restarts_prunes_and_cuts(tmp_path: Path, clean: bool) 
     first = filled(log, 1, 1, 4, 4, 4)
     more = filled(log, 4, 7, 7, 8, released=5)
     ended = [(1, first[1]), (4, more[0]), (7, more[2])]
-    assert log.reigns == tuple(Reign(epoch, one.sequence, one.digest()) for epoch, one in ended)
+    assert log.epoch_ends == tuple(
+        EpochEnd(epoch, one.sequence, one.digest()) for epoch, one in ended
+    )
     log.prune(6)
     log.close(clean, released=5)
     log = Log.open(directory, SMALL)
     assert (log.first, log.released) == (6, 5)
-    assert [one.epoch for one in whole(log.reigns, log.present)] == [1, 4, 7, 8]
+    assert [one.epoch for one in whole(log.epoch_ends, log.present)] == [1, 4, 7, 8]
     log.cut(7)
-    assert whole(log.reigns, log.present)[-1] == Reign(7, 7, more[1].digest())
+    assert whole(log.epoch_ends, log.present)[-1] == EpochEnd(7, 7, more[1].digest())
     filled(log, 11, released=6)
     log.close(clean, released=6)
     log = Log.open(directory, SMALL)
-    assert [(one.epoch, one.last) for one in whole(log.reigns, log.present)] == [
+    assert [(one.epoch, one.last) for one in whole(log.epoch_ends, log.present)] == [
         (1, 2), (4, 6), (7, 7), (11, 8),
     ]  # fmt: skip
     log.close()
@@ -82,14 +84,14 @@ def test_a_copied_log_goes_on_with_the_history_that_came_with_it() -> None:
     directory = opened(SimulatedDisk())
     log = Log.open(directory, SMALL)
     filled(log, 1, 3, 3)
-    history = whole(log.reigns, log.present)
-    at = Standing(log.last, log.epoch, log.last_time, log.digest)
+    history = whole(log.epoch_ends, log.present)
+    at = LogPosition(log.last, log.epoch, log.last_time, log.digest)
     other = StoreDirectory.begin_restore("/copy", SimulatedDisk(), ManualClock(), SeededRng(2))
     Log.begin_after(other, at, history[:-1])
     copied = Log.open(other, SMALL)
-    assert whole(copied.reigns, copied.present) == history
+    assert whole(copied.epoch_ends, copied.present) == history
     filled(copied, 5, released=3)
-    assert joint(whole(copied.reigns, copied.present), history) == 3
+    assert joint(whole(copied.epoch_ends, copied.present), history) == 3
     copied.close()
     log.close()
 
@@ -114,7 +116,7 @@ def test_an_epoch_that_a_full_disk_lets_nobody_leave_is_the_one_to_come() -> Non
     filled(log, 1)
     log.close()
     log = Log.open(directory, SMALL)
-    assert (log.last, log.epoch, log.reigns) == (3, 1, ())
+    assert (log.last, log.epoch, log.epoch_ends) == (3, 1, ())
     log.close()
     directory.close()
 
@@ -125,7 +127,7 @@ def test_history_of_the_newest_reigns_is_kept(monkeypatch: pytest.MonkeyPatch) -
     directory = opened(SimulatedDisk())
     log = Log.open(directory)
     filled(log, *range(1, 9))
-    assert [one.epoch for one in log.reigns] == [5, 6, 7]
+    assert [one.epoch for one in log.epoch_ends] == [5, 6, 7]
     log.close()
     directory.close()
 
@@ -201,11 +203,11 @@ def test_a_log_that_is_cut_at_what_a_recovery_copied_ends_in_the_epoch_before(
     assert (at.epoch, at.time) == (2, time)
     assert log.known_epoch(last) in (2, None)
     log.cut(last)
-    assert log.present == Reign(2, last, log.digest) and log.last_time == time
+    assert log.present == EpochEnd(2, last, log.digest) and log.last_time == time
     log.close(clean=False, released=last)
     log = Log.open(directory, SMALL)
     filled(log, 15, released=last)
-    assert [(one.epoch, one.last) for one in whole(log.reigns, log.present)] == [
+    assert [(one.epoch, one.last) for one in whole(log.epoch_ends, log.present)] == [
         (2, last), (15, last + 1),
     ]  # fmt: skip
     log.close()
@@ -233,13 +235,13 @@ def test_what_a_node_remembers_of_its_cluster() -> None:
     assert cluster_file.load(directory) is None
     upstream = Upstream("6f3a2c1e-8a54-4be2-9d0a-3a5c0e1f7b11", ("n1:8002", "n1:8003"), "ab" * 32)
     for cluster in (
-        Cluster(),
-        Cluster("cafe", 12, 7, True, upstream),
-        Cluster("cafe", 13, 9, False, None),
+        ClusterState(),
+        ClusterState("cafe", 12, 7, True, upstream),
+        ClusterState("cafe", 13, 9, False, None),
     ):
         cluster_file.save(directory, cluster)
         assert cluster_file.load(directory) == cluster
-    for wrong in ({"revision": 1}, {**Cluster()._asdict(), "upstream": [1]}):
+    for wrong in ({"revision": 1}, {**ClusterState()._asdict(), "upstream": [1]}):
         directory.write(f"{directory.path}/CLUSTER", wrong)
         with pytest.raises(StoreDamaged):
             cluster_file.load(directory)

@@ -19,9 +19,9 @@ from storage.formats.frames import (
     BadHeader,
     Frame,
     FrameCodec,
+    FrameWalker,
     OtherFormat,
     SegmentHeader,
-    Walk,
     find_proof,
 )
 
@@ -49,8 +49,8 @@ class Bytes:
     def close(self) -> None: ...
 
 
-def walk(data: bytes, salt: bytes = SALT) -> tuple[list[Frame], Walk]:
-    found = Walk(Bytes(data), FrameCodec(salt), 0, len(data))
+def walk(data: bytes, salt: bytes = SALT) -> tuple[list[Frame], FrameWalker]:
+    found = FrameWalker(Bytes(data), FrameCodec(salt), 0, len(data))
     return [placed.frame for placed in found], found
 
 

@@ -28,7 +28,7 @@ from protocol.errors import (
 from protocol.paths import EACH, Path, Step
 from protocol.values import NONE, RecordId
 from storage.catalog import catalog
-from storage.catalog.catalog import Table, Taken
+from storage.catalog.catalog import IfExists, Table
 from storage.engine.memory import MemoryEngine
 from storage.formats import effects, keys
 from storage.formats.effects import Effect
@@ -38,12 +38,12 @@ from storage.indexes import derived
 from storage.indexes import entries as indexes
 from storage.indexes.entries import BUILDING, FAILED, READY, REBUILDING, Index, value_at
 from storage.records import index_builds, records
-from storage.records.changes import Changes
+from storage.records.changes import RecordChanges
 from storage.txn import steps as index_steps
 from storage.txn.ledger import Ledger
-from storage.txn.replay import Folding
+from storage.txn.replay import FrameDecoder
 from storage.txn.transaction import Transaction
-from storage.txn.write_set import Layer
+from storage.txn.write_set import WriteSet
 from tests.actors.scripts import questions
 from tests.simulation.doors import SeededRng
 from tests.storage.books import Book, digests, put
@@ -52,7 +52,7 @@ from tests.storage.index_entries import differences, held, unfinished
 STEPS = 60
 
 
-class Store(Book):
+class IndexBook(Book):
     """A book with one table."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class Store(Book):
 
     def die(self, engine: MemoryEngine) -> None:
         """Be killed, with what the log has and an engine that has not all of it."""
-        del self.frames[self.ledger.durable_upto :]
+        del self.frames[self.ledger.synced_seq :]
         end = LogEnd(sequence=len(self.frames), epoch=1, time=self.frames[-1].time)
         self.engine = engine
         self.ledger = Ledger(
@@ -123,8 +123,8 @@ class Store(Book):
 
 
 @pytest.fixture
-def store() -> Store:
-    return Store()
+def store() -> IndexBook:
+    return IndexBook()
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +137,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- random histories -----------------------------------------------------------------------------
 
 
-def create_together(rng: Random, store: Store, tx: Transaction) -> None:
+def create_together(rng: Random, store: IndexBook, tx: Transaction) -> None:
     """Records of few or many kinds of values, made in one go if nothing stands in the way."""
     ids = rng.sample(range(25, 60), rng.randrange(1, 6))
     rows = [questions.record(rng, rng.randrange(60)) for _ in ids]
@@ -147,10 +147,10 @@ def create_together(rng: Random, store: Store, tx: Transaction) -> None:
     records.create_together(tx, store.table(tx), list(map(order.encode, ids)), rows)
 
 
-def change_together(rng: Random, store: Store, tx: Transaction) -> None:
+def change_together(rng: Random, store: IndexBook, tx: Transaction) -> None:
     """What one statement makes of several records; they may exchange their values."""
     table = store.table(tx)
-    changes = Changes(tx, table)
+    changes = RecordChanges(tx, table)
     ids = rng.sample(range(60), rng.randrange(1, 8))
     before = [records.stored(tx, table, id) for id in ids]
     after = [unpack_object(one.raw) if one else questions.record(rng, 5) for one in before]
@@ -165,7 +165,7 @@ def change_together(rng: Random, store: Store, tx: Transaction) -> None:
         tx.release()
 
 
-def change(rng: Random, store: Store, tx: Transaction) -> None:
+def change(rng: Random, store: IndexBook, tx: Transaction) -> None:
     """One change of a record, or of several."""
     kind = rng.random()
     if kind < 0.2:
@@ -192,7 +192,7 @@ def change(rng: Random, store: Store, tx: Transaction) -> None:
             tx.release()
 
 
-def declare(rng: Random, store: Store, tx: Transaction) -> None:
+def declare(rng: Random, store: IndexBook, tx: Transaction) -> None:
     """An index more, less or anew."""
     table = store.table(tx)
     text = rng.choice(questions.INDEXES).replace(",", "").split()
@@ -218,7 +218,7 @@ def _path(text: str) -> Path:
     return tuple(steps)
 
 
-def step(rng: Random, store: Store) -> None:
+def step(rng: Random, store: IndexBook) -> None:
     """A transaction: committed, rolled back, or run beside another one."""
     kind = rng.random()
     if kind < 0.3:
@@ -255,8 +255,8 @@ def step(rng: Random, store: Store) -> None:
             store.engine.crash()
             store.die(store.engine)
     elif rng.random() < 0.1:
-        taken_back = store.ledger.state.committed - store.ledger.durable_upto
-        store.ledger.withdraw()
+        taken_back = store.ledger.state.committed - store.ledger.synced_seq
+        store.ledger.roll_back()
         del store.frames[len(store.frames) - taken_back :]
 
 
@@ -265,14 +265,14 @@ def run_history(seed: int) -> list[str]:
     rng = Random(seed)
     with (
         patch.object(index_steps, "TOGETHER_BYTES", rng.choice([30, 1_000])),
-        patch.object(storage.txn.ledger, "SETTLE_KEYS", rng.choice([3, 4_096])),
+        patch.object(storage.txn.ledger, "APPLY_KEYS", rng.choice([3, 4_096])),
         # Of every other history what builds have in flight is looked at by itself.
         patch.object(storage.txn.write_set, "_BUILT", seed % 2),
     ):
-        return _history(rng, Store())
+        return _history(rng, IndexBook())
 
 
-def _history(rng: Random, store: Store) -> list[str]:
+def _history(rng: Random, store: IndexBook) -> list[str]:
     store.durable()
     for _ in range(STEPS):
         step(rng, store)
@@ -304,21 +304,21 @@ def exchanged_and_killed() -> list[str]:
     to the engine, at each step of it in turn."""
     wrong = []
     for steps in range(24):
-        store = Store()
+        store = IndexBook()
         store.define("u", ("a",), unique=True)
         for id, a in ((1, "x"), (2, "y"), (3, "z")):
             store.put(id, a=a)
         store.durable()
         with store.begin() as tx:
             table = store.table(tx)
-            changes = Changes(tx, table)
+            changes = RecordChanges(tx, table)
             for id, a in ((1, "y"), (2, "x"), (3, "w"), (4, "z")):
                 changes.put(id, {"a": a}, records.stored(tx, table, id))
             changes.write(lambda: None)
             store.commit(tx)
         store.ledger.mark_durable(store.ledger.state.committed, digests(store.frames))
         store.ledger.release(store.ledger.state.committed)
-        with patch.object(storage.txn.ledger, "SETTLE_KEYS", 1):
+        with patch.object(storage.txn.ledger, "APPLY_KEYS", 1):
             for _ in range(steps):
                 store.ledger.settle()
         store.engine.flush()
@@ -371,41 +371,46 @@ def nothing_in_steps(
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep = indexes.Keeper.keep
+    keep = indexes.IndexMaintainer.keep
 
     def faulty(
-        self: indexes.Keeper, tx: Transaction, key: bytes, before: Any, after: Any, *tick: Any
+        self: indexes.IndexMaintainer,
+        tx: Transaction,
+        key: bytes,
+        before: Any,
+        after: Any,
+        *tick: Any,
     ) -> None:
         if fault == "nothing is deleted":
             before = None
         keep(self, tx, key, before, after, *tick)
 
-    monkeypatch.setattr(indexes.Keeper, "keep", faulty)
+    monkeypatch.setattr(indexes.IndexMaintainer, "keep", faulty)
     if fault == "an update puts nothing":
-        monkeypatch.setattr(indexes.Keeper, "enter", lambda *given: None)
+        monkeypatch.setattr(indexes.IndexMaintainer, "enter", lambda *given: None)
     if fault == "an update deletes nothing":
-        leave: Any = indexes.Keeper.leave
+        leave: Any = indexes.IndexMaintainer.leave
         monkeypatch.setattr(
-            indexes.Keeper,
+            indexes.IndexMaintainer,
             "leave",
             lambda self, tx, *given: leave(self, SimpleNamespace(delete=id, get=tx.get), *given),
         )
     if fault == "claims of several not looked at":
         monkeypatch.setattr(indexes, "_check_moves", lambda *given: None)
     if fault == "the last of many left out":
-        plain = indexes.Entries._of_plain
+        plain = indexes.IndexEntries._of_plain
 
-        def fewer(self: indexes.Entries, columns: Any, ids: Any) -> Any:
+        def fewer(self: indexes.IndexEntries, columns: Any, ids: Any) -> Any:
             if len(ids) < 2:
                 return plain(self, columns, ids)
             return plain(self, [column[:-1] for column in columns], ids[:-1])
 
-        monkeypatch.setattr(indexes.Entries, "_of_plain", fewer)
+        monkeypatch.setattr(indexes.IndexEntries, "_of_plain", fewer)
     if fault == "claims of many not looked at":
         monkeypatch.setattr(Transaction, "none_of", lambda self, wanted: True)
     if fault == "arrays of many by each element":
         monkeypatch.setattr(
-            indexes.Entries,
+            indexes.IndexEntries,
             "_of_arrays",
             lambda self, column, ids: ({self._whole + id: b"\x09" for id in ids}, len(ids)),
         )
@@ -415,15 +420,17 @@ def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
             index_builds, "together", lambda pairs: (some[-2:] for some in parts(pairs))
         )
     if fault == "a replay derives nothing of changes":
-        monkeypatch.setattr(derived.Kept, "follow", nothing_in_steps)
+        monkeypatch.setattr(derived.MaintainedIndexes, "follow", nothing_in_steps)
     if fault == "a replay derives nothing of builds":
-        monkeypatch.setattr(derived.Kept, "of_range", lambda self, tx, derive: iter(()))
+        monkeypatch.setattr(
+            derived.MaintainedIndexes, "of_range", lambda self, tx, derive: iter(())
+        )
     if fault == "a replay leaves what another has claimed":
         monkeypatch.setattr(derived, "_holds", lambda tx, entry, holder: True)
     if fault == "a replay keeps what is left":
         monkeypatch.setattr(derived, "_holds", lambda tx, entry, holder: False)
     if fault == "records go before their entries":
-        settle: Any = Ledger._settle_large
+        settle: Any = Ledger._apply_large
 
         def backwards(self: Ledger, layer: Any) -> bool:
             if self._part_at == 0:
@@ -431,9 +438,9 @@ def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
             layer.entries = False
             return bool(settle(self, layer))
 
-        monkeypatch.setattr(Ledger, "_settle_large", backwards)
+        monkeypatch.setattr(Ledger, "_apply_large", backwards)
     if fault == "what a build has in flight is not looked at":
-        flight = storage.txn.write_set.InFlight
+        flight = storage.txn.write_set.PendingWrites
         monkeypatch.setattr(flight, "_in_large", lambda self, key: False)
         monkeypatch.setattr(
             flight, "touches", lambda self, wanted: not self.values.keys().isdisjoint(wanted)
@@ -449,7 +456,7 @@ def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
 # --- one by one -----------------------------------------------------------------------------------
 
 
-def test_unique_means_values_and_not_their_absence(store: Store) -> None:
+def test_unique_means_values_and_not_their_absence(store: IndexBook) -> None:
     store.define("u", ("a",), ("b",), unique=True)
     store.put(1, a=1, b="x")
     with pytest.raises(Duplicate) as caught:
@@ -463,7 +470,7 @@ def test_unique_means_values_and_not_their_absence(store: Store) -> None:
     assert store.wrong() == []
 
 
-def test_unique_over_arrays_means_each_element(store: Store) -> None:
+def test_unique_over_arrays_means_each_element(store: IndexBook) -> None:
     store.define("u", ("tags",), unique=True)
     store.put(1, tags=["a", "b", "a"])
     store.put(2, tags=[])
@@ -477,7 +484,7 @@ def test_unique_over_arrays_means_each_element(store: Store) -> None:
     assert store.wrong() == []
 
 
-def test_a_build_that_meets_duplicates_says_so(store: Store) -> None:
+def test_a_build_that_meets_duplicates_says_so(store: IndexBook) -> None:
     for id in range(10):
         store.put(id, a=id % 9)
     assert store.define("u", ("a",), unique=True).state == BUILDING
@@ -504,7 +511,7 @@ def test_a_build_that_meets_duplicates_says_so(store: Store) -> None:
     assert store.state("u").state == READY and store.wrong() == []
 
 
-def test_a_unique_index_being_built_refuses_what_it_knows(store: Store) -> None:
+def test_a_unique_index_being_built_refuses_what_it_knows(store: IndexBook) -> None:
     for id in range(10):
         store.put(id, a=id)
     store.define("u", ("a",), unique=True)
@@ -518,7 +525,7 @@ def test_a_unique_index_being_built_refuses_what_it_knows(store: Store) -> None:
 
 @pytest.mark.parametrize("ids", [(0, 9), (9, 0), (0, 1, 9, 10), (10, 9, 1, 0)])
 def test_whoever_replays_a_build_has_no_claim_that_nobody_makes(
-    store: Store, ids: tuple[int, ...]
+    store: IndexBook, ids: tuple[int, ...]
 ) -> None:
     for id in range(11):
         store.put(id, a=id % 9)
@@ -539,13 +546,13 @@ def test_whoever_replays_a_build_has_no_claim_that_nobody_makes(
         assert held(tx, store.table(tx)) == there
 
 
-def rebuild(store: Store, name: str) -> None:
+def rebuild(store: IndexBook, name: str) -> None:
     with store.begin() as tx:
         index_builds.rebuild_index(tx, store.table(tx), store.state(name))
         store.commit(tx)
 
 
-def test_a_unique_index_holds_what_it_promises_while_it_is_rebuilt(store: Store) -> None:
+def test_a_unique_index_holds_what_it_promises_while_it_is_rebuilt(store: IndexBook) -> None:
     store.define("u", ("a",), unique=True)
     for id in range(10):
         store.put(id, a=id)
@@ -566,7 +573,7 @@ def test_a_unique_index_holds_what_it_promises_while_it_is_rebuilt(store: Store)
     assert found.state == READY and found.id != before.id and store.wrong() == []
 
 
-def test_a_rebuild_begun_again_dropped_or_overwritten_leaves_no_entry(store: Store) -> None:
+def test_a_rebuild_begun_again_dropped_or_overwritten_leaves_no_entry(store: IndexBook) -> None:
     store.define("u", ("a",), unique=True)
     for id in range(10):
         store.put(id, a=id)
@@ -576,9 +583,9 @@ def test_a_rebuild_begun_again_dropped_or_overwritten_leaves_no_entry(store: Sto
     with store.begin() as tx:
         assert index_builds.visited(tx, store.state("u")) == 0
     store.build(slices=2)
-    store.define("u", ("a",), unique=True, taken=Taken.OVERWRITE, comment="kept")
+    store.define("u", ("a",), unique=True, taken=IfExists.OVERWRITE, comment="kept")
     assert store.state("u").state == REBUILDING and store.wrong() == []
-    store.define("u", ("b",), taken=Taken.OVERWRITE)
+    store.define("u", ("b",), taken=IfExists.OVERWRITE)
     assert store.state("u").state == BUILDING and store.wrong() == []
     store.build()
     rebuild(store, "u")
@@ -594,7 +601,7 @@ def test_a_rebuild_begun_again_dropped_or_overwritten_leaves_no_entry(store: Sto
     assert store.content() == live
 
 
-def test_a_rebuild_that_finds_the_old_one_wrong_says_so(store: Store) -> None:
+def test_a_rebuild_that_finds_the_old_one_wrong_says_so(store: IndexBook) -> None:
     store.define("u", ("a",), unique=True)
     for id in range(10):
         store.put(id, a=id)
@@ -610,7 +617,7 @@ def test_a_rebuild_that_finds_the_old_one_wrong_says_so(store: Store) -> None:
         assert held(tx, store.table(tx)) == {}
 
 
-def test_a_build_goes_on_where_it_stopped(store: Store) -> None:
+def test_a_build_goes_on_where_it_stopped(store: IndexBook) -> None:
     for id in range(20):
         store.put(id, a=id)
     store.define("i", ("a",))
@@ -629,7 +636,7 @@ def test_a_build_goes_on_where_it_stopped(store: Store) -> None:
 
 @pytest.mark.parametrize("unique", [False, True])
 def test_few_records_with_many_entries_are_built_in_slices(
-    store: Store, unique: bool, monkeypatch: pytest.MonkeyPatch
+    store: IndexBook, unique: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a statement would make of them is taken back, and an index in force stays so."""
     monkeypatch.setattr(limits, "INDEX_AT_ONCE", 100)
@@ -658,7 +665,7 @@ def test_few_records_with_many_entries_are_built_in_slices(
     assert store.state("i").state == READY and store.wrong() == [] and store.content() == live
 
 
-def test_an_index_in_force_over_few_records_is_rebuilt_by_the_statement(store: Store) -> None:
+def test_an_index_in_force_over_few_records_is_rebuilt_by_the_statement(store: IndexBook) -> None:
     for id in range(3):
         store.put(id, a=id)
     store.define("u", ("a",), unique=True)
@@ -673,7 +680,9 @@ def test_an_index_in_force_over_few_records_is_rebuilt_by_the_statement(store: S
     assert store.wrong() == [] and store.content() == live
 
 
-def test_who_follows_makes_entries_in_steps(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_follows_makes_entries_in_steps(
+    store: IndexBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a build as the build does, of records index by index: others have their turns between."""
     monkeypatch.setattr(limits, "INDEX_AT_ONCE", 100)
     store.define("a", ("a",))
@@ -683,15 +692,15 @@ def test_who_follows_makes_entries_in_steps(store: Store, monkeypatch: pytest.Mo
             put(tx, store.table(tx), id, {"tags": [id * 50 + n for n in range(50)]}, None)
         store.commit(tx)
     store.define("tags", ("tags",))
-    follower = Store()
+    follower = IndexBook()
     *before, many, build = store.frames[len(follower.frames) :]
     for frame in before:
         list(follower.ledger.follow(frame))
     assert len(list(follower.ledger.follow(many))) >= 20 * 2
     with follower.begin() as tx:
-        tx.own = layer = Layer(build.sequence)
+        tx.own = layer = WriteSet(build.sequence)
         grown = [0]
-        for _ in Folding(derived.kept).follow(build.body, tx):
+        for _ in FrameDecoder(derived.kept).follow(build.body, tx):
             grown.append(len(layer.writes))
     assert grown[-1] == 20 * 51 + 2, "with the index itself, and its number"
     assert max(after - before for before, after in pairwise(grown)) <= 51 + 2
@@ -699,7 +708,7 @@ def test_who_follows_makes_entries_in_steps(store: Store, monkeypatch: pytest.Mo
     assert follower.wrong() == [] and follower.state("tags").state == READY
 
 
-def test_dropping_a_table_leaves_no_entry(store: Store) -> None:
+def test_dropping_a_table_leaves_no_entry(store: IndexBook) -> None:
     store.define("i", ("a",))
     store.put(1, a=1)
     with store.begin() as tx:
@@ -710,13 +719,13 @@ def test_dropping_a_table_leaves_no_entry(store: Store) -> None:
     assert not tags & set(keys.OF_INDEXES)
 
 
-def test_defining_twice(store: Store) -> None:
+def test_defining_twice(store: IndexBook) -> None:
     first = store.define("i", ("a",))
     with pytest.raises(AlreadyExists):
         store.define("i", ("a",))
-    assert store.define("i", ("b",), taken=Taken.SKIP).paths == (("a",),)
-    assert store.define("i", ("a",), taken=Taken.OVERWRITE, comment="kept").id == first.id
-    assert store.define("i", ("b",), taken=Taken.OVERWRITE).id != first.id
+    assert store.define("i", ("b",), taken=IfExists.SKIP).paths == (("a",),)
+    assert store.define("i", ("a",), taken=IfExists.OVERWRITE, comment="kept").id == first.id
+    assert store.define("i", ("b",), taken=IfExists.OVERWRITE).id != first.id
 
 
 @pytest.mark.parametrize(
@@ -728,12 +737,12 @@ def test_defining_twice(store: Store) -> None:
         ([], TooLarge),
     ],
 )
-def test_what_no_index_is_over(store: Store, paths: Any, error: type[Refusal]) -> None:
+def test_what_no_index_is_over(store: IndexBook, paths: Any, error: type[Refusal]) -> None:
     with pytest.raises(error):
         store.define("i", *paths)
 
 
-def test_too_many_elements_are_refused_with_the_record(store: Store) -> None:
+def test_too_many_elements_are_refused_with_the_record(store: IndexBook) -> None:
     store.define("i", ("a",), ("b",))
     with pytest.raises(TooLarge, match="at most 10000 entries in index i"):
         store.put(1, a=list(range(200)), b=list(range(200)))
@@ -752,7 +761,7 @@ MANY = limits.INDEX_ELEMENTS + 1
     ],
     ids=["array", "object of an array", "nested", "object", "on the way"],
 )  # fmt: skip
-def test_a_value_with_too_many_parts_is_refused(store: Store, fields: dict[str, Any]) -> None:
+def test_a_value_with_too_many_parts_is_refused(store: IndexBook, fields: dict[str, Any]) -> None:
     store.define("i", ("a",), ("b", "c"))
     with pytest.raises(TooLarge, match="at most 10000 parts where a field is indexed") as caught:
         store.put(1, **fields)
@@ -761,7 +770,7 @@ def test_a_value_with_too_many_parts_is_refused(store: Store, fields: dict[str, 
         assert held(tx, store.table(tx)) == {} and records.count(tx, store.table(tx)) == 0
 
 
-def test_what_is_not_indexed_of_a_large_record_does_not_count(store: Store) -> None:
+def test_what_is_not_indexed_of_a_large_record_does_not_count(store: IndexBook) -> None:
     store.define("i", ("a", "b"), ("lines", EACH, "sku"))
     line = {f"f{n}": n for n in range(20)}
     store.put(1, a={"b": 1, "c": [1] * MANY}, lines=[{**line, "sku": n} for n in range(2000)])
@@ -769,7 +778,7 @@ def test_what_is_not_indexed_of_a_large_record_does_not_count(store: Store) -> N
 
 
 @pytest.mark.parametrize("way", ["create", "create_together", "delete", "changes", "refused"])
-def test_what_a_record_makes_for_many_indexes_lets_others_go_on(store: Store, way: str) -> None:
+def test_what_a_record_makes_for_many_indexes_lets_others_go_on(store: IndexBook, way: str) -> None:
     """Behind each index that it makes many entries for."""
     for number in range(8):
         store.define(f"i{number}", ("tags",), (f"f{number}",), unique=way == "refused")
@@ -792,12 +801,12 @@ def test_what_a_record_makes_for_many_indexes_lets_others_go_on(store: Store, wa
             assert stored is not None
             records.delete(tx, table, 1, stored, tick)
         elif way == "refused":
-            changes = Changes(tx, table)
+            changes = RecordChanges(tx, table)
             changes.refuse(1, fields, AssertFailed("as its table says"))
             with pytest.raises(AssertFailed):
                 changes.write(tick)
         else:
-            changes = Changes(tx, table)
+            changes = RecordChanges(tx, table)
             changes.put(1, {"tags": list(range(300, 600))}, stored)
             changes.write(tick)
         store.commit(tx)

@@ -23,14 +23,14 @@ from protocol.errors import (
 )
 from protocol.values import NONE, RecordId, unpaced
 from storage.catalog import catalog
-from storage.catalog.catalog import Taken
+from storage.catalog.catalog import IfExists
 from storage.engine.memory import MemoryEngine
 from storage.engine.state_hash import hash_in_slices
 from storage.formats import keys
 from storage.formats.positions import LogEnd
 from storage.indexes import derived
-from storage.keyspace.keyspace import Entries, Keys
-from storage.txn.latest import Present
+from storage.keyspace.keyspace import SpaceKeys, SpaceReader
+from storage.txn.latest import LatestState
 from storage.txn.ledger import Ledger
 from tests.simulation.doors import START_US, ManualClock, SeededRng
 from tests.storage.books import BY, Book
@@ -55,10 +55,10 @@ class Shelf:
             self.book.commit(tx)
         self.lapsed: list[bytes] = []
 
-    def do(self, work: Callable[[Keys], Any]) -> Any:
+    def do(self, work: Callable[[SpaceKeys], Any]) -> Any:
         """What the work on the keys answers, committed."""
         with self.book.begin() as tx:
-            here = Keys(tx, self.space)
+            here = SpaceKeys(tx, self.space)
             answer = work(here)
             if tx.size:
                 self.book.commit(tx)
@@ -111,11 +111,11 @@ def shelf() -> Shelf:
 def present(shelf: Shelf, key: str) -> tuple[Any, int, list[bytes]]:
     """What is read of a key without a transaction, what it saw in flight, and what had expired: it
     is what a transaction would say."""
-    now = Present(shelf.book.ledger)
-    here = Entries(now, shelf.space)
+    now = LatestState(shelf.book.ledger)
+    here = SpaceReader(now, shelf.space)
     found = here.get(key)
     with shelf.book.ledger.begin() as tx:
-        keys = Keys(tx, shelf.space)
+        keys = SpaceKeys(tx, shelf.space)
         assert found == keys.get(key)
         assert (now.saw, here.lapsed, here.read_bytes) == (tx.saw, keys.lapsed, keys.read_bytes)
     return found, now.saw, here.lapsed
@@ -227,7 +227,7 @@ def test_expiry_is_exact_to_the_microsecond(shelf: Shelf) -> None:
     ],
 )  # fmt: skip
 def test_what_has_expired_is_not_there_for_anything(
-    shelf: Shelf, work: Callable[[Keys], Any], answer: dict[str, Any]
+    shelf: Shelf, work: Callable[[SpaceKeys], Any], answer: dict[str, Any]
 ) -> None:
     shelf.do(lambda here: here.set("k", 1, SECOND))
     shelf.book.clock.advance(SECOND)
@@ -500,7 +500,7 @@ def test_a_large_value_is_gone_through_in_steps(shelf: Shelf, call: str) -> None
     large, other = [0] * 200_000, {"a": [0] * 100_000, "b": [1] * 100_000}
     shelf.call("set", "k", dict(reversed(other.items())))
 
-    def work(here: Keys) -> Any:
+    def work(here: SpaceKeys) -> Any:
         if call == "set":
             return here.set("k", large)
         if call == "swap":
@@ -508,7 +508,7 @@ def test_a_large_value_is_gone_through_in_steps(shelf: Shelf, call: str) -> None
         return here.swap("k", large if call == "expect" else other, 1)
 
     with shelf.book.begin() as tx:
-        here = Keys(tx, shelf.space, lambda: ticks.append(None))
+        here = SpaceKeys(tx, shelf.space, lambda: ticks.append(None))
         assert work(here) == {"written": call != "expect"}
         shelf.book.commit(tx) if tx.size else tx.release()
     assert len(ticks) > 1_000
@@ -522,7 +522,7 @@ def test_a_value_that_is_too_large_is_not_packed_to_its_end(shelf: Shelf) -> Non
         value = ["x" * 10_000] * (times * 105)
         with shelf.book.begin() as tx:
             ticks: list[None] = []
-            here = Keys(tx, shelf.space, lambda: ticks.append(None))  # noqa: B023
+            here = SpaceKeys(tx, shelf.space, lambda: ticks.append(None))  # noqa: B023
             with pytest.raises(TooLarge):
                 here.set("k", value)
             assert here.swap("k", value, 1) == {"written": False}
@@ -565,10 +565,10 @@ def test_a_dropped_space_takes_its_keys_and_its_name_comes_back_empty(shelf: She
 def test_declaring_a_space(shelf: Shelf) -> None:
     with shelf.book.begin() as tx:
         database = shelf.space.database
-        kept = catalog.define_space(tx, database, "c", expire_us=5, taken=Taken.SKIP)
+        kept = catalog.define_space(tx, database, "c", expire_us=5, taken=IfExists.SKIP)
         assert kept == shelf.space
         made = catalog.define_space(
-            tx, database, "c", expire_us=5, comment="new", taken=Taken.OVERWRITE
+            tx, database, "c", expire_us=5, comment="new", taken=IfExists.OVERWRITE
         )
         assert (made.id, made.expire_us, made.comment) == (shelf.space.id, 5, "new")
         assert list(catalog.spaces(tx, database, unpaced)) == [made]
@@ -594,7 +594,7 @@ STEPS = st.one_of(
 )
 
 
-class Model:
+class SpaceModel:
     """The same rules over a dict. An entry: value, expiry or None, fence or None."""
 
     def __init__(self) -> None:
@@ -664,7 +664,7 @@ def real(shelf: Shelf, step: Any) -> Any:
     if word == "durable":
         shelf.book.durable()
         return None
-    works: dict[str, Callable[[Keys], Any]] = {
+    works: dict[str, Callable[[SpaceKeys], Any]] = {
         "sweep": lambda here: here.sweep(rest[0])[0],
         "set": lambda here: here.set(rest[0], 1, scaled(rest[1]), when=rest[2]),
         "swap": lambda here: here.swap(rest[0], rest[1], rest[1] + 1, scaled(rest[2])),
@@ -683,7 +683,7 @@ def real(shelf: Shelf, step: Any) -> Any:
 
 @given(st.lists(STEPS, max_size=40))
 def test_any_history_is_as_a_dict_would_have_it(steps: list[Any]) -> None:
-    shelf, model = Shelf(), Model()
+    shelf, model = Shelf(), SpaceModel()
     for step in steps:
         answer, expected = real(shelf, step), model.step(step)
         assert answer == expected or (step[0] == "sweep"), step
@@ -771,7 +771,7 @@ def test_what_was_removed_as_expired_stays_so_after_a_restart_under_an_earlier_c
         derived.kept,
     )
     with ledger.begin() as tx:
-        here = Keys(tx, shelf.space)
+        here = SpaceKeys(tx, shelf.space)
         assert here.get("k") is NONE
         assert here.get("unseen") is NONE, "the log is past its time"
         here.sweep(10)

@@ -36,11 +36,11 @@ from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
 from tests.simulation.doors import ManualClock, SeededRng
 
 FRAME = FRAME_HEADER_BYTES + 50
-"""Bytes of one of `Store.frames`."""
+"""Bytes of one of `LogStore.frames`."""
 MARK_BYTES = FRAME_HEADER_BYTES
 
 
-class Store:
+class LogStore:
     """A directory and its log, opened and reopened."""
 
     def __init__(self, path: str, fs: Disk | SimulatedDisk) -> None:
@@ -96,27 +96,27 @@ class Store:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path: Path) -> Iterator[LogStore]:
     """On the real disk."""
-    store = Store(f"{tmp_path}/s", Disk())
+    store = LogStore(f"{tmp_path}/s", Disk())
     yield store
     store.close()
 
 
 @pytest.fixture
-def simulated() -> Iterator[Store]:
+def simulated() -> Iterator[LogStore]:
     """On a simulated disk."""
-    store = Store("/s", SimulatedDisk())
+    store = LogStore("/s", SimulatedDisk())
     yield store
     store.close(clean=False)
 
 
-def simulated_disk(store: Store) -> SimulatedDisk:
+def simulated_disk(store: LogStore) -> SimulatedDisk:
     assert isinstance(store.fs, SimulatedDisk)
     return store.fs
 
 
-def test_empty_log(store: Store) -> None:
+def test_empty_log(store: LogStore) -> None:
     log = store.log
     assert (log.first, log.last, log.epoch) == (1, 0, 1)
     assert log.last_time == ManualClock().wall_us()
@@ -126,7 +126,7 @@ def test_empty_log(store: Store) -> None:
     assert (log.first, log.last, log.recovery.clean) == (1, 0, True)
 
 
-def test_frames_come_back_over_segments_and_restarts(store: Store) -> None:
+def test_frames_come_back_over_segments_and_restarts(store: LogStore) -> None:
     written = []
     for count in (1, 3, 8, 2, 30, 1):
         written += store.append(count)
@@ -143,7 +143,7 @@ def test_frames_come_back_over_segments_and_restarts(store: Store) -> None:
         assert list(store.log.read(start, start + 4)) == written[start - 1 : start + 4]
 
 
-def test_flags_epoch_and_time_are_kept(store: Store) -> None:
+def test_flags_epoch_and_time_are_kept(store: LogStore) -> None:
     frame = Frame(1, 7, store.log.last_time + 5, 0x300, b"x")
     store.log.append([frame])
     log = store.reopen(clean=False)
@@ -151,7 +151,7 @@ def test_flags_epoch_and_time_are_kept(store: Store) -> None:
     assert (log.epoch, log.last_time) == (7, frame.time)
 
 
-def test_bugs_of_the_writer_are_not_written(store: Store) -> None:
+def test_bugs_of_the_writer_are_not_written(store: LogStore) -> None:
     [good] = store.frames()
     for bad in (
         good._replace(sequence=2),
@@ -165,7 +165,7 @@ def test_bugs_of_the_writer_are_not_written(store: Store) -> None:
     store.log.append([good])
 
 
-def test_epoch_and_time_survive_a_roll_to_an_empty_segment(store: Store) -> None:
+def test_epoch_and_time_survive_a_roll_to_an_empty_segment(store: LogStore) -> None:
     store.append(10)
     time = store.log.last_time
     log = store.reopen(clean=False)  # everything but the last batch is copied: an own segment
@@ -175,7 +175,7 @@ def test_epoch_and_time_survive_a_roll_to_an_empty_segment(store: Store) -> None
     assert (log.last, log.epoch, log.last_time) == (10, 1, time)
 
 
-def test_unclean_stop_copies_what_is_not_proven(store: Store) -> None:
+def test_unclean_stop_copies_what_is_not_proven(store: LogStore) -> None:
     store.append(2)
     store.append(3)
     log = store.reopen(clean=False)
@@ -189,7 +189,7 @@ def test_unclean_stop_copies_what_is_not_proven(store: Store) -> None:
     assert store.held() == [1, 2, 3, 4, 5]
 
 
-def test_torn_tail_is_cut_and_kept_aside(store: Store) -> None:
+def test_torn_tail_is_cut_and_kept_aside(store: LogStore) -> None:
     store.append(2)
     store.append(2)
     store.close(clean=False)
@@ -204,7 +204,7 @@ def test_torn_tail_is_cut_and_kept_aside(store: Store) -> None:
     assert store.held() == [1, 2, 3, 4, 5]
 
 
-def test_zeros_are_kept_ahead_and_written_over(store: Store) -> None:
+def test_zeros_are_kept_ahead_and_written_over(store: LogStore) -> None:
     path = Path(store.path, "log", segment_name(1))
     store.append()
     size = path.stat().st_size
@@ -228,7 +228,7 @@ def test_zeros_are_kept_ahead_and_written_over(store: Store) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\0" * 40])
-def test_zeros_are_no_torn_bytes(store: Store, body: bytes) -> None:
+def test_zeros_are_no_torn_bytes(store: LogStore, body: bytes) -> None:
     for _ in range(2):
         for _ in range(3):
             last = store.log.last_time
@@ -239,7 +239,7 @@ def test_zeros_are_no_torn_bytes(store: Store, body: bytes) -> None:
         assert store.held() == held
 
 
-def test_a_frame_that_became_zeros_is_missed(store: Store) -> None:
+def test_a_frame_that_became_zeros_is_missed(store: LogStore) -> None:
     for _ in range(4):
         store.append()
     store.close(clean=False)
@@ -253,7 +253,7 @@ def test_a_frame_that_became_zeros_is_missed(store: Store) -> None:
     store.open()
 
 
-def test_zeros_behind_a_closed_log_are_damage(store: Store) -> None:
+def test_zeros_behind_a_closed_log_are_damage(store: LogStore) -> None:
     store.append(3)
     store.close()
     path, whole = store.segment(1)
@@ -264,7 +264,7 @@ def test_zeros_behind_a_closed_log_are_damage(store: Store) -> None:
     store.open()
 
 
-def test_cut_files_do_not_pile_up(store: Store) -> None:
+def test_cut_files_do_not_pile_up(store: LogStore) -> None:
     for n in range(12):
         store.append(1 + n)
         store.close(clean=False)
@@ -274,7 +274,7 @@ def test_cut_files_do_not_pile_up(store: Store) -> None:
     assert len([n for n in os.listdir(f"{store.path}/log") if n.endswith(".cut")]) == 8
 
 
-def test_damage_under_a_later_batch_is_refused(store: Store) -> None:
+def test_damage_under_a_later_batch_is_refused(store: LogStore) -> None:
     store.append(2)
     store.append(1)
     store.close(clean=False)
@@ -289,7 +289,7 @@ def test_damage_under_a_later_batch_is_refused(store: Store) -> None:
     store.open()
 
 
-def test_damage_in_an_older_segment_is_found_when_read(store: Store) -> None:
+def test_damage_in_an_older_segment_is_found_when_read(store: LogStore) -> None:
     store.append(10)
     store.append(10)
     store.close()
@@ -305,7 +305,7 @@ def test_damage_in_an_older_segment_is_found_when_read(store: Store) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, SEGMENT_HEADER_BYTES - 1])
-def test_torn_header_of_the_newest_segment_is_damage(store: Store, size: int) -> None:
+def test_torn_header_of_the_newest_segment_is_damage(store: LogStore, size: int) -> None:
     store.append(10)
     store.append(1)
     store.close(clean=False)
@@ -318,7 +318,7 @@ def test_torn_header_of_the_newest_segment_is_damage(store: Store, size: int) ->
     store.open()
 
 
-def test_store_without_a_segment_is_damage(store: Store) -> None:
+def test_store_without_a_segment_is_damage(store: LogStore) -> None:
     store.close()
     path, whole = store.segment(1)
     path.unlink()
@@ -328,8 +328,8 @@ def test_store_without_a_segment_is_damage(store: Store) -> None:
     store.open()
 
 
-def test_segment_of_another_store_is_damage(store: Store, tmp_path: Path) -> None:
-    other = Store(f"{tmp_path}/other", Disk())
+def test_segment_of_another_store_is_damage(store: LogStore, tmp_path: Path) -> None:
+    other = LogStore(f"{tmp_path}/other", Disk())
     other._seed = 99
     other.close()
     store.close()
@@ -349,7 +349,7 @@ def test_segment_of_another_store_is_damage(store: Store, tmp_path: Path) -> Non
     ("other", "fault"), [(min(READ) - 1, StoreTooOld), (max(READ) + 1, StoreTooNew)]
 )
 def test_segment_of_another_format_is_refused(
-    store: Store, monkeypatch: pytest.MonkeyPatch, other: int, fault: type[StoreFault]
+    store: LogStore, monkeypatch: pytest.MonkeyPatch, other: int, fault: type[StoreFault]
 ) -> None:
     store.append(10)
     monkeypatch.setattr("storage.formats.frames.FORMAT", other)
@@ -365,7 +365,7 @@ def test_segment_of_another_format_is_refused(
 
 
 def test_segment_of_the_format_before_is_read(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: LogStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.append(10)
     monkeypatch.setattr("storage.formats.frames.FORMAT", min(READ))
@@ -395,7 +395,7 @@ def _in_this_format(segment: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_newest_segment_missing_is_damage(store: Store, clean: bool) -> None:
+def test_newest_segment_missing_is_damage(store: LogStore, clean: bool) -> None:
     """Also after an unclean stop, when no CLOSED names it."""
     store.append(10)
     store.append(1)
@@ -411,7 +411,7 @@ def test_newest_segment_missing_is_damage(store: Store, clean: bool) -> None:
     assert store.open().last == 11
 
 
-def test_newest_segment_that_was_begun_only_may_be_missing(store: Store) -> None:
+def test_newest_segment_that_was_begun_only_may_be_missing(store: LogStore) -> None:
     """A crash between its name and NEWEST: nothing has been written to it."""
     store.append(10)
     store.log._roll(reserved=False)
@@ -420,7 +420,7 @@ def test_newest_segment_that_was_begun_only_may_be_missing(store: Store) -> None
     assert store.open().last == 10
 
 
-def test_a_log_that_ends_before_what_is_proven_is_left_as_it_is(store: Store) -> None:
+def test_a_log_that_ends_before_what_is_proven_is_left_as_it_is(store: LogStore) -> None:
     store.append(2)
     store.append(2)
     store.close(clean=False)
@@ -438,7 +438,7 @@ def test_a_log_that_ends_before_what_is_proven_is_left_as_it_is(store: Store) ->
     assert store.held() == [1, 2, 3]
 
 
-def test_a_closed_log_that_ends_before_what_is_proven_is_refused(store: Store) -> None:
+def test_a_closed_log_that_ends_before_what_is_proven_is_refused(store: LogStore) -> None:
     store.append(2)
     store.close()
     with pytest.raises(LogDamaged, match="the state has applied frames up to 3"):
@@ -446,12 +446,12 @@ def test_a_closed_log_that_ends_before_what_is_proven_is_refused(store: Store) -
     store.open(proven=2)
 
 
-def _files(store: Store) -> dict[str, bytes]:
+def _files(store: LogStore) -> dict[str, bytes]:
     folder = Path(store.path, "log")
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_digests_are_known_of_every_place(store: Store) -> None:
+def test_digests_are_known_of_every_place(store: LogStore) -> None:
     written: list[Frame] = []
     for count in (10, 10, 3):
         frames = store.frames(count)
@@ -471,7 +471,7 @@ def test_digests_are_known_of_every_place(store: Store) -> None:
     assert log.digest_at(10) == wanted[10]
 
 
-def test_segment_of_a_fork_is_damage(store: Store, tmp_path: Path) -> None:
+def test_segment_of_a_fork_is_damage(store: LogStore, tmp_path: Path) -> None:
     """Two histories of one store: whole segments of the one, put into the other."""
     store.append(10)
     store.close()
@@ -481,7 +481,7 @@ def test_segment_of_a_fork_is_damage(store: Store, tmp_path: Path) -> None:
     store.append(10, size=50)
     store.append(1)
     store.close()
-    other = Store(fork, Disk())
+    other = LogStore(fork, Disk())
     other.append(10, size=51)
     other.append(1)
     other.close()
@@ -495,7 +495,7 @@ def test_segment_of_a_fork_is_damage(store: Store, tmp_path: Path) -> None:
     assert (refusal.value.file, refusal.value.sequence) == (str(path), 21)
 
 
-def test_what_was_released_is_written_down(store: Store) -> None:
+def test_what_was_released_is_written_down(store: LogStore) -> None:
     store.log.append(store.frames(3), released=0)
     assert store.log.released == 0
     store.log.append(store.frames(2), released=2)
@@ -508,7 +508,7 @@ def test_what_was_released_is_written_down(store: Store) -> None:
     assert store.reopen().released == 5, "alone, all that is durable"
 
 
-def test_both_segments_hold_the_copied_frames(store: Store) -> None:
+def test_both_segments_hold_the_copied_frames(store: LogStore) -> None:
     """A recovery that named the new segment and did not get to cut the old one."""
     store.append(2)
     written = list(store.log.read(1)) + store.append(3)
@@ -526,7 +526,7 @@ def test_both_segments_hold_the_copied_frames(store: Store) -> None:
     store.open()
 
 
-def test_prune_removes_whole_segments(store: Store) -> None:
+def test_prune_removes_whole_segments(store: LogStore) -> None:
     for _ in range(5):
         store.append(10)
     log = store.log
@@ -545,7 +545,7 @@ def test_prune_removes_whole_segments(store: Store) -> None:
     assert (log.first, log.last) == (41, 50)
 
 
-def test_prune_cut_short_is_finished_at_open(store: Store) -> None:
+def test_prune_cut_short_is_finished_at_open(store: LogStore) -> None:
     for _ in range(3):
         store.append(10)
     one, content = store.segment(1)
@@ -556,7 +556,7 @@ def test_prune_cut_short_is_finished_at_open(store: Store) -> None:
     assert (log.first, store.segments()) == (21, [segment_name(21)])
 
 
-def test_segment_missing_behind_the_beginning_is_damage(store: Store) -> None:
+def test_segment_missing_behind_the_beginning_is_damage(store: LogStore) -> None:
     for _ in range(4):
         store.append(10)
     store.log.prune(11)
@@ -570,7 +570,7 @@ def test_segment_missing_behind_the_beginning_is_damage(store: Store) -> None:
     store.open()
 
 
-def test_read_that_is_overtaken_by_a_prune_says_so(store: Store) -> None:
+def test_read_that_is_overtaken_by_a_prune_says_so(store: LogStore) -> None:
     for _ in range(3):
         store.append(10)
     reader = store.log.read(1)
@@ -580,7 +580,7 @@ def test_read_that_is_overtaken_by_a_prune_says_so(store: Store) -> None:
         list(reader)
 
 
-def test_a_read_takes_the_log_as_it_was_at_its_beginning(store: Store) -> None:
+def test_a_read_takes_the_log_as_it_was_at_its_beginning(store: LogStore) -> None:
     """Another thread may read between any two steps of an append, a roll or a prune."""
     store.append(5)
     log = store.log
@@ -596,7 +596,7 @@ def test_a_read_takes_the_log_as_it_was_at_its_beginning(store: Store) -> None:
     assert refusal.value.detail == {"first": 12}
 
 
-def test_any_frame_is_found_from_any_other(store: Store) -> None:
+def test_any_frame_is_found_from_any_other(store: LogStore) -> None:
     """Whether its segment was written, walked, walked in part, or not looked at since the start."""
     store.sizes = LogSizes(1_000_000, 100, 4_096, 1_000)
     store.reopen()
@@ -619,7 +619,7 @@ def test_any_frame_is_found_from_any_other(store: Store) -> None:
         list(store.log.read(1, asked[0]))
 
 
-def test_a_frame_is_read_past_damage_in_the_bodies_before_it(store: Store) -> None:
+def test_a_frame_is_read_past_damage_in_the_bodies_before_it(store: LogStore) -> None:
     """A head that is damaged is another thing: then nobody knows where the next frame begins."""
     store.append(9)
     [large] = store.append(1, size=100_000)
@@ -645,7 +645,7 @@ def test_a_frame_is_read_past_damage_in_the_bodies_before_it(store: Store) -> No
 
 
 def test_a_frame_costs_few_reads_and_few_bytes(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: LogStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of one that is far from the beginning of a segment that was written or walked before."""
     store.sizes = LogSizes(1_000_000, 1_000, 4_096, 1_000)
@@ -666,7 +666,7 @@ def test_a_frame_costs_few_reads_and_few_bytes(
         assert sum(taken) <= 8 * 1024, "not a megabyte"
 
 
-def test_epochs_are_known_from_headers_or_not_at_all(store: Store) -> None:
+def test_epochs_are_known_from_headers_or_not_at_all(store: LogStore) -> None:
     log = store.log
     for epoch, count in ((1, 15), (2, 20), (3, 5)):
         log.epoch = epoch  # as another leader's frames bring it
@@ -682,12 +682,12 @@ def test_epochs_are_known_from_headers_or_not_at_all(store: Store) -> None:
     assert (log.known_epoch(20), log.known_epoch(19)) == (2, None)
 
 
-def test_reader_on_another_thread_sees_a_prefix(store: Store) -> None:
+def test_reader_on_another_thread_sees_a_prefix(store: LogStore) -> None:
     stop = threading.Event()
     problems: list[str] = []
     rounds = 0
 
-    def look() -> None:
+    def inspect() -> None:
         nonlocal rounds
         while not stop.is_set() or rounds == 0:
             start = random.randrange(1, store.log.last + 2)
@@ -696,7 +696,7 @@ def test_reader_on_another_thread_sees_a_prefix(store: Store) -> None:
                 problems.append(f"from {start}: {held}")
             rounds += 1
 
-    reader = threading.Thread(target=look)
+    reader = threading.Thread(target=inspect)
     reader.start()
     for _ in range(100):
         store.append(3, size=400)
@@ -706,7 +706,7 @@ def test_reader_on_another_thread_sees_a_prefix(store: Store) -> None:
     assert rounds > 0
 
 
-def test_large_frames(store: Store) -> None:
+def test_large_frames(store: LogStore) -> None:
     [frame] = store.append(1, size=5_000_000)
     store.append()
     log = store.reopen(clean=False)
@@ -714,7 +714,7 @@ def test_large_frames(store: Store) -> None:
     assert log.last == 2
 
 
-def test_clean_close_is_noticed_when_undone(store: Store) -> None:
+def test_clean_close_is_noticed_when_undone(store: LogStore) -> None:
     store.append(3)
     store.close()
     path, whole = store.segment(1)
@@ -726,7 +726,7 @@ def test_clean_close_is_noticed_when_undone(store: Store) -> None:
     assert store.open().recovery.clean
 
 
-def test_open_and_close_without_a_write_change_nothing(store: Store) -> None:
+def test_open_and_close_without_a_write_change_nothing(store: LogStore) -> None:
     store.append(3)
     store.close()
     folder = Path(store.path, "log")
@@ -740,7 +740,7 @@ def test_open_and_close_without_a_write_change_nothing(store: Store) -> None:
 # --- when the disk fails --------------------------------------------------------------------------
 
 
-def test_failed_sync_is_final(simulated: Store) -> None:
+def test_failed_sync_is_final(simulated: LogStore) -> None:
     disk = simulated_disk(simulated)
     simulated.append(2)
     disk.plan = lambda kind, _path: Fault(errno.EIO) if kind == "sync" else None
@@ -761,7 +761,7 @@ def test_failed_sync_is_final(simulated: Store) -> None:
     assert simulated.held() == [1, 2, 3]
 
 
-def test_write_error_is_final(simulated: Store) -> None:
+def test_write_error_is_final(simulated: LogStore) -> None:
     disk = simulated_disk(simulated)
     disk.plan = lambda kind, _path: Fault(errno.EIO, 20) if kind == "append" else None
     with pytest.raises(LogFailed):
@@ -771,7 +771,7 @@ def test_write_error_is_final(simulated: Store) -> None:
         simulated.append()
 
 
-def test_full_disk_refuses_reads_on_and_resumes(simulated: Store) -> None:
+def test_full_disk_refuses_reads_on_and_resumes(simulated: LogStore) -> None:
     disk = simulated_disk(simulated)
     simulated.append(3)
     disk.capacity = sum(len(c) for c in disk.image().values() if c) + 300
@@ -788,7 +788,7 @@ def test_full_disk_refuses_reads_on_and_resumes(simulated: Store) -> None:
     assert simulated.open().last == 5
 
 
-def test_a_disk_without_room_for_zeros_takes_frames(simulated: Store) -> None:
+def test_a_disk_without_room_for_zeros_takes_frames(simulated: LogStore) -> None:
     disk = simulated_disk(simulated)
     disk.capacity = sum(len(c) for c in disk.image().values() if c) + 20_000
     before = disk.room("/s").bytes
@@ -807,7 +807,7 @@ def _only_once(disk: SimulatedDisk) -> Fault:
     return Fault(errno.EDQUOT, 200)
 
 
-def test_reserve_takes_what_must_be_written(simulated: Store) -> None:
+def test_reserve_takes_what_must_be_written(simulated: LogStore) -> None:
     disk = simulated_disk(simulated)
     simulated.append(3)
     disk.capacity = sum(len(c) for c in disk.image().values() if c)
@@ -827,7 +827,7 @@ def test_reserve_takes_what_must_be_written(simulated: Store) -> None:
     assert disk.exists("/s/log/RESERVE")
 
 
-def test_recovery_on_a_full_disk_uses_the_reserve(simulated: Store) -> None:
+def test_recovery_on_a_full_disk_uses_the_reserve(simulated: LogStore) -> None:
     disk = simulated_disk(simulated)
     simulated.append(2)
     simulated.append(2, size=300)
@@ -838,7 +838,7 @@ def test_recovery_on_a_full_disk_uses_the_reserve(simulated: Store) -> None:
     assert simulated.held() == [1, 2, 3, 4]
 
 
-def test_no_more_files_is_a_full_disk(simulated: Store) -> None:
+def test_no_more_files_is_a_full_disk(simulated: LogStore) -> None:
     disk = simulated_disk(simulated)
     simulated.append(10)
     disk.files = len(disk.image())
@@ -858,7 +858,7 @@ def test_no_more_files_is_a_full_disk(simulated: Store) -> None:
     assert simulated.log._reserve.held
 
 
-def test_files_that_others_need_are_left_to_them(simulated: Store) -> None:
+def test_files_that_others_need_are_left_to_them(simulated: LogStore) -> None:
     disk = simulated_disk(simulated)
     disk.files = len(disk.image()) + 7
     with pytest.raises(DiskFull):
@@ -868,13 +868,13 @@ def test_files_that_others_need_are_left_to_them(simulated: Store) -> None:
     assert not simulated.log._reserve.held, "it was given up for them"
 
 
-def test_a_start_without_files_lives_on_the_reserve(simulated: Store) -> None:
+def test_a_start_without_files_lives_on_the_reserve(simulated: LogStore) -> None:
     disk = simulated_disk(simulated)
     simulated.append(3)
     simulated.close(clean=False)
     disk.files = len(disk.image())
     simulated.directory = StoreDirectory.open("/s", disk, ManualClock(), SeededRng(9))
-    log = Log.look(simulated.directory, simulated.sizes)
+    log = Log.inspect(simulated.directory, simulated.sizes)
     log.make_room(Room(1_000, 8))
     assert disk.room("/s").files == 16
     with pytest.raises(DiskFull, match="17 files"):
@@ -884,7 +884,7 @@ def test_a_start_without_files_lives_on_the_reserve(simulated: Store) -> None:
     simulated.log = log
 
 
-def test_a_quota_is_a_full_disk_that_the_file_system_does_not_show(simulated: Store) -> None:
+def test_a_quota_is_a_full_disk_that_the_file_system_does_not_show(simulated: LogStore) -> None:
     disk = simulated_disk(simulated)
     simulated.append()
     used = sum(len(content) for content in disk.image().values() if content)
@@ -902,7 +902,7 @@ def test_a_quota_is_a_full_disk_that_the_file_system_does_not_show(simulated: St
     assert simulated.open().last == 3
 
 
-def test_prune_on_a_full_disk_makes_room(simulated: Store) -> None:
+def test_prune_on_a_full_disk_makes_room(simulated: LogStore) -> None:
     disk = simulated_disk(simulated)
     for _ in range(3):
         simulated.append(10)
@@ -913,7 +913,7 @@ def test_prune_on_a_full_disk_makes_room(simulated: Store) -> None:
     assert simulated.held() == list(range(21, 32))
 
 
-def test_one_write_and_one_sync_for_a_group(simulated: Store) -> None:
+def test_one_write_and_one_sync_for_a_group(simulated: LogStore) -> None:
     disk = simulated_disk(simulated)
     simulated.append()
     before = disk.operations
@@ -921,7 +921,7 @@ def test_one_write_and_one_sync_for_a_group(simulated: Store) -> None:
     assert disk.operations == before + 2
 
 
-def test_a_full_disk_after_a_recovery_that_was_cut_off(simulated: Store) -> None:
+def test_a_full_disk_after_a_recovery_that_was_cut_off(simulated: LogStore) -> None:
     """Torn bytes stand where the recovery had no time to cut them."""
     disk = simulated.fs
     assert isinstance(disk, SimulatedDisk)
@@ -950,7 +950,7 @@ def test_a_full_disk_after_a_recovery_that_was_cut_off(simulated: Store) -> None
 
 @pytest.mark.parametrize(("epochs", "bad"), [((1, 2, 1), 3), ((2, 1, 1), 2), ((1, 1, 2), None)])
 def test_an_epoch_that_falls_is_damage(
-    store: Store, epochs: tuple[int, ...], bad: int | None
+    store: LogStore, epochs: tuple[int, ...], bad: int | None
 ) -> None:
     """Frames that are whole, and of an epoch that had ended: no crash makes them."""
     store.close(clean=False)

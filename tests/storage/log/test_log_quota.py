@@ -10,11 +10,11 @@ import pytest
 
 from protocol.doors import Room
 from protocol.errors import DiskFull, UnknownOutcome
-from storage.files.disk_reserve import Headroom, Reserve
+from storage.files.disk_reserve import FreeSpaceCheck, Reserve
 from storage.formats.frames import FRAME_HEADER_BYTES
 from storage.log.reader import LogSizes
 from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
-from tests.storage.log.test_log import Store
+from tests.storage.log.test_log import LogStore
 
 COPYING = 200
 
@@ -25,8 +25,8 @@ def disk() -> SimulatedDisk:
 
 
 @pytest.fixture
-def store(disk: SimulatedDisk) -> Iterator[Store]:
-    made = Store("/s", disk)
+def store(disk: SimulatedDisk) -> Iterator[LogStore]:
+    made = LogStore("/s", disk)
     yield made
     disk.plan = None
     made.close(clean=False)
@@ -52,7 +52,7 @@ def refuse_cuts(disk: SimulatedDisk) -> None:
     disk.plan = plan
 
 
-def test_what_was_torn_is_cut_off_with_the_reserve(store: Store, disk: SimulatedDisk) -> None:
+def test_what_was_torn_is_cut_off_with_the_reserve(store: LogStore, disk: SimulatedDisk) -> None:
     store.append(3)
     leave(disk, 100)
     for _ in range(3):
@@ -65,7 +65,7 @@ def test_what_was_torn_is_cut_off_with_the_reserve(store: Store, disk: Simulated
     assert store.held() == [1, 2, 3, 4, 5]
 
 
-def test_it_is_closed_and_opened_there(store: Store, disk: SimulatedDisk) -> None:
+def test_it_is_closed_and_opened_there(store: LogStore, disk: SimulatedDisk) -> None:
     store.sizes = LogSizes(2_000, 10, 4_096, 1_000)
     disk.capacity = 1 << 30  # plenty: zeros are put ahead
     store.append(3)
@@ -80,7 +80,7 @@ def test_it_is_closed_and_opened_there(store: Store, disk: SimulatedDisk) -> Non
     assert store.held() == [1, 2, 3, 4]
 
 
-def test_a_segment_is_not_begun_there(store: Store, disk: SimulatedDisk) -> None:
+def test_a_segment_is_not_begun_there(store: LogStore, disk: SimulatedDisk) -> None:
     """The zeros ahead can't be taken off the full one."""
     disk.capacity = 1 << 30
     store.append(10)
@@ -94,7 +94,7 @@ def test_a_segment_is_not_begun_there(store: Store, disk: SimulatedDisk) -> None
     assert store.held() == list(range(1, 13))
 
 
-def test_a_start_with_a_torn_tail(store: Store, disk: SimulatedDisk) -> None:
+def test_a_start_with_a_torn_tail(store: LogStore, disk: SimulatedDisk) -> None:
     store.append(3)
     store.log.mark()
     leave(disk, 150)
@@ -118,7 +118,7 @@ FRAME = FRAME_HEADER_BYTES + 50
 
 
 @pytest.mark.parametrize("ends", ["with room", "killed"])
-def test_what_is_left_may_be_found(store: Store, disk: SimulatedDisk, ends: str) -> None:
+def test_what_is_left_may_be_found(store: LogStore, disk: SimulatedDisk, ends: str) -> None:
     """Whole frames of a batch can't be cut off: nobody is told that they are not there."""
     store.append(3)
     leave(disk, 2 * FRAME + 10)
@@ -140,7 +140,7 @@ def test_what_is_left_may_be_found(store: Store, disk: SimulatedDisk, ends: str)
     assert store.held() == [1, 2, 3, 4]
 
 
-def test_a_mark_may_stay(store: Store, disk: SimulatedDisk) -> None:
+def test_a_mark_may_stay(store: LogStore, disk: SimulatedDisk) -> None:
     disk.capacity = 1 << 30
     store.append(3)
     leave(disk, FRAME_HEADER_BYTES)
@@ -190,14 +190,14 @@ class Asked(SimulatedDisk):
         return super().takes(folder, size)
 
 
-def both() -> tuple[Asked, Headroom, Headroom]:
+def both() -> tuple[Asked, FreeSpaceCheck, FreeSpaceCheck]:
     """A disk, and the headroom of the log and of the state there: the log was told of plenty."""
     disk = Asked()
-    log = Headroom(disk, "/s", "/s")
+    log = FreeSpaceCheck(disk, "/s", "/s")
     log.turns = threading.RLock()
     with log.turn():
         assert log.covers(NEEDED, 0)
-    return disk, log, Headroom(disk, "/s", "/s", log)
+    return disk, log, FreeSpaceCheck(disk, "/s", "/s", log)
 
 
 def test_nobody_asks_while_the_state_is_flushed() -> None:

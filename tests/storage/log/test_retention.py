@@ -6,17 +6,17 @@ import pytest
 
 from protocol import limits
 from storage.formats.frames import Frame
-from storage.log.retention import Keep
+from storage.log.retention import LogRetention
 from tests.simulation.disk import SimulatedDisk
-from tests.storage.log.test_log import Store
+from tests.storage.log.test_log import LogStore
 
 SECOND = 1_000_000
 
 
 @pytest.fixture
-def store() -> Store:
+def store() -> LogStore:
     """Segments of ten frames, one of them each second: they begin at 1, 11, 21, 31 and 41."""
-    store = Store("/s", SimulatedDisk())
+    store = LogStore("/s", SimulatedDisk())
     begun = store.log.last_time
     for number in range(1, 46):
         time = begun + number * SECOND
@@ -24,53 +24,53 @@ def store() -> Store:
     return store
 
 
-def retired(store: Store, keep: Keep | None, flushed: int = 45, later_s: int = 0) -> int:
+def retired(store: LogStore, keep: LogRetention | None, flushed: int = 45, later_s: int = 0) -> int:
     """Where the log begins after a prune, so long after its newest frame."""
     store.log.retire(flushed, keep, store.log.last_time + later_s * SECOND)
     return store.log.first
 
 
-def test_all_of_it(store: Store) -> None:
+def test_all_of_it(store: LogStore) -> None:
     assert retired(store, None) == 1
 
 
 @pytest.mark.parametrize(("frames", "first"), [(100, 1), (45, 1), (35, 11), (34, 11), (1, 41)])
 def test_the_newest_frames(
-    store: Store, monkeypatch: pytest.MonkeyPatch, frames: int, first: int
+    store: LogStore, monkeypatch: pytest.MonkeyPatch, frames: int, first: int
 ) -> None:
     monkeypatch.setattr(limits, "LOG_FRAMES_KEPT", frames)
-    assert retired(store, Keep()) == first
+    assert retired(store, LogRetention()) == first
 
 
 @pytest.mark.parametrize(
     ("age_s", "later_s", "first"),
     [(100, 0, 1), (35, 0, 1), (34, 0, 11), (24, 0, 21), (24, 500, 41)],
 )
-def test_frames_younger_than_an_age(store: Store, age_s: int, later_s: int, first: int) -> None:
+def test_frames_younger_than_an_age(store: LogStore, age_s: int, later_s: int, first: int) -> None:
     kept_from = store.log.last_time + (later_s - age_s) * SECOND
     young = [f.sequence for f in store.log.read(1) if f.time > kept_from]
-    assert retired(store, Keep(age_us=age_s * SECOND), later_s=later_s) == first
+    assert retired(store, LogRetention(age_us=age_s * SECOND), later_s=later_s) == first
     assert not young or store.log.first <= young[0], "a frame that was to be kept is gone"
 
 
-def test_so_many_bytes(store: Store) -> None:
+def test_so_many_bytes(store: LogStore) -> None:
     sizes = [segment.size for segment in store.log._segments]
-    assert retired(store, Keep(bytes=sum(sizes))) == 1
-    assert retired(store, Keep(bytes=sum(sizes) - 1)) == 11
-    assert retired(store, Keep(bytes=sum(sizes[2:]))) == 21
-    assert retired(store, Keep(bytes=1)) == 41, "the last segment stays"
+    assert retired(store, LogRetention(bytes=sum(sizes))) == 1
+    assert retired(store, LogRetention(bytes=sum(sizes) - 1)) == 11
+    assert retired(store, LogRetention(bytes=sum(sizes[2:]))) == 21
+    assert retired(store, LogRetention(bytes=1)) == 41, "the last segment stays"
 
 
 @pytest.mark.parametrize("flushed", range(46))
-def test_nothing_goes_that_is_not_flushed(store: Store, flushed: int) -> None:
+def test_nothing_goes_that_is_not_flushed(store: LogStore, flushed: int) -> None:
     """Up to the very frame: a segment that holds the first one that is not flushed stays."""
-    retired(store, Keep(bytes=1), flushed)
+    retired(store, LogRetention(bytes=1), flushed)
     assert store.log.first <= flushed + 1
     assert store.log.first == max(first for first in (1, 11, 21, 31, 41) if first <= flushed + 1)
 
 
 @pytest.mark.parametrize("flushed", range(46))
-def test_a_full_disk_takes_what_is_flushed(store: Store, flushed: int) -> None:
+def test_a_full_disk_takes_what_is_flushed(store: LogStore, flushed: int) -> None:
     assert store.log.give_way(flushed) == store.log.first - 1
     assert store.log.first == max(first for first in (1, 11, 21, 31, 41) if first <= flushed + 1)
     assert store.held() == list(range(store.log.first, 46))
@@ -78,7 +78,7 @@ def test_a_full_disk_takes_what_is_flushed(store: Store, flushed: int) -> None:
     assert store.reopen(clean=False).last == 46
 
 
-def test_a_full_disk_takes_a_large_segment_too_once_all_of_it_is_flushed(store: Store) -> None:
+def test_a_full_disk_takes_a_large_segment_too_once_all_of_it_is_flushed(store: LogStore) -> None:
     disk = store.fs
     assert isinstance(disk, SimulatedDisk)
     store.log.append([Frame(46, 1, store.log.last_time, 0, bytes(8_000))])
@@ -93,7 +93,7 @@ def test_a_full_disk_takes_a_large_segment_too_once_all_of_it_is_flushed(store: 
     assert (log.first, log.last) == (47, 47)
 
 
-def test_a_small_segment_is_left(store: Store) -> None:
+def test_a_small_segment_is_left(store: LogStore) -> None:
     store.log.give_way(45)
     assert store.log.give_way(45) == 0
     assert store.log.first == 41

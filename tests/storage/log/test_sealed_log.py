@@ -34,7 +34,7 @@ SEED, STATES = 5, 400
 """Crash states that show a log which counts on."""
 
 
-class Store:
+class SealedLogStore:
     """A sealed store on a simulated disk."""
 
     def __init__(
@@ -74,9 +74,11 @@ class Store:
         return [f"{PATH}/log/{n}" for n in self.disk.names(f"{PATH}/log") if "storelog" in n]
 
 
-def filled(frames_each: tuple[int, ...] = (12, 5), clean: bool = True, seed: int = 0) -> Store:
+def filled(
+    frames_each: tuple[int, ...] = (12, 5), clean: bool = True, seed: int = 0
+) -> SealedLogStore:
     """A store whose log has several segments."""
-    store = Store(seed=seed)
+    store = SealedLogStore(seed=seed)
     for count in frames_each:
         store.open()
         for _ in range(count):
@@ -87,7 +89,7 @@ def filled(frames_each: tuple[int, ...] = (12, 5), clean: bool = True, seed: int
 
 def opened(image: Image, key: Key | None = KEY) -> list[Frame]:
     """All frames of the store that a disk holds. Raises what refuses it."""
-    store = Store(SimulatedDisk(dict(image)), key)
+    store = SealedLogStore(SimulatedDisk(dict(image)), key)
     log = store.open(seed=99)
     try:
         return list(log.read(log.first))
@@ -106,7 +108,7 @@ def test_what_is_written_is_read_and_nothing_of_it_is_in_clear() -> None:
     store = filled()
     assert bodies(opened(store.image())) == [CANARY] * 17
     assert b"canary" not in b"".join(content or b"" for content in store.image().values())
-    plain = Store(key=None)
+    plain = SealedLogStore(key=None)
     plain.open()
     plain.append()
     assert b"canary" in b"".join(content or b"" for content in plain.disk.image().values())
@@ -115,7 +117,7 @@ def test_what_is_written_is_read_and_nothing_of_it_is_in_clear() -> None:
 @pytest.mark.parametrize("clean", [True, False])
 def test_frames_of_any_size_come_back(clean: bool) -> None:
     """Larger than what is read at a time, and empty ones, after either end."""
-    store = Store()
+    store = SealedLogStore()
     store.open()
     bodies_in = [bytes(size) for size in (0, 1, (1 << 20) - 84, 1 << 20, 3 << 20, 0)]
     for body in bodies_in:
@@ -129,7 +131,7 @@ def test_frames_of_any_size_come_back(clean: bool) -> None:
 
 
 def test_a_frame_has_the_digest_that_it_has_in_clear() -> None:
-    sealed, plain = Store(), Store(key=None)
+    sealed, plain = SealedLogStore(), SealedLogStore(key=None)
     for store in (sealed, plain):
         store.open()
         store.append(3)
@@ -156,7 +158,7 @@ def test_another_key_is_told_from_damage(key: Key | None) -> None:
     with pytest.raises(WrongKey, match=KEY.id.hex()):
         opened(image, key)
     if key is not None:  # the log says so too, where STORE was put in from elsewhere
-        store = Store(key=OTHER_KEY)
+        store = SealedLogStore(key=OTHER_KEY)
         store.open()
         store.close()
         image[f"{PATH}/STORE"] = store.image()[f"{PATH}/STORE"]
@@ -167,7 +169,7 @@ def test_another_key_is_told_from_damage(key: Key | None) -> None:
 
 
 def test_a_store_is_sealed_from_its_first_start_or_never() -> None:
-    plain = Store(key=None)
+    plain = SealedLogStore(key=None)
     plain.open()
     plain.append()
     plain.close()
@@ -183,7 +185,7 @@ def test_a_store_is_sealed_from_its_first_start_or_never() -> None:
 
 
 def test_a_first_start_that_was_cut_short_is_done_again() -> None:
-    store = Store()
+    store = SealedLogStore()
     store.open()
     image = store.image()
     for key in (KEY, None):  # there is no store yet, so it may become either
@@ -197,7 +199,7 @@ def test_facts_are_sealed_too() -> None:
     store.open()
     node = replace(load_node(store.directory), endpoints=("canary.example:1",))
     save_node(store.directory, node)
-    rebuild_marker.note(store.directory, "canary of the damage")
+    rebuild_marker.record_damage(store.directory, "canary of the damage")
     assert load_node(store.directory) == node
     assert rebuild_marker.damage(store.directory) == "canary of the damage"
     image = store.image()
@@ -214,11 +216,11 @@ def test_facts_are_sealed_too() -> None:
 
 
 def test_facts_of_another_store_of_the_same_key_do_not_open() -> None:
-    one, other = Store(), Store(seed=50)
+    one, other = SealedLogStore(), SealedLogStore(seed=50)
     for store in (one, other):
         store.open()
         load_node(store.directory)
-        rebuild_marker.note(store.directory, "of this store")
+        rebuild_marker.record_damage(store.directory, "of this store")
     for name in ("NODE", "DAMAGED"):
         moved = SimulatedDisk({**one.image(), f"{PATH}/{name}": other.image()[f"{PATH}/{name}"]})
         directory = StoreDirectory.open(PATH, moved, ManualClock(), SeededRng(1), key=KEY)
@@ -232,7 +234,7 @@ def test_facts_of_another_store_of_the_same_key_do_not_open() -> None:
 def starts(count: int) -> Seals:
     """A store that is started so often and ends in any way; copies of it go on by themselves."""
     rng = random.Random(count)
-    store, copies = Store(), 0
+    store, copies = SealedLogStore(), 0
     with counted() as seals:
         for number in range(count):
             log = store.open(seed=number)
@@ -242,7 +244,7 @@ def starts(count: int) -> Seals:
                 log.mark()
             if rng.random() < 0.05:
                 copies += 1
-                copy = Store(SimulatedDisk(store.image()))
+                copy = SealedLogStore(SimulatedDisk(store.image()))
                 copy.open(seed=10_000_000 + number)
                 copy.append(2, b"a copy")
                 copy.close()
@@ -291,7 +293,7 @@ class GoesOnWhereItWasOpened(Log):
             self._worn = False
             beside = frames._named(segment.header)
             file = self._fs.open_read(segment.path)
-            walk = frames.Walk(file, segment.codec, segment.header.size, segment.size)
+            walk = frames.FrameWalker(file, segment.codec, segment.header.size, segment.size)
             count = sum(1 for _ in walk) + 1
             segment.codec.sealer = FrameSealer(KEY, seal.salt, beside, count)
 
@@ -316,7 +318,7 @@ def test_a_sequence_as_a_nonce_is_caught(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_frames_that_a_full_disk_refused_before_they_were_written_leave_no_gap() -> None:
     """The first of an epoch, for which HISTORY found no room."""
-    store = Store()
+    store = SealedLogStore()
     log = store.open()
     store.append(3)
     refused: list[str] = []
@@ -433,7 +435,7 @@ def attempts(image: Image, other: Image) -> Iterator[tuple[str, Image]]:
         yield "segments swapped", {**image, **both}
     for path in paths:
         yield "a segment gone", {name: data for name, data in image.items() if name != path}
-    plain = Store(key=None)
+    plain = SealedLogStore(key=None)
     plain.open()
     plain.append(3, b"forged")
     plain.close()
@@ -469,7 +471,7 @@ def test_every_swap_cut_repeat_and_splice_is_noticed(figure: Callable[[str, obje
 
 def test_without_the_seals_it_is_not_noticed() -> None:
     """The rig's own check: with frames in clear, and the same hands, a forged one is read."""
-    store = Store(key=None)
+    store = SealedLogStore(key=None)
     store.open()
     for _ in range(3):
         store.append()

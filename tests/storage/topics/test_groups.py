@@ -12,15 +12,15 @@ import pytest
 
 from protocol import limits
 from protocol.errors import AlreadyExists, BadRequest, Conflict, NameRefused, TooLarge, Unknown
-from storage.catalog.catalog import Taken
+from storage.catalog.catalog import IfExists
 from storage.engine.memory import MemoryEngine
 from storage.formats import keys
 from storage.formats.keys import Pair
 from storage.topics import groups, topics
-from storage.topics.deliveries.group import HandOuts
+from storage.topics.deliveries.group import GroupDeliveries
 from storage.topics.groups import Group, standing
-from storage.topics.messages import Messages
-from storage.topics.topics import END, START, Place, Topic
+from storage.topics.messages import TopicMessages
+from storage.topics.topics import END, START, StartPosition, Topic
 from storage.txn.transaction import Transaction
 from tests.receipts import STORE, named, settled
 from tests.simulation.doors import START_US
@@ -60,7 +60,7 @@ def test_a_group_is_declared_once(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic, "g", in_flight=3, deliveries=2, backoff_us=(1, 0, 2), place=END)
     with pytest.raises(AlreadyExists):
         queues.group(topic, "g")
-    assert queues.group(topic, "g", taken=Taken.SKIP) == made
+    assert queues.group(topic, "g", taken=IfExists.SKIP) == made
     other = queues.group(topic, "a")
     assert queues.do(lambda tx: groups.groups(tx, topic)) == [other, made]
     assert queues.do(lambda tx: groups.group(tx, topic, "g")) == made
@@ -90,21 +90,21 @@ def test_settings_have_their_ranges(queues: Queues, topic: Topic, settings: dict
     with pytest.raises(Unknown):
         queues.group(topic, "other", dead_letter="none")
     with pytest.raises(BadRequest):
-        queues.group(topic, "other", place=Place("AFTER", 11))
+        queues.group(topic, "other", place=StartPosition("AFTER", 11))
 
 
 def test_one_that_is_overwritten_keeps_what_it_has_handed_out(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic)
     first, second = queues.take(made, 2)
-    over = queues.group(topic, in_flight=2, deadline_us=SECOND, taken=Taken.OVERWRITE)
+    over = queues.group(topic, in_flight=2, deadline_us=SECOND, taken=IfExists.OVERWRITE)
     assert over.id == made.id
     assert queues.take(over) == []
     assert queues.call(over, "ack", [first[1]]) == settled("acked", 1)
     assert values(queues.take(over, 9)) == [3]
-    moved = queues.group(topic, place=Place("AFTER", 7), taken=Taken.OVERWRITE)
+    moved = queues.group(topic, place=StartPosition("AFTER", 7), taken=IfExists.OVERWRITE)
     assert queues.call(moved, "ack", [second[1]]) == settled("acked", 0, [second[1]])
     assert values(queues.take(moved, 9)) == [8, 9, 10]
-    ordered = queues.group(topic, ordered=True, taken=Taken.OVERWRITE)
+    ordered = queues.group(topic, ordered=True, taken=IfExists.OVERWRITE)
     assert values(queues.take(ordered, 9)) == [8, 9, 10], "from what was committed"
 
 
@@ -202,7 +202,7 @@ def test_a_take_that_finds_nothing_writes_nothing(queues: Queues, topic: Topic) 
     queues.advance(5)
     before = queues.book.ledger.state.committed
     assert queues.take(made) == []
-    assert queues.call(made, "lapse") == 0
+    assert queues.call(made, "expire_overdue") == 0
     assert queues.book.ledger.state.committed == before
 
 
@@ -338,7 +338,7 @@ def test_no_deadline_passes_of_what_nobody_has_been_shown(queues: Queues, topic:
 
     def commit(method: str, *arguments: Any) -> Any:
         with queues.book.begin() as tx:
-            answer = getattr(HandOuts(tx, made), method)(*arguments)
+            answer = getattr(GroupDeliveries(tx, made), method)(*arguments)
             if tx.size:
                 queues.book.commit(tx)
         queues.check()
@@ -347,17 +347,17 @@ def test_no_deadline_passes_of_what_nobody_has_been_shown(queues: Queues, topic:
     taken = commit("take", 3)
     queues.advance(10)
     assert commit("figures")["in_flight"] == 3
-    assert commit("lapse") == 1, "the one that was shown"
+    assert commit("expire_overdue") == 1, "the one that was shown"
     assert commit("ack", [taken[0]["receipt"]]) == settled("acked", 1)
     assert commit("extend", [taken[1]["receipt"]], SECOND) == settled("extended", 1)
     assert [message["value"] for message in commit("take", 1)] == [5]
     queues.advance(10)
-    assert (commit("lapse"), commit("figures")["in_flight"]) == (0, 3)
+    assert (commit("expire_overdue"), commit("figures")["in_flight"]) == (0, 3)
     queues.book.durable()
     assert commit("figures")["in_flight"] == 0
-    assert commit("count_from_now", [taken[1]["receipt"]]) == {3}, "nobody has taken it back yet"
-    assert commit("lapse") == 2
-    assert commit("count_from_now", [taken[2]["receipt"]]) == set(), "it has lapsed"
+    assert commit("restart_deadlines", [taken[1]["receipt"]]) == {3}, "nobody has taken it back yet"
+    assert commit("expire_overdue") == 2
+    assert commit("restart_deadlines", [taken[2]["receipt"]]) == set(), "it has lapsed"
     assert commit("figures")["in_flight"] == 1
 
 
@@ -382,18 +382,18 @@ def test_a_timer_takes_back_in_slices(queues: Queues) -> None:
         queues.advance(1)
     queues.advance(20)
 
-    def lapse() -> tuple[int, bool, bool]:
+    def expire_overdue() -> tuple[int, bool, bool]:
         def work(tx: Any) -> tuple[int, bool, bool]:
-            here = HandOuts(tx, made)
-            return here.lapse(8), here.more, here.wakes
+            here = GroupDeliveries(tx, made)
+            return here.expire_overdue(8), here.more, here.wakes
 
         found: tuple[int, bool, bool] = queues.do(work)
         return found
 
     assert queues.figures(made)[2] == 0, "none has time left, taken back or not"
-    assert lapse() == (10, True, True)
-    assert lapse() == (10, False, True)
-    assert lapse() == (0, False, False)
+    assert expire_overdue() == (10, True, True)
+    assert expire_overdue() == (10, False, True)
+    assert expire_overdue() == (0, False, False)
     assert queues.figures(made)[2] == 0
 
 
@@ -456,7 +456,7 @@ def test_nack_hands_out_again(queues: Queues, topic: Topic) -> None:
 def test_dead_letters(queues: Queues, topic: Topic) -> None:
     dead = queues.topic("dead", largest=1, max_bytes=1, full="REFUSE", dedup_us=SECOND)
     queues.publish(topic, "v", key="k", id="i", headers={"h": "1", "dead-error": "older"})
-    made = queues.group(topic, deliveries=2, dead_letter="dead", place=Place("AFTER", 9))
+    made = queues.group(topic, deliveries=2, dead_letter="dead", place=StartPosition("AFTER", 9))
     first, second = queues.take(made, 2)
     queues.call(made, "nack", [second[1]], None, "bad")
     queues.call(made, "give_up", [first[1]], "worse")
@@ -464,7 +464,7 @@ def test_dead_letters(queues: Queues, topic: Topic) -> None:
     assert queues.figures(made) == (11, 10, 0, 0, 1)
     queues.take(made)
     queues.advance(10)
-    assert queues.call(made, "lapse") == 1
+    assert queues.call(made, "expire_overdue") == 1
     assert queues.figures(made) == (11, 11, 0, 1, 2)
     letter, other = queues.read(dead)[1], queues.read(dead)[0]
     assert (letter["key"], letter["id"], letter["value"]) == ("k", "i", "v")
@@ -478,7 +478,7 @@ def test_dead_letters(queues: Queues, topic: Topic) -> None:
     queues.advance(10)
     queues.take(made)
     queues.advance(10)
-    queues.call(made, "lapse")
+    queues.call(made, "expire_overdue")
     assert queues.read(dead)[2]["headers"]["dead-error"] == "the deadline passed"
 
 
@@ -490,7 +490,7 @@ def test_a_dead_letter_says_what_became_of_its_last_hand_out(queues: Queues, top
     queues.call(made, "give_up", [given_up])
     queues.call(made, "give_up", [said], "no such order")
     queues.advance(10)
-    queues.call(made, "lapse")
+    queues.call(made, "expire_overdue")
     assert {letter["value"]: letter["headers"]["dead-error"] for letter in queues.read(dead)} == {
         1: "it was refused", 2: "it was given up", 3: "the deadline passed", 4: "no such order",
     }  # fmt: skip
@@ -512,13 +512,13 @@ def test_dead_letters_that_fall_due_together_are_cut_by_their_bytes(
     queues.advance(10)
     assert queues.figures(made)[2] == 0
 
-    def lapse(tx: Transaction) -> tuple[int, bool]:
-        hand_outs = HandOuts(tx, made)
-        return hand_outs.lapse(), hand_outs.more
+    def expire_overdue(tx: Transaction) -> tuple[int, bool]:
+        hand_outs = GroupDeliveries(tx, made)
+        return hand_outs.expire_overdue(), hand_outs.more
 
     done, lapses = 0, 0
     while True:
-        count, more = queues.do(lapse)
+        count, more = queues.do(expire_overdue)
         assert 1 <= count <= 4
         done, lapses = done + count, lapses + 1
         if not more:
@@ -578,7 +578,7 @@ def test_others_have_their_turn_while_large_dead_letters_are_made(
     ticks: list[int] = []
 
     def work(tx: Transaction) -> Any:
-        return getattr(HandOuts(tx, made, lambda: ticks.append(tx.size)), method)(taken)
+        return getattr(GroupDeliveries(tx, made, lambda: ticks.append(tx.size)), method)(taken)
 
     assert queues.do(work)["stale"] == 0
     steps = [after - before for before, after in pairwise([0, *ticks])]
@@ -627,7 +627,7 @@ def test_a_take_looks_at_a_bounded_number_of_delayed_messages(
 
     def take() -> tuple[list[Any], bool]:
         def work(tx: Any) -> tuple[list[Any], bool]:
-            here = HandOuts(tx, made)
+            here = GroupDeliveries(tx, made)
             return [message["value"] for message in here.take(1)], here.more
 
         found: tuple[list[Any], bool] = queues.do(work)
@@ -698,7 +698,7 @@ def test_a_hot_key_holds_up_no_other(queues: Queues) -> None:
     assert values(taken) == [0]
 
     def another(tx: Transaction) -> tuple[int, list[Any]]:
-        hand_outs, looks = HandOuts(tx, made), 1
+        hand_outs, looks = GroupDeliveries(tx, made), 1
         while not (found := hand_outs.take()) and hand_outs.more:
             looks += 1
         return looks, [message["value"] for message in found]
@@ -718,7 +718,7 @@ def test_moving_makes_receipts_stale(queues: Queues, topic: Topic) -> None:
     taken = receipts(queues.take(made, 4))
     queues.call(made, "nack", taken[:1])
     queues.take(made)
-    assert queues.call(made, "move", Place("AFTER", 7)) == 7
+    assert queues.call(made, "move", StartPosition("AFTER", 7)) == 7
     assert queues.figures(made) == (7, 7, 0, 1, 0)
     assert queues.call(made, "figures")["epoch"] == 2
     assert queues.call(made, "ack", taken) == settled("acked", 0, taken)
@@ -726,9 +726,9 @@ def test_moving_makes_receipts_stale(queues: Queues, topic: Topic) -> None:
     assert queues.call(made, "move", START) == 0
     assert values(queues.take(made, 99)) == list(range(1, 11))
     with pytest.raises(BadRequest):
-        queues.call(made, "move", Place("AFTER", 11))
-    queues.do(lambda tx: sum(Messages(tx, topic).trim(5)))
-    assert queues.call(made, "move", Place("AFTER", 1)) == 4, "the messages are gone"
+        queues.call(made, "move", StartPosition("AFTER", 11))
+    queues.do(lambda tx: sum(TopicMessages(tx, topic).trim(5)))
+    assert queues.call(made, "move", StartPosition("AFTER", 1)) == 4, "the messages are gone"
 
 
 def test_one_stuck_message_is_told_from_work(queues: Queues, topic: Topic) -> None:
@@ -745,7 +745,7 @@ def test_one_stuck_message_is_told_from_work(queues: Queues, topic: Topic) -> No
     queues.call(made, "ack", receipts(queues.take(made, 9)))
     figures = queues.call(made, "figures")
     assert [figures[name] for name in named] == [10, 1, 1, 0], "one is stuck, and all else done"
-    queues.do(lambda tx: sum(Messages(tx, topic).trim(2)))
+    queues.do(lambda tx: sum(TopicMessages(tx, topic).trim(2)))
     figures = queues.call(made, "figures")
     assert [figures[name] for name in named] == [0, 0, 0, 0]
 
@@ -759,13 +759,13 @@ def test_trimming_takes_hand_outs_away(queues: Queues) -> None:
     taken = queues.take(made, 3)
     assert values(taken) == [1, 2, 4]
     queues.call(made, "nack", receipts(taken)[1:2])
-    queues.do(lambda tx: sum(Messages(tx, topic).trim(4)))
+    queues.do(lambda tx: sum(TopicMessages(tx, topic).trim(4)))
     assert queues.figures(made) == (4, 3, 1, 0, 0)
     assert queues.figures(other) == (0, 3, 0, 0, 0), "what was trimmed was handed out to nobody"
     assert queues.call(other, "figures")["width"] == 0
     assert queues.call(made, "ack", receipts(taken)) == settled("acked", 1, receipts(taken)[:2])
     assert values(queues.take(made, 9)) == [5, 6, 8], "5 is the first of its key now"
-    queues.do(lambda tx: sum(Messages(tx, topic).trim(99)))
+    queues.do(lambda tx: sum(TopicMessages(tx, topic).trim(99)))
     assert queues.figures(made) == (8, 8, 0, 0, 0)
     assert queues.take(made) == []
     queues.publish(topic, 9, key="a")
@@ -783,7 +783,7 @@ def told(queues: Queues, group: Group, method: str, *arguments: Any) -> tuple[bo
     """Whether somebody is to be woken, and what time is to be waited for, after now."""
 
     def work(tx: Any) -> tuple[bool, int]:
-        here = HandOuts(tx, group)
+        here = GroupDeliveries(tx, group)
         getattr(here, method)(*arguments)
         return here.wakes, here.soonest_us and here.soonest_us - tx.now_us
 
@@ -823,7 +823,7 @@ def test_next_due(queues: Queues, topic: Topic) -> None:
 def test_two_that_take_at_once_never_get_the_same(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic)
     slow = queues.book.begin()
-    HandOuts(slow, made).take(2)
+    GroupDeliveries(slow, made).take(2)
     slow.pause()
     assert values(queues.take(made, 1)) == [1]
     with pytest.raises(Conflict):
@@ -834,7 +834,7 @@ def test_a_take_that_saw_the_end_conflicts_with_a_publish(queues: Queues, topic:
     made = queues.group(topic)
     for count, conflicts in ((3, False), (99, True)):
         slow = queues.book.begin()
-        HandOuts(slow, made).take(count)
+        GroupDeliveries(slow, made).take(count)
         slow.pause()
         queues.publish(topic, "new")
         if conflicts:
@@ -848,15 +848,15 @@ def test_all_of_a_transaction_is_one_commit(queues: Queues, topic: Topic) -> Non
     made = queues.group(topic)
     results = queues.topic("results")
     with queues.book.begin() as tx:
-        (message,) = HandOuts(tx, made).take(1)
-        Messages(tx, results).publish([message["value"] * 2])
-        HandOuts(tx, made).ack([message["receipt"]])
+        (message,) = GroupDeliveries(tx, made).take(1)
+        TopicMessages(tx, results).publish([message["value"] * 2])
+        GroupDeliveries(tx, made).ack([message["receipt"]])
     assert queues.figures(made) == (0, 0, 0, 0, 0)
     assert queues.values(results) == []
     with queues.book.begin() as tx:
-        (message,) = HandOuts(tx, made).take(1)
-        Messages(tx, results).publish([message["value"] * 2])
-        HandOuts(tx, made).ack([message["receipt"]])
+        (message,) = GroupDeliveries(tx, made).take(1)
+        TopicMessages(tx, results).publish([message["value"] * 2])
+        GroupDeliveries(tx, made).ack([message["receipt"]])
         queues.book.commit(tx)
     assert queues.figures(made) == (1, 1, 0, 0, 0)
     assert queues.values(results) == [2]
@@ -898,10 +898,10 @@ def test_a_take_costs_the_same_whatever_lies_before_and_behind(
         """Of a TAKE and an ACK of ten."""
         queues.book.durable()
         engine.reads = 0
-        taken = receipts(queues.do(lambda tx: _pairs(HandOuts(tx, made).take(10))))
+        taken = receipts(queues.do(lambda tx: _pairs(GroupDeliveries(tx, made).take(10))))
         queues.book.durable()
         took, engine.reads = engine.reads, 0
-        queues.do(lambda tx: HandOuts(tx, made).ack(taken))
+        queues.do(lambda tx: GroupDeliveries(tx, made).ack(taken))
         queues.book.durable()
         engine.gone |= {made.hand_outs + int(r.split(".")[2]).to_bytes(8, "big") for r in taken}
         return took, engine.reads
@@ -953,7 +953,9 @@ def test_many_receipts_are_worked_on_in_parts(queues: Queues) -> None:
     def work(method: str, *arguments: Any) -> tuple[dict[str, Any], int]:
         ticks.clear()
         answer = queues.do(
-            lambda tx: getattr(HandOuts(tx, made, lambda: ticks.append(None)), method)(*arguments)
+            lambda tx: getattr(GroupDeliveries(tx, made, lambda: ticks.append(None)), method)(
+                *arguments
+            )
         )
         return answer, len(ticks)
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from storage.topics.deliveries.delivery import HandOut
-from storage.topics.deliveries.group import HandOuts
-from storage.topics.groups import Standing
+from storage.topics.deliveries.delivery import DeliveryRow
+from storage.topics.deliveries.group import GroupDeliveries
+from storage.topics.groups import GroupState
 from storage.topics.message_rows import MessageRows
-from storage.topics.messages import Messages, Published
+from storage.topics.messages import PublishResult, TopicMessages
 from storage.txn.appends import Append
-from storage.txn.write_set import Layer
+from storage.txn.write_set import WriteSet
 from tests.storage.engines import KINDS, make
-from tests.storage.queue_story import Story
+from tests.storage.queue_story import QueueStory
 
 SAMPLE = {"memory": [0, 1, 40, *range(2, 8)], "rocks": [0, 1]}
 """Histories that show every bug below."""
@@ -36,7 +36,7 @@ def test_random_histories(
         place = tmp_path / str(seed)
         place.mkdir()
         store = make(kind, place)
-        story = Story(seed, store)
+        story = QueueStory(seed, store)
         try:
             story.run()
         except Exception as error:
@@ -55,16 +55,16 @@ def nothing(*_arguments: object, **_named: object) -> None:
     """Do nothing."""
 
 
-def same_numbers(self: Append, layer: Layer, present: bytes | None, time_us: int) -> None:
+def same_numbers(self: Append, layer: WriteSet, present: bytes | None, time_us: int) -> None:
     """What is appended stays where the transaction put it, whatever others have appended."""
 
 
-def only_numbers(self: Append, layer: Layer, present: bytes | None, time_us: int) -> None:
+def only_numbers(self: Append, layer: WriteSet, present: bytes | None, time_us: int) -> None:
     """The time of a message is when its transaction began."""
     _settle(self, layer, present, self._time_us)
 
 
-_settle, _end, _leave = Append.settle, MessageRows.end, HandOuts._leave
+_settle, _end, _leave = Append.settle, MessageRows.end, GroupDeliveries._leave
 
 
 def never_exactly(self: MessageRows, exactly: bool = True) -> tuple[int, int]:
@@ -72,58 +72,61 @@ def never_exactly(self: MessageRows, exactly: bool = True) -> tuple[int, int]:
     return _end(self, exactly=False)
 
 
-def for_ever(self: Messages, id: str) -> Published | None:
+def for_ever(self: TopicMessages, id: str) -> PublishResult | None:
     """An id is remembered beyond its window."""
     row = self._tx.get(self.topic.ids + id.encode())
     if row is None or self.topic.dedup_us is None:
         return None
-    return Published(int.from_bytes(row[:8], "big"), 1, None, duplicate=True)
+    return PublishResult(int.from_bytes(row[:8], "big"), 1, None, duplicate=True)
 
 
-def once_more(self: HandOuts, row: HandOut) -> bool:
+def once_more(self: GroupDeliveries, row: DeliveryRow) -> bool:
     """One delivery too many."""
     return self.group.deliveries is not None and row.attempt > self.group.deliveries
 
 
-def stays_listed(self: HandOuts, out: dict[int, HandOut]) -> None:
+def stays_listed(self: GroupDeliveries, out: dict[int, DeliveryRow]) -> None:
     """A deadline remains of what was acknowledged."""
     self._state.out -= len(out)
 
 
-def nothing_trimmed(self: HandOuts, first: int) -> Iterator[None]:
+def nothing_trimmed(self: GroupDeliveries, first: int) -> Iterator[None]:
     """Hand-outs of messages that are gone."""
     return iter(())
 
 
-def never_earlier(self: HandOuts, due_us: int) -> None:
+def never_earlier(self: GroupDeliveries, due_us: int) -> None:
     """A deadline before all others is overlooked."""
     if not self._state.out:
         self._state.deadlines_from_us = due_us
 
 
-def since_now(self: HandOuts, position: int, row: HandOut, since_us: int, delay: Any) -> None:
+def since_now(
+    self: GroupDeliveries, position: int, row: DeliveryRow, since_us: int, delay: Any
+) -> None:
     """What lapsed is due since somebody looked."""
     _return(self, position, row, self._now_us, delay)
 
 
-_return = HandOuts._return
+_return = GroupDeliveries._return
 
 
-def same_epoch(self: Standing) -> bytes:
+def same_epoch(self: GroupState) -> bytes:
     """A group that was moved takes receipts from before."""
     self.epoch = 1
     return _pack(self)
 
 
-_pack = Standing.pack
+_pack = GroupState.pack
 
 PLANTED = [
     (Append, "settle", same_numbers), (Append, "settle", only_numbers),
-    (MessageRows, "end", never_exactly), (Messages, "_known", for_ever),
-    (HandOuts, "_is_last", once_more), (HandOuts, "_leave", stays_listed),
-    (HandOuts, "trimmed", nothing_trimmed), (HandOuts, "_expects_deadline", never_earlier),
-    (HandOuts, "_return", since_now), (HandOuts, "_release", nothing),
-    (HandOuts, "_commit", nothing), (Standing, "pack", same_epoch),
+    (MessageRows, "end", never_exactly), (TopicMessages, "_known", for_ever),
+    (GroupDeliveries, "_is_last", once_more), (GroupDeliveries, "_leave", stays_listed),
+    (GroupDeliveries, "trimmed", nothing_trimmed),
+    (GroupDeliveries, "_expects_deadline", never_earlier), (GroupDeliveries, "_return", since_now),
+    (GroupDeliveries, "_release", nothing), (GroupDeliveries, "_commit", nothing),
+    (GroupState, "pack", same_epoch),
 ]  # fmt: skip
 
 
@@ -134,4 +137,4 @@ def test_planted_bugs_are_seen(
     monkeypatch.setattr(whose, name, bug)
     with pytest.raises(Exception):  # noqa: B017
         for seed in SAMPLE["memory"]:
-            Story(seed).run()
+            QueueStory(seed).run()

@@ -25,10 +25,10 @@ from protocol.errors import (
 )
 from protocol.values import NONE, RecordId, unpaced
 from storage.catalog import catalog
-from storage.catalog.catalog import Taken
+from storage.catalog.catalog import IfExists
 from storage.topics import groups, messages, topics
-from storage.topics.messages import Messages, Published
-from storage.topics.topics import END, START, Place, Topic
+from storage.topics.messages import PublishResult, TopicMessages
+from storage.topics.topics import END, START, StartPosition, Topic
 from storage.txn.transaction import Transaction
 from tests.simulation.doors import START_US
 from tests.storage.queues import SECOND, Queues, moment
@@ -46,8 +46,8 @@ def test_a_topic_is_declared_once(queues: Queues) -> None:
     made = queues.topic("t", keep_us=5, max_bytes=7, largest=9, dedup_us=11, full="REFUSE")
     with pytest.raises(AlreadyExists):
         queues.topic("t")
-    assert queues.topic("t", taken=Taken.SKIP) == made
-    over = queues.topic("t", comment="anew", taken=Taken.OVERWRITE)
+    assert queues.topic("t", taken=IfExists.SKIP) == made
+    over = queues.topic("t", comment="anew", taken=IfExists.OVERWRITE)
     assert (over.id, over.keep_us, over.full, over.comment) == (made.id, None, "DROP", "anew")
     with queues.book.begin() as tx:
         assert topics.topic(tx, queues.database, "t") == over
@@ -93,12 +93,12 @@ def filled(queues: Queues) -> Topic:
     group = queues.group(made, ordered=True)
     for number in range(4):
         queues.publish(made, number, id=str(number), key="k")
-    queues.do(lambda tx: Messages(tx, made).define_reader("r"))
+    queues.do(lambda tx: TopicMessages(tx, made).define_reader("r"))
     receipts = [receipt for _, receipt in queues.take(group, 2)]
     queues.call(group, "nack", receipts)
     queues.publish(made, "other")
     queues.take(group, 2)
-    queues.do(lambda tx: sum(Messages(tx, made).trim(1)))
+    queues.do(lambda tx: sum(TopicMessages(tx, made).trim(1)))
     return made
 
 
@@ -122,7 +122,7 @@ def test_what_is_published_and_dropped_in_one_transaction_leaves_nothing(queues:
     before = queues.stored()
 
     def publish_and_drop(tx: Transaction) -> None:
-        Messages(tx, made).publish([1])
+        TopicMessages(tx, made).publish([1])
         topics.drop_topic(tx, made)
         tx.pause()
         queues.book.clock.advance(SECOND)  # what is appended gets its time at the commit
@@ -187,9 +187,9 @@ def test_positions_are_dense(queues: Queues) -> None:
     assert queues.publish(other, 1) == 1
     assert queues.publish(made, 4) == 4
 
-    def work(tx: Transaction) -> tuple[Published, Published, list[Any], int]:
-        here = Messages(tx, made)
-        first, second = here.publish([5, 6]), Messages(tx, made).publish([7])
+    def work(tx: Transaction) -> tuple[PublishResult, PublishResult, list[Any], int]:
+        here = TopicMessages(tx, made)
+        first, second = here.publish([5, 6]), TopicMessages(tx, made).publish([7])
         assert here.wakes
         return first, second, here.read(4), here.last
 
@@ -220,7 +220,7 @@ def test_what_is_refused_changes_nothing(
     with queues.book.begin() as tx:
         named = {"values": [1], **arguments}
         with pytest.raises(error):
-            Messages(tx, made).publish(**named)
+            TopicMessages(tx, made).publish(**named)
         assert not tx.size
 
 
@@ -251,14 +251,14 @@ def test_publishers_that_pause_do_not_conflict(queues: Queues, prepared: bool) -
     made, other = queues.topic(dedup_us=10 * SECOND), queues.topic("other")
     queues.publish(made, "before")
     slow = queues.book.begin()
-    here = Messages(slow, made)
+    here = TopicMessages(slow, made)
     first = here.publish(["slow 1", "slow 2"], key="k")
     slow.pause()
     assert queues.publish(made, "fast 1", "fast 2", "fast 3") == 2
     queues.advance(2)
     second = here.publish(["slow 3"], id="i")
     again = here.publish(["slow 4"], id="i")
-    elsewhere = Messages(slow, other).publish(["x"])
+    elsewhere = TopicMessages(slow, other).publish(["x"])
     if prepared:
         for _ in queues.book.ledger.prepare(slow):
             pass
@@ -284,29 +284,29 @@ def test_one_that_has_looked_at_the_end_conflicts(queues: Queues) -> None:
     made = queues.topic()
     queues.publish(made, 1)
 
-    def read_end(here: Messages) -> object:
+    def read_end(here: TopicMessages) -> object:
         return here.read(1)
 
-    def read_more(here: Messages) -> object:
+    def read_more(here: TopicMessages) -> object:
         return here.read(0, 100)
 
-    def expect(here: Messages) -> object:
+    def expect(here: TopicMessages) -> object:
         return here.publish([1], expect=here.last)
 
-    def own(here: Messages) -> object:
+    def own(here: TopicMessages) -> object:
         here.publish([1])
         return here.last
 
-    def trim(here: Messages) -> object:
+    def trim(here: TopicMessages) -> object:
         here.publish([1])
         return list(here.trim(99))
 
-    def own_message(here: Messages) -> object:
+    def own_message(here: TopicMessages) -> object:
         return here.read(here.publish([1]).first - 1, 1)
 
     for look in (read_end, read_more, expect, own, own_message, trim):
         slow = queues.book.begin()
-        here = Messages(slow, made)
+        here = TopicMessages(slow, made)
         look(here)
         here.publish(["slow"])
         slow.pause()
@@ -319,7 +319,7 @@ def test_one_that_has_looked_elsewhere_does_not(queues: Queues) -> None:
     made = queues.topic(max_bytes=10_000)
     queues.publish(made, *range(10))
     slow = queues.book.begin()
-    here = Messages(slow, made)
+    here = TopicMessages(slow, made)
     assert len(here.read(0, 9)) == 9
     assert list(here.trim(3)) == [2]
     assert here.position_at(START) == 2
@@ -334,7 +334,7 @@ def test_one_that_has_looked_elsewhere_does_not(queues: Queues) -> None:
 def test_a_message_published_and_trimmed_again(queues: Queues) -> None:
     made = queues.topic()
     slow = queues.book.begin()
-    here = Messages(slow, made)
+    here = TopicMessages(slow, made)
     here.publish([1, 2, 3])
     assert list(here.trim(3)) == [2]
     slow.pause()
@@ -351,7 +351,7 @@ def test_an_id_is_published_once_in_its_window(queues: Queues) -> None:
     made = queues.topic(dedup_us=5 * SECOND)
 
     def publish(id: str) -> tuple[int, bool]:
-        found = queues.do(lambda tx: Messages(tx, made).publish([1], id=id))
+        found = queues.do(lambda tx: TopicMessages(tx, made).publish([1], id=id))
         return found.first, found.duplicate
 
     assert publish("a") == (1, False)
@@ -361,7 +361,7 @@ def test_an_id_is_published_once_in_its_window(queues: Queues) -> None:
     assert publish("b") == (2, False)
     queues.book.clock.advance(1)
     assert publish("a") == (3, False), "the window is over"
-    queues.do(lambda tx: list(Messages(tx, made).trim(99)))
+    queues.do(lambda tx: list(TopicMessages(tx, made).trim(99)))
     assert publish("a") == (3, True), "trimmed, and still known"
 
 
@@ -375,7 +375,7 @@ def test_an_id_needs_a_window(queues: Queues) -> None:
 def test_of_two_that_publish_an_id_at_once_one_is_run_again(queues: Queues) -> None:
     made = queues.topic(dedup_us=5 * SECOND)
     slow = queues.book.begin()
-    Messages(slow, made).publish([1], id="a")
+    TopicMessages(slow, made).publish([1], id="a")
     slow.pause()
     queues.publish(made, 1, id="a")
     with pytest.raises(Conflict):
@@ -389,11 +389,11 @@ def test_ids_are_forgotten_in_slices(queues: Queues) -> None:
         queues.advance(1)
 
     def sweep(begin: bytes) -> tuple[int, bytes]:
-        found: tuple[int, bytes] = queues.do(lambda tx: Messages(tx, made).sweep_ids(2, begin))
+        found: tuple[int, bytes] = queues.do(lambda tx: TopicMessages(tx, made).sweep_ids(2, begin))
         return found
 
     def next_us(begin: bytes = b"") -> int | None:
-        found: int | None = queues.do(lambda tx: Messages(tx, made).next_id_us(begin))
+        found: int | None = queues.do(lambda tx: TopicMessages(tx, made).next_id_us(begin))
         return found
 
     assert next_us() == START_US + 5 * SECOND
@@ -404,7 +404,7 @@ def test_ids_are_forgotten_in_slices(queues: Queues) -> None:
     queues.advance(2)
     assert sweep(place)[0] == 2
     queues.advance(99)
-    assert queues.do(lambda tx: Messages(tx, made).sweep_ids(99))[0] == 2
+    assert queues.do(lambda tx: TopicMessages(tx, made).sweep_ids(99))[0] == 2
     assert next_us() is None
 
 
@@ -413,8 +413,8 @@ def test_without_a_window_ids_are_forgotten_at_once(queues: Queues) -> None:
     queues.publish(made, 1, id="a")
     changed = replace(made, dedup_us=None)
     queues.do(lambda tx: topics.alter_topic(tx, changed))
-    assert queues.do(lambda tx: Messages(tx, changed).next_id_us()) == START_US
-    assert queues.do(lambda tx: Messages(tx, changed).sweep_ids(9))[0] == 1
+    assert queues.do(lambda tx: TopicMessages(tx, changed).next_id_us()) == START_US
+    assert queues.do(lambda tx: TopicMessages(tx, changed).sweep_ids(9))[0] == 1
 
 
 # --- room ---------------------------------------------------------------------------------------
@@ -428,8 +428,8 @@ def test_a_full_topic_refuses(queues: Queues) -> None:
     queues.publish(made, 3)
     with pytest.raises(Full):
         queues.publish(made, 4)
-    assert queues.do(lambda tx: Messages(tx, made).trim_due()) == (0, False)
-    queues.do(lambda tx: list(Messages(tx, made).trim(2)))
+    assert queues.do(lambda tx: TopicMessages(tx, made).trim_due()) == (0, False)
+    queues.do(lambda tx: list(TopicMessages(tx, made).trim(2)))
     queues.publish(made, 4)
     assert queues.values(made) == [2, 3, 4]
 
@@ -437,11 +437,11 @@ def test_a_full_topic_refuses(queues: Queues) -> None:
 def test_a_full_topic_drops_the_oldest(queues: Queues) -> None:
     made = queues.topic(max_bytes=100)
     queues.publish(made, *range(10))
-    assert queues.do(lambda tx: Messages(tx, made).next_trim_us()) == START_US
-    assert queues.do(lambda tx: Messages(tx, made).trim_due()) == (7, False)
+    assert queues.do(lambda tx: TopicMessages(tx, made).next_trim_us()) == START_US
+    assert queues.do(lambda tx: TopicMessages(tx, made).trim_due()) == (7, False)
     assert queues.values(made) == [7, 8, 9]
-    assert queues.do(lambda tx: Messages(tx, made).next_trim_us()) is None
-    figures = queues.do(lambda tx: Messages(tx, made).figures(unpaced))
+    assert queues.do(lambda tx: TopicMessages(tx, made).next_trim_us()) is None
+    figures = queues.do(lambda tx: TopicMessages(tx, made).figures(unpaced))
     assert (figures["first_position"], figures["bytes"], figures["messages"]) == (8, 99, 3)
 
 
@@ -455,7 +455,7 @@ def test_a_message_that_bytes_would_not_hold_is_refused(queues: Queues, full: An
             queues.publish(made, *values)
         assert refused.value.detail == {"limit": 100, "size": 234}
     assert queues.values(made) == [1]
-    queues.do(lambda tx: list(Messages(tx, made).trim(2)))
+    queues.do(lambda tx: list(TopicMessages(tx, made).trim(2)))
     queues.publish(made, "x" * 66)
 
     def alter(size: int) -> None:
@@ -466,9 +466,9 @@ def test_a_message_that_bytes_would_not_hold_is_refused(queues: Queues, full: An
             alter(smaller)
         assert refused.value.detail == {"limit": smaller, "size": 100}
     with pytest.raises(TooLarge):
-        queues.topic("t", max_bytes=99, taken=Taken.OVERWRITE)
+        queues.topic("t", max_bytes=99, taken=IfExists.OVERWRITE)
     alter(101)
-    queues.do(lambda tx: list(Messages(tx, made).trim(3)))
+    queues.do(lambda tx: list(TopicMessages(tx, made).trim(3)))
     alter(50)
 
 
@@ -482,12 +482,12 @@ def test_the_newest_message_stays_whatever_it_takes(queues: Queues) -> None:
         assert value == name
         queues.call(group, "give_up", [receipt])
         for _ in range(3):
-            queues.do(lambda tx: Messages(tx, dead).trim_due())
+            queues.do(lambda tx: TopicMessages(tx, dead).trim_due())
         assert queues.values(dead) == [name]
-        assert queues.do(lambda tx: Messages(tx, dead).next_trim_us()) is None
+        assert queues.do(lambda tx: TopicMessages(tx, dead).next_trim_us()) is None
     queues.do(lambda tx: topics.alter_topic(tx, replace(dead, comment="not about its size")))
     queues.publish(dead, 1)
-    assert queues.do(lambda tx: Messages(tx, dead).trim_due()) == (1, False)
+    assert queues.do(lambda tx: TopicMessages(tx, dead).trim_due()) == (1, False)
     assert queues.values(dead) == [1]
 
 
@@ -496,14 +496,14 @@ def test_old_messages_are_trimmed_to_the_microsecond(queues: Queues) -> None:
     queues.publish(made, 1)
     queues.advance(2)
     queues.publish(made, 2)
-    assert queues.do(lambda tx: Messages(tx, made).next_trim_us()) == START_US + 5 * SECOND
+    assert queues.do(lambda tx: TopicMessages(tx, made).next_trim_us()) == START_US + 5 * SECOND
     queues.advance(3)
     queues.book.clock.advance(-1)
-    assert queues.do(lambda tx: Messages(tx, made).trim_due()) == (0, False)
+    assert queues.do(lambda tx: TopicMessages(tx, made).trim_due()) == (0, False)
     queues.book.clock.advance(1)
-    assert queues.do(lambda tx: Messages(tx, made).trim_due()) == (1, False)
+    assert queues.do(lambda tx: TopicMessages(tx, made).trim_due()) == (1, False)
     assert queues.values(made) == [2]
-    assert queues.do(lambda tx: Messages(tx, made).next_trim_us()) == START_US + 7 * SECOND
+    assert queues.do(lambda tx: TopicMessages(tx, made).next_trim_us()) == START_US + 7 * SECOND
 
 
 def test_retention_goes_in_slices(queues: Queues) -> None:
@@ -512,8 +512,8 @@ def test_retention_goes_in_slices(queues: Queues) -> None:
     queues.publish(made, *range(count))
     queues.advance(1)
     queues.publish(made, "new")
-    assert queues.do(lambda tx: Messages(tx, made).trim_due()) == (limits.TRIM_MESSAGES, True)
-    assert queues.do(lambda tx: Messages(tx, made).trim_due()) == (10, False)
+    assert queues.do(lambda tx: TopicMessages(tx, made).trim_due()) == (limits.TRIM_MESSAGES, True)
+    assert queues.do(lambda tx: TopicMessages(tx, made).trim_due()) == (10, False)
     assert queues.values(made) == ["new"]
 
 
@@ -523,7 +523,7 @@ def test_trim(queues: Queues) -> None:
     queues.publish(made, *range(count))
 
     def trim(before: int) -> int:
-        return sum(queues.do(lambda tx: list(Messages(tx, made).trim(before))))
+        return sum(queues.do(lambda tx: list(TopicMessages(tx, made).trim(before))))
 
     assert trim(0) == trim(1) == 0
     assert trim(3) == 2
@@ -535,7 +535,7 @@ def test_trim(queues: Queues) -> None:
     assert trim(2**62) == 2
     assert queues.read(made) == []
     assert queues.publish(made, "next") == count + 1
-    assert queues.do(lambda tx: Messages(tx, made).first) == count + 1
+    assert queues.do(lambda tx: TopicMessages(tx, made).first) == count + 1
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -544,13 +544,13 @@ def test_trim(queues: Queues) -> None:
 def test_reading_has_its_limits(queues: Queues) -> None:
     made = queues.topic()
     queues.publish(made, *range(2000))
-    assert len(queues.do(lambda tx: Messages(tx, made).read(0))) == 100
+    assert len(queues.do(lambda tx: TopicMessages(tx, made).read(0))) == 100
     assert [m["value"] for m in queues.read(made, 1995, 1000)] == [1995, 1996, 1997, 1998, 1999]
     assert queues.read(made, 99_999) == []
     for after, limit in ((0, 0), (0, 1001), (-1, 1)):
         with pytest.raises(BadRequest):
             queues.read(made, after, limit)
-    queues.do(lambda tx: list(Messages(tx, made).trim(500)))
+    queues.do(lambda tx: list(TopicMessages(tx, made).trim(500)))
     assert queues.read(made, 3, 1)[0]["position"] == 500
 
 
@@ -576,21 +576,26 @@ def test_places(queues: Queues) -> None:
         queues.publish(made, number, number)
         queues.advance(1)
 
-    def at(place: Place) -> int:
-        found: int = queues.do(lambda tx: Messages(tx, made).position_at(place))
+    def at(place: StartPosition) -> int:
+        found: int = queues.do(lambda tx: TopicMessages(tx, made).position_at(place))
         return found
 
     assert (at(START), at(END)) == (0, 8)
-    assert [at(Place("TIME", START_US + n)) for n in (0, 1, SECOND, 4 * SECOND)] == [0, 2, 2, 8]
-    queues.do(lambda tx: list(Messages(tx, made).trim(4)))
+    assert [at(StartPosition("TIME", START_US + n)) for n in (0, 1, SECOND, 4 * SECOND)] == [
+        0,
+        2,
+        2,
+        8,
+    ]
+    queues.do(lambda tx: list(TopicMessages(tx, made).trim(4)))
     assert at(START) == 3
-    assert at(Place("TIME", 0)) == 3
-    assert [at(Place("AFTER", n)) for n in (0, 8)] == [0, 8]
+    assert at(StartPosition("TIME", 0)) == 3
+    assert [at(StartPosition("AFTER", n)) for n in (0, 8)] == [0, 8]
     for wrong in (-1, 9):
         with pytest.raises(BadRequest):
-            at(Place("AFTER", wrong))
-    queues.do(lambda tx: list(Messages(tx, made).trim(99)))
-    assert at(START) == at(END) == at(Place("TIME", 0)) == 8
+            at(StartPosition("AFTER", wrong))
+    queues.do(lambda tx: list(TopicMessages(tx, made).trim(99)))
+    assert at(START) == at(END) == at(StartPosition("TIME", 0)) == 8
 
 
 # --- readers ------------------------------------------------------------------------------------
@@ -601,12 +606,12 @@ def test_readers(queues: Queues) -> None:
     queues.publish(made, *range(5))
 
     def do(method: str, *arguments: Any) -> Any:
-        return queues.do(lambda tx: getattr(Messages(tx, made), method)(*arguments))
+        return queues.do(lambda tx: getattr(TopicMessages(tx, made), method)(*arguments))
 
     assert do("define_reader", "r") == 0
     with pytest.raises(AlreadyExists):
         do("define_reader", "r")
-    assert do("define_reader", "r", END, Taken.SKIP) == 0
+    assert do("define_reader", "r", END, IfExists.SKIP) == 0
     assert do("define_reader", "s", END) == 5
     assert do("commit_reader", "r", 3) == 3
     assert do("commit_reader", "r", 2) == 2
@@ -614,12 +619,12 @@ def test_readers(queues: Queues) -> None:
         with pytest.raises(BadRequest):
             do("commit_reader", "r", wrong)
     assert list(do("readers", unpaced)) == [("r", 2), ("s", 5)]
-    queues.do(lambda tx: list(Messages(tx, made).trim(5)))
+    queues.do(lambda tx: list(TopicMessages(tx, made).trim(5)))
     assert do("figures", unpaced)["readers"] == [
         {"name": "r", "position": 2, "lag": 1}, {"name": "s", "position": 5, "lag": 0},
     ]  # fmt: skip
     assert do("figures", unpaced)["lag"] == 1
-    assert do("define_reader", "r", END, Taken.OVERWRITE) == 5
+    assert do("define_reader", "r", END, IfExists.OVERWRITE) == 5
     assert do("move_reader", "r", START) == 4
     do("drop_reader", "r")
     for method, *more in (("reader",), ("commit_reader", 1), ("drop_reader",)):
@@ -698,7 +703,7 @@ def test_many_messages_are_worked_on_in_parts(queues: Queues) -> None:
     def tick() -> None:
         ticks.append(None)
 
-    queues.do(lambda tx: Messages(tx, dead).publish(list(range(1000)), tick=tick))
+    queues.do(lambda tx: TopicMessages(tx, dead).publish(list(range(1000)), tick=tick))
     assert len(ticks) == 4
     ticks.clear()
     assert queues.do(lambda tx: messages.redrive(tx, dead, made, 900, tick)).moved == 900

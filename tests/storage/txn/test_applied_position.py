@@ -30,13 +30,13 @@ BY = Attribution("ana", "wire test")
 
 
 @dataclass
-class Store:
+class OpenStore:
     """An open store, from directory to ledger, as a start opens it."""
 
     path: Path
     seed: int = 1
 
-    def open(self) -> Store:
+    def open(self) -> OpenStore:
         doors = (Disk(), ManualClock(), SeededRng(self.seed))
         self.directory = StoreDirectory.open(str(self.path), *doors, create=True)
         self.frames: list[Frame] = []
@@ -93,18 +93,18 @@ class Store:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> OpenStore:
     """A store that a test closes."""
-    return Store(tmp_path / "store").open()
+    return OpenStore(tmp_path / "store").open()
 
 
-def swap_state(one: Store, other: Path) -> None:
+def swap_state(one: OpenStore, other: Path) -> None:
     """Put the state of another directory into a closed store."""
     shutil.rmtree(one.path / "state")
     shutil.copytree(other / "state", one.path / "state")
 
 
-def test_a_state_goes_on_where_it_was(store: Store) -> None:
+def test_a_state_goes_on_where_it_was(store: OpenStore) -> None:
     store.commit(b"a", b"bb")
     for clean in (True, False):
         store.close(clean)
@@ -114,7 +114,7 @@ def test_a_state_goes_on_where_it_was(store: Store) -> None:
     store.close()
 
 
-def test_an_older_state_of_the_same_history_is_brought_up(store: Store, tmp_path: Path) -> None:
+def test_an_older_state_of_the_same_history_is_brought_up(store: OpenStore, tmp_path: Path) -> None:
     store.commit(b"a", b"bb")
     store.close()
     shutil.copytree(store.path, tmp_path / "old")
@@ -129,11 +129,11 @@ def test_an_older_state_of_the_same_history_is_brought_up(store: Store, tmp_path
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_another_stores_state_is_refused(store: Store, tmp_path: Path, count: int) -> None:
+def test_another_stores_state_is_refused(store: OpenStore, tmp_path: Path, count: int) -> None:
     """Whether it stands before, at or behind the end of the log."""
     store.commit(b"a", b"bb", b"ccc")
     store.close()
-    other = Store(tmp_path / "other", seed=2).open()
+    other = OpenStore(tmp_path / "other", seed=2).open()
     other.commit(*[b"x"] * count)
     other.close()
     swap_state(store, other.path)
@@ -141,12 +141,12 @@ def test_another_stores_state_is_refused(store: Store, tmp_path: Path, count: in
         store.open()
 
 
-def fork(store: Store, path: Path) -> Store:
+def fork(store: OpenStore, path: Path) -> OpenStore:
     """The same store, copied when it held two frames, with another third and fourth."""
     store.commit(b"a", b"bb")
     store.close()
     shutil.copytree(store.path, path)
-    other = Store(path, seed=3).open()
+    other = OpenStore(path, seed=3).open()
     other.commit(b"its own", b"and more")
     other.close()
     store.open()
@@ -154,7 +154,7 @@ def fork(store: Store, path: Path) -> Store:
 
 
 @pytest.mark.parametrize("count", [2, 3, 9])
-def test_the_state_of_a_fork_is_refused(store: Store, tmp_path: Path, count: int) -> None:
+def test_the_state_of_a_fork_is_refused(store: OpenStore, tmp_path: Path, count: int) -> None:
     other = fork(store, tmp_path / "fork")
     store.commit(*[b"x"] * count)
     store.close()
@@ -163,7 +163,7 @@ def test_the_state_of_a_fork_is_refused(store: Store, tmp_path: Path, count: int
         store.open()
 
 
-def test_the_state_of_a_fork_that_went_further_is_refused(store: Store, tmp_path: Path) -> None:
+def test_the_state_of_a_fork_that_went_further_is_refused(store: OpenStore, tmp_path: Path) -> None:
     other = fork(store, tmp_path / "fork")
     store.commit(b"x")
     store.close(clean=False)
@@ -174,7 +174,9 @@ def test_the_state_of_a_fork_that_went_further_is_refused(store: Store, tmp_path
     assert {p.name: p.read_bytes() for p in (store.path / "log").iterdir()} == before
 
 
-def test_the_state_of_a_fork_is_refused_where_the_log_begins(store: Store, tmp_path: Path) -> None:
+def test_the_state_of_a_fork_is_refused_where_the_log_begins(
+    store: OpenStore, tmp_path: Path
+) -> None:
     """The frame itself is pruned; the segment after it says which one it was."""
     other = fork(store, tmp_path / "fork")
     store.commit(*[b"x"] * 2)
@@ -190,7 +192,7 @@ def test_the_state_of_a_fork_is_refused_where_the_log_begins(store: Store, tmp_p
 
 
 def test_parts_of_a_forks_commit_are_refused(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: OpenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A state that stands where both agree, and holds a part of what only the fork committed."""
     store.commit(b"a", b"bb")
@@ -199,8 +201,8 @@ def test_parts_of_a_forks_commit_are_refused(
     store.open()
     store.commit(b"ccc")
     store.close()
-    monkeypatch.setattr(ledger_module, "SETTLE_KEYS", 3)
-    other = Store(tmp_path / "fork", seed=3).open()
+    monkeypatch.setattr(ledger_module, "APPLY_KEYS", 3)
+    other = OpenStore(tmp_path / "fork", seed=3).open()
     tx = other.ledger.begin()
     for number in range(10):
         tx.put(key(100 + number), b"a part")
@@ -215,8 +217,10 @@ def test_parts_of_a_forks_commit_are_refused(
         store.open()
 
 
-def test_parts_of_a_commit_are_made_whole(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "SETTLE_KEYS", 3)
+def test_parts_of_a_commit_are_made_whole(
+    store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_module, "APPLY_KEYS", 3)
     store.commit(b"a")
     tx = store.ledger.begin()
     for number in range(10):
@@ -232,7 +236,7 @@ def test_parts_of_a_commit_are_made_whole(store: Store, monkeypatch: pytest.Monk
     store.close()
 
 
-def test_a_state_that_says_nothing_is_refused(store: Store) -> None:
+def test_a_state_that_says_nothing_is_refused(store: OpenStore) -> None:
     store.commit(b"a")
     for stored in (None, b"short"):
         batch = store.engine.batch()
@@ -246,7 +250,7 @@ def test_a_state_that_says_nothing_is_refused(store: Store) -> None:
     store.close()
 
 
-def test_a_state_whose_two_notes_differ_is_refused(store: Store) -> None:
+def test_a_state_whose_two_notes_differ_is_refused(store: OpenStore) -> None:
     store.commit(b"a")
     store.engine.write(store.engine.batch(), 2)
     with pytest.raises(StateForeign, match="is at sequence 2, but its lineage names 1"):

@@ -12,11 +12,11 @@ import pytest
 import storage.txn.read_set
 from protocol.errors import Conflict, Refusal
 from storage.catalog import catalog, users
-from storage.catalog.catalog import Taken
+from storage.catalog.catalog import IfExists
 from storage.catalog.fields import Field
 from storage.formats import keys
 from storage.topics import groups, topics
-from storage.txn.catalog_cache import Lookup, Lookups
+from storage.txn.catalog_cache import CachedLookup, CatalogCache
 from storage.txn.transaction import Transaction
 from tests.storage.books import Book, digests
 
@@ -93,7 +93,7 @@ class Open:
         self.rests_on: set[Thing] = set()
 
 
-class Story:
+class LookupStory:
     """Declarations and look-ups in any order, against look-ups that remember nothing."""
 
     def __init__(self, seed: int) -> None:
@@ -136,7 +136,7 @@ class Story:
             found, _ = look(tx, thing)
             with nothing_remembered(), self.book.begin() as fresh:
                 assert found == look(fresh, thing)[0], f"{thing} now"
-            in_flight = tx.sequence > self.book.ledger.state.released_upto
+            in_flight = tx.sequence > self.book.ledger.state.commit_index
             assert tx.saw <= tx.sequence and (in_flight or tx.saw == 0)
         self.remembered += len(self.book.ledger.state.lookups)
 
@@ -162,19 +162,19 @@ class Story:
         kind, *names = thing
         touched = {upper for upper in above(thing) if look(tx, upper)[0] is None}
         for upper in above(thing):
-            self._define(tx, upper, Taken.SKIP)
+            self._define(tx, upper, IfExists.SKIP)
         present, _ = look(tx, thing)
         if kind == "groups":
             return touched
         if present is not None and self.random.random() < 0.3:
             self._drop(tx, thing, present)
         else:
-            self._define(tx, thing, Taken.OVERWRITE)
+            self._define(tx, thing, IfExists.OVERWRITE)
         if kind == "group":
             touched.add(("groups", *names[:3]))
         return {*touched, thing}
 
-    def _define(self, tx: Transaction, thing: Thing, taken: Taken) -> None:
+    def _define(self, tx: Transaction, thing: Thing, taken: IfExists) -> None:
         kind, *names = thing
         comment = f"c{self.random.randrange(1_000)}"
         if kind == "user":
@@ -190,10 +190,10 @@ class Story:
         within = catalog.database(tx, place, names[1])
         if kind == "table":
             table = catalog.define_table(tx, within, names[2], comment=comment, taken=taken)
-            if taken is Taken.OVERWRITE and self.random.random() < 0.5:
+            if taken is IfExists.OVERWRITE and self.random.random() < 0.5:
                 table = catalog.table(tx, within, names[2])
                 field = Field((comment,), comment, "int")
-                catalog.define_field(tx, table, field, Taken.OVERWRITE)
+                catalog.define_field(tx, table, field, IfExists.OVERWRITE)
         elif kind == "space":
             catalog.define_space(tx, within, names[2], comment=comment, taken=taken)
         elif kind == "topic":
@@ -235,14 +235,14 @@ class Story:
 
     def _durable(self) -> None:
         ledger = self.book.ledger
-        upto = self.random.randint(ledger.durable_upto, ledger.state.committed)
+        upto = self.random.randint(ledger.synced_seq, ledger.state.committed)
         ledger.mark_durable(upto, digests(self.book.frames, upto))
-        ledger.release(self.random.randint(ledger.state.released_upto, upto))
+        ledger.release(self.random.randint(ledger.state.commit_index, upto))
         ledger.settle()
 
     def _withdraw(self) -> None:
         if self.random.random() < 0.2:
-            self.book.ledger.withdraw()
+            self.book.ledger.roll_back()
             del self.touched[self.book.ledger.state.committed + 1 :]
             del self.book.frames[self.book.ledger.state.committed :]
 
@@ -256,7 +256,7 @@ def test_any_story_finds_what_is_there_and_loses_only_for_what_it_looked_up(
 ) -> None:
     lost = kept = remembered = 0
     for seed in SEEDS:
-        story = Story(seed)
+        story = LookupStory(seed)
         story.run(150)
         lost, kept = lost + story.lost, kept + story.kept
         remembered += story.remembered
@@ -285,28 +285,30 @@ def _shared_by_all(tx: Transaction, at: Hashable, value: Any, *rests_on: bytes) 
     return value
 
 
-def _forgets_nothing(lookups: Lookups, sequence: int, *_: object) -> None:
+def _forgets_nothing(lookups: CatalogCache, sequence: int, *_: object) -> None:
     lookups.since = sequence
 
 
-def _keeps_what_never_happened(lookups: Lookups, upto: int) -> None:
+def _keeps_what_never_happened(lookups: CatalogCache, upto: int) -> None:
     lookups.since = min(lookups.since, upto)
 
 
-def _rests_on_itself_alone(lookups: Lookups, at: Hashable, value: Any, on: Any) -> Lookup:
+def _rests_on_itself_alone(
+    lookups: CatalogCache, at: Hashable, value: Any, on: Any
+) -> CachedLookup:
     return _add(lookups, at, value, on[:1])
 
 
-_add = Lookups.add
+_add = CatalogCache.add
 
 FAULTS: dict[str, tuple[Any, str, Any]] = {
     "a look-up of a later state is taken": (Transaction, "known", _whatever_its_age),
     "what was remembered is not rested on": (Transaction, "known", _rests_on_nothing),
     "what only one sees is shared": (Transaction, "remember", _shared_by_all),
-    "a declaration makes nothing forgotten": (Lookups, "changed", _forgets_nothing),
+    "a declaration makes nothing forgotten": (CatalogCache, "changed", _forgets_nothing),
     "look-ups are not validated": (storage.txn.read_set, "rest_on", lambda *_: False),
-    "what was taken back is remembered": (Lookups, "withdraw", _keeps_what_never_happened),
-    "fields and places are not rested on": (Lookups, "add", _rests_on_itself_alone),
+    "what was taken back is remembered": (CatalogCache, "roll_back", _keeps_what_never_happened),
+    "fields and places are not rested on": (CatalogCache, "add", _rests_on_itself_alone),
     "every declaration refuses everybody": (
         storage.txn.read_set,
         "rest_on",
@@ -320,7 +322,7 @@ def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(*FAULTS[fault])
     with pytest.raises((AssertionError, Refusal, pytest.fail.Exception)):
         for seed in SEEDS:
-            Story(seed).run(150)
+            LookupStory(seed).run(150)
 
 
 def test_who_declares_something_is_seen_by_itself_at_once_and_by_the_others_later() -> None:
@@ -330,7 +332,7 @@ def test_who_declares_something_is_seen_by_itself_at_once_and_by_the_others_late
         book.commit(tx)
     with book.begin() as tx:
         assert catalog.namespace(tx, "m").comment == "one"
-        catalog.define_namespace(tx, "m", "two", Taken.OVERWRITE)
+        catalog.define_namespace(tx, "m", "two", IfExists.OVERWRITE)
         assert catalog.namespace(tx, "m").comment == "two"
     with book.begin() as tx:
         assert catalog.namespace(tx, "m").comment == "one"
@@ -338,7 +340,7 @@ def test_who_declares_something_is_seen_by_itself_at_once_and_by_the_others_late
 
 def test_what_is_forgotten_leaves_no_name_behind() -> None:
     """What is made and dropped again and again is looked up each time, and rests on what stays."""
-    story = Story(1)
+    story = LookupStory(1)
     lookups = story.book.ledger.state.lookups
 
     def commit(change: Callable[..., object], *told: Any) -> None:
@@ -356,14 +358,14 @@ def test_what_is_forgotten_leaves_no_name_behind() -> None:
         return len(_names(lookups))
 
     def cycle(thing: Thing) -> int:
-        commit(story._define, thing, Taken.OVERWRITE)
+        commit(story._define, thing, IfExists.OVERWRITE)
         look_for_all()
         commit(lambda tx: story._drop(tx, thing, look(tx, thing)[0]))
         return look_for_all()
 
     for thing in THINGS:
         if thing[0] in ("namespace", "database", "topic"):
-            commit(story._define, thing, Taken.OVERWRITE)
+            commit(story._define, thing, IfExists.OVERWRITE)
     for thing in THINGS:
         if thing[0] in ("group", "space", "user"):
             before = cycle(thing)
@@ -386,11 +388,11 @@ def test_what_was_taken_back_leaves_no_name_behind() -> None:
             look(tx, ("namespace", "m"))
             look(tx, ("user", "ana"))
         assert len(lookups) == len(_names(lookups)) == 2
-        book.ledger.withdraw()
+        book.ledger.roll_back()
         assert len(lookups) == len(_names(lookups))
 
 
-def _names(lookups: Lookups) -> set[tuple[bytes, Hashable]]:
+def _names(lookups: CatalogCache) -> set[tuple[bytes, Hashable]]:
     """Everything that stands as resting on something."""
     assert all(lookups._resting.values()), "an empty set is one that is kept for nothing"
     return {(declared, at) for declared, names in lookups._resting.items() for at in names}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from storage.catalog import catalog, restores
-from storage.catalog.restores import Mark
+from storage.catalog.restores import RestoreMark
 from storage.formats import keys
 from storage.records import index_builds
 from storage.topics import groups, topics
@@ -43,7 +43,7 @@ def test_an_id_that_was_rolled_back_is_not_given_again() -> None:
         if keep:
             book.durable()
         else:
-            book.ledger.withdraw()
+            book.ledger.roll_back()
         return found
 
     first, second, third = declared(False), declared(False), declared(True)
@@ -57,7 +57,10 @@ def test_a_mark_of_a_restore_is_of_its_own_place_alone() -> None:
     book = Queues().book
     with book.begin() as tx:
         restores.mark(tx, place := catalog.define_namespace(tx, "theirs"))
-        assert restores.undo(tx, [Mark(place.id, 0, ("mine",))], lambda _database: None) == ([], [])
+        assert restores.undo(tx, [RestoreMark(place.id, 0, ("mine",))], lambda _database: None) == (
+            [],
+            [],
+        )
         assert [mark.names for mark in restores.marks(tx)] == [("theirs",)]
         assert restores.undo(tx, restores.marks(tx), lambda _database: None) == ([place], [])
         assert restores.marks(tx) == []

@@ -24,7 +24,7 @@ from storage.indexes import derived
 from storage.records import index_builds, records
 from storage.txn import ledger, replay, validation, write_set
 from storage.txn.ledger import Ledger, StateUnusable
-from storage.txn.priority_lock import Barrier
+from storage.txn.priority_lock import PriorityLock
 from storage.txn.read_set import ReadSet
 from storage.txn.tickets import RollBacks
 from storage.txn.transaction import Transaction
@@ -106,8 +106,8 @@ def test_log_time_of_who_follows_is_not_that_of_a_frame_that_was_taken_back(book
     book.durable()
     book.clock.advance(HOUR_US)
     put(book, 2)
-    book.ledger.withdraw(1)
-    book.ledger.follow_time(2, START_US + 5)
+    book.ledger.roll_back(1)
+    book.ledger.adopt_log_time(2, START_US + 5)
     assert book.ledger.log_time() == START_US + 5
 
 
@@ -291,7 +291,7 @@ def test_no_race_is_missed_by_comparing_before_the_commit(book: Book, race: str)
     elif race == "read later":
         slow.get(key(30))
     elif race == "taken back":
-        book.ledger.withdraw()
+        book.ledger.roll_back()
         put(book, 1)
     with pytest.raises(Conflict):
         book.commit(slow)
@@ -311,7 +311,7 @@ def test_keys_are_put_in_order_in_steps_for_who_is_compared_with_them(
     if beside == "paused":
         paused.pause()
     elif beside == "barrier":
-        book.ledger.barrier = Barrier(ReadSet(0, RollBacks()))
+        book.ledger.barrier = PriorityLock(ReadSet(0, RollBacks()))
     tx = book.begin()
     put_in_no_order(tx)
     steps = len(list(book.ledger.prepare(tx)))
@@ -378,7 +378,7 @@ def test_whether_keys_are_untouched_costs_no_more_with_each_commit_beside(
     assert not book_races.is_untouched(slow.reads, put_first)
     assert book_races.is_untouched(slow.reads, [key(6)])
     assert book_races.is_untouched(late.reads, [key(100)])
-    book.ledger.withdraw()
+    book.ledger.roll_back()
     put(book, 100)
     assert book_races.is_untouched(book.begin().reads, [key(100)])
     slow.release()
@@ -411,7 +411,7 @@ def test_commits_that_are_forgotten_or_taken_back_leave_what_others_changed(
     third.pause()
     put(book, 2, 3)
     book.ledger.mark_durable(3, digests(book.frames, 3))
-    book.ledger.withdraw()
+    book.ledger.roll_back()
     assert second.sequence == 2 and third.reads.rolled_back
     untouched = [
         number for number in range(1, 5) if asked.is_untouched(second.reads, [key(number)])
@@ -474,7 +474,7 @@ def test_a_large_commit_goes_in_parts(
 ) -> None:
     put(book, *range(10))
     book.durable()
-    monkeypatch.setattr(ledger, "SETTLE_KEYS", 30)
+    monkeypatch.setattr(ledger, "APPLY_KEYS", 30)
     tx = book.begin()
     tx.delete_range(key(0), key(5))
     for number in range(100):
@@ -504,7 +504,7 @@ def test_a_large_commit_goes_in_parts(
 def test_what_a_large_commit_held_is_freed_in_parts_unless_somebody_reads_it(
     book: Book, monkeypatch: pytest.MonkeyPatch, paused: bool
 ) -> None:
-    monkeypatch.setattr(ledger, "SETTLE_KEYS", 30)
+    monkeypatch.setattr(ledger, "APPLY_KEYS", 30)
     monkeypatch.setattr(write_set, "_MANY", 30)
     tx = book.begin()
     for number in range(100):
@@ -538,7 +538,7 @@ def test_what_a_large_commit_held_stays_while_the_next_one_is_followed(
         index_builds.define_index(tx, some_table(tx), "built", (("words", EACH),))
         book.commit(tx)
     book.durable()
-    monkeypatch.setattr(ledger, "SETTLE_KEYS", 30)
+    monkeypatch.setattr(ledger, "APPLY_KEYS", 30)
     monkeypatch.setattr(write_set, "COPIED", 8)
     monkeypatch.setattr(write_set, "BATCH_PAIRS", 8)
     monkeypatch.setattr(write_set, "_MANY", 30)
@@ -561,7 +561,7 @@ def test_what_a_large_commit_changed_is_remembered_when_it_is_freed(
     """Also of one that builds an index, whose keys are put in order for both."""
     put(book, 1)
     book.durable()
-    monkeypatch.setattr(ledger, "SETTLE_KEYS", 30)
+    monkeypatch.setattr(ledger, "APPLY_KEYS", 30)
     slow = book.begin()
     assert [pair for step in slow.scan(key(0), key(5)) for pair in step] == [(key(1), b"1")]
     slow.pause()
@@ -604,7 +604,7 @@ def test_replay_gives_the_same_state_from_any_point(book: Book) -> None:
         replayed(book, engine, kept)
         made = replayed(book, engine, 20)
         assert state_hash(engine) == wanted
-        assert made.state.committed == made.durable_upto == engine.applied == 20
+        assert made.state.committed == made.synced_seq == engine.applied == 20
 
 
 def test_replaying_a_part_twice_changes_nothing(book: Book) -> None:
@@ -619,7 +619,7 @@ def test_replaying_a_part_twice_changes_nothing(book: Book) -> None:
     replayed(book, engine, 1)
     for _ in range(2):
         batch = engine.batch()
-        layer = write_set.Layer(2)
+        layer = write_set.WriteSet(2)
         replay.fold(effects.decode(book.frames[1].body).effects, layer)
         layer.apply(batch)
         engine.write(batch, 1)
@@ -666,7 +666,7 @@ def test_withdrawn_numbers_are_given_again(book: Book) -> None:
     put(book, 1)
     book.durable()
     assert put(book, 2) == 2
-    book.ledger.withdraw()
+    book.ledger.roll_back()
     assert book.begin().get(key(2)) is None
     assert put(book, 3) == 2
     book.durable()
@@ -679,7 +679,7 @@ def test_a_withdrawn_transaction_teaches_others_no_declaration(book: Book) -> No
     book.commit(first)
     late = book.begin()
     late.pause()
-    book.ledger.withdraw()
+    book.ledger.roll_back()
     assert catalog.find_namespace(late, "a") is not None
     assert catalog.find_namespace(book.begin(), "a") is None
 
@@ -703,7 +703,7 @@ def test_a_paused_transaction_loses_to_a_declaration_that_it_looked_up(
         writing.pause()
         with book.begin() as beside:
             name = "mine" if looked_up else "other"
-            catalog.define_namespace(beside, name, "changed", catalog.Taken.OVERWRITE)
+            catalog.define_namespace(beside, name, "changed", catalog.IfExists.OVERWRITE)
             book.commit(beside)
         if looked_up:
             with pytest.raises(Conflict, match="definition"):

@@ -15,11 +15,11 @@ from storage.txn import ledger, scan_snapshot, write_set
 from storage.txn.committed_state import CommittedState
 from storage.txn.ledger import Ledger
 from storage.txn.read_set import ReadSet
-from storage.txn.scan_snapshot import Sheet
-from storage.txn.snapshots import Moment
+from storage.txn.scan_snapshot import ScanSnapshot
+from storage.txn.snapshots import PinnedSnapshot
 from storage.txn.transaction import Transaction
-from storage.txn.validation import Conflicts
-from storage.txn.write_set import InFlight, Layer, Overlay
+from storage.txn.validation import CommitValidator
+from storage.txn.write_set import Overlay, PendingWrites, WriteSet
 from tests.storage.books import Book, is_part_settled
 from tests.storage.engines import KINDS, make
 from tests.storage.story import Story
@@ -36,18 +36,18 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_set, "COPIED", 2)
     monkeypatch.setattr(memory, "CHUNK_KEYS", 3)
     monkeypatch.setattr(ledger, "REPLAY_BATCH_BYTES", 200)
-    monkeypatch.setattr(ledger, "SETTLE_KEYS", 3)
+    monkeypatch.setattr(ledger, "APPLY_KEYS", 3)
     monkeypatch.setattr(ledger, "PREPARE_KEYS", 2)
 
 
 def tombstones_forgotten_in_scans(patch: pytest.MonkeyPatch) -> None:
-    real = Sheet.take
+    real = ScanSnapshot.take
 
-    def take(self: Sheet, last: bytes, reverse: bool) -> Any:
+    def take(self: ScanSnapshot, last: bytes, reverse: bool) -> Any:
         found = real(self, last, reverse)
         return {key: value for key, value in found.items() if value is not None}
 
-    patch.setattr(Sheet, "take", take)
+    patch.setattr(ScanSnapshot, "take", take)
 
 
 def range_deletes_forgotten_in_scans(patch: pytest.MonkeyPatch) -> None:
@@ -63,10 +63,10 @@ def range_deletes_forgotten_in_scans(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_kept_for_a_scan_is_the_last_and_not_the_first(patch: pytest.MonkeyPatch) -> None:
-    def keep(self: Sheet, key: bytes, value: bytes | None) -> None:
+    def keep(self: ScanSnapshot, key: bytes, value: bytes | None) -> None:
         self._kept[key] = value
 
-    patch.setattr(Sheet, "keep", keep)
+    patch.setattr(ScanSnapshot, "keep", keep)
 
 
 def an_order_that_was_lent_is_changed(patch: pytest.MonkeyPatch) -> None:
@@ -82,11 +82,11 @@ def an_order_that_was_lent_is_changed(patch: pytest.MonkeyPatch) -> None:
 
 
 def range_deletes_forgotten_in_flight(patch: pytest.MonkeyPatch) -> None:
-    def get(self: InFlight, key: bytes) -> tuple[int, bytes | None] | None:
+    def get(self: PendingWrites, key: bytes) -> tuple[int, bytes | None] | None:
         sequence = self._sequences.get(key)
         return None if sequence is None else (sequence, self.values[key])
 
-    patch.setattr(InFlight, "get", get)
+    patch.setattr(PendingWrites, "get", get)
 
 
 def withdrawn_reads_may_commit(patch: pytest.MonkeyPatch) -> None:
@@ -94,16 +94,16 @@ def withdrawn_reads_may_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_large_commit_leaves_before_its_last_part(patch: pytest.MonkeyPatch) -> None:
-    real = Ledger._settle_large
+    real = Ledger._apply_large
 
-    def settle(self: Ledger, layer: Layer) -> bool:
+    def settle(self: Ledger, layer: WriteSet) -> bool:
         more = real(self, layer)
         if is_part_settled(self):
             self._part_at = 0
             self.state.flight.drop(1)
         return more
 
-    patch.setattr(Ledger, "_settle_large", settle)
+    patch.setattr(Ledger, "_apply_large", settle)
 
 
 def prepared_changes_outlive_later_ones(patch: pytest.MonkeyPatch) -> None:
@@ -123,8 +123,8 @@ def records_in_flight_not_stamped(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_validated(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Conflicts, "validate", lambda self, reads: None)
-    patch.setattr(Conflicts, "compare", lambda self, reads: iter(()))
+    patch.setattr(CommitValidator, "validate", lambda self, reads: None)
+    patch.setattr(CommitValidator, "compare", lambda self, reads: iter(()))
 
 
 def changes_forgotten_too_soon(patch: pytest.MonkeyPatch) -> None:
@@ -138,14 +138,14 @@ def changes_forgotten_too_soon(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_seen_in_flight_not_noted(patch: pytest.MonkeyPatch) -> None:
-    real = InFlight.overlay
+    real = PendingWrites.overlay
 
-    def overlay(self: InFlight, start: bytes, end: bytes) -> Overlay:
+    def overlay(self: PendingWrites, start: bytes, end: bytes) -> Overlay:
         over = real(self, start, end)
         over.newest = 0
         return over
 
-    patch.setattr(InFlight, "overlay", overlay)
+    patch.setattr(PendingWrites, "overlay", overlay)
 
 
 def pause_freezes_no_layers(patch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def a_layer_dropped_unwritten(patch: pytest.MonkeyPatch) -> None:
 
 
 def writes_applied_before_range_deletes(patch: pytest.MonkeyPatch) -> None:
-    def apply(self: Layer, batch: Batch) -> None:
+    def apply(self: WriteSet, batch: Batch) -> None:
         for key, value in self.writes.items():
             if value is not None:
                 batch.put(key, value)
@@ -199,10 +199,10 @@ def writes_applied_before_range_deletes(patch: pytest.MonkeyPatch) -> None:
         for start, end in self.ranges:
             batch.delete_range(start, end)
 
-    patch.setattr(Layer, "apply", apply)
+    patch.setattr(WriteSet, "apply", apply)
     real = ledger._apply_together
 
-    def together(found: list[Layer], batch: Batch) -> None:
+    def together(found: list[WriteSet], batch: Batch) -> None:
         for layer in found:
             real([layer], batch)
 
@@ -210,12 +210,12 @@ def writes_applied_before_range_deletes(patch: pytest.MonkeyPatch) -> None:
 
 
 def newer_writes_leave_with_older(patch: pytest.MonkeyPatch) -> None:
-    def take_away(self: InFlight, layer: Layer) -> None:
+    def take_away(self: PendingWrites, layer: WriteSet) -> None:
         for key in layer.writes:
             self._sequences.pop(key, None)
             self.values.pop(key, None)
 
-    patch.setattr(InFlight, "_take_away", take_away)
+    patch.setattr(PendingWrites, "_take_away", take_away)
 
 
 def chain_of_a_record_broken(patch: pytest.MonkeyPatch) -> None:
@@ -248,7 +248,7 @@ def own_range_deletes_not_read(patch: pytest.MonkeyPatch) -> None:
         if key in own.writes:
             return own.writes[key]
         self.reads.add_key(key)
-        return self._added(key, self._look(key))
+        return self._added(key, self._read_committed(key))
 
     patch.setattr(Transaction, "get", get)
 
@@ -271,40 +271,40 @@ def an_empty_range_begins_too_late(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_moment_shows_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
-    real = Moment.__init__
+    real = PinnedSnapshot.__init__
 
-    def made(self: Moment, state: CommittedState, now_us: int) -> None:
+    def made(self: PinnedSnapshot, state: CommittedState, now_us: int) -> None:
         real(self, state, now_us)
         self.layers = list(reversed(state.flight.layers))
 
-    patch.setattr(Moment, "__init__", made)
+    patch.setattr(PinnedSnapshot, "__init__", made)
 
 
 def a_moment_lacks_what_has_not_settled(patch: pytest.MonkeyPatch) -> None:
-    real = Moment.__init__
+    real = PinnedSnapshot.__init__
 
-    def made(self: Moment, state: CommittedState, now_us: int) -> None:
+    def made(self: PinnedSnapshot, state: CommittedState, now_us: int) -> None:
         real(self, state, now_us)
         self.layers = []
 
-    patch.setattr(Moment, "__init__", made)
+    patch.setattr(PinnedSnapshot, "__init__", made)
 
 
 def a_moment_that_is_let_go_is_closed_under_its_reader(patch: pytest.MonkeyPatch) -> None:
-    def end(self: Moment) -> None:
+    def end(self: PinnedSnapshot) -> None:
         self.ended, self._readers = True, 0
         self._close()
 
-    patch.setattr(Moment, "end", end)
+    patch.setattr(PinnedSnapshot, "end", end)
 
 
 PATCHES: dict[str, tuple[Any, str, Any]] = {
-    "what_a_scan_has_begun_with_is_not_kept": (Sheet, "keep", lambda self, key, value: None),
+    "what_a_scan_has_begun_with_is_not_kept": (ScanSnapshot, "keep", lambda self, key, value: None),
     "fresh_keys_have_no_order": (write_set.KeyOrder, "add", lambda self, keys, held: None),
     "range_reads_not_validated": (ReadSet, "add_range", lambda self, start, end: None),
     "point_reads_not_validated": (ReadSet, "add_key", lambda self, key: None),
     "range_deletes_not_validated": (ReadSet, "touch_range", lambda self, low, high: False),
-    "withdrawn_commits_stay_in_flight": (InFlight, "keep", lambda self, upto: None),
+    "withdrawn_commits_stay_in_flight": (PendingWrites, "keep", lambda self, upto: None),
     "everything_conflicts": (ReadSet, "touch", lambda self, changed, ordered: True),
     "counters_resolved_in_the_past": (
         Ledger,
@@ -313,9 +313,17 @@ PATCHES: dict[str, tuple[Any, str, Any]] = {
     ),
     "counters_lost_on_reads": (Transaction, "_added", lambda self, key, value: value),
     "absence_of_many_not_validated": (ReadSet, "add_keys", lambda self, keys: None),
-    "absence_of_many_is_that_of_now": (Conflicts, "is_untouched", lambda self, reads, wanted: True),
-    "absence_of_many_ignores_what_is_in_flight": (InFlight, "touches", lambda self, wanted: False),
-    "absence_of_many_ignores_what_was_in_flight": (Layer, "touches", lambda self, wanted: False),
+    "absence_of_many_is_that_of_now": (
+        CommitValidator,
+        "is_untouched",
+        lambda self, reads, wanted: True,
+    ),
+    "absence_of_many_ignores_what_is_in_flight": (
+        PendingWrites,
+        "touches",
+        lambda self, wanted: False,
+    ),
+    "absence_of_many_ignores_what_was_in_flight": (WriteSet, "touches", lambda self, wanted: False),
     "what_a_moment_reads_through_is_emptied": (
         CommittedState,
         "is_frozen",

@@ -14,16 +14,16 @@ from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 from protocol.errors import WrongKey
 from storage.vaults import cipher as vault_seals
-from storage.vaults.cipher import RootWrap, Spot, Stretch
+from storage.vaults.cipher import Argon2Parameters, RootWrap, ValueAddress
 
 DOMAIN = bytes(range(16))
 SALT = bytes(range(16, 32))
-STRETCH = Stretch(19 * 1024, 2, 1)
+STRETCH = Argon2Parameters(19 * 1024, 2, 1)
 PASSPHRASE = "correct horse ✓"
 NONCE = bytes(range(100, 112))
 ROOT = bytearray(range(32))
 KEY = bytearray(range(32, 64))
-SPOT = Spot(DOMAIN, (7, 8, 9), b"stripe/live", 3)
+SPOT = ValueAddress(DOMAIN, (7, 8, 9), b"stripe/live", 3)
 
 
 def fixed(count: int) -> bytes:
@@ -76,11 +76,12 @@ def test_wrapping_key() -> None:
 @pytest.mark.parametrize(
     "stretch",
     [
-        Stretch(19 * 1024 - 1, 2, 1), Stretch(256 * 1024 + 1, 2, 1), Stretch(19 * 1024, 17, 1),
-        Stretch(19 * 1024, 0, 1), Stretch(19 * 1024, 1, 9), Stretch(19 * 1024, 1, 0),
+        Argon2Parameters(19 * 1024 - 1, 2, 1), Argon2Parameters(256 * 1024 + 1, 2, 1),
+        Argon2Parameters(19 * 1024, 17, 1), Argon2Parameters(19 * 1024, 0, 1),
+        Argon2Parameters(19 * 1024, 1, 9), Argon2Parameters(19 * 1024, 1, 0),
     ],
 )  # fmt: skip
-def test_unbearable_parameters(stretch: Stretch) -> None:
+def test_unbearable_parameters(stretch: Argon2Parameters) -> None:
     with pytest.raises(WrongKey, match="bounds"):
         vault_seals.stretched(PASSPHRASE, SALT, stretch)
 
@@ -102,7 +103,7 @@ def test_root_wrap() -> None:
         (wrapping, wrap, bytes(16), 9),
         (wrapping, wrap, DOMAIN, 0),
         (wrapping, RootWrap(bytes(16), STRETCH, wrap.sealed), DOMAIN, 9),
-        (wrapping, RootWrap(SALT, Stretch(19 * 1024, 3, 1), wrap.sealed), DOMAIN, 9),
+        (wrapping, RootWrap(SALT, Argon2Parameters(19 * 1024, 3, 1), wrap.sealed), DOMAIN, 9),
         (wrapping, RootWrap(SALT, STRETCH, wrap.sealed[:-1]), DOMAIN, 9),
     ):
         with pytest.raises(WrongKey):
@@ -134,9 +135,12 @@ def test_nothing_opens_elsewhere() -> None:
     cipher = AESGCM(KEY)
     sealed = vault_seals.seal(cipher, SPOT, 2, b"sk_live_51", fixed)
     elsewhere = [
-        Spot(SALT, (7, 8, 9), b"stripe/live", 3), Spot(DOMAIN, (1, 8, 9), b"stripe/live", 3),
-        Spot(DOMAIN, (7, 1, 9), b"stripe/live", 3), Spot(DOMAIN, (7, 8, 1), b"stripe/live", 3),
-        Spot(DOMAIN, (7, 8, 9), b"stripe/test", 3), Spot(DOMAIN, (7, 8, 9), b"stripe/live", 4),
+        ValueAddress(SALT, (7, 8, 9), b"stripe/live", 3),
+        ValueAddress(DOMAIN, (1, 8, 9), b"stripe/live", 3),
+        ValueAddress(DOMAIN, (7, 1, 9), b"stripe/live", 3),
+        ValueAddress(DOMAIN, (7, 8, 1), b"stripe/live", 3),
+        ValueAddress(DOMAIN, (7, 8, 9), b"stripe/test", 3),
+        ValueAddress(DOMAIN, (7, 8, 9), b"stripe/live", 4),
     ]  # fmt: skip
     for spot in elsewhere:
         with pytest.raises(WrongKey):

@@ -16,7 +16,7 @@ from storage.formats import keys
 from storage.formats.vault_entries import VaultEntry
 from storage.txn.transaction import Transaction
 from storage.vaults import rows, trail, vaults
-from storage.vaults.cipher import RootWrap, Stretch
+from storage.vaults.cipher import Argon2Parameters, RootWrap
 from storage.vaults.rows import KeysRow, RecordRow, StoreRow, ValueRow
 from storage.vaults.vaults import Vault
 from tests.storage.books import Book
@@ -92,7 +92,7 @@ def test_versions(book: Book) -> None:
     with book.begin() as tx:
         assert vaults.count(tx, vault) == 0
         assert vaults.find_record(tx, vault, b"k") is None
-        assert vaults.left_to_seal(tx, vault, 1, 1) == []
+        assert vaults.values_to_reseal(tx, vault, 1, 1) == []
     assert put(book, b"k") == 4  # it never starts again
     with book.begin() as tx:
         assert vaults.find_record(tx, vault, b"k") == RecordRow(4, (4,))
@@ -135,23 +135,23 @@ def test_sealed_again(book: Book) -> None:
     put(book, b"c", 2)
     with book.begin() as tx:
         vault = vault_in(tx)
-        left = vaults.left_to_seal(tx, vault, 1, 10)
-        assert left == [vaults.Left(b"a", 1), vaults.Left(b"b", 1)]
-        assert vaults.left_to_seal(tx, vault, 1, 1) == left[:1]
+        left = vaults.values_to_reseal(tx, vault, 1, 10)
+        assert left == [vaults.UnrotatedValue(b"a", 1), vaults.UnrotatedValue(b"b", 1)]
+        assert vaults.values_to_reseal(tx, vault, 1, 1) == left[:1]
         for one in left:
             before = vaults.find_value(tx, vault, one.id, one.version)
             assert before is not None
             after = before._replace(key_version=2, sealed=b"again")
             vaults.seal_again(tx, vault, one, before, after)
-        assert vaults.left_to_seal(tx, vault, 1, 1) == []
+        assert vaults.values_to_reseal(tx, vault, 1, 1) == []
         book.commit(tx)
     with book.begin() as tx:
-        assert len(vaults.left_to_seal(tx, vault, 2, 10)) == 3
-        assert vaults.sealed_about(tx, vault) in (0, 5)  # what is in flight is not looked at
+        assert len(vaults.values_to_reseal(tx, vault, 2, 10)) == 3
+        assert vaults.approximate_sealed(tx, vault) in (0, 5)  # what is in flight is not looked at
 
 
 def test_rows_read_back() -> None:
-    wrap = RootWrap(b"s" * 16, Stretch(20_000, 3, 2), b"w" * 60)
+    wrap = RootWrap(b"s" * 16, Argon2Parameters(20_000, 3, 2), b"w" * 60)
     for store in (StoreRow(b"d" * 16), StoreRow(b"d" * 16, wrap)):
         assert rows.read_store(store.pack()) == store
     row = KeysRow(2, {1: b"a", 2: b"b"}, wrap, 7)

@@ -10,7 +10,7 @@ from surfaces.command import flags
 from surfaces.command.addresses import Address
 from surfaces.command.arguments import (
     CheckHealth,
-    Etcd,
+    EtcdOptions,
     FirstOwner,
     Invitation,
     Join,
@@ -241,11 +241,11 @@ def test_what_is_logged() -> None:
 
 
 def test_how_etcd_lets_it_in() -> None:
-    assert serving("d --http :0").etcd == Etcd()
+    assert serving("d --http :0").etcd == EtcdOptions()
     words = "d --http :0 --etcd-ca a --etcd-cert c --etcd-key k --etcd-login l"
-    assert serving(words).etcd == Etcd("a", "c", "k", "l")
+    assert serving(words).etcd == EtcdOptions("a", "c", "k", "l")
     told = serving("d --http :0", STORE_ETCD_USER="ana", STORE_ETCD_PASSWORD="secret").etcd
-    assert told == Etcd(credential=("ana", "secret")) and "secret" not in repr(told)
+    assert told == EtcdOptions(credential=("ana", "secret")) and "secret" not in repr(told)
     refused: list[tuple[str, dict[str, str], str]] = [
         ("d --http :0 --etcd-cert c", {}, "--etcd-cert needs --etcd-key"),
         ("d --http :0 --etcd-key c", {}, "--etcd-key needs --etcd-cert"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from surfaces.command import etcd
-from surfaces.command.arguments import Etcd
+from surfaces.command.arguments import EtcdOptions
 from surfaces.command.opening import NotOpened
 from tests import canaries
 from tests.actors.agreement.etcds import LOGIN, guarded_etcd, needs_etcd
@@ -100,7 +100,7 @@ def test_what_can_not_be_used_stops_the_start(
     paths = {name: str(tmp_path / path) for name, path in names.items()}
     for path in tmp_path.iterdir():
         path.chmod(0o666 if path.name == "open" else 0o600)
-    told = Etcd(paths.get("ca"), paths.get("cert"), paths.get("key"), paths.get("login"))
+    told = EtcdOptions(paths.get("ca"), paths.get("cert"), paths.get("key"), paths.get("login"))
     with pytest.raises(NotOpened, match=why) as refused:
         etcd.access(told)
     assert "planted" not in str(refused.value)
@@ -111,7 +111,7 @@ def test_what_can_not_be_read_again_changes_nothing(tmp_path: Path, logbook: Log
     login = tmp_path / "login"
     login.touch(0o600)
     login.write_text("root:planted")
-    told = Etcd(login=str(login))
+    told = EtcdOptions(login=str(login))
     used = etcd.access(told)
     login.write_text("nothing")
     etcd.renew(used, told)

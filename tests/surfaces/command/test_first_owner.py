@@ -12,7 +12,7 @@ from actors.first_password import FIRST_PASSWORD
 from actors.node import start
 from storage.engine.memory import MemoryEngine
 from surfaces.command.console import Console
-from surfaces.command.first_owner import tell_owner
+from surfaces.command.first_owner import deliver_password
 from tests.actors.nodes import settings, simulated_doors
 from tests.logbook import Logbook
 from tests.simulation.disk import Image, SimulatedDisk
@@ -37,7 +37,7 @@ def test_the_file_holds_the_password_whenever_it_is_there_and_is_there_with_the_
         left.extend(disk.crash_point().images(3, chance))
 
     async def first_start() -> str:
-        tell = partial(tell_owner, disk, "/store", Console(nobody_reads, False), False)
+        tell = partial(deliver_password, disk, "/store", Console(nobody_reads, False), False)
         told = settings(first_owner=None, told_owner=tell)
         disk.watch = look
         node = await start(told, simulated_doors("real", disk, MemoryEngine()))

@@ -34,7 +34,7 @@ def work():
     together.wait()
 
 if sys.argv[1] == "told":
-    assert heap.keep_little()
+    assert heap.return_freed_memory()
 before, together = resident_mib(), threading.Barrier({THREADS} + 1)
 for _ in range({THREADS}):
     threading.Thread(target=work).start()
@@ -62,7 +62,7 @@ def work(done):
     over.wait()
 
 if sys.argv[1] == "told":
-    assert heap.keep_little()
+    assert heap.return_freed_memory()
 kept, over, before = [], threading.Event(), resident_mib()
 for _ in range(2 * {THREADS}):
     done = threading.Event()
@@ -85,7 +85,7 @@ class Told(ctypes.Structure):  # struct mallinfo2
 library = ctypes.CDLL(None)
 library.mallinfo2.restype = Told
 if sys.argv[1] == "told":
-    assert heap.keep_little()
+    assert heap.return_freed_memory()
 before = library.mallinfo2().blocks_of_the_system
 kept = [b"x" * (heap.LARGE_BYTES // 2) for _ in range(8)]
 of_half = library.mallinfo2().blocks_of_the_system - before
@@ -130,7 +130,7 @@ def test_what_the_start_made_is_not_looked_through_again() -> None:
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     try:
         heap.collect_less_often()
-        heap.leave_the_start_alone()
+        heap.freeze_startup_objects()
         assert gc.get_freeze_count() > frozen
         assert gc.get_threshold() == heap.COLLECT_AFTER
         cycle: list[object] = []

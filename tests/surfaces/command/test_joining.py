@@ -11,7 +11,7 @@ import pytest
 from actors.cluster import joining
 from actors.doors import system_doors
 from protocol import limits
-from storage.files.joining_file import JoiningDirectory, Source
+from storage.files.joining_file import CopySource, JoiningDirectory
 from surfaces.command.arguments import Invitation, Join
 from surfaces.command.console import Console
 from surfaces.command.joining import join
@@ -19,7 +19,7 @@ from surfaces.command.opening import NotOpened
 from tests.logbook import Logbook
 from tests.processes import tree
 
-NOBODY = Source("n1", ("127.0.0.1:1",), ("ab" * 32,))
+NOBODY = CopySource("n1", ("127.0.0.1:1",), ("ab" * 32,))
 """Where nobody listens."""
 
 
@@ -68,5 +68,5 @@ async def test_one_that_has_not_is_refused_without_it(
     assert "token" in why and "tried" not in why
     assert tree(tmp_path) == before
     assert joining.place_of(system_doors().fs, str(path)) is (
-        joining.Place.JOINING if is_begun else joining.Place.EMPTY
+        joining.DirectoryState.JOINING if is_begun else joining.DirectoryState.EMPTY
     )

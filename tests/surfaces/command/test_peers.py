@@ -42,13 +42,13 @@ def value(node: NodeProcess, text: str) -> Any:
     return answer["results"][-1]["value"] if "results" in answer else answer
 
 
-def token(node: NodeProcess) -> join_tokens.Invitation:
+def token(node: NodeProcess) -> join_tokens.JoinToken:
     """A token for a row that waits."""
     value(node, "DEFINE REPLICA IF NOT EXISTS n2 PEER 'n2.example:8002'")
     return join_tokens.read(value(node, "CREATE JOIN TOKEN FOR n2")["token"])
 
 
-async def bring(invitation: join_tokens.Invitation) -> Redeemed:
+async def bring(invitation: join_tokens.JoinToken) -> Redeemed:
     """Redeem it as a process that has nothing else."""
     who = FakePeering(ID, identity("a"), store="")
     async with listening(who) as surface:

@@ -234,11 +234,11 @@ async def test_each_signal_is_acted_on_also_after_a_bug(
         beside = asyncio.create_task(here.renewal.at_each(hang_ups))
         with monkeypatch.context() as patched:
             patched.setattr(certificates, "load", fails)
-            hang_ups._came()
+            hang_ups._on_hang_up()
             while not any("exc_info" in event for event in logbook.events):
                 await asyncio.sleep(0.001)
         put(here.files, self_signed(tmp_path, "second"))
-        hang_ups._came()
+        hang_ups._on_hang_up()
         while "the certificate was read again" not in logbook.names():
             await asyncio.sleep(0.001)
         assert await here.presented() == {fingerprint(tmp_path / "second.pem")}

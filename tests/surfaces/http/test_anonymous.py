@@ -195,7 +195,7 @@ async def test_large_bodies_count_as_their_users_and_leave_room_for_others(
         )
         assert (await more.answer()).error["code"] == "Busy"
         assert surface.requests.take("another", 900_000)  # another user gets in
-        surface.requests.give("another", 900_000)
+        surface.requests.give_back_bytes("another", 900_000)
         await half.send(b" ")
         assert (await half.answer()).json["results"][0]["value"] == 7
     await until(lambda: not surface.requests.total)
@@ -208,12 +208,12 @@ async def test_a_bug_behind_a_judged_credential_cuts_its_connection(
     logbook.allow("a connection failed")
     real = callers.caller
 
-    def fail(_self: connection.Connection) -> None:
+    def fail(_self: connection.HttpConnection) -> None:
         raise RuntimeError("planted")
 
     async def judged(exchange: Exchange) -> Caller:
         who = await real(exchange)
-        monkeypatch.setattr(connection.Connection, "_pump", fail)
+        monkeypatch.setattr(connection.HttpConnection, "_pump", fail)
         return who
 
     monkeypatch.setattr(reading, "caller", judged)
@@ -260,16 +260,16 @@ async def test_a_connection_whose_deadlines_fail_leaves_the_others_theirs(
     async with await Raw.connect(surface.address[1]) as bad:
         await until(lambda: surface.connections)
         (broken,) = surface.connections
-        real = connection.Connection.check
+        real = connection.HttpConnection.check
         checked: list[object] = []
 
-        def check(self: connection.Connection, now: float) -> None:
+        def check(self: connection.HttpConnection, now: float) -> None:
             if self is broken:
                 raise RuntimeError("planted")
             checked.append(self)
             real(self, now)
 
-        monkeypatch.setattr(connection.Connection, "check", check)
+        monkeypatch.setattr(connection.HttpConnection, "check", check)
         async with await Raw.connect(surface.address[1]):
             await until(lambda: len(checked) > 1)
             assert await bad.rest() == b""

@@ -17,7 +17,7 @@ from actors.node import Node
 from protocol import limits
 from protocol.weights import weigh
 from surfaces.held_bytes import NOBODY
-from surfaces.http.connection import Connection
+from surfaces.http.connection import HttpConnection
 from surfaces.http.surface import HttpSurface
 from tests.actors.scripts.test_stalled_disk import Stall
 from tests.surfaces.http.conftest import LONG, script, until
@@ -33,14 +33,14 @@ def slow(bearer: str, timeout: str) -> bytes:
     return request("POST", "/script", body, authorization=bearer, content_type="application/json")
 
 
-def only(surface: HttpSurface, raw: Raw) -> Connection:
+def only(surface: HttpSurface, raw: Raw) -> HttpConnection:
     """The surface's end of a connection."""
     port = raw.writer.get_extra_info("sockname")[1]
     (found,) = (c for c in surface.connections if c.address.endswith(f":{port}"))
     return found
 
 
-def small_buffers(surface: HttpSurface, raw: Raw) -> Connection:
+def small_buffers(surface: HttpSurface, raw: Raw) -> HttpConnection:
     """Let the system hold little on the way to a client."""
     connection = only(surface, raw)
     for transport, way in (
@@ -51,12 +51,12 @@ def small_buffers(surface: HttpSurface, raw: Raw) -> Connection:
     return connection
 
 
-def is_answered(connection: Connection) -> bool:
+def is_answered(connection: HttpConnection) -> bool:
     """Whether a request came on a connection, and nothing waits."""
     return connection.known and connection.idle and connection.receiving is None
 
 
-async def settled(connection: Connection) -> None:
+async def settled(connection: HttpConnection) -> None:
     """Wait until a connection takes nothing more in."""
     before: tuple[int, int] | None = None
     still = 0

@@ -171,7 +171,7 @@ async def test_bodies_held_are_bounded(surface: HttpSurface, port: int, bearer: 
     async with await Raw.connect(port) as raw:  # a small one is not counted among them
         await raw.send(script("RETURN 'small';", bearer))
         assert (await raw.answer()).status == 200
-    surface.requests.give("somebody", limits.REQUESTS_BYTES - 10)
+    surface.requests.give_back_bytes("somebody", limits.REQUESTS_BYTES - 10)
 
 
 async def test_half_a_body_of_a_client_that_is_gone_is_let_go(

@@ -18,8 +18,8 @@ from actors.runtime import ask
 from protocol.requests import SignIn
 from protocol.spaces import DeleteKey, KeyOperation, SetKey
 from surfaces.http import reading as reading_module
-from surfaces.http.connection import Connection
-from surfaces.http.head_cache import MISSES, HeadCache
+from surfaces.http.connection import HttpConnection
+from surfaces.http.head_cache import MISSES, HeaderCache
 from surfaces.http.surface import HttpSurface
 from tests.keys import ask_keys
 from tests.logbook import Logbook
@@ -69,7 +69,7 @@ class Kept(asyncio.Transport):
 async def told(surface: HttpSurface, parts: list[bytes]) -> tuple[bytes, bool]:
     """All that a connection answers to these reads, and whether it ended then. What differs from
     one request to the next anyway is masked."""
-    connection, transport = Connection(surface), Kept()
+    connection, transport = HttpConnection(surface), Kept()
     connection.connection_made(transport)
     try:
         for part in parts:
@@ -94,7 +94,7 @@ def masked(sent: bytes) -> bytes:
     return re.sub(rb"Date: [^\r]*", b"Date: d", sent)
 
 
-class Blind(HeadCache):
+class Blind(HeaderCache):
     """Never knows a head."""
 
     def find(self, name: bytes) -> None:
@@ -244,7 +244,7 @@ async def test_what_is_known_is_read_as_llhttp_reads_it_at_length(pair: Pair, se
 async def test_a_hash_of_a_part_of_the_fields_is_caught(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(HeadCache, "name", lambda _self, block: block[:90])
+    monkeypatch.setattr(HeaderCache, "name", lambda _self, block: block[:90])
     with pytest.raises(AssertionError):
         await pair.check(CASES, SEED)
 
@@ -264,7 +264,7 @@ async def test_an_answer_from_a_known_head_is_used_at_all(pair: Pair) -> None:
     for _ in range(3):
         await told(pair.knowing, [pair.good[0]])
     fed: list[bytes] = []
-    connection = Connection(pair.knowing)
+    connection = HttpConnection(pair.knowing)
     connection.connection_made(Kept())
     parser = connection.reading.parser
     connection.reading.parser = cast(Any, type("Spy", (), {"feed_data": fed.append}))
@@ -280,7 +280,7 @@ async def test_a_client_whose_heads_are_never_the_same_is_not_looked_up_for_ever
     pair: Pair,
 ) -> None:
     await pair.reset()
-    connection, transport = Connection(pair.knowing), Kept()
+    connection, transport = HttpConnection(pair.knowing), Kept()
     connection.connection_made(transport)
     for number in range(2 * MISSES):
         fresh = pair.good[0].replace(b"\r\n\r\n", b"\r\nTrace: %d\r\n\r\n" % number)

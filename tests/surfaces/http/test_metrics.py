@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from actors.cluster.member import Figures
+from actors.cluster.member import ClusterFigures
 from actors.facts import Listening
 from actors.node import Node
 from protocol import limits
@@ -182,7 +182,7 @@ async def test_alerts_and_dashboard_name_series_that_there_are(
         await raw.send(script(SETTING, bearer))
         assert (await raw.answer()).status == 200
         text = (await raw.ask("GET", "/metrics", authorization=bearer)).body.decode()
-    of_a_cluster = Figures(True, 1, 1.0, 1, (("n2", 0),), True, False)
+    of_a_cluster = ClusterFigures(True, 1, 1.0, 1, (("n2", 0),), True, False)
     there: dict[str, set[str]] = {}
     for family in (*text_string_to_metric_families(text), *_cluster(of_a_cluster)):
         for name in (family.name, f"{family.name}_total"):

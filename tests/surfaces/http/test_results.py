@@ -15,7 +15,7 @@ from protocol import binary, jsonvalues
 from protocol.requests import Result
 from protocol.values import NONE, RecordId
 from surfaces.http import results
-from surfaces.http.results import JSON, MSGPACK, SMALL, Form, in_turns, whole
+from surfaces.http.results import JSON, MSGPACK, SMALL, ResponseEncoding, in_turns, whole
 from surfaces.turns import LongWork
 from tests.tables import case
 
@@ -61,7 +61,7 @@ FORMS = pytest.mark.parametrize("form", [JSON, MSGPACK], ids=["json", "msgpack"]
 
 
 @FORMS
-async def test_both_ways_give_the_same(form: Form) -> None:
+async def test_both_ways_give_the_same(form: ResponseEncoding) -> None:
     read: Callable[[bytes], Any] = json.loads if form is JSON else binary.unpack
     plain: Callable[[Any], Any] = jsonvalues.to_json if form is JSON else lambda value: value
     for count in (0, 1, SMALL, SMALL + 1, 4 * SMALL, 20_000):
@@ -73,7 +73,7 @@ async def test_both_ways_give_the_same(form: Form) -> None:
 
 
 @FORMS
-async def test_others_get_their_turn_while_a_long_answer_is_encoded(form: Form) -> None:
+async def test_others_get_their_turn_while_a_long_answer_is_encoded(form: ResponseEncoding) -> None:
     turns = 0
 
     async def count() -> None:

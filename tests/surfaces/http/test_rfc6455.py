@@ -17,7 +17,7 @@ from tornado.websocket import WebSocketProtocol13
 
 from protocol import limits
 from surfaces.http import frames
-from surfaces.http.rfc6455 import Conversation
+from surfaces.http.rfc6455 import WebSocketConversation
 from surfaces.http.surface import HttpSurface
 from tests.surfaces.http.conftest import Serve
 from tests.surfaces.http.sockets import Echo, Frame, Peer, masked, with_echo
@@ -363,10 +363,10 @@ FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     "a limit one too low": (limits, "SOCKET_MESSAGE_BYTES", MOST - 1, "lengths"),
     "pings are not answered": (WebSocketProtocol13, "_send_pong", _nothing, "pings"),
     "Tornado's frames": (
-        Conversation, "_receive_frame", WebSocketProtocol13._receive_frame, "reserved",
+        WebSocketConversation, "_receive_frame", WebSocketProtocol13._receive_frame, "reserved",
     ),
     "Tornado's messages": (
-        Conversation, "_handle_message", WebSocketProtocol13._handle_message, "closes",
+        WebSocketConversation, "_handle_message", WebSocketProtocol13._handle_message, "closes",
     ),
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from actors.node import Node
 from protocol import limits
 from protocol.spaces import SetKey
 from protocol.text import parse_duration
-from surfaces.http.shortcuts import Shortcuts
+from surfaces.http.shortcuts import FastPath
 from surfaces.http.surface import HttpSurface
 from tests.keys import ask_keys
 from tests.storage.keyspace.test_keyspace import TYPES
@@ -33,16 +33,16 @@ async def space(node: Node) -> None:
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The targets of what was answered as it was read."""
-    answer = Shortcuts.get
+    answer = FastPath.get
     found: list[bytes] = []
 
-    def spied(self: Shortcuts, *arguments: Any) -> bool:
+    def spied(self: FastPath, *arguments: Any) -> bool:
         told = answer(self, *arguments)
         if told:
             found.append(arguments[2])
         return told
 
-    monkeypatch.setattr(Shortcuts, "get", spied)
+    monkeypatch.setattr(FastPath, "get", spied)
     return found
 
 
@@ -215,16 +215,16 @@ async def test_the_date_goes_on(raw: Raw, bearer: str, given: list[bytes]) -> No
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The targets of writes that took the short way."""
-    write = Shortcuts.write
+    write = FastPath.write
     found: list[bytes] = []
 
-    def spied(self: Shortcuts, *arguments: Any) -> bool:
+    def spied(self: FastPath, *arguments: Any) -> bool:
         told = write(self, *arguments)
         if told:
             found.append(arguments[3])
         return told
 
-    monkeypatch.setattr(Shortcuts, "write", spied)
+    monkeypatch.setattr(FastPath, "write", spied)
     return found
 
 

@@ -17,7 +17,7 @@ import pytest
 from protocol import limits
 from protocol.errors import Draining, NotAllowed, Refusal
 from surfaces.http import frames
-from surfaces.http.connection import Connection
+from surfaces.http.connection import HttpConnection
 from surfaces.http.shared import Deadlines
 from surfaces.http.stream import READ_AHEAD
 from surfaces.http.surface import CHECKS_A_SECOND, HttpSurface
@@ -229,9 +229,9 @@ def by_hand(surface: HttpSurface) -> float:
     return math.ceil(surface.loop.time() * 1024) / 1024  # so that sums with it are exact
 
 
-def connection_of(one: Echo) -> Connection:
+def connection_of(one: Echo) -> HttpConnection:
     """The connection below a socket."""
-    return cast(Connection, one.exchange.connection)
+    return cast(HttpConnection, one.exchange.connection)
 
 
 async def test_a_slow_reader_is_told_of_and_counted(
@@ -308,7 +308,7 @@ async def test_room_goes_by_user(surface: HttpSurface, port: int, bearer: str) -
     connection = connection_of(one)
     outgoing = connection.outgoing
     over = [outgoing.over]
-    surface.answers.give("root", rest)
+    surface.answers.give_back_bytes("root", rest)
     connection.check(surface.loop.time())
     assert [*over, outgoing.over] == [True, False]
     assert choked(one)  # by itself
@@ -391,7 +391,7 @@ async def test_where_there_is_no_room_for_it(surface: HttpSurface, port: int, be
         assert await peer.frame() == Frame(frames.TEXT, b"hello")
         await peer.send(masked(0x01, b"*" * 30_000) + b"\x80")
         assert [frame.code for frame in await peer.rest()] == [frames.TRY_LATER]
-    surface.requests.give("root", surface.requests.most // 2)
+    surface.requests.give_back_bytes("root", surface.requests.most // 2)
 
 
 async def test_no_more_is_read_than_is_worked_on(

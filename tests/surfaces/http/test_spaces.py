@@ -663,7 +663,7 @@ async def test_what_has_changed_something_says_at_which_commit(node: Node, tell:
             elif "unlock" in path and headers:
                 assert seq is None, "nothing was released"
             else:
-                assert seq is not None and 0 < int(seq) <= node.committer.released_upto, path
+                assert seq is not None and 0 < int(seq) <= node.committer.commit_index, path
     for path in ("key/b", "?limit=1"):
         assert "store-seq" not in (await tell("GET", path)).fields
 

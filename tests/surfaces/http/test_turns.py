@@ -42,7 +42,7 @@ async def test_one_behind_a_request_that_a_script_ends_has_a_turn_of_its_own(
     """Who ends it answers it, in the middle of a slice, which is no other script's."""
     async with asyncio.timeout(20), await Raw.connect(port) as other:
         await raw.ask("POST", "/script", DEFINES.encode(), authorization=bearer)
-        unanswered["upto"] = node.committer.released_upto
+        unanswered["upto"] = node.committer.commit_index
         put = request("PUT", "/kv/a/b/s/key/k", b"'v'", authorization=bearer)
         await raw.send(put + script("RETURN 'behind it'", bearer))
         while not (found := await writes(other, bearer)):

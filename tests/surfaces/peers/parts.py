@@ -33,11 +33,11 @@ from protocol.links import (
 )
 from storage.files.peer_file import Identity
 from surfaces.peers import tls
-from surfaces.peers.connection import Patience
+from surfaces.peers.connection import PeerTimeouts
 from surfaces.peers.surface import PeerSettings, PeerSurface
 
 STORE = "11111111-2222-4333-8444-555555555555"
-SOON = Patience(greeting=0.2, message=0.2, taking=0.2)
+SOON = PeerTimeouts(greeting=0.2, message=0.2, taking=0.2)
 
 
 def identity(
@@ -89,7 +89,7 @@ class FakeTrust:
     def is_revoked(self, fingerprint: str) -> bool:
         return fingerprint in self.revoked
 
-    def awaits_unknown(self) -> bool:
+    def admits_unknown(self) -> bool:
         return self.awaits
 
     def changed(self) -> None:
@@ -128,7 +128,7 @@ class FakePeering:
         shown = other.shown if isinstance(other, FakePeering) else other
         self.trust.pinned[shown.fingerprint] = Pinned(f"row of {shown.fingerprint[:4]}", node, None)
 
-    def saw(self, peer: Peer, expires: datetime) -> None:
+    def note_certificate(self, peer: Peer, expires: datetime) -> None:
         self.seen.append(peer)
 
     async def redeem(self, asked: Redeem, *_: object) -> Redeemed:
@@ -140,10 +140,10 @@ class FakePeering:
 
 @asynccontextmanager
 async def listening(
-    peering: FakePeering, patience: Patience | None = None
+    peering: FakePeering, patience: PeerTimeouts | None = None
 ) -> AsyncIterator[PeerSurface]:
     """A surface of a node, on a port of its own."""
-    settings = PeerSettings("127.0.0.1", 0, patience=patience or Patience())
+    settings = PeerSettings("127.0.0.1", 0, patience=patience or PeerTimeouts())
     surface = PeerSurface(cast(Any, peering), settings)
     await surface.start()
     try:
@@ -202,8 +202,8 @@ class Bare:
         channel = tls.Channel(context, False, lambda *_: None, lambda: datetime.now(UTC))
         bare = cls(reader, writer, channel)
         try:
-            channel.begin()
-            while not channel.stands:
+            channel.start_handshake()
+            while not channel.established:
                 await bare.flush()
                 data = await reader.read(65_536)
                 if not data:

@@ -27,7 +27,7 @@ from protocol.links import (
     Refused,
     encode,
 )
-from storage.formats.epochs import Reign
+from storage.formats.epochs import EpochEnd
 from tests.actors.cluster.test_trails import noted
 from tests.logbook import Logbook
 from tests.surfaces.peers.parts import Bare, FakePeering, listening
@@ -48,7 +48,7 @@ async def leader(tmp_path: Path, logbook: Logbook) -> AsyncIterator[Linked]:
 def attach(leader: Linked) -> Attach:
     """As one that has all that the leader has, and shows it."""
     committer = leader.here.node.committer
-    history: tuple[Reign, ...] = tuple(committer.history())
+    history: tuple[EpochEnd, ...] = tuple(committer.history())
     last = history[-1]
     return Attach([*history], last.last, 0, 0)
 

@@ -32,7 +32,7 @@ from protocol.links import (
 from storage.files.peer_file import Identity
 from surfaces.peers import surface as surfaces
 from surfaces.peers import tls
-from surfaces.peers.connection import Connection, Patience
+from surfaces.peers.connection import PeerConnection, PeerTimeouts
 from surfaces.peers.messages import MessageReader
 from surfaces.peers.surface import PeerSurface
 from tests.logbook import Logbook
@@ -50,7 +50,7 @@ from tests.surfaces.peers.parts import (
 
 HELLO = Hello(VERSION, STORE, "node-a")
 ATTACH = Attach([], 0, 0, 0)
-PATIENT = Patience()
+PATIENT = PeerTimeouts()
 
 
 class Node:
@@ -79,7 +79,7 @@ class Node:
 Scenario = Callable[[Node], Awaitable[None]]
 
 
-def play(scenario: Scenario, book: Logbook, patience: Patience = PATIENT) -> None:
+def play(scenario: Scenario, book: Logbook, patience: PeerTimeouts = PATIENT) -> None:
     """Try a node."""
 
     async def main() -> None:
@@ -240,7 +240,7 @@ def test_no_session_is_resumed(book: Logbook) -> None:
         again._connection.set_session(session)
         node.peering.trust.revoked.add(shown.fingerprint)
         reader, writer = await opened(node.surface)
-        again.begin()
+        again.start_handshake()
         with pytest.raises((LinkClosed, tls.TlsFailed)):
             while True:
                 writer.write(again.take())
@@ -328,7 +328,7 @@ def test_one_that_does_not_come_whole_ends_it(part: bytes, book: Logbook) -> Non
             await bare.say(part)
         await node.ended(bare, "in time")
 
-    play(scenario, book, Patience(greeting=1, message=0.1))
+    play(scenario, book, PeerTimeouts(greeting=1, message=0.1))
 
 
 def test_one_that_says_nothing_at_all_is_cut(book: Logbook) -> None:
@@ -411,7 +411,7 @@ async def a_slow_reader(node: Node) -> None:
 
 
 def test_who_takes_nothing_is_cut(book: Logbook) -> None:
-    play(a_slow_reader, book, Patience(taking=0.2))
+    play(a_slow_reader, book, PeerTimeouts(taking=0.2))
 
 
 def test_what_nobody_receives_is_not_read(book: Logbook) -> None:
@@ -429,7 +429,7 @@ def test_what_nobody_receives_is_not_read(book: Logbook) -> None:
             await asyncio.sleep(0.005)
         for _ in range(50):
             await asyncio.sleep(0)
-        held = connection._heard_bytes
+        held = connection._received_bytes
         assert held <= limits.LINK_BUFFER_BYTES + 3 * limits.MIB
         flooding.cancel()
         await bare.close()
@@ -489,7 +489,7 @@ async def says_more(node: Node, more: bytes) -> None:
     await asked.wait()
     await bare.say(more)
     await node.ended(bare, "more than one message")
-    assert not connection._heard and not connection._reader.begun
+    assert not connection._received and not connection._reader.begun
     answered.set()
 
 
@@ -522,7 +522,7 @@ async def one_that_is_declared_before_it_greets(node: Node) -> None:
     node.peering.trust.awaits = True
     bare = await Bare.connect(node.surface, shown)
     (connection,) = node.surface._connections
-    while not connection._judged:
+    while not connection._trust_checked:
         await asyncio.sleep(0.005)
     node.peering.knows(shown)
     await bare.say(HELLO)
@@ -583,7 +583,7 @@ def test_a_crowd_that_comes_all_at_once_is_no_larger(book: Logbook) -> None:
             one.close()
 
     book.allow("too many connections without sign-in")
-    play(scenario, book, Patience(greeting=1_000))
+    play(scenario, book, PeerTimeouts(greeting=1_000))
 
 
 def test_who_is_gone_leaves_nothing(book: Logbook, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -607,7 +607,7 @@ def test_who_is_gone_leaves_nothing(book: Logbook, monkeypatch: pytest.MonkeyPat
         return len(held)
 
     book.allow("")
-    monkeypatch.setattr(SSL, "Connection", Counted)
+    monkeypatch.setattr(SSL, "PeerConnection", Counted)
     gc.disable()
     try:
         play(scenario, book)
@@ -646,7 +646,7 @@ class Liar:
         try:
             while data := await reader.read(65_536):
                 self.heard += channel.receive(data)
-                if channel.stands and self.heard and self.says is not None:
+                if channel.established and self.heard and self.says is not None:
                     channel.send(self.says)
                     self.says = None
                 writer.write(channel.take())
@@ -707,7 +707,7 @@ def test_nothing_is_said_to_who_shows_another_certificate(book: Logbook) -> None
 
 def _believes(channel: Any, shown: Any, *_: Any) -> bool:
     print_of = shown.digest("sha256").decode().replace(":", "").lower()
-    channel.shown = tls.Shown(print_of, datetime.max.replace(tzinfo=UTC))
+    channel.shown = tls.PeerCertificate(print_of, datetime.max.replace(tzinfo=UTC))
     return True
 
 
@@ -755,7 +755,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Scenario]] = {
     "strangers may say many things": (
         PeerSurface, "_is_known", lambda *_: True, a_stranger_that_says_two_things
     ),
-    "nobody is cut": (Connection, "_look_at_taking", lambda *_: None, a_slow_reader),
+    "nobody is cut": (PeerConnection, "_look_at_taking", lambda *_: None, a_slow_reader),
     "a crowd stays": (limits, "PEER_UNKNOWN_OF_ADDRESS", 1_000, a_silent_crowd),
 }  # fmt: skip
 
@@ -771,4 +771,4 @@ def test_planted(fault: str, logbook: Logbook, monkeypatch: pytest.MonkeyPatch) 
             await scenario(node)
 
     with pytest.raises((AssertionError, TimeoutError, pytest.fail.Exception)):
-        play(soon, logbook, Patience(taking=0.2))
+        play(soon, logbook, PeerTimeouts(taking=0.2))

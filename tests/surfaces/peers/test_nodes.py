@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.cluster.peering import accept_nobody
+from actors.cluster.peering import refuse_link
 from actors.cluster.trust import Trust
 from actors.commits.committer import released_at_once
-from actors.doors import Doors, SystemClock, system_doors
+from actors.doors import Environment, SystemClock, system_doors
 from protocol.errors import BadRequest, NotWritable, SignInRefused, UnknownOutcome, WrongKey
 from protocol.links import (
     PREFIX_BYTES,
@@ -35,7 +35,7 @@ from protocol.links import (
     encode,
 )
 from storage.catalog import join_tokens, replicas
-from storage.catalog.join_tokens import Invitation
+from storage.catalog.join_tokens import JoinToken
 from storage.catalog.replicas import Replica
 from storage.files import peer_file
 from storage.files.peer_file import Identity
@@ -60,7 +60,7 @@ class Linked:
     here: Running
     surface: PeerSurface
 
-    async def token(self, row: str = "n2", more: str = "") -> Invitation:
+    async def token(self, row: str = "n2", more: str = "") -> JoinToken:
         """A row that waits, if there is none, and a token for it."""
         await self.here.value(f"DEFINE REPLICA IF NOT EXISTS {row} PEER '{row}:1'")
         answer = await self.here.value(f"CREATE JOIN TOKEN FOR {row} {more}")
@@ -83,7 +83,7 @@ class Linked:
 async def linked(
     path: Path,
     given: Identity | None = None,
-    doors: Doors | None = None,
+    doors: Environment | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Linked]:
     """A node with a surface for peers, on a port of its own."""
@@ -112,11 +112,11 @@ def joiner(name: str = "a") -> FakePeering:
     return FakePeering(ID.format(number), identity(name), store="")
 
 
-def asked(who: FakePeering, invitation: Invitation, **more: Any) -> Redeem:
+def asked(who: FakePeering, invitation: JoinToken, **more: Any) -> Redeem:
     return Redeem(VERSION, invitation.secret, who.name, **more)
 
 
-async def redeem(who: FakePeering, invitation: Invitation, **more: Any) -> Redeemed:
+async def redeem(who: FakePeering, invitation: JoinToken, **more: Any) -> Redeemed:
     """Bring a token from a process that has nothing but that."""
     async with listening(who) as surface:
         (address,), fingerprint = invitation.where
@@ -201,7 +201,7 @@ async def test_who_asks_again_is_answered_and_linked_once_it_is_released(leader:
     taken back."""
     who, invitation = joiner(), await leader.token()
     committer = leader.here.node.committer
-    upto = committer.released_upto
+    upto = committer.commit_index
     committer.releasable = lambda _durable: upto  # a follower is silent
     first, again = (asyncio.ensure_future(redeem(who, invitation)) for _ in range(2))
     while committer.committed == upto:
@@ -222,7 +222,7 @@ async def test_who_asks_again_is_answered_and_linked_once_it_is_released(leader:
 async def test_who_asks_again_hears_that_it_was_taken_back(leader: Linked) -> None:
     who, invitation = joiner(), await leader.token()
     committer = leader.here.node.committer
-    upto = committer.released_upto
+    upto = committer.commit_index
     committer.releasable = lambda _durable: upto
     first = asyncio.ensure_future(redeem(who, invitation))
     while committer.committed == upto:
@@ -386,7 +386,7 @@ async def test_who_is_linked_hears_where_to_turn_to(leader: Linked) -> None:
 
 
 async def test_where_nothing_takes_followers_they_are_told(leader: Linked) -> None:
-    leader.here.node.peering.accept = accept_nobody
+    leader.here.node.peering.accept = refuse_link
     who = joiner()
     await redeem(who, await leader.token())
     async with listening(who) as surface:
@@ -637,7 +637,7 @@ async def test_a_follower_has_its_leader_put_the_next_one_into_its_row(
             await asyncio.sleep(0.005)
         await follower.here.value("DEFINE NODE ROLES serving")
         follower.here.node.peering.leader = lambda: Leads("", at(leader.surface), (leader.shown,))
-        follower.here.node.peering.will_show(second)
+        follower.here.node.peering.accept_certificate(second)
         while len((await leader.cluster())["trusted"]) < 3:
             await asyncio.sleep(0.005)
         assert leads.trust.of(second.fingerprint) is not None
@@ -709,7 +709,7 @@ def _keeps_the_token(tx: Transaction, row: Replica, *_: Any, **__: Any) -> Repli
 
 Scenario = Callable[[Linked], Awaitable[None]]
 SCENARIOS: dict[str, tuple[Scenario, Any, str, Any]] = {
-    "a token stays": (one_wins, replicas, "settle", _keeps_the_token),
+    "a token stays": (one_wins, replicas, "assign_node", _keeps_the_token),
     "any secret opens": (a_guess, hmac, "compare_digest", lambda *_: True),
     "any id is believed": (one_that_is_claimed, Trust, "row_of", lambda *_: None),
     "nobody is told": (the_end_of_trust, Trust, "_looked", lambda *_: None),

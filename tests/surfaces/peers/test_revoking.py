@@ -53,7 +53,7 @@ async def test_either_certificate_of_a_node_ends_both(
     await redeem(who, await leader.token())
     both = {"the first": who.shown, "the next": await next_known(leader, who)}
     # A follower can't write down that it shows the next one: until it is linked by it both stand.
-    leader.here.node.peering.saw = lambda *_: None  # type: ignore[method-assign]
+    leader.here.node.peering.note_certificate = lambda *_: None  # type: ignore[method-assign]
     now = replace(who, shown=both[shows])
     async with link(leader, now) as (mine, theirs):
         await leader.here.value(f"REVOKE CERTIFICATE '{both[revoked].fingerprint}'")
@@ -77,7 +77,7 @@ async def test_whoever_is_revoked_has_no_other_put_into_its_row(leader: Linked) 
     later = identity("later")
     async with listening(who) as surface:
         mine = await surface.connect(at(leader.surface), [leader.shown])
-        committer.releasable = lambda _durable: committer.released_upto
+        committer.releasable = lambda _durable: committer.commit_index
         said = asyncio.ensure_future(
             leader.here.value(f"REVOKE CERTIFICATE '{who.shown.fingerprint}'")
         )
@@ -108,7 +108,7 @@ async def test_who_leads_behind_a_revoked_certificate_shows_another_that_it_is_g
         peering = one.here.node.peering
         await in_its_row(one)
         await one.here.value(f"REVOKE CERTIFICATE '{first.fingerprint}'")
-        peering.will_show(second)
+        peering.accept_certificate(second)
         while one.shown != second.fingerprint:
             assert one.here.node.failure is None
             await asyncio.sleep(0.005)

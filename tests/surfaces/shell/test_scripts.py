@@ -25,13 +25,13 @@ from storeclient import AsyncClient, OutcomeUnknown, Result
 from storeclient.errors import NotWritable
 from surfaces.command.arguments import CheckHealth
 from surfaces.command.arguments import understand as of_the_node
-from surfaces.shell.arguments import Access, Help, Shell, understand
+from surfaces.shell.arguments import Help, NodeAccess, Shell, understand
 from surfaces.shell.connecting import client_of
 from surfaces.shell.forms import JsonLines, Tables
 from surfaces.shell.main import takes
 from surfaces.shell.refusals import explain, point_at
 from surfaces.shell.scripts import connect
-from surfaces.shell.session import Session
+from surfaces.shell.session import ShellSession
 from surfaces.shell.shortcuts import ShortcutRefused, Shortcuts
 from surfaces.shell.statements import is_complete, may_hold_secret, places
 from tests.architecture.sources import ROOT
@@ -267,9 +267,9 @@ def test_tls(here: Here, tmp_path: Path) -> None:
 async def test_the_node_that_takes_changes_is_named_and_gone_to() -> None:
     async with cluster(3) as three:
         three.leader = three.members[1]
-        access = Access(three.addresses[0], WIRE_USER, WIRE_PASSWORD)
+        access = NodeAccess(three.addresses[0], WIRE_USER, WIRE_PASSWORD)
         told: list[str] = []
-        session = Session(partial(client_of, access, "a", "b"), told.append)
+        session = ShellSession(partial(client_of, access, "a", "b"), told.append)
         shortcuts = Shortcuts(session, JsonLines(io.StringIO()), told.append)
         try:
             assert (await session.connect()).node == "n0"
@@ -291,7 +291,7 @@ async def test_the_node_that_takes_changes_is_named_and_gone_to() -> None:
         finally:
             await session.close()
         three.leader = three.members[1]
-        session = Session(partial(client_of, access, None, None), told.append)
+        session = ShellSession(partial(client_of, access, None, None), told.append)
         assert (await connect(session, leader=True)).node == "n1"
         await session.close()
 
@@ -440,13 +440,13 @@ def test_many_columns_are_drawn_as_records(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_words_of_a_shell() -> None:
-    assert understand([], {}) == Shell(Access("127.0.0.1:8001", "root", None))
+    assert understand([], {}) == Shell(NodeAccess("127.0.0.1:8001", "root", None))
     environment = {"STORE_USER": "ana", "STORE_PASSWORD": "p", "STORE_TOKEN": ""}
     asked = understand(["db:1", "--user", "bo", "--csv", "--use=a"], environment)
-    assert asked == Shell(Access("db:1", "bo", "p"), "a", None, form="csv")
+    assert asked == Shell(NodeAccess("db:1", "bo", "p"), "a", None, form="csv")
     assert "'p'" not in repr(asked)
     assert understand(["--token", "t"], environment) == Shell(
-        Access("127.0.0.1:8001", None, None, "t")
+        NodeAccess("127.0.0.1:8001", None, None, "t")
     )
     assert isinstance(understand(["-h"], {}), Help)
 

@@ -546,10 +546,10 @@ def test_an_array_is_read_as_json_reads_it(chunk: int, monkeypatch: pytest.Monke
     one = {"a": '"\\', "b": [{"c": "]}"}, [1, {}]], "ü": "\U0001f600\x7f"}
     for text in ("[]", " [ ]\n", json.dumps([one, {}, one]), json.dumps([{}, one], indent=1)):
         data = "\ufeff".encode() + text.encode()
-        found = list(rows.json_rows(rows.Lines(io.BytesIO(data)), 0))
+        found = list(rows.json_rows(rows.FileLines(io.BytesIO(data)), 0))
         assert [row.fields for row in found] == json.loads(text)
         for number, row in enumerate(found, 1):
-            behind = list(rows.json_rows(rows.Lines(io.BytesIO(data)), row.end))
+            behind = list(rows.json_rows(rows.FileLines(io.BytesIO(data)), row.end))
             assert behind == found[number:]
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from actors.commits import Asker
+from actors.commits import Requester
 from actors.feeds import Feed, OpenFeed
 from actors.messages.request import TakeRoom
 from actors.sessions import token_digest
@@ -24,7 +24,7 @@ from protocol.errors import (
     SignInRefused,
     Unknown,
 )
-from protocol.frames import FrameReader, Kind, Message, encode
+from protocol.frames import FrameReader, MessageKind, WireMessage, encode
 from protocol.messages import MessageOperation, TakeMessages
 from protocol.requests import (
     Caller,
@@ -110,7 +110,7 @@ class FakeNode:
 
     def keys(
         self,
-        asker: Asker[Answers],
+        asker: Requester[Answers],
         who: bytes,
         names: Names,
         operations: Sequence[KeyOperation],
@@ -121,7 +121,7 @@ class FakeNode:
         return None
 
     @staticmethod
-    def _tell(asker: Asker[Answers], task: asyncio.Task[Answers]) -> None:
+    def _tell(asker: Requester[Answers], task: asyncio.Task[Answers]) -> None:
         error = task.exception()
         asker.told(None if error is not None else task.result(), error)
 
@@ -168,10 +168,10 @@ class FakeNode:
         """What is answered to one that is no TAKE."""
         return {"op": type(operation).__name__}
 
-    def when_told(self, call: Callable[[], None]) -> None:
+    def call_after_each_release(self, call: Callable[[], None]) -> None:
         """Nobody waits for a disk here."""
 
-    def turn_ends(self) -> None:
+    def on_turn_end(self) -> None:
         """Nothing waits for the end of a turn."""
 
     async def vaults(self, asked: Any) -> Any:
@@ -249,10 +249,10 @@ class Peer:
         self.reader, self.writer = reader, writer
         self._frames = FrameReader()
 
-    def say(self, kind: Kind, id: int = 0, body: dict[str, Any] | None = None) -> None:
+    def say(self, kind: MessageKind, id: int = 0, body: dict[str, Any] | None = None) -> None:
         self.writer.write(encode(kind, id, body))
 
-    async def hear(self) -> Message | None:
+    async def hear(self) -> WireMessage | None:
         """The next message; None once the node has closed."""
         while True:
             message = self._frames.next()
@@ -265,7 +265,7 @@ class Peer:
                 return None
             self._frames.feed(data)
 
-    async def must_hear(self, kind: Kind, id: int = 0) -> dict[str, Any]:
+    async def must_hear(self, kind: MessageKind, id: int = 0) -> dict[str, Any]:
         message = await self.hear()
         assert message is not None, f"closed instead of {kind.name}"
         assert (message.kind, message.id) == (kind, id), message
@@ -273,14 +273,14 @@ class Peer:
 
     async def greet(self, **more: Any) -> dict[str, Any]:
         body = {"magic": "STORE", "major": 1, "minor": [0, 5], "client": "raw/1", **more}
-        self.say(Kind.HELLO, 0, body)
-        return await self.must_hear(Kind.WELCOME)
+        self.say(MessageKind.HELLO, 0, body)
+        return await self.must_hear(MessageKind.WELCOME)
 
     async def sign_in(self, user: str = USER) -> dict[str, Any]:
         return await self.greet(user=user, password=PASSWORD)
 
-    async def run(self, id: int, script: str, **more: Any) -> Message:
-        self.say(Kind.RUN, id, {"script": script, **more})
+    async def run(self, id: int, script: str, **more: Any) -> WireMessage:
+        self.say(MessageKind.RUN, id, {"script": script, **more})
         message = await self.hear()
         assert message is not None, "closed instead of an answer"
         return message

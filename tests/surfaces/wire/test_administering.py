@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from protocol.frames import Kind, Message
+from protocol.frames import MessageKind, WireMessage
 from surfaces.wire import NodeGate, WireSettings, WireSurface
 from tests.nodes import PASSWORD, Running, running
 from tests.surfaces.wire.peers import Peer, connected, until
@@ -31,14 +31,14 @@ async def surface(here: Running) -> AsyncIterator[WireSurface]:
     await surface.close()
 
 
-def value(message: Message | None) -> Any:
-    assert message is not None and message.kind is Kind.ANSWER, message
+def value(message: WireMessage | None) -> Any:
+    assert message is not None and message.kind is MessageKind.ANSWER, message
     assert message.body is not None
     return message.body["results"][-1]["value"]
 
 
-def code(message: Message) -> str:
-    assert message.kind is Kind.ERROR and message.body is not None, message
+def code(message: WireMessage) -> str:
+    assert message.kind is MessageKind.ERROR and message.body is not None, message
     return str(message.body["error"]["code"])
 
 
@@ -55,17 +55,17 @@ async def test_an_owner_sees_and_ends_what_runs_where_there_is_no_room(
 
         busy, owner = await peer(), await peer()
         for id in (1, 2):
-            busy.say(Kind.RUN, id, {"script": LONG})
+            busy.say(MessageKind.RUN, id, {"script": LONG})
         await until(lambda: len(here.node.running) == 2)
         assert code(await owner.run(1, "RETURN 1")) == "Busy"
         shown = value(await owner.run(2, "info for running"))
         assert len(shown) == 3, "and itself"
         for number, text in enumerate(("INFO FOR RUNNING; RETURN 1", "INFO FOR RUNNING (", "KILL")):
             assert code(await owner.run(3 + number, text)) == "Busy", text
-        owner.say(Kind.RUN, 9, {"script": "KILL $id", "params": {"id": shown[0]["id"]}})
-        await owner.must_hear(Kind.ANSWER, 9)
+        owner.say(MessageKind.RUN, 9, {"script": "KILL $id", "params": {"id": shown[0]["id"]}})
+        await owner.must_hear(MessageKind.ANSWER, 9)
         await until(lambda: surface.running == 1)
         assert value(await owner.run(10, "RETURN 1")) == 1
-        owner.say(Kind.RUN, 11, {"script": "KILL $id", "params": {"id": shown[1]["id"]}})
-        await owner.must_hear(Kind.ANSWER, 11)
+        owner.say(MessageKind.RUN, 11, {"script": "KILL $id", "params": {"id": shown[1]["id"]}})
+        await owner.must_hear(MessageKind.ANSWER, 11)
     assert surface.running == 0

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from protocol import limits
-from protocol.conversation import HELLO_BYTES, Conversation, State
+from protocol.conversation import HELLO_BYTES, ConnectionState, Conversation
 from protocol.errors import SessionEnded
-from protocol.frames import Kind, encode
+from protocol.frames import MessageKind, encode
 from protocol.requests import Caller, Session
 from surfaces import logs
 from surfaces.wire import WireSurface, bodies
@@ -48,10 +48,10 @@ class TestNothingIsLogged:
         self, surface: WireSurface, logbook: Logbook, hello: dict[str, Any]
     ) -> None:
         """Each left a traceback: the node ended its side of a connection that was no more."""
-        half = encode(Kind.RUN, 1, {"script": "x" * 500})[:300]
+        half = encode(MessageKind.RUN, 1, {"script": "x" * 500})[:300]
         for behind in (half, b"", b"\x00\x00\x00\x00"):
             for _ in range(10):
-                await reset(surface, encode(Kind.HELLO, 0, hello) + behind)
+                await reset(surface, encode(MessageKind.HELLO, 0, hello) + behind)
         await until(lambda: surface._wire.made == 30 and not surface.held)
         assert not logbook.events
 
@@ -103,7 +103,9 @@ async def gone_while_judged(
 
     monkeypatch.setattr(node, "_caller", caller)
     await loop.sock_connect(peer, surface.address)
-    await loop.sock_sendall(peer, encode(Kind.HELLO, 0, GREETINGS[1]) + b"\x00\x00\x01\x00abc")
+    await loop.sock_sendall(
+        peer, encode(MessageKind.HELLO, 0, GREETINGS[1]) + b"\x00\x00\x01\x00abc"
+    )
     async with asyncio.timeout(10):
         await asked
 
@@ -115,7 +117,7 @@ class TestGreetingLimits:
         async with connected(surface) as peer:
             await peer.greet()
             peer.writer.write((HELLO_BYTES + 1).to_bytes(4, "big") + bytes(100))
-            assert "TooLarge" in str(await peer.must_hear(Kind.ERROR))
+            assert "TooLarge" in str(await peer.must_hear(MessageKind.ERROR))
             assert await peer.closed()
 
     async def test_it_grows_with_a_user_and_shrinks_with_a_sign_out(
@@ -124,16 +126,16 @@ class TestGreetingLimits:
         big = {"script": "RETURN", "params": {"v": "x" * HELLO_BYTES}}
         async with connected(surface) as peer:
             await peer.greet()
-            peer.say(Kind.AUTH, 1, {"user": USER, "password": "wrong"})
-            await peer.must_hear(Kind.ERROR, 1)
-            peer.say(Kind.AUTH, 2, {"user": USER, "password": PASSWORD})
-            await peer.must_hear(Kind.WELCOME, 2)
-            peer.say(Kind.RUN, 3, big)
-            await peer.must_hear(Kind.ANSWER, 3)
-            peer.say(Kind.AUTH, 4)
-            await peer.must_hear(Kind.WELCOME, 4)
-            peer.say(Kind.RUN, 5, big)
-            assert "TooLarge" in str(await peer.must_hear(Kind.ERROR))
+            peer.say(MessageKind.AUTH, 1, {"user": USER, "password": "wrong"})
+            await peer.must_hear(MessageKind.ERROR, 1)
+            peer.say(MessageKind.AUTH, 2, {"user": USER, "password": PASSWORD})
+            await peer.must_hear(MessageKind.WELCOME, 2)
+            peer.say(MessageKind.RUN, 3, big)
+            await peer.must_hear(MessageKind.ANSWER, 3)
+            peer.say(MessageKind.AUTH, 4)
+            await peer.must_hear(MessageKind.WELCOME, 4)
+            peer.say(MessageKind.RUN, 5, big)
+            assert "TooLarge" in str(await peer.must_hear(MessageKind.ERROR))
 
     @pytest.mark.parametrize("before", ["greeting", "wrong", "sign-out", "pings"])
     async def test_who_does_not_sign_in_in_time_is_told_and_closed(
@@ -143,17 +145,17 @@ class TestGreetingLimits:
         async with connected(surface) as peer:
             if before == "sign-out":
                 await peer.sign_in()
-                peer.say(Kind.AUTH, 1)
-                await peer.must_hear(Kind.WELCOME, 1)
+                peer.say(MessageKind.AUTH, 1)
+                await peer.must_hear(MessageKind.WELCOME, 1)
             else:
                 await peer.greet()
             if before == "wrong":
-                peer.say(Kind.AUTH, 1, {"user": USER, "password": "wrong"})
-                await peer.must_hear(Kind.ERROR, 1)
+                peer.say(MessageKind.AUTH, 1, {"user": USER, "password": "wrong"})
+                await peer.must_hear(MessageKind.ERROR, 1)
             if before == "pings":
-                peer.say(Kind.PING, 2)
-                await peer.must_hear(Kind.PONG, 2)
-            error = await peer.must_hear(Kind.ERROR)
+                peer.say(MessageKind.PING, 2)
+                await peer.must_hear(MessageKind.PONG, 2)
+            error = await peer.must_hear(MessageKind.ERROR)
             assert "no sign-in" in error["error"]["message"]
             assert await peer.closed()
         await until(lambda: not surface.held)
@@ -172,10 +174,10 @@ class TestGreetingLimits:
         monkeypatch.setattr(limits, "BODY_SECONDS_BYTES", 1 << 40)
         async with connected(surface) as peer:
             await peer.sign_in()
-            peer.say(Kind.PING, 1)
-            await peer.must_hear(Kind.PONG, 1)
+            peer.say(MessageKind.PING, 1)
+            await peer.must_hear(MessageKind.PONG, 1)
             peer.writer.write(b"\x00\x10" if not known else b"\x00\x10\x00\x00" + bytes(known))
-            assert "RequestTimeout" in str(await peer.must_hear(Kind.ERROR))
+            assert "RequestTimeout" in str(await peer.must_hear(MessageKind.ERROR))
             assert await peer.closed()
 
     async def test_what_waits_behind_a_credential_is_one_small_read(
@@ -189,12 +191,14 @@ class TestGreetingLimits:
 
         monkeypatch.setattr(node, "sign_in", sign_in)
         async with connected(surface) as peer:
-            hello = encode(Kind.HELLO, 0, {**GREETING, "user": USER, "password": "x"})
+            hello = encode(MessageKind.HELLO, 0, {**GREETING, "user": USER, "password": "x"})
             peer.writer.write(hello + bytes(1_000_000))
-            await until(lambda: any(c.talk.state is State.SIGNING_IN for c in held(surface)))
+            await until(
+                lambda: any(c.talk.state is ConnectionState.SIGNING_IN for c in held(surface))
+            )
             assert all(c.talk.unread <= HELLO_BYTES for c in held(surface))
             thinking.set_result(None)
-            await peer.must_hear(Kind.REFUSED)
+            await peer.must_hear(MessageKind.REFUSED)
 
 
 def held(surface: WireSurface) -> set[Any]:
@@ -215,8 +219,8 @@ class TestABugIsALineASecond:
         monkeypatch.setattr(bodies, "read_hello", planted)
         for _ in range(30):
             async with connected(surface) as peer:
-                peer.say(Kind.HELLO, 0, GREETING)
-                assert "Failed" in str(await peer.must_hear(Kind.REFUSED))
+                peer.say(MessageKind.HELLO, 0, GREETING)
+                assert "Failed" in str(await peer.must_hear(MessageKind.REFUSED))
         assert logbook.names() == ["a request failed"]
         await surface.close()
         assert logbook.events[1]["times"] == {"a request failed": 29}
@@ -232,7 +236,7 @@ class TestABugIsALineASecond:
 
         monkeypatch.setattr(Conversation, "next", planted)
         for _ in range(30):
-            await reset(surface, encode(Kind.HELLO, 0, GREETING))
+            await reset(surface, encode(MessageKind.HELLO, 0, GREETING))
         await until(lambda: surface._wire.made == 30 and not surface.held)
         assert logbook.names() == ["a connection failed"]
         await surface.close()
@@ -246,5 +250,5 @@ class TestABugIsALineASecond:
         async with connected(surface) as peer:
             await peer.sign_in()
             for id in range(1, 4):
-                assert (await peer.run(id, "BREAK")).kind is Kind.ERROR
+                assert (await peer.run(id, "BREAK")).kind is MessageKind.ERROR
         assert logbook.names() == ["a request failed"] * 3

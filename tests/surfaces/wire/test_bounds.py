@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from protocol import limits
-from protocol.frames import Kind, Message, encode
+from protocol.frames import MessageKind, WireMessage, encode
 from surfaces.wire import WireSurface
 from surfaces.wire.connection import TURN_FRAMES, WireConnection
 from surfaces.wire.link import DECODING
@@ -38,11 +38,11 @@ def small_buffers(surface: WireSurface, peer: Peer) -> None:
 
 
 def get(id: int, key: str, space: str = "s") -> bytes:
-    return encode(Kind.KV, id, {"op": "get", **PLACE, "space": space, "key": key})
+    return encode(MessageKind.KV, id, {"op": "get", **PLACE, "space": space, "key": key})
 
 
 def run(id: int, script: str, size: int) -> bytes:
-    return encode(Kind.RUN, id, {"script": script, "params": {"v": bytes(size)}})
+    return encode(MessageKind.RUN, id, {"script": script, "params": {"v": bytes(size)}})
 
 
 def asked(node: FakeNode) -> int:
@@ -63,14 +63,14 @@ async def settled(count: Any) -> int:
 class TestTurns:
     """However many frames one write brings, others have their turn between some and the next."""
 
-    FLOOD = b"".join(encode(Kind.PING, id) for id in range(1, 4 * TURN_FRAMES + 1))
+    FLOOD = b"".join(encode(MessageKind.PING, id) for id in range(1, 4 * TURN_FRAMES + 1))
 
     async def test_a_flood_is_acted_on_in_parts(
         self, surface: WireSurface, peer: Peer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         turns, act, loop = [0], WireConnection._act, asyncio.get_running_loop()
 
-        def acts(connection: WireConnection, message: Message) -> None:
+        def acts(connection: WireConnection, message: WireMessage) -> None:
             turns[-1] += 1
             act(connection, message)
 
@@ -84,7 +84,7 @@ class TestTurns:
         loop.call_soon(turn)
         peer.writer.write(self.FLOOD)
         for id in range(1, 4 * TURN_FRAMES + 1):
-            await peer.must_hear(Kind.PONG, id)
+            await peer.must_hear(MessageKind.PONG, id)
         assert max(turns) <= TURN_FRAMES
 
     async def test_floods_of_many_share_a_turn(
@@ -98,7 +98,7 @@ class TestTurns:
                 each.writer.write(self.FLOOD)
             for each in (peer, other):
                 for id in range(1, 4 * TURN_FRAMES + 1):
-                    await each.must_hear(Kind.PONG, id)
+                    await each.must_hear(MessageKind.PONG, id)
 
 
 class TestKeys:
@@ -111,7 +111,7 @@ class TestKeys:
         self, surface: WireSurface, peer: Peer, node: FakeNode
     ) -> None:
         node.values["big"] = bytes(100_000)
-        peer.writer.write(self.READS + encode(Kind.PING, 5_000))
+        peer.writer.write(self.READS + encode(MessageKind.PING, 5_000))
         done = await settled(lambda: asked(node))
         connection = held(surface)
         in_the_system = done * 100_000 - connection.outgoing.unsent
@@ -140,7 +140,7 @@ class TestKeys:
         node.keys_held.set_result(None)
         node.keys_held = None
         for id in range(1, done + 1):
-            await peer.must_hear(Kind.VALUE, id)
+            await peer.must_hear(MessageKind.VALUE, id)
         await until(lambda: asked(node) > done)
 
     async def test_what_is_left_is_asked_for_in_order_and_by_whom_it_came_from(
@@ -148,7 +148,7 @@ class TestKeys:
     ) -> None:
         node.values["big"] = bytes(3 * MIB)
         both = [get(id, "big", "s" if id % 2 else "t") for id in range(1, 21)]
-        auth = encode(Kind.AUTH, 100, {"user": OTHER, "password": PASSWORD})
+        auth = encode(MessageKind.AUTH, 100, {"user": OTHER, "password": PASSWORD})
         peer.writer.write(b"".join(both) + auth + get(101, "small"))
         heard = []
         for _ in range(22):
@@ -180,15 +180,15 @@ class TestRequests:
     ) -> None:
         for id in (1, 2, 3):
             peer.writer.write(run(id, "HOLD", 12 * MIB))
-        peer.writer.write(encode(Kind.PING, 4))
+        peer.writer.write(encode(MessageKind.PING, 4))
         await until(lambda: len(node.held) == 2)
         connection = held(surface)
         assert await settled(lambda: connection.talk.unread) <= limits.KIB * 512
         assert len(node.held) == 2
         node.release(next(iter(node.held)))
-        await peer.must_hear(Kind.ANSWER, 1)
+        await peer.must_hear(MessageKind.ANSWER, 1)
         await until(lambda: len(node.held) == 3)
-        await peer.must_hear(Kind.PONG, 4)
+        await peer.must_hear(MessageKind.PONG, 4)
         node.release_all()
 
     async def test_many_small_ones_in_one_read(
@@ -211,7 +211,7 @@ class TestRequests:
         async with connected(surface) as peer:
             await peer.sign_in()
             strings = ["ab"] * 100_000
-            peer.say(Kind.RUN, 1, {"script": "HOLD", "params": {"v": strings}})
+            peer.say(MessageKind.RUN, 1, {"script": "HOLD", "params": {"v": strings}})
             await until(lambda: surface._wire.requests.of(USER) > 4_000_000)
         await until(lambda: not surface._wire.requests.total)
 
@@ -222,7 +222,7 @@ class TestRequests:
             await peer.sign_in()
             connection = held(surface)
             async with surface._wire.long_work.reading_of(USER):
-                peer.say(Kind.RUN, 1, {"script": "HOLD", "params": {"v": ["ab"] * 100_000}})
+                peer.say(MessageKind.RUN, 1, {"script": "HOLD", "params": {"v": ["ab"] * 100_000}})
                 await until(lambda: connection._waits & DECODING)
                 connection._transport.abort()
                 await until(lambda: connection.gone)
@@ -241,14 +241,14 @@ class TestRequests:
             first.writer.write(run(1, "HOLD", 15 * MIB))
             await until(lambda: len(node.held) == 1)
             second.writer.write(run(1, "HOLD", 15 * MIB))
-            assert_error(await second.must_hear(Kind.ERROR, 1), "Busy")
-            assert (await second.run(2, "RETURN", params={"v": 5})).kind is Kind.ANSWER
+            assert_error(await second.must_hear(MessageKind.ERROR, 1), "Busy")
+            assert (await second.run(2, "RETURN", params={"v": 5})).kind is MessageKind.ANSWER
             other.writer.write(run(1, "HOLD", 12 * MIB))
             await until(lambda: len(node.held) == 2)
             node.release_all()
-            assert (await first.must_hear(Kind.ANSWER, 1))["seq"]
+            assert (await first.must_hear(MessageKind.ANSWER, 1))["seq"]
             second.writer.write(run(3, "RETURN", 15 * MIB))
-            assert (await second.must_hear(Kind.ANSWER, 3))["seq"]
+            assert (await second.must_hear(MessageKind.ANSWER, 3))["seq"]
 
     async def test_one_refused_by_its_head_is_dropped_as_it_comes(
         self, surface: WireSurface, node: FakeNode
@@ -258,25 +258,27 @@ class TestRequests:
         async with connected(surface) as peer:
             await peer.sign_in()
             peer.writer.write(frame[: 8 * MIB])
-            assert_error(await peer.must_hear(Kind.ERROR, 1), "Busy")
+            assert_error(await peer.must_hear(MessageKind.ERROR, 1), "Busy")
             assert held(surface).talk.unread == 0
-            peer.writer.write(frame[8 * MIB :] + encode(Kind.PING, 2))
-            await peer.must_hear(Kind.PONG, 2)
+            peer.writer.write(frame[8 * MIB :] + encode(MessageKind.PING, 2))
+            await peer.must_hear(MessageKind.PONG, 2)
             assert not node.requests
 
     async def test_nobody_leaves_room_for_those_who_sign_in(self, surface: WireSurface) -> None:
         surface._wire.requests.most = 100_000
-        half = encode(Kind.HELLO, 0, {"magic": "x" * 15_000})[:10_000]
+        half = encode(MessageKind.HELLO, 0, {"magic": "x" * 15_000})[:10_000]
         async with AsyncExitStack() as stack:
             peers = [await stack.enter_async_context(connected(surface)) for _ in range(5)]
             for number, peer in enumerate(peers):
                 peer.writer.write(half)
                 if number < 4:
                     await until(lambda n=number: surface._wire.requests.total > n * 10_000)
-            assert_error(await peers[4].must_hear(Kind.REFUSED), "Busy")
+            assert_error(await peers[4].must_hear(MessageKind.REFUSED), "Busy")
             peer = await stack.enter_async_context(connected(surface))
             await peer.sign_in()
-            assert (await peer.run(1, "RETURN", params={"v": bytes(20_000)})).kind is Kind.ANSWER
+            assert (
+                await peer.run(1, "RETURN", params={"v": bytes(20_000)})
+            ).kind is MessageKind.ANSWER
 
     async def test_what_is_held_passes_to_who_signs_in(
         self, surface: WireSurface, peer: Peer, node: FakeNode
@@ -284,12 +286,12 @@ class TestRequests:
         peer.writer.write(run(1, "HOLD", 100_000))
         await until(lambda: node.held)
         assert surface._wire.requests.of(USER) > 100_000
-        peer.say(Kind.AUTH, 2, {"user": OTHER, "password": PASSWORD})
-        await peer.must_hear(Kind.WELCOME, 2)
+        peer.say(MessageKind.AUTH, 2, {"user": OTHER, "password": PASSWORD})
+        await peer.must_hear(MessageKind.WELCOME, 2)
         assert not surface._wire.requests.of(USER)
         assert surface._wire.requests.of(OTHER) > 100_000
         node.release_all()
-        await peer.must_hear(Kind.ANSWER, 1)
+        await peer.must_hear(MessageKind.ANSWER, 1)
         await until(lambda: not surface._wire.requests.total)
 
 
@@ -301,15 +303,15 @@ class TestAnswers:
     ) -> None:
         monkeypatch.setattr(limits, "CONNECTION_ANSWERS_BYTES", 10 * MIB)
         for id in range(1, 31):
-            peer.say(Kind.RUN, id, {"script": "BIG", "params": {"v": 2 * MIB}})
+            peer.say(MessageKind.RUN, id, {"script": "BIG", "params": {"v": 2 * MIB}})
         await until(lambda: len(node.requests) == 30 and not surface.running)
         assert held(surface).outgoing.unsent <= 11 * MIB
         heard = [await peer.hear() for _ in range(30)]
         assert {message.id for message in heard if message} == set(range(1, 31))
-        told = [m for m in heard if m is not None and m.kind is Kind.ERROR]
+        told = [m for m in heard if m is not None and m.kind is MessageKind.ERROR]
         assert len(told) > 10
         assert_error(told[0].body or {}, "AnswerTooLarge")
-        assert (await peer.run(40, "BIG", params={"v": 2 * MIB})).kind is Kind.ANSWER
+        assert (await peer.run(40, "BIG", params={"v": 2 * MIB})).kind is MessageKind.ANSWER
 
     async def test_one_user_leaves_room_for_another(
         self, surface: WireSurface, node: FakeNode
@@ -319,15 +321,18 @@ class TestAnswers:
             peers = [await stack.enter_async_context(connected(surface)) for _ in range(8)]
             for peer in peers:
                 await peer.sign_in()
-                peer.say(Kind.RUN, 1, {"script": "BIG", "params": {"v": 8 * MIB}})
+                peer.say(MessageKind.RUN, 1, {"script": "BIG", "params": {"v": 8 * MIB}})
             other = await stack.enter_async_context(connected(surface))
             await until(lambda: len(node.requests) == 8 and not surface.running)
             assert surface._wire.answers.of(USER) <= 10 * MIB
             await other.sign_in(OTHER)
             found = await other.run(1, "BIG", params={"v": 5 * MIB})
-            assert found.kind is Kind.ANSWER
+            assert found.kind is MessageKind.ANSWER
             heard = [await peer.hear() for peer in peers]
-            assert {message.kind for message in heard if message} == {Kind.ANSWER, Kind.ERROR}
+            assert {message.kind for message in heard if message} == {
+                MessageKind.ANSWER,
+                MessageKind.ERROR,
+            }
             await until(lambda: not surface._wire.answers.total)
 
     async def test_who_takes_nothing_is_cut_off(
@@ -342,14 +347,14 @@ class TestAnswers:
                 answered = len(node.requests) == id and not surface.running
                 if answered and not connection.outgoing.unsent:
                     id += 1  # all is on its way, which takes what is before the peer's eyes too
-                    peer.say(Kind.RUN, id, {"script": "BIG", "params": {"v": MIB}})
+                    peer.say(MessageKind.RUN, id, {"script": "BIG", "params": {"v": MIB}})
                 most = max(most, connection.outgoing.unsent)
                 await asyncio.sleep(0.01)
         assert 0 < most < limits.CONNECTION_BUFFER_BYTES
 
     async def test_a_stranger_that_takes_none_is_cut_off(self, surface: WireSurface) -> None:
         surface._wire.answers.most = 64 * limits.KIB
-        pings = b"".join(encode(Kind.PING, id) for id in range(1, 50_001))
+        pings = b"".join(encode(MessageKind.PING, id) for id in range(1, 50_001))
         async with connected(surface) as peer:
             await peer.greet()
             small_buffers(surface, peer)

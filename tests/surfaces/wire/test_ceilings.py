@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from protocol import limits
-from protocol.frames import FrameReader, Kind, Message, encode
+from protocol.frames import FrameReader, MessageKind, WireMessage, encode
 from tests.processes import serving
 
 GREETING = {"magic": "STORE", "major": 1, "minor": [0, 0]}
@@ -28,7 +28,9 @@ def many_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def greet(address: tuple[str, int], held: ExitStack, hello: bytes) -> tuple[socket.socket, Message]:
+def greet(
+    address: tuple[str, int], held: ExitStack, hello: bytes
+) -> tuple[socket.socket, WireMessage]:
     """A connection and the node's first word on it."""
     peer = held.enter_context(socket.create_connection(address, timeout=30))
     peer.sendall(hello)
@@ -56,26 +58,26 @@ def test_the_ceiling_of_connections(
     with serving(tmp_path / "store") as node, ExitStack() as held:
         address = node.address("wire")
         token = node.request("POST", "/session").json["token"]  # who does not sign in can't stay
-        hello = encode(Kind.HELLO, 0, {**GREETING, "token": token})
+        hello = encode(MessageKind.HELLO, 0, {**GREETING, "token": token})
         before = sockets(node.process.pid)
         peers = []
         for _ in range(limits.CONNECTIONS):
             peer, message = greet(address, held, hello)
-            assert message.kind is Kind.WELCOME, message
+            assert message.kind is MessageKind.WELCOME, message
             peers.append(peer)
         for _ in range(20):
             refused, message = greet(address, held, hello)
-            assert message.kind is Kind.REFUSED
+            assert message.kind is MessageKind.REFUSED
             assert message.body is not None
             assert message.body["error"]["code"] == "Full"
             assert refused.recv(1) == b""
             refused.close()
-        peers[7].sendall(encode(Kind.PING, 1))
-        assert peers[7].recv(100) == encode(Kind.PONG, 1)
+        peers[7].sendall(encode(MessageKind.PING, 1))
+        assert peers[7].recv(100) == encode(MessageKind.PONG, 1)
         peers.pop().close()
         while True:  # the node hears of it in its own time
             _, message = greet(address, held, hello)
-            if message.kind is Kind.WELCOME:
+            if message.kind is MessageKind.WELCOME:
                 break
         held.close()
         while sockets(node.process.pid) > before:

@@ -14,7 +14,7 @@ import pytest
 
 from protocol import limits
 from protocol.errors import CATALOGUE
-from protocol.frames import Kind, Message, encode
+from protocol.frames import MessageKind, WireMessage, encode
 from protocol.values import RecordId
 from surfaces.wire import NodeGate, WireSettings, WireSurface
 from surfaces.wire.connection import WireConnection
@@ -72,7 +72,7 @@ async def hall(tmp_path: Path) -> AsyncIterator[Hall]:
 
 
 def watch(peer: Peer, id: int = 1, **more: Any) -> None:
-    peer.say(Kind.WATCH, id, {**PLACE, "table": "t", **more})
+    peer.say(MessageKind.WATCH, id, {**PLACE, "table": "t", **more})
 
 
 async def told(peer: Peer, id: int = 1) -> dict[str, Any]:
@@ -82,12 +82,12 @@ async def told(peer: Peer, id: int = 1) -> dict[str, Any]:
         while (message := await peer.hear()) is not None and is_beat(message):
             pass
     assert message is not None, "closed instead of a CHANGE"
-    assert (message.kind, message.id) == (Kind.CHANGE, id), message
+    assert (message.kind, message.id) == (MessageKind.CHANGE, id), message
     return message.body or {}
 
 
-def is_beat(message: Message) -> bool:
-    return message.kind is Kind.CHANGE and (message.body or {})["type"] == "beat"
+def is_beat(message: WireMessage) -> bool:
+    return message.kind is MessageKind.CHANGE and (message.body or {})["type"] == "beat"
 
 
 async def opened(peer: Peer, id: int = 1, **more: Any) -> dict[str, Any]:
@@ -104,11 +104,11 @@ async def caught_up(peer: Peer, id: int = 1) -> list[dict[str, Any]]:
     return found
 
 
-async def end_of(peer: Peer) -> Message | None:
+async def end_of(peer: Peer) -> WireMessage | None:
     """The next message that is no CHANGE: an open feed is never silent for long, so that each of
     them in time proves nothing."""
     async with asyncio.timeout(20):
-        while (message := await peer.hear()) is not None and message.kind is Kind.CHANGE:
+        while (message := await peer.hear()) is not None and message.kind is MessageKind.CHANGE:
             pass
     return message
 
@@ -116,7 +116,7 @@ async def end_of(peer: Peer) -> Message | None:
 async def refused(peer: Peer, id: int = 1) -> dict[str, Any]:
     """The error that the next message says, whatever was told before it."""
     message = await end_of(peer)
-    assert message is not None and (message.kind, message.id) == (Kind.ERROR, id), message
+    assert message is not None and (message.kind, message.id) == (MessageKind.ERROR, id), message
     assert message.body is not None
     error: dict[str, Any] = message.body["error"]
     assert error["status"] == CATALOGUE[error["code"]].status
@@ -125,9 +125,9 @@ async def refused(peer: Peer, id: int = 1) -> dict[str, Any]:
 
 async def left(peer: Peer, id: int = 1) -> int:
     """UNWATCH: the last commit told whole."""
-    peer.say(Kind.UNWATCH, id)
+    peer.say(MessageKind.UNWATCH, id)
     message = await end_of(peer)
-    assert message is not None and (message.kind, message.id) == (Kind.ANSWER, id), message
+    assert message is not None and (message.kind, message.id) == (MessageKind.ANSWER, id), message
     assert message.body is not None and list(message.body) == ["seq"]
     return int(message.body["seq"])
 
@@ -256,17 +256,17 @@ class TestTelling:
     async def test_bytes_may_come_one_by_one(self, hall: Hall) -> None:
         peer = await hall.peer()
         await hall.seq("CREATE t:1")
-        sent = encode(Kind.WATCH, 1, {**PLACE, "table": "t", "from": 0})
-        for byte in sent + encode(Kind.UNWATCH, 1) + encode(Kind.PING, 2):
+        sent = encode(MessageKind.WATCH, 1, {**PLACE, "table": "t", "from": 0})
+        for byte in sent + encode(MessageKind.UNWATCH, 1) + encode(MessageKind.PING, 2):
             peer.writer.write(bytes((byte,)))
             await peer.writer.drain()
-        kinds: list[Kind] = []
-        while not kinds or kinds[-1] is not Kind.ANSWER:
+        kinds: list[MessageKind] = []
+        while not kinds or kinds[-1] is not MessageKind.ANSWER:
             message = await peer.hear()
             assert message is not None
-            if message.kind is not Kind.PONG:
+            if message.kind is not MessageKind.PONG:
                 kinds.append(message.kind)
-        assert kinds[0] is Kind.CHANGE
+        assert kinds[0] is MessageKind.CHANGE
 
     async def test_the_largest_record_fits_with_or_without_what_it_was(self, hall: Hall) -> None:
         peer = await hall.peer()
@@ -351,10 +351,12 @@ class TestPace:
             last = await hall.seq(script, n=count)
             assert (await told(quick))["seq"] == last
         heard: list[dict[str, Any]] = []
-        while (message := await slow.hear()) is not None and message.kind is Kind.CHANGE:
+        while (message := await slow.hear()) is not None and message.kind is MessageKind.CHANGE:
             assert message.body is not None
             heard.append(message.body)
-        assert message is not None and message.kind is Kind.ERROR and message.body is not None
+        assert (
+            message is not None and message.kind is MessageKind.ERROR and message.body is not None
+        )
         assert message.body["error"]["code"] == "TooSlow"
         position = message.body["error"]["detail"]["seq"]
         assert position == heard[-1]["seq"]
@@ -395,11 +397,11 @@ class TestPace:
         peer = await hall.peer()
         watch(peer)
         await caught_up(peer)
-        peer.say(Kind.RUN, 2, {"script": "SELECT * FROM u", **PLACE})
+        peer.say(MessageKind.RUN, 2, {"script": "SELECT * FROM u", **PLACE})
         connection = hall.only_connection
         await until(lambda: connection.outgoing.unsent > 5 * limits.MIB)
         last = await hall.seq("CREATE t:1")
-        await peer.must_hear(Kind.ANSWER, 2)
+        await peer.must_hear(MessageKind.ANSWER, 2)
         assert (await told(peer))["seq"] == last
 
     async def test_many_feeds_of_a_peer_that_keeps_up_are_all_told(self, hall: Hall) -> None:
@@ -416,7 +418,7 @@ class TestPace:
         heard: set[int] = set()
         while len(heard) < count:
             message = await peer.hear()
-            assert message is not None and message.kind is Kind.CHANGE, message
+            assert message is not None and message.kind is MessageKind.CHANGE, message
             if not is_beat(message):
                 heard.add(message.id)
         assert hall.feeds == count
@@ -438,8 +440,8 @@ class TestTheEnd:
             for _ in range(id % 4):
                 await told(peer, id)
             seqs.append(await left(peer, id))
-            peer.say(Kind.PING, 1_000)
-            await peer.must_hear(Kind.PONG, 1_000)  # and nothing before it
+            peer.say(MessageKind.PING, 1_000)
+            await peer.must_hear(MessageKind.PONG, 1_000)  # and nothing before it
         assert seqs == sorted(seqs)
         writing = False
         await writer
@@ -451,21 +453,21 @@ class TestTheEnd:
         watch(peer)
         assert await left(peer) == last
         watch(peer, table="nothing")
-        peer.say(Kind.UNWATCH, 1)
+        peer.say(MessageKind.UNWATCH, 1)
         assert (await refused(peer))["code"] == "Unknown"
-        peer.say(Kind.PING, 2)
-        await peer.must_hear(Kind.PONG, 2)
+        peer.say(MessageKind.PING, 2)
+        await peer.must_hear(MessageKind.PONG, 2)
 
-    @pytest.mark.parametrize("says", [Kind.UNWATCH, Kind.BYE])
+    @pytest.mark.parametrize("says", [MessageKind.UNWATCH, MessageKind.BYE])
     async def test_who_asked_for_all_and_was_told_nothing_comes_back_with_0(
-        self, hall: Hall, says: Kind
+        self, hall: Hall, says: MessageKind
     ) -> None:
         peer = await hall.peer()
         watch(peer, **{"from": 0})
-        peer.say(says, 1 if says is Kind.UNWATCH else 0)
+        peer.say(says, 1 if says is MessageKind.UNWATCH else 0)
         message = await end_of(peer)
         assert message is not None and message.body is not None
-        assert (message.kind, message.body["seq"]) == (Kind.ANSWER, 0)
+        assert (message.kind, message.body["seq"]) == (MessageKind.ANSWER, 0)
         other = await hall.peer()
         assert (await opened(other, **{"from": message.body["seq"]}))["type"] == "open"
 
@@ -478,17 +480,17 @@ class TestTheEnd:
         error = await refused(peer)
         assert error["code"] == "Unknown"
         assert error["detail"]["seq"] >= last
-        peer.say(Kind.UNWATCH, 1)
-        peer.say(Kind.PING, 2)
-        await peer.must_hear(Kind.PONG, 2)
+        peer.say(MessageKind.UNWATCH, 1)
+        peer.say(MessageKind.PING, 2)
+        await peer.must_hear(MessageKind.PONG, 2)
 
     async def test_cancel_is_not_for_feeds(self, hall: Hall) -> None:
         peer = await hall.peer()
         watch(peer)
         await caught_up(peer)
-        peer.say(Kind.CANCEL, 1)
-        peer.say(Kind.PING, 2)
-        await peer.must_hear(Kind.PONG, 2)
+        peer.say(MessageKind.CANCEL, 1)
+        peer.say(MessageKind.PING, 2)
+        await peer.must_hear(MessageKind.PONG, 2)
         assert hall.feeds == 1
 
     async def test_bye_answers_every_feed(self, hall: Hall) -> None:
@@ -496,11 +498,11 @@ class TestTheEnd:
         for id in (1, 2, 3):
             watch(peer, id)
         last = await hall.seq("CREATE u:1")
-        peer.say(Kind.BYE)
+        peer.say(MessageKind.BYE)
         heard = []
         while (message := await end_of(peer)) is not None:
             heard.append((message.kind, message.id))
-        assert sorted(heard) == [(Kind.ANSWER, id) for id in (1, 2, 3)]
+        assert sorted(heard) == [(MessageKind.ANSWER, id) for id in (1, 2, 3)]
         assert hall.feeds == 0
         assert last
 
@@ -537,14 +539,19 @@ class TestTheEnd:
         await caught_up(peer)
         last = await hall.seq("CREATE t:1")
         draining = asyncio.create_task(hall.surface.drain())
-        heard: list[Message] = []
+        heard: list[WireMessage] = []
         while (message := await peer.hear()) is not None:
             heard.append(message)
-            if message.kind is Kind.BYE:
+            if message.kind is MessageKind.BYE:
                 watch(peer, 5)
-                peer.say(Kind.BYE)
+                peer.say(MessageKind.BYE)
         kinds = [(one.kind, one.id) for one in heard]
-        assert kinds == [(Kind.CHANGE, 1), (Kind.ERROR, 1), (Kind.BYE, 0), (Kind.ERROR, 5)]
+        assert kinds == [
+            (MessageKind.CHANGE, 1),
+            (MessageKind.ERROR, 1),
+            (MessageKind.BYE, 0),
+            (MessageKind.ERROR, 5),
+        ]
         assert heard[1].body is not None
         assert heard[1].body["error"]["code"] == "Draining"
         assert heard[1].body["error"]["detail"]["seq"] == last
@@ -556,9 +563,12 @@ class TestTheEnd:
         peer = await hall.peer("bob")
         watch(peer)
         await caught_up(peer)
-        peer.say(Kind.AUTH, 2, {"user": "root", "password": PASSWORD})
+        peer.say(MessageKind.AUTH, 2, {"user": "root", "password": PASSWORD})
         heard = [await peer.hear(), await peer.hear()]
-        assert {(one.kind, one.id) for one in heard if one} == {(Kind.WELCOME, 2), (Kind.ERROR, 1)}
+        assert {(one.kind, one.id) for one in heard if one} == {
+            (MessageKind.WELCOME, 2),
+            (MessageKind.ERROR, 1),
+        }
         (error,) = [one.body["error"] for one in heard if one and one.body and one.id == 1]
         assert error["code"] == "SessionEnded"
         watch(peer)
@@ -573,8 +583,8 @@ class TestTheEnd:
         await peer.greet(token=session.token)
         watch(peer)
         await caught_up(peer)
-        peer.say(Kind.AUTH, 2, {"user": "bob", "password": PASSWORD})
-        await peer.must_hear(Kind.WELCOME, 2)
+        peer.say(MessageKind.AUTH, 2, {"user": "bob", "password": PASSWORD})
+        await peer.must_hear(MessageKind.WELCOME, 2)
         last = await hall.seq("CREATE t:1")
         assert (await told(peer))["seq"] == last
         watch(peer, 3)
@@ -661,7 +671,7 @@ class TestRefusals:
         watch(peer)
         error = await refused(peer)
         assert error["code"] == "VersionNotSupported"
-        assert (await peer.run(2, "RETURN 1", **PLACE)).kind is Kind.ANSWER
+        assert (await peer.run(2, "RETURN 1", **PLACE)).kind is MessageKind.ANSWER
 
     async def test_of_which_epoch_each_commit_is_is_told_from_minor_9_on(self, hall: Hall) -> None:
         """To feeds of both kinds of one table at once."""
@@ -676,7 +686,7 @@ class TestRefusals:
             assert "epoch" not in await told(old)
             assert (await told(new))["epoch"] == 1
         for peer in (old, new):
-            peer.say(Kind.UNWATCH, 1)
+            peer.say(MessageKind.UNWATCH, 1)
             message = await end_of(peer)
             assert message is not None and message.body is not None
             assert ("epoch" in message.body) == (peer is new)

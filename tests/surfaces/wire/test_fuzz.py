@@ -20,7 +20,7 @@ import msgpack
 import pytest
 
 from protocol import binary, limits
-from protocol.frames import Kind, encode
+from protocol.frames import MessageKind, encode
 from protocol.values import NONE, RecordId
 from surfaces.wire import NodeGate, WireSettings, WireSurface
 from surfaces.wire.connection import WireConnection
@@ -37,16 +37,16 @@ MARK = 2**52
 """Ids of the PINGs that follow each frame; no mutation of a small id reaches them by chance."""
 
 HELLO = encode(
-    Kind.HELLO,
+    MessageKind.HELLO,
     0,
     {"magic": "STORE", "major": 1, "minor": [0, 1], "user": USER, "password": PASSWORD},
 )
-WATCH = encode(Kind.WATCH, 7, {"ns": "shop", "db": "main", "table": "t", "from": 0})
-UNWATCH = encode(Kind.UNWATCH, 7)
+WATCH = encode(MessageKind.WATCH, 7, {"ns": "shop", "db": "main", "table": "t", "from": 0})
+UNWATCH = encode(MessageKind.UNWATCH, 7)
 SEEDS = [
-    encode(Kind.RUN, 1, {"script": "RETURN $v", "params": {"v": 1}, "ns": "a", "db": "b"}),
+    encode(MessageKind.RUN, 1, {"script": "RETURN $v", "params": {"v": 1}, "ns": "a", "db": "b"}),
     encode(
-        Kind.RUN,
+        MessageKind.RUN,
         2,
         {
             "script": "RETURN $v",
@@ -57,10 +57,10 @@ SEEDS = [
             "stream": False,
         },
     ),
-    encode(Kind.CANCEL, 1),
-    encode(Kind.PING, 3),
+    encode(MessageKind.CANCEL, 1),
+    encode(MessageKind.PING, 3),
     encode(
-        Kind.WATCH,
+        MessageKind.WATCH,
         6,
         {
             "ns": "shop",
@@ -74,11 +74,11 @@ SEEDS = [
             "epoch": 1,
         },
     ),
-    encode(Kind.UNWATCH, 6),
-    encode(Kind.AUTH, 4, {"user": USER, "password": PASSWORD}),
-    encode(Kind.BYE, 0),
+    encode(MessageKind.UNWATCH, 6),
+    encode(MessageKind.AUTH, 4, {"user": USER, "password": PASSWORD}),
+    encode(MessageKind.BYE, 0),
     HELLO,
-    encode(Kind.ANSWER, 5, {"results": [], "seq": 1}),
+    encode(MessageKind.ANSWER, 5, {"results": [], "seq": 1}),
 ]
 
 
@@ -147,7 +147,7 @@ class Fuzzer:
         while count > 0:
             async with connected(self.surface) as peer:
                 peer.writer.write(self.hello)
-                await peer.must_hear(Kind.WELCOME)
+                await peer.must_hear(MessageKind.WELCOME)
                 while count > 0:
                     frame = mutate(rng, self.seeds)
                     count -= 1
@@ -161,14 +161,14 @@ class Fuzzer:
 
     async def _send(self, peer: Peer, frame: bytes, mark: int) -> bool:
         """Whether the connection goes on."""
-        peer.writer.write(frame + encode(Kind.PING, mark))
+        peer.writer.write(frame + encode(MessageKind.PING, mark))
         if unfinished(frame):
             # It claims more than it brings: the PING is inside it, and the node rightly waits.
             peer.writer.write_eof()
         try:
             while (message := await peer.hear()) is not None:
                 self.outcomes[message.kind.name] += 1
-                if message.kind is Kind.PONG and message.id == mark:
+                if message.kind is MessageKind.PONG and message.id == mark:
                     return True
         except ConnectionError:
             self.outcomes["reset"] += 1
@@ -184,7 +184,7 @@ async def sweep(seed: int, count: int, figure: Callable[[str, object], None]) ->
         await fuzzer.run(seed, count)
         async with connected(surface) as peer:
             await peer.sign_in()
-            assert (await peer.run(1, "RETURN")).kind is Kind.ANSWER
+            assert (await peer.run(1, "RETURN")).kind is MessageKind.ANSWER
         node.release_all()
         await until(lambda: surface.held == 0 and surface.running == 0)
     shown = ", ".join(f"{name} {n}" for name, n in sorted(fuzzer.outcomes.items()))
@@ -211,12 +211,12 @@ async def test_mutated_frames_before_the_real_node(
         await surface.start()
         session = await gate.sign_in("root", OWNER_PASSWORD, "here")
         greeting = {"magic": "STORE", "major": 1, "minor": [0, 1], "token": session.token}
-        hello = encode(Kind.HELLO, 0, greeting)
+        hello = encode(MessageKind.HELLO, 0, greeting)
         seeds = [*SEEDS[:6], WATCH, UNWATCH, hello]
         fuzzer = Fuzzer(surface, hello + WATCH, seeds)
         await here.values("DEFINE TABLE t; CREATE t:1; CREATE t:2")
         await fuzzer.run(3, 600)
-        assert fuzzer.outcomes[Kind.CHANGE.name] > 100, "hardly a feed was open"
+        assert fuzzer.outcomes[MessageKind.CHANGE.name] > 100, "hardly a feed was open"
         await until(lambda: surface.held == 0 and surface.running == 0)
         assert len(here.node.open_feeds) == 0
         assert here.node.failure is None

@@ -14,10 +14,10 @@ import pytest
 from actors.messages import engine, operations
 from protocol import limits
 from protocol.errors import Busy, Draining, Refusal
-from protocol.frames import Kind, Message, encode
+from protocol.frames import MessageKind, WireMessage, encode
 from protocol.rights import Verb
 from protocol.values import NONE
-from storage.topics.messages import Messages as Rows
+from storage.topics.messages import TopicMessages as Rows
 from surfaces.turns import LongWork
 from surfaces.wire import NodeGate, WireSettings, WireSurface, topics
 from tests.actors.scripts.test_stalled_disk import Stall
@@ -54,7 +54,7 @@ class Hall:
 
     def frame(self, op: str, db: str = "main", **fields: Any) -> bytes:
         self._last += 1
-        return encode(Kind.TOPIC, self._last, {"op": op, "ns": "shop", "db": db, **fields})
+        return encode(MessageKind.TOPIC, self._last, {"op": op, "ns": "shop", "db": db, **fields})
 
     def say(self, op: str, **fields: Any) -> int:
         """Ask without waiting; the id."""
@@ -73,12 +73,12 @@ class Hall:
         await until(lambda: self.here.node.running.resting == count)
 
 
-def shown(message: Message) -> Any:
+def shown(message: WireMessage) -> Any:
     """An answer's fields; of an error its code."""
     assert message.body is not None
-    if message.kind is Kind.ERROR:
+    if message.kind is MessageKind.ERROR:
         return message.body["error"]["code"]
-    assert message.kind is Kind.VALUE, message
+    assert message.kind is MessageKind.VALUE, message
     return message.body
 
 
@@ -157,7 +157,7 @@ async def test_a_body_is_read_strictly(
 ) -> None:
     hall.say(op, **fields)
     message = await hall.peer.hear()
-    assert message is not None and message.kind is Kind.ERROR and message.body is not None
+    assert message is not None and message.kind is MessageKind.ERROR and message.body is not None
     error = message.body["error"]
     assert (error["code"], error["detail"].get("field")) == ("BadRequest", field)
     assert (await hall.ask("publish", topic="t", value=1))["position"] == 1, (
@@ -288,7 +288,7 @@ async def differences(hall: Hall) -> list[str]:
                 hall.say(op, db=db, **{**at, **fields})
                 message = await hall.peer.hear()
                 assert message is not None and message.body is not None
-                error = message.body["error"] if message.kind is Kind.ERROR else None
+                error = message.body["error"] if message.kind is MessageKind.ERROR else None
                 value = None if error else message.body
             told.append(same(error or value, db))
         if told[0] != told[1]:
@@ -477,7 +477,7 @@ async def test_what_waits_is_seen_and_ended(hall: Hall) -> None:
     assert {one["user"] for one in mine} == {"root"} and mine[0]["left"] is None
     await hall.here.value(f"KILL '{mine[0]['id']}'")
     assert await hall.hear(ids[0]) == "Cancelled"
-    hall.peer.say(Kind.CANCEL, ids[1])
+    hall.peer.say(MessageKind.CANCEL, ids[1])
     assert await hall.hear(ids[1]) == "Cancelled"
     assert len(hall.here.node.topics.waits) == 0
 
@@ -531,11 +531,11 @@ async def test_a_drain_answers_who_waits(hall: Hall) -> None:
     draining = asyncio.ensure_future(hall.surface.drain())
     heard = [await hall.peer.hear() for _ in range(2)]
     said = {one.kind: one for one in heard if one is not None}
-    assert shown(said[Kind.VALUE]) == {"messages": []} and said[Kind.VALUE].id == id
-    assert Kind.BYE in said
+    assert shown(said[MessageKind.VALUE]) == {"messages": []} and said[MessageKind.VALUE].id == id
+    assert MessageKind.BYE in said
     late = hall.say("publish", topic="t", value=1)
     assert await hall.hear(late) == "Draining"
-    hall.peer.say(Kind.BYE)
+    hall.peer.say(MessageKind.BYE)
     assert await hall.peer.closed()
     await hall.peer.close()
     await draining
@@ -665,9 +665,9 @@ async def test_what_was_handed_out_and_lost_holds_no_room(hall: Hall) -> None:
         stall.end()
     assert await hall.ask("publish", topic="t", value=1)
     assert (await hall.ask("take", **AT))["messages"] == [], "all are handed out"
-    hall.peer.say(Kind.PING, 999)
+    hall.peer.say(MessageKind.PING, 999)
     message = await hall.peer.hear()
-    assert message is not None and message.kind is Kind.PONG
+    assert message is not None and message.kind is MessageKind.PONG
     (connection,) = hall.surface._wire.connections
     assert connection._messages._room.left == connection.outgoing.room  # type: ignore[attr-defined]
 
@@ -682,9 +682,9 @@ def body(op: str, **fields: Any) -> dict[str, Any]:
 async def test_what_was_cancelled_is_not_done_in_the_name_of_the_next(hall: Hall) -> None:
     """An id is free once its request is answered: another one may have it in the same read."""
     frames = [
-        encode(Kind.TOPIC, 5, body("publish", topic="t", value="cancelled")),
-        encode(Kind.CANCEL, 5),
-        encode(Kind.TOPIC, 5, body("publish", topic="t", value="published")),
+        encode(MessageKind.TOPIC, 5, body("publish", topic="t", value="cancelled")),
+        encode(MessageKind.CANCEL, 5),
+        encode(MessageKind.TOPIC, 5, body("publish", topic="t", value="published")),
     ]
     hall.peer.writer.write(b"".join(frames))
     assert await hall.hear(5) == "Cancelled"
@@ -711,10 +711,10 @@ async def test_a_take_that_is_done_is_not_cancelled(
     monkeypatch.setattr(LongWork, "run", waits)
     taking = hall.say("take", **AT, count=2)
     await encoding.wait()
-    hall.peer.say(Kind.CANCEL, taking)
-    hall.peer.say(Kind.PING, 999)
+    hall.peer.say(MessageKind.CANCEL, taking)
+    hall.peer.say(MessageKind.PING, 999)
     message = await hall.peer.hear()
-    assert message is not None and message.kind is Kind.PONG, "the CANCEL has been read"
+    assert message is not None and message.kind is MessageKind.PONG, "the CANCEL has been read"
     go_on.set()
     assert [one["position"] for one in (await hall.hear(taking))["messages"]] == [1, 2]
 
@@ -729,9 +729,9 @@ async def test_what_found_no_room_is_run_by_whom_it_was_sent(
         await hall.ask("publish", topic="t", value="x" * 900_000)
     peer = await hall.another()
     frames = [
-        encode(Kind.TOPIC, 1, body("take", **AT, count=5)),
-        encode(Kind.TOPIC, 2, body("take", **AT)),
-        encode(Kind.AUTH, 3, then),
+        encode(MessageKind.TOPIC, 1, body("take", **AT, count=5)),
+        encode(MessageKind.TOPIC, 2, body("take", **AT)),
+        encode(MessageKind.AUTH, 3, then),
     ]
     peer.writer.write(b"".join(frames))
     positions = []
@@ -741,7 +741,7 @@ async def test_what_found_no_room_is_run_by_whom_it_was_sent(
         positions += [one["position"] for one in shown(message)["messages"]]
     assert positions == [1, 2, 3, 4, 5, 6]
     message = await peer.hear()
-    assert message is not None and message.kind is Kind.WELCOME
+    assert message is not None and message.kind is MessageKind.WELCOME
     assert message.body is not None
     assert (message.body["user"] or {}).get("name") == then.get("user")
 
@@ -775,7 +775,7 @@ async def test_what_has_changed_something_says_at_which_commit(hall: Hall, minor
     upto, on_t = hall.here.node.committer, {"topic": "t"}
 
     def tells(answer: dict[str, Any]) -> bool:
-        assert answer.get("seq") in (None, upto.released_upto)
+        assert answer.get("seq") in (None, upto.commit_index)
         return "seq" in answer
 
     new = minor >= 8

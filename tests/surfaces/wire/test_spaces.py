@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from actors.commits.barriers import Place
+from actors.commits.barriers import PriorityLockRequest
 from protocol import binary, limits
 from protocol.errors import Refusal
-from protocol.frames import Kind, Message, encode
+from protocol.frames import MessageKind, WireMessage, encode
 from protocol.spaces import Packed, SetKey, SwapKey
 from protocol.values import NONE
 from storage.txn.read_set import ReadSet
@@ -40,7 +40,7 @@ class Talker:
         body = {"op": op, **PLACE, **fields}
         if "if_" in body:
             body["if"] = body.pop("if_")
-        return encode(Kind.KV, self.last, body)
+        return encode(MessageKind.KV, self.last, body)
 
     async def ask(self, op: str, **fields: Any) -> Any:
         """The fields of its answer; the code of what it was refused with."""
@@ -51,18 +51,18 @@ class Talker:
         """Bytes to the node."""
         self.peer.writer.write(data)
 
-    async def message(self) -> Message:
+    async def message(self) -> WireMessage:
         """The next of the node."""
         message = await self.peer.hear()
         assert message is not None, "closed instead"
         return message
 
 
-def shown(message: Message) -> Any:
-    if message.kind is Kind.ERROR:
+def shown(message: WireMessage) -> Any:
+    if message.kind is MessageKind.ERROR:
         assert message.body is not None
         return message.body["error"]["code"]
-    assert message.kind is Kind.VALUE, message
+    assert message.kind is MessageKind.VALUE, message
     return message.body
 
 
@@ -84,7 +84,9 @@ def test_the_values_of_a_long_message_are_packed_in_steps() -> None:
     ticks: list[None] = []
     body = {"op": "swap", "key": "k", "expect": [1] * 50_000, "value": [2] * 50_000}
     body |= {"ns": "a", "db": "b", "space": "c"}
-    message = spaces.with_values_packed(Message(Kind.KV, 1, body), lambda: ticks.append(None))
+    message = spaces.with_values_packed(
+        WireMessage(MessageKind.KV, 1, body), lambda: ticks.append(None)
+    )
     assert len(ticks) > 500
     _, operation = spaces.read_keys(message.body)
     assert isinstance(operation, SwapKey)
@@ -92,7 +94,7 @@ def test_the_values_of_a_long_message_are_packed_in_steps() -> None:
         assert isinstance(found, Packed) and binary.unpack(found.content) == [value] * 50_000
     for wrong in ([2] * limits.CACHE_VALUE_BYTES, NONE, float("nan")):
         refused = spaces.with_values_packed(
-            Message(Kind.KV, 1, {**body, "value": wrong}), lambda: None
+            WireMessage(MessageKind.KV, 1, {**body, "value": wrong}), lambda: None
         )
         assert refused.refusal is not None and refused.body is None
 
@@ -173,7 +175,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 async def test_what_is_refused_is_answered_and_the_connection_goes_on(talker: Talker) -> None:
     for number, (fields, code) in enumerate(REFUSED, 1000):
-        talker.send(encode(Kind.KV, number, {**PLACE, **fields}))
+        talker.send(encode(MessageKind.KV, number, {**PLACE, **fields}))
         message = await talker.message()
         assert (shown(message), message.id) == (code, number), fields
     assert await talker.ask("keys") == {"keys": []}
@@ -204,7 +206,7 @@ async def test_what_found_no_room_goes_on_behind_what_a_barrier_held_back(talker
     everything = ReadSet(0, RollBacks())
     everything.add_range(b"\0", b"\xff" * 40)
     barriers = talker.node.node.committer.barriers
-    place = Place(barriers, "test", everything, lambda: None)
+    place = PriorityLockRequest(barriers, "test", everything, lambda: None)
     barriers.join(place)
     frames = [talker.frame("set", space="d", key="held", value=1)]
     held = talker.last
@@ -241,8 +243,8 @@ async def test_who_is_not_signed_in_reaches_no_key(talker: Talker) -> None:
         for number in range(1, 4):
             message = await stranger.message()
             assert (shown(message), message.id) == ("SignInRefused", number)
-        peer.say(Kind.PING, 9)
-        await peer.must_hear(Kind.PONG, 9)
+        peer.say(MessageKind.PING, 9)
+        await peer.must_hear(MessageKind.PONG, 9)
     assert await talker.ask("get", key="k") == {"value": 1, "ttl": None}
 
 
@@ -251,9 +253,9 @@ async def test_what_one_read_brought_is_asked_in_parts() -> None:
     async with serving(node) as surface, connected(surface) as peer:
         await peer.sign_in()
         get, listing = {"op": "get", **PLACE, "key": "k"}, {"op": "keys", **PLACE, "space": "d"}
-        frames = [encode(Kind.KV, n, get) for n in range(1, 101)]
-        frames.append(encode(Kind.KV, 101, listing))
-        frames += [encode(Kind.KV, n, get) for n in range(102, 152)]
+        frames = [encode(MessageKind.KV, n, get) for n in range(1, 101)]
+        frames.append(encode(MessageKind.KV, 101, listing))
+        frames += [encode(MessageKind.KV, n, get) for n in range(102, 152)]
         peer.writer.write(b"".join(frames))
         for _ in frames:
             assert await peer.hear() is not None
@@ -281,8 +283,8 @@ async def test_a_node_that_fails_at_it_says_so_for_each(logbook: Any) -> None:
     async with serving(Broken()) as surface, connected(surface) as peer:
         await peer.sign_in()
         body = {"op": "get", **PLACE, "key": "k"}
-        peer.say(Kind.KV, 1, body)
-        peer.say(Kind.KV, 2, body)
+        peer.say(MessageKind.KV, 1, body)
+        peer.say(MessageKind.KV, 2, body)
         for _ in range(2):
             message = await peer.hear()
             assert message is not None and shown(message) == "Failed"
@@ -310,9 +312,9 @@ async def test_what_has_changed_something_says_at_which_commit(tmp_path: Path, m
                     ("expire", {"key": "l", "expire": minute}), ("persist", {"key": "l"}),
                     ("unlock", {"key": "l", "holder": "h"}),
                 ):  # fmt: skip
-                    before = here.node.committer.released_upto
+                    before = here.node.committer.commit_index
                     told = (await talker.ask(op, **fields)).get("seq")
-                    after = here.node.committer.released_upto  # expiry commits too
+                    after = here.node.committer.commit_index  # expiry commits too
                     assert (told is not None) == (minor >= 8), op
                     assert told is None or before < told <= after, op
                 await talker.ask("set", key="b", value=1)

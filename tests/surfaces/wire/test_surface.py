@@ -16,7 +16,7 @@ import pytest
 
 from protocol import limits
 from protocol.errors import CATALOGUE, NotWritable
-from protocol.frames import Kind, encode
+from protocol.frames import MessageKind, encode
 from protocol.requests import Result, RunScript, ScriptAnswer
 from protocol.values import RecordId
 from surfaces import listener
@@ -68,10 +68,10 @@ class TestGreeting:
         async with connected(surface) as peer:
             assert (await peer.greet())["user"] is None
             answer = await peer.run(1, "RETURN")
-            assert answer.kind is Kind.ERROR
+            assert answer.kind is MessageKind.ERROR
             assert_error(answer.body or {}, "SignInRefused")
-            peer.say(Kind.PING, 2)
-            await peer.must_hear(Kind.PONG, 2)
+            peer.say(MessageKind.PING, 2)
+            await peer.must_hear(MessageKind.PONG, 2)
 
     @pytest.mark.parametrize(
         "change, code",
@@ -97,8 +97,8 @@ class TestGreeting:
     async def test_refused(self, surface: WireSurface, change: dict[str, Any], code: str) -> None:
         hello = {"magic": "STORE", "major": 1, "minor": [0, 5], "client": "raw/1"}
         async with connected(surface) as peer:
-            peer.say(Kind.HELLO, 4, {**hello, **change})
-            assert_error(await peer.must_hear(Kind.REFUSED, 4), code)
+            peer.say(MessageKind.HELLO, 4, {**hello, **change})
+            assert_error(await peer.must_hear(MessageKind.REFUSED, 4), code)
             assert await peer.closed()
         await until(lambda: surface.held == 0)
 
@@ -107,9 +107,9 @@ class TestGreeting:
     ) -> None:
         monkeypatch.setattr(limits, "GREETING_SECONDS", 0.05)
         async with serving(node) as surface, connected(surface) as peer, connected(surface) as half:
-            half.writer.write(encode(Kind.HELLO, 0, {})[:-1])
+            half.writer.write(encode(MessageKind.HELLO, 0, {})[:-1])
             for one in (peer, half):
-                assert_error(await one.must_hear(Kind.REFUSED), "BadRequest")
+                assert_error(await one.must_hear(MessageKind.REFUSED), "BadRequest")
                 assert await one.closed()
 
     async def test_the_deadline_is_for_the_greeting_only(
@@ -122,13 +122,13 @@ class TestGreeting:
             connected(surface) as silent,
         ):
             await peer.sign_in()
-            assert_error(await silent.must_hear(Kind.REFUSED), "BadRequest")
-            assert (await peer.run(1, "RETURN")).kind is Kind.ANSWER
+            assert_error(await silent.must_hear(MessageKind.REFUSED), "BadRequest")
+            assert (await peer.run(1, "RETURN")).kind is MessageKind.ANSWER
 
     async def test_another_protocol_is_told_and_closed(self, surface: WireSurface) -> None:
         async with connected(surface) as peer:
             peer.writer.write(b"GET / HTTP/1.1\r\nHost: store\r\n\r\n")
-            assert_error(await peer.must_hear(Kind.REFUSED), "TooLarge")
+            assert_error(await peer.must_hear(MessageKind.REFUSED), "TooLarge")
             assert await peer.closed()
 
     async def test_requests_may_follow_hello_at_once(
@@ -137,11 +137,11 @@ class TestGreeting:
         async with connected(surface) as peer:
             hello = {"magic": "STORE", "major": 1, "minor": [0, 0]}
             peer.writer.write(
-                encode(Kind.HELLO, 0, {**hello, "user": USER, "password": PASSWORD})
-                + encode(Kind.RUN, 1, {"script": "RETURN", "params": {"v": 1}})
+                encode(MessageKind.HELLO, 0, {**hello, "user": USER, "password": PASSWORD})
+                + encode(MessageKind.RUN, 1, {"script": "RETURN", "params": {"v": 1}})
             )
-            await peer.must_hear(Kind.WELCOME)
-            await peer.must_hear(Kind.ANSWER, 1)
+            await peer.must_hear(MessageKind.WELCOME)
+            await peer.must_hear(MessageKind.ANSWER, 1)
 
 
 class TestCounters:
@@ -150,18 +150,18 @@ class TestCounters:
         async with connected(surface) as peer:
             await peer.sign_in()
             for id in range(1, 4):
-                peer.say(Kind.RUN, id, {"script": "RETURN"})
+                peer.say(MessageKind.RUN, id, {"script": "RETURN"})
             for id in range(1, 4):
-                await peer.must_hear(Kind.ANSWER, id)
-            peer.say(Kind.RUN, 1, {"script": "REFUSE"})
-            await peer.must_hear(Kind.ERROR, 1)
-            peer.say(Kind.PING, 1)
-            await peer.must_hear(Kind.PONG, 1)
-            peer.say(Kind.RUN, 2, {"script": "HOLD"})
-            peer.say(Kind.CANCEL, 2)
-            await peer.must_hear(Kind.ERROR, 2)
-            peer.say(Kind.WATCH, 3, {"ns": "a", "db": "b", "table": "c"})
-            await peer.must_hear(Kind.ERROR, 3)
+                await peer.must_hear(MessageKind.ANSWER, id)
+            peer.say(MessageKind.RUN, 1, {"script": "REFUSE"})
+            await peer.must_hear(MessageKind.ERROR, 1)
+            peer.say(MessageKind.PING, 1)
+            await peer.must_hear(MessageKind.PONG, 1)
+            peer.say(MessageKind.RUN, 2, {"script": "HOLD"})
+            peer.say(MessageKind.CANCEL, 2)
+            await peer.must_hear(MessageKind.ERROR, 2)
+            peer.say(MessageKind.WATCH, 3, {"ns": "a", "db": "b", "table": "c"})
+            await peer.must_hear(MessageKind.ERROR, 3)
             assert (counters.connections, surface.held) == (1, 1)
         counted = {kind: count for kind, count in counters.requests.items() if count}
         assert counted == {"HELLO": 1, "RUN": 5, "PING": 1, "WATCH": 1}
@@ -178,7 +178,7 @@ class TestCounters:
         logbook.allow("wire surface is full")
         monkeypatch.setattr(limits, "CONNECTIONS", 0)
         async with connected(surface) as peer:
-            await peer.must_hear(Kind.REFUSED)
+            await peer.must_hear(MessageKind.REFUSED)
         assert surface.counters.connections == surface.counters.refused_connections == 1
 
 
@@ -194,7 +194,7 @@ class TestRun:
             stream=False,
             reason="because",
         )
-        assert found.kind is Kind.ANSWER
+        assert found.kind is MessageKind.ANSWER
         assert found.body == {
             "results": [
                 {"value": 5, "kind": "value", "rows": 0, "took": timedelta(microseconds=1500)}
@@ -221,9 +221,9 @@ class TestRun:
     async def test_a_wrong_body_is_refused_and_the_connection_goes_on(
         self, peer: Peer, body: dict[str, Any] | None
     ) -> None:
-        peer.say(Kind.RUN, 1, body)
-        assert_error(await peer.must_hear(Kind.ERROR, 1), "BadRequest")
-        assert (await peer.run(2, "RETURN")).kind is Kind.ANSWER
+        peer.say(MessageKind.RUN, 1, body)
+        assert_error(await peer.must_hear(MessageKind.ERROR, 1), "BadRequest")
+        assert (await peer.run(2, "RETURN")).kind is MessageKind.ANSWER
 
     @pytest.mark.parametrize(
         "value, code", [(float("nan"), "TypeRefused"), (2**63, "NumberTooLarge")]
@@ -231,12 +231,12 @@ class TestRun:
     async def test_a_parameter_that_is_no_value(self, peer: Peer, value: object, code: str) -> None:
         payload = msgpack.packb([3, 1, {"script": "RETURN", "params": {"v": value}}])
         peer.writer.write(len(payload).to_bytes(4, "big") + payload)
-        assert_error(await peer.must_hear(Kind.ERROR, 1), code)
-        assert (await peer.run(2, "RETURN")).kind is Kind.ANSWER
+        assert_error(await peer.must_hear(MessageKind.ERROR, 1), code)
+        assert (await peer.run(2, "RETURN")).kind is MessageKind.ANSWER
 
     async def test_a_refusal_carries_what_ran_before_it(self, peer: Peer) -> None:
         found = await peer.run(1, "REFUSE")
-        assert found.kind is Kind.ERROR
+        assert found.kind is MessageKind.ERROR
         assert found.body is not None
         error = assert_error(found.body, "SignInRefused")
         assert error["statement"] == 2
@@ -260,7 +260,7 @@ class TestRun:
         error = assert_error(found.body or {}, "Failed")
         assert "bug of the node" not in str(found)
         assert any(event.get("request") == error["request"] for event in logbook.events)
-        assert (await peer.run(2, "RETURN")).kind is Kind.ANSWER
+        assert (await peer.run(2, "RETURN")).kind is MessageKind.ANSWER
 
     async def test_a_value_that_cannot_be_sent_is_failed(
         self, peer: Peer, node: FakeNode, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
@@ -278,7 +278,7 @@ class TestRun:
         self, peer: Peer, node: FakeNode
     ) -> None:
         for id in range(1, 101):
-            peer.say(Kind.RUN, id, {"script": "HOLD"})
+            peer.say(MessageKind.RUN, id, {"script": "HOLD"})
         await until(lambda: len(node.held) == 100)
         for request in reversed(list(node.held)):
             node.release(request)
@@ -297,7 +297,7 @@ class TestRun:
             flush(self)
 
         monkeypatch.setattr(connection.WireConnection, "flush", counting)
-        batch = b"".join(encode(Kind.RUN, id, {"script": "RETURN"}) for id in range(1, 51))
+        batch = b"".join(encode(MessageKind.RUN, id, {"script": "RETURN"}) for id in range(1, 51))
         peer.writer.write(batch)
         for _ in range(50):
             assert await peer.hear() is not None
@@ -318,30 +318,32 @@ class TestRun:
         error = assert_error(found.body or {}, "AnswerTooLarge")
         assert error["detail"]["bytes"] > limits.FRAME_BYTES
         assert str(error["detail"]["bytes"]) in error["message"]
-        assert (await peer.run(2, "RETURN")).kind is Kind.ANSWER
+        assert (await peer.run(2, "RETURN")).kind is MessageKind.ANSWER
 
     async def test_an_answer_just_below_the_limit_passes(self, peer: Peer) -> None:
         found = await peer.run(1, "BIG", params={"v": limits.FRAME_BYTES - 200})
-        assert found.kind is Kind.ANSWER
+        assert found.kind is MessageKind.ANSWER
 
 
 class TestCancel:
     async def test_a_running_script(self, peer: Peer, node: FakeNode) -> None:
-        peer.say(Kind.RUN, 1, {"script": "HOLD"})
+        peer.say(MessageKind.RUN, 1, {"script": "HOLD"})
         await until(lambda: node.held)
-        peer.say(Kind.CANCEL, 1)
-        assert_error(await peer.must_hear(Kind.ERROR, 1), "Cancelled")
+        peer.say(MessageKind.CANCEL, 1)
+        assert_error(await peer.must_hear(MessageKind.ERROR, 1), "Cancelled")
         assert len(node.cancelled) == 1
 
     async def test_in_the_same_breath(self, peer: Peer, node: FakeNode) -> None:
-        peer.writer.write(encode(Kind.RUN, 1, {"script": "HOLD"}) + encode(Kind.CANCEL, 1))
-        assert_error(await peer.must_hear(Kind.ERROR, 1), "Cancelled")
+        peer.writer.write(
+            encode(MessageKind.RUN, 1, {"script": "HOLD"}) + encode(MessageKind.CANCEL, 1)
+        )
+        assert_error(await peer.must_hear(MessageKind.ERROR, 1), "Cancelled")
         assert not node.requests
 
     async def test_of_nothing_is_ignored(self, peer: Peer) -> None:
-        peer.say(Kind.CANCEL, 77)
-        peer.say(Kind.CANCEL, 0)
-        assert (await peer.run(1, "RETURN")).kind is Kind.ANSWER
+        peer.say(MessageKind.CANCEL, 77)
+        peer.say(MessageKind.CANCEL, 0)
+        assert (await peer.run(1, "RETURN")).kind is MessageKind.ANSWER
 
     @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
     async def test_scripts_of_a_client_that_is_gone(
@@ -350,7 +352,7 @@ class TestCancel:
         async with connected(surface) as peer:
             await peer.sign_in()
             for id in range(1, 4):
-                peer.say(Kind.RUN, id, {"script": "HOLD"})
+                peer.say(MessageKind.RUN, id, {"script": "HOLD"})
             await until(lambda: len(node.held) == 3)
             if reset:
                 peer.writer.transport.abort()
@@ -365,7 +367,7 @@ class TestCurrent:
         async with connected(surface) as peer:
             await peer.greet(user=USER, password=PASSWORD, minor=[0, 8])
             for id, current in enumerate((None, False, True), 1):
-                assert (await peer.run(id, "RETURN", current=current)).kind is Kind.ANSWER
+                assert (await peer.run(id, "RETURN", current=current)).kind is MessageKind.ANSWER
             assert [one.current for one in node.requests] == [False, False, True]
             for id, wrong in enumerate((1, "true", [], {}), 9):
                 heard = await peer.run(id, "RETURN", current=wrong)
@@ -384,7 +386,7 @@ class TestAfter:
             welcome = await peer.greet(user=USER, password=PASSWORD, minor=[0, 7])
             assert (welcome["minor"], welcome["writable"], welcome["leader"]) == (7, True, [])
             for id, after in enumerate((None, 0, 8123, limits.SEQUENCE_MAX), 1):
-                assert (await peer.run(id, "RETURN", after=after)).kind is Kind.ANSWER
+                assert (await peer.run(id, "RETURN", after=after)).kind is MessageKind.ANSWER
             assert [one.after for one in node.requests] == [None, 0, 8123, limits.SEQUENCE_MAX]
 
     async def test_what_is_no_sequence(self, surface: WireSurface, node: FakeNode) -> None:
@@ -396,7 +398,7 @@ class TestAfter:
                     heard = await peer.run(1, "RETURN", after=after)
                     assert_error(heard.body or {}, "BadRequest")
                     assert not node.requests
-                    assert (await peer.run(2, "RETURN")).kind is Kind.ANSWER
+                    assert (await peer.run(2, "RETURN")).kind is MessageKind.ANSWER
 
     async def test_a_client_of_before(self, peer: Peer, node: FakeNode) -> None:
         assert_error((await peer.run(1, "RETURN", after=1)).body or {}, "BadRequest")
@@ -436,12 +438,12 @@ class TestSession:
     ) -> None:
         async with connected(surface) as peer:
             await peer.greet()
-            peer.say(Kind.AUTH, 1, {"user": USER, "password": PASSWORD})
-            peer.say(Kind.RUN, 2, {"script": "RETURN"})
-            assert (await peer.must_hear(Kind.WELCOME, 1))["user"]["name"] == USER
-            await peer.must_hear(Kind.ANSWER, 2)
-            peer.say(Kind.AUTH, 3)
-            assert (await peer.must_hear(Kind.WELCOME, 3))["user"] is None
+            peer.say(MessageKind.AUTH, 1, {"user": USER, "password": PASSWORD})
+            peer.say(MessageKind.RUN, 2, {"script": "RETURN"})
+            assert (await peer.must_hear(MessageKind.WELCOME, 1))["user"]["name"] == USER
+            await peer.must_hear(MessageKind.ANSWER, 2)
+            peer.say(MessageKind.AUTH, 3)
+            assert (await peer.must_hear(MessageKind.WELCOME, 3))["user"] is None
             await until(lambda: len(node.ended) == 1)
             assert_error((await peer.run(4, "RETURN")).body or {}, "SignInRefused")
 
@@ -449,22 +451,22 @@ class TestSession:
         self, peer: Peer, node: FakeNode
     ) -> None:
         peer.writer.write(
-            encode(Kind.RUN, 1, {"script": "RETURN"})
-            + encode(Kind.AUTH, 2)
-            + encode(Kind.RUN, 3, {"script": "RETURN"})
+            encode(MessageKind.RUN, 1, {"script": "RETURN"})
+            + encode(MessageKind.AUTH, 2)
+            + encode(MessageKind.RUN, 3, {"script": "RETURN"})
         )
         heard = {
             message.id: message for message in [await peer.hear() for _ in range(3)] if message
         }
-        assert heard[1].kind is Kind.ANSWER
-        assert heard[2].kind is Kind.WELCOME
+        assert heard[1].kind is MessageKind.ANSWER
+        assert heard[2].kind is MessageKind.WELCOME
         assert_error(heard[3].body or {}, "SignInRefused")
 
     async def test_a_refused_auth_keeps_who_was_there(self, peer: Peer) -> None:
-        peer.say(Kind.AUTH, 1, {"user": USER, "password": "wrong"})
-        peer.say(Kind.RUN, 2, {"script": "RETURN"})
-        assert_error(await peer.must_hear(Kind.ERROR, 1), "SignInRefused")
-        await peer.must_hear(Kind.ANSWER, 2)
+        peer.say(MessageKind.AUTH, 1, {"user": USER, "password": "wrong"})
+        peer.say(MessageKind.RUN, 2, {"script": "RETURN"})
+        assert_error(await peer.must_hear(MessageKind.ERROR, 1), "SignInRefused")
+        await peer.must_hear(MessageKind.ANSWER, 2)
 
 
 HALF = b"\xed\xa0\x80"
@@ -477,33 +479,33 @@ class TestHalves:
     @pytest.mark.parametrize(
         "kind, body",
         [
-            (Kind.RUN, {"script": "RETURN '~~~'"}),
-            (Kind.RUN, {"script": "RETURN", "params": {"~~~": 1}}),
-            (Kind.RUN, {"script": "RETURN", "params": {"v": ["~~~"]}}),
-            (Kind.RUN, {"script": "RETURN", "params": {"v": RecordId("t", "~~~")}}),
-            (Kind.RUN, {"script": "RETURN", "params": {"v": RecordId("~~~", 1)}}),
-            (Kind.RUN, {"script": "RETURN", "ns": "~~~"}),
-            (Kind.RUN, {"script": "RETURN", "db": "~~~"}),
-            (Kind.RUN, {"script": "RETURN", "reason": "~~~"}),
-            (Kind.RUN, {"script": "RETURN", "moment": "~~~"}),
-            (Kind.RUN, {"script": "RETURN", "record": "~~~"}),
-            (Kind.RUN, {"script": "RETURN", "~~~": "~~~"}),
-            (Kind.KV, {"op": "get", "ns": "a", "db": "b", "space": "c", "key": "~~~"}),
-            (Kind.KV, {"op": "~~~", "ns": "a", "db": "b", "space": "c", "key": "k"}),
-            (Kind.KV, {"op": "unlock", "ns": "a", "db": "b", "space": "c", "key": "k",
+            (MessageKind.RUN, {"script": "RETURN '~~~'"}),
+            (MessageKind.RUN, {"script": "RETURN", "params": {"~~~": 1}}),
+            (MessageKind.RUN, {"script": "RETURN", "params": {"v": ["~~~"]}}),
+            (MessageKind.RUN, {"script": "RETURN", "params": {"v": RecordId("t", "~~~")}}),
+            (MessageKind.RUN, {"script": "RETURN", "params": {"v": RecordId("~~~", 1)}}),
+            (MessageKind.RUN, {"script": "RETURN", "ns": "~~~"}),
+            (MessageKind.RUN, {"script": "RETURN", "db": "~~~"}),
+            (MessageKind.RUN, {"script": "RETURN", "reason": "~~~"}),
+            (MessageKind.RUN, {"script": "RETURN", "moment": "~~~"}),
+            (MessageKind.RUN, {"script": "RETURN", "record": "~~~"}),
+            (MessageKind.RUN, {"script": "RETURN", "~~~": "~~~"}),
+            (MessageKind.KV, {"op": "get", "ns": "a", "db": "b", "space": "c", "key": "~~~"}),
+            (MessageKind.KV, {"op": "~~~", "ns": "a", "db": "b", "space": "c", "key": "k"}),
+            (MessageKind.KV, {"op": "unlock", "ns": "a", "db": "b", "space": "c", "key": "k",
                        "holder": "~~~"}),
         ],
     )  # fmt: skip
     async def test_one_is_refused_by_its_id(
-        self, peer: Peer, node: FakeNode, kind: Kind, body: dict[str, Any]
+        self, peer: Peer, node: FakeNode, kind: MessageKind, body: dict[str, Any]
     ) -> None:
         frame = encode(kind, 7, body)
         assert b"~~~" in frame
         peer.writer.write(frame.replace(b"~~~", HALF))
         heard = await peer.hear()
-        assert heard is not None and (heard.kind, heard.id) == (Kind.ERROR, 7)
+        assert heard is not None and (heard.kind, heard.id) == (MessageKind.ERROR, 7)
         assert_error(heard.body or {}, "BadRequest")
-        assert (await peer.run(8, "RETURN")).kind is Kind.ANSWER
+        assert (await peer.run(8, "RETURN")).kind is MessageKind.ANSWER
         assert len(node.requests) == 1 and not node.asked
 
 
@@ -514,17 +516,17 @@ class TestBroken:
             ((limits.FRAME_BYTES + 1).to_bytes(4, "big") + b"x" * 100_000, "TooLarge"),
             (b"\x00\x00\x00\x00", "BadRequest"),
             (b"\x00\x00\x00\x01\xc1", "BadRequest"),
-            (encode(Kind.WELCOME, 1, {}), "BadRequest"),
-            (encode(Kind.HELLO, 1, {}), "BadRequest"),
-            (encode(Kind.RUN, 0, {}), "BadRequest"),
-            (encode(Kind.RUN, 1, {"script": "HOLD"}) * 2, "BadRequest"),
+            (encode(MessageKind.WELCOME, 1, {}), "BadRequest"),
+            (encode(MessageKind.HELLO, 1, {}), "BadRequest"),
+            (encode(MessageKind.RUN, 0, {}), "BadRequest"),
+            (encode(MessageKind.RUN, 1, {"script": "HOLD"}) * 2, "BadRequest"),
         ],
     )
     async def test_is_told_and_closed(
         self, peer: Peer, surface: WireSurface, node: FakeNode, data: bytes, code: str
     ) -> None:
-        peer.writer.write(data + encode(Kind.PING, 9))
-        assert_error(await peer.must_hear(Kind.ERROR), code)
+        peer.writer.write(data + encode(MessageKind.PING, 9))
+        assert_error(await peer.must_hear(MessageKind.ERROR), code)
         assert await peer.closed()
         await peer.close()
         await until(lambda: surface.held == 0 and surface.running == 0)
@@ -536,7 +538,7 @@ class TestBroken:
         peer.writer.write((2 * limits.FRAME_BYTES).to_bytes(4, "big") + bytes(limits.FRAME_BYTES))
         peer.writer.write(bytes(limits.FRAME_BYTES))
         await peer.writer.drain()
-        assert_error(await peer.must_hear(Kind.ERROR), "TooLarge")
+        assert_error(await peer.must_hear(MessageKind.ERROR), "TooLarge")
 
     async def test_a_peer_that_never_closes_is_cut_off(
         self, peer: Peer, surface: WireSurface, monkeypatch: pytest.MonkeyPatch
@@ -553,7 +555,7 @@ class TestCeilings:
         async with connected(surface) as other:
             await other.sign_in()
             for id in range(1, limits.RUNNING + 1):
-                peer.say(Kind.RUN, id, {"script": "HOLD"})
+                peer.say(MessageKind.RUN, id, {"script": "HOLD"})
             await until(lambda: len(node.held) == limits.RUNNING)
             found = await other.run(1, "RETURN")
             error = assert_error(found.body or {}, "Busy")
@@ -562,7 +564,7 @@ class TestCeilings:
             assert error["retry"] is True
             node.release(next(iter(node.held)))
             await peer.hear()
-            assert (await other.run(2, "RETURN")).kind is Kind.ANSWER
+            assert (await other.run(2, "RETURN")).kind is MessageKind.ANSWER
             node.release_all()
 
     async def test_who_runs_little_is_let_in_where_another_has_taken_all(
@@ -573,16 +575,16 @@ class TestCeilings:
         async with connected(surface) as other:
             await other.sign_in(OTHER)
             for id in range(1, 22):
-                peer.say(Kind.RUN, id, {"script": "HOLD"})
-            assert_error(await peer.must_hear(Kind.ERROR, 21), "Busy")
+                peer.say(MessageKind.RUN, id, {"script": "HOLD"})
+            assert_error(await peer.must_hear(MessageKind.ERROR, 21), "Busy")
             for id in range(1, 6):
-                other.say(Kind.RUN, id, {"script": "HOLD"})
-            assert_error(await other.must_hear(Kind.ERROR, 5), "Busy")
+                other.say(MessageKind.RUN, id, {"script": "HOLD"})
+            assert_error(await other.must_hear(MessageKind.ERROR, 5), "Busy")
             assert surface.running == 24, "and a place for somebody who runs nothing"
-            assert (await peer.run(22, "RETURN")).kind is Kind.ERROR
+            assert (await peer.run(22, "RETURN")).kind is MessageKind.ERROR
             node.release_all()
             for id in range(1, 5):
-                await other.must_hear(Kind.ANSWER, id)
+                await other.must_hear(MessageKind.ANSWER, id)
             await until(lambda: not surface.running)
             assert surface._wire.admission._begun_of == {}
 
@@ -598,8 +600,8 @@ class TestCeilings:
                 assert surface.full
                 for _ in range(5):
                     async with connected(surface) as fourth:
-                        fourth.say(Kind.HELLO, 0, {"magic": "STORE"})
-                        assert_error(await fourth.must_hear(Kind.REFUSED), "Full")
+                        fourth.say(MessageKind.HELLO, 0, {"magic": "STORE"})
+                        assert_error(await fourth.must_hear(MessageKind.REFUSED), "Full")
                         assert await fourth.closed()
                 assert surface.held == 3
             await until(lambda: surface.held == 2)
@@ -625,9 +627,9 @@ class TestCeilings:
         monkeypatch.setattr(socket.socket, "accept", exhausted)
         for _ in range(3):
             async with connected(surface) as refused:
-                assert_error(await refused.must_hear(Kind.REFUSED), "Full")
+                assert_error(await refused.must_hear(MessageKind.REFUSED), "Full")
                 assert await refused.closed()
-        assert (await peer.run(1, "RETURN")).kind is Kind.ANSWER
+        assert (await peer.run(1, "RETURN")).kind is MessageKind.ANSWER
         out = False
         async with connected(surface) as welcome:
             await welcome.sign_in()
@@ -647,7 +649,8 @@ class TestSlowPeers:
                 await loop.sock_connect(slow, (host, port))
                 hello = {"magic": "STORE", "major": 1, "minor": [0, 0]}
                 await loop.sock_sendall(
-                    slow, encode(Kind.HELLO, 0, {**hello, "user": USER, "password": PASSWORD})
+                    slow,
+                    encode(MessageKind.HELLO, 0, {**hello, "user": USER, "password": PASSWORD}),
                 )
                 sent = 0
 
@@ -655,7 +658,7 @@ class TestSlowPeers:
                     nonlocal sent
                     while True:
                         body = {"script": "BIG", "params": {"v": 1_000_000, "pad": bytes(100_000)}}
-                        await loop.sock_sendall(slow, encode(Kind.RUN, sent + 1, body))
+                        await loop.sock_sendall(slow, encode(MessageKind.RUN, sent + 1, body))
                         sent += 1
 
                 with pytest.raises(OSError):
@@ -667,7 +670,7 @@ class TestSlowPeers:
     async def test_a_slow_peer_that_reads_gets_everything(self, peer: Peer) -> None:
         count = 60
         for id in range(1, count + 1):
-            peer.say(Kind.RUN, id, {"script": "BIG", "params": {"v": 500_000}})
+            peer.say(MessageKind.RUN, id, {"script": "BIG", "params": {"v": 500_000}})
         got = set()
         for _ in range(count):
             message = await peer.hear()
@@ -678,11 +681,11 @@ class TestSlowPeers:
 
 class TestEnding:
     async def test_bye_is_followed_by_what_is_open(self, peer: Peer, node: FakeNode) -> None:
-        peer.say(Kind.RUN, 1, {"script": "HOLD"})
-        peer.say(Kind.BYE)
+        peer.say(MessageKind.RUN, 1, {"script": "HOLD"})
+        peer.say(MessageKind.BYE)
         await until(lambda: node.held)
         node.release_all()
-        await peer.must_hear(Kind.ANSWER, 1)
+        await peer.must_hear(MessageKind.ANSWER, 1)
         assert await peer.closed()
         assert not node.cancelled
 
@@ -693,26 +696,26 @@ class TestEnding:
         surface.stop_accepting()
         with pytest.raises(OSError):
             await asyncio.open_connection(host, port)
-        assert (await peer.run(1, "RETURN")).kind is Kind.ANSWER
+        assert (await peer.run(1, "RETURN")).kind is MessageKind.ANSWER
 
     async def test_drain_lets_what_runs_finish_and_begins_nothing(
         self, peer: Peer, surface: WireSurface, node: FakeNode
     ) -> None:
         async with connected(surface) as idle, connected(surface) as stranger:
             await idle.sign_in()
-            peer.say(Kind.RUN, 1, {"script": "HOLD"})
+            peer.say(MessageKind.RUN, 1, {"script": "HOLD"})
             await until(lambda: node.held and surface.held == 3)
             draining = asyncio.create_task(surface.drain())
-            await idle.must_hear(Kind.BYE)
-            idle.say(Kind.BYE)
+            await idle.must_hear(MessageKind.BYE)
+            idle.say(MessageKind.BYE)
             assert await idle.closed()
-            assert_error(await stranger.must_hear(Kind.REFUSED), "Draining")
-            await peer.must_hear(Kind.BYE)
+            assert_error(await stranger.must_hear(MessageKind.REFUSED), "Draining")
+            await peer.must_hear(MessageKind.BYE)
             assert_error((await peer.run(2, "RETURN")).body or {}, "Draining")
             assert not draining.done()
-            peer.say(Kind.BYE)
+            peer.say(MessageKind.BYE)
             node.release_all()
-            await peer.must_hear(Kind.ANSWER, 1)
+            await peer.must_hear(MessageKind.ANSWER, 1)
             assert await peer.closed()
             await idle.close()
             await stranger.close()
@@ -726,13 +729,13 @@ class TestEnding:
         self, peer: Peer, surface: WireSurface, node: FakeNode
     ) -> None:
         """None is lost in silence: its sender could not know whether it had been begun."""
-        batch = b"".join(encode(Kind.RUN, id, {"script": "RETURN"}) for id in range(1, 21))
+        batch = b"".join(encode(MessageKind.RUN, id, {"script": "RETURN"}) for id in range(1, 21))
         draining = asyncio.create_task(surface.drain())
         await asyncio.sleep(0)
-        peer.writer.write(batch + encode(Kind.BYE, 0))
-        await peer.must_hear(Kind.BYE)
+        peer.writer.write(batch + encode(MessageKind.BYE, 0))
+        await peer.must_hear(MessageKind.BYE)
         for id in range(1, 21):
-            assert_error(await peer.must_hear(Kind.ERROR, id), "Draining")
+            assert_error(await peer.must_hear(MessageKind.ERROR, id), "Draining")
         assert await peer.closed()
         await peer.close()
         await draining
@@ -743,7 +746,7 @@ class TestEnding:
     ) -> None:
         monkeypatch.setattr(connection, "GOODBYE_SECONDS", 0.05)
         draining = asyncio.create_task(surface.drain())
-        await peer.must_hear(Kind.BYE)
+        await peer.must_hear(MessageKind.BYE)
         assert await peer.closed()
         await peer.close()
         await draining
@@ -751,7 +754,7 @@ class TestEnding:
     async def test_close_ends_everything_now(self, node: FakeNode) -> None:
         async with serving(node) as surface, connected(surface) as peer:
             await peer.sign_in()
-            peer.say(Kind.RUN, 1, {"script": "HOLD"})
+            peer.say(MessageKind.RUN, 1, {"script": "HOLD"})
             await until(lambda: node.held)
             await surface.close()
             with contextlib.suppress(ConnectionError):  # a reset is as well
@@ -775,8 +778,8 @@ class TestTls:
             async with connected(surface, contexts[1]) as peer:
                 await peer.sign_in()
                 found = await peer.run(1, "BIG", params={"v": 3_000_000})
-                assert found.kind is Kind.ANSWER
-                peer.say(Kind.BYE)
+                assert found.kind is MessageKind.ANSWER
+                peer.say(MessageKind.BYE)
                 assert await peer.closed()
             await until(lambda: surface.held == 0)
 
@@ -786,7 +789,7 @@ class TestTls:
         async with serving(node, contexts[0]) as surface:
             host, port = surface.address
             reader, writer = await asyncio.open_connection(host, port)
-            writer.write(encode(Kind.HELLO, 0, {"magic": "STORE"}))
+            writer.write(encode(MessageKind.HELLO, 0, {"magic": "STORE"}))
             while await reader.read(4096):
                 pass
             writer.close()
@@ -821,7 +824,7 @@ class TestTls:
         async with serving(node, contexts[0]) as surface, connected(surface, contexts[1]) as peer:
             await peer.sign_in()
             async with connected(surface, contexts[1]) as second:
-                assert_error(await second.must_hear(Kind.REFUSED), "Full")
+                assert_error(await second.must_hear(MessageKind.REFUSED), "Full")
 
 
 async def test_a_taken_port_is_an_os_error(surface: WireSurface, node: FakeNode) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from actors.doors import ready_calls
-from actors.scripts.workers import Turns
+from actors.scripts.workers import FiberScheduler
 from protocol import limits
-from protocol.frames import Kind, Message, encode
+from protocol.frames import MessageKind, WireMessage, encode
 from surfaces.wire import NodeGate, WireSettings, WireSurface
 from surfaces.wire.connection import WireConnection
 from tests.nodes import PASSWORD, Running, running
@@ -44,7 +44,7 @@ class Hall:
     async def wait(self, peer: Peer, id: int, script: str) -> None:
         """Have a script begin to wait."""
         before = self.waiting
-        peer.say(Kind.RUN, id, {"script": script, **PLACE})
+        peer.say(MessageKind.RUN, id, {"script": script, **PLACE})
         await until(lambda: self.waiting == before + 1)
 
 
@@ -59,8 +59,8 @@ async def hall(tmp_path: Path) -> AsyncIterator[Hall]:
             yield Hall(here, surface, peers)
 
 
-def value(message: Message | None) -> Any:
-    assert message is not None and message.kind is Kind.ANSWER, message
+def value(message: WireMessage | None) -> Any:
+    assert message is not None and message.kind is MessageKind.ANSWER, message
     assert message.body is not None
     return message.body["results"][-1]["value"]
 
@@ -100,7 +100,7 @@ async def test_hundreds_that_wait(hall: Hall, figure: Callable[[str, object], No
     slices, begun, committed = (
         node.running.slices(), node.topics.begun, node.committer.committed,
     )  # fmt: skip
-    await until(lambda: node.committer.released_upto == committed)
+    await until(lambda: node.committer.commit_index == committed)
     with turns() as count:
         await asyncio.sleep(0.2)
         idle = count()
@@ -113,11 +113,11 @@ async def test_hundreds_that_wait(hall: Hall, figure: Callable[[str, object], No
     # As many as may run find room beside them.
     runner = await hall.peer()
     for number in range(limits.RUNNING):
-        runner.say(Kind.RUN, number + 1, {"script": "RETURN 1", **PLACE})
+        runner.say(MessageKind.RUN, number + 1, {"script": "RETURN 1", **PLACE})
     answers = [await runner.hear() for _ in range(limits.RUNNING)]
     assert [value(answer) for answer in answers] == [1] * limits.RUNNING
 
-    runner.say(Kind.RUN, 1, {"script": "PUBLISH INTO t VALUES $v", **PLACE,
+    runner.say(MessageKind.RUN, 1, {"script": "PUBLISH INTO t VALUES $v", **PLACE,
                              "params": {"v": list(range(WAITERS - 100))}})  # fmt: skip
     assert value(await runner.hear())["count"] == WAITERS - 100
     positions: dict[int, int] = {}
@@ -131,7 +131,7 @@ async def test_hundreds_that_wait(hall: Hall, figure: Callable[[str, object], No
     assert positions == {number: number + 1 for number in range(WAITERS - 100)}
     assert hall.waiting == 100
     ran = node.running.slices()
-    runner.say(Kind.RUN, 1, {"script": "PUBLISH INTO t VALUE 1", **PLACE})
+    runner.say(MessageKind.RUN, 1, {"script": "PUBLISH INTO t VALUE 1", **PLACE})
     assert value(await runner.hear())["position"] == WAITERS - 99
     await until(lambda: hall.waiting == 99)
     assert node.running.slices() - ran <= 6, "one message woke more than one and the next"
@@ -157,7 +157,7 @@ async def test_more_than_may_run_come_at_once_to_wait(hall: Hall) -> None:
     peers = [await hall.peer() for _ in range(4)]
     for peer in peers:
         for id in range(1, WAITERS // 4 + 1):
-            peer.say(Kind.RUN, id, {"script": "TAKE FROM t AS g WAIT 5m", **PLACE})
+            peer.say(MessageKind.RUN, id, {"script": "TAKE FROM t AS g WAIT 5m", **PLACE})
     await until(lambda: hall.waiting == WAITERS)
     await hall.here.values("PUBLISH INTO t VALUES $v", {"v": list(range(WAITERS))})
     for peer in peers:
@@ -170,26 +170,26 @@ async def test_more_than_may_run_come_at_once_to_run(hall: Hall) -> None:
     slow = "FOR $x IN 0..900000 { FOR $y IN 0..10 { LET $z = $y } }"
     peer, other = await hall.peer(), await hall.peer()
     for id in range(1, limits.RUNNING + 51):
-        peer.say(Kind.RUN, id, {"script": slow, **PLACE})
+        peer.say(MessageKind.RUN, id, {"script": slow, **PLACE})
     for _ in range(50):
         busy = await peer.hear()
         assert busy is not None and busy.body is not None
-        assert (busy.kind, busy.body["error"]["code"]) == (Kind.ERROR, "Busy")
+        assert (busy.kind, busy.body["error"]["code"]) == (MessageKind.ERROR, "Busy")
     error = await other.run(1, "RETURN 1")
     assert error.body is not None and error.body["error"]["code"] == "Busy"
     for id in range(1, limits.RUNNING + 1):
-        peer.say(Kind.CANCEL, id)
+        peer.say(MessageKind.CANCEL, id)
     for _ in range(limits.RUNNING):
         cancelled = await peer.hear()
-        assert cancelled is not None and cancelled.kind is Kind.ERROR
+        assert cancelled is not None and cancelled.kind is MessageKind.ERROR
     assert value(await other.run(2, "RETURN 1")) == 1
 
 
 async def test_cancel_ends_a_wait_and_the_connection_goes_on(hall: Hall) -> None:
     peer = await hall.peer()
     await hall.wait(peer, 7, "TAKE FROM t AS g WAIT 5m")
-    peer.say(Kind.CANCEL, 7)
-    error = await peer.must_hear(Kind.ERROR, 7)
+    peer.say(MessageKind.CANCEL, 7)
+    error = await peer.must_hear(MessageKind.ERROR, 7)
     assert error["error"]["code"] == "Cancelled"
     assert value(await peer.run(8, "RETURN 1")) == 1
     assert len(hall.here.node.topics.waits) == 0
@@ -215,10 +215,12 @@ async def test_a_drain_answers_who_waits_before_it_says_goodbye(hall: Hall) -> N
     draining = asyncio.ensure_future(hall.surface.drain())
     heard = [await peer.hear() for _ in range(3)]
     kinds = {message.kind for message in heard if message is not None}
-    assert kinds == {Kind.ANSWER, Kind.BYE}
-    answers = [message for message in heard if message is not None and message.kind is Kind.ANSWER]
+    assert kinds == {MessageKind.ANSWER, MessageKind.BYE}
+    answers = [
+        message for message in heard if message is not None and message.kind is MessageKind.ANSWER
+    ]
     assert [value(answer) for answer in answers] == [[], []]
-    peer.say(Kind.BYE)
+    peer.say(MessageKind.BYE)
     assert await peer.closed()
     await peer.close()
     await draining
@@ -229,24 +231,26 @@ async def test_kill_ends_a_wait(hall: Hall) -> None:
     await hall.wait(peer, 1, "TAKE FROM t AS g WAIT 5m")
     (run,) = [each for each in value(await killer.run(1, "INFO FOR RUNNING")) if each["waiting"]]
     await killer.run(2, f"KILL '{run['id']}'")
-    assert (await peer.must_hear(Kind.ERROR, 1))["error"]["code"] == "Cancelled"
+    assert (await peer.must_hear(MessageKind.ERROR, 1))["error"]["code"] == "Cancelled"
 
 
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
-        (Kind.RUN, {"script": "PUBLISH INTO t VALUE 1"}),
-        (Kind.TOPIC, {"op": "publish", "topic": "t", "value": 1}),
+        (MessageKind.RUN, {"script": "PUBLISH INTO t VALUE 1"}),
+        (MessageKind.TOPIC, {"op": "publish", "topic": "t", "value": 1}),
     ],
 )
 async def test_what_is_asked_alone_is_at_the_log_when_it_has_been_read(
-    hall: Hall, monkeypatch: pytest.MonkeyPatch, kind: Kind, body: dict[str, Any]
+    hall: Hall, monkeypatch: pytest.MonkeyPatch, kind: MessageKind, body: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(Turns, "slice_us", 60_000_000)  # not used up where the machine is slow
+    monkeypatch.setattr(
+        FiberScheduler, "slice_us", 60_000_000
+    )  # not used up where the machine is slow
     peer = await hall.peer()
     (connection,) = hall.surface._wire.connections
     committer, loop = hall.here.node.committer, asyncio.get_running_loop()
-    answer = Kind.ANSWER if kind is Kind.RUN else Kind.VALUE
+    answer = MessageKind.ANSWER if kind is MessageKind.RUN else MessageKind.VALUE
     peer.say(kind, 6, {**PLACE, **body})
     await peer.must_hear(answer, 6)  # its plan is made: that may take longer than a slice
 
@@ -258,5 +262,5 @@ async def test_what_is_asked_alone_is_at_the_log_when_it_has_been_read(
     assert isinstance(connection, WireConnection)
     connection.data_received(encode(kind, 7, {**PLACE, **body}))
     assert busy()
-    assert committer.released_upto < committer.committed
+    assert committer.commit_index < committer.committed
     await peer.must_hear(answer, 7)
