@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from actors.commits import Committer, NamedAuthor
 from protocol import limits
-from protocol.doors import Clock, Rng
+from protocol.environment import Clock, Rng
 from storage.audit import forwarded
 from storage.audit.trail import bounded, cut, elsewhere, of_store
 from storage.formats.entries import AUDIT, Entry

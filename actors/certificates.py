@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from actors.facts import NodeInfo
+from actors.node_info import NodeInfo
 from actors.runtime import LoopActor, Runtime, handles, tell
 from protocol import limits
 from protocol.requests import Surface

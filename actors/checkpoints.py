@@ -21,7 +21,7 @@ from actors.commits import Committer
 from actors.log import SPARE_BYTES, SPARE_FILES, DropFlushedLog, Prune
 from actors.runtime import LoopActor, Runtime, ThreadActor, ask, handles, tell
 from protocol import limits
-from protocol.doors import Room
+from protocol.environment import Room
 from protocol.errors import DiskFull, Draining
 from protocol.requests import Request
 from storage.engine.engine import Engine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.doors import Fs
+from protocol.environment import Fs
 from storage.files.metadata_file import replace_file
 
 FIRST_PASSWORD: Final = "FIRST-PASSWORD"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.doors import Fs, Rng
+from protocol.environment import Fs, Rng
 from protocol.errors import BadRequest
 from storage.formats import sealing
 from storage.formats.sealing import Key as Key

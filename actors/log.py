@@ -29,7 +29,7 @@ from pykka._envelope import Envelope
 
 from actors.log_pins import Pins
 from actors.runtime import Runtime, ThreadActor, tell_now
-from protocol.doors import Room
+from protocol.environment import Room
 from protocol.errors import DiskFull, Refusal, UnknownOutcome
 from protocol.requests import Request
 from storage.formats.effects import only_removes

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from protocol import limits
-from protocol.doors import Clock
+from protocol.environment import Clock
 from storage.log.segments import pruned
 
 

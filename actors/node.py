@@ -20,8 +20,8 @@ import structlog
 from actors.checkpoints import CheckpointNow, NoteDamage
 from actors.cluster.role import RoleName
 from actors.commits import NODE, Committer
-from actors.doors import Environment
-from actors.facts import NodeInfo
+from actors.environment import Environment
+from actors.node_info import NodeInfo
 from actors.node_parts import NodeParts
 from actors.runtime import Actor, Runtime, ask, stop, tell
 from actors.settings import FirstOwner, NodeSettings

@@ -18,16 +18,15 @@ from actors.backups.starting import begin as begin_backups
 from actors.backups.taking import Backups
 from actors.certificates import CertificatesActor, CheckCertificates
 from actors.checkpoints import CheckpointsActor, FlushActor
-from actors.cluster import copying, renewing
-from actors.cluster.copying import SnapshotCopies
+from actors.cluster import renewing, snapshot_transfer
 from actors.cluster.member import ClusterMember
 from actors.cluster.peering import Peering
 from actors.cluster.service import ClusterService
+from actors.cluster.snapshot_transfer import SnapshotCopies
 from actors.cluster.starting import begin_coordination, begin_member
 from actors.commits import CommitsActor, Committer
-from actors.doors import Environment
 from actors.entry_retention import EntryRetentionActor
-from actors.facts import Listening, NodeInfo
+from actors.environment import Environment
 from actors.feeds import Feeds, FeedsActor
 from actors.indexes import IndexBuilderHandle, IndexesActor
 from actors.log import LogActor, LogFigures, has_room
@@ -35,13 +34,14 @@ from actors.log_checks import LogChecksActor
 from actors.log_pins import Pins
 from actors.log_reads import LogChecks, LogReadActor, LogReads
 from actors.messages.engine import MessageEngine
+from actors.node_info import Listening, NodeInfo
 from actors.passwords import Passwords
 from actors.restores import UnfinishedRestores
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Runtime, Supervised, tell
 from actors.scripts.actor import ScriptsActor
-from actors.scripts.moments import NamedSnapshots
+from actors.scripts.named_snapshots import NamedSnapshots
 from actors.scripts.plans import Plans
 from actors.scripts.running import Running
 from actors.scripts.services import Services
@@ -354,7 +354,7 @@ class NodeParts:
         self._places += await renewing.begin_renewing(
             self.runtime, self.peering, self.committer, directory, listens_at, given
         )
-        self.copies = copying.begin_copies(
+        self.copies = snapshot_transfer.begin_copies(
             self.runtime, self.committer, self.reads, self.store, self.settings, self.doors,
             partial(self._supervise, refoldable=True),
         )  # fmt: skip

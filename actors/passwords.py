@@ -21,7 +21,7 @@ from argon2.low_level import Type, hash_secret
 from actors.runtime import Runtime, Supervised, ThreadActor, ask, handles
 from actors.sign_in_throttle import HashPriority
 from protocol import limits
-from protocol.doors import Rng
+from protocol.environment import Rng
 from protocol.errors import BadRequest, Busy, Draining
 from protocol.requests import Request
 from storage.vaults.cipher import Argon2Parameters, stretched

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 
 from actors.commits import NODE, Committer
 from protocol import limits
-from protocol.doors import Clock, Rng
+from protocol.environment import Clock, Rng
 from protocol.errors import (
     SessionEnded,
 )

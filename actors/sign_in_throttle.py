@@ -38,7 +38,7 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
 
 from protocol import limits
-from protocol.doors import Clock, Rng
+from protocol.environment import Clock, Rng
 from protocol.errors import Cancelled, Draining, Refusal, TooManyTries
 from protocol.requests import stays
 

@@ -28,7 +28,7 @@ from actors.sessions import (
 from actors.sign_in_throttle import SignInThrottle, Try, network
 from actors.statements import Statements
 from protocol import limits
-from protocol.doors import Rng
+from protocol.environment import Rng
 from protocol.errors import Busy, Refusal, SessionEnded, SignInRefused
 from protocol.requests import (
     AuthenticatePassword,

@@ -6,8 +6,8 @@ gathers them. Entries that a client can cause by the thousand are limited to a f
 kind. The next one kept reports how many were dropped.
 
 Entries that this node can't commit, because it does not lead or its disk is full, wait in its
-`backlog`. They are forwarded to the leader (`actors/cluster/receiving.py`), or committed here once
-that is possible. They then record the node and time of the event.
+`backlog`. They are forwarded to the leader (`actors/cluster/replica_receiver.py`), or committed
+here once that is possible. They then record the node and time of the event.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from actors.rate_limited_log import RateLimitedLog
 from actors.rights import Rights, ids_of
 from actors.runtime import Runtime
 from actors.sign_in_throttle import network
-from protocol.doors import Rng
+from protocol.environment import Rng
 from protocol.errors import NotAllowed, Refusal
 from protocol.requests import Caller, Surface
 from storage.audit.trail import after

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from actors.doors import Environment
+from actors.environment import Environment
 from actors.settings import NodeSettings
 from protocol import limits
-from protocol.doors import Room
+from protocol.environment import Room
 from protocol.values import instant
 from storage.engine.engine import Engine, EngineFailed, EngineUnreadable
 from storage.engine.sealed import open_state

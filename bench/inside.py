@@ -329,7 +329,7 @@ class Steps:
 
 async def begin(directory: str) -> Here:
     """Start a node in this process, with connections and data to ask for."""
-    from actors.doors import system_doors
+    from actors.environment import system_doors
     from actors.node import start
     from actors.settings import FirstOwner, NodeSettings
     from surfaces.command import heap

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from protocol.doors import Rng
+from protocol.environment import Rng
 from protocol.values import PACE, RecordId, Value
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from language.parser import parse_expression
 from language.rows import NO_FIELDS, Pairs
 from language.sizing import WorkingMemory
 from protocol import limits
-from protocol.doors import Rng
+from protocol.environment import Rng
 from protocol.errors import BadRequest, TooLarge
 from protocol.paths import Path
 from protocol.values import PACE, RecordId, Tick, Value, unpaced

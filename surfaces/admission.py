@@ -19,7 +19,7 @@ from collections.abc import Callable
 from protocol import limits
 from protocol.errors import Busy, Draining
 from protocol.shares import fits
-from surfaces.deferred import AdmissionQueue
+from surfaces.admission_queue import AdmissionQueue
 
 
 class Admission:

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import pykka
 from greenlet import getcurrent, greenlet
 
-from actors.scripts import workers
+from actors.scripts import scheduler
 
 DESCRIPTORS = Path("/proc/self/fd")
 
@@ -65,7 +65,7 @@ class _Found(greenlet):
 
 _living: WeakValueDictionary[int, greenlet] = WeakValueDictionary()
 _numbers = count()
-vars(workers)["greenlet"] = _Found  # the one place that makes any
+vars(scheduler)["greenlet"] = _Found  # the one place that makes any
 
 
 def end_greenlets() -> None:

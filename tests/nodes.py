@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from actors.doors import Environment, system_doors
+from actors.environment import Environment, system_doors
 from actors.node import Node, start
 from actors.passwords import Cost
 from actors.runtime import ask

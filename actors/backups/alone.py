@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from actors.node import Node
 from protocol import limits
-from protocol.doors import File
+from protocol.environment import File
 from protocol.errors import BadRequest, Failed
 from protocol.version import VERSION
 from storage.backups import snapshot_file

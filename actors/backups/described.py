@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from actors.backups.script_files import Read, ScriptText, pieces
-from protocol.doors import File
+from protocol.environment import File
 from protocol.errors import BackupCorrupt, BackupCut
 from protocol.text import format_datetime
 from protocol.values import instant

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from actors.backups.folder import BackupFolder, Draft
 from actors.runtime import Runtime, ThreadActor, handles
 from protocol import limits
-from protocol.doors import File, Fs, Rng, Room
+from protocol.environment import File, Fs, Rng, Room
 from protocol.errors import Cancelled, DiskFull, Failed
 from protocol.requests import Request
 from storage.backups import script_texts

@@ -1,8 +1,9 @@
 """Backup folder: files that `BACKUP … TO 'name'` writes and `RESTORE SCRIPT FROM 'name'` reads.
 
 A name is a relative path of plain parts, which can't leave the folder. Each part is opened relative
-to its open parent, and no symbolic link is followed (`protocol.doors.Folder`). So no file outside
-is opened, created or replaced, even if another process renames or links in the folder meanwhile.
+to its open parent, and no symbolic link is followed (`protocol.environment.Folder`). So no file
+outside is opened, created or replaced, even if another process renames or links in the folder
+meanwhile.
 
 A backup is made in steps, and gets its name only in the last one:
 
@@ -26,7 +27,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Final, NamedTuple
 
 from protocol import limits
-from protocol.doors import DirectoryEntry, File, Folder, Fs, Room
+from protocol.environment import DirectoryEntry, File, Folder, Fs, Room
 from protocol.errors import (
     BackupExists,
     BackupNameRefused,

@@ -16,7 +16,7 @@ from actors.backups.folder import BackupFolder, Listed
 from actors.backups.script_files import whole
 from actors.runtime import Runtime, ThreadActor, handles
 from protocol import limits
-from protocol.doors import DirectoryEntry, File
+from protocol.environment import DirectoryEntry, File
 from protocol.errors import (
     BackupCorrupt,
     BackupCut,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from actors.doors import Environment
+from actors.environment import Environment
 from actors.roles import takes_changes
 from actors.store import clock_jumps
-from protocol.doors import Clock, File
+from protocol.environment import Clock, File
 from protocol.errors import BadRequest
 from protocol.node_roles import SERVING
 from protocol.values import instant

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from actors.backups.scripts import About
-from actors.doors import Environment
+from actors.environment import Environment
 from language.splitting import Piece, Splitter
 from protocol import limits
-from protocol.doors import File
+from protocol.environment import File
 from protocol.errors import BackupCorrupt, Refusal
 from protocol.version import VERSION
 from storage.backups.script_texts import ScriptText as ScriptText

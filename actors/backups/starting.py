@@ -9,7 +9,7 @@ from actors.backups.folder import BackupFolder
 from actors.backups.listing import BackupListActor
 from actors.backups.taking import Backups, StoreFacts
 from actors.commits import Committer
-from actors.doors import Environment
+from actors.environment import Environment
 from actors.log_reads import LogReads
 from actors.runtime import Runtime, Supervised
 from actors.settings import NodeSettings

@@ -38,7 +38,7 @@ from actors.log_pins import Pin
 from actors.log_reads import LogReads
 from actors.runtime import Supervised, ask, tell
 from protocol import limits
-from protocol.doors import Clock
+from protocol.environment import Clock
 from protocol.errors import BadRequest, Busy, Failed
 from protocol.requests import Request
 from protocol.values import Value
@@ -57,7 +57,7 @@ from storage.formats.backup_facts import (
 from storage.txn.transaction import Transaction
 
 if TYPE_CHECKING:
-    from actors.scripts.turns import Fiber
+    from actors.scripts.fiber import Fiber
 
 PART_BYTES: Final = limits.MIB
 """Bytes handed to the thread at once."""

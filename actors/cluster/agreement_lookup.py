@@ -21,7 +21,7 @@ import structlog
 
 from actors.cluster.tasks import end
 from protocol.agreement import Agreement, NotAnswered
-from protocol.doors import Clock
+from protocol.environment import Clock
 from protocol.errors import Refusal
 from protocol.failover import Policy, check_url
 from protocol.links import Way

@@ -16,7 +16,7 @@ import structlog
 from actors.cluster.founding import commit_policy
 from actors.cluster.leadership import Leadership
 from actors.cluster.member import ClusterMember
-from actors.cluster.shippings import ReplicaSenders
+from actors.cluster.replica_senders import ReplicaSenders
 from actors.commits import Author, Committer
 from protocol.agreement import Agreement, NotAnswered
 from protocol.errors import BadRequest, Busy, NotWritable

@@ -12,11 +12,11 @@ import structlog
 
 from actors.backlog import Backlog
 from actors.cluster.backoff import Backoff
-from actors.cluster.receiving import CopyMissing, PromisedEpochs, ReplicaReceiver
+from actors.cluster.replica_receiver import CopyMissing, PromisedEpochs, ReplicaReceiver
 from actors.cluster.sync_status import SyncStatus
 from actors.commits import Committer
 from actors.runtime import Runtime
-from protocol.doors import Rng
+from protocol.environment import Rng
 from protocol.errors import DiskFull, Refusal, Stranded
 from protocol.links import Link, LinkClosed
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.doors import Rng
+from protocol.environment import Rng
 
 FIRST_MS: Final = 100
 LONGEST_MS: Final = 10_000

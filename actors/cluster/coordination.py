@@ -19,7 +19,14 @@ import structlog
 
 from actors.cluster.agreement_lookup import AgreementLookup
 from actors.cluster.amending import PolicyReplacement
-from actors.cluster.courses import (
+from actors.cluster.diagnostics import Diagnostics
+from actors.cluster.election import AcquiredLead, Election
+from actors.cluster.follow_task import FollowsLeader, FollowTask
+from actors.cluster.founding import ClusterBootstrap, commit_policy
+from actors.cluster.holding import LeadHolder
+from actors.cluster.leadership import Leadership
+from actors.cluster.member import ClusterMember
+from actors.cluster.next_role import (
     UNDECLARED,
     ClaimLead,
     FollowLeader,
@@ -29,13 +36,8 @@ from actors.cluster.courses import (
     was_ordered_since,
     was_set_back,
 )
-from actors.cluster.diagnostics import Diagnostics
-from actors.cluster.follow_task import FollowsLeader, FollowTask
-from actors.cluster.founding import ClusterBootstrap, commit_policy
-from actors.cluster.holding import LeadHolder
-from actors.cluster.leadership import Leadership
-from actors.cluster.member import ClusterMember
 from actors.cluster.nomination import check_vacant, has_lead, leads_already, waits_with_lead
+from actors.cluster.replica_senders import ReplicaSenders
 from actors.cluster.requests import (
     DropPolicy,
     GiveUpLead,
@@ -45,10 +47,8 @@ from actors.cluster.requests import (
     TakeLead,
 )
 from actors.cluster.role import Elected, Follower, Founder, Leader, Waiting
-from actors.cluster.shippings import ReplicaSenders
 from actors.cluster.succession import JUST_STARTED, LeadVacancy
 from actors.cluster.sync_status import SyncStatus
-from actors.cluster.takeover import AcquiredLead, Election
 from actors.cluster.tasks import end
 from actors.commits import NODE, Committer
 from actors.runtime import LoopActor, Runtime, handles, tell

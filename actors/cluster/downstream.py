@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from actors.cluster.member import ClusterMember
-from actors.cluster.shippings import ReplicaSenders
+from actors.cluster.replica_senders import ReplicaSenders
 from actors.cluster.sync_status import SyncStatus
-from protocol.doors import Clock
+from protocol.environment import Clock
 from protocol.values import Value
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from actors.cluster.leading import LeaderState
+from actors.cluster.leader_state import LeaderState
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,12 @@ from typing import Final
 import structlog
 
 from actors.cluster.member import ClusterMember
+from actors.cluster.replica_senders import ReplicaSenders
 from actors.cluster.role import Alone, Founder
-from actors.cluster.shippings import ReplicaSenders
 from actors.commits import NODE, Author, Committer
 from actors.commits.committer import released_at_once
 from protocol.agreement import AgreedState, Agreement, NotAnswered
-from protocol.doors import Clock
+from protocol.environment import Clock
 from protocol.errors import BadRequest, Busy, NotEnoughReplicas
 from protocol.failover import Policy
 from storage.catalog import failover

@@ -13,14 +13,14 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from actors.cluster.courses import distrust_reason
 from actors.cluster.leadership import Leadership
 from actors.cluster.lease import RENEWED_IN, LeadLease
 from actors.cluster.member import NOT_COORDINATING, ClusterMember
+from actors.cluster.next_role import distrust_reason
 from actors.cluster.tasks import end
 from actors.commits import Committer, Stall
 from protocol.agreement import AgreedState, Agreement, LeaseLapsed, NotAnswered
-from protocol.doors import Clock
+from protocol.environment import Clock
 from protocol.errors import DiskFull, Refusal, StatementTimeout
 from storage.files.cluster_file import ClusterState
 from storage.txn.tickets import CommitTicket

@@ -22,9 +22,9 @@ from uuid import UUID
 
 import structlog
 
-from actors.doors import Environment
+from actors.environment import Environment
 from protocol import limits
-from protocol.doors import File, Fs, Room
+from protocol.environment import File, Fs, Room
 from protocol.errors import (
     CATALOGUE,
     BackupCorrupt,

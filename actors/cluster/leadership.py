@@ -15,12 +15,12 @@ import structlog
 
 from actors.cluster.followers import Followers, recent_isr_followers, wanted
 from actors.cluster.following import EpochHistory, frame_at
-from actors.cluster.leading import Deposed, LeaderState
+from actors.cluster.leader_state import Deposed, LeaderState
 from actors.cluster.lease import LeadLease
-from actors.cluster.rounds import ReadIndexRounds
+from actors.cluster.read_index import ReadIndexRounds
 from actors.cluster.stalls import StallCause, stall
 from protocol.agreement import AgreedState, CompareAndSetResult, InSyncReplicas, ReleasedFrame
-from protocol.doors import Clock
+from protocol.environment import Clock
 from protocol.errors import BadRequest, NotEnoughReplicas
 from protocol.failover import Policy
 

@@ -10,18 +10,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple
 
+from actors.cluster.durable_state import DurableState
 from actors.cluster.follow_task import FollowTask
 from actors.cluster.followers import Followers, follower_lags
 from actors.cluster.leadership import Leadership
-from actors.cluster.memory import DurableState
+from actors.cluster.replica_senders import BEAT_SECONDS
 from actors.cluster.role import Alone, Follower, Founder, Leader, Role, RoleName, Waiting
-from actors.cluster.shippings import BEAT_SECONDS
 from actors.cluster.sync_status import SyncStatus, stranded
 from actors.commits import Committer
 from actors.rights import Rights
 from actors.roles import Roles
 from protocol import limits
-from protocol.doors import Clock
+from protocol.environment import Clock
 from protocol.errors import Busy, NotWritable
 from protocol.failover import Policy
 from protocol.node_roles import COORDINATING

@@ -5,9 +5,9 @@ Each refusal says which action helps instead.
 
 from __future__ import annotations
 
-from actors.cluster.courses import UNDECLARED, StayWaiting, decide_role
 from actors.cluster.following import EpochHistory
 from actors.cluster.member import ClusterMember
+from actors.cluster.next_role import UNDECLARED, StayWaiting, decide_role
 from protocol.agreement import AgreedState, LeaderEntry
 from protocol.errors import NotWritable
 from storage.files.cluster_file import ClusterState

@@ -15,7 +15,7 @@ import structlog
 from actors.cluster.address_hints import ask_for_leader
 from actors.cluster.member import ClusterMember
 from actors.cluster.peering import Peering
-from protocol.doors import Clock
+from protocol.environment import Clock
 from protocol.links import Leads, Link, LinkClosed, Links, Way
 from storage.files.cluster_file import Upstream
 from storage.files.joining_file import CopySource

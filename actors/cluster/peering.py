@@ -18,7 +18,7 @@ from actors.commits import Committer, NamedAuthor
 from actors.runtime import Runtime
 from actors.sign_in_throttle import SignInThrottle
 from actors.statements import Statements
-from protocol.doors import Rng
+from protocol.environment import Rng
 from protocol.errors import (
     NotImplementedHere,
     NotWritable,

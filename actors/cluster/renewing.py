@@ -20,7 +20,7 @@ from actors.cluster.peering import Peering
 from actors.commits import NODE, Committer
 from actors.runtime import LoopActor, Runtime, Supervised, ThreadActor, ask, handles, tell
 from protocol import limits
-from protocol.doors import Rng
+from protocol.environment import Rng
 from protocol.errors import NotWritable, Refusal
 from protocol.links import LinkClosed, Refused, Renew, Renewed
 from protocol.requests import Request

@@ -8,8 +8,9 @@ from contextlib import suppress
 
 from actors.cluster.coordination import CoordinationActor
 from actors.cluster.downstream import downstream
+from actors.cluster.linearizable_reads import LinearizableReads
 from actors.cluster.member import ClusterMember
-from actors.cluster.present import LinearizableReads
+from actors.cluster.replica_senders import CopyProvider, ReplicaSenders
 from actors.cluster.requests import (
     DropPolicy,
     GiveUpLead,
@@ -18,10 +19,9 @@ from actors.cluster.requests import (
     RunIteration,
     TakeLead,
 )
-from actors.cluster.shippings import CopyProvider, ReplicaSenders
 from actors.commits import Author
 from actors.runtime import Supervised, ask, stop, tell
-from protocol.doors import Clock
+from protocol.environment import Clock
 from protocol.errors import Draining
 from protocol.failover import Policy
 from protocol.values import Value

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from actors.cluster.leading import LeaderState
+from actors.cluster.leader_state import LeaderState
 from protocol.errors import NotEnoughReplicas
 from protocol.failover import Policy
 from protocol.requests import HeldUp

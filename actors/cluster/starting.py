@@ -12,24 +12,24 @@ from actors.backlog import Backlog
 from actors.cluster import address_hints
 from actors.cluster.attaching import LeaderConnector
 from actors.cluster.cluster_file import ClusterFileActor, CopyAnew, SaveCluster
-from actors.cluster.comparing import StateComparison
 from actors.cluster.coordination import CoordinationActor, CoordinationHooks
+from actors.cluster.durable_state import DurableState
 from actors.cluster.entry_forwarding import EntryForwarding
+from actors.cluster.linearizable_reads import LinearizableReads
 from actors.cluster.member import ClusterMember
-from actors.cluster.memory import DurableState
 from actors.cluster.peer_addresses import PeerAddresses
 from actors.cluster.peering import Peering
-from actors.cluster.present import LinearizableReads
+from actors.cluster.replica_sender import ReplicaSender
+from actors.cluster.replica_senders import FollowerSender, Heard, ReplicaSenders
 from actors.cluster.service import ClusterService
-from actors.cluster.shipping import ReplicaSender
-from actors.cluster.shippings import FollowerSender, Heard, ReplicaSenders
+from actors.cluster.state_check import StateComparison
 from actors.commits import Committer
 from actors.log_reads import LogReads
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Runtime, Supervised, ask
 from protocol.agreement import Agreement
-from protocol.doors import Rng
+from protocol.environment import Rng
 from protocol.links import Link, Way
 from storage.files.cluster_file import ClusterState, Upstream
 from storage.files.directory import StoreDirectory

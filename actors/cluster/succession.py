@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from actors.cluster.member import ClusterMember
-from protocol.doors import Clock
+from protocol.environment import Clock
 
 LEFT_SECONDS: Final = 2.0
 """Time for which a node that was just started leaves a vacant lead to other ISR members (s)."""

@@ -24,7 +24,7 @@ synced frames enter its ledger when the leader has released them.
 
 from actors.commits.actor import CommitsActor
 from actors.commits.committer import NODE, Author, Committer, NamedAuthor
-from actors.commits.gathering import OperationBatcher
+from actors.commits.operation_batcher import OperationBatcher
 from actors.commits.requesters import Requester, RequestOrigin, described
 from actors.commits.tail import FellBehind, Tail, TailFollower
 from actors.commits.tickets import BoundedCallback, ReleaseCallback, Stall

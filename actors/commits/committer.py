@@ -22,12 +22,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pykka import ActorRef
 
-from actors.commits.arrivals import SequenceWaiters
-from actors.commits.barriers import PriorityLocks
-from actors.commits.batches import GroupCommit
+from actors.commits.applier import Applier
 from actors.commits.following import FollowedLog, Stored, rolled_back_outcome
+from actors.commits.group_commit import GroupCommit
 from actors.commits.idle_marks import IdleMarks
-from actors.commits.settling import Applier
+from actors.commits.priority_locks import PriorityLocks
+from actors.commits.sequence_waiters import SequenceWaiters
 from actors.commits.tail import Tail
 from actors.commits.tickets import CommitTickets, Stall, left_over, unknown
 from actors.log import AppendFrames, FindEnd, FramesSynced, NoteCommitIndex, TruncateLog, WriteMark

@@ -14,8 +14,8 @@ from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, handles
 from actors.scripts.comparing import check_against
-from actors.scripts.fields import declared_schema
 from actors.scripts.running import Running
+from actors.scripts.schema import declared_schema
 from actors.sessions import Sessions
 from language.filters import Filter
 from protocol.errors import (

@@ -19,7 +19,7 @@ from actors.commits import RequestOrigin, described
 from actors.feeds.request import FeedCursor, FeedSink, OpenFeed
 from actors.feeds.views import LONG, FeedView, Parts
 from actors.rights import Privileges
-from actors.scripts.turns import Fiber
+from actors.scripts.fiber import Fiber
 from protocol import limits
 from protocol.errors import NotAllowed, Refusal, SessionEnded, TooSlow, Unknown
 from protocol.requests import Caller

@@ -37,9 +37,9 @@ from actors.feeds.views import LONG, FeedView, Long, ViewParameters
 from actors.log_reads import LogReads
 from actors.rights import Rights
 from actors.runtime import Runtime
+from actors.scripts.fiber import Fiber
 from actors.scripts.running import Running
-from actors.scripts.turns import Fiber
-from actors.scripts.workers import FiberScheduler
+from actors.scripts.scheduler import FiberScheduler
 from actors.sessions import Sessions
 from language.filters import Filter
 from protocol import limits

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from actors.feeds.request import FeedCursor
 from actors.feeds.views import FeedView
-from actors.scripts.turns import Fiber
+from actors.scripts.fiber import Fiber
 from protocol.errors import Cancelled, Failed, Refusal
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ The fixed cost of a commit is shared by all operations in it (group commit). So 
 run as they come:
 
 - Those of one iteration of the loop, and those that come while the log writes a batch, are run
-  together (`actors/commits/gathering.py`).
+  together (`actors/commits/operation_batcher.py`).
 - Those of one user over one surface share a transaction and a commit, which has one attribution.
 - Each is atomic by itself: a refused operation has changed nothing. Exceptions are a transaction
   grown too large, a bug, and a refused commit of several. Then all of them are run once more, each

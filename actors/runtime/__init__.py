@@ -32,11 +32,11 @@ Invariants:
 
 from actors.runtime.actor import Actor, LoopFuture, Runtime, Stop, handles
 from actors.runtime.asking import ask, ask_now, call_now, stop, tell, tell_now
+from actors.runtime.gil_yield import GilYield
 from actors.runtime.loop import REST_SECONDS, LoopActor, Slices
 from actors.runtime.replies import Reply
 from actors.runtime.supervision import Supervised
 from actors.runtime.threads import ThreadActor
-from actors.runtime.urgent import GilYield
 
 __all__ = [
     "REST_SECONDS", "Actor", "LoopActor", "LoopFuture", "Reply", "Runtime", "Slices", "Stop",

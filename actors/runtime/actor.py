@@ -14,9 +14,9 @@ import structlog
 from pykka import ActorDeadError
 from pykka._envelope import Envelope  # public in effect: an inbox is handed these
 
-from actors.runtime.urgent import GilYield
+from actors.runtime.gil_yield import GilYield
 from protocol import limits
-from protocol.doors import Clock, Scheduler
+from protocol.environment import Clock, Scheduler
 from protocol.errors import Draining
 from protocol.requests import Request
 

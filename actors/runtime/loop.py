@@ -13,7 +13,7 @@ from pykka._envelope import Envelope
 from actors.runtime.actor import Actor, LoopFuture, Runtime, is_stop, refuse
 from actors.runtime.inboxes import AWAITABLE, LoopInbox
 from protocol import limits
-from protocol.doors import Clock
+from protocol.environment import Clock
 from protocol.errors import Refusal, UnknownOutcome
 
 REST_SECONDS: Final = 60.0

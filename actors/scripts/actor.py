@@ -5,34 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from actors.runtime import LoopActor, Runtime, handles
-from actors.scripts import (  # noqa: F401  (handlers)
-    backups,
-    cluster,
-    explaining,
-    fields,
-    flow,
-    functions,
-    grants,
-    history,
-    indexes,
-    inserting,
-    node,
-    places,
-    reading,
-    restoring,
-    spaces,
-    statements,
-    topics,
-    users,
-    vaults,
-    writing,
-)
 from actors.scripts.answers import ScriptAnswers
+from actors.scripts.fiber import Fiber
 from actors.scripts.plans import Plans
+from actors.scripts.scheduler import FiberScheduler
 from actors.scripts.services import Services
 from actors.scripts.transactions import ScriptRun
-from actors.scripts.turns import Fiber
-from actors.scripts.workers import FiberScheduler
 from protocol.errors import Draining
 from protocol.requests import CancelScript, RunScript, ScriptAnswer
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from actors.scripts.execution import Execution
-from actors.scripts.fields import schema_of
+from actors.scripts.schema import schema_of
 from language import tree
 from language.comparisons import Comparison
 from language.error_places import placed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from language import tree
 from language.sizing import WorkingMemory
-from protocol.doors import Rng
+from protocol.environment import Rng
 from protocol.errors import TypeRefused
 from protocol.text import format_record
 from protocol.values import PACE, RecordId, Value

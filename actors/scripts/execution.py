@@ -17,20 +17,20 @@ from actors.rights import Names
 from actors.scripts import calling
 from actors.scripts.announcing import announce
 from actors.scripts.denied_access import turned_away
+from actors.scripts.fiber import Fiber
 from actors.scripts.handlers import Audited
 from actors.scripts.judging import authorize, touch_named
-from actors.scripts.moments import NamedSnapshot
+from actors.scripts.named_snapshots import NamedSnapshot
 from actors.scripts.plans import Plan, Step, rowless
 from actors.scripts.script_state import ScriptState, SubqueryCache
 from actors.scripts.services import Services
-from actors.scripts.turns import Fiber
 from actors.topics import DeliveredMessages, StatementWait, WaitQueue
 from language import tree
 from language.pieces import cost_of
 from language.sizing import WorkingMemory, made
 from protocol import limits
 from protocol.binary import unpack_object
-from protocol.doors import Rng
+from protocol.environment import Rng
 from protocol.errors import (
     FROM_OUTSIDE,
     BadRequest,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from actors.scripts.calling import compiled
 from actors.scripts.execution import Execution
-from actors.scripts.fields import functions_of_field
 from actors.scripts.handlers import Requires, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
+from actors.scripts.schema import functions_of_field
 from language import tree
 from language.defined import check_function
 from language.names import called

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from actors.scripts.execution import Execution
-from actors.scripts.fields import NO_MISFIT, conform
 from actors.scripts.handlers import RequiredWhen, Requires, handles
+from actors.scripts.schema import NO_MISFIT, conform
 from actors.scripts.writing import ReturnedRows, Row, address, default_return, put, storable
 from language import tree
 from language.error_places import of_row

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from actors.commits import Committer, RequestOrigin, Waiter, described
 from actors.memory import NodeMemory
-from actors.scripts.turns import Fiber
+from actors.scripts.fiber import Fiber
 from actors.sessions import ENDED
 from protocol import limits
 from protocol.errors import Busy, Cancelled, Refusal, SessionEnded

@@ -10,17 +10,17 @@ from typing import Protocol
 from actors.backups.taking import Backups
 from actors.cluster.peering import Peering
 from actors.commits import Author, Committer
-from actors.facts import NodeInfo
 from actors.log_reads import LogReads
+from actors.node_info import NodeInfo
 from actors.passwords import HashRequester
 from actors.restores import UnfinishedRestores
 from actors.rights import Rights
-from actors.scripts.moments import NamedSnapshots
+from actors.scripts.named_snapshots import NamedSnapshots
 from actors.scripts.running import Running
 from actors.statements import Statements
 from actors.topics import TopicService
 from actors.vaults import VaultService
-from protocol.doors import Clock
+from protocol.environment import Clock
 from protocol.failover import Policy
 from protocol.requests import Caller
 from protocol.values import Value

@@ -11,10 +11,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from actors.scripts.ddl import described_space
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Requires, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
-from actors.scripts.places import described_space
 from actors.spaces import listed, perform
 from language import tree
 from protocol import limits

@@ -17,15 +17,15 @@ import structlog
 from actors.commits import BoundedCallback
 from actors.memory import STEP_BYTES, MemoryAccount
 from actors.scripts.answer_sizes import measured
-from actors.scripts.attempts import ConflictRetry
+from actors.scripts.conflict_retry import ConflictRetry
 from actors.scripts.execution import SEEN_ROLLED_BACK, Execution, Returned
+from actors.scripts.fiber import Fiber
 from actors.scripts.handlers import Audited
 from actors.scripts.plans import Plans, Step
 from actors.scripts.request_checks import check_handed_over, check_keep
 from actors.scripts.running import Run
 from actors.scripts.script_state import SMALL_BYTES
 from actors.scripts.services import Services
-from actors.scripts.turns import Fiber
 from language import tree
 from language.budget import Budget
 from language.sizing import MEMORY

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from actors.redaction import redacted
 from actors.scripts.execution import Execution
-from actors.scripts.fields import conform, conform_new
 from actors.scripts.handlers import (
     RequiredWhen,
     RequiresOnRecords,
@@ -23,6 +22,7 @@ from actors.scripts.handlers import (
 )
 from actors.scripts.plans import rowless
 from actors.scripts.reading import names_record, one_record, rows
+from actors.scripts.schema import conform, conform_new
 from language import tree
 from language.budget import Budget
 from language.error_places import of_record

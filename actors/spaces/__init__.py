@@ -9,8 +9,8 @@
 | `sweeping.py` | actors that remove expired keys |
 """
 
+from actors.spaces.access_cache import CallerOrToken, Names
 from actors.spaces.engine import SpaceEngine
-from actors.spaces.entrances import CallerOrToken, Names
 from actors.spaces.operations import listed, perform
 from actors.spaces.sweeping import StartSweep, find_space
 from actors.spaces.work import SEQ, Answers

@@ -22,7 +22,7 @@ from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Runtime
 from actors.sessions import Sessions
-from actors.spaces.entrances import CallerOrToken, Names, SpaceAccessCache
+from actors.spaces.access_cache import CallerOrToken, Names, SpaceAccessCache
 from actors.spaces.operations import listed
 from actors.spaces.sweeping import EXPIRED, Sweepers
 from actors.spaces.work import Answers, SpaceRequest

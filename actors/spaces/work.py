@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from actors.commits import NamedAuthor, Requester, Waiter, described
 from actors.rights import Privileges
 from actors.sessions import session_name
-from actors.spaces.entrances import CallerOrToken, Names
+from actors.spaces.access_cache import CallerOrToken, Names
 from actors.spaces.operations import listed, perform, statements
 from protocol import limits
 from protocol.errors import NotAllowed, Refusal

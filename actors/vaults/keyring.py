@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from protocol.doors import Clock
+from protocol.environment import Clock
 from protocol.errors import Conflict, Sealed, WrongKey
 from storage.vaults.cipher import Cipher, trail_key, unwrap_key, wipe
 from storage.vaults.rows import KeysRow

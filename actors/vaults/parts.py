@@ -12,7 +12,7 @@ from actors.runtime import Runtime
 from actors.sessions import Sessions
 from actors.statements import Statements
 from actors.vaults.told import VaultSettings
-from protocol.doors import Rng
+from protocol.environment import Rng
 
 
 @dataclass(frozen=True, slots=True)

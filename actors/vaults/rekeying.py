@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from actors.vaults.service import VaultService
-from protocol.doors import Rng
+from protocol.environment import Rng
 from storage.txn.transaction import Transaction
 from storage.vaults import vaults
 from storage.vaults.cipher import unwrap_key, wipe, wrap_key

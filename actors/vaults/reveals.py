@@ -2,8 +2,8 @@
 once its entry is durable.
 
 - Requests of one turn of the loop, and those that come while the log writes a batch, are handled
-  together (`actors/commits/gathering.py`), a slice of the loop at a time. If several came together
-  lately, one slice is spent waiting for more.
+  together (`actors/commits/operation_batcher.py`), a slice of the loop at a time. If several came
+  together lately, one slice is spent waiting for more.
 - Each is authorized and found by itself. Its refusal refuses no other.
 - Requests of one user over one surface in one database share a commit. Each has an entry in the
   trail; the statement log has one entry that counts the others. A refusal or roll back of that

@@ -16,7 +16,7 @@ from actors.vaults.reveals import Reveals
 from actors.vaults.trail import Trail, VaultAct, with_version
 from protocol import limits
 from protocol.binary import pack
-from protocol.doors import Rng
+from protocol.environment import Rng
 from protocol.errors import BadRequest, TooLarge, TypeRefused, WrongKey
 from protocol.values import NONE, Value, check, instant
 from protocol.vaults import SealState

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from language.env import Env
 from language.functions.table import function
-from protocol.doors import Rng
+from protocol.environment import Rng
 from protocol.errors import BadRequest
 from protocol.values import MICROSECOND
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final
 
-from protocol.doors import File, Rng
+from protocol.environment import File, Rng
 from protocol.errors import BackupCorrupt, BackupCut
 from storage.formats.backup_facts import LogFacts, WrittenBackup
 from storage.formats.backup_forms import BackupFileForm
@@ -162,7 +162,7 @@ class LogBackup:
 
 
 class _Stream:
-    """Forward-only file (`protocol.doors.File`) over the stream of a container."""
+    """Forward-only file (`protocol.environment.File`) over the stream of a container."""
 
     def __init__(self, reader: ContainerReader) -> None:
         self._reader = reader

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from uuid import UUID
 
-from protocol.doors import File
+from protocol.environment import File
 from protocol.errors import WrongKey
 from storage.backups.snapshot_file import SnapshotBackup
 from storage.backups.state_builder import (

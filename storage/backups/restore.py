@@ -26,7 +26,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final
 
-from protocol.doors import File
+from protocol.environment import File
 from protocol.errors import BackupCorrupt, BackupCut
 from storage.backups.log_file import LogBackup
 from storage.backups.snapshot_file import SnapshotBackup

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Final, Protocol
 
-from protocol.doors import File, Rng
+from protocol.environment import File, Rng
 from protocol.errors import BackupCorrupt
 from storage.formats.backup_facts import ScriptFacts, WrittenBackup
 from storage.formats.backup_forms import MAGIC, MAGIC_BYTES, BackupFileForm

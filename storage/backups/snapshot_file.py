@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Final, NamedTuple
 
-from protocol.doors import File, Rng
+from protocol.environment import File, Rng
 from protocol.errors import BackupCorrupt
 from storage.backups import place_copy
 from storage.engine.engine import EngineReader

@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 from msgspec import MsgspecError
 
 from protocol import binary
-from protocol.doors import Clock, File, Fs, Rng
+from protocol.environment import Clock, File, Fs, Rng
 from protocol.errors import BackupCorrupt
 from storage.backups.due_work import PendingExpiry, awaiting, read_whole_catalog
 from storage.backups.filling import fill

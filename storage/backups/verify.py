@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from protocol.doors import File
+from protocol.environment import File
 from protocol.errors import BackupCorrupt, BackupCut
 from storage.backups.log_file import LogBackup
 from storage.backups.snapshot_file import SnapshotBackup

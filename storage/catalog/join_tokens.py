@@ -24,7 +24,7 @@ from uuid import UUID
 from protocol import binary, limits
 from protocol.addresses import check_peer
 from protocol.binary import unpack_strictly
-from protocol.doors import Rng
+from protocol.environment import Rng
 from protocol.errors import BadRequest, ExpireRefused, Refusal, SignInRefused, TooLarge
 from protocol.fingerprints import check_fingerprint
 from protocol.text import NAME

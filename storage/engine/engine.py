@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from protocol.doors import Room
+from protocol.environment import Room
 from storage.formats.keys import Pair
 
 BATCH_PAIRS: Final = 512

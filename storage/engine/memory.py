@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.doors import Room
+from protocol.environment import Room
 from storage.engine.engine import BATCH_PAIRS, Batch
 from storage.formats.keys import Pair
 

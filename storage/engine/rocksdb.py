@@ -38,7 +38,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from protocol.doors import Room
+from protocol.environment import Room
 from storage.engine.engine import (
     APPLIED_KEY,
     BATCH_BYTES,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from protocol import limits
-from protocol.doors import File, Room
+from protocol.environment import File, Room
 from protocol.errors import BackupCorrupt, BackupCut, DiskFull
 from protocol.version import VERSION
 from storage.engine.engine import (

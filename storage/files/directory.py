@@ -36,7 +36,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from protocol.doors import Clock, Fs, Lock, Rng
+from protocol.environment import Clock, Fs, Lock, Rng
 from protocol.values import instant
 from storage.faults import (
     NotJoined,

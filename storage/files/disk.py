@@ -1,4 +1,4 @@
-"""The real disk: the production implementation of `protocol.doors.Fs`.
+"""The real disk: the production implementation of `protocol.environment.Fs`.
 
 Every method blocks for one or two system calls; a caller that must not block uses a thread. Files
 get mode 0600 and directories 0700.
@@ -15,7 +15,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Final
 
-from protocol.doors import Room
+from protocol.environment import Room
 from storage.files.disk_files import DIRECTORY_MODE, FILE_MODE, DiskFile, room_of
 from storage.files.disk_reserve import NO_ROOM
 from storage.files.folders import DiskFolder
@@ -45,7 +45,7 @@ class DiskLock:
 
 
 class Disk:
-    """Files and directories of this machine (`protocol.doors.Fs`)."""
+    """Files and directories of this machine (`protocol.environment.Fs`)."""
 
     __slots__ = ()
 

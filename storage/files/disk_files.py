@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from protocol.doors import COURTESY, Room
+from protocol.environment import COURTESY, Room
 
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
@@ -14,7 +14,7 @@ UNCOUNTED: Final = 1 << 62
 
 
 class DiskFile:
-    """An open file (`protocol.doors.File`)."""
+    """An open file (`protocol.environment.File`)."""
 
     __slots__ = ("_descriptor",)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Protocol, TypeVar
 
-from protocol.doors import Fs, Room
+from protocol.environment import Fs, Room
 from protocol.errors import DiskFull
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Folder held open by descriptor: the production implementation of `protocol.doors.Folder`.
+"""Folder held open by descriptor: the production implementation of `protocol.environment.Folder`.
 
     enter, open    openat2 with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS: the kernel refuses paths
                    that lead out. Without that call (Linux before 5.6, some sandboxes): openat on
@@ -19,7 +19,7 @@ import stat
 from contextlib import suppress
 from typing import Final, Self
 
-from protocol.doors import DirectoryEntry, File, Room
+from protocol.environment import DirectoryEntry, File, Room
 from storage.files.disk_files import DIRECTORY_MODE, FILE_MODE, DiskFile, room_of
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -49,7 +49,7 @@ assert ctypes.sizeof(_How) == 24
 
 
 class DiskFolder:
-    """A directory held open (`protocol.doors.Folder`).
+    """A directory held open (`protocol.environment.Folder`).
 
     :param newest: try the calls that not every kernel has
     """

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 from uuid import UUID
 
-from protocol.doors import Clock, Fs, Rng
+from protocol.environment import Clock, Fs, Rng
 from protocol.errors import WrongKey
 from storage.faults import StoreDamaged, StoreNotSealed
 from storage.files.directory import StoreDirectory, new_uuid

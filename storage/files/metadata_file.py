@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from protocol.doors import Fs, Rng
+from protocol.environment import Fs, Rng
 from protocol.errors import WrongKey
 from storage.faults import StoreDamaged, StoreNotSealed, StoreTooNew, StoreTooOld
 from storage.formats.sealing import Key, close_up, open_up

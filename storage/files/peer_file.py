@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import NameOID
 
 from protocol import limits
-from protocol.doors import Rng
+from protocol.environment import Rng
 from protocol.errors import BadRequest
 from storage.faults import StoreDamaged
 from storage.files.directory import StoreDirectory

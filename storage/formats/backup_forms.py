@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from protocol.doors import File
+from protocol.environment import File
 from protocol.errors import BackupCorrupt
 from storage.formats.frames import MAGIC as SEGMENT_BEGINS
 

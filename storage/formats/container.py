@@ -42,7 +42,7 @@ from zlib import crc32
 
 import msgspec
 
-from protocol.doors import File, Rng
+from protocol.environment import File, Rng
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
 from protocol.limits import MIB
 from storage.faults import StoreTooNew

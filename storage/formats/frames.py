@@ -71,7 +71,7 @@ from struct import Struct
 from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
-from protocol.doors import File, Rng
+from protocol.environment import File, Rng
 from protocol.errors import WrongKey
 from protocol.limits import KIB, MIB, TRANSACTION_BYTES
 from storage.formats.sealing import FRAME_SEAL_BYTES, KEY_ID_BYTES, TAG_BYTES, FrameSealer, Key

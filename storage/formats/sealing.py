@@ -34,7 +34,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from protocol.doors import Fs, Rng
+from protocol.environment import Fs, Rng
 from protocol.errors import BadRequest
 
 KEY_BYTES: Final = 32

@@ -76,7 +76,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from protocol.doors import File, Room
+from protocol.environment import File, Room
 from protocol.errors import DiskFull, Stranded
 from storage.faults import LogDamaged
 from storage.files.directory import StoreDirectory, segment_name

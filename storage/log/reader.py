@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from protocol.doors import File, Room
+from protocol.environment import File, Room
 from protocol.errors import DiskFull
 from protocol.limits import (
     LOG_AHEAD_BYTES,

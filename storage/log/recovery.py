@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from protocol.doors import File
+from protocol.environment import File
 from storage.faults import LogDamaged
 from storage.formats.frames import (
     CLEAN,

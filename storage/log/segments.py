@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
-from protocol.doors import File, Fs
+from protocol.environment import File, Fs
 from protocol.errors import LogPruned
 from storage.faults import LogDamaged, StoreTooNew, StoreTooOld
 from storage.files.directory import SEGMENT_SUFFIX, segment_name

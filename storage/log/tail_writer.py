@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, NoReturn
 
-from protocol.doors import File, Room
+from protocol.environment import File, Room
 from protocol.errors import DiskFull, UnknownOutcome
 from storage.faults import LogFailed
 from storage.files.disk_reserve import NO_ROOM, disk_full

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.doors import File, Fs
+from protocol.environment import File, Fs
 from storage.files.disk_reserve import NO_ROOM, drop_temporary
 from storage.files.metadata_file import replace_file
 from storage.log.segments import Segment

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from protocol.doors import Rng
+from protocol.environment import Rng
 from storage.engine.engine import Engine, EngineSnapshot
 from storage.txn.catalog_cache import CatalogCache
 from storage.txn.ids import RolledBackIds

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from protocol.doors import Clock, Rng
+from protocol.environment import Clock, Rng
 from protocol.errors import Conflict
 from storage.engine.engine import Batch, Engine
 from storage.formats import effects, keys

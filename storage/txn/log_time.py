@@ -10,7 +10,7 @@ node that becomes leader continues from the latest of its own and the adopted ti
 
 from __future__ import annotations
 
-from protocol.doors import Clock
+from protocol.environment import Clock
 
 
 class LogTime:

@@ -3,7 +3,8 @@
 A long transaction beside short ones fails validation every time: some commit changes its read set
 before it commits. While its barrier stands, a commit that would invalidate it is refused. That
 transaction is `blocked_by_lock`; nothing of it has been applied, and it is retried once the barrier
-has gone. `actors/commits/barriers.py` decides which transactions get a barrier, and for how long.
+has gone. `actors/commits/priority_locks.py` decides which transactions get a barrier, and for how
+long.
 
 - A barrier protects only the read set: that of the last failed attempt, so nothing slips in before
   the holder reads it again, and that of the current attempt.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors.backups.alone import BackupInProgress, read_back
-from actors.doors import Environment, system_doors
+from actors.environment import Environment, system_doors
 from protocol.errors import Refusal
 from surfaces.command.arguments import BackUp
 from surfaces.command.console import Console

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import Final
 
-from protocol.doors import Clock
+from protocol.environment import Clock
 from protocol.errors import Busy
 from protocol.jsonvalues import encode_plain
 from protocol.version import VERSION

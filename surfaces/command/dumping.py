@@ -7,7 +7,7 @@ import asyncio
 from actors.backups.alone import read_back
 from actors.backups.script_files import begin_script
 from actors.backups.scripts import About, StoreScript
-from actors.doors import system_doors
+from actors.environment import system_doors
 from protocol.errors import Refusal
 from protocol.values import unpaced
 from surfaces.command.arguments import Dump

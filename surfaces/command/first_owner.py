@@ -13,7 +13,7 @@ import structlog
 
 from actors.first_password import FIRST_PASSWORD, keep_password
 from actors.settings import FirstOwner
-from protocol.doors import Fs
+from protocol.environment import Fs
 from surfaces.command.console import Console
 from surfaces.command.opening import NotOpened
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.doors import system_doors
+from actors.environment import system_doors
 from actors.runtime import ask
 from protocol.requests import RunScript
 from surfaces.command.arguments import CheckHealth

@@ -12,11 +12,11 @@ import structlog
 from actors.cluster.joining import CopiedStore, DirectoryState, place_of
 from actors.cluster.joining import join as copy_store
 from actors.cluster.peering import Identity
-from actors.doors import Environment, system_doors
+from actors.environment import Environment, system_doors
 from actors.node import START_FAULTS
 from actors.rate_limited_log import RateLimitedLog
 from protocol import limits
-from protocol.doors import Clock
+from protocol.environment import Clock
 from protocol.links import VERSION, Hello, Links
 from protocol.values import instant
 from surfaces.command import peers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors import keys
-from actors.doors import system_doors
+from actors.environment import system_doors
 from actors.keys import KeyRefused
 from surfaces.command.arguments import MakeKey
 from surfaces.command.console import Console

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import Final
 
 from actors.backups.described import is_backup
-from protocol.doors import File, Folder, Fs
+from protocol.environment import File, Folder, Fs
 from surfaces.command.opening import NotOpened
 
 PARTIAL: Final = ".partial"

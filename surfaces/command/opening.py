@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from actors import keys
 from actors.backups.described import TO_COPY
-from actors.doors import Environment
+from actors.environment import Environment
 from actors.keys import KeyRefused, NodeKeys
 from actors.node import START_FAULTS, Node, start
 from actors.settings import NodeSettings
-from protocol.doors import File, Fs
+from protocol.environment import File, Fs
 from protocol.errors import Refusal
 from surfaces.command.arguments import Opening
 from surfaces.command.certificates import CertificateRefused, check_private

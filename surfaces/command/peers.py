@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from actors.cluster.peering import Identity, Peering, given
-from protocol.doors import Clock
+from protocol.environment import Clock
 from protocol.errors import BadRequest
 from protocol.values import instant
 from surfaces.command.arguments import Peers

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from actors.backups.restoring import RestoreOptions, check_for_script
 from actors.backups.restoring import restore as make
 from actors.backups.script_files import is_script
-from actors.doors import system_doors
+from actors.environment import system_doors
 from actors.node import START_FAULTS
 from surfaces.command import scripts
 from surfaces.command.arguments import Restore, RunFile

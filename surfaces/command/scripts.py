@@ -11,14 +11,14 @@ from pathlib import Path
 from actors.backups.loading import load
 from actors.backups.restoring import NOT_PROVEN
 from actors.backups.script_files import Read, ScriptText, is_script, pieces
-from actors.doors import system_doors
+from actors.environment import system_doors
 from actors.keys import NodeKeys
 from actors.node import Node
 from actors.runtime import ask
 from actors.scripts.plans import Plans
 from actors.settings import NodeSettings
 from protocol import limits
-from protocol.doors import File
+from protocol.environment import File
 from protocol.errors import DiskFull, Refusal
 from protocol.jsonvalues import to_json
 from protocol.requests import RunScript

@@ -15,12 +15,12 @@ import structlog
 
 from actors.agreement import EtcdAgreement, EtcdCredentials
 from actors.cluster.peering import Identity
-from actors.doors import system_doors
-from actors.facts import Listening
+from actors.environment import system_doors
 from actors.node import START_FAULTS, Node
+from actors.node_info import Listening
 from actors.settings import FirstOwner, NodeSettings, keep_log
 from actors.vaults import VaultSettings
-from protocol.doors import Clock
+from protocol.environment import Clock
 from protocol.requests import Surface
 from protocol.values import instant
 from protocol.version import VERSION

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from actors.backups.described import describe
-from actors.doors import system_doors
+from actors.environment import system_doors
 from actors.node import START_FAULTS
 from surfaces.command.arguments import Verify
 from surfaces.command.console import Console

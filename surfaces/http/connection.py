@@ -22,12 +22,12 @@ from typing import Final, cast
 from protocol import limits
 from protocol.conversation import HELLO_BYTES
 from protocol.errors import Busy, Full, Refusal, RequestTimeout
-from surfaces.held_bytes import QuotaAccount
 from surfaces.http.exchange import SWITCHING, Context, Exchange
-from surfaces.http.outgoing import SMALL_ANSWER, HttpWriteBuffer
 from surfaces.http.reading import Reading
 from surfaces.http.serving import Serving
 from surfaces.http.stream import Stream, nodelay
+from surfaces.http.write_buffer import SMALL_ANSWER, HttpWriteBuffer
+from surfaces.memory_quota import QuotaAccount
 from surfaces.sockets import half_close, read_at_most
 
 GONE: Final = 499

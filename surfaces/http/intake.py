@@ -11,7 +11,6 @@ from tornado.httputil import HTTPConnection, HTTPInputError
 
 from actors.sessions import token_digest
 from protocol.errors import BadRequest, MisdirectedRequest, SignInRefused
-from surfaces.held_bytes import NOBODY
 from surfaces.http import cors, scripts
 from surfaces.http.credentials import Token, credential
 from surfaces.http.exchange import Exchange, Route
@@ -19,6 +18,7 @@ from surfaces.http.head import RequestHead
 from surfaces.http.router import Router
 from surfaces.http.routes import application
 from surfaces.http.shared import Http
+from surfaces.memory_quota import NOBODY
 
 HEALTH: Final = "/health"
 

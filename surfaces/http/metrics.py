@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from actors.backlog import Backlog
 from actors.cluster.member import ClusterFigures
-from actors.facts import Listening
+from actors.node_info import Listening
 from actors.topics import GroupFigures, TopicFigures
 from protocol import limits
 from protocol.requests import Caller

@@ -29,9 +29,9 @@ from protocol.errors import (
 )
 from surfaces.http.callers import caller
 from surfaces.http.exchange import Exchange, Route
+from surfaces.http.fast_path import FastConnection, FastPath
 from surfaces.http.head import METHODS, SINGLE, CachedHeaders, RequestHead, judge
-from surfaces.http.head_cache import BLOCK_BYTES, MISSES, REQUEST_LINE
-from surfaces.http.shortcuts import FastConnection, FastPath
+from surfaces.http.header_cache import BLOCK_BYTES, MISSES, REQUEST_LINE
 
 _METHODS: Final = {name.encode(): name for name in METHODS}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Generic, TypeVar
 
+from surfaces.flush_queue import Flushable, FlushQueue
+from surfaces.http.fast_path import FastPath
 from surfaces.http.intake import Intake
 from surfaces.http.shared import Http
-from surfaces.http.shortcuts import FastPath
-from surfaces.outbox import Flushable, FlushQueue
 
 Connection = TypeVar("Connection", bound=Flushable)
 

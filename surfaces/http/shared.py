@@ -15,12 +15,12 @@ from protocol import limits
 from surfaces.admission import Admission
 from surfaces.background_tasks import BackgroundTasks
 from surfaces.counters import CountedWire, HttpCounters
-from surfaces.held_bytes import MemoryQuota
 from surfaces.http import answers
-from surfaces.http.head_cache import HeaderCache
+from surfaces.http.header_cache import HeaderCache
 from surfaces.http.hosts import Hosts
+from surfaces.iteration_budget import LongWork
 from surfaces.logs import RefusalLog
-from surfaces.turns import LongWork
+from surfaces.memory_quota import MemoryQuota
 
 if TYPE_CHECKING:
     from actors.node import Node

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import structlog
 
-from actors.facts import Load
+from actors.node_info import Load
 from protocol import limits
 from protocol.errors import BadRequest, Full, Refusal
 from protocol.jsonvalues import encode_plain
+from surfaces.flush_queue import FlushQueue
 from surfaces.http import answers
 from surfaces.http.connection import HttpConnection
+from surfaces.http.fast_path import FastPath
 from surfaces.http.intake import Intake
 from surfaces.http.openapi import document
 from surfaces.http.routes import ROUTES
 from surfaces.http.serving import Serving
 from surfaces.http.shared import HttpSettings
-from surfaces.http.shortcuts import FastPath
+from surfaces.iteration_budget import LongWork
 from surfaces.listener import Listener
-from surfaces.outbox import FlushQueue
-from surfaces.turns import LongWork
 
 if TYPE_CHECKING:
     from actors.node import Node

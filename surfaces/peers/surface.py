@@ -16,7 +16,7 @@ from datetime import datetime
 from OpenSSL import SSL
 
 from actors.cluster.peering import Peering
-from actors.facts import Load
+from actors.node_info import Load
 from actors.rate_limited_log import RateLimitedLog
 from actors.sign_in_throttle import network
 from protocol import limits

@@ -1,10 +1,10 @@
 """Wire connection: bytes to requests, responses to bytes.
 
 The frames of a read are decoded and started together, up to TURN_FRAMES of them (pipelining). All
-responses of one iteration of the loop leave in one write (`surfaces/outbox.py`). Memory for a peer
-is bounded, also for one read. Frames of open requests (`Conversation.asked`) and unread responses
-(`WireWriteBuffer.unsent`) are charged to the user's memory quota on this surface. Above the limits
-of the connection, first no further frame is executed, then none is read (backpressure).
+responses of one iteration of the loop leave in one write (`surfaces/flush_queue.py`). Memory for a
+peer is bounded, also for one read. Frames of open requests (`Conversation.asked`) and unread
+responses (`WireWriteBuffer.unsent`) are charged to the user's memory quota on this surface. Above
+the limits of the connection, first no further frame is executed, then none is read (backpressure).
 
 Life cycle (`ConnectionPhase`; the permitted messages are in the table of
 `protocol/conversation.py`):
@@ -48,13 +48,12 @@ from protocol.errors import AnswerTooLarge, Busy, Failed, Refusal, RequestTimeou
 from protocol.frames import MessageKind, WireMessage, encode
 from protocol.values import LONG, Tick
 from protocol.weights import weigh
-from surfaces.held_bytes import NOBODY, QuotaAccount
+from surfaces.memory_quota import NOBODY, QuotaAccount
 from surfaces.sockets import half_close, read_at_most
 from surfaces.wire import bodies
 from surfaces.wire.keys import WireKeys
 from surfaces.wire.link import CHOKED, CROWDED, DECODING, OVER, PACED
 from surfaces.wire.messages import WireMessages
-from surfaces.wire.outgoing import WireWriteBuffer
 from surfaces.wire.scripts import WireScripts
 from surfaces.wire.shared import Wire
 from surfaces.wire.sign_in import WireSignIn
@@ -62,6 +61,7 @@ from surfaces.wire.spaces import with_values_packed
 from surfaces.wire.timeouts import FrameTime, Linger, TakingTime
 from surfaces.wire.vaults import WireVaults
 from surfaces.wire.watches import WireWatches
+from surfaces.wire.write_buffer import WireWriteBuffer
 
 READ_BYTES: Final = 256 * limits.KIB
 """Bytes per read of a signed-in peer. Before the sign-in HELLO_BYTES, since later bytes stay

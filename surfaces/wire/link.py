@@ -9,8 +9,8 @@ from protocol.conversation import Conversation
 from protocol.errors import Cancelled, Failed, Refusal
 from protocol.frames import MessageKind, WireMessage
 from protocol.values import Tick
-from surfaces.wire.outgoing import WireWriteBuffer
 from surfaces.wire.shared import Wire
+from surfaces.wire.write_buffer import WireWriteBuffer
 
 CHOKED: Final = 1
 """The peer does not read its responses."""

@@ -26,9 +26,9 @@ from surfaces.wire.bodies import MINOR_OF_SEQUENCES
 from surfaces.wire.callers import WireCallers
 from surfaces.wire.gate import Endable
 from surfaces.wire.link import MESSAGES, WireLink, tick_for
-from surfaces.wire.outgoing import WireWriteBuffer
 from surfaces.wire.scripts import SMALL, SMALL_STRING
 from surfaces.wire.topics import read_messages
+from surfaces.wire.write_buffer import WireWriteBuffer
 
 HOLDS: Final = limits.KIB
 """Approximate bytes of memory per open request, however short its frame: charged as such."""

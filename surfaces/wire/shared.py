@@ -10,10 +10,10 @@ from protocol import limits
 from surfaces.admission import Admission
 from surfaces.background_tasks import BackgroundTasks
 from surfaces.counters import WireCounters
-from surfaces.held_bytes import MemoryQuota
+from surfaces.flush_queue import FlushQueue
+from surfaces.iteration_budget import IterationBudget, LongWork
 from surfaces.logs import RefusalLog
-from surfaces.outbox import FlushQueue
-from surfaces.turns import IterationBudget, LongWork
+from surfaces.memory_quota import MemoryQuota
 from surfaces.wire.gate import Gate
 
 LOOK_SECONDS: Final = 0.25

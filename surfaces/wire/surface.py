@@ -7,7 +7,7 @@ import ssl
 import sys
 from dataclasses import dataclass
 
-from actors.facts import Load
+from actors.node_info import Load
 from protocol import limits
 from protocol.errors import BadRequest, Full, Refusal
 from protocol.frames import MessageKind, encode

@@ -9,7 +9,7 @@ from typing import Final
 
 from protocol import limits
 from protocol.conversation import Conversation
-from surfaces.wire.outgoing import WireWriteBuffer
+from surfaces.wire.write_buffer import WireWriteBuffer
 
 LINGER_SECONDS: Final = 2
 """Seconds that a connection stays half-closed so that its last message can be read. Closing at once

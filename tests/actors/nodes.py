@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from actors.cluster.role import Alone
-from actors.doors import Environment, SystemClock, SystemNet, SystemRng
+from actors.environment import Environment, SystemClock, SystemNet, SystemRng
 from actors.node import Node, start
 from actors.runtime import ask
 from actors.settings import FirstOwner, NodeSettings
 from actors.vaults import VaultSettings
-from protocol.doors import Clock, Fs
+from protocol.environment import Clock, Fs
 from protocol.requests import Caller, RunScript, ScriptAnswer
 from storage.engine.engine import Engine
 from storage.engine.rocksdb import RocksEngine
@@ -22,7 +22,7 @@ from storage.vaults.cipher import Argon2Parameters
 from tests.actors.parts import CHEAP, clock_of, scheduler_of
 from tests.nodes import CHECKED_NOW
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.doors import SeededRng
+from tests.simulation.environment import SeededRng
 
 OWNER = FirstOwner("ana", "correct horse")
 VAULTS = VaultSettings(stretch=Argon2Parameters(19 * 1024, 1, 1))

@@ -16,7 +16,7 @@ from pykka import ActorRef
 
 from actors.checkpoints import CheckpointsActor, FlushActor
 from actors.commits import CommitsActor, Committer, NamedAuthor
-from actors.doors import SystemClock
+from actors.environment import SystemClock
 from actors.log import LogActor, LogFigures, has_room
 from actors.log_pins import Pins
 from actors.log_reads import LogChecks, LogReadActor, LogReads
@@ -28,7 +28,7 @@ from actors.sessions import Sessions
 from actors.sign_ins import SessionsActor
 from actors.statements import Statements
 from actors.store import end_of_released
-from protocol.doors import Clock, Scheduler
+from protocol.environment import Clock, Scheduler
 from protocol.errors import Refusal
 from storage.catalog import users
 from storage.engine.memory import MemoryEngine
@@ -42,7 +42,7 @@ from storage.txn import applied_position
 from storage.txn.ledger import Ledger
 from tests.simulation import loop as stepped
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.doors import LoopClock, SeededRng, SteppedScheduler, ThreadScheduler
+from tests.simulation.environment import LoopClock, SeededRng, SteppedScheduler, ThreadScheduler
 
 T = TypeVar("T")
 

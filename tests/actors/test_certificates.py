@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from actors.certificates import CertificatesActor, CheckCertificates
-from actors.facts import Listening, NodeInfo
+from actors.node_info import Listening, NodeInfo
 from actors.runtime import stop, tell
-from protocol.doors import Clock
+from protocol.environment import Clock
 from protocol.requests import Surface
 from protocol.values import instant
 from storage.engine.memory import MemoryEngine
@@ -19,7 +19,7 @@ from tests.actors.nodes import running, simulated_doors
 from tests.actors.parts import Failures, play
 from tests.logbook import Logbook
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.doors import START_US, LoopClock, ManualClock
+from tests.simulation.environment import START_US, LoopClock, ManualClock
 
 NOW = instant(START_US)
 DAY = timedelta(days=1)

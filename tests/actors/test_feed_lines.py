@@ -17,8 +17,8 @@ from actors.feeds.feed import FeedState
 from actors.feeds.hub import Feeds
 from actors.feeds.pipelines import Pipeline
 from actors.node import Node
-from actors.scripts.turns import Fiber
-from actors.scripts.workers import FiberScheduler
+from actors.scripts.fiber import Fiber
+from actors.scripts.scheduler import FiberScheduler
 from language.filters import Filter
 from protocol.errors import Unknown
 from tests.actors.test_feeds import BOB, Reader, follow, node_with_tables, seq

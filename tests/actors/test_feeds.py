@@ -24,7 +24,7 @@ from actors.feeds.feed import FeedState
 from actors.feeds.hub import Feeds
 from actors.node import Node
 from actors.runtime import ask
-from actors.scripts.turns import Fiber
+from actors.scripts.fiber import Fiber
 from language.filters import Filter
 from protocol import limits
 from protocol.binary import unpack_object

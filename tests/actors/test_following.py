@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.receiving import ReplicaReceiver
+from actors.cluster.replica_receiver import ReplicaReceiver
 from protocol import limits
 from protocol.errors import DiskFull, Diverged, NotWritable, Stranded, UnknownOutcome
 from protocol.links import Attach, Attached
@@ -23,7 +23,7 @@ from tests.actors.cluster.wires import WireEnd, wire
 from tests.actors.parts import KINDS, SOMEBODY, Parts, key, outcome, parts, play, until
 from tests.logbook import Logbook
 from tests.simulation.disk import Fault, SimulatedDisk
-from tests.simulation.doors import ManualClock
+from tests.simulation.environment import ManualClock
 
 AWAY = NotWritable("another node leads", leader=["n1:8001"])
 both = pytest.mark.parametrize("kind", KINDS)

@@ -10,7 +10,7 @@ from storage.catalog.catalog import Database, Namespace
 from storage.vaults.cipher import wrap_key
 from storage.vaults.rows import KeysRow
 from storage.vaults.vaults import Vault
-from tests.simulation.doors import ManualClock
+from tests.simulation.environment import ManualClock
 
 DOMAIN = b"d" * 16
 PLACE = Database(2, Namespace(1, "a"), "b")

@@ -24,7 +24,7 @@ from tests.actors.parts import KINDS, Parts, checkpoints, outcome, parts, play, 
 from tests.actors.test_log_checks import damage
 from tests.logbook import Logbook
 from tests.simulation.disk import NO_LIMIT, Fault
-from tests.simulation.doors import ManualClock
+from tests.simulation.environment import ManualClock
 
 both = pytest.mark.parametrize("kind", KINDS)
 SECOND = 1_000_000

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from actors.commits.barriers import PriorityLockRequest
+from actors.commits.priority_locks import PriorityLockRequest
 from actors.messages import engine
 from actors.node import Node
 from actors.runtime import ask

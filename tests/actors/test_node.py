@@ -36,7 +36,7 @@ from tests.actors.nodes import (
 from tests.actors.parts import KINDS, SOMEBODY, outcome, play, until
 from tests.logbook import Logbook
 from tests.simulation.disk import Fault, SimulatedDisk
-from tests.simulation.doors import START_US, LoopClock
+from tests.simulation.environment import START_US, LoopClock
 from tests.sweeps import parts
 
 both = pytest.mark.parametrize("kind", KINDS)

@@ -27,7 +27,7 @@ from protocol import limits
 from protocol.errors import BadRequest, Busy, Draining
 from storage.vaults.cipher import Argon2Parameters
 from tests.actors.parts import CHEAP, KINDS, Failures, outcome, play, until
-from tests.simulation.doors import SeededRng
+from tests.simulation.environment import SeededRng
 
 both = pytest.mark.parametrize("kind", KINDS)
 

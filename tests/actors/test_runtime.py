@@ -14,7 +14,7 @@ import pykka
 import pytest
 from pykka._envelope import Envelope
 
-from actors.doors import NICE, SystemClock, SystemScheduler
+from actors.environment import NICE, SystemClock, SystemScheduler
 from actors.runtime import (
     Actor,
     LoopActor,

@@ -29,7 +29,7 @@ from protocol.requests import (
 from storage.catalog import users
 from tests.actors.parts import KINDS, SOMEBODY, SignInDesk, desk, outcome, play, until
 from tests.logbook import Logbook
-from tests.simulation.doors import LoopClock
+from tests.simulation.environment import LoopClock
 
 both = pytest.mark.parametrize("kind", KINDS)
 

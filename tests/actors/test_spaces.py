@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from actors.commits import NamedAuthor
-from actors.commits.barriers import PriorityLockRequest
+from actors.commits.priority_locks import PriorityLockRequest
 from actors.node import Node
 from actors.rights import Privileges
 from actors.runtime import GilYield, ask, tell
 from actors.sessions import token_digest
 from actors.spaces import StartSweep, find_space
-from actors.spaces.entrances import SpaceAccessCache
+from actors.spaces.access_cache import SpaceAccessCache
 from actors.spaces.operations import statements
 from language import tree
 from language.parser import parse
@@ -66,7 +66,7 @@ from tests.actors.nodes import ANA, OWNER
 from tests.actors.scripts.test_stalled_disk import Stall
 from tests.keys import Asking, ask_keys
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.doors import START_US, ManualClock
+from tests.simulation.environment import START_US, ManualClock
 
 SECOND = 1_000_000
 WRITTEN = {"written": True}

@@ -31,7 +31,7 @@ from tests.actors.scripts.test_taken_back import stalled
 from tests.logbook import Logbook
 from tests.receipts import settled
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.doors import START_US, ManualClock
+from tests.simulation.environment import START_US, ManualClock
 
 SECOND = 1_000_000
 HOUR = 3_600 * SECOND

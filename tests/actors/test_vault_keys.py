@@ -57,7 +57,7 @@ from tests.actors.vaulted import (
     write,
 )
 from tests.logbook import Logbook
-from tests.simulation.doors import LoopClock
+from tests.simulation.environment import LoopClock
 
 
 def test_passphrases_are_changed() -> None:

@@ -27,7 +27,7 @@ DOORS = (
     "storage/files/disk.py",
     "storage/files/disk_files.py",
     "storage/files/folders.py",
-    "actors/doors.py",
+    "actors/environment.py",
     "surfaces/http/console.py",  # reads pages that are part of the package, once, when imported
     "surfaces/command/",  # the process itself, outside of every simulation
     "surfaces/shell/",  # processes that are clients of a node, likewise
@@ -66,7 +66,7 @@ def test_nothing_goes_past_the_doors() -> None:
 )
 def test_planted_call_is_caught(text: str) -> None:
     assert len(violations(Source("actors/planted.py", text))) == 1
-    assert violations(Source("actors/doors.py", text)) == []
+    assert violations(Source("actors/environment.py", text)) == []
 
 
 @pytest.mark.parametrize("text", ["clock.wall_us()", "fs.open('f')", "self.now()", "loop.time()"])

@@ -66,11 +66,11 @@ NEVER: dict[str, frozenset[str]] = {
 """Of the standard library, what each room must not import: the world comes through the doors."""
 
 EXCEPT: dict[str, frozenset[str]] = {
-    "protocol/doors.py": frozenset({"asyncio"}),  # the types of the doors
+    "protocol/environment.py": frozenset({"asyncio"}),  # the types of the doors
     "storage/files/disk.py": DISK | frozenset({"time"}),  # the production door to files
     "storage/files/disk_files.py": DISK,  # parts of it
     "storage/files/folders.py": DISK,
-    "actors/doors.py": WORLD | CLOCKS | DISK,  # the other production doors
+    "actors/environment.py": WORLD | CLOCKS | DISK,  # the other production doors
     "actors/agreement.py": frozenset({"httptools"}),  # the one to etcd
     "actors/runtime/": frozenset({"threading", "queue"}),  # the only room that runs actors
     "surfaces/logs.py": frozenset({"os"}),  # writes to the descriptor of standard error

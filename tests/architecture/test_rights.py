@@ -43,7 +43,7 @@ WITHOUT_A_CALLER = {
     "actors/cluster/member.py": r"replicas\.every",  # its own row, and where others are
     "actors/cluster/peering.py": r"replicas\.find",  # of a node, by the certificate it has shown
     "actors/cluster/renewing.py": r"replicas\.every",  # its own row
-    "actors/cluster/comparing.py": r".*\.engine\.stored_bytes",  # how large it is, for nobody
+    "actors/cluster/state_check.py": r".*\.engine\.stored_bytes",  # how large it is, for nobody
     "actors/restores.py": r"vaults\.each",  # of a database that it drops, for nobody
     "actors/spaces/sweeping.py": r"catalog\..*",  # it looks after keys, for nobody
     "actors/topics/due.py": r"catalog\..*|find_topic",  # a topic's actor likewise
@@ -52,7 +52,7 @@ WITHOUT_A_CALLER = {
 INSIDE = {
     # OWN, judged
     "actors/backups/scripts.py": r"catalog\..*|(functions|vaults|topics)\.each.*|users\.everyone",
-    "actors/scripts/places.py": r"catalog\.(databases|tables|spaces)|functions\.each",
+    "actors/scripts/ddl.py": r"catalog\.(databases|tables|spaces)|functions\.each",
     "actors/scripts/topics.py": r"topics\.each_topic",  # likewise
     "actors/scripts/vaults.py": r"vaults\.each",  # of a database that is dropped, OWN, judged
     "actors/scripts/functions.py": r"catalog\.tables|functions\.each",  # who calls one
@@ -130,7 +130,7 @@ def test_nobody_but_the_gate_judges_or_looks_up() -> None:
         ("actors/scripts/ways.py", "self._run.transaction.scan(start, end)"),
         ("actors/topics/metrics.py", "tx.rows(start, end, tick)"),
         ("surfaces/http/planted.py", "node.committer.ledger.state.engine.get(key)"),
-        ("actors/scripts/places.py", "catalog.table(tx, database, name)"),
+        ("actors/scripts/ddl.py", "catalog.table(tx, database, name)"),
         ("actors/node.py", "users.get(tx, name)"),
     ],
 )
@@ -144,7 +144,7 @@ def test_planted_way_past_the_gate_is_caught(path: str, text: str) -> None:
     [
         ("actors/scripts/planted.py", "run.table(name, READ)"),
         ("actors/scripts/planted.py", "records.read(run.transaction, table, id)"),
-        ("actors/scripts/places.py", "catalog.tables(tx, database)"),
+        ("actors/scripts/ddl.py", "catalog.tables(tx, database)"),
         ("actors/scripts/planted.py", "catalog.index(table, name)"),
         ("actors/sessions.py", "same = user.role == session.caller.role"),
         ("actors/scripts/planted.py", "except NotAllowed: pass"),

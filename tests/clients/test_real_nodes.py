@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from actors.cluster.following import joint
-from actors.doors import SystemClock, SystemRng, system_doors
+from actors.environment import SystemClock, SystemRng, system_doors
 from actors.node import Node, start
 from actors.settings import NodeSettings
 from protocol import limits

@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 
 from actors.commits import NODE
-from actors.facts import Listening
 from actors.node import Node
+from actors.node_info import Listening
 from actors.scripts.handlers import SUBJECTS
 from protocol import limits
 from storage.catalog import failover

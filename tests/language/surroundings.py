@@ -44,7 +44,7 @@ class Tables:
         self.rng = Dice()
         self.memory = WorkingMemory()
         self.ticks = 0
-        """Looks at the clock, as those of `actors.scripts.turns`."""
+        """Looks at the clock, as those of `actors.scripts.fiber`."""
         self._charged = 0
         self.selected = 0
         self.pulled = 0

@@ -26,7 +26,7 @@ from storage.formats.sealing import Key
 from storage.log.log import Log
 from storage.log.reader import LogSizes
 from tests.simulation.disk import NO_LIMIT, Fault, Image, SimulatedDisk
-from tests.simulation.doors import START_US, ManualClock, SeededRng
+from tests.simulation.environment import START_US, ManualClock, SeededRng
 
 PATH = "/data/store"
 SECTOR = 64

@@ -143,7 +143,7 @@ def ignores_sync_errors() -> None:
 
 def writes_in_place() -> None:
     """Small files are written where they stand, not beside it and renamed."""
-    from protocol.doors import Fs
+    from protocol.environment import Fs
     from storage.files import directory, metadata_file
     from storage.log import log
 
@@ -198,7 +198,7 @@ def keeps_no_files() -> None:
 
 def keeps_no_room_to_cut() -> None:
     """What a refused write left is cut off without the reserve, as where that takes no room."""
-    from protocol.doors import File
+    from protocol.environment import File
     from storage.log.tail_writer import LogWriter
 
     def shorten(self: LogWriter, file: File, reserved: bool) -> None:
@@ -550,7 +550,7 @@ def sign_outs_come_late() -> None:
 def holds_without_bound() -> None:
     """Whatever its peers make it hold, there is room for it."""
     from protocol import conversation
-    from surfaces.held_bytes import MemoryQuota
+    from surfaces.memory_quota import MemoryQuota
 
     conversation.HELLO_BYTES = limits.MIB  # type: ignore[misc]
     limits.TLS_READ_BYTES = 256 * limits.KIB  # type: ignore[misc]

@@ -10,7 +10,7 @@ import pytest
 import storage.files.directory
 import storage.files.metadata_file
 import storage.log.log
-from protocol.doors import File, Fs
+from protocol.environment import File, Fs
 from storage.faults import StoreFault
 from storage.formats.frames import Frame, PlacedFrame
 from storage.formats.positions import LogPosition

@@ -25,7 +25,7 @@ from storage.formats.frames import (
 from storage.log.log import Log
 from tests.reliability.crashes import MACHINE, PATH, open_store
 from tests.simulation.disk import Image, SimulatedDisk
-from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.environment import ManualClock, SeededRng
 from tests.tables import case
 
 FLIPS = 2_000

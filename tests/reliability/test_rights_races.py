@@ -31,7 +31,7 @@ import pytest
 
 from actors import sign_in_throttle
 from actors.rights import Privileges, Rights
-from actors.scripts import workers
+from actors.scripts import scheduler
 from actors.sessions import Sessions
 from actors.vaults import VaultSettings
 from protocol import limits
@@ -531,7 +531,7 @@ async def _some(lane: Lane, name: str, numbers: Iterator[int]) -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short slices of the loop, and no delay of what is refused."""
     monkeypatch.setattr(limits, "SLICE_US", SLICE_US)
-    monkeypatch.setattr(workers.FiberScheduler, "slice_us", SLICE_US)
+    monkeypatch.setattr(scheduler.FiberScheduler, "slice_us", SLICE_US)
     for name in ("DELAY_FIRST_US", "DELAY_US", "DELAY_MOST_US"):
         monkeypatch.setattr(sign_in_throttle, name, 0)
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from actors.doors import SystemClock, SystemRng
+from actors.environment import SystemClock, SystemRng
 from storage.files.directory import StoreDirectory
 from storage.files.disk import Disk
 from storage.log.log import Log

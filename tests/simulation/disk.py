@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from protocol.doors import File, Room
+from protocol.environment import File, Room
 from tests.simulation.folders import SimulatedFolder
 
 Image = dict[str, bytes | None]
@@ -279,7 +279,7 @@ def _decide(file: _Undecided, decisions: tuple[int, ...], rng: random.Random) ->
 
 
 class SimulatedFile:
-    """An open file (`protocol.doors.File`)."""
+    """An open file (`protocol.environment.File`)."""
 
     def __init__(self, disk: SimulatedDisk, path: str, inode: _Inode, writable: bool) -> None:
         self._disk = disk
@@ -371,7 +371,7 @@ class SimulatedLock:
 
 
 class SimulatedDisk:
-    """The disk (`protocol.doors.Fs`). Paths are absolute; the root exists.
+    """The disk (`protocol.environment.Fs`). Paths are absolute; the root exists.
 
     :param image: initial content, all of it durable
     :param sector: bytes of a sector. Small ones make more ways to tear a small write

@@ -1,4 +1,4 @@
-"""A folder of the simulated disk (`protocol.doors.Folder`).
+"""A folder of the simulated disk (`protocol.environment.Folder`).
 
 It has no links, and no concurrent renames below it: these are tested on the real one.
 """
@@ -9,7 +9,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from protocol.doors import DirectoryEntry, File, Room
+from protocol.environment import DirectoryEntry, File, Room
 
 if TYPE_CHECKING:
     from tests.simulation.disk import SimulatedDisk

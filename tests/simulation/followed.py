@@ -48,7 +48,7 @@ from tests import leaks
 from tests.actors.nodes import prepare, run, settings, simulated_doors
 from tests.simulation import loop as stepped
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.doors import LoopClock, SeededRng
+from tests.simulation.environment import LoopClock, SeededRng
 from tests.simulation.world import LossyEngine, SmallLog
 from tests.storage.books import is_part_settled
 from tests.storage.index_entries import all_differences

@@ -34,7 +34,7 @@ from storage.txn import trail_rows
 from storage.txn.applied_position import Lineage
 from storage.txn.ledger import Ledger
 from tests.simulation.answers import ANYTHING, AtLeast
-from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.environment import ManualClock, SeededRng
 from tests.simulation.expiring import KEY as EXPIRING_KEY
 from tests.simulation.expiring import overdue
 from tests.simulation.feed_readers import TABLE as FED

@@ -21,11 +21,11 @@ from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 import actors.store
-from actors.cluster import copying
+from actors.cluster import snapshot_transfer
 from actors.cluster.joining import Joiner
 from actors.cluster.role import RoleName
 from actors.commits import Committer
-from actors.doors import Environment
+from actors.environment import Environment
 from actors.node import Node, start
 from actors.runtime import ask
 from actors.settings import keep_log
@@ -45,7 +45,7 @@ from tests.actors import nodes
 from tests.actors.cluster.whole import Asks, ClusterMachine, Dial, Trio
 from tests.simulation.agreement import AgreementModel, Fate
 from tests.simulation.disk import NO_LIMIT, SimulatedDisk
-from tests.simulation.doors import START_US, LoopClock
+from tests.simulation.environment import START_US, LoopClock
 from tests.simulation.links import LinksModel, ModelLinks
 from tests.simulation.processes import Process, here, marked_greenlets
 from tests.simulation.promises import ClusterGuaranteeViolated, Excused, GuaranteeJudge, Medium
@@ -177,7 +177,7 @@ class SimulatedMember(ClusterMachine):
         node = await start(settings, self.doors())
         if process.is_dead:
             return node
-        node.copies = copying.begin_copies(
+        node.copies = snapshot_transfer.begin_copies(
             node.runtime, node.committer, node.reads, node.store, node.settings, node.doors,
             lambda begin: node._supervise(begin, refoldable=True),
         )  # fmt: skip

@@ -11,8 +11,8 @@ from typing import Final
 
 from storage.files.directory import is_joining
 from tests.simulation.course import Act, Course
+from tests.simulation.joining_machines import JoiningMachines
 from tests.simulation.members import PATH, DirectoryCopy, SimulatedMember
-from tests.simulation.newcomers import JoiningMachines
 
 REMEMBERED: Final = 6
 """Number of copies kept to be put back."""

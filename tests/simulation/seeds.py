@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tests.logbook import Logbook
-from tests.simulation import troubles
+from tests.simulation import cluster_faults
 from tests.simulation.world import BESIDE, World
 
 EXPECTED = (
@@ -29,7 +29,7 @@ EXPECTED = (
     "the disk is full: old log was dropped",
 )
 """Log lines of a node whose disk fails or is full."""
-CLUSTERS = {"members": troubles.drawn, "watched": troubles.watched}
+CLUSTERS = {"members": cluster_faults.drawn, "watched": cluster_faults.watched}
 """Shapes of clusters, drawn from the seed."""
 TOLD_EVERY = 100
 
@@ -40,7 +40,7 @@ def live(seed: int, of: str | None) -> Counter[str]:
     :raises AssertionError: an invariant is violated
     """
     if of in CLUSTERS:
-        return troubles.run(seed, CLUSTERS[of](seed))
+        return cluster_faults.run(seed, CLUSTERS[of](seed))
     world = World(seed, None if of is None else BESIDE[of])
     world.run()
     return Counter(vars(world.figures))
@@ -49,7 +49,7 @@ def live(seed: int, of: str | None) -> Counter[str]:
 def one(seed: int, figures: Counter[str], of: str | None = None) -> str | None:
     """Run one world. Return its violation, or None."""
     book = Logbook()
-    for pattern in troubles.EXPECTED if of in CLUSTERS else EXPECTED:
+    for pattern in cluster_faults.EXPECTED if of in CLUSTERS else EXPECTED:
         book.allow(pattern)
     book.install()
     try:

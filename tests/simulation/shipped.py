@@ -13,13 +13,13 @@ from functools import partial
 
 from actors.cluster.attaching import LeaderConnector
 from actors.cluster.cluster_file import ClusterFileActor, SaveCluster
-from actors.cluster.comparing import StateComparison
-from actors.cluster.shipping import ReplicaSender
+from actors.cluster.replica_sender import ReplicaSender
+from actors.cluster.state_check import StateComparison
 from actors.cluster.sync_status import SyncStatus
 from actors.runtime import ask, stop
 from protocol.links import VERSION, Attach, Hello, Link
 from storage.files.cluster_file import ClusterState
-from tests.simulation.doors import SeededRng
+from tests.simulation.environment import SeededRng
 from tests.simulation.followed import Cluster3, FollowedMember, InvariantViolated
 from tests.simulation.links import LinksModel, ModelLinks, Weather
 

@@ -25,8 +25,8 @@ from tests.actors.cluster import whole
 from tests.actors.cluster.test_founding import copied
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
+from tests.simulation.ablation import LEFT_OUT
 from tests.simulation.agreement import Fate
-from tests.simulation.left_out import LEFT_OUT
 from tests.simulation.links import ModelLink
 from tests.simulation.members import Members, SimulatedMember
 from tests.simulation.processes import ProcessLoop

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.simulation.doors import LoopClock, ManualClock, SeededRng
+from tests.simulation.environment import LoopClock, ManualClock, SeededRng
 from tests.simulation.loop import Deadlock, run
 
 

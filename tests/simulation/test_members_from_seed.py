@@ -1,7 +1,7 @@
 """Whole members of a cluster from a seed, under all faults; and planted faults that the rig must
 detect.
 
-A failure prints its seed: `tests.simulation.troubles.run(seed)` reproduces it on any machine.
+A failure prints its seed: `tests.simulation.cluster_faults.run(seed)` reproduces it on any machine.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
+from actors.cluster.linearizable_reads import LinearizableReads
 from actors.cluster.member import ClusterMember
-from actors.cluster.present import LinearizableReads
 from tests.logbook import Logbook
-from tests.simulation import troubles
-from tests.simulation.left_out import LEFT_OUT
+from tests.simulation import cluster_faults
+from tests.simulation.ablation import LEFT_OUT
+from tests.simulation.cluster_faults import EXPECTED
 from tests.simulation.promises import ClusterGuaranteeViolated
-from tests.simulation.troubles import EXPECTED
 from tests.sweeps import parts
 
 HARD_PARTS = 40
@@ -43,7 +43,7 @@ def worlds(logbook: Logbook) -> Worlds:
     def run(seeds: Sequence[int]) -> Counter[str]:
         figures = Counter[str]()
         for seed in seeds:
-            figures += troubles.run(seed)
+            figures += cluster_faults.run(seed)
         return figures
 
     return run
@@ -84,7 +84,7 @@ def watched(logbook: Logbook) -> Worlds:
     def run(seeds: Sequence[int]) -> Counter[str]:
         figures = Counter[str]()
         for seed in seeds:
-            figures += troubles.run(seed, troubles.watched(seed))
+            figures += cluster_faults.run(seed, cluster_faults.watched(seed))
         return figures
 
     return run
@@ -137,14 +137,14 @@ def test_a_planted_fault_is_seen_by_who_looks_closely(
     monkeypatch.setattr(target, name, value)
     with pytest.raises(ClusterGuaranteeViolated, match=what):
         for seed in (20_008, *range(20_000, 20_020)):  # it shows the second of them at once
-            troubles.run(seed, troubles.watched(seed))
+            cluster_faults.run(seed, cluster_faults.watched(seed))
     gc.collect()
 
 
 @pytest.mark.parametrize("seed", parts(4, always=1))
 def test_a_seed_is_one_history(seed: int, worlds: Worlds) -> None:
     """A seed gives one history: in this process, in another, and for any order of its sets."""
-    traces = f"from tests.simulation.troubles import run; print(sorted(run({seed}).items()))"
+    traces = f"from tests.simulation.cluster_faults import run; print(sorted(run({seed}).items()))"
 
     def elsewhere(hashes: str) -> str:
         told = {**os.environ, "PYTHONHASHSEED": hashes}
@@ -153,7 +153,7 @@ def test_a_seed_is_one_history(seed: int, worlds: Worlds) -> None:
         )
         return ran.stdout.splitlines()[-1]
 
-    here = str(sorted(troubles.run(seed).items()))
+    here = str(sorted(cluster_faults.run(seed).items()))
     assert elsewhere("2" if os.environ.get("PYTHONHASHSEED") == "1" else "1") == here
 
 
@@ -182,7 +182,7 @@ def test_a_rule_that_is_left_out_is_missed(rule: str, logbook: Logbook) -> None:
     seed, what = SHOWN_BY[rule]
     with LEFT_OUT[rule](), pytest.raises(ClusterGuaranteeViolated, match=what):
         for each in (seed, *range(12)):
-            troubles.run(each)
+            cluster_faults.run(each)
     gc.collect()  # errors of a broken world's tasks are reported here, not in another test
 
 

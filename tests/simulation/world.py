@@ -29,11 +29,11 @@ import storage.files.directory
 import storage.txn.ledger
 from actors.checkpoints import CheckpointNow
 from actors.commits import Committer
-from actors.doors import Environment, SystemNet
+from actors.environment import Environment, SystemNet
 from actors.node import Node, start
 from actors.runtime import ask
 from protocol import limits
-from protocol.doors import Rng
+from protocol.environment import Rng
 from protocol.errors import Refusal
 from protocol.requests import Caller, CancelScript, RunScript, ScriptAnswer
 from storage.engine import sealed
@@ -50,7 +50,7 @@ from tests.actors.nodes import settings
 from tests.receipts import STORE
 from tests.simulation import loop as stepped
 from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
-from tests.simulation.doors import LoopClock, SeededRng, SteppedScheduler
+from tests.simulation.environment import LoopClock, SeededRng, SteppedScheduler
 from tests.simulation.feed_readers import Feeds
 from tests.simulation.guests import ENDED, Guests
 from tests.simulation.history import GuaranteeViolated, SentScript, StoreHistory

@@ -15,7 +15,7 @@ from storage.records.changes import RecordChanges
 from storage.records.records import Stored
 from storage.txn.ledger import Ledger
 from storage.txn.transaction import Transaction
-from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.environment import ManualClock, SeededRng
 
 BY = Attribution("ana", "wire test")
 

@@ -13,7 +13,7 @@ from storage.engine.rocksdb import RocksEngine, RocksInMemory
 from storage.engine.sealed import SealedEngine, open_state
 from storage.files.directory import StoreDirectory
 from storage.files.disk import Disk
-from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.environment import ManualClock, SeededRng
 from tests.storage.backups.held import KEY
 
 

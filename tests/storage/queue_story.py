@@ -34,7 +34,7 @@ from storage.txn.appends import HEAD, NUMBER
 from storage.txn.ledger import Ledger
 from storage.txn.transaction import Transaction
 from tests.receipts import settled
-from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.environment import ManualClock, SeededRng
 from tests.storage.books import digests
 from tests.storage.engines import EngineHome, MemoryStore
 from tests.storage.queue_model import (

@@ -24,7 +24,7 @@ from storage.indexes import derived
 from storage.txn.ledger import Ledger
 from storage.txn.snapshots import PinnedSnapshot
 from storage.txn.transaction import Transaction
-from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.environment import ManualClock, SeededRng
 from tests.storage.books import digests, is_part_settled
 from tests.storage.engines import EngineHome, MemoryStore
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from actors.doors import SystemClock, system_doors
+from actors.environment import SystemClock, system_doors
 from surfaces.http.shared import HttpSettings
 from surfaces.http.surface import HttpSurface
 from surfaces.wire import NodeGate, WireSettings, WireSurface

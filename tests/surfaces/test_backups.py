@@ -137,7 +137,7 @@ async def test_what_was_pruned_and_what_has_no_room(
     check_error(answer, "LogPruned")
     assert "3" in answer.error["message"]
     from actors.backups import files
-    from protocol.doors import Room
+    from protocol.environment import Room
 
     monkeypatch.setattr(files, "reserve", lambda _: Room(1 << 62, 0))
     check_error(await get(raw), "DiskFull")

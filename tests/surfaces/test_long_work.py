@@ -8,7 +8,7 @@ import gc
 import pytest
 
 from protocol.values import Tick
-from surfaces.turns import IterationBudget, LongWork
+from surfaces.iteration_budget import IterationBudget, LongWork
 
 
 async def test_of_many_that_begin_together_each_waits_for_its_turn() -> None:

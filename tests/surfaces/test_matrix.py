@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 
 from actors import sign_in_throttle
-from actors.facts import Listening
+from actors.node_info import Listening
 from actors.rights import Privileges
 from actors.roles import Roles
 from protocol import limits

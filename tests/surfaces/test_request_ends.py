@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-from actors.commits.barriers import PriorityLockRequest
+from actors.commits.priority_locks import PriorityLockRequest
 from protocol import limits
 from protocol.frames import MessageKind
 from storage.txn.read_set import ReadSet

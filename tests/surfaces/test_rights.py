@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from actors.rights import Privileges
-from actors.scripts import execution, fields, writing
+from actors.scripts import execution, schema, writing
 from actors.scripts.execution import Execution
 from protocol.binary import unpack_object
 from protocol.errors import CATALOGUE
@@ -72,11 +72,11 @@ class House:
         self, name: str | None, text: str, parameters: Any = None, place: str = "shop.main"
     ) -> Answer:
         """A script over HTTP."""
-        fields = {} if name is None else {"authorization": self.tokens[name]}
+        schema = {} if name is None else {"authorization": self.tokens[name]}
         namespace, _, database = place.partition(".")
         body = {"script": text, "params": parameters or {}, "ns": namespace, "db": database}
         return await self.raw.ask(
-            "POST", "/script", json.dumps(body).encode(), content_type="application/json", **fields
+            "POST", "/script", json.dumps(body).encode(), content_type="application/json", **schema
         )
 
     async def wire(self, name: str, text: str, parameters: Any = None) -> str:
@@ -660,7 +660,7 @@ async def test_a_definition_of_an_earlier_version_is_not_run(
     """A log may hold what can't be defined any more."""
     with monkeypatch.context() as earlier:
         for name in ("check_definition", "check_links"):
-            earlier.setattr(fields, name, lambda *_: None)
+            earlier.setattr(schema, name, lambda *_: None)
         await house.here.values(
             "DEFINE FIELD OVERWRITE leak ON open TYPE any DEFAULT (SELECT * FROM secret)"
         )

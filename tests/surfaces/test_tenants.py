@@ -25,7 +25,7 @@ import pytest
 
 from actors import rights, sign_in_throttle, statements
 from actors.rights import Privileges, Rights
-from actors.scripts.moments import NamedSnapshot, NamedSnapshots
+from actors.scripts.named_snapshots import NamedSnapshot, NamedSnapshots
 from protocol.frames import MessageKind
 from protocol.requests import Caller
 from protocol.rights import ALL, Verbs

@@ -10,7 +10,7 @@ from typing import Any
 from actors.backups.loading import LoadResult, load
 from actors.backups.script_files import pieces
 from actors.backups.scripts import About, StoreScript
-from actors.doors import system_doors
+from actors.environment import system_doors
 from actors.node import Node, start
 from actors.settings import NodeSettings
 from language.splitting import Piece

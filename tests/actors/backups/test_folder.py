@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from actors.backups.folder import BackupFolder, Draft, plain_parts
-from protocol.doors import Room
+from protocol.environment import Room
 from protocol.errors import (
     BackupExists,
     BackupNameRefused,

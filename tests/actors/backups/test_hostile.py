@@ -27,7 +27,7 @@ from storage.formats.container import CHUNK_HEAD_BYTES, HEADER_BYTES, ContainerW
 from storage.formats.frames import FRAME_HEADER_BYTES, SALT_BYTES, FrameCodec
 from storage.formats.positions import LATEST_US, MOST
 from storage.formats.sealing import Key
-from tests.simulation.doors import SeededRng
+from tests.simulation.environment import SeededRng
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, HeldFile
 from tests.storage.backups.stores import CommitHistory, StoreMachine

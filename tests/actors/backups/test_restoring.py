@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.backups.restoring import RestoreOptions, restore
-from actors.doors import Environment, SystemClock, system_doors
+from actors.environment import Environment, SystemClock, system_doors
 from actors.node import start
 from actors.settings import NodeSettings
 from storage.backups.state_builder import no_progress

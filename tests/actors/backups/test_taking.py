@@ -20,10 +20,10 @@ import pytest
 
 from actors.backups import files, taking
 from actors.backups.folder import BackupFolder
-from actors.doors import SystemClock, SystemRng
+from actors.environment import SystemClock, SystemRng
 from actors.runtime import ask
 from protocol import limits
-from protocol.doors import Room
+from protocol.environment import Room
 from protocol.errors import (
     AnswerTooLarge,
     BackupExists,
@@ -471,7 +471,7 @@ async def test_reading_back_ends_too(
         asked.append(turn)
         return True
 
-    from actors.scripts.turns import Fiber
+    from actors.scripts.fiber import Fiber
 
     monkeypatch.setattr(Fiber, "over", property(over))
     assert type(await refused(node, "BACKUP TO 'x'")) is Cancelled

@@ -13,7 +13,7 @@ import pytest
 
 from actors.backups.restoring import RestoreOptions, restore
 from actors.commits import NODE
-from actors.doors import system_doors
+from actors.environment import system_doors
 from actors.node import start
 from actors.runtime import ask
 from actors.settings import NodeSettings

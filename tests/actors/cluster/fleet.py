@@ -19,9 +19,9 @@ from typing import Final, cast
 
 from actors.cluster.attaching import LeaderConnector
 from actors.cluster.following import EpochEnd
-from actors.cluster.leading import LeaderState
-from actors.cluster.receiving import ReplicaReceiver
-from actors.cluster.shipping import ReplicaSender
+from actors.cluster.leader_state import LeaderState
+from actors.cluster.replica_receiver import ReplicaReceiver
+from actors.cluster.replica_sender import ReplicaSender
 from actors.commits import Committer, Tail
 from actors.log_pins import Pin, Pins
 from actors.log_reads import LogReads
@@ -31,7 +31,7 @@ from protocol.errors import Diverged, Stranded
 from protocol.links import VERSION, Attach, Hello, Link
 from storage.formats.frames import Frame
 from storage.log.segments import pruned
-from tests.simulation.doors import LoopClock, SeededRng, SteppedScheduler
+from tests.simulation.environment import LoopClock, SeededRng, SteppedScheduler
 from tests.simulation.links import LinksModel
 
 LONG: Final = 20_000

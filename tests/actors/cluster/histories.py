@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from actors.cluster.courses import ClaimLead, decide_role
 from actors.cluster.following import EpochEnd, EpochHistory, EpochPromise
 from actors.cluster.following import joint as where_they_agree
-from actors.cluster.leading import DEPOSED, LeaderState
+from actors.cluster.leader_state import DEPOSED, LeaderState
+from actors.cluster.next_role import ClaimLead, decide_role
 from protocol.agreement import AgreedState, CompareAndSetResult, InSyncReplicas, LeaderEntry
 from storage.files.cluster_file import ClusterState
 

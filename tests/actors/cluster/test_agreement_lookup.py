@@ -20,7 +20,7 @@ from storage.files.cluster_file import ClusterState
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
 from tests.simulation.agreement import AgreementModel, Fate, ModelAgreement
-from tests.simulation.doors import ManualClock
+from tests.simulation.environment import ManualClock
 
 OLD, NEW, NEWER = "https://old:2379", "https://new:2379", "https://newer:2379"
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from actors.cluster import present
+from actors.cluster import linearizable_reads
 from actors.cluster.follow_task import FollowTask
-from actors.cluster.receiving import ReplicaReceiver
-from actors.cluster.rounds import ReadIndexRounds
+from actors.cluster.read_index import ReadIndexRounds
+from actors.cluster.replica_receiver import ReplicaReceiver
 from actors.cluster.service import ClusterService
-from actors.doors import Environment
+from actors.environment import Environment
 from actors.runtime import ask
 from protocol import limits
 from protocol.errors import (
@@ -36,7 +36,7 @@ from tests.actors.parts import outcome
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
 from tests.simulation.agreement import Fate
-from tests.simulation.doors import START_US, LoopClock
+from tests.simulation.environment import START_US, LoopClock
 from tests.simulation.links import ModelLink
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -146,7 +146,7 @@ def test_a_planted_leader_that_confirms_itself_is_caught(
     if planted == "asks nobody":
         monkeypatch.setattr(ReadIndexRounds, "complete_rounds", _all_of_them)
     elif planted == "believes who promised":
-        monkeypatch.setattr(present, "_leader_read_index", _by_the_lease)
+        monkeypatch.setattr(linearizable_reads, "_leader_read_index", _by_the_lease)
     else:
         monkeypatch.setattr(ReadIndexRounds, "begin", _of_before)
 
@@ -246,7 +246,7 @@ def test_who_follows_and_hears_nothing_for_long_says_so() -> None:
         now = asyncio.get_running_loop().time
         began = now()
         assert isinstance(await outcome(ids(follower, current=True)), Busy)
-        assert now() - began <= present.SILENT_SECONDS
+        assert now() - began <= linearizable_reads.SILENT_SECONDS
         again = now()
         assert isinstance(await outcome(ids(follower, current=True)), Busy)
         assert now() - again < 0.1, "by then it is refused at once"
@@ -344,9 +344,9 @@ def test_between_two_leaders_a_node_takes_nothing_of_its_own_for_current(
         late.once = {"take_lead": Fate.REFUSED}
         await trio.until(lambda: trio.leader is other)
         await trio.until_done(lambda: other.value("CREATE t:new"))
-        (present,) = found
-        assert isinstance(present, asyncio.Future), "the next leader is asked"
-        assert await present >= other.runs.member.leadership.own  # type: ignore[union-attr,operator]
+        (linearizable_reads,) = found
+        assert isinstance(linearizable_reads, asyncio.Future), "the next leader is asked"
+        assert await linearizable_reads >= other.runs.member.leadership.own  # type: ignore[union-attr,operator]
         assert await ids(late, current=True) == {"old", "new"}
 
     played(main)

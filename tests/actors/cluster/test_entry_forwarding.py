@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from actors.cluster.entry_forwarding import EntryForwarding, told
-from actors.cluster.shipping import ReplicaSender
+from actors.cluster.replica_sender import ReplicaSender
 from actors.log_reads import LogReads
 from protocol import limits
 from protocol.links import (
@@ -29,7 +29,7 @@ from protocol.links import (
     encode,
 )
 from tests.actors.cluster.fleet import Fleet
-from tests.actors.cluster.test_shipping import NOBODY
+from tests.actors.cluster.test_replica_sender import NOBODY
 from tests.actors.cluster.test_trails import noted
 from tests.actors.cluster.wires import wire
 from tests.logbook import Logbook

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from actors.cluster.following import EpochHistory, EpochPromise
-from actors.cluster.leading import LeaderState
+from actors.cluster.leader_state import LeaderState
 from protocol.agreement import AgreedState
 from tests.actors.cluster.histories import SearchScope, search
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from actors.cluster import attaching
-from actors.cluster.receiving import ReplicaReceiver
-from actors.cluster.shipping import ReplicaSender
+from actors.cluster.replica_receiver import ReplicaReceiver
+from actors.cluster.replica_sender import ReplicaSender
 from actors.cluster.sync_status import SyncStatus
 from storage.formats.frames import Frame
 from tests.actors.cluster import fleet as fleets

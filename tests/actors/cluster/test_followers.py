@@ -15,7 +15,7 @@ from actors.cluster.followers import (
     recent_isr_followers,
     wanted,
 )
-from actors.cluster.leading import LeaderState
+from actors.cluster.leader_state import LeaderState
 from protocol.agreement import InSyncReplicas
 
 BEHIND: Final = 2_000_000

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.memory import DurableState
+from actors.cluster.durable_state import DurableState
 from protocol.errors import Busy, DiskFull, NotImplementedHere, NotWritable
 from protocol.limits import CLUSTER_SILENT_SECONDS
 from storage.files.cluster_file import ClusterState

@@ -12,9 +12,9 @@ from protocol.errors import NotWritable
 from protocol.links import Leads, LinkClosed, Redeem, Redeemed, Refused
 from storage.catalog.join_tokens import JoinToken, TokenLocation
 from storage.faults import CopyFailed
-from tests.actors.cluster import test_copying
+from tests.actors.cluster import test_snapshot_transfer
 from tests.actors.cluster.pipes import PipeEnd, Pipes, linked
-from tests.actors.cluster.test_copying import PIN, CopyGiver, at_once, check, leader, new
+from tests.actors.cluster.test_snapshot_transfer import PIN, CopyGiver, at_once, check, leader, new
 from tests.logbook import Logbook
 
 __all__ = ["at_once", "leader"]
@@ -76,7 +76,7 @@ class InCircles(Moved):
 async def test_who_leads_is_asked_that_another_has_named(
     way: type[Moved], tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(test_copying, "Pipes", way)
+    monkeypatch.setattr(test_snapshot_transfer, "Pipes", way)
     joined = new(tmp_path, leader)
     copied = await joined.join(TOKEN)
     # By the token, then for the copy; of the old one once, and never more.
@@ -88,7 +88,7 @@ async def test_whoever_goes_on_asks_who_leads_first(
     tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     logbook.allow("is tried again")
-    monkeypatch.setattr(test_copying, "Pipes", SinceTheToken)
+    monkeypatch.setattr(test_snapshot_transfer, "Pipes", SinceTheToken)
     joined = new(tmp_path, leader)
     serve, ended = leader.copies.serve, asyncio.Event()
 
@@ -116,7 +116,7 @@ async def test_who_knows_of_nobody_is_asked_again(
     logbook: Logbook,
 ) -> None:
     logbook.allow("is tried again")
-    monkeypatch.setattr(test_copying, "Pipes", way)
+    monkeypatch.setattr(test_snapshot_transfer, "Pipes", way)
     joined = new(tmp_path, leader)
     with pytest.raises(CopyFailed, match="it follows"):
         await joined.join(TOKEN)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from actors.cluster import copying, joining
-from actors.cluster.copying import SnapshotCopies
+from actors.cluster import joining, snapshot_transfer
 from actors.cluster.joining import Joiner
+from actors.cluster.snapshot_transfer import SnapshotCopies
 from actors.node import Node
 from protocol import limits
 from protocol.errors import SignInRefused
@@ -34,7 +34,7 @@ from tests.actors import nodes
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.doors import LoopClock, SeededRng
+from tests.simulation.environment import LoopClock, SeededRng
 from tests.simulation.links import LinksModel, Weather
 from tests.storage.backups.stores import PATH, StoreMachine
 
@@ -111,7 +111,7 @@ class JoinWorld:
 
     def serve(self, node: Node) -> None:
         """Give copies, and take one token."""
-        self.copies: SnapshotCopies = copying.begin_copies(
+        self.copies: SnapshotCopies = snapshot_transfer.begin_copies(
             node.runtime, node.committer, node.reads, node.store, node.settings, node.doors,
             lambda begin: node._supervise(begin, refoldable=True),
         )  # fmt: skip
@@ -203,7 +203,7 @@ async def _nobody(_link: object) -> None:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, logbook: Logbook) -> None:
     """Parts are small, and synced often."""
-    monkeypatch.setattr(copying, "PART_BYTES", 2_000)
+    monkeypatch.setattr(snapshot_transfer, "PART_BYTES", 2_000)
     monkeypatch.setattr(limits, "BACKUP_SYNC_BYTES", 6_000)
     monkeypatch.setattr(joining, "READ_BYTES", 1_500)
     for event in ("the copy failed", "a copy was refused", "a copy was given up"):

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from actors.cluster.attaching import LeaderConnector
+from actors.cluster.durable_state import DurableState
 from actors.cluster.followers import ATTACHES_US
-from actors.cluster.memory import DurableState
-from actors.cluster.receiving import ReplicaReceiver
+from actors.cluster.replica_receiver import ReplicaReceiver
+from actors.cluster.replica_senders import BEAT_SECONDS
 from actors.cluster.role import RoleName
 from actors.cluster.service import ClusterService
-from actors.cluster.shippings import BEAT_SECONDS
 from actors.cluster.sync_status import SyncStatus
 from protocol.agreement import AgreedState
 from protocol.errors import (

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from actors.cluster import coordination, diagnostics
+from actors.cluster.leader_state import LeaderState
 from actors.cluster.leadership import Leadership
-from actors.cluster.leading import LeaderState
 from actors.cluster.lease import RENEWED_IN
 from protocol.errors import (
     Busy,

@@ -15,9 +15,9 @@ from storage.engine.memory import MemoryEngine
 from tests.actors.cluster.test_members import played, quiet, refused, shows, wrote
 from tests.actors.cluster.whole import ClusterMachine, Trio
 from tests.logbook import Logbook
+from tests.simulation.ablation import LEFT_OUT
 from tests.simulation.agreement import Fate
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.left_out import LEFT_OUT
 
 __all__ = ["quiet"]
 pytestmark = pytest.mark.usefixtures("quiet", "put_back_lines")

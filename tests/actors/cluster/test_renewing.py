@@ -16,7 +16,7 @@ from storage.files.peer_file import Identities, Identity
 from tests.actors.cluster.whole import cluster
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
-from tests.simulation.doors import SeededRng
+from tests.simulation.environment import SeededRng
 
 
 def made(node: Node, seed: int) -> Identity:

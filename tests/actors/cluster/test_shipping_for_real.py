@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from actors.cluster.attaching import LeaderConnector
-from actors.cluster.leading import LeaderState
-from actors.cluster.shipping import ReplicaSender
+from actors.cluster.leader_state import LeaderState
+from actors.cluster.replica_sender import ReplicaSender
 from actors.cluster.sync_status import SyncStatus
-from actors.doors import SystemClock, SystemRng
+from actors.environment import SystemClock, SystemRng
 from actors.node import Node, start
 from protocol.agreement import InSyncReplicas
 from protocol.errors import NotWritable, UnknownOutcome

@@ -16,7 +16,7 @@ from msgspec import structs
 from actors import entry_retention
 from actors.backlog import MISSED, Backlog, PendingEntry
 from actors.cluster.entry_forwarding import told
-from actors.cluster.shipping import ReplicaSender
+from actors.cluster.replica_sender import ReplicaSender
 from actors.rate_limited_log import RateLimitedLog
 from actors.runtime import ask
 from actors.vaults.trail import VaultAct
@@ -32,7 +32,7 @@ from tests.actors.nodes import ANA, run
 from tests.actors.parts import outcome
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
-from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.environment import ManualClock, SeededRng
 from tests.simulation.links import Weather
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -447,7 +447,7 @@ def test_a_follower_that_tells_it_nevertheless_is_seen() -> None:
         return links.Attached(epoch, agree, released, True, time)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("actors.cluster.shipping.Attached", attached)
+        patch.setattr("actors.cluster.replica_sender.Attached", attached)
         with pytest.raises(AssertionError, match="links have ended"):
             played(partial(under_an_older_one, patch))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from actors.doors import Environment
+from actors.environment import Environment
 from actors.node import Node, start
 from protocol.agreement import AgreedState, Agreement, CompareAndSetResult, ReleasedFrame
 from protocol.errors import Refusal
@@ -26,7 +26,7 @@ from storage.files.directory import StoreDirectory
 from tests.actors.nodes import settings, simulated_doors, value
 from tests.simulation.agreement import AgreementModel, Fate, ModelAgreement
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.environment import ManualClock, SeededRng
 from tests.simulation.links import LinksModel, ModelLinks
 
 PRINT = "ab" * 32

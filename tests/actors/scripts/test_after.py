@@ -42,7 +42,7 @@ from tests.actors.scripts.test_stalled_disk import Stall
 from tests.actors.scripts.test_taken_back import full
 from tests.logbook import Logbook
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.doors import SeededRng
+from tests.simulation.environment import SeededRng
 
 _names: Iterator[str] = (f"after-{number}" for number in itertools.count(1))
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from actors.commits import barriers
-from actors.commits.barriers import PriorityLockRequest
+from actors.commits import priority_locks
+from actors.commits.priority_locks import PriorityLockRequest
 from actors.node import Node
 from actors.runtime import ask
 from protocol import limits
@@ -341,7 +341,7 @@ def test_the_timeout_of_a_statement_bounds_no_other() -> None:
 async def test_a_barrier_has_an_end(
     node: Running, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
-    monkeypatch.setattr(barriers, "SAID_US", 0)
+    monkeypatch.setattr(priority_locks, "SAID_US", 0)
     await fill(node)
     long = await a_barrier(node, LONG, seconds=0.05)
     small = await node.answer(SMALL)

@@ -13,7 +13,7 @@ import pytest
 
 from actors.backups.restoring import RestoreOptions, restore
 from actors.commits import NODE
-from actors.doors import system_doors
+from actors.environment import system_doors
 from protocol.errors import BadRequest, NotWritable, Refusal, SignInRefused
 from protocol.values import instant
 from storage.backups.state_builder import no_progress

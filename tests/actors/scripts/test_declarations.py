@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from actors.scripts.workers import FiberScheduler
+from actors.scripts.scheduler import FiberScheduler
 from protocol import limits
 from protocol.errors import Conflict, SessionEnded
 from tests.nodes import OWNER, PASSWORD, Running

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.scripts.moments import NamedSnapshots
+from actors.scripts.named_snapshots import NamedSnapshots
 from protocol import limits
 from protocol.errors import AnswerTooLarge, BadRequest, Busy, Refusal, Unknown
 from protocol.requests import NEW_MOMENT, Caller, ScriptAnswer

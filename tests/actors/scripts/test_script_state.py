@@ -13,8 +13,8 @@ import pytest
 from actors.memory import STEP_BYTES, MemoryAccount, NodeMemory
 from actors.runtime import ask
 from actors.scripts.execution import FOLLOWED
+from actors.scripts.scheduler import FiberScheduler
 from actors.scripts.script_state import ScriptState, SubqueryCache
-from actors.scripts.workers import FiberScheduler
 from language import tree
 from language.parser import parse
 from protocol import limits

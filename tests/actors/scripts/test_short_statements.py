@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.doors import SystemClock
+from actors.environment import SystemClock
 from actors.scripts import plans, writing
 from language import rows, select
 from protocol.values import RecordId

@@ -16,7 +16,7 @@ import storage.txn.ledger
 from actors.commits import NODE
 from actors.node import Node
 from actors.runtime import ask
-from actors.scripts.workers import FiberScheduler
+from actors.scripts.scheduler import FiberScheduler
 from protocol.errors import DiskFull, NotAllowed, NotWritable, Unknown, UnknownOutcome
 from protocol.requests import Caller
 from protocol.rights import READ
@@ -30,7 +30,7 @@ from tests.actors.parts import outcome, play, until
 from tests.logbook import Logbook
 from tests.nodes import CHECKED_NOW
 from tests.simulation.disk import Fault, SimulatedDisk
-from tests.simulation.doors import LoopClock
+from tests.simulation.environment import LoopClock
 
 SLOW = "FOR $i IN 1..=3000 { LET $x = $i; };"
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from actors.runtime import ask, tell
-from actors.scripts.turns import Fiber
+from actors.scripts.fiber import Fiber
 from protocol import limits
 from protocol.errors import (
     BadRequest,

@@ -10,7 +10,7 @@ from storage.formats.container import CHUNK_HEAD_BYTES, HEADER_BYTES, ContainerW
 from storage.formats.frames import NO_DIGEST
 from storage.formats.positions import LogPosition
 from storage.formats.sealing import Key, key_of
-from tests.simulation.doors import SeededRng
+from tests.simulation.environment import SeededRng
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ KEY, OTHER_KEY = key_of(bytes(range(32))), key_of(bytes(32))
 
 
 class HeldFile:
-    """A file that is only read (`protocol.doors.File`)."""
+    """A file that is only read (`protocol.environment.File`)."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -33,7 +33,7 @@ from storage.txn import applied_position
 from storage.txn.ledger import Ledger
 from storage.txn.transaction import Transaction
 from tests.simulation.disk import Image, SimulatedDisk
-from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.environment import ManualClock, SeededRng
 from tests.storage.backups import held
 from tests.storage.backups.held import HeldFile
 from tests.storage.books import Book, put

@@ -23,7 +23,7 @@ from storage.formats.frames import Frame
 from storage.formats.positions import RestoreOrigin
 from storage.formats.sealing import Key
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.doors import ManualClock
+from tests.simulation.environment import ManualClock
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY
 from tests.storage.backups.stores import (

@@ -14,7 +14,7 @@ from storage.formats import container
 from storage.formats.backup_facts import ScriptFacts
 from storage.formats.backup_forms import BackupFileForm, form_of
 from storage.formats.sealing import Key
-from tests.simulation.doors import SeededRng
+from tests.simulation.environment import SeededRng
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, OTHER_KEY, HeldFile
 

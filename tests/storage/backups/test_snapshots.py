@@ -14,7 +14,7 @@ from storage.formats import container, keys
 from storage.formats.keys import Pair
 from storage.formats.positions import LogPosition
 from storage.formats.sealing import Key
-from tests.simulation.doors import SeededRng
+from tests.simulation.environment import SeededRng
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, HeldFile
 

@@ -27,7 +27,7 @@ from storage.catalog.replicas import Replica
 from storage.formats import keys
 from storage.formats.backup_facts import BackupScope
 from storage.txn.transaction import Transaction
-from tests.simulation.doors import SeededRng
+from tests.simulation.environment import SeededRng
 from tests.storage.books import Book
 
 ID: Final = "6f3a0000-0000-4000-8000-000000000001"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import rocksdict
 
-from protocol.doors import Room
+from protocol.environment import Room
 from storage.engine import rocksdb
 from storage.engine.engine import Engine, EngineFailed
 from storage.engine.rocksdb import RocksEngine

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from protocol.doors import Room
+from protocol.environment import Room
 from protocol.errors import DiskFull, WrongKey
 from storage.engine.engine import EngineFailed, EngineUnreadable
 from storage.engine.memory import MemoryEngine
@@ -21,7 +21,7 @@ from storage.formats.backup_forms import form_of
 from storage.formats.pairs import packed
 from storage.formats.sealing import Key
 from tests.simulation.disk import NO_LIMIT, Fault, Image, SimulatedDisk
-from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.environment import ManualClock, SeededRng
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, OTHER_KEY, HeldFile
 from tests.storage.seals import counted

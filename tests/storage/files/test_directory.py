@@ -24,7 +24,7 @@ from storage.files.directory import StoreDirectory, segment_name
 from storage.files.disk import Disk
 from storage.files.metadata_file import read_facts, write_facts
 from storage.files.node_file import NodeFileContents, load_node, save_node
-from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.environment import ManualClock, SeededRng
 
 
 def open_directory(path: Path | str, create: bool = False, seed: int = 1) -> StoreDirectory:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.doors import Fs, Room
+from protocol.environment import Fs, Room
 from storage.files.disk import Disk
 from tests.simulation.disk import Fault, SimulatedDisk
 

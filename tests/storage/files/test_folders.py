@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.doors import Folder, Room
+from protocol.environment import Folder, Room
 from storage.files import folders
 from storage.files.disk_files import DiskFile
 from storage.files.folders import DiskFolder

@@ -20,7 +20,7 @@ from storage.formats.positions import LogPosition
 from storage.log.log import Log
 from storage.log.reader import LogSizes
 from tests.simulation.disk import Fault, SimulatedDisk
-from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.environment import ManualClock, SeededRng
 
 SMALL = LogSizes(segment_frames=4, reserve_bytes=4096)
 

@@ -45,7 +45,7 @@ from storage.txn.replay import FrameDecoder
 from storage.txn.transaction import Transaction
 from storage.txn.write_set import WriteSet
 from tests.actors.scripts import questions
-from tests.simulation.doors import SeededRng
+from tests.simulation.environment import SeededRng
 from tests.storage.books import Book, digests, put
 from tests.storage.index_entries import differences, held, unfinished
 

@@ -32,7 +32,7 @@ from storage.indexes import derived
 from storage.keyspace.keyspace import SpaceKeys, SpaceReader
 from storage.txn.latest import LatestState
 from storage.txn.ledger import Ledger
-from tests.simulation.doors import START_US, ManualClock, SeededRng
+from tests.simulation.environment import START_US, ManualClock, SeededRng
 from tests.storage.books import BY, Book
 
 SECOND = 1_000_000

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.doors import Room
+from protocol.environment import Room
 from protocol.errors import DiskFull, LogPruned
 from storage.faults import LogDamaged, LogFailed, StoreFault, StoreTooNew, StoreTooOld
 from storage.files.directory import StoreDirectory, segment_name
@@ -33,7 +33,7 @@ from storage.log.log import Log
 from storage.log.reader import LogSizes
 from storage.log.segments import PLACE_FRAMES
 from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
-from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.environment import ManualClock, SeededRng
 
 FRAME = FRAME_HEADER_BYTES + 50
 """Bytes of one of `LogStore.frames`."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.doors import Room
+from protocol.environment import Room
 from protocol.errors import DiskFull, UnknownOutcome
 from storage.files.disk_reserve import FreeSpaceCheck, Reserve
 from storage.formats.frames import FRAME_HEADER_BYTES

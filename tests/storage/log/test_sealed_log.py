@@ -23,7 +23,7 @@ from storage.log.log import Log
 from storage.log.reader import LogSizes
 from tests.reliability.crashes import enumerate_crashes
 from tests.simulation.disk import Fault, Image, SimulatedDisk
-from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.environment import ManualClock, SeededRng
 from tests.storage.backups.held import KEY, OTHER_KEY
 from tests.storage.seals import NonceUsedTwice, Seals, counted
 

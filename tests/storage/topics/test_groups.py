@@ -23,7 +23,7 @@ from storage.topics.messages import TopicMessages
 from storage.topics.topics import END, START, StartPosition, Topic
 from storage.txn.transaction import Transaction
 from tests.receipts import STORE, named, settled
-from tests.simulation.doors import START_US
+from tests.simulation.environment import START_US
 from tests.storage.queues import SECOND, Queues, moment
 
 

@@ -30,7 +30,7 @@ from storage.topics import groups, messages, topics
 from storage.topics.messages import PublishResult, TopicMessages
 from storage.topics.topics import END, START, StartPosition, Topic
 from storage.txn.transaction import Transaction
-from tests.simulation.doors import START_US
+from tests.simulation.environment import START_US
 from tests.storage.queues import SECOND, Queues, moment
 
 

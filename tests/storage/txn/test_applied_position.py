@@ -23,7 +23,7 @@ from storage.log.reader import LogSizes
 from storage.txn import applied_position
 from storage.txn import ledger as ledger_module
 from storage.txn.ledger import Ledger
-from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.environment import ManualClock, SeededRng
 from tests.storage.engine.test_engine import key
 
 BY = Attribution("ana", "wire test")

@@ -28,7 +28,7 @@ from storage.txn.priority_lock import PriorityLock
 from storage.txn.read_set import ReadSet
 from storage.txn.tickets import RollBacks
 from storage.txn.transaction import Transaction
-from tests.simulation.doors import START_US, ManualClock, SeededRng
+from tests.simulation.environment import START_US, ManualClock, SeededRng
 from tests.storage.books import BY, Book, digests
 
 HOUR_US = 3_600_000_000

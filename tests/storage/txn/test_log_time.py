@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storage.txn.log_time import LogTime
-from tests.simulation.doors import START_US, ManualClock
+from tests.simulation.environment import START_US, ManualClock
 
 HOUR_US = 3_600_000_000
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from actors.doors import SystemClock
+from actors.environment import SystemClock
 from bench.ports import free_port
 from surfaces.command import copying
 from surfaces.command.addresses import Address

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from actors.cluster import joining
-from actors.doors import system_doors
+from actors.environment import system_doors
 from protocol import limits
 from storage.files.joining_file import CopySource, JoiningDirectory
 from surfaces.command.arguments import Invitation, Join

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from actors.doors import SystemClock
+from actors.environment import SystemClock
 from storage.files.directory import StoreDirectory
 from storage.files.disk import Disk
 from tests.certificates import self_signed
 from tests.processes import PASSWORD, begin, environment, run, said, serving, tree
-from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.environment import ManualClock, SeededRng
 
 SERVE = ("--http", "127.0.0.1:0")
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from actors import node as actors_node
-from actors.doors import system_doors
+from actors.environment import system_doors
 from actors.node import Node
 from actors.settings import FirstOwner, NodeSettings
 from surfaces.http import surface as surface_module
 from surfaces.http.shared import Deadlines, HttpSettings
 from surfaces.http.surface import HttpSurface
-from surfaces.turns import LongWork
+from surfaces.iteration_budget import LongWork
 from tests.nodes import CHEAP
 from tests.surfaces.http.raw import Raw, request
 from tests.surfaces.served import Clock

@@ -16,9 +16,9 @@ import pytest
 from actors.node import Node
 from protocol import limits
 from protocol.weights import weigh
-from surfaces.held_bytes import NOBODY
 from surfaces.http.connection import HttpConnection
 from surfaces.http.surface import HttpSurface
+from surfaces.memory_quota import NOBODY
 from tests.actors.scripts.test_stalled_disk import Stall
 from tests.surfaces.http.conftest import LONG, script, until
 from tests.surfaces.http.raw import Raw, request

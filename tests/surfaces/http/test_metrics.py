@@ -14,8 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from actors.cluster.member import ClusterFigures
-from actors.facts import Listening
 from actors.node import Node
+from actors.node_info import Listening
 from protocol import limits
 from surfaces.http.metrics import _cluster
 from surfaces.http.surface import HttpSurface

@@ -16,7 +16,7 @@ from protocol.requests import Result
 from protocol.values import NONE, RecordId
 from surfaces.http import results
 from surfaces.http.results import JSON, MSGPACK, SMALL, ResponseEncoding, in_turns, whole
-from surfaces.turns import LongWork
+from surfaces.iteration_budget import LongWork
 from tests.tables import case
 
 ROW = {

@@ -17,7 +17,7 @@ import pytest
 from actors.cluster.peering import refuse_link
 from actors.cluster.trust import Trust
 from actors.commits.committer import released_at_once
-from actors.doors import Environment, SystemClock, system_doors
+from actors.environment import Environment, SystemClock, system_doors
 from protocol.errors import BadRequest, NotWritable, SignInRefused, UnknownOutcome, WrongKey
 from protocol.links import (
     PREFIX_BYTES,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from actors.commits.committer import released_at_once
-from actors.doors import system_doors
+from actors.environment import system_doors
 from protocol.links import LinkClosed, NotKnown, Refused, Renew, Renewed
 from storage.files.peer_file import Identity
 from tests.logbook import Logbook

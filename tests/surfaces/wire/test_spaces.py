@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.commits.barriers import PriorityLockRequest
+from actors.commits.priority_locks import PriorityLockRequest
 from protocol import binary, limits
 from protocol.errors import Refusal
 from protocol.frames import MessageKind, WireMessage, encode

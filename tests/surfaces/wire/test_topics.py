@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from actors.doors import ready_calls
-from actors.scripts.workers import FiberScheduler
+from actors.environment import ready_calls
+from actors.scripts.scheduler import FiberScheduler
 from protocol import limits
 from protocol.frames import MessageKind, WireMessage, encode
 from surfaces.wire import NodeGate, WireSettings, WireSurface

@@ -1,0 +1,390 @@
+"""Replica receiver, the follower's end of a link: writes the leader's frames, shows released ones.
+
+| the leader sends | the follower |
+|---|---|
+| `Attached` | promises the epoch, cuts its log to the last common frame, acknowledges that |
+| `Frames` | writes and syncs them, acknowledges, shows the released ones |
+| `Frames` without frames and with no new commit index | acknowledges: a heartbeat |
+| `Compare` | hashes its state (`comparing.py`) |
+| `CopyNeeded`, `Refused` | ends; the reason is in the exception of `run` |
+
+Invariants:
+
+- Nothing is acknowledged before the epoch is promised on this disk. If the leader's epoch is known,
+  the epoch history is not sent before that either.
+- Only synced frames are acknowledged. Frames synced together are acknowledged in one message.
+- Frames are taken only in the attached epoch, and only while no later one is promised. Frames sent
+  before a promise are not acknowledged after it.
+- Only frames that the leader has released are shown.
+
+Statement-log and sign-in entries that can't be committed here (`actors/backlog.py`) are forwarded
+to the leader over the same link. The next batch goes out once the leader has confirmed the last
+one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import Final, Protocol
+
+import structlog
+
+from actors.backlog import Backlog
+from actors.cluster.entry_forwarding import told
+from actors.cluster.follow_task import detached
+from actors.cluster.following import frame_at
+from actors.cluster.lag import Lag
+from actors.cluster.state_check import FollowerComparison
+from actors.commits import Committer
+from actors.runtime import Runtime
+from protocol import limits
+from protocol.errors import CATALOGUE, BadRequest, Failed, Stranded
+from protocol.links import (
+    Acknowledge,
+    Attach,
+    Attached,
+    Compare,
+    CopyNeeded,
+    Entries,
+    Frames,
+    Link,
+    LinkClosed,
+    Refused,
+    Told,
+)
+from storage.formats.frames import FRAME_HEADER_BYTES, Frame
+
+log = structlog.get_logger("cluster")
+
+LOOKS: Final = 4
+"""Checks for silence per silence timeout."""
+UNSYNCED_BYTES: Final = 2 * limits.SHIP_WINDOW_BYTES
+"""Limit of unsynced bytes (backpressure): above it, nothing is read from the link. A leader stays
+below it."""
+
+
+class PromisedEpochs(Protocol):
+    """Promised epochs of this node, durable."""
+
+    @property
+    def promised(self) -> int:
+        """Highest promised epoch, already on the disk. Older leaders are ignored."""
+
+    async def promise(self, epoch: int) -> None:
+        """Promise to ignore leaders of older epochs; durable on return. An epoch not above the
+        promised one changes nothing.
+
+        :raises OSError: the disk failed
+        :raises DiskFull: no room to write it down
+        """
+
+
+class CopyMissing(Exception):
+    """The leader's log begins after this node's last frame: the node needs a snapshot copy."""
+
+    def __init__(self, begins: int) -> None:
+        super().__init__(
+            f"the leader's log begins at {begins}, and this node lacks the commits before that"
+        )
+        self.begins = begins
+
+
+class ReplicaReceiver:
+    """A follower's link, from attaching to its end. On the loop only.
+
+    :param link: link to the leader; closed at the end
+    :param epoch: leader epoch in etcd; None: etcd knows of no leader
+    :param backlog: entries to forward to the leader; None: none are
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        committer: Committer,
+        epochs: PromisedEpochs,
+        link: Link,
+        epoch: int | None = None,
+        backlog: Backlog | None = None,
+    ) -> None:
+        self._loop = runtime.loop
+        self._monotonic_us = runtime.clock.monotonic_us
+        self._committer = committer
+        self._epochs = epochs
+        self._link = link
+        self._expected = epoch
+        self.epoch = 0
+        """Epoch in which it is attached; 0: not yet."""
+        self._caught_up_at = 0
+        """Last frame that this node may have shown before it attached."""
+        self.released = 0
+        """The leader's commit index, as last received."""
+        self.heard_us = self._monotonic_us()
+        """Monotonic time of the leader's last message (µs)."""
+        self._lag = Lag(1, 0)
+        self._synced = 0
+        """Last frame that may be acknowledged."""
+        self._unsynced_bytes = 0
+        self._fewer = asyncio.Event()
+        self._acknowledges = False
+        """True if an acknowledgement is scheduled for the end of this turn of the loop."""
+        self._round = 0
+        """Newest read index round to echo."""
+        self._asks = 0
+        """Number of read index requests so far."""
+        self._asking: deque[tuple[int, asyncio.Future[int]]] = deque()
+        self._backlog = backlog
+        self._carries = 0
+        """Last forwarded entry that the leader has not confirmed; 0: none."""
+        self._failed: Exception | None = None
+        """Local reason for the end of the link."""
+        self._over = False
+        self._compared = FollowerComparison(
+            runtime, committer, self._release_frames, self._on_state_differs
+        )
+        self._watch: asyncio.TimerHandle | None = None
+
+    @property
+    def is_in_sync(self) -> bool:
+        """True if it has everything that was released a moment ago."""
+        return self.epoch > 0 and not self._lag.is_late(self._monotonic_us())
+
+    @property
+    def has_caught_up(self) -> bool:
+        """True if this node shows every frame that it may have shown before it attached."""
+        return self.epoch > 0 and self._committer.commit_index >= self._caught_up_at
+
+    async def run(self) -> None:
+        """Follow until the link ends, or until cancelled.
+
+        :raises LinkClosed: it has ended
+        :raises CopyMissing: this node needs a snapshot copy first
+        :raises Stranded: it shows frames that the leader's history does not hold
+        :raises Refusal: the leader refuses it; or its own disk is full; or the leader's frames do
+            not follow its log
+        :raises OSError: the promise could not be written
+        """
+        self._look_for_silence()
+        try:
+            await self._attach()
+            while True:
+                await self._on_message(await self._link.receive())
+                await asyncio.sleep(0)  # one message per turn of the loop, even if more are here
+        except LinkClosed:
+            if self._failed is not None:
+                raise self._failed from None
+            raise
+        except Stranded as why:
+            self._link.send(Refused(why.code, why.message))
+            raise
+        finally:
+            self._over = True
+            self._end_asking()
+            if self._backlog is not None and self._backlog.on_more == self._forward_entries:
+                self._backlog.on_more = None
+            if self._watch is not None:
+                self._watch.cancel()
+            self._compared.close()
+            self._link.close()
+
+    def _look_for_silence(self) -> None:
+        if self._monotonic_us() - self.heard_us > limits.SHIP_SILENT_SECONDS * 1_000_000:
+            self._link.close(f"the leader has sent nothing for {limits.SHIP_SILENT_SECONDS} s")
+        pause = limits.SHIP_SILENT_SECONDS / LOOKS
+        self._watch = self._loop.call_later(pause, self._look_for_silence)
+
+    # --- attaching --------------------------------------------------------------------------------
+
+    async def _attach(self) -> None:
+        if self._expected is not None:
+            await self._epochs.promise(self._expected)
+        committer, promised = self._committer, self._epochs.promised
+        # Frames from an earlier link may still be on their way to the disk, and are shown later:
+        # wait for them, so that the history includes them. It excludes frames that a cut has
+        # removed.
+        end = await committer.find_end()
+        history: list[Told] = [*committer.history()]
+        self._link.send(Attach(history, end, committer.commit_index, promised))
+        answer = await self._link.receive()
+        if not isinstance(answer, Attached):
+            raise _unexpected_message(answer)
+        if answer.epoch < self._epochs.promised:
+            raise LinkClosed(
+                f"the leader has epoch {answer.epoch}, but epoch {self._epochs.promised} was"
+                " promised"
+            )
+        if answer.agree > end:
+            raise LinkClosed(
+                f"the logs agree up to {answer.agree}, but the log of this node ends at {end}"
+            )
+        await self._epochs.promise(answer.epoch)
+        await committer.cut(answer.agree)
+        if answer.time:
+            committer.adopt_log_time(answer.epoch, answer.time)
+        self._synced = answer.agree
+        # Rule 7: a leader knows the commit index once a frame of its own epoch is released. Before
+        # that, every frame of this log may have been released, and shown here.
+        at = frame_at(committer.history(), answer.released)
+        knows = at is not None and at.epoch == answer.epoch
+        self._caught_up_at = answer.released if knows else answer.agree
+        self.epoch, self.heard_us = answer.epoch, self._monotonic_us()
+        self._lag = Lag(answer.released, answer.agree)
+        log.info("attached", leader=self._link.peer.node, epoch=self.epoch, agree=answer.agree)
+        self._acknowledge_soon()
+        self._on_commit_index(answer.released)
+        if answer.keeps and self._backlog is not None:
+            # After the acknowledgement, which makes this node attached: earlier ones are refused.
+            self._loop.call_soon(self._start_forwarding, self._backlog)
+
+    # --- what the leader says ---------------------------------------------------------------------
+
+    async def _on_message(self, message: object) -> None:
+        self.heard_us = self._monotonic_us()
+        if isinstance(message, Frames):
+            self._check_epoch(message.epoch)
+            if message.frames:
+                self._on_frames(_frames(message), message.released)
+            elif message.released <= self.released:
+                self._acknowledge_soon()
+            if message.round > self._round:
+                self._round = message.round
+                self._acknowledge_soon()
+            self._on_commit_index(message.released)
+            while self._asking and self._asking[0][0] <= message.present:
+                _, asking = self._asking.popleft()
+                if not asking.done():
+                    asking.set_result(message.released)
+            if self._carries and message.kept >= self._carries and self._backlog is not None:
+                kept, self._carries = self._carries, 0
+                self._backlog.done(kept)
+                self._forward_entries()
+            while self._unsynced_bytes > UNSYNCED_BYTES and self._failed is None:
+                self._fewer.clear()
+                await self._fewer.wait()
+        elif isinstance(message, Compare):
+            self._compared.on_compare(message)
+        else:
+            raise _unexpected_message(message)
+
+    def _check_epoch(self, epoch: int) -> None:
+        promised = self._epochs.promised
+        if epoch != self.epoch or epoch < promised:
+            raise LinkClosed(
+                f"received frames of epoch {epoch}, but the link has epoch {self.epoch}, and"
+                f" {promised} was promised"
+            )
+
+    def _on_frames(self, frames: list[Frame], released: int) -> None:
+        size = sum(len(frame.body) + FRAME_HEADER_BYTES for frame in frames)
+        synced = self._committer.receive(frames, released)
+        self._unsynced_bytes += size
+        synced.add_done_callback(partial(self._on_synced, size))
+
+    def _on_synced(self, size: int, synced: asyncio.Future[int]) -> None:
+        self._unsynced_bytes -= size
+        self._fewer.set()
+        error = None if synced.cancelled() else synced.exception()
+        if self._over:
+            return
+        if error is not None or synced.cancelled():
+            self._give_up(error if isinstance(error, Exception) else LinkClosed("not written"))
+            return
+        self._synced = max(self._synced, synced.result())
+        self._lag.synced(self._synced)
+        self._acknowledge_soon()
+
+    def _give_up(self, why: Exception) -> None:
+        self._failed = self._failed or why
+        self._link.close(str(why))
+
+    # --- what it says and shows -------------------------------------------------------------------
+
+    def _acknowledge_soon(self) -> None:
+        """Acknowledge the synced frames, once in this turn of the loop."""
+        if not self._acknowledges:
+            self._acknowledges = True
+            self._loop.call_soon(self._acknowledge)
+
+    def _acknowledge(self) -> None:
+        self._acknowledges = False
+        if not self._over and self._epochs.promised == self.epoch:
+            applied = self._committer.commit_index
+            said = Acknowledge(self.epoch, self._synced, applied, self._round, self._asks)
+            self._link.send(said)
+
+    def _start_forwarding(self, backlog: Backlog) -> None:
+        if not self._over:
+            backlog.on_more = self._forward_entries
+            self._forward_entries()
+
+    def _forward_entries(self) -> None:
+        """Forward the next batch of entries, if the last one is confirmed."""
+        if self._over or self._carries or self._backlog is None:
+            return
+        batch = self._backlog.oldest()
+        if batch is not None:
+            self._carries = batch.last
+            entries = [told(one) for one in batch.noted]
+            self._link.send(Entries(self.epoch, batch.life, batch.first, entries))
+
+    def request_read_index(self) -> asyncio.Future[int]:
+        """Ask the leader for its read index: its commit index, once the ISR has confirmed that it
+        still leads.
+
+        :raises Busy: this node is not attached; the future fails with it if the link ends first
+        """
+        if self._over or self.epoch == 0:
+            raise detached()
+        while self._asking and self._asking[0][1].done():
+            self._asking.popleft()  # its caller has given up
+        self._asks += 1
+        asking: asyncio.Future[int] = self._loop.create_future()
+        self._asking.append((self._asks, asking))
+        self._acknowledge_soon()
+        return asking
+
+    def _end_asking(self) -> None:
+        while self._asking:
+            _, asking = self._asking.popleft()
+            if not asking.done():
+                asking.set_exception(detached())
+
+    def _on_commit_index(self, released: int) -> None:
+        self.released = max(self.released, released)
+        self._lag.ends(self.released, self._synced, self._monotonic_us())
+        self._release_frames()
+
+    def _release_frames(self) -> None:
+        """Show released frames, up to the frame of a state comparison. The committer limits it to
+        synced ones."""
+        if not self._over:
+            self._committer.show(self._compared.bound(self.released))
+
+    def _on_state_differs(self, why: str) -> None:
+        log.error("this node's state is not its leader's", leader=self._link.peer.node, reason=why)
+        stranded = Stranded(why)
+        self._link.send(Refused(stranded.code, why))
+        self._give_up(stranded)
+
+
+def _frames(message: Frames) -> list[Frame]:
+    """Return the frames of a message. The committer checks that they follow the log.
+
+    :raises LinkClosed: their epoch is above that of their leader
+    """
+    frames = [Frame(*told) for told in message.frames]
+    if any(frame.epoch > message.epoch for frame in frames):
+        raise LinkClosed(
+            f"received frames with a later epoch than that of their leader, {message.epoch}"
+        )
+    return frames
+
+
+def _unexpected_message(message: object) -> Exception:
+    """Return the exception for a message that is neither frames nor a comparison."""
+    if isinstance(message, CopyNeeded):
+        return CopyMissing(message.begins)
+    if not isinstance(message, Refused):
+        return BadRequest(f"{type(message).__name__} is not a message of a leader")
+    return CATALOGUE.get(message.code, Failed)(message.message)

@@ -1,0 +1,115 @@
+"""Conflict retries of one transaction of a script (optimistic concurrency control).
+
+1. Conflict: it runs again, in slices twice as long each time. A transaction that fits into one
+slice can't conflict.
+2. After `limits.BARRIER_AFTER` conflicts it queues for a priority lock. While it holds the lock, no
+other transaction commits to its read set. So it runs in short slices again, and gets every second
+slice.
+3. Blocked by another's priority lock: it waits until the lock is gone. This is no conflict.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from actors.commits.priority_locks import PriorityLockRequest
+from protocol import limits
+from protocol.errors import Conflict, Refusal
+
+if TYPE_CHECKING:
+    from actors.commits import Committer
+    from actors.scripts.fiber import Fiber
+    from storage.txn.read_set import ReadSet
+    from storage.txn.transaction import Transaction
+
+
+class ConflictRetry:
+    """Retry state of one transaction. All methods are called inside the script's fiber.
+
+    :param request: id of the request, for the log
+    """
+
+    def __init__(self, committer: Committer, turn: Fiber, request: str) -> None:
+        self._committer = committer
+        self._turn = turn
+        self._request = request
+        self._lost = 0
+        self._blocked_by_lock = False
+        self._place: PriorityLockRequest | None = None
+        self._reads: ReadSet
+        """Read set of the last attempt."""
+
+    @property
+    def barrier(self) -> bool:
+        """True if it holds a priority lock."""
+        return self._place is not None and self._place.holds_lock
+
+    def start_attempt(self, transaction: Transaction) -> None:
+        """Start the next attempt."""
+        if self._place is not None:
+            self._place.barrier.protect_attempt(transaction)
+
+    def may_retry(self, refusal: Refusal, transaction: Transaction, *, lost: bool) -> bool:
+        """True if the transaction may run again after a failed attempt.
+
+        :param transaction: that of the failed attempt
+        :param lost: True if it failed because of a conflict
+        """
+        self._reads = transaction.reads  # and nothing else of it: it may hold 64 MiB of changes
+        self._blocked_by_lock = type(refusal) is Conflict and transaction.blocked_by_lock
+        if self._blocked_by_lock:
+            return True
+        if not lost or self._lost == limits.COMMIT_RETRIES:
+            return False
+        self._lost += 1
+        return True
+
+    @property
+    def must_wait(self) -> bool:
+        """True if it has to `wait` before it may run again; it holds no priority lock then."""
+        return self._blocked_by_lock or (self._lost >= limits.BARRIER_AFTER and not self.barrier)
+
+    def wait(self) -> None:
+        """Wait until it is unblocked, or holds its own lock. :raises Refusal: it is ended"""
+        if self._blocked_by_lock:
+            self._wait_until_free()
+            self._blocked_by_lock = False
+        else:
+            self._wait_for_lock()
+
+    def yield_now(self) -> None:
+        """Set the slice for the next attempt, and yield. :raises Refusal: it is ended"""
+        if self.barrier:
+            self._turn.slice_us, self._turn.high_priority = limits.SLICE_US, True
+        else:
+            # Longer slices: a transaction that fits into one slice can't conflict.
+            self._turn.slice_us = min(limits.SLICE_US << self._lost, limits.RETRY_SLICE_US)
+            self._turn.high_priority = False
+        self._turn.yield_now()
+
+    def leave(self) -> None:
+        """Give the lock up: it has ended, or waits for something else, and blocks no other
+        transaction."""
+        self._turn.slice_us, self._turn.high_priority = limits.SLICE_US, False
+        if self._place is not None:
+            self._place.leave()
+            self._place = None
+
+    def _wait_until_free(self) -> None:
+        gone: list[None] = []
+
+        def told() -> None:
+            gone.append(None)
+            self._turn.wake()
+
+        self._committer.barriers.call_when_free(told)
+        while not gone:
+            self._turn.park()
+
+    def _wait_for_lock(self) -> None:
+        self.leave()
+        line = self._committer.barriers
+        self._place = place = PriorityLockRequest(line, self._request, self._reads, self._turn.wake)
+        line.join(place)
+        while not place.was_granted:
+            self._turn.park()
