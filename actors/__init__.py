@@ -23,5 +23,5 @@ Code on the loop uses some actors without a message: through `Backups` (backups/
 a transaction must not wait. Scripts that wait for messages are kept in `topics/waiting.py`.
 
 Only `runtime/` knows how an actor is run. `node.py` starts, supervises and stops all of them.
-`doors.py` holds the production environment.
+`environment.py` holds the production environment.
 """

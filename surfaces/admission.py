@@ -3,8 +3,8 @@
 - A request that only waits for messages (long poll) does not count. Neither does one whose
   credential is still being checked: a wrong password is answered late and must not take a slot.
 - When a thousand long polls arrive at once, most have not run their first slice when the next one
-  arrives. A request that finds no slot is therefore judged a little later (`deferred.py`), and
-  refused only if there is still none.
+  arrives. A request that finds no slot is therefore judged a little later (`admission_queue.py`),
+  and refused only if there is still none.
 - A request that lists or ends running work is admitted beside the others, up to the same ceiling:
   it is needed most when the surface is full.
 - At the ceiling, users that run few requests are still admitted (`protocol/shares.py`).

@@ -6,24 +6,24 @@ a member of the ISR takes a vacant lead in one etcd transaction.
 
 | file | holds |
 |---|---|
-| `leading.py` | leader state: commit index and ISR changes |
+| `leader_state.py` | leader state: commit index and ISR changes |
 | `following.py` | follower state: promised epoch, log matching |
-| `courses.py` | decides the next role of a node that does not lead |
+| `next_role.py` | decides the next role of a node that does not lead |
 | `lease.py` | the leader's lease |
 | `followers.py` | progress of each follower, and the ISR to ask for |
 | `trust.py` | trusted peer certificates, from the replica rows |
 | `peering.py` | requests of other nodes: join tokens, certificate renewals |
 | `renewing.py` | this node's certificate: made, published in its row, shown, renewed |
-| `shipping.py` | replica sender: the leader's end of one link |
-| `receiving.py` | replica receiver: the follower's end of one link |
+| `replica_sender.py` | replica sender: the leader's end of one link |
+| `replica_receiver.py` | replica receiver: the follower's end of one link |
 | `entry_forwarding.py` | statement-log and audit entries that followers forward to the leader |
 | `attaching.py` | reconnects the replica receiver, with backoff |
-| `comparing.py` | compares the state checksum of leader and follower |
+| `state_check.py` | compares the state checksum of leader and follower |
 | `window.py`, `lag.py`, `sync_status.py`, `backoff.py` | flow control, lag, status, backoff |
 | `cluster_file.py` | the thread that writes the file CLUSTER |
-| `copying.py` | sends snapshot copies to nodes that join |
+| `snapshot_transfer.py` | sends snapshot copies to nodes that join |
 | `joining.py` | fetches a snapshot copy into a new directory |
-| `memory.py` | durable cluster memory of a node: the file CLUSTER |
+| `durable_state.py` | durable cluster memory of a node: the file CLUSTER |
 | `role.py` | the role of this node, with its leadership or follow task |
 | `member.py` | this node as a cluster member: the checks before a write or an answer |
 | `coordination.py` | the actor that polls etcd and changes the role |
@@ -31,11 +31,11 @@ a member of the ISR takes a vacant lead in one etcd transaction.
 | `founding.py` | DEFINE FAILOVER: the first failover policy, up to the first request to etcd |
 | `amending.py` | DEFINE FAILOVER: replaces the policy in force |
 | `nomination.py` | DEFINE NODE LEADS STORE: may this node lead, and the refusals |
-| `takeover.py` | election: takes a vacant lead as a member, as founder or by order |
-| `present.py`, `rounds.py` | linearizable reads; read index rounds (Raft §6.4) |
+| `election.py` | election: takes a vacant lead as a member, as founder or by order |
+| `linearizable_reads.py`, `read_index.py` | linearizable reads; read index rounds (Raft §6.4) |
 | `leadership.py`, `holding.py` | one leadership: its state; its lease, ISR requests and end |
 | `stalls.py` | why a leader's commit index stands still, and the remedy |
-| `follow_task.py`, `shippings.py` | the task that follows a leader; the replica senders |
+| `follow_task.py`, `replica_senders.py` | the task that follows a leader; the replica senders |
 | `peer_addresses.py`, `agreement_lookup.py` | current addresses of other nodes and of etcd |
 | `address_hints.py` | asks other nodes for those addresses |
 | `diagnostics.py`, `tasks.py` | known faults of etcd; cancelling tasks |

@@ -2,7 +2,7 @@
 
     alone ── DEFINE FAILOVER ──▶ founding ──▶ leading ◀──▶ waiting ◀──▶ following
 
-Each iteration reads the declarations and the state in etcd, decides (`courses.py`), and acts. A
+Each iteration reads the declarations and the state in etcd, decides (`next_role.py`), and acts. A
 leadership is one long iteration: it renews its lease, asks for ISR changes, and ends when another
 node leads or the lease is over. A node in no cluster runs no iteration and has no timer.
 """

@@ -21,7 +21,7 @@ def detached() -> Busy:
 
 
 class ReceiverLink(Protocol):
-    """A link to the leader: `receiving.py`."""
+    """A link to the leader: `replica_receiver.py`."""
 
     epoch: int
     """Leader epoch in which this node is attached; 0: not yet."""

@@ -12,7 +12,7 @@ leader, and never two leaders.
 4. The lead is taken while etcd holds no ISR: no other node takes it then.
 5. The first ISR is written to etcd: this node and those followers. It leads from here on.
 
-Steps 4 and 5 are in `takeover.py`. Nothing was released since step 3. So the members of step 3
+Steps 4 and 5 are in `election.py`. Nothing was released since step 3. So the members of step 3
 still hold everything, however late the ISR is written, and by whichever request.
 """
 

@@ -1,7 +1,8 @@
 """Leadership of this node, from election to end: its commit index, followers and requested ISR.
 
-The decisions are pure functions in `leading.py` and `followers.py`; this class feeds them events
-and holds their state. It is used from `begun` until another node leads, and never again after that.
+The decisions are pure functions in `leader_state.py` and `followers.py`; this class feeds them
+events and holds their state. It is used from `begun` until another node leads, and never again
+after that.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 | its role | read index |
 |---|---|
 | `Alone`, `Founder` before the file CLUSTER exists | its own commit index: no other node releases |
-| `Leader` | its commit index, after a round to the ISR confirms that it leads (`rounds.py`) |
+| `Leader` | its commit index, after a round to the ISR confirms that it leads (`read_index.py`) |
 | `Follower` | asks its leader, which does the same |
 | `Follower` with a link just lost, `Waiting` since just now, `Elected` | waits for a leader |
 | any other | refuses: no leader is known |

@@ -5,7 +5,7 @@
 | `Attached` | promises the epoch, cuts its log to the last common frame, acknowledges that |
 | `Frames` | writes and syncs them, acknowledges, shows the released ones |
 | `Frames` without frames and with no new commit index | acknowledges: a heartbeat |
-| `Compare` | hashes its state (`comparing.py`) |
+| `Compare` | hashes its state (`state_check.py`) |
 | `CopyNeeded`, `Refused` | ends; the reason is in the exception of `run` |
 
 Invariants:

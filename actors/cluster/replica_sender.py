@@ -81,7 +81,7 @@ class ReplicaSender:
     :param heard: called for each acknowledgement after that
     :param beat_seconds: returns the heartbeat interval of the present policy
     :param round: returns the read index round to echo
-    :param present: returns the read index, or a future of it; see `present.py`
+    :param present: returns the read index, or a future of it; see `linearizable_reads.py`
     :param keep: commits the follower's entries; None: it may send none
     """
 
@@ -195,7 +195,7 @@ class ReplicaSender:
             await self._leave(hearing)
 
     def compare(self, sequence: int, digest: bytes) -> None:
-        """Send a state comparison to the follower; see `comparing.py`."""
+        """Send a state comparison to the follower; see `state_check.py`."""
         self._link.send(Compare(sequence, digest))
 
     def hurry(self) -> None:

@@ -25,7 +25,7 @@ BEAT_SECONDS = 1.0
 
 
 class FollowerSender(Protocol):
-    """Replica sender of a follower: `shipping.py`."""
+    """Replica sender of a follower: `replica_sender.py`."""
 
     epoch: int
     synced: int
@@ -38,7 +38,7 @@ class FollowerSender(Protocol):
 
     @property
     def said(self) -> int:
-        """Newest round that the follower has echoed; see `rounds.py`."""
+        """Newest round that the follower has echoed; see `read_index.py`."""
 
     def hurry(self) -> None:
         """Send a message soon."""
@@ -62,7 +62,7 @@ class Unsynced(NamedTuple):
 
 
 class CopyProvider(Protocol):
-    """Snapshot copies for empty nodes: `copying.py`."""
+    """Snapshot copies for empty nodes: `snapshot_transfer.py`."""
 
     @property
     def given(self) -> Collection[str]:

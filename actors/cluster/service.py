@@ -59,7 +59,7 @@ class ClusterService:
         return {**self._member.info(), "downstream": about}
 
     def present(self) -> int | asyncio.Future[int]:
-        """Return the read index, or a future of it. :raises Busy: see `present.py`"""
+        """Return the read index, or a future of it. :raises Busy: see `linearizable_reads.py`"""
         return self._present.ask()
 
     def in_force(self, kept: StoredPolicy) -> bool:

@@ -4,13 +4,13 @@
 |---|---|
 | `committer.py` | the entry: attributes a change, commits it, returns its ticket |
 | `tickets.py` | commit tickets, roll backs, callbacks on release |
-| `batches.py` | group commit: commits on their way to the log thread |
-| `gathering.py` | group commit: when units that come together run |
-| `barriers.py` | the priority lock of a starved transaction |
+| `group_commit.py` | group commit: commits on their way to the log thread |
+| `operation_batcher.py` | group commit: when units that come together run |
+| `priority_locks.py` | the priority lock of a starved transaction |
 | `waiters.py` | answers that wait for the disk; deadlines, KILL |
 | `requesters.py` | the requester of an operation, and its row of INFO FOR RUNNING |
-| `settling.py` | apply: released commits on their way to the state engine |
-| `arrivals.py` | waits for a sequence, on any node |
+| `applier.py` | apply: released commits on their way to the state engine |
+| `sequence_waiters.py` | waits for a sequence, on any node |
 | `tail.py` | the newest frames, for feeds and replicas |
 | `following.py` | replication: frames of a leader's log, from the network to the ledger |
 | `idle_marks.py` | the mark in a log that has fallen idle |

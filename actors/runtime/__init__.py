@@ -10,9 +10,9 @@ Two kinds of actor derive from `pykka.Actor`, through the three hooks that Pykka
   messages of its mailbox as one batch. Its results reach the loop through `Runtime.cross`.
 
 `asking.py` has the ways to send requests (`ask`) and messages without reply (`tell`); `actor.py`
-the common base; `urgent.py` yields the interpreter lock (GIL) of a busy loop to a waiting thread;
-`supervision.py` restarts failed actors; `replies.py` has futures whose callbacks run without
-another iteration of the loop.
+the common base; `gil_yield.py` yields the interpreter lock (GIL) of a busy loop to a waiting
+thread; `supervision.py` restarts failed actors; `replies.py` has futures whose callbacks run
+without another iteration of the loop.
 
 Invariants:
 

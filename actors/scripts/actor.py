@@ -1,10 +1,32 @@
-"""Scripts actor: runs many scripts at once, each in time slices on the loop (`turns.py`)."""
+"""Scripts actor: runs many scripts at once, each in time slices on the loop (`fiber.py`)."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 
 from actors.runtime import LoopActor, Runtime, handles
+from actors.scripts import (  # noqa: F401  (handlers)
+    backups,
+    cluster,
+    control_flow,
+    ddl,
+    explaining,
+    functions,
+    grants,
+    history,
+    indexes,
+    inserting,
+    node,
+    reading,
+    restoring,
+    schema,
+    spaces,
+    statements,
+    topics,
+    users,
+    vaults,
+    writing,
+)
 from actors.scripts.answers import ScriptAnswers
 from actors.scripts.fiber import Fiber
 from actors.scripts.plans import Plans

@@ -1,6 +1,6 @@
 """Execution context of a statement: place and variables of its script, transaction, authorization.
 
-All of it runs synchronously inside the script's fiber; see `turns.py`. `transactions.py` divides a
+All of it runs synchronously inside the script's fiber; see `fiber.py`. `transactions.py` divides a
 script into transactions.
 """
 

@@ -8,7 +8,7 @@ atomic.
 
 Scripts that used up a slice queue for their next one, and the loop resumes one of them in each
 iteration. However many long scripts there are, a short one waits for one slice, not for all of
-them. If two users run long scripts, each user gets every second slice (`workers.py`).
+them. If two users run long scripts, each user gets every second slice (`scheduler.py`).
 """
 
 from __future__ import annotations

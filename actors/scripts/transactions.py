@@ -1,8 +1,8 @@
 """Run of a script: each statement is a transaction of its own, or part of its BEGIN … COMMIT.
 
 Optimistic concurrency control: the commit validates the read set of a transaction that has paused.
-After a conflict the transaction runs again (`attempts.py`). All of it runs synchronously inside the
-script's fiber; see `turns.py`.
+After a conflict the transaction runs again (`conflict_retry.py`). All of it runs synchronously
+inside the script's fiber; see `fiber.py`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 | `engine.py` | entry point of the surfaces: runs operations at once, or in a later slice |
 | `work.py` | operations of one request: run in as few commits as possible, then answered |
 | `operations.py` | implementation of each operation, and its equivalent statement |
-| `entrances.py` | cache of users' privileges on spaces |
+| `access_cache.py` | cache of users' privileges on spaces |
 | `sweeping.py` | actors that remove expired keys |
 """
 

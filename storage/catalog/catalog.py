@@ -1,8 +1,8 @@
 """Catalog: declares, looks up and drops namespaces, databases, tables, fields and cache spaces.
 
-Look-ups are cached until a declaration they depend on changes (`lookups.py`), so finding a table
-costs a dictionary access, not a read. Replacing a declaration keeps its id. A drop retires the id
-for ever, so data written under an old id never appears under a new one.
+Look-ups are cached until a declaration they depend on changes (`catalog_cache.py`), so finding a
+table costs a dictionary access, not a read. Replacing a declaration keeps its id. A drop retires
+the id for ever, so data written under an old id never appears under a new one.
 """
 
 from __future__ import annotations
@@ -211,7 +211,8 @@ def find_space(tx: Transaction, database: Database, name: str) -> Space | None:
 
 
 def declared_of(database: Database) -> tuple[bytes, ...]:
-    """Return the dependency keys of a database, shared by every look-up in it; see `lookups.py`."""
+    """Return the dependency keys of a database, shared by every look-up in it; see
+    `catalog_cache.py`."""
     namespace = database.namespace
     return keys.database(namespace.id, database.name), keys.namespace(namespace.name)
 

@@ -52,7 +52,7 @@ def find(tx: Transaction, database: Database, name: str) -> Function | None:
 
 
 def declared_of_function(function: Function) -> tuple[bytes, ...]:
-    """Return the dependency keys of a function; see `lookups.py`."""
+    """Return the dependency keys of a function; see `catalog_cache.py`."""
     database = function.database
     key = keys.function(database.namespace.id, database.id, function.name)
     return key, *declared_of(database)

@@ -1,6 +1,6 @@
 """ON CHANGE of a table: destination and filter of its change notifications, and their stored form.
 
-`announcing.py` notes the changes.
+`storage/records/change_notes.py` notes the changes.
 """
 
 from __future__ import annotations

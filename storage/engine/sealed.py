@@ -8,7 +8,7 @@ applied sequence, and the history it belongs to. A flush writes a complete new i
 once it is fsynced, so a crash leaves the old one. Later frames are replayed from the log, as for
 any engine. The log is pruned only up to the image's sequence.
 
-A damaged or incomplete image is a state that can't be read (`rebuilding.py`).
+A damaged or incomplete image is a state that can't be read (`rebuild_marker.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Effects: the changes of a commit, encoded as the body of a frame.
 
 A body is one msgpack array: by · how · statement · reason · effects. An entry for the statement log
-or the audit trail follows if one is kept (`statements.py`). An effect is an array too:
+or the audit trail follows if one is kept (`storage/audit/trail.py`). An effect is an array too:
 
 | op | then | means |
 |---|---|---|

@@ -118,7 +118,7 @@ def find_topic(tx: Transaction, database: Database, name: str) -> Topic | None:
 
 
 def declared_of_topic(topic: Topic) -> tuple[bytes, ...]:
-    """Return the declared keys that a topic depends on; see `lookups.py`."""
+    """Return the declared keys that a topic depends on; see `catalog_cache.py`."""
     database = topic.database
     key = keys.topic(database.namespace.id, database.id, topic.name)
     return key, *declared_of(database)

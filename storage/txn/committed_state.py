@@ -1,8 +1,8 @@
 """Committed state: commits of one store, as transactions and pinned snapshots read them.
 
-The engine holds the applied commits. The pending ones lie over it (`layers.py`). Beside them stands
-what concurrent transactions share: the catalog cache, validation, and the registers of paused
-transactions and pinned snapshots.
+The engine holds the applied commits. The pending ones lie over it (`write_set.py`). Beside them
+stands what concurrent transactions share: the catalog cache, validation, and the registers of
+paused transactions and pinned snapshots.
 
 Only the ledger moves the state on (`ledger.py`). A transaction freezes what it reads when it
 pauses, and thaws it at its end. A snapshot enters and leaves `moments` by itself.
@@ -23,7 +23,7 @@ from storage.txn.write_set import PendingWrites, WriteSet
 
 
 class Pinned(Protocol):
-    """Pinned snapshot of the state; see `moments.py`."""
+    """Pinned snapshot of the state; see `snapshots.py`."""
 
     layers: list[WriteSet]
     """Released layers that the engine had not applied yet, newest first."""

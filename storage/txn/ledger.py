@@ -10,7 +10,7 @@ engine, so the engine never holds a commit that could be rolled back. A response
 pending commit (`Transaction.saw`) is delayed until that commit is released.
 
 Isolation is optimistic: a transaction that paused is validated at its commit, by comparing its read
-set with the commits made since (`conflicts.py`).
+set with the commits made since (`validation.py`).
 
 On a follower the leader's frames become pending like its commits did there (`follow`), and take the
 same way from there on.

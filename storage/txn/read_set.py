@@ -54,7 +54,7 @@ class ReadSet:
         self.looked: set[CachedLookup] = set()
         self.compared = 0
         """Newest commit against which all keys and ranges are validated; 0: not all are. See
-        `conflicts.py`."""
+        `validation.py`."""
 
     @property
     def rolled_back(self) -> bool:

@@ -1,4 +1,4 @@
-"""Scan snapshot: pending writes in a range as of a scan's start; `layers.py` makes them.
+"""Scan snapshot: pending writes in a range as of a scan's start; `write_set.py` makes them.
 
 A layer that may still change holds weak references to the scans that read it. Compiled classes
 support none, so this is a module of its own: docs/decisions/compiled.md.

@@ -1,6 +1,6 @@
 """Rows of the statement log and the audit trail, as a frame implies them.
 
-Derived at the commit of the frame and at each replay alike. `statements.py` reads them.
+Derived at the commit of the frame and at each replay alike. `storage/audit/trail.py` reads them.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class Transaction:
     is_past = False
     """True if it reads a past snapshot and must not change anything."""
     blocked_by_lock = False
-    """True if its commit was refused because of a priority lock; see `barriers.py`."""
+    """True if its commit was refused because of a priority lock; see `priority_lock.py`."""
     ignores_locks = False
     """True if its commit ignores priority locks, because no caller would retry it."""
     appends: Mapping[bytes, Append] = _NO_APPENDS
@@ -449,7 +449,7 @@ class Transaction:
         self._write(key, previous.to_bytes(SEQUENCE_BYTES, "big") + fields)
 
     def note(self, note: object, size: int) -> None:
-        """Keep a note for the end of the statement, see `announcing.py`.
+        """Keep a note for the end of the statement, see `storage/records/change_notes.py`.
 
         :param size: bytes that it holds
         :raises TooLarge: the notes exceed `limits.TRANSACTION_BYTES`

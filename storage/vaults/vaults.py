@@ -66,7 +66,7 @@ def find(tx: Transaction, database: Database, name: str) -> Vault | None:
 
 
 def declared_of_vault(vault: Vault) -> tuple[bytes, ...]:
-    """Return the declared keys that a vault depends on; see `lookups.py`."""
+    """Return the declared keys that a vault depends on; see `catalog_cache.py`."""
     return _key(vault), *declared_of(vault.database)
 
 

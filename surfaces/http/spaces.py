@@ -2,7 +2,7 @@
 
 Each request is one call of the engine (`actors/spaces`), which also looks up the session token. A
 hot route, so a lean delegate, and without a task if the credential is a token. A request with a
-cached header block comes here without a delegate, from `shortcuts.py`.
+cached header block comes here without a delegate, from `fast_path.py`.
 """
 
 from __future__ import annotations

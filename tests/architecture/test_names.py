@@ -79,3 +79,28 @@ def test_planted_name_is_caught(path: str) -> None:
 def test_planted_silence_is_caught() -> None:
     assert violations(Source("storage/log/log.py", "x = 1")) != []
     assert undocumented(Source("storage/log/log.py", "def append(): ...\nclass Log: ...")) != []
+
+
+GLOSSARY = ROOT / "docs" / "glossary.md"
+RETIRED = re.findall(
+    r"`(\w+)`", "".join(re.findall(r"^\| (`.*?`) \| `", GLOSSARY.read_text(), re.MULTILINE))
+)
+
+
+def retired(source: Source) -> list[str]:
+    """Names of a file that the glossary has retired."""
+    found = []
+    for node in source.nodes:
+        name = next(
+            (n for n in (getattr(node, a, None) for a in ("id", "attr", "arg", "name")) if n), ""
+        )
+        if name in RETIRED:
+            found.append(f"{source.path}: {name} is retired, see docs/glossary.md")
+    return found
+
+
+def test_no_retired_name_is_used() -> None:
+    assert len(RETIRED) > 25
+    found = [line for source in files(*ROOMS) for line in retired(source)]
+    assert not found, "\n".join(found)
+    assert retired(Source("storage/planted.py", "def f(x: Layer): return x.released_upto"))

@@ -1,6 +1,6 @@
 """Runtime of a world of members: pending repairs, background tasks, and choice of machines.
 
-Faults are in `mishaps.py`, operators in `operators.py`.
+Faults are in `machine_faults.py`, operators in `operators.py`.
 """
 
 from __future__ import annotations

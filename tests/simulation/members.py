@@ -2,7 +2,7 @@
 
 The nodes are whole: they coordinate, lead, ship, receive and copy by their own code, over a model
 of the network and one of etcd. The invariants are in `promises.py`; faults, clients and operators
-are in `troubles.py` and the files beside it.
+are in `cluster_faults.py` and the files beside it.
 """
 
 from __future__ import annotations

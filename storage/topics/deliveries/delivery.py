@@ -1,4 +1,4 @@
-"""Format of a delivery's row and of its receipt. `hand_outs/__init__.py` has their rules.
+"""Format of a delivery's row and of its receipt. `index.py` has their rules.
 
     0   1  state
     1   1  flags: 1 = alone under its entry of the ack deadline index

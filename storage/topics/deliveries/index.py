@@ -3,8 +3,8 @@
 These are the delivery rows, the index of ack deadlines, the index of messages ready for redelivery,
 the order by key, and the group's cursors.
 
-A message that a group has read and is not done with has a delivery row (`rows.py`) in one of three
-states:
+A message that a group has read and is not done with has a delivery row (`delivery.py`) in one of
+three states:
 
 - OUT: in flight, a member has it until its ack deadline (SQS: visibility timeout);
 - WAITING: to be delivered, again or for the first time, once it is due;
