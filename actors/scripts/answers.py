@@ -8,7 +8,7 @@ from functools import partial
 
 from actors.commits import Waiter
 from actors.runtime import Reply, Runtime
-from actors.scripts.running import Run
+from actors.scripts.running import RunningScript
 from actors.scripts.services import Services
 from actors.scripts.transactions import ScriptRun
 from actors.topics import LateDeadlines
@@ -171,7 +171,7 @@ class AwaitedAnswer(Waiter):
 
     def info(self, now_us: int) -> dict[str, Value]:
         execution = self._execution
-        run = Run(execution.request, execution.turn, self.began_us, execution)
+        run = RunningScript(execution.request, execution.turn, self.began_us, execution)
         return run.info(now_us, self)
 
     def settle(self, lost: BaseException | None) -> None:

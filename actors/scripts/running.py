@@ -45,7 +45,7 @@ class Progress(Protocol):
         before the first."""
 
 
-class Run(NamedTuple):
+class RunningScript(NamedTuple):
     """A running script."""
 
     request: RunScript
@@ -124,10 +124,10 @@ class Running:
         self._committer = committer
         self.slow = 0
         """Slow statements since the start."""
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, RunningScript] = {}
         self._resting: dict[str, WaitingRequest] = {}
         self._feeds: dict[str, WaitingRequest] = {}
-        self._by_credential: dict[Credential, dict[str, Run | WaitingRequest]] = {}
+        self._by_credential: dict[Credential, dict[str, RunningScript | WaitingRequest]] = {}
         """The same requests by the credential of their callers."""
         self._waiting = _Waiting()
         """Waiting scripts, by user."""
@@ -142,10 +142,10 @@ class Running:
     def __len__(self) -> int:
         return len(self._runs) + len(self._resting)
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[RunningScript]:
         return iter(list(self._runs.values()))
 
-    def add(self, run: Run) -> None:
+    def add(self, run: RunningScript) -> None:
         """Add a script that has begun."""
         request = run.request
         self._runs[request.request] = run
@@ -157,7 +157,7 @@ class Running:
         if run is not None:
             self._leave(run.request.caller, request)
 
-    def _enter(self, caller: Caller, request: str, one: Run | WaitingRequest) -> None:
+    def _enter(self, caller: Caller, request: str, one: RunningScript | WaitingRequest) -> None:
         self._by_credential.setdefault((caller.user, caller.session), {})[request] = one
 
     def _leave(self, caller: Caller, request: str) -> None:
@@ -322,9 +322,9 @@ def _less(counter: Counter[_Key], key: _Key) -> None:
         del counter[key]
 
 
-def _end(run: Run | WaitingRequest, cut: bool, sparing: str | None) -> None:
+def _end(run: RunningScript | WaitingRequest, cut: bool, sparing: str | None) -> None:
     ended = SessionEnded(ENDED)
-    if not isinstance(run, Run):
+    if not isinstance(run, RunningScript):
         run.end(ended)
     elif run.request.request != sparing and (cut or run.progress.waiting or run.progress.barrier):
         run.turn.cancel(ended)

@@ -23,7 +23,7 @@ from actors.scripts.fiber import Fiber
 from actors.scripts.handlers import Audited
 from actors.scripts.plans import Plans, Step
 from actors.scripts.request_checks import check_handed_over, check_keep
-from actors.scripts.running import Run
+from actors.scripts.running import RunningScript
 from actors.scripts.script_state import SMALL_BYTES
 from actors.scripts.services import Services
 from language import tree
@@ -620,7 +620,9 @@ class ScriptRun(Execution):
         """Add it to the registry of running scripts, where it can be seen and ended."""
         if not self.listed:
             self.listed = True
-            self.services.running.add(Run(self.request, self.turn, self.turn.began_us, self))
+            self.services.running.add(
+                RunningScript(self.request, self.turn, self.turn.began_us, self)
+            )
 
     def _commit(self, first: int, end: int) -> None:
         transaction = self.transaction

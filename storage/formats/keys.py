@@ -15,8 +15,7 @@ and a store-wide id would reveal how many groups other users have.
 | 11 | ns (4) name | msgpack | a database |
 | 12 | ns (4) db (4) name | msgpack | a table |
 | 13 | ns (4) db (4) name | msgpack | a cache space |
-| 14 | ns (4) db (4) table (4) path | msgpack | a field of a table, see `storage/catalog/fields.py`
-|
+| 14 | ns (4) db (4) table (4) path | msgpack | a field of a table, see `catalog/fields.py` |
 | 16 | ns (4) db (4) table (4) name | msgpack | an index |
 | 18 | name | msgpack | a user |
 | 1A | ns (4) db (4) name | msgpack | a topic |
@@ -39,23 +38,19 @@ and a store-wide id would reveal how many groups other users have.
 | 2B | ns (4) db (4) vault (4) | signed 64 bit | number of values its keys have sealed |
 | 2C | ns (4) db (4) vault (4) | 8-byte sequence | the commit that last removed a value of it |
 | 30 | ns (4) db (4) table (4) id | 8-byte sequence · msgpack | a record, see `records.py` |
-| 31 | ns (4) db (4) space (4) key | 8-byte sequence · entry | a cache key, see
-`storage/keyspace/keyspace.py` |
+| 31 | ns (4) db (4) space (4) key | 8-byte sequence · entry | a cache key, see `keyspace.py` |
 | 32 | ns (4) db (4) vault (4) id | msgpack | a record of a vault: its versions |
 | 33 | ns (4) db (4) vault (4) id 00 version (8) | sealed | a value, see `rows.py` |
 | 34 | ns (4) db (4) vault (4) key version (4) id 00 version (8) | nothing | values by key |
 | 35 | ns (4) db (4) vault (4) id | version (8) | the last version of a record that was erased |
 | 40 | ns (4) db (4) space (4) key | msgpack | a cache key's value, when it is large |
-| 41 | ns (4) db (4) space (4) time (8) key | nothing | expiry of cache keys, see
-`storage/keyspace/keyspace.py` |
-| 50 | ns (4) db (4) table (4) index (4) … | length of id, or id | see `storage/indexes/entries.py`
-|
+| 41 | ns (4) db (4) space (4) time (8) key | nothing | expiry of cache keys, see `keyspace.py` |
+| 50 | ns (4) db (4) table (4) index (4) … | length of id, or id | see `indexes/entries.py` |
 | 51 | ns (4) db (4) table (4) index (4) | msgpack | progress of an index build |
 | 60 | ns (4) db (4) topic (4) position (8) | time (8) total (8) · message | see `messages.py` |
 | 61 | ns (4) db (4) topic (4) id | position (8) time (8) | a message id kept for deduplication |
 | 62 | ns (4) db (4) topic (4) time (8) id | nothing | the same, ordered by time |
-| 68 | ns (4) db (4) topic (4) group (4) position (8) | struct | delivery, see
-`storage/topics/deliveries/delivery.py` |
+| 68 | ns (4) db (4) topic (4) group (4) position (8) | struct | delivery, see `deliveries/delivery.py` |
 | 69 | ns (4) db (4) topic (4) group (4) time (8) position (8) | struct | by ack deadline |
 | 6A | ns (4) db (4) topic (4) group (4) time (8) position (8) | nothing | to redeliver, by time |
 | 6B | ns (4) db (4) topic (4) group (4) key 00 | struct | delivery that blocks its key |

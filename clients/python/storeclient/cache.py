@@ -38,7 +38,7 @@ Loader = Callable[[], Any]
 AsyncLoader = Callable[[], Any | Awaitable[Any]]
 
 
-class Ask(Protocol):
+class AskCache(Protocol):
     """Sends one operation, and returns the fields of its answer."""
 
     def __call__(self, body: dict[str, Any], repeatable: bool) -> Awaitable[dict[str, Any]]: ...
@@ -51,7 +51,7 @@ class AsyncCache:
     space, or does not expire.
     """
 
-    def __init__(self, ask: Ask, ns: str, db: str, space: str) -> None:
+    def __init__(self, ask: AskCache, ns: str, db: str, space: str) -> None:
         self._ask = ask
         self._place = {"ns": ns, "db": db, "space": space}
 

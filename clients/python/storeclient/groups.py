@@ -25,7 +25,7 @@ from storeclient.errors import (
     StoreError,
     Thrown,
 )
-from storeclient.messages import Ask, Message, Run, given, message_fields
+from storeclient.messages import AskTopic, Message, RunScript, given, message_fields
 from storeclient.names import quote_name
 from storeclient.outages import Pause, is_outage
 from storeclient.values import duration
@@ -121,7 +121,7 @@ class _Owner(Protocol):
 class AsyncGroup:
     """Handle of a group. Made by `AsyncTopic.group(name)`; sends nothing before its first call."""
 
-    def __init__(self, run: Run, ask: Ask, topic: str, name: str) -> None:
+    def __init__(self, run: RunScript, ask: AskTopic, topic: str, name: str) -> None:
         self._run = run
         self._ask = ask
         self._topic = topic

@@ -12,7 +12,7 @@ from storeclient.answers import Answer
 from storeclient.rows import PendingRow
 
 
-class Run(Protocol):
+class RunScript(Protocol):
     """Runs a script in the topic's database."""
 
     async def __call__(
@@ -30,7 +30,7 @@ class Run(Protocol):
         """
 
 
-class Ask(Protocol):
+class AskTopic(Protocol):
     """Executes one operation on the topic's messages, and returns the fields of its answer."""
 
     async def __call__(

@@ -19,7 +19,7 @@ from storeclient.answers import Answer
 from storeclient.batches import Batches
 from storeclient.errors import OutcomeUnknown, Refused, StoreError
 from storeclient.groups import AsyncGroup
-from storeclient.messages import Ask, Message, Run, given, message_fields
+from storeclient.messages import AskTopic, Message, RunScript, given, message_fields
 from storeclient.names import quote_name
 from storeclient.outages import Pause, is_outage
 from storeclient.rows import PendingRow, RequestPipeline
@@ -67,7 +67,7 @@ class AsyncTopic:
     Times are seconds or timedeltas.
     """
 
-    def __init__(self, run: Run, ask: Ask, name: str) -> None:
+    def __init__(self, run: RunScript, ask: AskTopic, name: str) -> None:
         self._run = run
         self._ask = ask
         self.name = name

@@ -40,13 +40,13 @@ class Written:
     """Current version of the record; 0: it does not exist."""
 
 
-class Ask(Protocol):
+class AskVault(Protocol):
     """Sends one operation on a seal, and returns the fields of its answer."""
 
     def __call__(self, body: dict[str, Any]) -> Awaitable[dict[str, Any]]: ...
 
 
-class Run(Protocol):
+class RunInVault(Protocol):
     """Runs a script in the database of a vault."""
 
     def __call__(
@@ -58,7 +58,7 @@ class AsyncSeal:
     """Handle of the store's seal, which covers the vaults without a passphrase of their own. Made
     by `AsyncClient.store_seal()`."""
 
-    def __init__(self, ask: Ask, place: Mapping[str, str]) -> None:
+    def __init__(self, ask: AskVault, place: Mapping[str, str]) -> None:
         self._ask = ask
         self._place = dict(place)
 
@@ -96,7 +96,7 @@ class AsyncVault(AsyncSeal):
     nothing is sent before its first call. `unseal`, `seal` and `change_passphrase` are for a vault
     with a passphrase of its own: others open with `AsyncClient.store_seal()`."""
 
-    def __init__(self, ask: Ask, run: Run, ns: str, db: str, name: str) -> None:
+    def __init__(self, ask: AskVault, run: RunInVault, ns: str, db: str, name: str) -> None:
         super().__init__(ask, {"ns": ns, "db": db, "vault": name})
         self._run = run
         self._name = quote_name(name)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from actors.runtime import ask
-from actors.scripts.running import Run
+from actors.scripts.running import RunningScript
 from protocol.errors import (
     Cancelled,
     Draining,
@@ -71,7 +71,7 @@ async def begun(node: Running, *running: asyncio.Future[ScriptAnswer]) -> None:
         await asyncio.sleep(0)
 
 
-def _in_the_middle(run: Run) -> bool:
+def _in_the_middle(run: RunningScript) -> bool:
     return run.turn.slices > 0 and run.progress.at_statement() is not None
 
 
