@@ -44,7 +44,7 @@ def test_near_are_those_of_its_name_and_those_that_import_it() -> None:
     tests = {
         "tests/storage/log/test_log.py": "",
         "tests/storage/txn/test_ledger.py": "import storage.log.log\n",
-        "tests/storage/formats/test_frames.py": "from storage import frames, log\n",
+        "tests/storage/formats/test_frames.py": "from storage.log import log\n",
         "tests/storage/test_logs.py": "from storage.logs import x\nimport storage.logs\n",
         "tests/actors/test_log.py": "from storage.log.log import Log\n",
     }

@@ -50,7 +50,7 @@ and a store-wide id would reveal how many groups other users have.
 | 60 | ns (4) db (4) topic (4) position (8) | time (8) total (8) · message | see `messages.py` |
 | 61 | ns (4) db (4) topic (4) id | position (8) time (8) | a message id kept for deduplication |
 | 62 | ns (4) db (4) topic (4) time (8) id | nothing | the same, ordered by time |
-| 68 | ns (4) db (4) topic (4) group (4) position (8) | struct | delivery, see `deliveries/delivery.py` |
+| 68 | ns (4) db (4) topic (4) group (4) position (8) | struct | a delivery, see `deliveries` |
 | 69 | ns (4) db (4) topic (4) group (4) time (8) position (8) | struct | by ack deadline |
 | 6A | ns (4) db (4) topic (4) group (4) time (8) position (8) | nothing | to redeliver, by time |
 | 6B | ns (4) db (4) topic (4) group (4) key 00 | struct | delivery that blocks its key |

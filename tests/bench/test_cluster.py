@@ -44,7 +44,7 @@ def test_a_plan_is_the_same_for_the_next_command(plan: ClusterPlan) -> None:
     assert load(plan.directory) == plan
     assert (plan.directory / "plan.json").stat().st_mode & 0o077 == 0
     assert plan.node("2") == plan.node("n2") == plan.nodes[1]
-    with pytest.raises(NoCluster, match="there are n1, n2, n3"):
+    with pytest.raises(NoCluster, match="the nodes are n1, n2, n3"):
         plan.node("4")
     with pytest.raises(NoCluster, match="make cluster"):
         load(plan.directory / "elsewhere")
@@ -387,7 +387,9 @@ def test_what_is_never_answered_is_said_with_what_helps(
     monkeypatch.setattr(building, "ClusterClient", Silent)
     monkeypatch.setattr(processes, "pid_of", lambda *_: 1)
     monkeypatch.setattr(processes, "wait_for", partial(processes.wait_for, seconds=0.1))
-    with pytest.raises(NotStarted, match=r"did not answer: timed out\): .* typed again, goes on"):
+    with pytest.raises(
+        NotStarted, match=r"did not answer: timed out\): .* run make cluster again to continue"
+    ):
         building.build(plan, print)
     assert not started.names
 

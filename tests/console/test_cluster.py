@@ -547,7 +547,7 @@ def test_what_a_leader_knows_of_its_followers(told: Told) -> None:
     far = page.get_by_role("article", name="Node far")
     expect(far).to_contain_text("catching up")
     expect(far).to_contain_text("lacks 12 commits, no contact for 8.0 s; not in sync")
-    lead = page.get_by_role("region", name="Who leads")
+    lead = page.get_by_role("region", name="Leader")
     expect(lead).to_contain_text("4.3 s left")
     expect(lead).to_contain_text("the one furthest behind lacks 12 commits")
     assert findings(page) == []

@@ -290,7 +290,7 @@ def test_scripts_beside_each_other_and_what_was_run(console: Page) -> None:
     expect(console.get_by_label("Result 1", exact=True)).to_contain_text("second")
     console.get_by_role("button", name="RETURN 'first'", exact=True).click()
     expect(console.get_by_label("Result 1", exact=True)).to_contain_text("first")
-    console.get_by_role("button", name="Put away: RETURN 'first'").click()
+    console.get_by_role("button", name="Close: RETURN 'first'").click()
     console.get_by_role("link", name="History").click()
     past = console.get_by_label("History of this browser session")
     expect(past.get_by_role("listitem")).to_have_count(3)

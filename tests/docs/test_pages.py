@@ -120,7 +120,8 @@ def test_planted_dead_link_is_caught(tmp_path: Path) -> None:
 
 def test_the_glossary_names_files_that_exist() -> None:
     """Every row has a file of the sources, or links to a page."""
-    rows = [row for row in (DOCS / "glossary.md").read_text().splitlines() if row.startswith("| ")]
+    terms = (DOCS / "glossary.md").read_text().partition("## Retired names")[0]
+    rows = [row for row in terms.splitlines() if row.startswith("| ")]
     terms = [row for row in rows if not row.startswith(("| term", "|---"))]
     assert len(terms) > 50
     for row in terms:

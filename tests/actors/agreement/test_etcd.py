@@ -209,11 +209,13 @@ async def test_no_password_goes_over_plain_http_to_another_machine() -> None:
         port = endpoint.rpartition(":")[2]
         elsewhere = f"http://0.0.0.0:{port}"  # leads here, and does not say so
         async with door(elsewhere, store="clear", access=EtcdCredentials(ROOT)) as one:
-            with pytest.raises(NotAnswered, match="over https alone") as told:
+            with pytest.raises(NotAnswered, match="only over https") as told:
                 await one.found(SET)
             assert not told.value.perhaps
             (fault,) = await one.faults()
-            assert fault.startswith(f"{elsewhere}: the password of its user goes over https alone")
+            assert fault.startswith(
+                f"{elsewhere}: the password of its user is sent only over https"
+            )
         for access in (EtcdCredentials(ROOT, in_clear=True), EtcdCredentials()):
             async with door(elsewhere, store="clear", access=access) as one:
                 with pytest.raises(NotAnswered, match="answered 403") as told:

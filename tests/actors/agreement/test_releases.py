@@ -49,7 +49,7 @@ async def test_who_answers_is_looked_at(tmp_path_factory: pytest.TempPathFactory
         assert await door.faults() == known(version)
     away = EtcdAgreement(["http://etcd.invalid:2379"], "s", EtcdCredentials(("root", "planted")))
     (said,) = await away.faults()
-    assert "over https alone" in said and "planted" not in said
+    assert "only over https" in said and "planted" not in said
     away = EtcdAgreement(
         ["http://etcd.invalid:2379"], "s", EtcdCredentials(("root", "planted"), in_clear=True)
     )

@@ -362,7 +362,7 @@ def test_the_count_of_statements_is_held_against_what_is_there() -> None:
 
 def test_another_form_is_refused() -> None:
     script = sealed("DEFINE NAMESPACE a;\n")
-    with pytest.raises(BackupCorrupt, match="form 2"):
+    with pytest.raises(BackupCorrupt, match="format 2"):
         list(pieces_of(script.replace(b"script 1", b"script 2", 1)))
 
 
@@ -416,7 +416,7 @@ async def test_dead_letters_past_the_bounds_of_their_topic_come_back(tmp_path: P
             {"headers": headers},
         )
         script = written(here.node, [("shop",)])
-    assert b"-- left out, since its newest message takes more: BYTES of dead\n" in script
+    assert b"-- left out, because the newest message is larger: BYTES of dead\n" in script
     node, done = await loaded(script, tmp_path / "to")
     try:
         assert done.refusal is None, done.refusal
@@ -454,7 +454,7 @@ async def test_a_node_that_serves_takes_one(tmp_path: Path) -> None:
         assert statements(script) == statements(written(here.node, [("shop",)]))
         (tmp_path / "folder" / "b.storeql").write_bytes(script[:-10])
         cut = (await here.value("INFO FOR BACKUPS"))[1]
-        assert (cut["verifies"], cut["problem"][:22]) == (False, "the script is truncated:")
+        assert (cut["verifies"], cut["problem"][:24]) == (False, "the script is truncated:")
         with pytest.raises(Refusal, match="there is no database shop"):
             await here.value("BACKUP SCRIPT OF shop.nothing")
         assert statements(await here.value("BACKUP SCRIPT")).count("DEFINE USER") == 1

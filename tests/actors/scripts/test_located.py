@@ -101,7 +101,7 @@ async def test_where_it_rose(node: Running) -> None:
 
 async def test_a_row_of_an_insert_is_named_by_its_number(node: Running) -> None:
     found = await refused(node, "INSERT INTO p [{ n: 1 }, { n: 2 }, { n: 10 }, { n: 3 }]")
-    assert found.detail["row"] == 3 and found.message.endswith("does not hold (row 3)")
+    assert found.detail["row"] == 3 and found.message.endswith("fails ASSERT $value < 10 (row 3)")
     found = await refused(node, "INSERT INTO t [{ n: 1 }, 5]")
     assert found.detail["row"] == 2
     assert "row" not in (await refused(node, "INSERT INTO p { n: 10 }")).detail

@@ -607,7 +607,7 @@ def test_who_is_gone_leaves_nothing(book: Logbook, monkeypatch: pytest.MonkeyPat
         return len(held)
 
     book.allow("")
-    monkeypatch.setattr(SSL, "PeerConnection", Counted)
+    monkeypatch.setattr(SSL, "Connection", Counted)
     gc.disable()
     try:
         play(scenario, book)

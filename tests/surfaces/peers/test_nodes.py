@@ -712,7 +712,7 @@ SCENARIOS: dict[str, tuple[Scenario, Any, str, Any]] = {
     "a token stays": (one_wins, replicas, "assign_node", _keeps_the_token),
     "any secret opens": (a_guess, hmac, "compare_digest", lambda *_: True),
     "any id is believed": (one_that_is_claimed, Trust, "row_of", lambda *_: None),
-    "nobody is told": (the_end_of_trust, Trust, "_looked", lambda *_: None),
+    "nobody is told": (the_end_of_trust, Trust, "_on_checked", lambda *_: None),
 }
 
 

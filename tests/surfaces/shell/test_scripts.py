@@ -410,7 +410,7 @@ def test_shortcuts(here: Here) -> None:
         ("\\use", 2, "\\use needs <ns.db>"),
         ("\\u ana", 2, "too many arguments: write \\u"),
         ("\\d a b", 2, "too many arguments: write \\d [table]"),
-        ("\\d a;b", 2, "is not a valid name"),
+        ("\\d a;b", 2, "invalid name"),
         ("\\use nix.nix", 1, "Unknown"),
         ("\\i f", 2, "\\i works only at the prompt"),
     ],
