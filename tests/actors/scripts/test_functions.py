@@ -132,7 +132,7 @@ async def test_a_call_ends_with_its_statement(node: Running) -> None:
     for text in ("fn::fib(30)", "CREATE t:1"):
         slow = asyncio.ensure_future(node.answer(text))
         await begun(node, slow)
-        (one,) = [run for run in await node.value("INFO FOR RUNNING") if run["slices"]]
+        (one,) = [run for run in await node.value("INFO FOR RUNNING") if run["text"] == text]
         await node.values(f"KILL '{one['id']}'")
         refusal = (await slow).refusal
         assert type(refusal) is Cancelled
