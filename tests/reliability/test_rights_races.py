@@ -367,7 +367,11 @@ class Lane:
         message = await peer.hear()
         assert message is not None and message.kind is MessageKind.PONG, message
         started.set()
-        message = await peer.hear()
+        try:
+            message = await peer.hear()
+        except TimeoutError:
+            self.violations.append(f"{race}: {use} went on behind the end")
+            return
         assert message is not None
         if LATE in repr(message.body):
             self.violations.append(f"{race}: {use} was handed what came behind it")
