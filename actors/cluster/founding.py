@@ -68,7 +68,7 @@ class ClusterBootstrap:
         self._who = who
 
     async def begin(self, agreement: Agreement) -> None:
-        """Take steps 1 to 3; `Takeover.first` goes on from there.
+        """Take steps 1 to 3; `Election.first` goes on from there.
 
         :raises BadRequest, Busy, NotEnoughReplicas, NotWritable, DiskFull: nothing was done, or it
             was undone

@@ -6,7 +6,7 @@ each turn of the loop brings another commit a group waits for more, one slice at
 waits for no other: its group leaves at once when the surface has handled all it read and the loop
 has no other callback.
 
-While a group is out the loop yields the GIL to the log thread (`runtime.Urgent`), unless more
+While a group is out the loop yields the GIL to the log thread (`runtime.GilYield`), unless more
 commits keep coming: then the loop has work, and once every writer waits it is idle anyway.
 """
 

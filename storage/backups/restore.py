@@ -13,7 +13,7 @@ Each step is durable before the next. After a crash the file RESTORING remains, 
 the directory (`directory.py`). Restoring a snapshot or a log from 1 then starts over; a log on top
 resumes at the end of the directory's log.
 
-A restored store has an id of its own. Its origin (`histories.Origin`) names the history that it
+A restored store has an id of its own. Its origin (`RestoreOrigin`) names the history that it
 continues. No commit is made to it until a node serves it, so further backups of that history may
 follow. A log goes on top if it holds the frame at which the store ends, with the same digest.
 Commits after a restore belong to the next epoch.

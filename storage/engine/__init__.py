@@ -1,6 +1,6 @@
-"""The state: an ordered map of bytes on the disk (RocksDB), in memory, or sealed in memory.
+"""The state: an ordered map of bytes on the disk (RocksDB) or in memory, folded from the log.
 
-All of them keep one protocol, `engine.Engine`. The state can be rebuilt from the log.
+Both keep one protocol, `engine.Engine`; `sealed` encrypts either.
 """
 
 PUBLIC = ("engine", "rocksdb", "sealed", "state_hash")

@@ -1,7 +1,7 @@
 """Engine: the ordered key-value store that holds the state, as one small interface.
 
 Two engines implement it: `rocks.RocksEngine` (RocksDB, an LSM tree on disk) and
-`memory.MemoryEngine`. `sealed_state.SealedEngine` encrypts either. All pass one conformance suite.
+`memory.MemoryEngine`. `sealed.SealedEngine` encrypts either. All pass one conformance suite.
 Keys and values are bytes; keys sort bytewise; a range is half-open, `start <= key < end`.
 
 Every engine guarantees three properties that the layers above rely on:

@@ -1,6 +1,6 @@
 """The data directory: the disk behind an interface, and the small files beside log and state.
 
-Each small file is replaced as a whole (write, sync, rename, sync of the directory).
+Metadata files are replaced as a whole: written, synced, then renamed into place.
 """
 
 PUBLIC = (

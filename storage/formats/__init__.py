@@ -1,7 +1,6 @@
 """Bytes on the disk: keys, frames, effects, entries, containers, sealing.
 
-Pure functions between values and bytes. A change of one of them is a change of the file format:
-golden files in the tests hold each.
+Pure functions between values and bytes. A change of one of them may change what is on the disk.
 """
 
 PUBLIC = (

@@ -2,7 +2,7 @@
 
 A record's value is the sequence of the commit that last changed it (8 bytes), then its fields as
 one msgpack object. Its id is only in its key. Callers pass and get the packed object. Only this
-module updates a table's index entries, through the table's `indexes.Keeper`.
+module updates a table's index entries, through the table's `IndexMaintainer`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def create(
     """Create a record that must not exist yet.
 
     :param fields: validated values, without the id
-    :param tick: as `Keeper.keep`
+    :param tick: as `IndexMaintainer.keep`
     :raises AlreadyExists: the record exists
     :raises Duplicate: a UNIQUE index has its values for another record; nothing is written
     :raises TooLarge: the record, its id or the transaction is over its limit

@@ -344,9 +344,9 @@ def test_between_two_leaders_a_node_takes_nothing_of_its_own_for_current(
         late.once = {"take_lead": Fate.REFUSED}
         await trio.until(lambda: trio.leader is other)
         await trio.until_done(lambda: other.value("CREATE t:new"))
-        (linearizable_reads,) = found
-        assert isinstance(linearizable_reads, asyncio.Future), "the next leader is asked"
-        assert await linearizable_reads >= other.runs.member.leadership.own  # type: ignore[union-attr,operator]
+        (answer,) = found
+        assert isinstance(answer, asyncio.Future), "the next leader is asked"
+        assert await answer >= other.runs.member.leadership.own  # type: ignore[union-attr,operator]
         assert await ids(late, current=True) == {"old", "new"}
 
     played(main)

@@ -1,4 +1,4 @@
-"""What every engine promises. Both run the whole suite."""
+"""Guarantees of an engine. Both engines run the whole suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node of a cluster goes by, as its own file and its state say."""
+"""The cluster file of a node, and the policy in its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data directory: whose it is, and what is refused untouched."""
+"""The data directory: its owner, and directories that are refused untouched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of which epochs a log holds frames: what HISTORY says, and what stands in the file CLUSTER."""
+"""Epochs of a log: the file HISTORY, and the file CLUSTER."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of the log is kept: by frames, by age, by size; and what a full disk takes."""
+"""Log retention: by frames, by age, by size, and on a full disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which states a log is served with, and which are refused by name."""
+"""States that fit a log, and states that are refused with it."""
 
 from __future__ import annotations
 

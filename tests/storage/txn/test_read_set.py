@@ -1,4 +1,4 @@
-"""What a transaction remembers having read."""
+"""The read set of a transaction."""
 
 from __future__ import annotations
 
