@@ -46,15 +46,6 @@ def test_joined_is_as_encoded_at_once(count: int, size: int) -> None:
     assert effects.join(who, chunks) == effects.encode(who, found)
 
 
-def test_is_plain_msgpack() -> None:
-    """What stands at the head of the module, byte for byte."""
-    who = Attribution("ana", "http", None, "why")
-    body = effects.encode(who, [(effects.PUT_RECORD, b"k", b"v", 7), (effects.DELETE, b"x")])
-    wanted = ["ana", "http", None, "why", [[4, b"k", b"v", 7], [2, b"x"]]]
-    assert msgpack.unpackb(body) == wanted
-    assert msgpack.packb(wanted) == body
-
-
 @pytest.mark.parametrize(
     "body",
     [

@@ -15,7 +15,6 @@ from storage.formats.frames import (
     LENGTH_MAX,
     MARK,
     READ,
-    SEGMENT_HEADER_BYTES,
     BadHeader,
     Frame,
     FrameCodec,
@@ -90,19 +89,6 @@ def test_frame_of_another_salt_is_no_frame() -> None:
     found, end = walk(FrameCodec(b"another!").encode(Frame(1, 1, 1, 0, b"x"), 0, 0))
     assert found == []
     assert end.bad is not None
-
-
-def test_layout_is_as_drawn() -> None:
-    data = FrameCodec(SALT).encode(Frame(2, 3, 6, 7, b"body"), 4, 5)
-    assert len(data) == FRAME_HEADER_BYTES + 4
-    assert data[0:4] == (4).to_bytes(4, "big")
-    numbers = [int.from_bytes(data[at : at + 8], "big") for at in (16, 24, 32, 40, 48)]
-    assert numbers == [2, 3, 4, 5, 6]
-    assert data[56:60] == (7).to_bytes(4, "big")
-    assert data[60:] == b"body"
-    header = SegmentHeader(bytes(range(16)), SALT, 9, 1, 77).encode()
-    assert len(header) == SEGMENT_HEADER_BYTES
-    assert (header[:8], header[16:32], header[32:40]) == (b"STORELOG", bytes(range(16)), SALT)
 
 
 def test_the_digest_is_of_the_frame_and_not_of_where_it_stands() -> None:

@@ -18,7 +18,7 @@ from storage.files.disk import Disk
 from storage.files.node_file import load_node, save_node
 from storage.formats import frames
 from storage.formats.frames import FRAME_HEADER_BYTES, SEALED_HEADER_BYTES, Frame, SegmentHeader
-from storage.formats.sealing import FRAME_SEAL_BYTES, FrameSealer, Key
+from storage.formats.sealing import FrameSealer, Key
 from storage.log.log import Log
 from storage.log.reader import LogSizes
 from tests.reliability.crashes import enumerate_crashes
@@ -136,20 +136,6 @@ def test_a_frame_has_the_digest_that_it_has_in_clear() -> None:
         store.open()
         store.append(3)
     assert sealed.log.digest == plain.log.digest
-
-
-def test_layout_is_as_drawn() -> None:
-    plain = SegmentHeader(bytes(range(16)), b"saltsalt", 9, 1, 77)
-    header, codec = frames.begin(plain, KEY, SeededRng(1))
-    data = header.encode()
-    assert len(data) == SEALED_HEADER_BYTES == header.size
-    assert int.from_bytes(data[8:10], "big") == 5
-    assert data[104:120] == KEY.id
-    assert SegmentHeader.decode(data + b"frames") == header
-    frame = codec.encode(Frame(9, 1, 80, 0x100, b"body"), 8, 8)
-    assert len(frame) == FRAME_HEADER_BYTES + 4 + FRAME_SEAL_BYTES
-    assert frame[60:68] == (1).to_bytes(8, "big")
-    assert codec.encode(Frame(10, 1, 80, 0x100, b""), 9, 9)[60:68] == (2).to_bytes(8, "big")
 
 
 @pytest.mark.parametrize("key", [None, OTHER_KEY], ids=["none", "another"])
