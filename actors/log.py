@@ -33,8 +33,8 @@ from protocol.environment import Room
 from protocol.errors import DiskFull, Refusal, UnknownOutcome
 from protocol.requests import Request
 from storage.formats.effects import only_removes
-from storage.formats.epochs import EpochEnd
 from storage.formats.frames import Frame
+from storage.formats.positions import EpochEnd
 from storage.log.log import Log
 from storage.log.retention import LogRetention
 

@@ -15,8 +15,7 @@ from storage.backups import snapshot_file
 from storage.backups.log_file import LogBackupWriter
 from storage.backups.verify import verify
 from storage.faults import LogDamaged
-from storage.formats.backup_facts import LogFacts, SnapshotFacts, WrittenBackup
-from storage.formats.backup_forms import BackupFileForm
+from storage.formats.container import BackupFileForm, LogFacts, SnapshotFacts, WrittenBackup
 from storage.formats.sealing import Key
 from storage.log.segments import pruned
 

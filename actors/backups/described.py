@@ -11,10 +11,16 @@ from protocol.errors import BackupCorrupt, BackupCut
 from protocol.text import format_datetime
 from protocol.values import instant
 from storage.backups.verify import VerifyReport, verify
-from storage.formats.backup_facts import LogFacts, SnapshotFacts
-from storage.formats.backup_forms import MAGIC, MAGIC_BYTES, BackupFileForm, form_of
-from storage.formats.backup_forms import TO_COPY as TO_COPY
-from storage.formats.container import key_for
+from storage.formats.container import (
+    MAGIC,
+    MAGIC_BYTES,
+    BackupFileForm,
+    LogFacts,
+    SnapshotFacts,
+    form_of,
+    key_for,
+)
+from storage.formats.container import TO_COPY as TO_COPY
 from storage.formats.sealing import Key
 
 

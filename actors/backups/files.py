@@ -25,9 +25,14 @@ from storage.backups.log_file import LogBackupWriter
 from storage.backups.snapshot_file import SnapshotPiece, SnapshotWriter
 from storage.backups.verify import verify
 from storage.files.disk_reserve import NO_ROOM
-from storage.formats.backup_facts import LogFacts, ScriptFacts, SnapshotFacts, WrittenBackup
-from storage.formats.backup_forms import BackupFileForm
-from storage.formats.container import Sink
+from storage.formats.container import (
+    BackupFileForm,
+    LogFacts,
+    ScriptFacts,
+    Sink,
+    SnapshotFacts,
+    WrittenBackup,
+)
 from storage.formats.frames import Frame
 from storage.formats.sealing import Key
 

@@ -33,9 +33,14 @@ from protocol.values import Value, instant
 from storage.backups.script_texts import ScriptText
 from storage.backups.verify import verify
 from storage.faults import StoreTooNew
-from storage.formats.backup_facts import LogFacts, SnapshotFacts
-from storage.formats.backup_forms import BackupFileForm, form_of, not_a_backup
-from storage.formats.container import key_for
+from storage.formats.container import (
+    BackupFileForm,
+    LogFacts,
+    SnapshotFacts,
+    form_of,
+    key_for,
+    not_a_backup,
+)
 from storage.formats.sealing import Key
 
 REMEMBERED: Final = 2 * limits.BACKUPS_LISTED

@@ -19,8 +19,7 @@ from storage.backups.due_work import PendingExpiry
 from storage.backups.restore import Restored, restore_log, restore_snapshot
 from storage.backups.state_builder import RestoreEnvironment, Tick
 from storage.files.directory import refuse_unless_empty
-from storage.formats.backup_forms import BackupFileForm, form_of, not_a_backup
-from storage.formats.container import key_for
+from storage.formats.container import BackupFileForm, form_of, key_for, not_a_backup
 from storage.formats.sealing import Key
 
 NOT_PROVEN: Final = "the backup was not sealed: origin not proven"

@@ -20,9 +20,7 @@ from storage.backups.script_texts import ScriptText as ScriptText
 from storage.backups.script_texts import Writing as Writing
 from storage.backups.script_texts import writing
 from storage.backups.scripts import Opening
-from storage.formats.backup_facts import ScriptFacts
-from storage.formats.backup_forms import BackupFileForm, form_of
-from storage.formats.container import Sink
+from storage.formats.container import BackupFileForm, ScriptFacts, Sink, form_of
 from storage.formats.sealing import Key
 
 CHUNK_BYTES: Final = 256 * limits.KIB

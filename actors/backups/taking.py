@@ -47,7 +47,7 @@ from storage.backups import place_copy, snapshot_file
 from storage.backups.script_texts import ScriptText
 from storage.engine.engine import Engine
 from storage.faults import LogDamaged
-from storage.formats.backup_facts import (
+from storage.formats.container import (
     BackupScope,
     LogFacts,
     ScriptFacts,

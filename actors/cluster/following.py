@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from protocol.agreement import ReleasedFrame
 from protocol.errors import Diverged
-from storage.formats.epochs import EpochEnd, EpochHistory
+from storage.formats.positions import EpochEnd, EpochHistory
 
 __all__ = ["EpochHistory", "EpochPromise", "EpochEnd", "frame_at", "holds", "joint", "last_of"]
 

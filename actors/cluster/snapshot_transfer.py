@@ -49,7 +49,7 @@ from protocol.version import VERSION
 from storage.backups import snapshot_file
 from storage.engine.engine import Engine
 from storage.faults import LogDamaged
-from storage.formats.backup_facts import SnapshotFacts, WrittenBackup
+from storage.formats.container import SnapshotFacts, WrittenBackup
 from storage.formats.positions import LogPosition
 from storage.txn.transaction import Transaction
 

@@ -35,11 +35,11 @@ from actors.runtime import Runtime, ask, tell
 from protocol import limits
 from protocol.errors import Busy, Conflict, DiskFull, Draining, Failed, NotWritable, Refusal
 from storage.files.disk_reserve import disk_full
-from storage.formats import epochs, keys
+from storage.formats import keys, positions
 from storage.formats.effects import Attribution, only_removes
 from storage.formats.entries import STATEMENTS, Entry
-from storage.formats.epochs import EpochEnd, EpochHistory
 from storage.formats.frames import Frame
+from storage.formats.positions import EpochEnd, EpochHistory
 from storage.log.reader import LogReader
 from storage.txn.ledger import Ledger
 from storage.txn.snapshots import read_released
@@ -299,7 +299,7 @@ class Committer(CommitTickets):
 
     def history(self) -> EpochHistory:
         """The reigns of this log, the present one included."""
-        return epochs.whole(self._reader.epoch_ends, self.present)
+        return positions.whole_history(self._reader.epoch_ends, self.present)
 
     @property
     def present(self) -> EpochEnd:

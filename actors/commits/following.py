@@ -21,8 +21,8 @@ from typing import Any, Final
 from actors.runtime import Runtime
 from protocol import limits
 from protocol.errors import Diverged, Refusal, Stranded, UnknownOutcome
-from storage.formats.epochs import EpochEnd
 from storage.formats.frames import BODY_BYTES_MAX, LOG_FLAGS, Frame
+from storage.formats.positions import EpochEnd
 from storage.log.reader import LogReader
 from storage.txn.ledger import Ledger
 

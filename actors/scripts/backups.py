@@ -16,7 +16,7 @@ from protocol.errors import AnswerTooLarge, BadRequest, NotInTransaction
 from protocol.rights import OWN, SecurableKind
 from protocol.values import Value
 from storage.catalog.catalog import Database, Namespace
-from storage.formats.backup_facts import BackupScope, WrittenBackup
+from storage.formats.container import BackupScope, WrittenBackup
 from storage.txn.tickets import CommitTicket
 from storage.txn.transaction import Transaction
 

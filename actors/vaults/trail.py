@@ -28,7 +28,7 @@ from actors.vaults.keyring import STORE, Keyring
 from protocol.errors import NotAllowed, Refusal, Sealed, Unknown, WrongKey
 from protocol.requests import Caller
 from storage.engine.engine import EngineUnreadable
-from storage.formats.vault_entries import VaultEntry
+from storage.formats.entries import VaultEntry
 from storage.txn.transaction import Transaction
 from storage.vaults import trail as vault_trail
 from storage.vaults.rows import KeysRow

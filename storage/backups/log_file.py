@@ -14,9 +14,14 @@ from typing import Final
 
 from protocol.environment import File, Rng
 from protocol.errors import BackupCorrupt, BackupCut
-from storage.formats.backup_facts import LogFacts, WrittenBackup
-from storage.formats.backup_forms import BackupFileForm
-from storage.formats.container import ContainerReader, ContainerWriter, Sink
+from storage.formats.container import (
+    BackupFileForm,
+    ContainerReader,
+    ContainerWriter,
+    LogFacts,
+    Sink,
+    WrittenBackup,
+)
 from storage.formats.frames import LOG_FLAGS, SALT_BYTES, Frame, FrameCodec, FrameWalker
 from storage.formats.positions import LATEST_US, MOST, LogPosition
 from storage.formats.sealing import Key

@@ -27,7 +27,7 @@ from protocol.errors import Unknown
 from protocol.values import Tick, paced
 from storage.engine.engine import EngineReader
 from storage.formats import keys
-from storage.formats.backup_facts import BackupScope
+from storage.formats.container import BackupScope
 from storage.formats.keys import Pair
 from storage.topics import groups
 from storage.txn.appends import unpack_counter

@@ -29,11 +29,8 @@ from storage.files.cluster_file import ClusterState, Upstream
 from storage.files.directory import StoreDirectory
 from storage.files.joining_file import CopySource, JoiningDirectory, Told
 from storage.files.node_file import NodeFileContents, save_node
-from storage.formats.backup_facts import SnapshotFacts
-from storage.formats.backup_forms import BackupFileForm
-from storage.formats.container import HEADER_BYTES, Header
-from storage.formats.epochs import EpochEnd
-from storage.formats.positions import LogPosition
+from storage.formats.container import HEADER_BYTES, BackupFileForm, Header, SnapshotFacts
+from storage.formats.positions import EpochEnd, LogPosition
 from storage.formats.sealing import Key, name_of
 from storage.log.log import Log
 

@@ -43,7 +43,7 @@ from storage.backups.state_builder import (
 from storage.faults import NotRestored
 from storage.files.directory import StoreDirectory, refuse_unless_empty, restored_from
 from storage.files.node_file import load_node, save_node
-from storage.formats.backup_facts import LogFacts
+from storage.formats.container import LogFacts
 from storage.formats.frames import Frame
 from storage.formats.positions import LogPosition, RestoreOrigin
 from storage.formats.sealing import Key

@@ -11,9 +11,17 @@ from typing import Final, Protocol
 
 from protocol.environment import File, Rng
 from protocol.errors import BackupCorrupt
-from storage.formats.backup_facts import ScriptFacts, WrittenBackup
-from storage.formats.backup_forms import MAGIC, MAGIC_BYTES, BackupFileForm
-from storage.formats.container import ContainerReader, ContainerWriter, Sink, key_for
+from storage.formats.container import (
+    MAGIC,
+    MAGIC_BYTES,
+    BackupFileForm,
+    ContainerReader,
+    ContainerWriter,
+    ScriptFacts,
+    Sink,
+    WrittenBackup,
+    key_for,
+)
 from storage.formats.sealing import Key
 
 _SEALED: Final = MAGIC[BackupFileForm.SCRIPT]

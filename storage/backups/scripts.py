@@ -19,7 +19,7 @@ from hashlib import sha256
 from typing import Final
 
 from protocol.errors import BackupCorrupt, BackupCut
-from storage.formats.backup_forms import MAGIC, SCRIPT_BEGINS
+from storage.formats.container import MAGIC, SCRIPT_BEGINS
 
 FORMAT: Final = 1
 BEGINS: Final = f"{SCRIPT_BEGINS.decode()} {FORMAT}\n"

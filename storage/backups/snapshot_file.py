@@ -1,6 +1,6 @@
 """Snapshots: all logged keys of one view in key order, or those of one place.
 
-The stream of a snapshot is pairs (`storage/formats/pairs.py`). The state hash covers the same
+The stream of a snapshot is pairs (`storage/formats/container.py`). The state hash covers the same
 bytes, so a restored store has the hash of its origin. Index entries are left out, as they are of
 the log, and rebuilt when the records are loaded.
 
@@ -19,12 +19,18 @@ from protocol.errors import BackupCorrupt
 from storage.backups import place_copy
 from storage.engine.engine import EngineReader
 from storage.formats import container, keys
-from storage.formats.backup_facts import BackupScope, SnapshotFacts, WrittenBackup
-from storage.formats.backup_forms import BackupFileForm
-from storage.formats.container import ContainerWriter, Sink
+from storage.formats.container import (
+    BackupFileForm,
+    BackupScope,
+    ContainerWriter,
+    Sink,
+    SnapshotFacts,
+    WrittenBackup,
+    decode_pairs,
+    pack_pairs,
+)
 from storage.formats.frames import BODY_BYTES_MAX
 from storage.formats.keys import Pair
-from storage.formats.pairs import decode_pairs, packed
 from storage.formats.sealing import Key
 
 PAIR_BYTES_MAX: Final = BODY_BYTES_MAX
@@ -56,7 +62,9 @@ def _everything(view: EngineReader) -> Iterator[list[Pair]]:
 
 
 def _piece(pairs: list[Pair]) -> SnapshotPiece:
-    return SnapshotPiece(packed(pairs), len(pairs), sum(keys.is_record(key) for key, _ in pairs))
+    return SnapshotPiece(
+        pack_pairs(pairs), len(pairs), sum(keys.is_record(key) for key, _ in pairs)
+    )
 
 
 class SnapshotWriter:

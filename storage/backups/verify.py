@@ -10,9 +10,15 @@ from protocol.environment import File
 from protocol.errors import BackupCorrupt, BackupCut
 from storage.backups.log_file import LogBackup
 from storage.backups.snapshot_file import SnapshotBackup
-from storage.formats.backup_facts import LogFacts, SnapshotFacts
-from storage.formats.backup_forms import BackupFileForm, form_of, not_a_backup
-from storage.formats.container import HEADER_BYTES, Header
+from storage.formats.container import (
+    HEADER_BYTES,
+    BackupFileForm,
+    Header,
+    LogFacts,
+    SnapshotFacts,
+    form_of,
+    not_a_backup,
+)
 from storage.formats.sealing import Key
 
 Result = Literal["whole", "cut", "corrupt"]

@@ -32,10 +32,14 @@ from storage.faults import StoreTooNew
 from storage.files.directory import StoreDirectory
 from storage.files.disk_reserve import NO_ROOM, drop_temporary
 from storage.formats import keys
-from storage.formats.backup_facts import StateFacts
-from storage.formats.container import ContainerReader, ContainerWriter
+from storage.formats.container import (
+    ContainerReader,
+    ContainerWriter,
+    StateFacts,
+    decode_pairs,
+    pack_pairs,
+)
 from storage.formats.keys import Pair
-from storage.formats.pairs import decode_pairs, packed
 from storage.formats.sealing import Key
 
 NAME: Final = "IMAGE"
@@ -150,7 +154,7 @@ class SealedEngine:
         synced = pairs = 0
         writer = ContainerWriter(StateFacts(VERSION, applied), file.append, self._rng, self._key)
         for some in view.scan(*_ALL):
-            writer.add(packed(some))
+            writer.add(pack_pairs(some))
             pairs += len(some)
             if writer.size - synced >= limits.BACKUP_SYNC_BYTES:
                 file.sync()

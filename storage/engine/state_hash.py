@@ -2,7 +2,7 @@
 
 Two stores that replayed the same log have the same hash, on any engine, machine or day. That holds
 for a live node, the same node after replay, one restored from a backup, and a follower. The hash
-covers the stream of all pairs in key order (`pairs.py`), as in a snapshot.
+covers the stream of all pairs in key order (`container.pack_pairs`), as in a snapshot.
 
 Index entries are left out: they are derived from the rest, and each version may derive them
 differently.
@@ -14,8 +14,7 @@ from collections.abc import Generator
 
 from storage.engine.engine import EngineReader
 from storage.formats import keys
-from storage.formats.container import stream_digest
-from storage.formats.pairs import packed
+from storage.formats.container import pack_pairs, stream_digest
 
 
 def hash_in_slices(state: EngineReader) -> Generator[None, None, str]:
@@ -26,7 +25,7 @@ def hash_in_slices(state: EngineReader) -> Generator[None, None, str]:
     digest = stream_digest()
     for logged in keys.LOGGED:
         for pairs in state.scan(*logged):
-            digest.update(packed(pairs))
+            digest.update(pack_pairs(pairs))
             yield
     return digest.hexdigest()
 

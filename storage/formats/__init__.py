@@ -4,16 +4,11 @@ Pure functions between values and bytes. A change of one of them may change what
 """
 
 PUBLIC = (
-    "backup_facts",
-    "backup_forms",
     "container",
     "effects",
     "entries",
-    "epochs",
     "frames",
     "keys",
-    "pairs",
     "positions",
     "sealing",
-    "vault_entries",
 )

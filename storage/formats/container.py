@@ -8,7 +8,7 @@ All integers are big-endian and unsigned.
     ┌────────┬────┬──────────────────────────┐     ┌────────┬────┬─────────────────────────────┐
     │ offset │ n  │                          │     │ offset │ n  │                             │
     ├────────┼────┼──────────────────────────┤     ├────────┼────┼─────────────────────────────┤
-    │      0 │  8 │ magic: backup_forms.py   │     │      0 │  4 │ length of the content       │
+    │      0 │  8 │ magic: `MAGIC`           │     │      0 │  4 │ length of the content       │
     │      8 │  2 │ format                   │     │      4 │  4 │ number, from 0              │
     │     10 │  2 │ flags                    │     │      8 │  1 │ kind                        │
     │     12 │  4 │ zeros                    │     │      9 │  3 │ zeros                       │
@@ -17,9 +17,10 @@ All integers are big-endian and unsigned.
     │     64 │  8 │ checksum of the 64 above │     │     32 │  … │ content                     │
     └────────┴────┴──────────────────────────┘     └────────┴────┴─────────────────────────────┘
 
-Chunk 0 is of the kind FACTS, the following ones of the kind DATA; each DATA chunk but the last has
-`CHUNK_BYTES` of content. The last chunk of the file is of the kind END: count, bytes, and SHA-256
-of everything before it. The contents of the DATA chunks form one stream, cut anywhere.
+Chunk 0 is of the kind FACTS: metadata, decoded within bounds and patterns, since users are shown it
+and a data directory is built from it. The following chunks are of the kind DATA; each of them but
+the last has `CHUNK_BYTES` of content. The last chunk of the file is of the kind END: count, bytes,
+and SHA-256 of everything before it. The contents of the DATA chunks form one stream, cut anywhere.
 
 - check: blake2b, 16 bytes, keyed with the salt, over bytes 0–12 of the head and the content. It
   covers number and salt, so a chunk is valid only at its place in its own file.
@@ -35,9 +36,11 @@ behind its END, is *corrupt*.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from hashlib import blake2b, sha256
 from struct import Struct
-from typing import Final, NamedTuple, TypeVar
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -45,10 +48,193 @@ import msgspec
 from protocol.environment import File, Rng
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
 from protocol.limits import MIB
+from protocol.text import NAME
 from storage.faults import StoreTooNew
-from storage.formats.backup_facts import EndChunk, LogFacts, ScriptFacts, SnapshotFacts, StateFacts
-from storage.formats.backup_forms import MAGIC, BackupFileForm
+from storage.formats.frames import MAGIC as SEGMENT_BEGINS
+from storage.formats.keys import Pair
+from storage.formats.positions import Count, LogPosition, TimeUs
 from storage.formats.sealing import KEY_ID_BYTES, NO_KEY, SALT_BYTES, TAG_BYTES, Key, Sealer
+
+MAGIC_BYTES: Final = 8
+SCRIPT_BEGINS: Final = b"-- storenode script"
+"""First bytes of a script backup in clear."""
+
+
+class BackupFileForm(StrEnum):
+    """Form of a backup. The value is its name in responses, statements and reports."""
+
+    SNAPSHOT = "snapshot"
+    LOG = "log"
+    SCRIPT = "script"
+    STATE = "state"
+    """State image of a sealed store. It is no backup, and is never shown to users."""
+
+
+EXTENSIONS: Final = {
+    BackupFileForm.SNAPSHOT: ".storesnap",
+    BackupFileForm.LOG: ".storelog",
+    BackupFileForm.SCRIPT: ".storeql",
+}
+MAGIC: Final = {
+    BackupFileForm.SNAPSHOT: b"STORSNAP",
+    BackupFileForm.LOG: b"STORBLOG",
+    BackupFileForm.SCRIPT: b"STORSCRP",
+    BackupFileForm.STATE: b"STORSTAT",
+}
+"""First 8 bytes of a container; a script is in one only if sealed.
+
+A segment of a store's own log has a different magic (`frames.py`), though its file name has the
+extension of a log backup. So neither is mistaken for the other.
+"""
+assert all(len(magic) == MAGIC_BYTES for magic in MAGIC.values())
+
+
+TO_COPY: Final = (
+    "to move the store, copy log/ and STORE of its data directory into a new one (and state/ if"
+    " the log does not begin at 1) and serve that; or take a backup with --backup"
+)
+"""Advice in the error for a log segment that is passed as a backup."""
+
+
+def not_a_backup(file: File, other: str = "") -> BackupCorrupt:
+    """Return the error for a file whose form is unknown.
+
+    :param other: advice appended if the file is no log segment either
+    """
+    if file.read(0, len(SEGMENT_BEGINS)) == SEGMENT_BEGINS:
+        return BackupCorrupt(
+            f"this is a segment of a store's log, not a backup: {TO_COPY}", offset=0
+        )
+    return BackupCorrupt(f"the file does not begin with the signature of a backup{other}", offset=0)
+
+
+def form_of(file: File) -> BackupFileForm | None:
+    """Return the form of a file by its first bytes, whatever its name; None if it is no backup."""
+    begins = file.read(0, len(SCRIPT_BEGINS))
+    for form, magic in MAGIC.items():
+        if begins.startswith(magic):
+            return None if form is BackupFileForm.STATE else form
+    return BackupFileForm.SCRIPT if begins == SCRIPT_BEGINS else None
+
+
+Name = Annotated[str, msgspec.Meta(pattern=f"^{NAME.pattern}")]
+Version = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z.+_-]{1,64}\Z")]
+StoreId = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")]
+Date = Annotated[str, msgspec.Meta(pattern=r"^[0-9T:.Z+-]{10,40}\Z")]
+
+
+class BackupScope(msgspec.Struct, frozen=True):
+    """A part of a store: one namespace or one database."""
+
+    namespace: Name
+    database: Name | None = None
+    """None: all databases of the namespace."""
+
+    def __str__(self) -> str:
+        return self.namespace if self.database is None else f"{self.namespace}.{self.database}"
+
+
+class SnapshotFacts(msgspec.Struct, frozen=True):
+    """Metadata of a snapshot."""
+
+    version: Version
+    """Version of the node that wrote the file."""
+    store: StoreId
+    """Id of the store, a UUID."""
+    created: Date
+    """Creation time of that store, as ISO 8601."""
+    taken_us: TimeUs
+    """Wall clock when the snapshot was taken, microseconds since 1970."""
+    at: LogPosition
+    """Last commit in the snapshot."""
+    place: BackupScope | None = None
+    """None: the whole store."""
+    form: Literal["snapshot"] = "snapshot"
+
+
+class LogFacts(msgspec.Struct, frozen=True):
+    """Metadata of a log backup."""
+
+    version: Version
+    """Version of the node that wrote the file."""
+    store: StoreId
+    """Id of the store, a UUID."""
+    created: Date
+    """Creation time of that store, as ISO 8601."""
+    taken_us: TimeUs
+    """Wall clock when the backup was taken, microseconds since 1970."""
+    before: LogPosition
+    """Position of the frame before the first one in this file."""
+    last: Count
+    """Sequence of the last frame; `before.sequence` when there is none."""
+    form: Literal["log"] = "log"
+
+    @property
+    def first(self) -> int:
+        """Sequence of the first frame."""
+        return self.before.sequence + 1
+
+
+class ScriptFacts(msgspec.Struct, frozen=True):
+    """Metadata of a sealed script. Its text repeats it for human readers."""
+
+    version: Version
+    """Version of the node that wrote the file."""
+    store: StoreId
+    """Id of the store, a UUID."""
+    created: Date
+    """Creation time of that store, as ISO 8601."""
+    taken_us: TimeUs
+    """Wall clock when the script was written, microseconds since 1970."""
+    sequence: Count
+    """Sequence of the last commit in the script."""
+    form: Literal["script"] = "script"
+
+
+class StateFacts(msgspec.Struct, frozen=True):
+    """Metadata of a sealed state image. The image is no backup; the rest is in its pairs."""
+
+    version: Version
+    """Version of the node that wrote the file."""
+    applied: Count
+    """Sequence that the state has applied."""
+    form: Literal["state"] = "state"
+
+
+class EndChunk(msgspec.Struct, frozen=True):
+    """Content of the END chunk, which marks the file as complete."""
+
+    items: int
+    """Pairs of a snapshot, frames of a log, bytes of a script."""
+    records: int
+    """Records of tables in a snapshot; of a log, frames; of a script, none."""
+    sequence: int
+    """Sequence of the last commit in the file."""
+    size: int
+    """Bytes of the file before this chunk."""
+    sha256: bytes
+    """SHA-256 of those bytes."""
+    stream: bytes
+    """blake2b digest (32 bytes) of the stream. For a snapshot it is the state hash
+    (`state_hash.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBackup:
+    """Summary of a completely written backup."""
+
+    form: BackupFileForm
+    records: int
+    """Records or frames, see `EndChunk.records`."""
+    sequence: int
+    """Sequence of the last commit in the file."""
+    size: int
+    """Bytes of the whole file."""
+    sha256: bytes
+    """SHA-256 of the whole file."""
+    version: str
+    """Version of the node that wrote the file."""
+
 
 FORMAT: Final = 1
 SEALED: Final = 1
@@ -378,3 +564,36 @@ class ContainerReader:
     def _corrupt(self, what: str, offset: int | None = None) -> BackupCorrupt:
         at = self.offset if offset is None else offset
         return BackupCorrupt(f"it is damaged at byte {at}: {what}", offset=at)
+
+
+PAIR_LENGTHS: Final = Struct(">II")
+"""Header of each pair in the stream of a snapshot or state image: bytes of key and of value."""
+
+
+def pack_pairs(pairs: list[Pair]) -> bytes:
+    """Encode pairs for the stream."""
+    pack = PAIR_LENGTHS.pack
+    parts: list[bytes] = []
+    for key, value in pairs:
+        parts += (pack(len(key), len(value)), key, value)
+    return b"".join(parts)
+
+
+def decode_pairs(data: bytes) -> tuple[list[Pair], int, int]:
+    """Decode the whole pairs of a part of the stream.
+
+    Return the pairs, the offset behind them, and the bytes that the next pair needs from there, as
+    far as known.
+    """
+    pairs: list[Pair] = []
+    at, size, unpack = 0, len(data), PAIR_LENGTHS.unpack_from
+    while at + PAIR_LENGTHS.size <= size:
+        key_bytes, value_bytes = unpack(data, at)
+        begins = at + PAIR_LENGTHS.size
+        middle = begins + key_bytes
+        end = middle + value_bytes
+        if end > size:
+            return pairs, at, end - at
+        pairs.append((data[begins:middle], data[middle:end]))
+        at = end
+    return pairs, at, PAIR_LENGTHS.size

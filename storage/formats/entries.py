@@ -1,4 +1,5 @@
-"""Structure of the entries that frames carry for the statement log and the audit trail.
+"""Structure of the entries that frames carry for the statement log, the audit trail, and a
+vault's trail.
 
 msgspec decodes these classes by their annotations. A compiled module does not keep annotations as
 written, so this module is excluded from compilation.
@@ -48,3 +49,34 @@ class Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     reason: str | None
     effects: list[tuple[Any, ...]]
     entry: Entry | None = None
+
+
+class VaultEntry(msgspec.Struct, frozen=True, array_like=True):
+    """Action on a vault, granted or refused."""
+
+    at_us: int
+    """Log time, microseconds since 1970."""
+    user: str
+    role: str
+    surface: str
+    address: str
+    action: str
+    """Kind of action: unseal, seal, passphrase, rekey, rotate, rotated, define, drop, write,
+    reveal, erase or list."""
+    vault: str
+    """Path of the vault; empty: the store's own passphrase."""
+    outcome: str
+    """`granted`, or the code of the refusal."""
+    id: str | None = None
+    """Id of the record; for a list, the requested prefix."""
+    version: int | None = None
+    """Version of the record; for a rotation, of the key."""
+    reason: str | None = None
+    request: str = ""
+    more: int = 0
+    """Number of similar actions since the previous entry that have no entry."""
+    digest: bytes | None = None
+    """SHA-256 of the sealed value, for a write."""
+    key_version: int = 0
+    """Version of the key of its HMAC, in the store's trail the generation of its root key; 0: no
+    HMAC."""

@@ -4,7 +4,7 @@
     log/BEGINS      the first sequence the log still holds; absent: 1
     log/NEWEST      the first sequence of the newest segment that was ever written to; absent: 1
     log/CLOSED      the end of the log at a clean close; removed before the log grows again
-    log/HISTORY     the epochs that have ended, with their last frames: epochs.py; absent: none
+    log/HISTORY     the epochs that have ended, with their last frames: positions.py; absent: none
     log/RESERVE     preallocated space, given up on a full disk for writes that must succeed;
                     and RESERVE.1 and so on, of the same size
     log/….cut       bytes that a recovery or a truncation cut off, kept for the operator
@@ -63,7 +63,7 @@ Crashes in between, and why each is harmless:
 - A cut, between two segments to be removed: the log ends with the older one. The rest of the cut
   was not released either, and the next attempt cuts it.
 - A cut between the new segment and the end of the old one: as of a recovery.
-- HISTORY before the frame that it was written for: epochs.py.
+- HISTORY before the frame that it was written for: positions.py.
 - A close between its mark and CLOSED: like any unclean stop, with all frames known durable.
 
 One thread uses a `Log`. `read` may be called from others: it opens files of its own, and sees the
@@ -82,8 +82,7 @@ from storage.faults import LogDamaged
 from storage.files.directory import StoreDirectory, segment_name
 from storage.files.disk_reserve import NO_ROOM, disk_full, drop_temporary
 from storage.files.metadata_file import replace_file
-from storage.formats import epochs
-from storage.formats.epochs import EpochHistory
+from storage.formats import positions
 from storage.formats.frames import (
     BODY_BYTES_MAX,
     CLEAN,
@@ -98,7 +97,7 @@ from storage.formats.frames import (
     SegmentHeader,
     begin,
 )
-from storage.formats.positions import LogPosition
+from storage.formats.positions import EpochHistory, LogPosition
 from storage.log import torn_tails
 from storage.log.reader import LogSizes
 from storage.log.recovery import Recovery, SegmentEnd, refuse_lost
@@ -139,7 +138,7 @@ class Log(LogWriter):
         log.digest, log.released = at.digest, at.sequence
         log._facts.write("BEGINS", {"first": at.sequence + 1}, reserved=False)
         if history:
-            facts = epochs.facts(history, at.sequence + 1)
+            facts = positions.pack_history(history, at.sequence + 1)
             log._facts.write("HISTORY", facts, reserved=False)
         log._begin_segment(at, [], 0)
         log._close_file()
@@ -537,11 +536,11 @@ class Log(LogWriter):
         """
         present = self.present
         before = [one for one in self.epoch_ends if one.epoch < present.epoch]
-        ended = tuple([*before, *epochs.ending(present, frames)][-epochs.KEPT :])
+        ended = tuple([*before, *positions.epochs_ended(present, frames)][-positions.EPOCHS_KEPT :])
         if ended == self.epoch_ends:
             return
         try:
-            self._facts.write("HISTORY", epochs.facts(ended, self.last + 1), reserved)
+            self._facts.write("HISTORY", positions.pack_history(ended, self.last + 1), reserved)
         except OSError as error:
             self._fail(error)
         self.epoch_ends = ended

@@ -19,10 +19,9 @@ from protocol.limits import (
 from storage.faults import LogDamaged, LogFailed
 from storage.files.directory import StoreDirectory
 from storage.files.disk_reserve import FreeSpaceCheck, Reserve
-from storage.formats import epochs
-from storage.formats.epochs import EpochEnd, EpochHistory
+from storage.formats import positions
 from storage.formats.frames import COPIED, NEW_EPOCH, NO_DIGEST, Frame, SegmentHeader
-from storage.formats.positions import LogEnd, LogPosition
+from storage.formats.positions import EpochEnd, EpochHistory, LogEnd, LogPosition
 from storage.log.marker_files import MarkerFiles
 from storage.log.recovery import Recovery, SegmentEnd, end_of_torn, find_ending, refuse_changed
 from storage.log.segments import FIRST_OF, LogExtent, Segment, find_segments, pruned
@@ -160,7 +159,7 @@ class LogReader:
     def _read_epoch_ends(self) -> EpochHistory:
         told = self._facts.read("HISTORY")
         try:
-            return epochs.read(told)
+            return positions.read_history(told)
         except (KeyError, TypeError, ValueError):
             path = f"{self._path}/HISTORY"
             raise LogDamaged(path, 0, self.first, "it holds no epoch history") from None

@@ -25,7 +25,7 @@ import msgspec
 
 from protocol import limits
 from storage.formats import keys
-from storage.formats.vault_entries import VaultEntry
+from storage.formats.entries import VaultEntry
 from storage.txn.transaction import Transaction
 
 GRANTED: Final = "granted"

@@ -15,8 +15,8 @@ from storage.audit import trail
 from storage.engine.memory import MemoryEngine
 from storage.engine.state_hash import state_hash
 from storage.formats.entries import STATEMENTS
-from storage.formats.epochs import EpochEnd
 from storage.formats.frames import NO_DIGEST, Frame
+from storage.formats.positions import EpochEnd
 from storage.txn import applied_position, ledger
 from storage.txn.tickets import CommitTicket
 from tests.actors.cluster.wires import WireEnd, wire

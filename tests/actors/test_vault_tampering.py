@@ -15,7 +15,7 @@ from protocol import limits
 from protocol.errors import Unknown, WrongKey
 from protocol.vaults import ChangePassphrase, Seal
 from storage.formats import keys
-from storage.formats.vault_entries import VaultEntry
+from storage.formats.entries import VaultEntry
 from storage.vaults import rows as vault_rows
 from storage.vaults import trail
 from tests.actors.nodes import ANA, value

@@ -20,8 +20,8 @@ from protocol.errors import DiskFull, UnknownOutcome
 from storage.faults import LogFailed
 from storage.files.directory import StoreDirectory
 from storage.files.node_file import NodeFileContents, load_node, save_node
-from storage.formats.epochs import EpochEnd, whole
 from storage.formats.frames import Frame
+from storage.formats.positions import EpochEnd, whole_history
 from storage.formats.sealing import Key
 from storage.log.log import Log
 from storage.log.reader import LogSizes
@@ -203,7 +203,7 @@ def check_promises(directory: StoreDirectory, log: Log, story: Story) -> None:
         expected += 1
     if expected != log.last + 1:
         raise Broken(f"the log reads up to {expected - 1} and says {log.last}")
-    told = [one for one in whole(log.epoch_ends, log.present)[:-1] if one.last >= log.first]
+    told = [one for one in whole_history(log.epoch_ends, log.present)[:-1] if one.last >= log.first]
     if told != ended:
         raise Broken(f"the log tells reigns {told}, and holds {ended}")
     if log.last_time < story.log_time and log.last >= story.acknowledged:

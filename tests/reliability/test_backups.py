@@ -18,7 +18,7 @@ from storage.backups.verify import verify
 from storage.engine.memory import MemoryEngine
 from storage.engine.state_hash import state_hash
 from storage.files.disk import Disk
-from storage.formats.backup_forms import BackupFileForm, form_of
+from storage.formats.container import BackupFileForm, form_of
 from tests.processes import PASSWORD, USER, NodeProcess, StartFailed, run
 from tests.reliability import disks, faulty
 from tests.sweeps import some_of

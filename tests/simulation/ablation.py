@@ -30,8 +30,8 @@ from actors.node import Node
 from protocol.agreement import AgreedState, CompareAndSetResult, InSyncReplicas
 from protocol.requests import LogEnds
 from storage.files.cluster_file import ClusterState
-from storage.formats.epochs import EpochEnd, EpochHistory
 from storage.formats.frames import Frame
+from storage.formats.positions import EpochEnd, EpochHistory
 from tests.simulation.agreement import AgreementModel
 
 Patches = Sequence[tuple[Any, str, Any]]

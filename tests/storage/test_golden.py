@@ -28,14 +28,19 @@ from storage.files.joining_file import CopyProgress, CopySource, DownloadProgres
 from storage.files.node_file import NodeFileContents, load_node, save_node
 from storage.files.peer_file import Identities, Identity
 from storage.formats import effects, keys
-from storage.formats.backup_facts import ScriptFacts, SnapshotFacts, StateFacts
-from storage.formats.container import AnyFacts, ContainerReader, ContainerWriter
+from storage.formats.container import (
+    AnyFacts,
+    ContainerReader,
+    ContainerWriter,
+    ScriptFacts,
+    SnapshotFacts,
+    StateFacts,
+)
 from storage.formats.effects import Attribution, FrameBody
-from storage.formats.entries import Entry
+from storage.formats.entries import Entry, VaultEntry
 from storage.formats.frames import Frame
 from storage.formats.positions import LogPosition, RestoreOrigin
 from storage.formats.sealing import Key
-from storage.formats.vault_entries import VaultEntry
 from storage.log.log import Log
 from storage.log.reader import LogSizes
 from storage.txn import trail_rows
@@ -231,7 +236,7 @@ def test_bytes_are_as_they_were(check: str) -> None:
         ("formats", "storage.formats.container.FORMAT", 2),
         ("plain", "storage.formats.frames.MAGIC", b"STORELOH"),
         ("backups", "storage.formats.keys._USER", b"\0\1\x19"),
-        ("backups", "storage.formats.pairs.LENGTHS", Struct("<II")),
+        ("backups", "storage.formats.container.PAIR_LENGTHS", Struct("<II")),
         ("backups", "storage.topics.groups._STATE", Struct("<QQQQQQQQIII")),
         ("plain", "storage.files.metadata_file.FORMAT", 3),
         ("sealed", "storage.formats.sealing._COUNT_BYTES", 10),

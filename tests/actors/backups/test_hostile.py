@@ -20,10 +20,17 @@ from storage.backups.log_file import LogBackupWriter
 from storage.backups.script_texts import writing
 from storage.backups.scripts import BEGINS, ScriptEncoder
 from storage.faults import StoreFault
-from storage.formats import container, pairs
-from storage.formats.backup_facts import BackupScope, ScriptFacts, SnapshotFacts
-from storage.formats.backup_forms import BackupFileForm
-from storage.formats.container import CHUNK_HEAD_BYTES, HEADER_BYTES, ContainerWriter, Header
+from storage.formats import container
+from storage.formats.container import (
+    CHUNK_HEAD_BYTES,
+    HEADER_BYTES,
+    BackupFileForm,
+    BackupScope,
+    ContainerWriter,
+    Header,
+    ScriptFacts,
+    SnapshotFacts,
+)
 from storage.formats.frames import FRAME_HEADER_BYTES, SALT_BYTES, FrameCodec
 from storage.formats.positions import LATEST_US, MOST
 from storage.formats.sealing import Key
@@ -299,7 +306,7 @@ KEYS: Final = [b"", b"\0", b"\0\1", b"\0\1\x30", b"\0\1\x50abc", b"\0\2a", b"\xf
 
 @pytest.mark.parametrize("key", KEYS)
 def test_keys_that_no_state_has(history: CommitHistory, key: bytes) -> None:
-    data = snapshot_of(history, pairs.LENGTHS.pack(len(key), 1) + key + b"x", 1)
+    data = snapshot_of(history, container.PAIR_LENGTHS.pack(len(key), 1) + key + b"x", 1)
     refused(history, data)
 
 
@@ -310,7 +317,9 @@ def test_lengths_and_counts_are_not_believed(
     monkeypatch.setattr(container, "CHUNK_BYTES", limits.MIB)
     much = bytes(12 * limits.MIB)
     for length in (1 << 27, (1 << 32) - 1):
-        data = snapshot_of(history, pairs.LENGTHS.pack(5, length) + b"\0\1\x10ab" + much, 0)
+        data = snapshot_of(
+            history, container.PAIR_LENGTHS.pack(5, length) + b"\0\1\x10ab" + much, 0
+        )
         tracemalloc.start()
         try:
             refused(history, data)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from storage.formats.backup_forms import MAGIC, BackupFileForm
-from storage.formats.container import HEADER_BYTES, Header
+from storage.formats.container import HEADER_BYTES, MAGIC, BackupFileForm, Header
 from storage.formats.sealing import Key
 from tests.nodes import running
 from tests.storage.backups.held import KEY, OTHER_KEY

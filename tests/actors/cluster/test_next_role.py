@@ -26,7 +26,7 @@ from protocol.agreement import (
     ReleaseReport,
 )
 from storage.files.cluster_file import ClusterState
-from storage.formats.epochs import EpochEnd
+from storage.formats.positions import EpochEnd
 
 KNOWN: Final = ClusterState("etcd", 20, promised=7)
 SET: Final = InSyncReplicas(7, frozenset({"a", "b"}), 15)

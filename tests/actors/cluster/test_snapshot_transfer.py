@@ -65,7 +65,7 @@ from storage.files.directory import StoreDirectory
 from storage.files.disk import Disk
 from storage.files.joining_file import CopySource, JoiningDirectory
 from storage.files.peer_file import Identities, Identity
-from storage.formats.epochs import EpochEnd, whole
+from storage.formats.positions import EpochEnd, whole_history
 from storage.formats.sealing import Key, key_of
 from tests.actors.cluster.pipes import Alter, PipeEnd, Pipes, as_it_is, linked
 from tests.logbook import Logbook
@@ -133,7 +133,9 @@ def copies_of(node: Running, clock: Any = None) -> SnapshotCopies:
         )
 
     def history() -> Any:
-        return whole((EpochEnd(0, 3, bytes(16)),), EpochEnd(log.epoch, log.last, log.digest))
+        return whole_history(
+            (EpochEnd(0, 3, bytes(16)),), EpochEnd(log.epoch, log.last, log.digest)
+        )
 
     return SnapshotCopies(
         found.committer,
@@ -233,7 +235,7 @@ async def test_a_copy_is_the_store(tmp_path: Path, leader: CopyGiver) -> None:
     assert giving.sent_bytes == joined.joiner.fetched_bytes
     assert joined.told[0][0] == "copying the store" and len(joined.told) > 20
     assert [what for what, _, _ in joined.told][-1] == "making the store"
-    assert all(0 < done <= whole for _, done, whole in joined.told)
+    assert all(0 < done <= whole_history for _, done, whole_history in joined.told)
     await check(joined, copied)
 
 
@@ -321,7 +323,9 @@ async def test_a_copy_is_gone_on_with(tmp_path: Path, leader: CopyGiver, logbook
     offsets = [asked.offset for asked in leader.served]
     assert offsets == sorted(offsets) and offsets[1:] == sorted(set(offsets[1:]))
     (giving,) = leader.copies.given.values()
-    size = next(whole for what, _, whole in joined.told if what == "copying the store")
+    size = next(
+        whole_history for what, _, whole_history in joined.told if what == "copying the store"
+    )
     assert joined.joiner.fetched_bytes == size  # nothing came twice
     assert giving.sent_bytes >= size
     await check(joined, copied)
@@ -343,7 +347,12 @@ async def test_another_process_goes_on_with_it(
     resumed = leader.served[-1]
     assert resumed.resume is not None and 0 < resumed.offset <= fetched
     size = resumed.offset + joined.joiner.fetched_bytes
-    assert size == [whole for what, _, whole in joined.told if what == "copying the store"][-1]
+    assert (
+        size
+        == [whole_history for what, _, whole_history in joined.told if what == "copying the store"][
+            -1
+        ]
+    )
     await check(joined, copied)
 
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeVar
 
-from storage.formats.backup_facts import LogFacts, SnapshotFacts
-from storage.formats.container import CHUNK_HEAD_BYTES, HEADER_BYTES, ContainerWriter
+from storage.formats.container import (
+    CHUNK_HEAD_BYTES,
+    HEADER_BYTES,
+    ContainerWriter,
+    LogFacts,
+    SnapshotFacts,
+)
 from storage.formats.frames import NO_DIGEST
 from storage.formats.positions import LogPosition
 from storage.formats.sealing import Key, key_of

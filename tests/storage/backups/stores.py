@@ -17,7 +17,7 @@ from storage.engine.memory import MemoryEngine
 from storage.engine.state_hash import state_hash
 from storage.files.directory import StoreDirectory
 from storage.formats import keys
-from storage.formats.backup_facts import BackupScope, SnapshotFacts
+from storage.formats.container import BackupScope, SnapshotFacts
 from storage.formats.frames import NO_DIGEST, Frame
 from storage.formats.keys import Pair
 from storage.formats.positions import LogPosition

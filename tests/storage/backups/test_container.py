@@ -10,8 +10,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from protocol.errors import BackupCorrupt, BackupCut, Refusal, WrongKey
 from storage.faults import StoreTooNew
 from storage.formats import container
-from storage.formats.backup_facts import SnapshotFacts
-from storage.formats.container import CHUNK_BYTES, HEADER_BYTES, ContainerReader
+from storage.formats.container import CHUNK_BYTES, HEADER_BYTES, ContainerReader, SnapshotFacts
 from storage.formats.sealing import Key, Sealer
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, OTHER_KEY, HeldFile

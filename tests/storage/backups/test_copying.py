@@ -32,8 +32,8 @@ from storage.files.joining_file import (
     request_copy,
 )
 from storage.files.node_file import load_node, save_node
-from storage.formats.backup_facts import BackupScope
-from storage.formats.epochs import EpochEnd
+from storage.formats.container import BackupScope
+from storage.formats.positions import EpochEnd
 from storage.formats.sealing import Key
 from storage.log.log import Log
 from tests.simulation.disk import SimulatedDisk

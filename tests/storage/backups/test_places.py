@@ -10,7 +10,7 @@ from storage.backups import place_copy
 from storage.catalog import catalog, users
 from storage.catalog.catalog import Database
 from storage.formats import keys
-from storage.formats.backup_facts import BackupScope
+from storage.formats.container import BackupScope
 from storage.keyspace.keyspace import SpaceKeys
 from storage.records import records
 from storage.topics import groups, topics

@@ -18,7 +18,7 @@ from storage.faults import (
     StoreUnfinished,
 )
 from storage.files.directory import StoreDirectory
-from storage.formats.backup_facts import BackupScope
+from storage.formats.container import BackupScope
 from storage.formats.frames import Frame
 from storage.formats.positions import RestoreOrigin
 from storage.formats.sealing import Key

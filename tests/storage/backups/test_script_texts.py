@@ -11,8 +11,7 @@ from protocol.errors import BackupCorrupt, BackupCut, WrongKey
 from storage.backups.script_texts import ScriptText, writing
 from storage.faults import StoreTooNew
 from storage.formats import container
-from storage.formats.backup_facts import ScriptFacts
-from storage.formats.backup_forms import BackupFileForm, form_of
+from storage.formats.container import BackupFileForm, ScriptFacts, form_of
 from storage.formats.sealing import Key
 from tests.simulation.environment import SeededRng
 from tests.storage.backups import held

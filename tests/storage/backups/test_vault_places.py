@@ -8,9 +8,9 @@ from protocol.values import unpaced
 from storage.backups import place_copy
 from storage.catalog import catalog
 from storage.formats import keys
-from storage.formats.backup_facts import BackupScope
+from storage.formats.container import BackupScope
+from storage.formats.entries import VaultEntry
 from storage.formats.keys import Pair
-from storage.formats.vault_entries import VaultEntry
 from storage.vaults import rows, trail, vaults
 from storage.vaults.cipher import Argon2Parameters, RootWrap
 from storage.vaults.rows import KeysRow, StoreRow, ValueRow

@@ -9,7 +9,7 @@ from protocol.failover import Policy
 from storage.backups import place_copy
 from storage.catalog import catalog, failover
 from storage.formats import keys
-from storage.formats.backup_facts import BackupScope
+from storage.formats.container import BackupScope
 from tests.storage.books import Book
 
 STORE: Final = "11111111-2222-4333-8444-555555555555"

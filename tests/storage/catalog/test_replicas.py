@@ -25,7 +25,7 @@ from storage.catalog.catalog import IfExists
 from storage.catalog.join_tokens import TokenLocation
 from storage.catalog.replicas import Replica
 from storage.formats import keys
-from storage.formats.backup_facts import BackupScope
+from storage.formats.container import BackupScope
 from storage.txn.transaction import Transaction
 from tests.simulation.environment import SeededRng
 from tests.storage.books import Book

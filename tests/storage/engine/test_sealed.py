@@ -16,9 +16,7 @@ from storage.engine.memory import MemoryEngine
 from storage.engine.sealed import NAME, SealedEngine
 from storage.files.directory import StoreDirectory
 from storage.formats import container
-from storage.formats.backup_facts import StateFacts
-from storage.formats.backup_forms import form_of
-from storage.formats.pairs import packed
+from storage.formats.container import StateFacts, form_of, pack_pairs
 from storage.formats.sealing import Key
 from tests.simulation.disk import NO_LIMIT, Fault, Image, SimulatedDisk
 from tests.simulation.environment import ManualClock, SeededRng
@@ -115,7 +113,7 @@ def test_an_image_in_clear_is_nobodys(disk: SimulatedDisk) -> None:
     engine.close()
     parts: list[bytes] = []
     writer = container.ContainerWriter(StateFacts("0.1.0", 0), parts.append, SeededRng(1))
-    writer.add(packed([(b"\0\1forged", b"owner")]))
+    writer.add(pack_pairs([(b"\0\1forged", b"owner")]))
     writer.end(1, 0, 0)
     forged = SimulatedDisk({**disk.image(), IMAGE: b"".join(parts)})
     with pytest.raises(EngineUnreadable, match="the state is not sealed"):

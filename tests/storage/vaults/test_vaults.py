@@ -13,7 +13,7 @@ from protocol.errors import AlreadyExists, BadRequest, NameRefused, TooLarge, Ty
 from protocol.values import unpaced
 from storage.catalog import catalog
 from storage.formats import keys
-from storage.formats.vault_entries import VaultEntry
+from storage.formats.entries import VaultEntry
 from storage.txn.transaction import Transaction
 from storage.vaults import rows, trail, vaults
 from storage.vaults.rows import KeysRow, RecordRow, ValueRow

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from storage.files.disk import Disk
-from storage.formats.backup_forms import SCRIPT_BEGINS
+from storage.formats.container import SCRIPT_BEGINS
 from surfaces.command.new_files import made
 from surfaces.command.opening import NotOpened
 

@@ -27,7 +27,7 @@ from protocol.links import (
     Refused,
     encode,
 )
-from storage.formats.epochs import EpochEnd
+from storage.formats.positions import EpochEnd
 from tests.actors.cluster.test_trails import noted
 from tests.logbook import Logbook
 from tests.surfaces.peers.parts import Bare, FakePeering, listening

@@ -14,9 +14,16 @@ from storage.files import cluster_file
 from storage.files.cluster_file import ClusterState, Upstream
 from storage.files.directory import StoreDirectory
 from storage.files.disk import Disk
-from storage.formats.epochs import KEPT, EpochEnd, ending, facts, read, whole
 from storage.formats.frames import Frame
-from storage.formats.positions import LogPosition
+from storage.formats.positions import (
+    EPOCHS_KEPT,
+    EpochEnd,
+    LogPosition,
+    epochs_ended,
+    pack_history,
+    read_history,
+    whole_history,
+)
 from storage.log.log import Log
 from storage.log.reader import LogSizes
 from tests.simulation.disk import Fault, SimulatedDisk
@@ -44,13 +51,15 @@ def test_reigns_end_where_the_next_epoch_begins() -> None:
     frames = [Frame(n, epoch, 0, 0, b"") for n, epoch in ((4, 2), (5, 2), (6, 5), (7, 9))]
     present = EpochEnd(1, 3, b"d" * 16)
     ended = [present, EpochEnd(2, 5, frames[1].digest()), EpochEnd(5, 6, frames[2].digest())]
-    assert ending(present, frames) == ended
-    assert ending(EpochEnd(2, 3, b"d" * 16), frames) == ended[1:]
-    assert ending(EpochEnd(1, 0, bytes(16)), frames) == ended[1:], "nothing ends with an empty log"
-    assert whole(ended, EpochEnd(9, 7, b"e" * 16)) == (*ended, EpochEnd(9, 7, b"e" * 16))
-    assert whole(ended, EpochEnd(2, 5, b"f" * 16)) == (present, EpochEnd(2, 5, b"f" * 16))
-    assert whole((), EpochEnd(1, 0, bytes(16))) == ()
-    assert read(facts(ended, 8)) == tuple(ended) and read(None) == ()
+    assert epochs_ended(present, frames) == ended
+    assert epochs_ended(EpochEnd(2, 3, b"d" * 16), frames) == ended[1:]
+    assert epochs_ended(EpochEnd(1, 0, bytes(16)), frames) == ended[1:], (
+        "nothing ends with an empty log"
+    )
+    assert whole_history(ended, EpochEnd(9, 7, b"e" * 16)) == (*ended, EpochEnd(9, 7, b"e" * 16))
+    assert whole_history(ended, EpochEnd(2, 5, b"f" * 16)) == (present, EpochEnd(2, 5, b"f" * 16))
+    assert whole_history((), EpochEnd(1, 0, bytes(16))) == ()
+    assert read_history(pack_history(ended, 8)) == tuple(ended) and read_history(None) == ()
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -67,13 +76,13 @@ def test_history_survives_restarts_prunes_and_cuts(tmp_path: Path, clean: bool) 
     log.close(clean, released=5)
     log = Log.open(directory, SMALL)
     assert (log.first, log.released) == (6, 5)
-    assert [one.epoch for one in whole(log.epoch_ends, log.present)] == [1, 4, 7, 8]
+    assert [one.epoch for one in whole_history(log.epoch_ends, log.present)] == [1, 4, 7, 8]
     log.cut(7)
-    assert whole(log.epoch_ends, log.present)[-1] == EpochEnd(7, 7, more[1].digest())
+    assert whole_history(log.epoch_ends, log.present)[-1] == EpochEnd(7, 7, more[1].digest())
     filled(log, 11, released=6)
     log.close(clean, released=6)
     log = Log.open(directory, SMALL)
-    assert [(one.epoch, one.last) for one in whole(log.epoch_ends, log.present)] == [
+    assert [(one.epoch, one.last) for one in whole_history(log.epoch_ends, log.present)] == [
         (1, 2), (4, 6), (7, 7), (11, 8),
     ]  # fmt: skip
     log.close()
@@ -84,14 +93,14 @@ def test_a_copied_log_goes_on_with_the_history_that_came_with_it() -> None:
     directory = opened(SimulatedDisk())
     log = Log.open(directory, SMALL)
     filled(log, 1, 3, 3)
-    history = whole(log.epoch_ends, log.present)
+    history = whole_history(log.epoch_ends, log.present)
     at = LogPosition(log.last, log.epoch, log.last_time, log.digest)
     other = StoreDirectory.begin_restore("/copy", SimulatedDisk(), ManualClock(), SeededRng(2))
     Log.begin_after(other, at, history[:-1])
     copied = Log.open(other, SMALL)
-    assert whole(copied.epoch_ends, copied.present) == history
+    assert whole_history(copied.epoch_ends, copied.present) == history
     filled(copied, 5, released=3)
-    assert joint(whole(copied.epoch_ends, copied.present), history) == 3
+    assert joint(whole_history(copied.epoch_ends, copied.present), history) == 3
     copied.close()
     log.close()
 
@@ -122,8 +131,8 @@ def test_an_epoch_that_a_full_disk_lets_nobody_leave_is_the_one_to_come() -> Non
 
 
 def test_history_of_the_newest_reigns_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.formats.epochs.KEPT", 3)
-    assert KEPT > 3
+    monkeypatch.setattr("storage.formats.positions.EPOCHS_KEPT", 3)
+    assert EPOCHS_KEPT > 3
     directory = opened(SimulatedDisk())
     log = Log.open(directory)
     filled(log, *range(1, 9))
@@ -207,7 +216,7 @@ def test_a_log_that_is_cut_at_what_a_recovery_copied_ends_in_the_epoch_before(
     log.close(clean=False, released=last)
     log = Log.open(directory, SMALL)
     filled(log, 15, released=last)
-    assert [(one.epoch, one.last) for one in whole(log.epoch_ends, log.present)] == [
+    assert [(one.epoch, one.last) for one in whole_history(log.epoch_ends, log.present)] == [
         (2, last), (15, last + 1),
     ]  # fmt: skip
     log.close()
