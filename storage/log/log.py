@@ -98,7 +98,7 @@ from storage.formats.frames import (
     begin,
 )
 from storage.formats.positions import EpochHistory, LogPosition
-from storage.log import torn_tails
+from storage.log import recovery
 from storage.log.reader import LogSizes
 from storage.log.recovery import Recovery, SegmentEnd, refuse_lost
 from storage.log.retention import LogRetention
@@ -166,7 +166,7 @@ class Log(LogWriter):
             else:
                 self._move_tail(file, segment, ending, ending.unproven)
             self._unlink_all(self._left_over)
-            torn_tails.drop_old(self._fs, self._path)
+            recovery.drop_old_tails(self._fs, self._path)
             self._reserve.fill()
         except BaseException:
             file.close()
@@ -182,7 +182,7 @@ class Log(LogWriter):
         cut_bytes = old.size - good
         cut_file = None
         if cut_bytes:
-            cut_file = torn_tails.set_aside(self._fs, self._path, self._tmp, file, old, good)
+            cut_file = recovery.save_torn_tail(self._fs, self._path, self._tmp, file, old, good)
         # Behind a proven end the header records the epoch of the next frame, as after a roll.
         at = ending.durable_at if ending.unproven else self._here
         copied = partial(self._begin_segment, at, unproven, COPIED)
@@ -404,10 +404,10 @@ class Log(LogWriter):
         for segment, offset in cut:
             file = self._fs.open_read(segment.path)
             try:
-                torn_tails.set_aside(self._fs, self._path, self._tmp, file, segment, offset)
+                recovery.save_torn_tail(self._fs, self._path, self._tmp, file, segment, offset)
             finally:
                 file.close()
-        torn_tails.drop_old(self._fs, self._path)
+        recovery.drop_old_tails(self._fs, self._path)
 
     def _shorten_old(self, file: File, segment: Segment, size: int) -> None:
         """Truncate an old segment, best effort.

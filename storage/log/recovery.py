@@ -1,6 +1,7 @@
 """Recovery: find the end of the log at an open. Which frames were durable, may be, or are torn.
 
-Nothing is changed here. log.py acts on the result, and has the numbered invariants.
+log.py acts on the result, and has the numbered invariants. Torn bytes that it cuts off are kept for
+the operator in `.cut` files.
 
 A frame s is proven to have been durable, so that a log without it has lost it, by any of
 
@@ -19,9 +20,12 @@ frames behind the cut and the state are removed too, the loss is not detected.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
-from protocol.environment import File
+from protocol.environment import File, Fs
 from storage.faults import LogDamaged
+from storage.files.disk_reserve import NO_ROOM, drop_temporary
+from storage.files.metadata_file import replace_file
 from storage.formats.frames import (
     CLEAN,
     MARK,
@@ -192,3 +196,36 @@ def end_of_torn(file: File, segment: Segment, ending: SegmentEnd) -> int:
             what = f"{ending.bad}, but byte {proof} shows that it had been acknowledged"
             raise LogDamaged(segment.path, ending.good, ending.last + 1, what)
     return end
+
+
+CUT_SUFFIX: Final = ".cut"
+CUT_FILES_KEPT: Final = 8
+"""Number of `.cut` files kept, the newest ones."""
+
+
+def save_torn_tail(
+    fs: Fs, folder: str, tmp: str, file: File, segment: Segment, offset: int
+) -> str | None:
+    """Save the bytes of a segment from `offset` on. Return the path.
+
+    None if the disk is full: the file serves only the operator, so it may be lost.
+
+    :raises OSError: the disk fails other than by being full
+    """
+    target = f"{folder}/{segment.first:020d}.{offset}{CUT_SUFFIX}"
+    try:
+        data = file.read(offset, segment.size - offset)
+        replace_file(fs, tmp, target, data)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        drop_temporary(fs, tmp, target)
+        return None
+    return target
+
+
+def drop_old_tails(fs: Fs, folder: str) -> None:
+    """Remove all but the newest `CUT_FILES_KEPT` files."""
+    names = [name for name in fs.names(folder) if name.endswith(CUT_SUFFIX)]
+    for name in names[:-CUT_FILES_KEPT]:
+        fs.unlink(f"{folder}/{name}")

@@ -25,8 +25,8 @@ PAST_THE_DOORS = re.compile(
 
 DOORS = (
     "storage/files/disk.py",
-    "storage/files/disk_files.py",
-    "storage/files/folders.py",
+    "storage/files/disk.py",
+    "storage/files/disk.py",
     "actors/environment.py",
     "surfaces/http/console.py",  # reads pages that are part of the package, once, when imported
     "surfaces/command/",  # the process itself, outside of every simulation

@@ -68,8 +68,6 @@ NEVER: dict[str, frozenset[str]] = {
 EXCEPT: dict[str, frozenset[str]] = {
     "protocol/environment.py": frozenset({"asyncio"}),  # the types of the doors
     "storage/files/disk.py": DISK | frozenset({"time"}),  # the production door to files
-    "storage/files/disk_files.py": DISK,  # parts of it
-    "storage/files/folders.py": DISK,
     "actors/environment.py": WORLD | CLOCKS | DISK,  # the other production doors
     "actors/agreement.py": frozenset({"httptools"}),  # the one to etcd
     "actors/runtime/": frozenset({"threading", "queue"}),  # the only room that runs actors

@@ -100,9 +100,9 @@ def test_nothing_is_public_without_a_user() -> None:
         ("storage/formats/planted.py", "from storage.txn.ledger import Ledger"),
         ("storage/log/planted.py", "def f():\n    from storage.engine import engine"),
         ("storage/records/planted.py", "from storage.topics import topics"),
-        ("storage/txn/planted.py", "from storage.log.torn_tails import cut"),
+        ("storage/txn/planted.py", "from storage.log.tail_writer import cut"),
         ("actors/planted.py", "from storage import log"),
-        ("actors/planted.py", "import storage.log.torn_tails"),
+        ("actors/planted.py", "import storage.log.tail_writer"),
     ],
 )
 def test_a_planted_import_is_found(path: str, text: str) -> None:

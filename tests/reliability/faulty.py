@@ -113,7 +113,7 @@ def shows_keys_in_flight() -> None:
 
 def syncs_again() -> None:
     """Takes the second sync's word for it, as if the first had not failed."""
-    from storage.files.disk_files import DiskFile
+    from storage.files.disk import DiskFile
 
     sync = DiskFile.sync
 
@@ -128,7 +128,7 @@ def syncs_again() -> None:
 
 def ignores_sync_errors() -> None:
     """A failed sync is as good as any."""
-    from storage.files.disk_files import DiskFile
+    from storage.files.disk import DiskFile
 
     sync = DiskFile.sync
 
@@ -234,17 +234,17 @@ def stays_refused() -> None:
 
 def drops_short_writes() -> None:
     """Takes a short write for a whole one. Comes with `short_writes`."""
-    from storage.files import disk_files
+    from storage.files import disk
 
-    def append(self: disk_files.DiskFile, data: bytes, ahead: int = 0) -> None:
-        vars(disk_files)["os"].write(self._descriptor, data)
+    def append(self: disk.DiskFile, data: bytes, ahead: int = 0) -> None:
+        vars(disk)["os"].write(self._descriptor, data)
 
-    disk_files.DiskFile.append = append  # type: ignore[method-assign]
+    disk.DiskFile.append = append  # type: ignore[method-assign]
 
 
 def short_writes() -> None:
     """The system writes only a part of what it is given, now and then."""
-    from storage.files import disk_files
+    from storage.files import disk
 
     class Short:
         """`os`, but for `write`."""
@@ -260,7 +260,7 @@ def short_writes() -> None:
                 data = data[: max(1, len(data) * (self.calls % 7) // 7)]
             return os.write(descriptor, data)
 
-    vars(disk_files)["os"] = Short()
+    vars(disk)["os"] = Short()
 
 
 def locks_a_file() -> None:
@@ -362,7 +362,7 @@ def stalls() -> None:
     """No sync of a file returns as long as there is a file beside the store."""
     import time
 
-    from storage.files.disk_files import DiskFile
+    from storage.files.disk import DiskFile
 
     sync = DiskFile.sync
 
@@ -379,8 +379,7 @@ def dies_in_a_backup() -> None:
     What was changed is noted in another one, a line each."""
     import signal
 
-    from storage.files.disk_files import DiskFile
-    from storage.files.folders import DiskFolder
+    from storage.files.disk import DiskFile, DiskFolder
 
     created: set[DiskFile] = set()
     done: list[str] = []
@@ -420,7 +419,7 @@ def dies_in_the_log() -> None:
     there were is noted in `.steps`."""
     import signal
 
-    from storage.files.disk_files import DiskFile
+    from storage.files.disk import DiskFile
 
     paths: dict[int, str] = {}
     done = 0

@@ -25,8 +25,7 @@ from protocol.errors import (
     Refusal,
     Unknown,
 )
-from storage.files.disk import Disk
-from storage.files.folders import DiskFolder
+from storage.files.disk import Disk, DiskFolder
 from tests.simulation.disk import Image, SimulatedDisk
 
 NOTHING = Room(0, 0)

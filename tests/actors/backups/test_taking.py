@@ -48,9 +48,7 @@ from storage.backups.snapshot_file import SnapshotBackup
 from storage.backups.verify import VerifyReport, verify
 from storage.engine.memory import MemoryEngine
 from storage.engine.state_hash import state_hash
-from storage.files.disk import Disk
-from storage.files.disk_files import DiskFile
-from storage.files.folders import DiskFolder
+from storage.files.disk import Disk, DiskFile, DiskFolder
 from storage.formats.keys import Pair
 from storage.formats.positions import LogEnd
 from storage.indexes import derived

@@ -17,8 +17,7 @@ from protocol.environment import Room
 from protocol.errors import DiskFull, LogPruned
 from storage.faults import LogDamaged, LogFailed, StoreFault, StoreTooNew, StoreTooOld
 from storage.files.directory import StoreDirectory, segment_name
-from storage.files.disk import Disk
-from storage.files.disk_files import DiskFile
+from storage.files.disk import Disk, DiskFile
 from storage.formats.frames import (
     FORMAT,
     FRAME_HEADER_BYTES,

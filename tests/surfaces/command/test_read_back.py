@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.files.disk_files import DiskFile
+from storage.files.disk import DiskFile
 from surfaces.command import backups, dumping
 from surfaces.command.arguments import BackUp, Dump, RunFile
 from surfaces.command.console import Console
