@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from actors.commits import Committer, FellBehind, TailFollower
 from actors.runtime import Runtime
 from protocol.values import instant
-from storage.catalog import join_tokens, replicas, revocations
+from storage.catalog import join_tokens, replicas
 from storage.catalog.replicas import Replica
 from storage.engine.engine import EngineUnreadable
 from storage.txn.transaction import Transaction
@@ -206,4 +206,4 @@ def _pinned(rows: Sequence[Replica], revoked: frozenset[str]) -> dict[str, Pinne
 
 
 def _revoked(tx: Transaction) -> frozenset[str]:
-    return frozenset(one.certificate for some in revocations.every(tx) for one in some)
+    return frozenset(one.certificate for some in replicas.each_revocation(tx) for one in some)

@@ -31,7 +31,7 @@ from protocol.failover import Policy, check_policy
 from protocol.fingerprints import check_fingerprint
 from protocol.rights import INFO, OWN, SecurableKind
 from protocol.values import NONE, Value, instant
-from storage.catalog import failover, join_tokens, replicas, revocations
+from storage.catalog import failover, join_tokens, replicas
 from storage.catalog.replicas import Replica
 from storage.txn.tickets import CommitTicket
 from storage.txn.transaction import Transaction
@@ -329,7 +329,7 @@ def info_for_cluster(run: Execution, statement: tree.Info) -> Value:
     now = instant(services.clock.wall_us())
     rows = replicas.every(tx)
     revoked: dict[str, Value] = {}
-    for some in revocations.every(tx):
+    for some in replicas.each_revocation(tx):
         run.tick()
         for one in some:
             revoked[one.certificate] = {

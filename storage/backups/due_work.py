@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from protocol.values import unpaced
-from storage.catalog import catalog, functions, replicas, revocations, users
+from storage.catalog import catalog, functions, replicas, users
 from storage.keyspace.keyspace import SpaceKeys
 from storage.topics import topics
 from storage.topics.deliveries.group import GroupDeliveries
@@ -49,7 +49,7 @@ def read_whole_catalog(tx: Transaction) -> None:
     for _ in users.everyone(tx):
         pass
     replicas.every(tx)
-    for _ in revocations.every(tx):
+    for _ in replicas.each_revocation(tx):
         pass
 
 

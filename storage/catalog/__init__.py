@@ -10,6 +10,5 @@ PUBLIC = (
     "on_change",
     "replicas",
     "restores",
-    "revocations",
     "users",
 )

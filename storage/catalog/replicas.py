@@ -7,11 +7,14 @@
   second, or the first expires.
 - No two rows have the same peer address, id or certificate. Every change reads all rows, so of two
   concurrent changes that collide one fails validation.
+- A revocation of a certificate is permanent. It outlives the row that named it, so that no later row
+  can be declared with it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -22,7 +25,6 @@ from protocol.errors import AlreadyExists, BadRequest, TooLarge
 from protocol.fingerprints import check_fingerprint
 from protocol.node_roles import check_node_roles
 from protocol.text import check_name
-from storage.catalog import revocations
 from storage.catalog.catalog import IfExists, check_comment
 from storage.formats import keys
 from storage.txn.transaction import Transaction
@@ -246,7 +248,7 @@ def revoke(tx: Transaction, certificate: str, reason: str | None) -> None:
     :raises BadRequest, TooLarge: as `revocations.revoke`
     """
     certificate = check_fingerprint(certificate)
-    revocations.revoke(tx, certificate, reason)
+    add_revocation(tx, certificate, reason)
     for row in every(tx):
         if certificate in row.certificates:
             alone = replace(
@@ -261,7 +263,7 @@ def revoke(tx: Transaction, certificate: str, reason: str | None) -> None:
 
 def trusted(tx: Transaction, replica: Replica) -> list[str]:
     """Return the certificates that a row's node may present."""
-    return [one for one in replica.certificates if revocations.find(tx, one) is None]
+    return [one for one in replica.certificates if find_revocation(tx, one) is None]
 
 
 def is_shut_out(tx: Transaction, replica: Replica) -> bool:
@@ -343,7 +345,7 @@ def _put(tx: Transaction, replica: Replica, others: list[Replica]) -> Replica:
                         name=other.name,
                     )
     for certificate in replica.certificates:
-        if revocations.find(tx, certificate) is not None:
+        if find_revocation(tx, certificate) is not None:
             raise BadRequest(
                 f"the certificate {certificate} was revoked: a replica cannot use it again"
             )
@@ -389,3 +391,59 @@ def _read(name: str, value: bytes) -> Replica:
         renewal=None if renewal is None else NextCertificate(*renewal),
         **fields,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """Revoked certificate."""
+
+    certificate: str
+    """Fingerprint of the certificate."""
+    at: datetime
+    """Log time of the revocation."""
+    reason: str | None
+
+
+def find_revocation(tx: Transaction, certificate: str) -> Revocation | None:
+    """Return the revocation of a certificate, or None.
+
+    :raises BadRequest: it is no fingerprint
+    """
+    key = _revocation_key(check_fingerprint(certificate))
+    value = tx.get(key)
+    return None if value is None else _read_revocation(key, value)
+
+
+def each_revocation(tx: Transaction) -> Iterator[list[Revocation]]:
+    """Yield all revocations, in batches."""
+    for pairs in tx.scan(*keys.tagged(keys.REVOKED)):
+        yield [_read_revocation(key, value) for key, value in pairs]
+
+
+def add_revocation(tx: Transaction, certificate: str, reason: str | None) -> bool:
+    """Revoke a certificate, in use or not. An earlier revocation stays as it was.
+
+    :returns: True if it was not revoked before
+    :raises BadRequest: it is no fingerprint
+    :raises TooLarge: the maximum number of certificates is revoked already
+    """
+    key = _revocation_key(check_fingerprint(certificate))
+    if tx.get(key) is not None:
+        return False
+    if sum(map(len, tx.scan(*keys.tagged(keys.REVOKED)))) >= limits.REVOKED_CERTIFICATES:
+        raise TooLarge(
+            f"too many revoked certificates: the limit is {limits.REVOKED_CERTIFICATES}. To shut"
+            " out the certificate of a row, use DROP REPLICA",
+            limit=limits.REVOKED_CERTIFICATES,
+        )
+    tx.put(key, binary.pack({"at": tx.now, "reason": reason}))
+    return True
+
+
+def _revocation_key(fingerprint: str) -> bytes:
+    return keys.tagged(keys.REVOKED)[0] + bytes.fromhex(fingerprint)
+
+
+def _read_revocation(key: bytes, value: bytes) -> Revocation:
+    fields = binary.unpack_object(value)
+    return Revocation(key[keys.TAG_AT + 1 :].hex(), fields["at"], fields["reason"])

@@ -13,7 +13,7 @@ from actors.cluster.trust import Trust
 from actors.commits import NODE
 from actors.commits.committer import released_at_once
 from protocol.errors import NotWritable
-from storage.catalog import replicas, revocations
+from storage.catalog import replicas
 from storage.engine.engine import EngineUnreadable
 from tests.logbook import Logbook
 from tests.nodes import Running, running
@@ -106,7 +106,7 @@ async def hides_nothing(node: TrustObserver) -> None:
     """Somebody asks while a revocation is on its way to the disk."""
     committer = node.here.node.committer
     with committer.begin() as tx:
-        revocations.revoke(tx, ONE, None)
+        replicas.add_revocation(tx, ONE, None)
         ticket = committer.commit(tx, NODE)
     assert node.trust.of(ONE) is None
     await committer.released(ticket)

@@ -17,7 +17,7 @@ from actors.environment import system_doors
 from protocol.errors import BadRequest, NotWritable, Refusal, SignInRefused
 from protocol.values import instant
 from storage.backups.state_builder import no_progress
-from storage.catalog import join_tokens, revocations
+from storage.catalog import join_tokens, replicas
 from storage.catalog.replicas import Replica
 from tests import canaries
 from tests.callers import declare
@@ -298,7 +298,7 @@ async def test_a_thousand_rows(node: Running) -> None:
 async def test_as_many_revocations_as_may_be(node: Running) -> None:
     with node.node.committer.begin() as tx:
         for n in range(4_095):
-            tx.put(revocations._key(f"{n:064x}"), b"\x82\xa2at\xc0\xa6reason\xc0")
+            tx.put(replicas._revocation_key(f"{n:064x}"), b"\x82\xa2at\xc0\xa6reason\xc0")
         ticket = node.node.committer.commit(tx, NODE)
     await node.node.committer.released(ticket)
     await node.value(f"REVOKE CERTIFICATE '{'f' * 64}'")

@@ -20,7 +20,7 @@ from protocol.errors import (
     Unknown,
 )
 from storage.backups import place_copy
-from storage.catalog import catalog, join_tokens, replicas, revocations
+from storage.catalog import catalog, join_tokens, replicas
 from storage.catalog.catalog import IfExists
 from storage.catalog.join_tokens import TokenLocation
 from storage.catalog.replicas import Replica
@@ -160,7 +160,7 @@ def test_a_certificate_that_is_revoked_meanwhile_is_in_no_row(book: Book) -> Non
     with book.begin() as declares, book.begin() as revokes:
         replicas.define(declares, Replica("n2", "n2:1", certificate=PRINT))
         declares.pause()
-        revocations.revoke(revokes, PRINT, None)
+        replicas.add_revocation(revokes, PRINT, None)
         book.commit(revokes)
         with pytest.raises(Conflict):
             book.commit(declares)
@@ -193,19 +193,19 @@ def test_changed_and_dropped(book: Book) -> None:
 
 def test_revoked_once_and_for_all(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
     with book.begin() as tx:
-        assert revocations.revoke(tx, PRINT.upper(), "lost")
-        assert not revocations.revoke(tx, PRINT, "again")
+        assert replicas.add_revocation(tx, PRINT.upper(), "lost")
+        assert not replicas.add_revocation(tx, PRINT, "again")
         book.commit(tx)
     with book.begin() as tx:
-        found = revocations.find(tx, PRINT)
+        found = replicas.find_revocation(tx, PRINT)
         assert found is not None and (found.certificate, found.reason) == (PRINT, "lost")
         with pytest.raises(BadRequest, match="revoked"):
             replicas.define(tx, Replica("n2", "n2:1", certificate=PRINT))
         with pytest.raises(BadRequest, match="64"):
-            revocations.revoke(tx, "ab", None)
+            replicas.add_revocation(tx, "ab", None)
         monkeypatch.setattr(limits, "REVOKED_CERTIFICATES", 1)
         with pytest.raises(TooLarge, match="DROP REPLICA"):
-            revocations.revoke(tx, "cd" * 32, None)
+            replicas.add_revocation(tx, "cd" * 32, None)
 
 
 # --- tokens ---------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def test_who_joins_is_not_somebody_else(book: Book) -> None:
         with pytest.raises(AlreadyExists):
             redeem(book, given, node=node, show=show)
     with book.begin() as tx:
-        revocations.revoke(tx, "cd" * 32, None)
+        replicas.add_revocation(tx, "cd" * 32, None)
         book.commit(tx)
     with pytest.raises(BadRequest, match="revoked"):
         redeem(book, given, node=STORE, show="cd" * 32)
@@ -363,7 +363,7 @@ def kept_of(book: Book, given: str) -> list[str]:
 def test_a_snapshot_of_a_place_belongs_to_no_cluster(book: Book) -> None:
     with book.begin() as tx:
         catalog.define_database(tx, catalog.define_namespace(tx, "shop"), "main")
-        revocations.revoke(tx, PRINT, None)
+        replicas.add_revocation(tx, PRINT, None)
         book.commit(tx)
     book.durable()
     found = {
@@ -454,8 +454,8 @@ def test_no_two_rows_have_one(book: Book) -> None:
 def test_one_that_was_revoked_is_left_out(book: Book) -> None:
     known(book)
     with book.begin() as tx:
-        revocations.revoke(tx, PRINT, None)
-        revocations.revoke(tx, "ef" * 32, None)
+        replicas.add_revocation(tx, PRINT, None)
+        replicas.add_revocation(tx, "ef" * 32, None)
         book.commit(tx)
     with book.begin() as tx:
         with pytest.raises(BadRequest):
@@ -479,7 +479,7 @@ def test_either_ends_both_and_the_other_is_declared_anew(book: Book, revoked: st
         assert tx.size == size
         book.commit(tx)
     with book.begin() as tx:
-        assert revocations.find(tx, other) is None
+        assert replicas.find_revocation(tx, other) is None
         replicas.define(tx, replace(ROW, certificate=other), IfExists.OVERWRITE)
         assert replicas.trusted(tx, row(tx)) == [other]
 
