@@ -68,7 +68,6 @@ MODULES: Final = (
     "storage.formats.frames",
     "storage.formats.keys",
     "storage.keyspace.keyspace",
-    "storage.records.changes",
     "storage.records.records",
     "storage.topics.deliveries.acks",
     "storage.topics.deliveries.delivery",

@@ -20,7 +20,7 @@ from protocol import limits
 from protocol.environment import File, Fs, Rng, Room
 from protocol.errors import Cancelled, DiskFull, Failed
 from protocol.requests import Request
-from storage.backups import script_texts
+from storage.backups import scripts
 from storage.backups.log_file import LogBackupWriter
 from storage.backups.snapshot_file import SnapshotPiece, SnapshotWriter
 from storage.backups.verify import verify
@@ -332,7 +332,7 @@ class BackupFilesActor(ThreadActor):
                 return _Pieces(SnapshotWriter(facts, sink, self._rng, self._key))
             case LogFacts():
                 return LogBackupWriter(facts, sink, self._rng, self._key)
-        return script_texts.writing(facts, sink, self._rng, self._key)
+        return scripts.writing(facts, sink, self._rng, self._key)
 
     @property
     def _at_hand(self) -> _OpenBackup:

@@ -30,7 +30,7 @@ from protocol.errors import (
 )
 from protocol.requests import Request
 from protocol.values import Value, instant
-from storage.backups.script_texts import ScriptText
+from storage.backups.scripts import ScriptText
 from storage.backups.verify import verify
 from storage.faults import StoreTooNew
 from storage.formats.container import (

@@ -16,10 +16,9 @@ from protocol import limits
 from protocol.environment import File
 from protocol.errors import BackupCorrupt, Refusal
 from protocol.version import VERSION
-from storage.backups.script_texts import ScriptText as ScriptText
-from storage.backups.script_texts import Writing as Writing
-from storage.backups.script_texts import writing
-from storage.backups.scripts import Opening
+from storage.backups.scripts import Opening, writing
+from storage.backups.scripts import ScriptText as ScriptText
+from storage.backups.scripts import Writing as Writing
 from storage.formats.container import BackupFileForm, ScriptFacts, Sink, form_of
 from storage.formats.sealing import Key
 

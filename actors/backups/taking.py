@@ -44,7 +44,7 @@ from protocol.requests import Request
 from protocol.values import Value
 from protocol.version import VERSION
 from storage.backups import place_copy, snapshot_file
-from storage.backups.script_texts import ScriptText
+from storage.backups.scripts import ScriptText
 from storage.engine.engine import Engine
 from storage.faults import LogDamaged
 from storage.formats.container import (

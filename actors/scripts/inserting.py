@@ -19,7 +19,7 @@ from protocol.values import NONE, RecordId, Value, check, type_name
 from storage.catalog.catalog import Table
 from storage.formats import keys
 from storage.records import records
-from storage.records.changes import RecordChanges
+from storage.records.records import RecordChanges
 
 
 @handles(

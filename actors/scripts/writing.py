@@ -47,7 +47,7 @@ from protocol.values import (
 from storage.catalog.catalog import Table
 from storage.formats import keys
 from storage.records import records
-from storage.records.changes import RecordChanges
+from storage.records.records import RecordChanges
 
 Row = dict[str, Any]
 AFTER = tree.Return("AFTER")

@@ -10,7 +10,6 @@ PUBLIC = (
     "place_copy",
     "replica_copy",
     "restore",
-    "script_texts",
     "scripts",
     "snapshot_file",
     "state_builder",

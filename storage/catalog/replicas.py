@@ -7,8 +7,8 @@
   second, or the first expires.
 - No two rows have the same peer address, id or certificate. Every change reads all rows, so of two
   concurrent changes that collide one fails validation.
-- A revocation of a certificate is permanent. It outlives the row that named it, so that no later row
-  can be declared with it.
+- A revocation of a certificate is permanent. It outlives the row that named it, so that no
+  later row can be declared with it.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
     <data_dir>/
       LOCK      process id of the process that has the store open, or had it last; informational
       STORE     store id, format, creation time
-      DAMAGED   reason for a rebuild of the state, while one is needed (rebuilding.py)
+      DAMAGED   reason for a rebuild of the state, while one is needed (rebuild_marker.py)
       NODE      this node's own settings (node_file.py); no backup contains it
-      PEER      certificate and key shown to other nodes (peer_identity.py); no backup contains it
+      PEER      certificate and key shown to other nodes (peer_file.py); no backup contains it
       RESTORING while a backup is restored into it: see below
-      JOINING   while a store of other nodes is copied into it (joining.py)
+      JOINING   while a store of other nodes is copied into it (joining_file.py)
       log/      segments (log.py)
       state/    the state engine's files
       tmp/      files to be renamed into place; emptied at open

@@ -28,7 +28,7 @@ from storage.files.directory import StoreDirectory, new_uuid
 from storage.formats.sealing import Key
 
 Told = tuple[int, int, bytes]
-"""End of an epoch (`positions.EpochEnd`): epoch, sequence of its last frame, digest of that frame."""
+"""End of an epoch (`positions.EpochEnd`): epoch, sequence of its last frame, its digest."""
 
 
 @dataclass(frozen=True, slots=True)

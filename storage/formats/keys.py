@@ -23,7 +23,7 @@ and a store-wide id would reveal how many groups other users have.
 | 1C | ns (4) db (4) name | msgpack | a function, see `functions.py` |
 | 1D | ns (4) db (4) name | msgpack | a vault |
 | 1E | name | msgpack | a row of the cluster, see `replicas.py` |
-| 1F | fingerprint (32) | msgpack | a certificate that was revoked, see `revocations.py` |
+| 1F | fingerprint (32) | msgpack | a certificate that was revoked, see `replicas.py` |
 | 20 | ns (4) db (4) table (4) | signed 64 bit | number of records in the table |
 | 21 | ns (4) db (4) space (4) | signed 64 bit | number of entries in the space |
 | 22 | ns (4) db (4) topic (4) | position (8) total (8) | last position, see `appends.py` |

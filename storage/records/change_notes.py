@@ -1,8 +1,8 @@
 """Change notifications: a table may publish its changes to a topic (change data capture).
 
 Changes are noted as records are written. The executor of the statement
-(`actors/scripts/announcing.py`) publishes them to the topic in the same commit. `records.py` and
-`changes.py` note every record that they create, change or delete in such a table. Nothing else
+(`actors/scripts/announcing.py`) publishes them to the topic in the same commit. `records.py`
+notes every record that it creates, changes or deletes in such a table. Nothing else
 writes records, so no statement can miss one. Dropping a table publishes nothing.
 """
 

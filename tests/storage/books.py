@@ -11,8 +11,7 @@ from storage.formats.effects import Attribution, Effect
 from storage.formats.frames import Frame
 from storage.formats.positions import LogEnd
 from storage.indexes import derived
-from storage.records.changes import RecordChanges
-from storage.records.records import Stored
+from storage.records.records import RecordChanges, Stored
 from storage.txn.ledger import Ledger
 from storage.txn.transaction import Transaction
 from tests.simulation.environment import ManualClock, SeededRng

@@ -17,8 +17,7 @@ from protocol import limits
 from protocol.errors import BackupCorrupt, BackupCut, Refusal
 from storage.backups import snapshot_file
 from storage.backups.log_file import LogBackupWriter
-from storage.backups.script_texts import writing
-from storage.backups.scripts import BEGINS, ScriptEncoder
+from storage.backups.scripts import BEGINS, ScriptEncoder, writing
 from storage.faults import StoreFault
 from storage.formats import container
 from storage.formats.container import (

@@ -18,7 +18,7 @@ from actors.scripts.execution import Execution
 from language.parsing.expressions import ExpressionParser
 from protocol.paths import EACH
 from protocol.values import NONE, RecordId, identical
-from storage.records.changes import RecordChanges
+from storage.records.records import RecordChanges
 from tests.nodes import Running, running
 
 IDS = 12

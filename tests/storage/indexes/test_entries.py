@@ -38,7 +38,7 @@ from storage.indexes import derived
 from storage.indexes import entries as indexes
 from storage.indexes.entries import BUILDING, FAILED, READY, REBUILDING, Index, value_at
 from storage.records import index_builds, records
-from storage.records.changes import RecordChanges
+from storage.records.records import RecordChanges
 from storage.txn import steps as index_steps
 from storage.txn.ledger import Ledger
 from storage.txn.replay import FrameDecoder

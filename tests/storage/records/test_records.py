@@ -305,5 +305,5 @@ def test_a_large_record_is_packed_in_steps() -> None:
         ticks += 1
 
     fields = {"a": {f"f{n}": {"n": n} for n in range(10 * PACE)}}
-    assert records.packed(fields, tick) == binary.pack(fields)
+    assert records.pack_record(fields, tick) == binary.pack(fields)
     assert ticks >= 10

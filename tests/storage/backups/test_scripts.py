@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
-from storage.backups.script_texts import ScriptText, writing
+from storage.backups.scripts import ScriptText, writing
 from storage.faults import StoreTooNew
 from storage.formats import container
 from storage.formats.container import BackupFileForm, ScriptFacts, form_of
