@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.rights import Securable, SecurableKind
-from storage.catalog.catalog import Database, Namespace, Space, Table
 from storage.catalog.functions import Function
+from storage.catalog.places import Database, Namespace
+from storage.catalog.spaces import Space
+from storage.catalog.tables import Table
 from storage.topics.topics import Topic
 from storage.vaults.vaults import Vault
 

@@ -10,7 +10,7 @@ from typing import Final
 from protocol.errors import ENDED, NotAllowed, Refusal, Unknown
 from protocol.paths import EACH, Path, path_text
 from protocol.text import quote_name
-from storage.catalog.fields import Field
+from storage.catalog.tables import Field
 
 _TOLD: Final = frozenset({"table", "index", "limit", "line", "column"})
 _OF_NO_RECORD: Final = (*ENDED, NotAllowed, Unknown)

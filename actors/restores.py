@@ -26,7 +26,7 @@ from protocol.errors import (
 )
 from protocol.values import unpaced
 from storage.catalog import restores
-from storage.catalog.catalog import Database, Namespace
+from storage.catalog.places import Database, Namespace
 from storage.catalog.restores import RestoreMark
 from storage.engine.engine import EngineUnreadable
 from storage.txn.tickets import CommitTicket

@@ -49,10 +49,13 @@ from protocol.rights import (
 )
 from protocol.values import Tick, unpaced
 from storage.audit.trail import LoggedEntry
-from storage.catalog import catalog, functions, replicas, users
-from storage.catalog.catalog import Database, Namespace, Space, Table, absent
+from storage.catalog import functions, replicas, spaces, tables, users
+from storage.catalog import places as catalog_places
 from storage.catalog.functions import Function
+from storage.catalog.places import Database, Namespace, absent
 from storage.catalog.replicas import Replica
+from storage.catalog.spaces import Space
+from storage.catalog.tables import Table
 from storage.catalog.users import User
 from storage.topics import topics
 from storage.topics.topics import Topic
@@ -285,7 +288,7 @@ class Rights:
         :raises NotAllowed:
         """
         self.store(tx, caller, INFO)
-        return catalog.namespaces(tx, tick)
+        return catalog_places.namespaces(tx, tick)
 
     # --- objects in a database ------------------------------------------------------------------
 
@@ -293,13 +296,13 @@ class Rights:
         self, tx: Transaction, caller: Caller, place: Names, name: str, verbs: Verbs
     ) -> Table:
         """Return a table by its name. :raises Unknown, NotAllowed:"""
-        return self._inside(tx, caller, place, name, verbs, catalog.find_table, "table")
+        return self._inside(tx, caller, place, name, verbs, tables.find_table, "table")
 
     def space(
         self, tx: Transaction, caller: Caller, place: Names, name: str, verbs: Verbs
     ) -> Space:
         """Return a cache space by its name. :raises Unknown, NotAllowed:"""
-        return self._inside(tx, caller, place, name, verbs, catalog.find_space, "space")
+        return self._inside(tx, caller, place, name, verbs, spaces.find_space, "space")
 
     def topic(
         self, tx: Transaction, caller: Caller, place: Names, name: str, verbs: Verbs
@@ -345,7 +348,7 @@ class Rights:
     def every_vault(self, tx: Transaction) -> Iterator[Vault | None]:
         """Iterate over all vaults, for the node itself, which maintains their keys; None stands for
         each database, so that the loop can be yielded."""
-        for database in catalog.every_database(tx, unpaced):
+        for database in catalog_places.every_database(tx, unpaced):
             yield None
             yield from vaults.each(tx, database, unpaced)
 
@@ -355,8 +358,10 @@ class Rights:
 
     def tried(self, tx: Transaction, place: Names, name: str) -> Vault | None:
         """Return the vault that a refused caller named: for its trail, never for a response."""
-        namespace = catalog.find_namespace(tx, place[0])
-        database = None if namespace is None else catalog.find_database(tx, namespace, place[1])
+        namespace = catalog_places.find_namespace(tx, place[0])
+        database = (
+            None if namespace is None else catalog_places.find_database(tx, namespace, place[1])
+        )
         return None if database is None else vaults.find(tx, database, name)
 
     def topics(
@@ -451,9 +456,9 @@ class Rights:
         if user.space is None:
             return STORE
         names = user.space.split(".")
-        found: Namespace | Database | None = catalog.find_namespace(tx, names[0])
+        found: Namespace | Database | None = catalog_places.find_namespace(tx, names[0])
         if isinstance(found, Namespace) and len(names) > 1:
-            found = catalog.find_database(tx, found, names[1])
+            found = catalog_places.find_database(tx, found, names[1])
         return STORE if found is None else found
 
     # --- entries of statements --------------------------------------------------------------------
@@ -468,9 +473,9 @@ class Rights:
         """
         found: Namespace | Database | None = None
         if namespace is not None:
-            found = catalog.find_namespace(tx, namespace)
+            found = catalog_places.find_namespace(tx, namespace)
         if isinstance(found, Namespace) and database is not None:
-            found = catalog.find_database(tx, found, database)
+            found = catalog_places.find_database(tx, found, database)
         tx.touch(found if found is not None and self.sees(tx, caller, found) else STORE)
 
     def places(self, tx: Transaction) -> tuple[Ids, ...]:
@@ -578,9 +583,9 @@ Shown = Callable[[LoggedEntry], LoggedEntry | None]
 """Filter of entries: returns the visible part of an entry, or None."""
 
 IN_DATABASE: Final[dict[SecurableKind, Callable[[Transaction, Database, str], Any]]] = {
-    SecurableKind.TABLE: catalog.find_table,
+    SecurableKind.TABLE: tables.find_table,
     SecurableKind.TOPIC: topics.find_topic,
-    SecurableKind.SPACE: catalog.find_space,
+    SecurableKind.SPACE: spaces.find_space,
     SecurableKind.VAULT: vaults.find,
 }
 """Lookup by name for each kind of securable inside a database."""
@@ -603,9 +608,9 @@ def _is_there(tx: Transaction, noun: Securable) -> bool:
     if noun.kind in (SecurableKind.STORE, SecurableKind.NODE):
         return True
     names = noun.path.split(".")
-    found: Any = catalog.find_namespace(tx, names[0])
+    found: Any = catalog_places.find_namespace(tx, names[0])
     if found is not None and len(names) > 1:
-        found = catalog.find_database(tx, found, names[1])
+        found = catalog_places.find_database(tx, found, names[1])
     if found is not None and len(names) > 2:
         found = IN_DATABASE[noun.kind](tx, found, names[2])
     return found is not None and _on(noun.kind, noun_of(found)) == noun
@@ -627,9 +632,9 @@ def _owns(who: Privileges, user: User | None) -> bool:
 
 
 _DECLARED: Final[dict[type, Callable[[Any], tuple[bytes, ...]]]] = {
-    Table: catalog.declared_of_table, Topic: topics.declared_of_topic,
+    Table: tables.declared_of_table, Topic: topics.declared_of_topic,
     Function: functions.declared_of_function, Vault: vaults.declared_of_vault,
-    Space: catalog.declared_of_space,
+    Space: spaces.declared_of_space,
 }  # fmt: skip
 """Catalog rows that the resolution of an object's names depends on."""
 
@@ -639,14 +644,14 @@ def _near_table(tx: Transaction, who: Privileges, database: Database, name: str)
     letters, left = set(name), COMPARED
     shares = [
         (2 * len(letters & others) / (len(letters) + len(others)), near)
-        for near in catalog.table_names(tx, database, LOOKED_AT)
+        for near in tables.table_names(tx, database, LOOKED_AT)
         if near != name
         for others in (set(near),)
     ]
     for share, near in sorted(shares, key=itemgetter(0), reverse=True):
         if share < ALIKE or not left:
             break
-        found = catalog.find_table(tx, database, near)
+        found = tables.find_table(tx, database, near)
         if found is not None and who.sees(tx, found):
             if SequenceMatcher(None, near, name).ratio() >= NEAR:
                 return near
@@ -663,11 +668,11 @@ def _held(who: Privileges, every: Iterator[Topic], verbs: Verbs) -> Iterator[Top
 
 def _databases(tx: Transaction, who: Privileges, tick: Tick) -> Iterator[Database]:
     """Iterate over the databases of the store that a user sees."""
-    return catalog.every_database(tx, tick, lambda place: who.sees(tx, place))
+    return catalog_places.every_database(tx, tick, lambda place: who.sees(tx, place))
 
 
 def _namespace(tx: Transaction, who: Privileges, name: str) -> Namespace:
-    found = catalog.find_namespace(tx, name)
+    found = catalog_places.find_namespace(tx, name)
     if found is None or not who.sees(tx, found):
         tx.touch(STORE)
         raise absent("namespace", name)
@@ -676,7 +681,7 @@ def _namespace(tx: Transaction, who: Privileges, name: str) -> Namespace:
 
 def _database(tx: Transaction, who: Privileges, namespace: str, name: str) -> Database:
     within = _namespace(tx, who, namespace)
-    found = catalog.find_database(tx, within, name)
+    found = catalog_places.find_database(tx, within, name)
     if found is None or not who.sees(tx, found):
         tx.touch(within)
         raise absent("database", f"{within.path}.{name}")

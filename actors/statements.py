@@ -32,7 +32,7 @@ from protocol.errors import NotAllowed, Refusal
 from protocol.requests import Caller, Surface
 from storage.audit.trail import after
 from storage.catalog import users
-from storage.catalog.catalog import Space
+from storage.catalog.spaces import Space
 from storage.formats.entries import AUDIT, STATEMENTS, Entry
 from storage.txn.transaction import Transaction
 

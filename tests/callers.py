@@ -9,8 +9,8 @@ from actors.node import Node
 from actors.nouns import noun_of
 from protocol.requests import Caller
 from protocol.rights import Securable, Verb
-from storage.catalog import catalog, users
-from storage.catalog.catalog import Database
+from storage.catalog import places, spaces, tables, users
+from storage.catalog.places import Database
 from storage.topics import topics
 from storage.vaults import vaults
 
@@ -55,16 +55,16 @@ class Granted:
 
     def _noun(self, path: Sequence[str], kind: str) -> Securable:
         with self._node.committer.begin() as tx:
-            place = catalog.namespace(tx, path[0])
+            place = places.namespace(tx, path[0])
             if len(path) == 1:
                 return noun_of(place)
-            database: Database = catalog.database(tx, place, path[1])
+            database: Database = places.database(tx, place, path[1])
             if len(path) == 2:
                 return noun_of(database)
             if kind == "table":
-                return noun_of(catalog.table(tx, database, path[2]))
+                return noun_of(tables.table(tx, database, path[2]))
             if kind == "space":
-                return noun_of(catalog.space(tx, database, path[2]))
+                return noun_of(spaces.space(tx, database, path[2]))
             if kind == "vault":
                 vault = vaults.find(tx, database, path[2])
                 assert vault is not None, path

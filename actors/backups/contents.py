@@ -17,7 +17,8 @@ from protocol.binary import check_counts, unpack, unpack_object
 from protocol.errors import TooLarge
 from protocol.text import format_record, format_value, quote_string
 from protocol.values import instant
-from storage.catalog.catalog import Space, Table
+from storage.catalog.spaces import Space
+from storage.catalog.tables import Table
 from storage.keyspace.keyspace import LiveKey
 from storage.records import records
 from storage.topics.message_rows import MessageContent

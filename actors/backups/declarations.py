@@ -18,10 +18,11 @@ from language.parser import parse_expression, parse_type
 from protocol import limits
 from protocol.rights import Grant, Securable, SecurableKind, Verb
 from protocol.values import MICROSECOND
-from storage.catalog.catalog import Database, Namespace, Space, Table
-from storage.catalog.fields import Field
 from storage.catalog.functions import Function
 from storage.catalog.on_change import OnChange
+from storage.catalog.places import Database, Namespace
+from storage.catalog.spaces import Space
+from storage.catalog.tables import Field, Table
 from storage.catalog.users import User
 from storage.indexes.entries import Index
 from storage.topics.groups import Group

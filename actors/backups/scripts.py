@@ -27,8 +27,13 @@ from protocol.text import format_datetime
 from protocol.values import Tick, paced
 from protocol.version import VERSION
 from storage.backups.scripts import BEGINS, ScriptEncoder
-from storage.catalog import catalog, functions, restores, users
-from storage.catalog.catalog import Database, Namespace, Space, Table
+from storage.catalog import functions, restores, users
+from storage.catalog import places as catalog_places
+from storage.catalog import spaces as catalog_spaces
+from storage.catalog import tables as catalog_tables
+from storage.catalog.places import Database, Namespace
+from storage.catalog.spaces import Space
+from storage.catalog.tables import Table
 from storage.indexes.entries import FAILED
 from storage.keyspace.keyspace import SpaceKeys
 from storage.records import records
@@ -119,7 +124,7 @@ class StoreScript:
         yield self._head(every, left_out)
         of_all = self._places is None
         spaces = (
-            catalog.namespaces(self._tx, self._tick)
+            catalog_places.namespaces(self._tx, self._tick)
             if of_all
             else _namespaces(every, self._places or ())
         )
@@ -138,11 +143,11 @@ class StoreScript:
         """Return the databases that the script contains, and those left out because a restore has
         not finished them."""
         tx = self._tx
-        places = catalog.namespaces(tx, self._tick) if self._places is None else self._places
+        places = catalog_places.namespaces(tx, self._tick) if self._places is None else self._places
         found: dict[int, Database] = {}
         for place in places:
             some = (
-                catalog.databases(tx, place, self._tick)
+                catalog_places.databases(tx, place, self._tick)
                 if isinstance(place, Namespace)
                 else [place]
             )
@@ -194,8 +199,8 @@ class StoreScript:
     def _database(self, database: Database) -> Text:
         tx = self._tx
         yield self._said(tree.Use(database.namespace.name, database.name))
-        tables = list(catalog.tables(tx, database, self._tick))
-        spaces = list(catalog.spaces(tx, database, self._tick))
+        tables = list(catalog_tables.tables(tx, database, self._tick))
+        spaces = list(catalog_spaces.spaces(tx, database, self._tick))
         every = list(topics.each_topic(tx, database, self._tick))
         for table in tables:
             yield self._said(declarations.table(table))

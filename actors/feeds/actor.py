@@ -29,8 +29,8 @@ from protocol.errors import (
 )
 from protocol.rights import INFO, READ
 from protocol.values import unpaced
-from storage.catalog import catalog
-from storage.catalog.catalog import Table
+from storage.catalog import tables
+from storage.catalog.tables import Table
 from storage.txn.tickets import CommitTicket
 
 
@@ -164,7 +164,7 @@ class FeedsActor(LoopActor):
             caller, place = asked.caller, (asked.namespace, asked.database)
             table = self._rights.table(tx, caller, place, asked.table, READ)
             attributed = self._rights.holds(tx, caller, INFO, table)
-            return _AuthorizedTable(table, attributed, catalog.declared_at(tx, table), tx.ticket)
+            return _AuthorizedTable(table, attributed, tables.declared_at(tx, table), tx.ticket)
 
     async def _arrive(self, asked: OpenFeed) -> None:
         """Wait until the node shows the commit to begin after, and the start position.

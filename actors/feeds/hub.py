@@ -57,7 +57,7 @@ from protocol.errors import (
 )
 from protocol.shares import fits
 from storage.catalog import users
-from storage.catalog.catalog import Table
+from storage.catalog.tables import Table
 from storage.formats.frames import Frame
 from storage.records import commit_changes
 from storage.records.commit_changes import FeedCommit

@@ -28,7 +28,7 @@ from protocol import limits
 from protocol.errors import Refusal
 from protocol.text import format_record
 from protocol.values import Tick
-from storage.catalog.catalog import Table
+from storage.catalog.tables import Table
 from storage.records import commit_changes, records
 from storage.records.commit_changes import FeedCommit
 

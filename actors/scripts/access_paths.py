@@ -20,7 +20,7 @@ from protocol import order
 from protocol.errors import Refusal
 from protocol.paths import Path
 from protocol.values import RecordId, paced
-from storage.catalog.catalog import Table
+from storage.catalog.tables import Table
 from storage.formats import keys
 from storage.formats.keys import Pair
 from storage.indexes import entries as indexes

@@ -19,8 +19,8 @@ from protocol.errors import BadRequest, Refusal, TooLarge
 from protocol.rights import WRITE
 from protocol.text import format_record
 from protocol.values import RecordId, Value, identical
-from storage.catalog.catalog import Table
 from storage.catalog.on_change import OnChange
+from storage.catalog.tables import Table
 from storage.records import records
 from storage.records.change_notes import Noted, take_noted
 from storage.topics.messages import TopicMessages

@@ -15,7 +15,7 @@ from protocol import limits
 from protocol.errors import AnswerTooLarge, BadRequest, NotInTransaction
 from protocol.rights import OWN, SecurableKind
 from protocol.values import Value
-from storage.catalog.catalog import Database, Namespace
+from storage.catalog.places import Database, Namespace
 from storage.formats.container import BackupScope, WrittenBackup
 from storage.txn.tickets import CommitTicket
 from storage.txn.transaction import Transaction

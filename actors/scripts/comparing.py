@@ -28,7 +28,7 @@ from language.select import SelectPlan
 from protocol.errors import Refusal, TypeRefused
 from protocol.paths import Path, path_text
 from protocol.values import NONE, RecordId, Tick, Value, paced, rank, type_name
-from storage.catalog.catalog import Table
+from storage.catalog.tables import Table
 
 _WORDS = {
     2: "bool",

@@ -19,10 +19,12 @@ from language.printing import print_path
 from protocol.rights import DEFINE, INFO, NOTHING, OWN, READ, WRITE, SecurableKind
 from protocol.text import duration
 from protocol.values import FEW, NONE, Value, paced
-from storage.catalog import catalog, functions
-from storage.catalog.catalog import Database, Namespace, Space, Table
-from storage.catalog.fields import Field
+from storage.catalog import functions, places, spaces
+from storage.catalog import tables as catalog_tables
 from storage.catalog.on_change import OnChange
+from storage.catalog.places import Database, Namespace
+from storage.catalog.spaces import Space
+from storage.catalog.tables import Field, Table
 from storage.records import records
 from storage.topics.topics import Topic
 
@@ -49,7 +51,7 @@ def define_namespace(run: Execution, statement: tree.DefineNamespace) -> Value:
         OVERWRITE
     """
     taken = IF_TAKEN[statement.exists]
-    catalog.define_namespace(run.transaction, statement.name, statement.comment, taken)
+    places.define_namespace(run.transaction, statement.name, statement.comment, taken)
     return NONE
 
 
@@ -66,7 +68,7 @@ def define_database(run: Execution, statement: tree.DefineDatabase, namespace: N
         OVERWRITE
     """
     taken = IF_TAKEN[statement.exists]
-    catalog.define_database(run.transaction, namespace, statement.name, statement.comment, taken)
+    places.define_database(run.transaction, namespace, statement.name, statement.comment, taken)
     return NONE
 
 
@@ -88,7 +90,7 @@ def define_table(
     :raises AlreadyExists: the name is taken, and the statement has neither IF NOT EXISTS nor
         OVERWRITE
     """
-    catalog.define_table(
+    catalog_tables.define_table(
         run.transaction,
         database,
         statement.name,
@@ -109,9 +111,9 @@ def define_table(
 def drop_namespace(run: Execution, statement: tree.DropNamespace, namespace: Namespace) -> Value:
     """Drop a namespace with everything in it."""
     run.reason = statement.reason
-    for database in catalog.databases(run.transaction, namespace, run.tick):
+    for database in places.databases(run.transaction, namespace, run.tick):
         drop_vaults(run, database, statement.reason)
-    for user in catalog.drop_namespace(run.transaction, namespace, run.tick):
+    for user in places.drop_namespace(run.transaction, namespace, run.tick):
         end_sessions(run, user)
     run.afterwards += (
         partial(run.services.spaces.dropped, namespace),
@@ -130,7 +132,7 @@ def drop_database(run: Execution, statement: tree.DropDatabase, database: Databa
     """Drop a database with everything in it."""
     run.reason = statement.reason
     drop_vaults(run, database, statement.reason)
-    for user in catalog.drop_database(run.transaction, database, run.tick):
+    for user in places.drop_database(run.transaction, database, run.tick):
         end_sessions(run, user)
     run.afterwards += (
         partial(run.services.spaces.dropped, database),
@@ -153,7 +155,7 @@ def drop_table(
 ) -> Value:
     """Drop a table with its records."""
     run.reason = statement.reason
-    catalog.drop_table(run.transaction, table)
+    catalog_tables.drop_table(run.transaction, table)
     return NONE
 
 
@@ -174,7 +176,7 @@ def info_for_store(run: Execution, statement: tree.Info) -> Value:
 @informs("NAMESPACE", needs=[Requires(INFO, SecurableKind.NAMESPACE, (0,))])
 def info_for_namespace(run: Execution, statement: tree.Info, namespace: Namespace) -> Value:
     """Describe a namespace and its databases."""
-    databases = catalog.databases(run.transaction, namespace, run.tick)
+    databases = places.databases(run.transaction, namespace, run.tick)
     return {**_described(namespace), "databases": [_described(each) for each in databases]}
 
 
@@ -183,12 +185,12 @@ def info_for_database(run: Execution, statement: tree.Info, database: Database) 
     """Describe a database with all its declarations, and the sizes of its tables and topics."""
     tx, tick = run.transaction, run.tick
     held = records.counts(tx, database, tick)
-    tables = catalog.tables(tx, database, tick)
+    tables = catalog_tables.tables(tx, database, tick)
     return {
         **_described(database),
         "namespace": database.namespace.name,
         "tables": [_described_table(run, each, held[each.id]) for each in tables],
-        "spaces": list(map(described_space, catalog.spaces(tx, database, tick))),
+        "spaces": list(map(described_space, spaces.spaces(tx, database, tick))),
         "topics": described_topics(run, database),
         "functions": list(map(described_function, functions.each(tx, database, tick))),
         "vaults": described_vaults(run, database),

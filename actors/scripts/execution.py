@@ -44,9 +44,9 @@ from protocol.errors import (
 from protocol.requests import HeldFile, Result, RunScript
 from protocol.rights import NOTHING, READ, Verbs
 from protocol.values import NONE, RecordId, Value
-from storage.catalog.catalog import Space, Table
-from storage.catalog.fields import Field
 from storage.catalog.functions import Function
+from storage.catalog.spaces import Space
+from storage.catalog.tables import Field, Table
 from storage.records import records
 from storage.topics.topics import Topic
 from storage.txn.tickets import NO_COMMIT, CommitTicket

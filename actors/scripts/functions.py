@@ -15,9 +15,9 @@ from language.printing import print_expression, print_type
 from protocol.errors import StillHeld
 from protocol.rights import DEFINE, INFO, NOTHING, SecurableKind
 from protocol.values import NONE, Value
-from storage.catalog import catalog, functions
-from storage.catalog.catalog import Database
+from storage.catalog import functions, tables
 from storage.catalog.functions import Function
+from storage.catalog.places import Database
 
 _SHOWN = 10
 """Most callers of a function that a message names."""
@@ -82,7 +82,7 @@ def drop_function(
 def _users(run: Execution, function: Function) -> list[str]:
     """Return the fields and functions of its database that call a function, itself excepted."""
     found = []
-    for table in catalog.tables(run.transaction, function.database, run.tick):
+    for table in tables.tables(run.transaction, function.database, run.tick):
         for field in table.fields:
             run.tick()
             if function.name in functions_of_field(field):

@@ -32,7 +32,7 @@ from protocol.errors import (
 )
 from protocol.rights import INFO, READ
 from protocol.values import RecordId, Tick, Value, identical, instant, type_name
-from storage.catalog.catalog import Table
+from storage.catalog.tables import Table
 from storage.faults import LogDamaged
 from storage.formats import keys
 from storage.records import records

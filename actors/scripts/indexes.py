@@ -13,8 +13,8 @@ from language.printing import print_path
 from protocol.errors import Draining, Unknown
 from protocol.rights import DEFINE, INFO, SecurableKind
 from protocol.values import NONE, Value
-from storage.catalog import catalog
-from storage.catalog.catalog import Table
+from storage.catalog import tables
+from storage.catalog.tables import Table
 from storage.indexes import index_rows
 from storage.indexes.entries import BUILDING, FAILED, REBUILDING, Index
 from storage.records import index_builds, records
@@ -56,7 +56,7 @@ def rebuild_index(run: Execution, statement: tree.RebuildIndex, table: Table) ->
         return _await(run, table)
     if statement.wait:
         run.check_may_wait()
-    found = catalog.index(table, statement.name)
+    found = tables.index(table, statement.name)
     made = index_builds.rebuild_index(run.transaction, table, found, run.tick)
     _build(run, made, waits=statement.wait)
     return NONE
@@ -66,14 +66,14 @@ def rebuild_index(run: Execution, statement: tree.RebuildIndex, table: Table) ->
 def drop_index(run: Execution, statement: tree.DropIndex, table: Table) -> Value:
     """Drop an index with its entries. :raises Unknown: the table has none of that name"""
     run.reason = statement.reason
-    index_builds.drop_index(run.transaction, catalog.index(table, statement.name))
+    index_builds.drop_index(run.transaction, tables.index(table, statement.name))
     return NONE
 
 
 @informs("INDEX", needs=[Requires(INFO, SecurableKind.TABLE, (1,))])
 def info_for_index(run: Execution, statement: tree.Info, table: Table) -> Value:
     """Describe an index, with its progress while it is being built."""
-    index = catalog.index(table, statement.names[0])
+    index = tables.index(table, statement.names[0])
     return {"table": table.name, **described(index), **_progress(run, table, index)}
 
 

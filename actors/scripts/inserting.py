@@ -16,7 +16,7 @@ from protocol import order
 from protocol.errors import AlreadyExists, Duplicate, Refusal, TypeRefused
 from protocol.rights import READ, WRITE, SecurableKind
 from protocol.values import NONE, RecordId, Value, check, type_name
-from storage.catalog.catalog import Table
+from storage.catalog.tables import Table
 from storage.formats import keys
 from storage.records import records
 from storage.records.records import RecordChanges

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from language import tree
-from storage.catalog.catalog import IfExists
+from storage.catalog.places import IfExists
 
 IF_TAKEN: Final = {
     tree.Exists.REFUSE: IfExists.REFUSE,

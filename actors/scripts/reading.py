@@ -20,7 +20,7 @@ from protocol.errors import BadRequest, Refusal, TypeRefused
 from protocol.paths import Path, path_text
 from protocol.rights import READ, Verbs
 from protocol.values import NONE, RecordId, Value, check_record_id, type_name
-from storage.catalog.catalog import Table
+from storage.catalog.tables import Table
 from storage.formats.keys import Range, within
 from storage.indexes.entries import BUILDING
 from storage.records import records

@@ -30,7 +30,7 @@ from protocol.errors import FROM_OUTSIDE, Refusal, RestoreRefused, RestoreTarget
 from protocol.rights import NOTHING, OWN, SecurableKind
 from protocol.values import NONE, Value
 from storage.catalog import restores
-from storage.catalog.catalog import Database, Namespace
+from storage.catalog.places import Database, Namespace
 from storage.catalog.restores import RestoreMark
 from storage.txn.tickets import CommitTicket
 

@@ -38,9 +38,8 @@ from protocol.paths import path_text
 from protocol.rights import DEFINE, NOTHING, READ, WRITE, SecurableKind
 from protocol.text import format_record
 from protocol.values import NONE, RecordId, Tick, Value, paced
-from storage.catalog import catalog
-from storage.catalog.catalog import Table
-from storage.catalog.fields import Field
+from storage.catalog import places, tables
+from storage.catalog.tables import Field, Table
 from storage.records import records
 from storage.topics.topics import Topic
 from storage.txn.transaction import Transaction
@@ -107,7 +106,7 @@ def declared_schema(tx: Transaction, table: Table, tick: Tick) -> Schema:
             tick()
             rules.append(_rule(field))
         found = Schema(table.name, rules, table.schemafull)
-        tx.remember(at, found, *catalog.declared_of_table(table))
+        tx.remember(at, found, *tables.declared_of_table(table))
     return found
 
 
@@ -176,7 +175,7 @@ def alter_field(run: Execution, statement: tree.AlterField, table: Table) -> Val
     :raises TypeRefused, AssertFailed, FieldRefused: records of the table don't fit (with their
         number)
     """
-    field = catalog.find_field(table, path_text(statement.path))
+    field = tables.find_field(table, path_text(statement.path))
     if statement.type is not None:
         field = replace(field, type=print_type(statement.type))
     if statement.default is not None:
@@ -189,7 +188,7 @@ def alter_field(run: Execution, statement: tree.AlterField, table: Table) -> Val
         field = replace(field, readonly=statement.readonly)
     if statement.comment is not None:
         field = replace(field, comment=statement.comment or None)
-    catalog.define_field(run.transaction, table, field, catalog.IfExists.OVERWRITE)
+    tables.define_field(run.transaction, table, field, places.IfExists.OVERWRITE)
     table = _as_it_is_now(run, table)
     check_definition(_definition(field))
     schema = _checked(run, table, field)
@@ -202,7 +201,7 @@ def alter_field(run: Execution, statement: tree.AlterField, table: Table) -> Val
 @handles(tree.DropField, "none", writes=True, needs=_ON_TABLE)
 def drop_field(run: Execution, statement: tree.DropField, table: Table) -> Value:
     """Drop the definition alone: records keep their values. :raises Unknown: there is none"""
-    catalog.drop_field(run.transaction, table, path_text(statement.path))
+    tables.drop_field(run.transaction, table, path_text(statement.path))
     return NONE
 
 
@@ -227,14 +226,14 @@ def alter_table(
     comment, told = statement.comment, statement.on_change
     comment = table.comment if comment is None else comment or None
     schemafull = table.schemafull if statement.schemafull is None else statement.schemafull
-    catalog.define_table(
+    tables.define_table(
         run.transaction,
         table.database,
         table.name,
         schemafull=schemafull,
         comment=comment,
         on_change=table.on_change if told is None else declared(told),
-        taken=catalog.IfExists.OVERWRITE,
+        taken=places.IfExists.OVERWRITE,
     )
     if schemafull and not table.schemafull:
         table = _as_it_is_now(run, table)
@@ -279,7 +278,7 @@ def _checked(run: Execution, table: Table, changed: Field) -> Schema:
 
 def _define(run: Execution, table: Table, field: Field, statement: tree.DefineField) -> None:
     check_definition(_definition(field))
-    if not catalog.define_field(run.transaction, table, field, IF_TAKEN[statement.exists]):
+    if not tables.define_field(run.transaction, table, field, IF_TAKEN[statement.exists]):
         return
     table = _as_it_is_now(run, table)
     schema = _checked(run, table, field)

@@ -24,8 +24,9 @@ from protocol.environment import Clock
 from protocol.failover import Policy
 from protocol.requests import Caller
 from protocol.values import Value
-from storage.catalog.catalog import Database, Namespace, Space
 from storage.catalog.failover import StoredPolicy
+from storage.catalog.places import Database, Namespace
+from storage.catalog.spaces import Space
 from storage.txn.tickets import CommitTicket
 from storage.vaults.cipher import Argon2Parameters
 

@@ -36,8 +36,9 @@ from protocol.spaces import (
     check_prefix,
 )
 from protocol.values import MICROSECOND, NONE, Value, type_name
-from storage.catalog import catalog
-from storage.catalog.catalog import Database, Space
+from storage.catalog import spaces as catalog_spaces
+from storage.catalog.places import Database
+from storage.catalog.spaces import Space
 from storage.keyspace.keyspace import EXPIRED_NOTED, SpaceKeys
 
 
@@ -49,7 +50,7 @@ def define_space(run: Execution, statement: tree.DefineSpace, database: Database
         OVERWRITE
     """
     expire = statement.expire
-    catalog.define_space(
+    catalog_spaces.define_space(
         run.transaction,
         database,
         statement.name,
@@ -74,7 +75,7 @@ def drop_space(
 ) -> Value:
     """Drop a space with its keys."""
     run.reason = statement.reason
-    catalog.drop_space(run.transaction, space)
+    catalog_spaces.drop_space(run.transaction, space)
     run.afterwards.append(partial(run.services.spaces.dropped, space))
     return NONE
 

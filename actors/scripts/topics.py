@@ -39,7 +39,7 @@ from protocol.messages import (
 from protocol.rights import CONSUME, DEFINE, INFO, NOTHING, READ, WRITE, SecurableKind
 from protocol.text import duration
 from protocol.values import MICROSECOND, NONE, Value
-from storage.catalog.catalog import Database
+from storage.catalog.places import Database
 from storage.topics import groups, topics
 from storage.topics.deliveries.group import GroupDeliveries
 from storage.topics.groups import Group

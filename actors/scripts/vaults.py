@@ -32,7 +32,7 @@ from protocol.errors import (
 from protocol.rights import INFO, NOTHING, OWN, READ, UNSEAL, WRITE, SecurableKind
 from protocol.values import NONE, Value, instant
 from protocol.vaults import check_passphrase
-from storage.catalog.catalog import Database
+from storage.catalog.places import Database
 from storage.vaults import trail as vault_trail
 from storage.vaults import vaults
 from storage.vaults.trail import TrailEntry, TrailHead

@@ -44,7 +44,7 @@ from protocol.values import (
     type_name,
     without_none,
 )
-from storage.catalog.catalog import Table
+from storage.catalog.tables import Table
 from storage.formats import keys
 from storage.records import records
 from storage.records.records import RecordChanges

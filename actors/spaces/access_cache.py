@@ -15,7 +15,7 @@ from actors.sessions import Sessions
 from protocol.errors import NotASpace, Unknown
 from protocol.requests import Caller
 from protocol.rights import NOTHING
-from storage.catalog.catalog import Space
+from storage.catalog.spaces import Space
 from storage.txn.transaction import Transaction
 
 REMEMBERED_SPACES: Final = 10_000

@@ -36,7 +36,7 @@ from protocol.errors import (
     UnknownOutcome,
 )
 from protocol.spaces import KeyOperation, ListKeys, Room
-from storage.catalog.catalog import Space
+from storage.catalog.spaces import Space
 from storage.keyspace.keyspace import SpaceKeys
 from storage.txn.tickets import CommitTicket
 

@@ -20,8 +20,10 @@ from actors.runtime import REST_SECONDS, LoopActor, Runtime, Slices, Supervised,
 from protocol import limits
 from protocol.errors import Busy, Refusal
 from protocol.values import unpaced
-from storage.catalog import catalog
-from storage.catalog.catalog import Database, Namespace, Space
+from storage.catalog import places as catalog_places
+from storage.catalog import spaces
+from storage.catalog.places import Database, Namespace
+from storage.catalog.spaces import Space
 from storage.engine.engine import EngineUnreadable
 from storage.formats.keys import expiry_time
 from storage.keyspace.keyspace import SpaceKeys
@@ -306,9 +308,9 @@ class SweepActor(LoopActor):
 
 def find_space(tx: Transaction, namespace: str, database: str, name: str) -> Space | None:
     """Return a space by all its names, if there is one."""
-    place = catalog.find_namespace(tx, namespace)
-    within = catalog.find_database(tx, place, database) if place is not None else None
-    return catalog.find_space(tx, within, name) if within is not None else None
+    place = catalog_places.find_namespace(tx, namespace)
+    within = catalog_places.find_database(tx, place, database) if place is not None else None
+    return spaces.find_space(tx, within, name) if within is not None else None
 
 
 def _ids(what: Namespace | Database | Space) -> tuple[int, ...]:
@@ -330,6 +332,6 @@ def _has_expiries(tx: Transaction, space: Space) -> bool:
 
 def _all(tx: Transaction) -> Iterator[Space | None]:
     """Every space, and None before those of each database: there may be many without any."""
-    for database in catalog.every_database(tx, unpaced):
+    for database in catalog_places.every_database(tx, unpaced):
         yield None
-        yield from catalog.spaces(tx, database, unpaced)
+        yield from spaces.spaces(tx, database, unpaced)

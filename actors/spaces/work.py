@@ -20,7 +20,7 @@ from protocol.errors import NotAllowed, Refusal
 from protocol.requests import Caller
 from protocol.spaces import GetKey, KeyAnswer, KeyOperation, ListKeys, LockKey, Room
 from protocol.values import Value
-from storage.catalog.catalog import Space
+from storage.catalog.spaces import Space
 from storage.keyspace.keyspace import SpaceKeys, SpaceReader
 from storage.txn.latest import LatestState
 from storage.txn.tickets import NO_COMMIT, CommitTicket

@@ -31,7 +31,7 @@ from protocol.errors import (
 )
 from protocol.requests import Request
 from protocol.values import unpaced
-from storage.catalog import catalog
+from storage.catalog import places
 from storage.engine.engine import EngineUnreadable
 from storage.topics.deliveries.group import GroupDeliveries
 from storage.topics.groups import Group, each, find_group, groups
@@ -334,8 +334,8 @@ class _Done:
 def present(tx: Transaction, topic: Topic) -> Topic | None:
     """Return a topic as it is declared now; None: it was dropped."""
     database = topic.database
-    namespace = catalog.find_namespace(tx, database.namespace.name)
-    within = catalog.find_database(tx, namespace, database.name) if namespace else None
+    namespace = places.find_namespace(tx, database.namespace.name)
+    within = places.find_database(tx, namespace, database.name) if namespace else None
     found = find_topic(tx, within, topic.name) if within is not None else None
     return found if found is not None and found.id == topic.id else None
 

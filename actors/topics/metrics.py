@@ -16,7 +16,7 @@ from typing import Final
 
 from protocol import limits
 from protocol.values import Tick, paced
-from storage.catalog.catalog import Database
+from storage.catalog.places import Database
 from storage.topics import groups
 from storage.topics.deliveries.group import GroupDeliveries
 from storage.topics.message_rows import NOTHING_HELD, TopicContents, held_by_all

@@ -39,7 +39,7 @@ from actors.topics.waiting import OnPendingCommit, TopicWaits
 from protocol.requests import Caller
 from protocol.rights import READ, Verbs
 from protocol.values import Tick, unpaced
-from storage.catalog import catalog
+from storage.catalog import places as catalog_places
 from storage.engine.engine import EngineUnreadable
 from storage.formats import keys
 from storage.formats.keys import Range
@@ -121,7 +121,7 @@ class TopicService:
     def _expect_all(self, tx: Transaction) -> Iterator[None]:
         """Schedule the next work of every topic, with a step for each database, topic and group. A
         topic that can't be read is due at once: its actor reports it, and pauses."""
-        for database in catalog.every_database(tx, unpaced):
+        for database in catalog_places.every_database(tx, unpaced):
             yield
             for topic in each_topic(tx, database, unpaced):
                 try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from protocol.values import unpaced
-from storage.catalog import catalog, functions, replicas, users
+from storage.catalog import functions, places, replicas, spaces, tables, users
 from storage.keyspace.keyspace import SpaceKeys
 from storage.topics import topics
 from storage.topics.deliveries.group import GroupDeliveries
@@ -40,10 +40,10 @@ class PendingExpiry:
 
 def read_whole_catalog(tx: Transaction) -> None:
     """Read the whole catalog as a serving node would. Errors of unreadable rows propagate."""
-    for database in catalog.every_database(tx, unpaced):
+    for database in places.every_database(tx, unpaced):
         for topic in topics.each_topic(tx, database, unpaced):
             groups(tx, topic)
-        for each in (catalog.tables, catalog.spaces, functions.each, vaults.each):
+        for each in (tables.tables, spaces.spaces, functions.each, vaults.each):
             for _ in each(tx, database, unpaced):
                 pass
     for _ in users.everyone(tx):
@@ -55,10 +55,10 @@ def read_whole_catalog(tx: Transaction) -> None:
 
 def awaiting(tx: Transaction) -> Iterator[PendingExpiry]:
     """Yield the topics and cache spaces with expired items, as of the transaction's log time."""
-    for database in catalog.every_database(tx, unpaced):
+    for database in places.every_database(tx, unpaced):
         found = [
             PendingExpiry(space.path, keys=SpaceKeys(tx, space).count_due())
-            for space in catalog.spaces(tx, database, unpaced)
+            for space in spaces.spaces(tx, database, unpaced)
         ]
         found += [_of_topic(tx, topic) for topic in topics.each_topic(tx, database, unpaced)]
         yield from filter(None, found)

@@ -2,13 +2,14 @@
 cluster."""
 
 PUBLIC = (
-    "catalog",
     "failover",
-    "fields",
     "functions",
     "join_tokens",
     "on_change",
+    "places",
     "replicas",
     "restores",
+    "spaces",
+    "tables",
     "users",
 )

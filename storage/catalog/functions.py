@@ -13,8 +13,14 @@ from protocol import binary
 from protocol.errors import AlreadyExists
 from protocol.text import check_name
 from protocol.values import Tick
-from storage.catalog.catalog import Database, IfExists, check_comment, declared_of, each_named
-from storage.catalog.definitions import pack_definition
+from storage.catalog.places import (
+    Database,
+    IfExists,
+    check_comment,
+    declared_of,
+    each_named,
+    pack_definition,
+)
 from storage.formats import keys
 from storage.txn.transaction import Transaction
 
@@ -65,7 +71,7 @@ def each(tx: Transaction, database: Database, tick: Tick) -> Iterator[Function]:
 
 
 def define(tx: Transaction, made: Function, taken: IfExists = IfExists.REFUSE) -> None:
-    """Declare a function, as `catalog.define_namespace` does.
+    """Declare a function, as `places.define_namespace` does.
 
     :raises AlreadyExists: the name is taken
     :raises NameRefused: the name is not valid

@@ -25,7 +25,7 @@ from protocol.errors import AlreadyExists, BadRequest, TooLarge
 from protocol.fingerprints import check_fingerprint
 from protocol.node_roles import check_node_roles
 from protocol.text import check_name
-from storage.catalog.catalog import IfExists, check_comment
+from storage.catalog.places import IfExists, check_comment
 from storage.formats import keys
 from storage.txn.transaction import Transaction
 
@@ -111,7 +111,7 @@ def every(tx: Transaction) -> list[Replica]:
 
 
 def define(tx: Transaction, made: Replica, taken: IfExists = IfExists.REFUSE) -> None:
-    """Declare a row, as `catalog.define_namespace` does.
+    """Declare a row, as `places.define_namespace` does.
 
     A redeclared row is replaced completely: without a node it waits again, and its earlier token is
     void. Only the certificates stay trusted if the same node is named without a certificate.

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from protocol import binary
 from protocol.values import unpaced
-from storage.catalog import catalog, users
-from storage.catalog.catalog import Database, Namespace
+from storage.catalog import places, users
+from storage.catalog.places import Database, Namespace
 from storage.formats import keys
 from storage.txn.transaction import Transaction
 
@@ -87,24 +87,24 @@ def undo(
     for one in sorted(made, key=lambda one: one.database == 0):
         if tx.get(one.key) != one.row:
             continue  # another transaction dropped the place, or its creation was rolled back
-        namespace = catalog.namespace(tx, one.names[0])
+        namespace = places.namespace(tx, one.names[0])
         assert namespace.id == one.namespace, "a mark goes with its place"
         if one.database:
-            database = catalog.database(tx, namespace, one.names[1])
+            database = places.database(tx, namespace, one.names[1])
             assert database.id == one.database, "a mark goes with its place"
             goes(database)
-            gone += catalog.drop_database(tx, database)
+            gone += places.drop_database(tx, database)
             dropped.append(database)
         elif _has_databases(tx, namespace) or _has_users(tx, namespace):
             tx.delete(one.key)
         else:
-            gone += catalog.drop_namespace(tx, namespace)
+            gone += places.drop_namespace(tx, namespace)
             dropped.append(namespace)
     return dropped, gone
 
 
 def _has_databases(tx: Transaction, namespace: Namespace) -> bool:
-    return any(True for _ in catalog.databases(tx, namespace, unpaced))
+    return any(True for _ in places.databases(tx, namespace, unpaced))
 
 
 def _has_users(tx: Transaction, namespace: Namespace) -> bool:

@@ -15,7 +15,7 @@ and a store-wide id would reveal how many groups other users have.
 | 11 | ns (4) name | msgpack | a database |
 | 12 | ns (4) db (4) name | msgpack | a table |
 | 13 | ns (4) db (4) name | msgpack | a cache space |
-| 14 | ns (4) db (4) table (4) path | msgpack | a field of a table, see `catalog/fields.py` |
+| 14 | ns (4) db (4) table (4) path | msgpack | a field of a table, see `catalog/tables.py` |
 | 16 | ns (4) db (4) table (4) name | msgpack | an index |
 | 18 | name | msgpack | a user |
 | 1A | ns (4) db (4) name | msgpack | a topic |

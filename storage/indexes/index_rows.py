@@ -1,6 +1,6 @@
 """Rows of indexes in the catalog, encoded and decoded.
 
-index_builds.py checks and declares indexes; catalog.py attaches them to their table.
+index_builds.py checks and declares indexes; catalog/tables.py attaches them to their table.
 """
 
 from __future__ import annotations

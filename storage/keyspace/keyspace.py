@@ -40,7 +40,7 @@ from protocol.spaces import (
     packed,
 )
 from protocol.values import NONE, NoneValue, Tick, Value, identical, instant, type_name
-from storage.catalog.catalog import Space
+from storage.catalog.spaces import Space
 from storage.formats import keys
 from storage.formats.effects import SEQUENCE_BYTES
 from storage.txn.transaction import Transaction

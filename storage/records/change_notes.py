@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from storage.catalog.catalog import Table
+    from storage.catalog.tables import Table
     from storage.txn.transaction import Transaction
 
 

@@ -25,8 +25,9 @@ from protocol import binary, limits
 from protocol.errors import CATALOGUE, AlreadyExists, BadRequest, Refusal, TooLarge
 from protocol.paths import Path
 from protocol.text import check_name
-from storage.catalog import catalog
-from storage.catalog.catalog import IfExists, Table
+from storage.catalog import places
+from storage.catalog.places import IfExists
+from storage.catalog.tables import Table
 from storage.formats import keys
 from storage.formats.effects import SEQUENCE_BYTES
 from storage.formats.keys import Pair
@@ -74,7 +75,7 @@ def define_index(
     :raises TooLarge: too many fields or none, or the comment is too long
     """
     check_name(name, "index")
-    catalog.check_comment(comment)
+    places.check_comment(comment)
     _check_paths(paths)
     present = next((one for one in table.indexes if one.name == name), None)
     if present is not None:

@@ -24,7 +24,8 @@ from uuid import UUID
 from protocol import binary, limits, order, text
 from protocol.errors import AlreadyExists, Duplicate, Refusal, TooLarge
 from protocol.values import RecordId, Tick, is_flat, is_large, ticking
-from storage.catalog.catalog import Database, Table
+from storage.catalog.places import Database
+from storage.catalog.tables import Table
 from storage.engine.engine import BATCH_BYTES
 from storage.formats import keys
 from storage.formats.effects import SEQUENCE_BYTES

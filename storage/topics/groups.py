@@ -30,7 +30,7 @@ from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, Unknown
 from protocol.text import check_name
 from protocol.values import Tick, unpaced
-from storage.catalog.catalog import Database, IfExists, each_named
+from storage.catalog.places import Database, IfExists, each_named
 from storage.formats import keys
 from storage.topics import topics
 from storage.topics.message_rows import MessageRows
@@ -214,7 +214,7 @@ def define_group(
     place: StartPosition | None = None,
     taken: IfExists = IfExists.REFUSE,
 ) -> Group:
-    """Declare a group, as `catalog.define_namespace` does. Replacing a declaration keeps the
+    """Declare a group, as `places.define_namespace` does. Replacing a declaration keeps the
     deliveries, unless a place is given or `ordered` changes; then the group is repositioned.
 
     :param place: start position; None: the start of the topic for a new group

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from protocol import binary
 from protocol.errors import BadRequest
 from protocol.values import Tick, instant
-from storage.catalog.catalog import Database
+from storage.catalog.places import Database
 from storage.formats import keys
 from storage.topics.topics import StartPosition, Topic
 from storage.txn.appends import HEAD, NUMBER, Append, unpack_counter

@@ -28,7 +28,7 @@ from protocol.errors import (
 )
 from protocol.text import check_name
 from protocol.values import NONE, Tick, Value, check, check_unicode, type_name, without_none
-from storage.catalog.catalog import Database, IfExists, each_named
+from storage.catalog.places import Database, IfExists, each_named
 from storage.formats import keys
 from storage.topics import groups
 from storage.topics.deliveries.expiry import DEAD_HEADERS

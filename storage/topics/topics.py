@@ -14,7 +14,8 @@ from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, StillHeld, TooLarge
 from protocol.text import check_name
 from protocol.values import Tick, unpaced
-from storage.catalog.catalog import (
+from storage.catalog.on_change import unpack_on_change
+from storage.catalog.places import (
     Database,
     IfExists,
     absent,
@@ -22,7 +23,6 @@ from storage.catalog.catalog import (
     declared_of,
     each_named,
 )
-from storage.catalog.on_change import unpack_on_change
 from storage.formats import keys
 from storage.txn.appends import NUMBER, unpack_counter
 from storage.txn.ids import next_id
@@ -149,7 +149,7 @@ def define_topic(
     comment: str | None = None,
     taken: IfExists = IfExists.REFUSE,
 ) -> Topic:
-    """Declare a topic, as `catalog.define_namespace` does.
+    """Declare a topic, as `places.define_namespace` does.
 
     An overwritten topic keeps its messages, readers and groups.
 

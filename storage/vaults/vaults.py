@@ -15,7 +15,7 @@ from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, TooLarge, TypeRefused
 from protocol.text import check_name
 from protocol.values import Tick
-from storage.catalog.catalog import Database, check_comment, declared_of, each_named
+from storage.catalog.places import Database, check_comment, declared_of, each_named
 from storage.formats import keys
 from storage.formats.keys import Range
 from storage.txn.ids import next_id

@@ -6,7 +6,7 @@ import pytest
 
 from actors.vaults.keyring import STORE, Keyring
 from protocol.errors import Sealed, WrongKey
-from storage.catalog.catalog import Database, Namespace
+from storage.catalog.places import Database, Namespace
 from storage.vaults.cipher import wrap_key
 from storage.vaults.rows import KeysRow
 from storage.vaults.vaults import Vault

@@ -25,7 +25,7 @@ from protocol.messages import (
     TakeMessages,
 )
 from protocol.requests import SignIn, SignOut
-from storage.catalog import catalog
+from storage.catalog import places
 from storage.engine.memory import MemoryEngine
 from storage.topics import topics
 from storage.txn.read_set import ReadSet
@@ -355,7 +355,7 @@ async def held_by_id(node: Node) -> tuple[PriorityLockRequest, Operated]:
     held back."""
     await value(node, "DEFINE TOPIC ids DEDUP 10m")
     with node.committer.begin() as tx:
-        database = catalog.database(tx, catalog.namespace(tx, "a"), "b")
+        database = places.database(tx, places.namespace(tx, "a"), "b")
         topic = topics.topic(tx, database, "ids")
     reads = ReadSet(0, RollBacks())
     reads.add_key(topic.ids + b"x")

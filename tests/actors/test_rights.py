@@ -45,10 +45,10 @@ from protocol.rights import (
     Verbs,
     needed,
 )
-from storage.catalog import catalog, users
-from storage.catalog.catalog import Database
-from storage.catalog.fields import Field
+from storage.catalog import places, spaces, tables, users
 from storage.catalog.functions import Function
+from storage.catalog.places import Database
+from storage.catalog.tables import Field
 from storage.topics import topics
 from storage.txn.transaction import Transaction
 from tests.callers import Granted, declare
@@ -94,11 +94,11 @@ def user(name: str, verbs: Verbs) -> Ask:
 def held(node: Running, caller: Caller) -> dict[SecurableKind, Verbs]:
     """What a caller holds on one thing of each kind in shop.main, and on the store and node."""
     with node.node.committer.begin() as tx:
-        namespace = catalog.namespace(tx, "shop")
-        database = catalog.database(tx, namespace, "main")
+        namespace = places.namespace(tx, "shop")
+        database = places.database(tx, namespace, "main")
         things = (
-            STORE, NODE, namespace, database, catalog.table(tx, database, "t"),
-            topics.topic(tx, database, "q"), catalog.space(tx, database, "c"),
+            STORE, NODE, namespace, database, tables.table(tx, database, "t"),
+            topics.topic(tx, database, "q"), spaces.space(tx, database, "c"),
             Securable(SecurableKind.VAULT, (namespace.id, database.id, 1), "shop.main.v"),
         )  # fmt: skip
         standing = node.node.rights.standing(tx, caller)

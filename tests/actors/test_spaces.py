@@ -51,8 +51,9 @@ from protocol.spaces import (
     UnlockKey,
 )
 from protocol.values import NONE
-from storage.catalog import catalog, users
-from storage.catalog.catalog import Space
+from storage.catalog import spaces as catalog_spaces
+from storage.catalog import users
+from storage.catalog.spaces import Space
 from storage.engine.engine import EngineFailed
 from storage.engine.memory import MemoryEngine
 from storage.formats import keys
@@ -666,7 +667,7 @@ async def test_a_drop_that_a_full_disk_takes_back_leaves_the_sweeping(here: Desk
     (place,) = sweepers.places()
     space = here._declared()
     with committer.begin() as tx:
-        catalog.drop_space(tx, space)
+        catalog_spaces.drop_space(tx, space)
         committer.commit(tx, NamedAuthor("ana", "wire"))
     sweepers.dropped(space)
     committer.roll_back(committer.generation, DiskFull("planted"))

@@ -14,7 +14,7 @@ import pytest
 from actors.node import Node
 from protocol import limits
 from protocol.errors import Failed
-from storage.catalog import catalog
+from storage.catalog import places, tables
 from storage.engine.engine import EngineUnreadable
 from storage.engine.memory import MemoryEngine
 from storage.faults import StateDamaged, StateForeign
@@ -141,8 +141,8 @@ def test_what_drives_itself_leaves_alone_what_it_can_not_read(
                 "PUBLISH INTO q VALUES [1]; DEFINE GROUP g ON q DEADLINE 10s; TAKE 1 FROM q AS g",
             )
             with node.committer.begin() as tx:
-                place = catalog.database(tx, catalog.namespace(tx, "a"), "b")
-                engine.good = catalog.table(tx, place, "u").prefix
+                place = places.database(tx, places.namespace(tx, "a"), "b")
+                engine.good = tables.table(tx, place, "u").prefix
             engine.bad = bad
             await value(node, "DEFINE INDEX i ON t FIELDS v; DEFINE INDEX j ON u FIELDS v")
             await stays_up(node)

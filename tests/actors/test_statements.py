@@ -13,8 +13,8 @@ from actors.statements import Statements
 from protocol.errors import DiskFull, NotAllowed
 from protocol.requests import Surface
 from storage.audit.trail import newest
-from storage.catalog import catalog
-from storage.catalog.catalog import Space
+from storage.catalog import places, spaces
+from storage.catalog.spaces import Space
 from storage.formats.entries import AUDIT
 from storage.txn.transaction import Transaction
 from tests.actors.nodes import ANA
@@ -32,9 +32,9 @@ def of(node: Parts) -> Statements:
 def declared(node: Parts) -> Space:
     """A space that is on its way to the disk, with all around it."""
     with node.committer.begin() as tx:
-        namespace = catalog.define_namespace(tx, "n")
-        database = catalog.define_database(tx, namespace, "d")
-        space = catalog.define_space(tx, database, "s")
+        namespace = places.define_namespace(tx, "n")
+        database = places.define_database(tx, namespace, "d")
+        space = spaces.define_space(tx, database, "s")
         node.committer.commit(tx, SOMEBODY)
     return space
 
@@ -49,7 +49,7 @@ def refused_in(node: Parts, space: Space, *, paused: bool) -> Transaction:
     tx = node.committer.begin()
     tx.touch(space.database)
     if paused:
-        assert catalog.namespace(tx, "n") == space.database.namespace
+        assert places.namespace(tx, "n") == space.database.namespace
         tx.pause()
     return tx
 

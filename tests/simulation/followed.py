@@ -36,7 +36,8 @@ from actors.commits.committer import released_at_once
 from actors.node import Node, start
 from protocol import limits
 from protocol.errors import NotWritable, Refusal, UnknownOutcome
-from storage.catalog import catalog
+from storage.catalog import places
+from storage.catalog import tables as catalog_tables
 from storage.engine.state_hash import state_hash
 from storage.files import cluster_file
 from storage.files.cluster_file import ClusterState
@@ -304,8 +305,8 @@ class Cluster3:
         with committer.begin() as tx:
             if tx.sequence > committer.commit_index:
                 return
-            place = catalog.database(tx, catalog.namespace(tx, "a"), "b")
-            tables = [catalog.find_table(tx, place, name) for name in ("t", "v", "w")]
+            place = places.database(tx, places.namespace(tx, "a"), "b")
+            tables = [catalog_tables.find_table(tx, place, name) for name in ("t", "v", "w")]
             seen: Any = [
                 table and (table.id, table.comment, table.fields, table.indexes) for table in tables
             ]

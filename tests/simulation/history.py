@@ -22,7 +22,7 @@ from protocol.binary import unpack, unpack_object
 from protocol.requests import ScriptAnswer
 from protocol.values import RecordId, unpaced
 from storage.audit import forwarded
-from storage.catalog import catalog
+from storage.catalog import places
 from storage.engine.memory import MemoryEngine
 from storage.engine.state_hash import state_hash
 from storage.formats import effects, keys
@@ -336,8 +336,8 @@ class Fold:
             self.engine(), tail, ManualClock(), SeededRng(0), lambda frame: None, derived.kept
         )
         with ledger.begin() as tx:
-            for namespace in catalog.namespaces(tx, unpaced):
-                for database in catalog.databases(tx, namespace, unpaced):
+            for namespace in places.namespaces(tx, unpaced):
+                for database in places.databases(tx, namespace, unpaced):
                     for topic in topics.each_topic(tx, database, unpaced):
                         check_topic(tx, topic)
 

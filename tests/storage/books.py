@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from storage.catalog.catalog import Table
+from storage.catalog.tables import Table
 from storage.engine.memory import MemoryEngine
 from storage.formats import effects
 from storage.formats.effects import Attribution, Effect

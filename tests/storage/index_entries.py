@@ -5,8 +5,8 @@ from __future__ import annotations
 from actors.node import Node
 from protocol.binary import unpack_object
 from protocol.values import unpaced
-from storage.catalog import catalog
-from storage.catalog.catalog import Table
+from storage.catalog import places, tables
+from storage.catalog.tables import Table
 from storage.formats import keys
 from storage.formats.effects import SEQUENCE_BYTES
 from storage.indexes import entries as indexes
@@ -69,9 +69,9 @@ def all_differences(tx: Transaction) -> list[str]:
     """The differences in all tables of the store."""
     return [
         one
-        for namespace in catalog.namespaces(tx, unpaced)
-        for database in catalog.databases(tx, namespace, unpaced)
-        for table in catalog.tables(tx, database, unpaced)
+        for namespace in places.namespaces(tx, unpaced)
+        for database in places.databases(tx, namespace, unpaced)
+        for table in tables.tables(tx, database, unpaced)
         for one in differences(tx, table)
     ]
 
@@ -79,7 +79,7 @@ def all_differences(tx: Transaction) -> list[str]:
 async def wrong_entries(node: Node, database: str, namespace: str = "shop") -> list[str]:
     """The differences in all tables of a database."""
     with node.committer.begin() as tx:
-        place = catalog.database(tx, catalog.namespace(tx, namespace), database)
+        place = places.database(tx, places.namespace(tx, namespace), database)
         return [
-            one for table in catalog.tables(tx, place, unpaced) for one in differences(tx, table)
+            one for table in tables.tables(tx, place, unpaced) for one in differences(tx, table)
         ]

@@ -16,8 +16,8 @@ from typing import Any
 
 from protocol.errors import Conflict, Refusal
 from protocol.values import unpaced
-from storage.catalog import catalog
-from storage.catalog.catalog import Database, IfExists
+from storage.catalog import places
+from storage.catalog.places import Database, IfExists
 from storage.engine.state_hash import state_hash
 from storage.formats import keys
 from storage.formats.effects import Attribution
@@ -119,8 +119,8 @@ class QueueStory:
         choose = self.random.choice
         model = copy.deepcopy(self.states[-1])
         with self.ledger.begin() as tx:
-            place = catalog.define_namespace(tx, "n")
-            database = catalog.define_database(tx, place, "d")
+            place = places.define_namespace(tx, "n")
+            database = places.define_database(tx, place, "d")
             for number, name in enumerate(TOPICS, 1):
                 made = TopicModel(
                     number,
@@ -257,8 +257,8 @@ class QueueStory:
     # --- operations -----------------------------------------------------------------------------
 
     def _topic(self, tx: Transaction, name: str) -> Topic:
-        place = catalog.namespace(tx, "n")
-        return topics.topic(tx, catalog.database(tx, place, "d"), name)
+        place = places.namespace(tx, "n")
+        return topics.topic(tx, places.database(tx, place, "d"), name)
 
     def _hand_outs(self, tx: Transaction, topic: str, name: str) -> GroupDeliveries:
         return GroupDeliveries(tx, groups.group(tx, self._topic(tx, topic), name))

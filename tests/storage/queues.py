@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from protocol.values import unpaced
-from storage.catalog import catalog
+from storage.catalog import places
 from storage.formats import keys
 from storage.topics import groups, topics
 from storage.topics.deliveries.group import GroupDeliveries
@@ -32,8 +32,8 @@ class Queues:
     def __init__(self) -> None:
         self.book = Book()
         with self.book.begin() as tx:
-            self.namespace = catalog.define_namespace(tx, "n")
-            self.database = catalog.define_database(tx, self.namespace, "d")
+            self.namespace = places.define_namespace(tx, "n")
+            self.database = places.define_database(tx, self.namespace, "d")
             self.book.commit(tx)
 
     def do(self, work: Callable[[Transaction], Any]) -> Any:
@@ -49,7 +49,7 @@ class Queues:
     def check(self) -> None:
         """What is stored fits together."""
         with self.book.begin() as tx:
-            database = catalog.find_namespace(tx, "n") and catalog.find_database(
+            database = places.find_namespace(tx, "n") and places.find_database(
                 tx, self.namespace, "d"
             )
             for topic in topics.each_topic(tx, self.database, unpaced) if database else ():

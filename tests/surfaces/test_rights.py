@@ -18,8 +18,8 @@ from protocol.errors import CATALOGUE
 from protocol.frames import MessageKind as FrameKind
 from protocol.rights import ALL, READ, Verb, Verbs
 from protocol.values import RecordId
-from storage.catalog import catalog
-from storage.catalog.catalog import Table
+from storage.catalog import places, tables
+from storage.catalog.tables import Table
 from storage.records import records
 from tests.callers import PASSWORD, Granted, declare
 from tests.surfaces.http.raw import Answer, Raw
@@ -695,9 +695,9 @@ async def test_a_changed_role_acts_on_what_is_under_way(house: House) -> None:
 
 
 def _unjudged(run: Execution, name: str) -> Table:
-    namespace = catalog.namespace(run.transaction, run.namespace_of(None))
-    database = catalog.database(run.transaction, namespace, run.names()[1])
-    return catalog.table(run.transaction, database, name)
+    namespace = places.namespace(run.transaction, run.namespace_of(None))
+    database = places.database(run.transaction, namespace, run.names()[1])
+    return tables.table(run.transaction, database, name)
 
 
 def _record(run: Execution, record: RecordId, verbs: Verbs = READ) -> dict[str, Any] | None:

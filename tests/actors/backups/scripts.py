@@ -17,8 +17,8 @@ from language.splitting import Piece
 from protocol.requests import ScriptAnswer
 from protocol.values import unpaced
 from storage.backups.scripts import BEGINS, ScriptEncoder
-from storage.catalog import catalog
-from storage.catalog.catalog import Database, Namespace
+from storage.catalog import places as catalog_places
+from storage.catalog.places import Database, Namespace
 from surfaces.command.caller import OPERATOR
 from tests.nodes import CHEAP, Running
 
@@ -97,9 +97,11 @@ def written(node: Node, places: Sequence[Sequence[str]] | None = None) -> bytes:
         if places is not None:
             found = []
             for names in places:
-                namespace = catalog.namespace(tx, names[0])
+                namespace = catalog_places.namespace(tx, names[0])
                 found.append(
-                    namespace if len(names) == 1 else catalog.database(tx, namespace, names[1])
+                    namespace
+                    if len(names) == 1
+                    else catalog_places.database(tx, namespace, names[1])
                 )
         script = StoreScript(tx, About(node.store.id, node.committer.commit_index), unpaced, found)
         return b"".join(script.chunks())

@@ -28,7 +28,8 @@ from protocol.errors import (
 )
 from protocol.requests import SignIn
 from storage.backups.state_builder import no_progress
-from storage.catalog import catalog, restores
+from storage.catalog import places as catalog_places
+from storage.catalog import restores
 from storage.engine.engine import EngineUnreadable
 from storage.formats.frames import Frame
 from storage.log.log import Log
@@ -46,8 +47,8 @@ async def half_done(folder: Path, store: Path) -> None:
         )
         committer = here.node.committer
         with committer.begin() as tx:
-            namespace = catalog.define_namespace(tx, "half")
-            database = catalog.define_database(tx, namespace, "done")
+            namespace = catalog_places.define_namespace(tx, "half")
+            database = catalog_places.define_database(tx, namespace, "done")
             for place in (namespace, database):
                 restores.mark(tx, place)
             ticket = committer.commit(tx, NODE)
@@ -159,7 +160,7 @@ async def test_a_restore_that_goes_on_is_left_alone(tmp_path: Path) -> None:
     async with running(tmp_path / "store") as here:
         committer = here.node.committer
         with committer.begin() as tx:
-            restores.mark(tx, catalog.define_namespace(tx, "filled"))
+            restores.mark(tx, catalog_places.define_namespace(tx, "filled"))
             committer.commit(tx, NODE)
         await here.value("DEFINE NODE ROLES serving")
         await here.value("DEFINE NODE ROLES serving, writable")
@@ -172,7 +173,9 @@ async def test_vaults_of_others_go_with_entries_in_both_trails(tmp_path: Path) -
         await here.unseal()
         committer = here.node.committer
         with committer.begin() as tx:
-            database = catalog.define_database(tx, catalog.namespace(tx, "shop"), "half")
+            database = catalog_places.define_database(
+                tx, catalog_places.namespace(tx, "shop"), "half"
+            )
             restores.mark(tx, database)
             await committer.released(committer.commit(tx, NODE))
         await here.values("USE shop.half; DEFINE VAULT v; WRITE 'k' IN VAULT v VALUE 1")
@@ -193,7 +196,9 @@ async def test_users_of_others_go_with_what_was_let_in_as_them(tmp_path: Path) -
     async with running(tmp_path / "store") as here:
         committer = here.node.committer
         with committer.begin() as tx:
-            database = catalog.define_database(tx, catalog.namespace(tx, "shop"), "half")
+            database = catalog_places.define_database(
+                tx, catalog_places.namespace(tx, "shop"), "half"
+            )
             restores.mark(tx, database)
             await committer.released(committer.commit(tx, NODE))
         password = "a password of its own"
@@ -227,7 +232,7 @@ async def test_what_can_not_be_read_is_dropped_later(
     async with running(tmp_path / "store") as here:
         committer = here.node.committer
         with committer.begin() as tx:
-            restores.mark(tx, catalog.define_namespace(tx, "half"))
+            restores.mark(tx, catalog_places.define_namespace(tx, "half"))
             await committer.released(committer.commit(tx, NODE))
         await here.node._timers.leads(True)
         while await marks(here):

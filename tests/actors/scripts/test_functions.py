@@ -27,8 +27,8 @@ from protocol.errors import (
 from protocol.requests import CancelScript
 from protocol.rights import Verb
 from protocol.values import unpaced
-from storage.catalog import catalog, functions, users
-from storage.catalog.catalog import IfExists
+from storage.catalog import functions, places, tables, users
+from storage.catalog.places import IfExists
 from tests.actors.scripts.test_running import begun
 from tests.callers import Granted, declare
 from tests.nodes import OWNER, Running, running
@@ -105,11 +105,11 @@ async def test_one_that_is_dropped_beside_who_comes_to_call_it(node: Running) ->
         "DEFINE FUNCTION g() { fn::f() }",
     ):
         with committer.begin() as tx:
-            namespace = catalog.namespace(tx, "shop")
-            database = catalog.database(tx, namespace, "main")
+            namespace = places.namespace(tx, "shop")
+            database = places.database(tx, namespace, "main")
             found = functions.find(tx, database, "f")
             assert found is not None
-            list(catalog.tables(tx, database, unpaced))
+            list(tables.tables(tx, database, unpaced))
             list(functions.each(tx, database, unpaced))
             functions.drop(tx, found)
             tx.pause()
@@ -248,7 +248,7 @@ async def test_a_dropped_database_takes_them_along(node: Running) -> None:
     await node.values("DEFINE FUNCTION f() { 2 }")
     assert await node.value("fn::f()") == 2
     with node.node.committer.begin() as tx:
-        database = catalog.database(tx, catalog.namespace(tx, "shop"), "main")
+        database = places.database(tx, places.namespace(tx, "shop"), "main")
         found = functions.find(tx, database, "f")
         assert found is not None
         with pytest.raises(TooLarge):

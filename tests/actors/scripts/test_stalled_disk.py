@@ -19,7 +19,7 @@ from protocol.errors import Cancelled, StatementTimeout, UnknownOutcome
 from protocol.requests import CancelScript, RunScript, ScriptAnswer, SignIn, SignOut
 from protocol.spaces import GetKey, IncrKey, KeyOperation, SetKey
 from protocol.values import NONE
-from storage.catalog import catalog
+from storage.catalog import places
 from storage.engine.memory import MemoryEngine
 from storage.topics import groups, topics
 from storage.topics.deliveries.group import GroupDeliveries
@@ -150,7 +150,7 @@ def test_what_is_told_is_what_holds_over_a_restart() -> None:
         stall.end()
         (taken,) = await taking
         with node.committer.begin() as tx:
-            place = catalog.database(tx, catalog.namespace(tx, "a"), "b")
+            place = places.database(tx, places.namespace(tx, "a"), "b")
             group = groups.group(tx, topics.topic(tx, place, "q"), "g")
             due_us = GroupDeliveries(tx, group).next_due_us()
             assert tx.saw <= node.committer.commit_index

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from storage.backups import log_file, snapshot_file
 from storage.backups.restore import Restored, restore_log, restore_snapshot
 from storage.backups.state_builder import RestoreEnvironment
-from storage.catalog import catalog, users
+from storage.catalog import places, spaces, tables, users
 from storage.engine.engine import Engine, EngineSnapshot
 from storage.engine.memory import MemoryEngine
 from storage.engine.state_hash import state_hash
@@ -120,29 +120,29 @@ def replace_facts(facts: SnapshotFacts, place: BackupScope | None) -> SnapshotFa
 # --- what happens ---------------------------------------------------------------------------------
 
 
-def _main(tx: Transaction) -> catalog.Database:
-    return catalog.database(tx, catalog.namespace(tx, "shop"), "main")
+def _main(tx: Transaction) -> places.Database:
+    return places.database(tx, places.namespace(tx, "shop"), "main")
 
 
 def _places(tx: Transaction) -> None:
-    shop = catalog.define_namespace(tx, "shop")
+    shop = places.define_namespace(tx, "shop")
     for name in ("main", "other"):
-        database = catalog.define_database(tx, shop, name)
+        database = places.define_database(tx, shop, name)
         for table in ("t", "plain"):
-            catalog.define_table(tx, database, table)
-        catalog.define_space(tx, database, "cache")
+            tables.define_table(tx, database, table)
+        spaces.define_space(tx, database, "cache")
         topics.define_topic(tx, database, "dead")
         topics.define_topic(tx, database, "mail", keep_us=3600 * SECOND_US)
-    catalog.define_namespace(tx, "empty")
+    places.define_namespace(tx, "empty")
     users.define(tx, "ana", users.OWNER, "hash")
 
 
 def _record(id: int, **fields: object) -> Work:
     def work(tx: Transaction) -> None:
         for name in ("main", "other"):
-            database = catalog.database(tx, catalog.namespace(tx, "shop"), name)
+            database = places.database(tx, places.namespace(tx, "shop"), name)
             for each in ("t", "plain"):
-                table = catalog.table(tx, database, each)
+                table = tables.table(tx, database, each)
                 put(tx, table, id, {**fields, "in": name}, records.stored(tx, table, id))
 
     return work
@@ -150,7 +150,7 @@ def _record(id: int, **fields: object) -> Work:
 
 def _index(name: str, *paths: str, unique: bool = False) -> Work:
     def work(tx: Transaction) -> None:
-        table = catalog.table(tx, _main(tx), "t")
+        table = tables.table(tx, _main(tx), "t")
         found = [(path,) for path in paths]
         index_builds.define_index(tx, table, name, found, unique=unique)
 
@@ -164,12 +164,12 @@ def _build(tx: Transaction) -> None:
 
 
 def _rebuild(tx: Transaction) -> None:
-    table = catalog.table(tx, _main(tx), "t")
-    index_builds.rebuild_index(tx, table, catalog.index(table, "by_b"))
+    table = tables.table(tx, _main(tx), "t")
+    index_builds.rebuild_index(tx, table, tables.index(table, "by_b"))
 
 
 def _delete(tx: Transaction) -> None:
-    table = catalog.table(tx, _main(tx), "t")
+    table = tables.table(tx, _main(tx), "t")
     before = records.stored(tx, table, 3)
     assert before is not None
     records.delete(tx, table, 3, before)
@@ -177,8 +177,8 @@ def _delete(tx: Transaction) -> None:
 
 def _keys(tx: Transaction) -> None:
     for name in ("main", "other"):
-        database = catalog.database(tx, catalog.namespace(tx, "shop"), name)
-        cache = SpaceKeys(tx, catalog.space(tx, database, "cache"))
+        database = places.database(tx, places.namespace(tx, "shop"), name)
+        cache = SpaceKeys(tx, spaces.space(tx, database, "cache"))
         cache.set("stays", 1)
         cache.set("large", "x" * 20_000)
         cache.set("goes", "x", 60 * SECOND_US)
@@ -187,7 +187,7 @@ def _keys(tx: Transaction) -> None:
 
 def _messages(tx: Transaction) -> None:
     for name in ("main", "other"):
-        database = catalog.database(tx, catalog.namespace(tx, "shop"), name)
+        database = places.database(tx, places.namespace(tx, "shop"), name)
         mail = topics.topic(tx, database, "mail")
         groups.define_group(
             tx, mail, "g", deadline_us=5 * SECOND_US, deliveries=1, dead_letter="dead"
@@ -203,14 +203,14 @@ def _messages(tx: Transaction) -> None:
 
 def _take(tx: Transaction) -> None:
     for name in ("main", "other"):
-        database = catalog.database(tx, catalog.namespace(tx, "shop"), name)
+        database = places.database(tx, places.namespace(tx, "shop"), name)
         for group in groups.groups(tx, topics.topic(tx, database, "mail")):
             GroupDeliveries(tx, group).take(3)
 
 
 def _lapse(tx: Transaction) -> None:
     for name in ("main", "other"):
-        database = catalog.database(tx, catalog.namespace(tx, "shop"), name)
+        database = places.database(tx, places.namespace(tx, "shop"), name)
         for group in groups.groups(tx, topics.topic(tx, database, "mail")):
             GroupDeliveries(tx, group).expire_overdue()
 

@@ -7,8 +7,8 @@ import pytest
 from protocol.errors import Unknown
 from protocol.values import unpaced
 from storage.backups import place_copy
-from storage.catalog import catalog, users
-from storage.catalog.catalog import Database
+from storage.catalog import places, spaces, tables, users
+from storage.catalog.places import Database
 from storage.formats import keys
 from storage.formats.container import BackupScope
 from storage.keyspace.keyspace import SpaceKeys
@@ -22,7 +22,7 @@ from tests.storage.queue_story import check_topic
 
 
 def database(tx: Transaction, name: str) -> Database:
-    return catalog.database(tx, catalog.namespace(tx, "shop"), name)
+    return places.database(tx, places.namespace(tx, "shop"), name)
 
 
 def figures(tx: Transaction, at: Database) -> dict[str, object]:
@@ -30,9 +30,9 @@ def figures(tx: Transaction, at: Database) -> dict[str, object]:
     mail = topics.topic(tx, at, "mail")
     found = TopicMessages(tx, mail)
     return {
-        "records": [len(list(each(tx, table))) for table in catalog.tables(tx, at, unpaced)],
-        "counts": [records.count(tx, table) for table in catalog.tables(tx, at, unpaced)],
-        "keys": sum(SpaceKeys(tx, catalog.space(tx, at, "cache")).count()),
+        "records": [len(list(each(tx, table))) for table in tables.tables(tx, at, unpaced)],
+        "counts": [records.count(tx, table) for table in tables.tables(tx, at, unpaced)],
+        "keys": sum(SpaceKeys(tx, spaces.space(tx, at, "cache")).count()),
         "messages": (found.first, found.held),
         "readers": list(found.readers(unpaced)),
         "hand-outs": [groups.standing(tx, each)[0].hand_outs for each in groups.groups(tx, mail)],
@@ -40,7 +40,7 @@ def figures(tx: Transaction, at: Database) -> dict[str, object]:
     }
 
 
-def each(tx: Transaction, table: catalog.Table) -> list[object]:
+def each(tx: Transaction, table: tables.Table) -> list[object]:
     return [pair for pairs in tx.scan(*keys.within(table.prefix)) for pair in pairs]
 
 
@@ -61,7 +61,7 @@ def test_a_database_is_whole_and_its_siblings_are_declared(history: CommitHistor
             "hand-outs": [0, 0], "committed": [last, last],
         }  # fmt: skip
         assert [user.name for user in users.everyone(tx)] == ["ana"]
-        assert catalog.find_namespace(tx, "empty") is not None
+        assert places.find_namespace(tx, "empty") is not None
         for name in ("main", "other"):
             for topic in topics.each_topic(tx, database(tx, name), unpaced):
                 check_topic(tx, topic)
@@ -78,7 +78,7 @@ def test_ids_and_positions_go_on_where_they_were(history: CommitHistory) -> None
         store = machine.opened()
         with store.ledger.begin() as tx:
             other = database(tx, "other")
-            table = catalog.define_table(tx, other, "new")
+            table = tables.define_table(tx, other, "new")
             mail = topics.topic(tx, other, "mail")
             group = groups.define_group(tx, mail, "new", deadline_us=1_000_000)
             published = TopicMessages(tx, mail).publish([1])

@@ -6,7 +6,7 @@ import pytest
 
 from protocol.values import unpaced
 from storage.backups import place_copy
-from storage.catalog import catalog
+from storage.catalog import places
 from storage.formats import keys
 from storage.formats.container import BackupScope
 from storage.formats.entries import VaultEntry
@@ -26,10 +26,10 @@ def book() -> Book:
     made = Book()
     with made.begin() as tx:
         vaults.put_store_row(tx, StoreRow(b"d" * 16, ROOT))
-        a, b = catalog.define_namespace(tx, "a"), catalog.define_namespace(tx, "b")
-        one = catalog.define_database(tx, a, "one")
-        two = catalog.define_database(tx, a, "two")
-        catalog.define_database(tx, b, "one")
+        a, b = places.define_namespace(tx, "a"), places.define_namespace(tx, "b")
+        one = places.define_database(tx, a, "one")
+        two = places.define_database(tx, a, "two")
+        places.define_database(tx, b, "one")
         for vault in (vaults.define(tx, one, "v"), vaults.define(tx, two, "w", own=True)):
             root = ROOT if vault.own else None
             vaults.put_keys_row(tx, vault, KeysRow(1, {1: b"wrapped"}, root))
@@ -57,9 +57,9 @@ def tags(pairs: list[Pair], vault: Vault) -> set[int]:
 
 def test_of_a_place(book: Book) -> None:
     with book.begin() as tx:
-        a = catalog.namespace(tx, "a")
-        (one,) = vaults.each(tx, catalog.database(tx, a, "one"), unpaced)
-        (two,) = vaults.each(tx, catalog.database(tx, a, "two"), unpaced)
+        a = places.namespace(tx, "a")
+        (one,) = vaults.each(tx, places.database(tx, a, "one"), unpaced)
+        (two,) = vaults.each(tx, places.database(tx, a, "two"), unpaced)
     every = {*keys.OF_VAULTS, *keys.OF_TRAILS} - {keys.VAULT_ERASED, keys.VAULT_REMOVED}
     for place, root, has_one, has_two in (
         (BackupScope("a"), ROOT, True, True),

@@ -10,8 +10,9 @@ import pytest
 from protocol import limits
 from protocol.errors import AlreadyExists, Conflict, NameRefused, TooLarge, Unknown
 from protocol.values import unpaced
-from storage.catalog import catalog, users
-from storage.catalog.catalog import Database, IfExists, Namespace, Table
+from storage.catalog import places, tables, users
+from storage.catalog.places import Database, IfExists, Namespace
+from storage.catalog.tables import Table
 from storage.formats import keys
 from storage.records import records
 from storage.txn.transaction import Transaction
@@ -26,17 +27,17 @@ def book() -> Book:
 def place(book: Book, ns: str = "shop", db: str = "main", table: str = "order") -> Table:
     """A table, with all it needs around it."""
     with book.begin() as tx:
-        namespace = catalog.define_namespace(tx, ns, taken=IfExists.SKIP)
-        database = catalog.define_database(tx, namespace, db, taken=IfExists.SKIP)
-        made = catalog.define_table(tx, database, table)
+        namespace = places.define_namespace(tx, ns, taken=IfExists.SKIP)
+        database = places.define_database(tx, namespace, db, taken=IfExists.SKIP)
+        made = tables.define_table(tx, database, table)
         book.commit(tx)
     return made
 
 
 def found(book: Book, ns: str = "shop", db: str = "main", table: str = "order") -> Table:
     with book.begin() as tx:
-        database = catalog.database(tx, catalog.namespace(tx, ns), db)
-        return catalog.table(tx, database, table)
+        database = places.database(tx, places.namespace(tx, ns), db)
+        return tables.table(tx, database, table)
 
 
 def test_declared_and_found(book: Book) -> None:
@@ -54,12 +55,12 @@ def test_unknown_names_what_is_missing(book: Book) -> None:
     place(book)
     tx = book.begin()
     with pytest.raises(Unknown, match="no namespace other"):
-        catalog.namespace(tx, "other")
-    namespace = catalog.namespace(tx, "shop")
+        places.namespace(tx, "other")
+    namespace = places.namespace(tx, "shop")
     with pytest.raises(Unknown, match=r"no database shop\.other"):
-        catalog.database(tx, namespace, "other")
+        places.database(tx, namespace, "other")
     with pytest.raises(Unknown, match=r"no table shop\.main\.other"):
-        catalog.table(tx, catalog.database(tx, namespace, "main"), "other")
+        tables.table(tx, places.database(tx, namespace, "main"), "other")
 
 
 def test_taken(book: Book) -> None:
@@ -67,23 +68,23 @@ def test_taken(book: Book) -> None:
     database, namespace = table.database, table.database.namespace
     with book.begin() as tx:
         with pytest.raises(AlreadyExists, match="namespace shop exists"):
-            catalog.define_namespace(tx, "shop")
+            places.define_namespace(tx, "shop")
         with pytest.raises(AlreadyExists, match=r"database shop\.main exists"):
-            catalog.define_database(tx, namespace, "main")
+            places.define_database(tx, namespace, "main")
         with pytest.raises(AlreadyExists, match=r"table shop\.main\.order exists"):
-            catalog.define_table(tx, database, "order")
-        assert catalog.define_namespace(tx, "shop", "no", IfExists.SKIP) == namespace
-        assert catalog.define_database(tx, namespace, "main", "no", IfExists.SKIP) == database
+            tables.define_table(tx, database, "order")
+        assert places.define_namespace(tx, "shop", "no", IfExists.SKIP) == namespace
+        assert places.define_database(tx, namespace, "main", "no", IfExists.SKIP) == database
         assert (
-            catalog.define_table(tx, database, "order", comment="no", taken=IfExists.SKIP) == table
+            tables.define_table(tx, database, "order", comment="no", taken=IfExists.SKIP) == table
         )
         assert tx.size == 0
-        changed = catalog.define_namespace(tx, "shop", "yes", IfExists.OVERWRITE)
+        changed = places.define_namespace(tx, "shop", "yes", IfExists.OVERWRITE)
         assert (changed.id, changed.comment) == (namespace.id, "yes")
-        assert catalog.namespace(tx, "shop") == changed
-        anew = catalog.define_database(tx, namespace, "main", "yes", IfExists.OVERWRITE)
+        assert places.namespace(tx, "shop") == changed
+        anew = places.define_database(tx, namespace, "main", "yes", IfExists.OVERWRITE)
         assert (anew.id, anew.comment) == (database.id, "yes")
-        full = catalog.define_table(
+        full = tables.define_table(
             tx, database, "order", schemafull=True, comment="yes", taken=IfExists.OVERWRITE
         )
         assert (full.id, full.schemafull, full.comment) == (table.id, True, "yes")
@@ -96,7 +97,7 @@ def test_overwritten_table_keeps_its_records(book: Book) -> None:
     table = place(book)
     with book.begin() as tx:
         records.create(tx, table, 1, {"a": 1})
-        again = catalog.define_table(tx, table.database, "order", taken=IfExists.OVERWRITE)
+        again = tables.define_table(tx, table.database, "order", taken=IfExists.OVERWRITE)
         assert records.count(tx, again) == 1
         assert records.read(tx, again, 1) is not None
 
@@ -106,28 +107,28 @@ def test_names(book: Book, name: str) -> None:
     table = place(book)
     with book.begin() as tx:
         with pytest.raises(NameRefused):
-            catalog.define_namespace(tx, name)
+            places.define_namespace(tx, name)
         with pytest.raises(NameRefused):
-            catalog.define_database(tx, table.database.namespace, name)
+            places.define_database(tx, table.database.namespace, name)
         with pytest.raises(NameRefused):
-            catalog.define_table(tx, table.database, name)
+            tables.define_table(tx, table.database, name)
 
 
 def test_comments_are_bounded(book: Book) -> None:
     with book.begin() as tx, pytest.raises(TooLarge):
-        catalog.define_namespace(tx, "a", "x" * (limits.COMMENT_CHARACTERS + 1))
+        places.define_namespace(tx, "a", "x" * (limits.COMMENT_CHARACTERS + 1))
 
 
 def test_lists(book: Book) -> None:
     for ns, db, table in [("b", "x", "t"), ("a", "y", "t"), ("a", "x", "u"), ("a", "x", "t-1")]:
         place(book, ns, db, table)
     with book.begin() as tx:
-        assert [one.name for one in catalog.namespaces(tx, unpaced)] == ["a", "b"]
-        a = catalog.namespace(tx, "a")
-        assert [one.path for one in catalog.databases(tx, a, unpaced)] == ["a.x", "a.y"]
-        x = catalog.database(tx, a, "x")
-        assert [one.path for one in catalog.tables(tx, x, unpaced)] == ["a.x.t-1", "a.x.u"]
-        assert list(catalog.tables(tx, x, unpaced))[1] == catalog.table(tx, x, "u")
+        assert [one.name for one in places.namespaces(tx, unpaced)] == ["a", "b"]
+        a = places.namespace(tx, "a")
+        assert [one.path for one in places.databases(tx, a, unpaced)] == ["a.x", "a.y"]
+        x = places.database(tx, a, "x")
+        assert [one.path for one in tables.tables(tx, x, unpaced)] == ["a.x.t-1", "a.x.u"]
+        assert list(tables.tables(tx, x, unpaced))[1] == tables.table(tx, x, "u")
 
 
 def test_ids_are_never_given_twice(book: Book) -> None:
@@ -137,7 +138,7 @@ def test_ids_are_never_given_twice(book: Book) -> None:
         assert table.prefix not in seen
         seen.add(table.prefix)
         with book.begin() as tx:
-            catalog.drop_table(tx, table)
+            tables.drop_table(tx, table)
             book.commit(tx)
         book.durable()
 
@@ -177,18 +178,18 @@ def test_dropping_takes_everything_along_and_nothing_else(book: Book) -> None:
 
     left("none")
     with book.begin() as tx:
-        catalog.drop_table(tx, made[0])
-        assert catalog.find_table(tx, made[0].database, "t") is None
+        tables.drop_table(tx, made[0])
+        assert tables.find_table(tx, made[0].database, "t") is None
         book.commit(tx)
     left("a.x.t")
     with book.begin() as tx:
-        catalog.drop_database(tx, made[2].database)
-        assert catalog.find_database(tx, made[2].database.namespace, "y") is None
+        places.drop_database(tx, made[2].database)
+        assert places.find_database(tx, made[2].database.namespace, "y") is None
         book.commit(tx)
     left("a.x.t", "a.y")
     with book.begin() as tx:
-        catalog.drop_namespace(tx, made[0].database.namespace)
-        assert catalog.find_namespace(tx, "a") is None
+        places.drop_namespace(tx, made[0].database.namespace)
+        assert places.find_namespace(tx, "a") is None
         book.commit(tx)
     left("a")
     with pytest.raises(Unknown):
@@ -202,9 +203,9 @@ def test_a_dropped_place_takes_its_users_along(book: Book) -> None:
             users.define(tx, name, "owner", "hash", space=space)
         book.commit(tx)
     with book.begin() as tx:
-        catalog.drop_database(tx, table.database)
+        places.drop_database(tx, table.database)
         assert [user.name for user in users.everyone(tx)] == ["n", "o", "root"]
-        catalog.drop_namespace(tx, table.database.namespace)
+        places.drop_namespace(tx, table.database.namespace)
         assert [user.name for user in users.everyone(tx)] == ["o", "root"]
 
 
@@ -221,7 +222,7 @@ def test_look_ups_are_remembered_until_a_declaration_changes(book: Book) -> None
     assert book.ledger.state.catalog_version == version
     assert found(book) is found(book)
     with book.begin() as tx:
-        catalog.define_table(tx, table.database, "order", comment="c", taken=IfExists.OVERWRITE)
+        tables.define_table(tx, table.database, "order", comment="c", taken=IfExists.OVERWRITE)
         assert book.ledger.state.catalog_version == version
         book.commit(tx)
     assert book.ledger.state.catalog_version > version
@@ -232,31 +233,31 @@ def test_own_declarations_are_seen_at_once_and_by_nobody_else(book: Book) -> Non
     table = place(book)
     found(book)
     tx = book.begin()
-    catalog.drop_table(tx, table)
-    assert catalog.find_table(tx, table.database, "order") is None
-    catalog.define_table(tx, table.database, "other")
-    assert catalog.table(tx, table.database, "other").name == "other"
+    tables.drop_table(tx, table)
+    assert tables.find_table(tx, table.database, "order") is None
+    tables.define_table(tx, table.database, "other")
+    assert tables.table(tx, table.database, "other").name == "other"
     tx.release()
     assert found(book) == table
     with book.begin() as tx:
-        assert catalog.find_table(tx, table.database, "other") is None
+        assert tables.find_table(tx, table.database, "other") is None
 
 
 def test_paused_transaction_sees_the_catalog_it_began_with(book: Book) -> None:
     table = place(book)
     before = book.begin()
-    assert catalog.table(before, table.database, "order") == table
+    assert tables.table(before, table.database, "order") == table
     before.pause()
     late = book.begin()
     late.pause()
     with book.begin() as tx:
-        catalog.drop_table(tx, table)
+        tables.drop_table(tx, table)
         book.commit(tx)
     book.durable()
     with book.begin() as tx:
-        assert catalog.find_table(tx, table.database, "order") is None
-    assert catalog.table(before, table.database, "order") == table
-    assert catalog.table(late, table.database, "order") == table
+        assert tables.find_table(tx, table.database, "order") is None
+    assert tables.table(before, table.database, "order") == table
+    assert tables.table(late, table.database, "order") == table
     for tx in (before, late):
         records.create(tx, table, 1, {})
         with pytest.raises(Conflict):
@@ -268,12 +269,12 @@ def test_a_remembered_declaration_in_flight_makes_the_answer_wait(book: Book) ->
     sequence = book.ledger.state.committed
     for _ in range(2):  # the second look-up is answered from memory
         with book.begin() as tx:
-            catalog.namespace(tx, "shop")
+            places.namespace(tx, "shop")
             assert tx.saw == sequence
             assert book.commit(tx) == sequence
     book.durable()
     with book.begin() as tx:
-        catalog.namespace(tx, "shop")
+        places.namespace(tx, "shop")
         assert book.commit(tx) == 0
 
 

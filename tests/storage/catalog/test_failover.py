@@ -7,7 +7,7 @@ from typing import Final
 
 from protocol.failover import Policy
 from storage.backups import place_copy
-from storage.catalog import catalog, failover
+from storage.catalog import failover, places
 from storage.formats import keys
 from storage.formats.container import BackupScope
 from tests.storage.books import Book
@@ -41,7 +41,7 @@ def test_it_is_kept_replaced_and_dropped() -> None:
 def test_a_snapshot_of_a_place_has_none() -> None:
     book = Book()
     with book.begin() as tx:
-        catalog.define_database(tx, catalog.define_namespace(tx, "shop"), "main")
+        places.define_database(tx, places.define_namespace(tx, "shop"), "main")
         failover.define(tx, STORE, POLICY)
         book.commit(tx)
     book.durable()

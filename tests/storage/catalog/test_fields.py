@@ -8,9 +8,9 @@ from protocol import limits
 from protocol.errors import AlreadyExists, Conflict, TooLarge, Unknown
 from protocol.paths import EACH, Path, read_path, stored_path
 from protocol.values import unpaced
-from storage.catalog import catalog
-from storage.catalog.catalog import IfExists, Table
-from storage.catalog.fields import Field
+from storage.catalog import places, tables
+from storage.catalog.places import IfExists
+from storage.catalog.tables import Field, Table
 from storage.formats import keys
 from storage.records import index_builds, records
 from tests.storage.books import Book
@@ -29,7 +29,7 @@ def book() -> Book:
 def define(book: Book, table: Table, *fields: Field) -> None:
     with book.begin() as tx:
         for field in fields:
-            catalog.define_field(tx, table, field)
+            tables.define_field(tx, table, field)
         book.commit(tx)
 
 
@@ -48,7 +48,7 @@ def test_a_list_of_tables_has_each_with_its_fields(book: Book) -> None:
     table = place(book, table="c")
     define(book, place(book, db="other", table="a"), CITY)
     with book.begin() as tx:
-        listed = list(catalog.tables(tx, table.database, unpaced))
+        listed = list(tables.tables(tx, table.database, unpaced))
     assert [(one.name, one.fields) for one in listed] == [
         ("a", (AGE, ALL)),
         ("b", (CITY,)),
@@ -61,16 +61,16 @@ def test_a_transaction_sees_its_own_definitions_and_others_after_the_commit(book
     with book.begin() as one, book.begin() as other:
         one.pause()
         other.pause()
-        catalog.define_field(one, table, AGE)
-        assert catalog.table(one, table.database, "order").fields == (AGE,)
-        assert catalog.table(other, table.database, "order").fields == ()
+        tables.define_field(one, table, AGE)
+        assert tables.table(one, table.database, "order").fields == (AGE,)
+        assert tables.table(other, table.database, "order").fields == ()
     assert found(book).fields == ()
 
 
 def test_one_that_wrote_by_the_old_fields_has_lost_its_race(book: Book) -> None:
     table = place(book)
     with book.begin() as writing:
-        known = catalog.table(writing, table.database, "order")
+        known = tables.table(writing, table.database, "order")
         records.create(writing, known, 1, {"age": "x"})
         writing.pause()
         define(book, table, AGE)
@@ -83,29 +83,29 @@ def test_taken(book: Book) -> None:
     table = found(book)
     with book.begin() as tx:
         with pytest.raises(AlreadyExists, match=r"field shop\.main\.order\.age exists"):
-            catalog.define_field(tx, table, AGE)
-        assert not catalog.define_field(tx, table, AGE, IfExists.SKIP) and tx.size == 0
+            tables.define_field(tx, table, AGE)
+        assert not tables.define_field(tx, table, AGE, IfExists.SKIP) and tx.size == 0
         other = Field(("age",), "age", "float")
-        assert catalog.define_field(tx, table, other, IfExists.OVERWRITE)
-        assert catalog.table(tx, table.database, "order").fields == (other,)
-        assert catalog.find_field(catalog.table(tx, table.database, "order"), "age") == other
+        assert tables.define_field(tx, table, other, IfExists.OVERWRITE)
+        assert tables.table(tx, table.database, "order").fields == (other,)
+        assert tables.find_field(tables.table(tx, table.database, "order"), "age") == other
 
 
 def test_dropped(book: Book) -> None:
     define(book, place(book), AGE, CITY)
     with book.begin() as tx:
-        catalog.drop_field(tx, found(book), "age")
+        tables.drop_field(tx, found(book), "age")
         book.commit(tx)
     assert found(book).fields == (CITY,)
     with book.begin() as tx, pytest.raises(Unknown, match=r"no field shop\.main\.order\.age"):
-        catalog.drop_field(tx, found(book), "age")
+        tables.drop_field(tx, found(book), "age")
 
 
 def test_a_table_that_is_overwritten_keeps_them(book: Book) -> None:
     define(book, place(book), AGE)
     table = found(book)
     with book.begin() as tx:
-        made = catalog.define_table(
+        made = tables.define_table(
             tx, table.database, "order", schemafull=True, taken=IfExists.OVERWRITE
         )
         assert made.fields == (AGE,)
@@ -121,11 +121,11 @@ def test_they_go_with_what_holds_them(book: Book, what: str) -> None:
     numbers = (table.database.namespace.id, table.database.id, table.id)
     with book.begin() as tx:
         if what == "table":
-            catalog.drop_table(tx, table)
+            tables.drop_table(tx, table)
         elif what == "database":
-            catalog.drop_database(tx, table.database)
+            places.drop_database(tx, table.database)
         else:
-            catalog.drop_namespace(tx, table.database.namespace)
+            places.drop_namespace(tx, table.database.namespace)
         book.commit(tx)
     with book.begin() as tx:
         assert list(tx.scan(*keys.fields(*numbers))) == []
@@ -139,15 +139,15 @@ def test_limits(book: Book) -> None:
     table = place(book)
     long = "a" * (limits.PATH_BYTES + 1)
     with book.begin() as tx:
-        catalog.define_field(tx, table, Field((long[1:],), long[1:], "int"))
+        tables.define_field(tx, table, Field((long[1:],), long[1:], "int"))
         with pytest.raises(TooLarge):
-            catalog.define_field(tx, table, Field((long,), long, "int"))
+            tables.define_field(tx, table, Field((long,), long, "int"))
         with pytest.raises(TooLarge):
-            catalog.define_field(tx, table, Field(("é" * 300,), "é" * 300, "int"))
+            tables.define_field(tx, table, Field(("é" * 300,), "é" * 300, "int"))
         with pytest.raises(TooLarge):
-            catalog.define_field(tx, table, Field(("a",), "a", "x" * limits.DEFINITION_BYTES))
+            tables.define_field(tx, table, Field(("a",), "a", "x" * limits.DEFINITION_BYTES))
         with pytest.raises(TooLarge):
-            catalog.define_field(tx, table, Field(("a",), "a", "int", comment="x" * 1025))
+            tables.define_field(tx, table, Field(("a",), "a", "int", comment="x" * 1025))
 
 
 def test_a_table_has_so_many_fields_and_no_more(book: Book) -> None:
@@ -156,8 +156,8 @@ def test_a_table_has_so_many_fields_and_no_more(book: Book) -> None:
     table = found(book)
     with book.begin() as tx:
         with pytest.raises(TooLarge, match="at most 1000 fields"):
-            catalog.define_field(tx, table, AGE)
-        catalog.define_field(tx, table, Field(("f1",), "f1", "string"), IfExists.OVERWRITE)
+            tables.define_field(tx, table, AGE)
+        tables.define_field(tx, table, Field(("f1",), "f1", "string"), IfExists.OVERWRITE)
 
 
 def test_a_field_is_found_by_a_key_of_the_catalog() -> None:

@@ -20,9 +20,9 @@ from protocol.errors import (
     Unknown,
 )
 from storage.backups import place_copy
-from storage.catalog import catalog, join_tokens, replicas
-from storage.catalog.catalog import IfExists
+from storage.catalog import join_tokens, places, replicas
 from storage.catalog.join_tokens import TokenLocation
+from storage.catalog.places import IfExists
 from storage.catalog.replicas import Replica
 from storage.formats import keys
 from storage.formats.container import BackupScope
@@ -362,7 +362,7 @@ def kept_of(book: Book, given: str) -> list[str]:
 
 def test_a_snapshot_of_a_place_belongs_to_no_cluster(book: Book) -> None:
     with book.begin() as tx:
-        catalog.define_database(tx, catalog.define_namespace(tx, "shop"), "main")
+        places.define_database(tx, places.define_namespace(tx, "shop"), "main")
         replicas.add_revocation(tx, PRINT, None)
         book.commit(tx)
     book.durable()

@@ -27,8 +27,9 @@ from protocol.errors import (
 )
 from protocol.paths import EACH, Path, Step
 from protocol.values import NONE, RecordId
-from storage.catalog import catalog
-from storage.catalog.catalog import IfExists, Table
+from storage.catalog import places, tables
+from storage.catalog.places import IfExists
+from storage.catalog.tables import Table
 from storage.engine.memory import MemoryEngine
 from storage.formats import effects, keys
 from storage.formats.effects import Effect
@@ -58,13 +59,13 @@ class IndexBook(Book):
     def __init__(self) -> None:
         super().__init__()
         with self.begin() as tx:
-            place = catalog.define_database(tx, catalog.define_namespace(tx, "n"), "d")
-            catalog.define_table(tx, place, "t")
+            place = places.define_database(tx, places.define_namespace(tx, "n"), "d")
+            tables.define_table(tx, place, "t")
             self.commit(tx)
 
     def table(self, tx: Transaction) -> Table:
         """The table with its indexes, as a transaction sees them."""
-        return catalog.table(tx, catalog.database(tx, catalog.namespace(tx, "n"), "d"), "t")
+        return tables.table(tx, places.database(tx, places.namespace(tx, "n"), "d"), "t")
 
     def define(self, name: str, *paths: Path, **told: Any) -> Index:
         """Declare an index in a commit of its own."""
@@ -92,7 +93,7 @@ class IndexBook(Book):
 
     def state(self, name: str) -> Index:
         with self.begin() as tx:
-            return catalog.index(self.table(tx), name)
+            return tables.index(self.table(tx), name)
 
     def wrong(self) -> list[str]:
         with self.begin() as tx:
@@ -712,7 +713,7 @@ def test_dropping_a_table_leaves_no_entry(store: IndexBook) -> None:
     store.define("i", ("a",))
     store.put(1, a=1)
     with store.begin() as tx:
-        catalog.drop_table(tx, store.table(tx))
+        tables.drop_table(tx, store.table(tx))
         store.commit(tx)
     store.durable()
     tags = {key[keys.TAG_AT] for pairs in store.engine.scan(*keys.EVERYTHING) for key, _ in pairs}

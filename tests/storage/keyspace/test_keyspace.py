@@ -22,8 +22,8 @@ from protocol.errors import (
     TypeRefused,
 )
 from protocol.values import NONE, RecordId, unpaced
-from storage.catalog import catalog
-from storage.catalog.catalog import IfExists
+from storage.catalog import places, spaces
+from storage.catalog.places import IfExists
 from storage.engine.memory import MemoryEngine
 from storage.engine.state_hash import hash_in_slices
 from storage.formats import keys
@@ -49,9 +49,9 @@ class Shelf:
     def __init__(self, expire_us: int | None = None) -> None:
         self.book = Book()
         with self.book.begin() as tx:
-            namespace = catalog.define_namespace(tx, "shop")
-            database = catalog.define_database(tx, namespace, "main")
-            self.space = catalog.define_space(tx, database, "c", expire_us=expire_us)
+            namespace = places.define_namespace(tx, "shop")
+            database = places.define_database(tx, namespace, "main")
+            self.space = spaces.define_space(tx, database, "c", expire_us=expire_us)
             self.book.commit(tx)
         self.lapsed: list[bytes] = []
 
@@ -552,12 +552,12 @@ def test_a_large_value_and_a_small_one_take_turns(shelf: Shelf) -> None:
 def test_a_dropped_space_takes_its_keys_and_its_name_comes_back_empty(shelf: Shelf) -> None:
     shelf.do(lambda here: here.set("k", "x" * 9000, SECOND))
     with shelf.book.begin() as tx:
-        catalog.drop_space(tx, shelf.space)
+        spaces.drop_space(tx, shelf.space)
         shelf.book.commit(tx)
     assert shelf.stored() == {"entries": 0, "contents": 0, "expiries": 0}
     with shelf.book.begin() as tx:
-        assert catalog.find_space(tx, shelf.space.database, "c") is None
-        again = catalog.define_space(tx, shelf.space.database, "c")
+        assert spaces.find_space(tx, shelf.space.database, "c") is None
+        again = spaces.define_space(tx, shelf.space.database, "c")
         shelf.book.commit(tx)
     assert again.id != shelf.space.id
 
@@ -565,13 +565,13 @@ def test_a_dropped_space_takes_its_keys_and_its_name_comes_back_empty(shelf: She
 def test_declaring_a_space(shelf: Shelf) -> None:
     with shelf.book.begin() as tx:
         database = shelf.space.database
-        kept = catalog.define_space(tx, database, "c", expire_us=5, taken=IfExists.SKIP)
+        kept = spaces.define_space(tx, database, "c", expire_us=5, taken=IfExists.SKIP)
         assert kept == shelf.space
-        made = catalog.define_space(
+        made = spaces.define_space(
             tx, database, "c", expire_us=5, comment="new", taken=IfExists.OVERWRITE
         )
         assert (made.id, made.expire_us, made.comment) == (shelf.space.id, 5, "new")
-        assert list(catalog.spaces(tx, database, unpaced)) == [made]
+        assert list(spaces.spaces(tx, database, unpaced)) == [made]
         assert made.path == "shop.main.c"
 
 

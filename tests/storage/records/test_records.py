@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from protocol import binary, limits, order
 from protocol.errors import AlreadyExists, TooLarge
 from protocol.values import NONE, PACE, RecordId, compare
-from storage.catalog import catalog
-from storage.catalog.catalog import Table
+from storage.catalog import places, tables
+from storage.catalog.tables import Table
 from storage.engine.state_hash import state_hash
 from storage.formats import effects, keys
 from storage.records import records
@@ -31,8 +31,8 @@ def book() -> Book:
 @pytest.fixture
 def table(book: Book) -> Table:
     with book.begin() as tx:
-        namespace = catalog.define_namespace(tx, "shop")
-        made = catalog.define_table(tx, catalog.define_database(tx, namespace, "main"), "order")
+        namespace = places.define_namespace(tx, "shop")
+        made = tables.define_table(tx, places.define_database(tx, namespace, "main"), "order")
         book.commit(tx)
     return made
 
@@ -152,8 +152,8 @@ def test_records_made_together_are_those_made_one_by_one(
     hashes = []
     for here in (many, each):
         with here.begin() as tx:
-            namespace = catalog.define_namespace(tx, "shop")
-            made = catalog.define_table(tx, catalog.define_database(tx, namespace, "m"), "order")
+            namespace = places.define_namespace(tx, "shop")
+            made = tables.define_table(tx, places.define_database(tx, namespace, "m"), "order")
             here.commit(tx)
         if beside == "committed":
             create(here, made, 3)
@@ -231,7 +231,7 @@ def test_ranges(book: Book, table: Table, how: dict[str, Any], wanted: list[int]
 
 def test_neighbours_are_not_seen(book: Book, table: Table) -> None:
     with book.begin() as tx:
-        other = catalog.define_table(tx, table.database, "other")
+        other = tables.define_table(tx, table.database, "other")
         book.commit(tx)
     create(book, table, 1, 2)
     create(book, other, 3)
@@ -253,8 +253,8 @@ record_ids = st.recursive(
 def test_ids_come_back_in_the_order_of_values(some: list[Any]) -> None:
     book = Book()
     with book.begin() as tx:
-        namespace = catalog.define_namespace(tx, "n")
-        table = catalog.define_table(tx, catalog.define_database(tx, namespace, "d"), "t")
+        namespace = places.define_namespace(tx, "n")
+        table = tables.define_table(tx, places.define_database(tx, namespace, "d"), "t")
         for id in some:
             if records.stored(tx, table, id) is None:
                 records.create(tx, table, id, {})

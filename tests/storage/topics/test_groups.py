@@ -12,7 +12,7 @@ import pytest
 
 from protocol import limits
 from protocol.errors import AlreadyExists, BadRequest, Conflict, NameRefused, TooLarge, Unknown
-from storage.catalog.catalog import IfExists
+from storage.catalog.places import IfExists
 from storage.engine.memory import MemoryEngine
 from storage.formats import keys
 from storage.formats.keys import Pair

@@ -24,8 +24,8 @@ from protocol.errors import (
     Unknown,
 )
 from protocol.values import NONE, RecordId, unpaced
-from storage.catalog import catalog
-from storage.catalog.catalog import IfExists
+from storage.catalog import places
+from storage.catalog.places import IfExists
 from storage.topics import groups, messages, topics
 from storage.topics.messages import PublishResult, TopicMessages
 from storage.topics.topics import END, START, StartPosition, Topic
@@ -109,11 +109,11 @@ def test_what_is_dropped_leaves_nothing(queues: Queues) -> None:
     queues.do(lambda tx: topics.drop_topic(tx, made))
     assert queues.stored() == before
     assert filled(queues).id > made.id, "numbers are never given again"
-    queues.do(lambda tx: catalog.drop_database(tx, queues.database))
+    queues.do(lambda tx: places.drop_database(tx, queues.database))
     assert queues.stored() == before - 1
-    queues.database = queues.do(lambda tx: catalog.define_database(tx, queues.namespace, "d"))
+    queues.database = queues.do(lambda tx: places.define_database(tx, queues.namespace, "d"))
     filled(queues)
-    queues.do(lambda tx: catalog.drop_namespace(tx, queues.namespace))
+    queues.do(lambda tx: places.drop_namespace(tx, queues.namespace))
     assert queues.stored() == before - 2
 
 

@@ -11,9 +11,9 @@ import pytest
 
 import storage.txn.read_set
 from protocol.errors import Conflict, Refusal
-from storage.catalog import catalog, users
-from storage.catalog.catalog import IfExists
-from storage.catalog.fields import Field
+from storage.catalog import places, spaces, tables, users
+from storage.catalog.places import IfExists
+from storage.catalog.tables import Field
 from storage.formats import keys
 from storage.topics import groups, topics
 from storage.txn.catalog_cache import CachedLookup, CatalogCache
@@ -51,11 +51,11 @@ def look(tx: Transaction, thing: Thing) -> tuple[Any, set[Thing]]:
     kind, *names = thing
     if kind == "user":
         return users.find(tx, names[0]), {thing}
-    place = catalog.find_namespace(tx, names[0])
+    place = places.find_namespace(tx, names[0])
     if kind == "namespace" or place is None:
         return place, {("namespace", names[0])}
     rests_on: set[Thing] = {("namespace", names[0]), ("database", *names[:2])}
-    within = catalog.find_database(tx, place, names[1])
+    within = places.find_database(tx, place, names[1])
     if kind == "database" or within is None:
         return within, rests_on
     if kind in ("group", "groups"):
@@ -69,7 +69,7 @@ def look(tx: Transaction, thing: Thing) -> tuple[Any, set[Thing]]:
         return groups.find_group(tx, topic, names[3]), rests_on
     rests_on.add(thing)
     find: Callable[..., Any] = {
-        "table": catalog.find_table, "space": catalog.find_space, "topic": topics.find_topic,
+        "table": tables.find_table, "space": spaces.find_space, "topic": topics.find_topic,
     }[kind]  # fmt: skip
     return find(tx, within, names[2]), rests_on
 
@@ -181,21 +181,21 @@ class LookupStory:
             users.define(tx, names[0], "owner", comment, overwrite=True)
             return
         if kind == "namespace":
-            catalog.define_namespace(tx, names[0], comment, taken)
+            places.define_namespace(tx, names[0], comment, taken)
             return
-        place = catalog.namespace(tx, names[0])
+        place = places.namespace(tx, names[0])
         if kind == "database":
-            catalog.define_database(tx, place, names[1], comment, taken)
+            places.define_database(tx, place, names[1], comment, taken)
             return
-        within = catalog.database(tx, place, names[1])
+        within = places.database(tx, place, names[1])
         if kind == "table":
-            table = catalog.define_table(tx, within, names[2], comment=comment, taken=taken)
+            table = tables.define_table(tx, within, names[2], comment=comment, taken=taken)
             if taken is IfExists.OVERWRITE and self.random.random() < 0.5:
-                table = catalog.table(tx, within, names[2])
+                table = tables.table(tx, within, names[2])
                 field = Field((comment,), comment, "int")
-                catalog.define_field(tx, table, field, IfExists.OVERWRITE)
+                tables.define_field(tx, table, field, IfExists.OVERWRITE)
         elif kind == "space":
-            catalog.define_space(tx, within, names[2], comment=comment, taken=taken)
+            spaces.define_space(tx, within, names[2], comment=comment, taken=taken)
         elif kind == "topic":
             topics.define_topic(tx, within, names[2], comment=comment, taken=taken)
         else:
@@ -205,8 +205,8 @@ class LookupStory:
 
     def _drop(self, tx: Transaction, thing: Thing, present: Any) -> None:
         drop: dict[str, Callable[..., Any]] = {
-            "namespace": catalog.drop_namespace, "database": catalog.drop_database,
-            "table": catalog.drop_table, "space": catalog.drop_space, "topic": topics.drop_topic,
+            "namespace": places.drop_namespace, "database": places.drop_database,
+            "table": tables.drop_table, "space": spaces.drop_space, "topic": topics.drop_topic,
             "group": groups.drop_group,
         }  # fmt: skip
         if thing[0] == "user":
@@ -328,14 +328,14 @@ def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
 def test_who_declares_something_is_seen_by_itself_at_once_and_by_the_others_later() -> None:
     book = Book()
     with book.begin() as tx:
-        catalog.define_namespace(tx, "m", "one")
+        places.define_namespace(tx, "m", "one")
         book.commit(tx)
     with book.begin() as tx:
-        assert catalog.namespace(tx, "m").comment == "one"
-        catalog.define_namespace(tx, "m", "two", IfExists.OVERWRITE)
-        assert catalog.namespace(tx, "m").comment == "two"
+        assert places.namespace(tx, "m").comment == "one"
+        places.define_namespace(tx, "m", "two", IfExists.OVERWRITE)
+        assert places.namespace(tx, "m").comment == "two"
     with book.begin() as tx:
-        assert catalog.namespace(tx, "m").comment == "one"
+        assert places.namespace(tx, "m").comment == "one"
 
 
 def test_what_is_forgotten_leaves_no_name_behind() -> None:
@@ -376,7 +376,7 @@ def test_what_is_forgotten_leaves_no_name_behind() -> None:
 def test_what_was_taken_back_leaves_no_name_behind() -> None:
     book = Book()
     with book.begin() as tx:
-        catalog.define_namespace(tx, "m", None)
+        places.define_namespace(tx, "m", None)
         book.commit(tx)
     book.durable()
     lookups = book.ledger.state.lookups

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.catalog import catalog, restores
+from storage.catalog import places, restores, spaces, tables
 from storage.catalog.restores import RestoreMark
 from storage.formats import keys
 from storage.records import index_builds
@@ -16,16 +16,16 @@ from tests.storage.queues import SECOND, Queues
 
 def declare_all(tx: Transaction, topic: Topic) -> dict[str, int]:
     """One declaration of each kind that has an id; their ids."""
-    place = catalog.define_namespace(tx, "m")
-    within = catalog.define_database(tx, place, "d")
-    table = catalog.define_table(tx, within, "t")
+    place = places.define_namespace(tx, "m")
+    within = places.define_database(tx, place, "d")
+    table = tables.define_table(tx, within, "t")
     index = index_builds.define_index(tx, table, "i", [("a",)])
     return {
         "namespace": place.id,
         "database": within.id,
         "table": table.id,
         "index": index.id,
-        "space": catalog.define_space(tx, within, "s").id,
+        "space": spaces.define_space(tx, within, "s").id,
         "topic": topics.define_topic(tx, within, "q").id,
         "vault": vaults.define(tx, within, "v").id,
         "group": groups.define_group(tx, topic, "g", deadline_us=SECOND).id,
@@ -56,7 +56,7 @@ def test_a_mark_of_a_restore_is_of_its_own_place_alone() -> None:
     """Another leader may have given the ids of one that was rolled back."""
     book = Queues().book
     with book.begin() as tx:
-        restores.mark(tx, place := catalog.define_namespace(tx, "theirs"))
+        restores.mark(tx, place := places.define_namespace(tx, "theirs"))
         assert restores.undo(tx, [RestoreMark(place.id, 0, ("mine",))], lambda _database: None) == (
             [],
             [],

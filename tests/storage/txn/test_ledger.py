@@ -12,7 +12,7 @@ from protocol import limits
 from protocol.errors import Busy, Conflict
 from protocol.paths import EACH
 from protocol.values import unpaced
-from storage.catalog import catalog
+from storage.catalog import places, tables
 from storage.engine.engine import Batch, EngineFailed
 from storage.engine.memory import MemoryEngine
 from storage.engine.state_hash import state_hash
@@ -45,12 +45,12 @@ def put(book: Book, *numbers: int) -> int:
     return book.commit(tx)
 
 
-def some_table(tx: Transaction) -> catalog.Table:
+def some_table(tx: Transaction) -> tables.Table:
     """That of these tests; defined, unless it is there."""
-    if not list(catalog.namespaces(tx, unpaced)):
-        place = catalog.define_database(tx, catalog.define_namespace(tx, "n"), "d")
-        return catalog.define_table(tx, place, "t")
-    return catalog.table(tx, catalog.database(tx, catalog.namespace(tx, "n"), "d"), "t")
+    if not list(places.namespaces(tx, unpaced)):
+        place = places.define_database(tx, places.define_namespace(tx, "n"), "d")
+        return tables.define_table(tx, place, "t")
+    return tables.table(tx, places.database(tx, places.namespace(tx, "n"), "d"), "t")
 
 
 @pytest.fixture
@@ -675,13 +675,13 @@ def test_withdrawn_numbers_are_given_again(book: Book) -> None:
 
 
 def test_a_withdrawn_transaction_teaches_others_no_declaration(book: Book) -> None:
-    catalog.define_namespace(first := book.begin(), "a")
+    places.define_namespace(first := book.begin(), "a")
     book.commit(first)
     late = book.begin()
     late.pause()
     book.ledger.roll_back()
-    assert catalog.find_namespace(late, "a") is not None
-    assert catalog.find_namespace(book.begin(), "a") is None
+    assert places.find_namespace(late, "a") is not None
+    assert places.find_namespace(book.begin(), "a") is None
 
 
 # --- declarations -------------------------------------------------------------------------------
@@ -693,17 +693,17 @@ def test_a_paused_transaction_loses_to_a_declaration_that_it_looked_up(
 ) -> None:
     """And to no other: what it looked up is remembered between transactions, not read by each."""
     with book.begin() as tx:
-        catalog.define_namespace(tx, "mine")
-        catalog.define_namespace(tx, "other")
+        places.define_namespace(tx, "mine")
+        places.define_namespace(tx, "other")
         book.commit(tx)
     book.durable()
     with book.begin() as writing:
-        catalog.namespace(writing, "mine")
+        places.namespace(writing, "mine")
         writing.put(key(1), b"1")
         writing.pause()
         with book.begin() as beside:
             name = "mine" if looked_up else "other"
-            catalog.define_namespace(beside, name, "changed", catalog.IfExists.OVERWRITE)
+            places.define_namespace(beside, name, "changed", places.IfExists.OVERWRITE)
             book.commit(beside)
         if looked_up:
             with pytest.raises(Conflict, match="definition"):

@@ -11,7 +11,7 @@ import pytest
 from protocol import limits
 from protocol.errors import AlreadyExists, BadRequest, NameRefused, TooLarge, TypeRefused
 from protocol.values import unpaced
-from storage.catalog import catalog
+from storage.catalog import places
 from storage.formats import keys
 from storage.formats.entries import VaultEntry
 from storage.txn.transaction import Transaction
@@ -27,15 +27,15 @@ ENTRY = VaultEntry(5, "ana", "owner", "http", "1.2.3.4:5", "write", "shop.main.v
 def book() -> Book:
     made = Book()
     with made.begin() as tx:
-        shop = catalog.define_namespace(tx, "shop")
-        main = catalog.define_database(tx, shop, "main")
+        shop = places.define_namespace(tx, "shop")
+        main = places.define_database(tx, shop, "main")
         vaults.define(tx, main, "v", versions=2, comment="c")
         made.commit(tx)
     return made
 
 
 def vault_in(tx: Transaction, name: str = "v") -> Vault:
-    main = catalog.database(tx, catalog.namespace(tx, "shop"), "main")
+    main = places.database(tx, places.namespace(tx, "shop"), "main")
     found = vaults.find(tx, main, name)
     assert found is not None
     return found
@@ -163,7 +163,7 @@ def test_dropped_leaves_its_trail(book: Book) -> None:
     with book.begin() as tx:
         vault = vault_in(tx)
         trail.append(tx, vault.id, ENTRY, None)
-        catalog.drop_database(tx, vault.database)
+        places.drop_database(tx, vault.database)
         book.commit(tx)
     with book.begin() as tx:
         for tag in keys.OF_VAULTS:
