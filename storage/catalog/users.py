@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, LastOwner, TooLarge, Unknown
@@ -16,7 +16,9 @@ from protocol.rights import Grant, Securable, SecurableKind, Verb, Verbs
 from protocol.text import check_name
 from protocol.values import Tick, instant, paced, unpaced
 from storage.formats import keys
-from storage.txn.transaction import Transaction
+
+if TYPE_CHECKING:
+    from storage.txn.transaction import Transaction
 
 OWNER: Final = "owner"
 ROLES: Final = (OWNER, "editor", "viewer", "member")

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from operator import attrgetter, itemgetter
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from protocol import limits, order
 from protocol.binary import fits_slot, shape_decoder, slots, unpack_object
@@ -38,7 +38,9 @@ from storage.formats import keys
 from storage.formats.effects import SEQUENCE_BYTES
 from storage.formats.keys import Pair
 from storage.txn.steps import yield_to_others
-from storage.txn.transaction import Transaction
+
+if TYPE_CHECKING:
+    from storage.txn.transaction import Transaction
 
 WHOLE: Final = b"\0"
 ELEMENTS: Final = b"\1"

@@ -6,13 +6,16 @@ index_builds.py checks and declares indexes; catalog/tables.py attaches them to 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from protocol import binary
 from protocol.paths import read_path, stored_path
 from protocol.values import Tick
 from storage.formats import keys
 from storage.indexes.entries import BUILDING, Index
-from storage.txn.transaction import Transaction
+
+if TYPE_CHECKING:
+    from storage.txn.transaction import Transaction
 
 
 def each(tx: Transaction, namespace: int, database: int, table: int) -> tuple[Index, ...]:

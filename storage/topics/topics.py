@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, StillHeld, TooLarge
@@ -26,7 +26,9 @@ from storage.catalog.places import (
 from storage.formats import keys
 from storage.txn.appends import NUMBER, unpack_counter
 from storage.txn.ids import next_id
-from storage.txn.transaction import Transaction
+
+if TYPE_CHECKING:
+    from storage.txn.transaction import Transaction
 
 Full = Literal["DROP", "REFUSE"]
 

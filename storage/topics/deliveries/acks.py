@@ -16,15 +16,19 @@ from storage.topics.deliveries.delivery import (
     topic_named,
     unpacked,
 )
-from storage.topics.deliveries.expiry import GIVEN_UP, REFUSED, DeliveryExpiry, ExhaustedMessages
+from storage.topics.deliveries.expiry import (
+    GIVEN_UP,
+    PART,
+    REFUSED,
+    DeliveryExpiry,
+    ExhaustedMessages,
+)
 from storage.topics.deliveries.index import Answer
 from storage.txn.appends import NUMBER
 
 _FEW: Final = 8
 """Threshold between gets and a scan. A scan pays off for more rows than this, spread over fewer
 positions than this many times their number."""
-PART: Final = 256
-"""Receipts processed between two ticks: about a millisecond of work."""
 
 
 class DeliveryAcks(DeliveryExpiry):

@@ -11,6 +11,7 @@ from protocol.text import format_datetime
 from protocol.values import instant
 from storage.topics.deliveries.delivery import OUT, DeliveryRow
 from storage.topics.deliveries.index import AHEAD_US, ENTRY, PLACE, DeliveryIndex
+from storage.topics.groups import GroupState, standing
 from storage.topics.message_rows import MessageRows, headers_of, with_headers
 from storage.topics.topics import find_topic
 
@@ -24,6 +25,8 @@ GIVEN_UP: Final = "it was given up"
 SPENT: Final = "it has had its deliveries"
 """Default errors of dead letters, if no NACK gave one: the outcome of the last delivery."""
 
+PART: Final = 256
+"""Receipts or entries processed between two ticks: about a millisecond of work."""
 _STEP_BYTES: Final = limits.MIB
 """Approximate bytes of dead letters appended per step: a few milliseconds of work."""
 
@@ -124,6 +127,33 @@ class DeliveryExpiry(DeliveryIndex):
             if position not in over.rows:
                 self._return(position, row, due_us, None)
         return len(back)
+
+    # --- counting ---------------------------------------------------------------------------------
+
+    def _count_expired(self, state: GroupState) -> int:
+        """Count the expired deliveries that have not been taken back yet."""
+        if not state.out or state.deadlines_from_us > self._now_us:
+            return 0
+        found = 0
+        deadlines, end_us = self.group.deadlines, self._now_us + 1
+        entries = self._from(deadlines, state.deadlines_from_us, end_us)
+        for number, (key, entry) in enumerate(entries):
+            count, last = ENTRY.unpack(entry)
+            if self._tx.is_unreleased(key):
+                time_us, first = PLACE.unpack_from(key, len(deadlines))
+                count = sum(
+                    row.state == OUT and (row.due_us, row.batch) == (time_us, first)
+                    and self._is_past_deadline(position, row)
+                    for position, row in self._rows_between(first, last)
+                )  # fmt: skip
+            found += count
+            if number % PART == 0 and self._tick is not None:
+                self._tick()
+        return found
+
+    def overdue(self) -> int:
+        """Count the deliveries whose ack deadline has passed and that have not been taken back."""
+        return self._count_expired(standing(self._tx, self.group)[0])
 
     # --- dead letters ---------------------------------------------------------------------------
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from storage.topics import groups
-from storage.topics.deliveries.acks import PART
 from storage.topics.deliveries.delivery import OUT, WAITING, DeliveryRow
 from storage.topics.deliveries.fetch import DeliveryFetch
-from storage.topics.deliveries.index import ENTRY, PLACE, Answer
-from storage.topics.groups import GroupState, standing
+from storage.topics.deliveries.index import PLACE, Answer
+from storage.topics.groups import standing
 from storage.topics.topics import StartPosition
 from storage.txn.appends import NUMBER
 
@@ -61,31 +60,6 @@ class GroupDeliveries(DeliveryFetch):
             self._release(position, row.key)
 
     # --- for INFO -------------------------------------------------------------------------------
-
-    def _count_expired(self, state: GroupState) -> int:
-        """Count the expired deliveries that have not been taken back yet."""
-        if not state.out or state.deadlines_from_us > self._now_us:
-            return 0
-        found = 0
-        deadlines, end_us = self.group.deadlines, self._now_us + 1
-        entries = self._from(deadlines, state.deadlines_from_us, end_us)
-        for number, (key, entry) in enumerate(entries):
-            count, last = ENTRY.unpack(entry)
-            if self._tx.is_unreleased(key):
-                time_us, first = PLACE.unpack_from(key, len(deadlines))
-                count = sum(
-                    row.state == OUT and (row.due_us, row.batch) == (time_us, first)
-                    and self._is_past_deadline(position, row)
-                    for position, row in self._rows_between(first, last)
-                )  # fmt: skip
-            found += count
-            if number % PART == 0 and self._tick is not None:
-                self._tick()
-        return found
-
-    def overdue(self) -> int:
-        """Count the deliveries whose ack deadline has passed and that have not been taken back."""
-        return self._count_expired(standing(self._tx, self.group)[0])
 
     def figures(self) -> Answer:
         """Return the figures of `INFO FOR GROUP`; deadline and backoff are durations.
