@@ -1,8 +1,9 @@
 """Operations on the messages of a topic: one immutable struct for each kind of statement.
 
 Surfaces build them from wire messages, scripts from statements; `storage/topics/messages.py` and
-`storage/hand_outs/` hold the rules. The answer of an operation is an object with exactly the fields
-that its docstring names. `needs`: the verbs that its caller needs on the topic. All of them write.
+`storage/topics/deliveries/` hold the rules. The answer of an operation is an object with exactly
+the fields that its docstring names. `needs`: the verbs that its caller needs on the topic. All of
+them write.
 
 The functions below validate arguments, for all callers alike, so that both refuse the same values.
 """

@@ -1,4 +1,7 @@
-"""Restore: build a data directory from a snapshot, from a log, or from a log on top of either.
+"""Restore of a backup: build a data directory from a snapshot, from a log, or from a log on top.
+
+`actors/backups/restoring.py` calls it for the command; `actors/scripts/restoring.py` restores
+scripts into a running store.
 
 A file is read twice. The first pass verifies it and refuses an impossible restore before anything
 is written. The second pass builds the store:

@@ -3,14 +3,18 @@
     <data_dir>/
       LOCK      process id of the process that has the store open, or had it last; informational
       STORE     store id, format, creation time
-      DAMAGED   reason for a rebuild of the state, while one is needed (rebuild_marker.py)
-      NODE      this node's own settings (node_file.py); no backup contains it
-      PEER      certificate and key shown to other nodes (peer_file.py); no backup contains it
+      DAMAGED   reason for a rebuild of the state, while one is needed (`rebuild_marker.py`)
+      NODE      this node's own settings (`node_file.py`); no backup contains it
+      PEER      certificate and key shown to other nodes (`peer_file.py`); no backup contains it
+      CLUSTER   this node's cluster metadata (`cluster_file.py`), once it is in a cluster
       RESTORING while a backup is restored into it: see below
-      JOINING   while a store of other nodes is copied into it (joining_file.py)
-      log/      segments (log.py)
+      JOINING   while a store of other nodes is copied into it (`joining_file.py`)
+      FIRST-PASSWORD  generated password of the first owner (`actors/first_password.py`)
+      log/      segments (`storage/log/log.py`)
       state/    the state engine's files
       tmp/      files to be renamed into place; emptied at open
+
+`storage/formats/__init__.py` lists the module with the byte layout of each file.
 
 The lock is a flock on the directory itself, taken before anything in it is changed. The file LOCK
 has no part in it, so removing or replacing that file lets no second process in.

@@ -1,4 +1,5 @@
-"""Frames: the byte format of the write-ahead log. Pure functions; log.py owns the files.
+"""Frames: the byte format of the write-ahead log. Pure functions; `storage/log/log.py` owns the
+files.
 
 All integers are big-endian and unsigned.
 
@@ -54,7 +55,8 @@ standalone node it is at most the synced sequence.
 The digest of a frame identifies the history that ends with it: blake2b, 16 bytes, over sequence,
 epoch, time, flags and body. It covers neither the salt nor the two numbers above, so it survives a
 recovery that copies the frame to another segment. Each segment stores the digest of the frame
-before its first (zeros if there is none), and the state that of its last frame (lineage.py).
+before its first (zeros if there is none), and the state that of its last frame
+(`storage/txn/applied_position.py`).
 
 A mark is a frame without a body and without a sequence of its own. It carries the last sequence
 before it and says that everything up to there is durable. One is written when the log becomes idle,

@@ -6,11 +6,13 @@ tables once for the whole store and never reuses one. A name at the end of a key
 pattern of names leaves nothing to escape. Group ids are allocated per topic: receipts show them,
 and a store-wide id would reveal how many groups other users have.
 
+Files are below `storage/`.
+
 | tag | after the tag | value | meaning |
 |---|---|---|---|
 | 01 | kind (1) | signed 64 bit | last allocated id of namespaces (1), databases (2), tables (3) … |
-| 02 | nothing | msgpack | the root of all vault keys, see `rows.py` |
-| 03 | nothing | msgpack | the failover policy, see `failover.py` |
+| 02 | nothing | msgpack | the root of all vault keys, see `vaults/rows.py` |
+| 03 | nothing | msgpack | the failover policy, see `catalog/failover.py` |
 | 10 | name | msgpack | a namespace |
 | 11 | ns (4) name | msgpack | a database |
 | 12 | ns (4) db (4) name | msgpack | a table |
@@ -20,54 +22,54 @@ and a store-wide id would reveal how many groups other users have.
 | 18 | name | msgpack | a user |
 | 1A | ns (4) db (4) name | msgpack | a topic |
 | 1B | ns (4) db (4) topic (4) name | msgpack | a group of a topic |
-| 1C | ns (4) db (4) name | msgpack | a function, see `functions.py` |
+| 1C | ns (4) db (4) name | msgpack | a function, see `catalog/functions.py` |
 | 1D | ns (4) db (4) name | msgpack | a vault |
-| 1E | name | msgpack | a row of the cluster, see `replicas.py` |
-| 1F | fingerprint (32) | msgpack | a certificate that was revoked, see `replicas.py` |
+| 1E | name | msgpack | a row of the cluster, see `catalog/replicas.py` |
+| 1F | fingerprint (32) | msgpack | a revoked certificate, see `catalog/replicas.py` |
 | 20 | ns (4) db (4) table (4) | signed 64 bit | number of records in the table |
 | 21 | ns (4) db (4) space (4) | signed 64 bit | number of entries in the space |
-| 22 | ns (4) db (4) topic (4) | position (8) total (8) | last position, see `appends.py` |
+| 22 | ns (4) db (4) topic (4) | position (8) total (8) | last position, see `txn/appends.py` |
 | 23 | ns (4) db (4) topic (4) | position (8) total (8) | last position trimmed |
 | 24 | ns (4) db (4) topic (4) name | signed 64 bit | the position of a reader |
-| 25 | ns (4) db (4) topic (4) group (4) | struct | state of a group, see `groups.py` |
+| 25 | ns (4) db (4) topic (4) group (4) | struct | state of a group, see `topics/groups.py` |
 | 26 | ns (4) db (4) topic (4) | signed 64 bit | last group id allocated in the topic |
 | 27 | ns (4) db (4) table (4) | 8-byte sequence | the commit that declared the table |
-| 28 | ns (4) db (4), or zeros | msgpack | a place that is being restored, see `restores.py` |
+| 28 | ns (4) db (4), or zeros | msgpack | a place being restored, see `catalog/restores.py` |
 | 29 | ns (4) db (4) vault (4) | msgpack | a vault's keys, wrapped |
 | 2A | ns (4) db (4) vault (4) | signed 64 bit | number of records in the vault |
 | 2B | ns (4) db (4) vault (4) | signed 64 bit | number of values its keys have sealed |
 | 2C | ns (4) db (4) vault (4) | 8-byte sequence | the commit that last removed a value of it |
-| 30 | ns (4) db (4) table (4) id | 8-byte sequence · msgpack | a record, see `records.py` |
-| 31 | ns (4) db (4) space (4) key | 8-byte sequence · entry | a cache key, see `keyspace.py` |
+| 30 | ns (4) db (4) table (4) id | 8-byte sequence · msgpack | a record, see `records/records.py` |
+| 31 | ns (4) db (4) space (4) key | 8-byte sequence · entry | a cache key, see `keyspace/` |
 | 32 | ns (4) db (4) vault (4) id | msgpack | a record of a vault: its versions |
-| 33 | ns (4) db (4) vault (4) id 00 version (8) | sealed | a value, see `rows.py` |
+| 33 | ns (4) db (4) vault (4) id 00 version (8) | sealed | a value, see `vaults/rows.py` |
 | 34 | ns (4) db (4) vault (4) key version (4) id 00 version (8) | nothing | values by key |
 | 35 | ns (4) db (4) vault (4) id | version (8) | the last version of a record that was erased |
 | 40 | ns (4) db (4) space (4) key | msgpack | a cache key's value, when it is large |
-| 41 | ns (4) db (4) space (4) time (8) key | nothing | expiry of cache keys, see `keyspace.py` |
+| 41 | ns (4) db (4) space (4) time (8) key | nothing | expiry of cache keys, see `keyspace/` |
 | 50 | ns (4) db (4) table (4) index (4) … | length of id, or id | see `indexes/entries.py` |
 | 51 | ns (4) db (4) table (4) index (4) | msgpack | progress of an index build |
-| 60 | ns (4) db (4) topic (4) position (8) | time (8) total (8) · message | see `messages.py` |
+| 60 | ns (4) db (4) topic (4) position (8) | struct | a message, see `topics/message_rows.py` |
 | 61 | ns (4) db (4) topic (4) id | position (8) time (8) | a message id kept for deduplication |
 | 62 | ns (4) db (4) topic (4) time (8) id | nothing | the same, ordered by time |
-| 68 | ns (4) db (4) topic (4) group (4) position (8) | struct | a delivery, see `deliveries` |
+| 68 | ns (4) db (4) topic (4) group (4) position (8) | struct | see `topics/deliveries/` |
 | 69 | ns (4) db (4) topic (4) group (4) time (8) position (8) | struct | by ack deadline |
 | 6A | ns (4) db (4) topic (4) group (4) time (8) position (8) | nothing | to redeliver, by time |
 | 6B | ns (4) db (4) topic (4) group (4) key 00 | struct | delivery that blocks its key |
 | 6C | ns (4) db (4) topic (4) group (4) key 00 position (8) | nothing | messages parked behind it |
-| 70 | sequence (8) | msgpack | an entry of the statement log, see `storage/audit/trail.py` |
+| 70 | sequence (8) | msgpack | an entry of the statement log, see `audit/trail.py` |
 | 71 | sequence (8) | msgpack | an entry of the audit trail |
-| 72 | vault (4) number (8) | msgpack | an entry of a vault's trail, see `trail.py` |
+| 72 | vault (4) number (8) | msgpack | an entry of a vault's trail, see `vaults/trail.py` |
 | 73 | vault (4) | number (8) hash (32) | the newest entry of a vault's trail |
 | 74 | vault (4) id | number (8) | the newest trail entry of a write or erasure of a record |
-| 75 | node | life · number | newest entry forwarded by a node, see `forwarded.py` |
+| 75 | node | life · number | newest entry forwarded by a node, see `audit/forwarded.py` |
 
 Values of tags 27, 2C, 30 and 31 are stamped: they begin with the sequence of the commit that wrote
 them.
 
 Tags 10 to 1F are the catalog. Statements look it up by name and cache the result, see
-`catalog_cache.py`. After the tag, the keys of all data in a place (a namespace or database) begin
-with its ids. Dropping it is one range delete for each tag of `PLACED`. The engine's own key,
+`txn/catalog_cache.py`. After the tag, the keys of all data in a place (a namespace or database)
+begin with its ids. Dropping it is one range delete for each tag of `PLACED`. The engine's own key,
 `engine.APPLIED_KEY`, has range 0.
 """
 

@@ -1,4 +1,10 @@
-"""Log retention of a serving node. Whole segments are pruned, and the last one always stays."""
+"""Log retention of a serving node: the oldest segment that age or size lets stay.
+
+Whole segments are pruned, and the last one always stays. After each flush of the state, the
+checkpoints actor (`actors/checkpoints.py`) asks the log thread to prune (`actors/log.py`,
+`Log.retire`). A segment goes only if the state has flushed its frames, and no pin of a reader holds
+them (`actors/log_pins.py`). A full disk overrides retention and pins: `Log.give_way`.
+"""
 
 from __future__ import annotations
 

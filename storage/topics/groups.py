@@ -1,7 +1,7 @@
 """Consumer groups: members that share the messages of a topic.
 
 A group delivers each message to one member at a time until it is acknowledged (at-least-once): see
-`hand_outs/`. This module declares groups and defines the row of a group's state:
+`storage/topics/deliveries/`. This module declares groups and defines the row of a group's state:
 
     0   8  epoch: number of times the group was positioned, from 1
     8   8  cursor: last position examined. Every message up to it is done or has a delivery

@@ -1,11 +1,12 @@
 """Committed state: commits of one store, as transactions and pinned snapshots read them.
 
-The engine holds the applied commits. The pending ones lie over it (`write_set.py`). Beside them
-stands what concurrent transactions share: the catalog cache, validation, and the registers of
-paused transactions and pinned snapshots.
+Multi-version concurrency control (MVCC): a version of the state is an engine snapshot and the
+pending write sets over it (`write_set.py`). A transaction that pauses keeps its version until it
+ends, and a pinned snapshot until it is released; neither blocks a commit.
 
-Only the ledger moves the state on (`ledger.py`). A transaction freezes what it reads when it
-pauses, and thaws it at its end. A snapshot enters and leaves `moments` by itself.
+Beside them stands what concurrent transactions share: the catalog cache, validation, and the
+registers of paused transactions and pinned snapshots. Only the ledger advances the state
+(`ledger.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Pinned(Protocol):
     """Pinned snapshot of the state; see `snapshots.py`."""
 
     layers: list[WriteSet]
-    """Released layers that the engine had not applied yet, newest first."""
+    """Released write sets that the engine had not applied yet, newest first."""
 
     def end(self) -> None:
         """Release the snapshot once its last reader has ended. Idempotent."""
@@ -54,7 +55,7 @@ class CommittedState:
         self.lookups = CatalogCache(engine.applied)
         self.conflicts = CommitValidator()
         self.paused: dict[ReadSet, list[WriteSet]] = {}
-        """Layers that each paused transaction reads through, newest first."""
+        """Write sets that each paused transaction reads through, newest first."""
         self.moments: set[Pinned] = set()
         """Pinned snapshots that are kept, or still read."""
 
@@ -71,7 +72,7 @@ class CommittedState:
     def freeze(self, reads: ReadSet) -> tuple[EngineSnapshot, list[WriteSet]]:
         """Freeze the state that a pausing transaction reads.
 
-        Return an engine snapshot, and the layers over it, newest first.
+        Return an engine snapshot, and the pending write sets over it, newest first.
 
         From now on the changes of other commits are kept for validation, until `thaw`.
         """
@@ -86,7 +87,7 @@ class CommittedState:
         self.conflicts.forget(oldest)
 
     def is_frozen(self, layer: WriteSet) -> bool:
-        """True if a paused transaction or a pinned snapshot reads through a layer."""
+        """True if a paused transaction or a pinned snapshot reads through a write set."""
         for layers in self.paused.values():
             if layer in layers:
                 return True

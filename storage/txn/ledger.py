@@ -2,12 +2,13 @@
 
     begin → commit → handed over to the log → durable → released → applied to the engine
 
-A commit is one frame. At the commit it gets its sequence, and every transaction that begins later
-reads it, although the log is still writing it: it is *in flight* (pending). It is *durable* once
-this node's log has fsynced it. It is *released* once it may be shown to clients: at or below the
-commit index (Raft §5.3). On a single node that is the same moment. Then it is applied to the
-engine, so the engine never holds a commit that could be rolled back. A response that depends on a
-pending commit (`Transaction.saw`) is delayed until that commit is released.
+A commit is one frame. A transaction has no id: its commit gets the sequence `committed + 1`. Every
+transaction that begins later reads it, although the log is still writing it: it is *in flight*
+(pending). It is *durable* once this node's log has fsynced it. It is *released* once it may be
+shown to clients: at or below the commit index (Raft §5.3). On a single node that is the same
+moment. Then it is applied to the engine, so the engine never holds a commit that could be rolled
+back. A response that depends on a pending commit (`Transaction.saw`) is delayed until that commit
+is released.
 
 Isolation is optimistic: a transaction that paused is validated at its commit, by comparing its read
 set with the commits made since (`validation.py`).

@@ -33,7 +33,7 @@ class PinnedSnapshot:
         self.layers = [
             one for one in reversed(state.flight.layers) if one.sequence <= self.sequence
         ]
-        """Released layers that the engine had not applied yet, newest first."""
+        """Released write sets that the engine had not applied yet, newest first."""
         self.ended = False
         self._readers = 0
         state.moments.add(self)

@@ -7,9 +7,9 @@ randomness are passed in.
 
 Invariant that makes reads consistent: until a transaction calls `pause`, no other commit may
 happen, so the live state is the one that it began with. It must call `pause` before control is
-yielded. From then on it reads a frozen view, and its commit validates the whole read set against
-the commits made since. Read-only transactions are never refused: they have read one consistent
-state of the store.
+yielded. From then on it reads a frozen view (MVCC): an engine snapshot, and the write sets that
+were pending at the pause. Its commit validates the whole read set against the commits made since.
+Read-only transactions are never refused: they have read one consistent state of the store.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Transaction:
     # instance would cost more than that.
 
     own = UNCHANGED
-    """Write set. Replaced by a layer of its own at the first change: `_changing`."""
+    """Write set. Replaced by one of its own at the first change: `_changing`."""
     saw = 0
     """Highest pending sequence that a read depended on; the response waits until it is released.
 

@@ -1,4 +1,4 @@
-"""Conflicts: validation for optimistic concurrency control.
+"""Validation of a transaction at its commit: optimistic concurrency control.
 
 While any transaction is paused, the write set of every other commit is remembered. A paused
 transaction that writes is validated against all commits after its snapshot. Most of that happens in
