@@ -173,7 +173,7 @@ class EntryOrigin(NamedTuple):
     share only."""
     namespace: int
     database: int
-    """Ids of the smallest place that contains everything it touched; 0: there is none."""
+    """Ids of the database, or of the namespace, that contains everything it touched; 0: none."""
     turned_away: bool
     """True if the client was refused sign-in under this user name."""
     user: str

@@ -1,4 +1,4 @@
-"""Snapshots: all logged keys of one view in key order, or those of one place.
+"""Snapshots: all logged keys of one view in key order, or those of one namespace or database.
 
 The stream of a snapshot is pairs (`storage/formats/container.py`). The state hash covers the same
 bytes, so a restored store has the hash of its origin. Index entries are left out, as they are of

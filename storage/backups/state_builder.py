@@ -116,7 +116,7 @@ class RestoredState:
     """Pending expirations, which the node processes as soon as it takes writes; by the current
     time."""
     unfinished: tuple[str, ...]
-    """Places that an unfinished script was filling. The node drops them then."""
+    """Namespaces and databases that an unfinished script was filling. The node drops them then."""
 
 
 @dataclass(slots=True)

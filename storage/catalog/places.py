@@ -144,7 +144,8 @@ def every_database(
 ) -> Iterator[Database]:
     """Yield the databases of all namespaces, ordered by name.
 
-    :param sees: predicate of places to include; an excluded namespace excludes its databases
+    :param sees: predicate of namespaces and databases to include; an excluded namespace excludes
+        its databases
     """
     for namespace in filter(sees, namespaces(tx, tick)):
         yield from filter(sees, databases(tx, namespace, tick))

@@ -1,8 +1,8 @@
 """Marks of databases and namespaces that a script restore is filling.
 
-A mark is written by the commit that creates a place, and deleted by the commit that completes the
-restore. A cancelled restore, and a start that finds a mark, drops the marked place: a place is
-restored completely or not at all.
+A mark is written by the commit that creates a namespace or database, and deleted by the commit that
+completes the restore. A cancelled restore, and a start that finds a mark, drops what is marked: a
+namespace or database is restored completely or not at all.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from storage.txn.transaction import Transaction
 
 @dataclass(frozen=True, slots=True)
 class RestoreMark:
-    """Mark of a place that a restore has created.
+    """Mark of a namespace or database that a restore has created.
 
-    :ivar namespace, database: ids of the place; for a namespace the second is 0
-    :ivar names: names of the namespace, and of the database
+    :ivar namespace, database: ids; for a namespace the second is 0 :ivar names: names of the
+    namespace, and of the database
     """
 
     namespace: int
@@ -38,12 +38,12 @@ class RestoreMark:
     @property
     def row(self) -> bytes:
         """Value of the mark: the names, because after a lost leadership the ids may be assigned to
-        another place."""
+        another namespace or database."""
         return binary.pack(list(self.names))
 
 
 def mark(tx: Transaction, place: Namespace | Database) -> RestoreMark:
-    """Mark a place that was created and is to be filled."""
+    """Mark a namespace or database that was created and is to be filled."""
     if isinstance(place, Namespace):
         made = RestoreMark(place.id, 0, (place.name,))
     else:
@@ -67,7 +67,7 @@ def is_unfinished(tx: Transaction, database: Database) -> bool:
 
 
 def finish(tx: Transaction, made: Iterable[RestoreMark]) -> None:
-    """Delete the marks of places that are complete."""
+    """Delete the marks of complete namespaces and databases."""
     for one in made:
         tx.delete(one.key)
 
@@ -75,12 +75,12 @@ def finish(tx: Transaction, made: Iterable[RestoreMark]) -> None:
 def undo(
     tx: Transaction, made: Iterable[RestoreMark], goes: Callable[[Database], None]
 ) -> tuple[list[Namespace | Database], list[str]]:
-    """Drop the marked places that still exist.
+    """Drop the marked namespaces and databases that still exist.
 
     A namespace stays if other transactions have put databases or users into it.
 
     :param goes: called for each database before it is dropped
-    :returns: the dropped places, and the names of the users that belonged to them
+    :returns: the dropped ones, and the names of the users that belonged to them
     """
     dropped: list[Namespace | Database] = []
     gone: list[str] = []

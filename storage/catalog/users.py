@@ -190,9 +190,9 @@ def drop(tx: Transaction, user: User, tick: Tick = unpaced) -> None:
 
 
 def drop_of_spaces(tx: Transaction, spaces: Collection[str], tick: Tick) -> list[str]:
-    """Drop the users of places that are being dropped.
+    """Drop the users of namespaces and databases that are being dropped.
 
-    A new place of the same name must not inherit them.
+    A new one of the same name must not inherit them.
 
     :param tick: called for each existing user, and each that is dropped
     :returns: their names

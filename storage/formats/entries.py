@@ -27,9 +27,9 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     """Network address of the caller."""
     namespace: str | None
     database: str | None
-    """Names of the place in which the statement ran."""
+    """Names of the namespace and database in which the statement ran."""
     places: tuple[tuple[int, ...], ...]
-    """All places touched, by ids of namespace and database; (): the store itself."""
+    """Namespaces and databases touched, by their ids; (): the store itself."""
     action: str | None = None
     """Description of an operation that has no statement."""
     refused: str | None = None

@@ -34,7 +34,7 @@ Files are below `storage/`.
 | 25 | ns (4) db (4) topic (4) group (4) | struct | state of a group, see `topics/groups.py` |
 | 26 | ns (4) db (4) topic (4) | signed 64 bit | last group id allocated in the topic |
 | 27 | ns (4) db (4) table (4) | 8-byte sequence | the commit that declared the table |
-| 28 | ns (4) db (4), or zeros | msgpack | a place being restored, see `catalog/restores.py` |
+| 28 | ns (4) db (4), or zeros | msgpack | mark of a restore, see `catalog/restores.py` |
 | 29 | ns (4) db (4) vault (4) | msgpack | a vault's keys, wrapped |
 | 2A | ns (4) db (4) vault (4) | signed 64 bit | number of records in the vault |
 | 2B | ns (4) db (4) vault (4) | signed 64 bit | number of values its keys have sealed |
@@ -492,7 +492,7 @@ def kept_sequence(key: bytes) -> int:
 
 
 def restoring(namespace: int, database: int) -> bytes:
-    """Return the key that marks a place as being restored.
+    """Return the key that marks a database or namespace as being restored.
 
     :param database: 0: the namespace itself
     """
@@ -500,12 +500,12 @@ def restoring(namespace: int, database: int) -> bytes:
 
 
 def all_restoring() -> Range:
-    """Return the range of all places that are being restored."""
+    """Return the range of all marks of restores."""
     return within(_tag(RESTORING))
 
 
 def restoring_at(key: bytes) -> tuple[int, int]:
-    """Parse the ids of namespace and database out of the key of a place that is being restored."""
+    """Parse the ids of namespace and database out of the key of a mark."""
     namespace, database = _TWO.unpack_from(key, TAG_AT + 1)
     return namespace, database
 

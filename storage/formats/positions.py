@@ -2,7 +2,7 @@
 
     {"first": 1042, "reigns": [[1, 17, "9c…"], [58, 1041, "04…"]]}     log/HISTORY
 
-An epoch has one leader, and a leader never takes back a frame it has written. So two nodes that
+An epoch has one leader, and a leader never rolls back a frame it has written. So two nodes that
 compare the last frame of an epoch and its digest (Kafka KIP-101) know how far their logs agree
 (`actors/cluster/following.py`).
 

@@ -42,10 +42,11 @@ Invariants, on which the code below relies:
 11. A sealed log never writes to a segment that was opened again: the first write after an open
     begins a new one. Only the previous process knew which nonce counts it had used under the key of
     the old segment (`sealing.py`), and a copy of the directory would reuse them for other data.
-12. Released frames are never cut. Others are, if a new leader went on differently: whole
-    segments, the newest first and each durably before the next, NEWEST before any of them. Then,
-    as in a recovery, a new segment, empty and flagged COPIED, takes over behind the last frame
-    that stays. So no bytes of a cut are in a segment that is written again.
+12. Released frames are never cut. Others are truncated, if a new leader went on differently
+    (`actors/cluster/following.py` finds the last common frame, KIP-101): whole segments, the newest
+    first and each durably before the next, NEWEST before any of them. Then, as in a recovery, a new
+    segment, empty and flagged COPIED, takes over behind the last frame that stays. So no truncated
+    bytes are in a segment that is written again.
 
 Crashes in between, and why each is harmless:
 
@@ -60,10 +61,10 @@ Crashes in between, and why each is harmless:
 - A prune: BEGINS is durable before the first unlink. At open, segments below BEGINS are removed; a
   log that begins later than BEGINS lost a segment.
 - STORE there but no segment: the first segment was durable before STORE was written, so it is lost.
-- A cut, between two segments to be removed: the log ends with the older one. The rest of the cut
-  was not released either, and the next attempt cuts it.
-- A cut between the new segment and the end of the old one: as of a recovery.
-- HISTORY before the frame that it was written for: positions.py.
+- A truncation, between two segments to be removed: the log ends with the older one. The rest was
+  not released either, and the next attempt truncates it.
+- A truncation between the new segment and the end of the old one: as of a recovery.
+- HISTORY before the frame that it was written for: `storage/formats/positions.py`.
 - A close between its mark and CLOSED: like any unclean stop, with all frames known durable.
 
 One thread uses a `Log`. `read` may be called from others: it opens files of its own, and sees the
@@ -335,14 +336,15 @@ class Log(LogWriter):
             self._close_file()
 
     def cut(self, after: int) -> None:
-        """Truncate the log after a frame, because a new leader went on differently (invariant 12).
+        """Truncate the log after a frame: the last one that it shares with the log of a new leader
+        (KIP-101; invariant 12).
 
         The uncommitted frames behind it are saved in a `.cut` file for the operator.
 
-        :raises Stranded: some of them were released; nothing was cut
-        :raises DiskFull: nothing was cut
-        :raises LogPruned: the log begins later; nothing was cut
-        :raises LogDamaged: the frame is not as written; nothing was cut
+        :raises Stranded: some of them were released; nothing was truncated
+        :raises DiskFull: nothing was truncated
+        :raises LogPruned: the log begins later; nothing was truncated
+        :raises LogDamaged: the frame is not as written; nothing was truncated
         :raises LogFailed: final; the next open finds all of them, some or none
         """
         if after < self.released:

@@ -72,7 +72,8 @@ class CatalogCache:
         if users or any(map(keys.is_of_access, declared)):
             self.users_since = sequence
         if any(keys.touches_catalog(*each) for each in ranges):
-            # A whole table, topic or place was dropped. That is rare, and refilling is cheap.
+            # A whole table, topic, namespace or database was dropped. That is rare, and refilling
+            # is cheap.
             self._found.clear()
             self._resting.clear()
             return

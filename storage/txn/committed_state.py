@@ -49,7 +49,7 @@ class CommittedState:
         self.committed = engine.applied
         """Sequence of the newest commit, durable or not."""
         self.commit_index = engine.applied
-        """Commit index: newest commit that may be shown (Raft §5.3)."""
+        """Commit index: newest commit visible to clients (Raft §5.3)."""
         self.roll_backs = RollBacks()
         self.rolled_back_ids = RolledBackIds()
         self.lookups = CatalogCache(engine.applied)

@@ -411,7 +411,7 @@ class Ledger:
         return self._has_more()
 
     def _write_applied(self, batch: Batch, layers: list[WriteSet]) -> None:
-        """Write the batch that completes these layers, and drop them."""
+        """Write the batch that completes these write sets, and drop them."""
         count = len(layers)
         digest = self._digests[count - 1]
         self._write(batch, Lineage(self._applied_seq.store_id, layers[-1].sequence, digest))
@@ -421,7 +421,7 @@ class Ledger:
         self.state.flight.drop(count)
 
     def _next_part(self) -> list[WriteSet]:
-        """Return the oldest visible layers that fit into one step, or a single larger one."""
+        """Return the oldest visible write sets that fit into one step, or a single larger one."""
         found: list[WriteSet] = []
         count = 0
         for layer in self.state.flight.layers:
@@ -529,7 +529,7 @@ def _write_effects(tx: Transaction, writes: Iterable[tuple[bytes, bytes | None]]
 
 
 def _apply_together(layers: list[WriteSet], batch: Batch) -> None:
-    """Add several layers to a batch. A key changed by more than one (mostly a table's count) is
+    """Add several write sets to a batch. A key changed by more than one (mostly a table's count) is
     written once."""
     if len(layers) == 1:
         layers[0].apply(batch)

@@ -1,13 +1,13 @@
-"""Barriers: priority locks for transactions that keep failing validation.
+"""Priority locks: protect transactions that keep failing validation from further conflicts.
 
 A long transaction beside short ones fails validation every time: some commit changes its read set
-before it commits. While its barrier stands, a commit that would invalidate it is refused. That
-transaction is `blocked_by_lock`; nothing of it has been applied, and it is retried once the barrier
-has gone. `actors/commits/priority_locks.py` decides which transactions get a barrier, and for how
-long.
+before it commits. While it holds a priority lock, a commit that would invalidate it is refused.
+That transaction is `blocked_by_lock`; nothing of it has been applied, and it is retried once the
+lock is released. `actors/commits/priority_locks.py` decides which transactions get a lock, and for
+how long.
 
-- A barrier protects only the read set: that of the last failed attempt, so nothing slips in before
-  the holder reads it again, and that of the current attempt.
+- A lock protects only the read set: that of the last failed attempt, so nothing slips in before the
+  holder reads it again, and that of the current attempt.
 - Reads are never blocked, nor are commits that do not touch the read set.
 - Revoking rights is never blocked; otherwise a user could postpone losing access with a statement
   of their own. So changes of users are ignored here, even if the holder has read them; the other
@@ -31,7 +31,7 @@ NOTHING: Final = ReadSet(0, RollBacks())
 
 
 class PriorityLock:
-    """The barrier of one transaction across all its attempts.
+    """Priority lock of one transaction across all its attempts.
 
     :param before: read set of its last failed attempt
     """

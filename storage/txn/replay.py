@@ -1,7 +1,7 @@
 """Replay of log frames into the state: at a start, and on a follower.
 
-On a follower, which serves reads meanwhile, a frame becomes the layer (write set) that its commit
-was on the leader (`FrameDecoder`), and is applied like a commit.
+On a follower, which serves reads meanwhile, a frame becomes the write set that its commit was on
+the leader (`FrameDecoder`), and is applied like a commit.
 
 At a start no reads are served, and many frames go to the engine in one write. Index entries are
 derived from all their records at once, as of before the first frame and after the last. A frame
@@ -70,7 +70,7 @@ def needs_own_write(found: Iterable[Effect]) -> bool:
 
 
 def fold(found: Iterable[Effect], layer: WriteSet) -> list[Derive]:
-    """Fold a frame's effects into a layer: the write set of its commit, except for index entries.
+    """Fold a frame's effects into the write set of its commit, except for index entries.
 
     Return the index builds in the frame.
     """
@@ -97,7 +97,7 @@ def fold(found: Iterable[Effect], layer: WriteSet) -> list[Derive]:
 
 
 class FrameDecoder:
-    """Decoder of frames into layers, one after the other, with the index entries of each."""
+    """Decoder of frames into write sets, one after the other, with the index entries of each."""
 
     def __init__(self, derived: IndexesOf) -> None:
         self._derived = derived

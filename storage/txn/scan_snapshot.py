@@ -1,6 +1,6 @@
 """Scan snapshot: pending writes in a range as of a scan's start; `write_set.py` makes them.
 
-A layer that may still change holds weak references to the scans that read it. Compiled classes
+A write set that may still change holds weak references to the scans that read it. Compiled classes
 support none, so this is a module of its own: docs/decisions/compiled.md.
 """
 
@@ -16,7 +16,7 @@ from storage.formats.keys import Range
 class ScanSnapshot:
     """Writes in a range, consumed in order by one scan.
 
-    :param writes: a layer's, or the scan's own
+    :param writes: those of a write set, or the scan's own
     :param sequence: that of the commit; 0: uncommitted, or the writes are stamped already
     :param ordered: sorted keys of `writes`; `low` to `high` are in the range
     """

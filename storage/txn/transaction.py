@@ -114,9 +114,9 @@ class Transaction:
     """Opaque notes of the current statement; see `note`."""
     _noted_bytes = 0
     place: object = None
-    """Place touched last."""
+    """Namespace or database touched last."""
     touched: Collection[object] = ()
-    """All touched places, see `touch`."""
+    """All touched namespaces and databases, see `touch`."""
     alive_until_us = 0
     """Earliest expiry (µs) of the cache keys on whose existence a change depends; 0: none.
 
@@ -131,7 +131,7 @@ class Transaction:
     """Previous sequences of deleted records; exists from the first change on."""
 
     def _changing(self) -> WriteSet:
-        """Return the layer of its changes for modification."""
+        """Return the write set for modification."""
         if self.own is UNCHANGED:
             self.own = WriteSet()
             self._gone = {}
@@ -406,7 +406,8 @@ class Transaction:
         self.derives = (*self.derives, Derive(entries, start, end))
 
     def fold(self, rows: Mapping[bytes, bytes]) -> WriteSet:
-        """Add rows that the frame itself implies, without effects. Return the layer of all changes.
+        """Add rows that the frame itself implies, without effects. Return the write set of all
+        changes.
 
         Called by the ledger at the commit.
         """
@@ -512,7 +513,7 @@ class Transaction:
             raise too_large()
 
     def touch(self, place: object) -> None:
-        """Record a place that the transaction touches, for its statement log entry.
+        """Record a namespace or database that the transaction touches, for its statement log entry.
 
         :param place: any hashable value; alternating between a few is cheap
         """

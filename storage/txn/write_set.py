@@ -1,10 +1,10 @@
 """Write sets of pending commits (`WriteSet`), and how reads merge them over the engine.
 
-A layer is the write set of one transaction: its range deletes, then its writes over them. The
-layers of commits that the engine lacks lie over it, newer over older. `PendingWrites` also keeps
-them merged, so that a point read costs one look-up, however many commits are pending.
+A write set holds the changes of one transaction: its range deletes, then its writes over them. The
+write sets of commits that the engine lacks lie over it, newer over older. `PendingWrites` also
+keeps them merged, so that a point read costs one look-up, however many commits are pending.
 
-A record in a layer begins with the sequence of the change *before* this one, because its own
+A record in a write set begins with the sequence of the change *before* this one, because its own
 sequence is assigned only at the commit. Reads of a commit, and the write to the engine, replace
 that sequence by the commit's ("stamp" it).
 """
@@ -33,11 +33,11 @@ from storage.formats.keys import STAMPED, TAG_AT, Pair, Range, is_catalog, touch
 from storage.txn.scan_snapshot import ScanSnapshot
 
 _FEW: Final = 16
-"""Number of writes up to which a linear search of a layer beats sorting it."""
+"""Number of writes up to which a linear search of a write set beats sorting it."""
 _MANY: Final = 4096
-"""Pending writes beyond which layers are searched one by one, not merged."""
+"""Pending writes beyond which write sets are searched one by one, not merged."""
 _BUILT: Final = 256
-"""The same limit for a layer of an index build.
+"""The same limit for a write set of an index build.
 
 Merging costs as much as making the entries, and hardly any read asks for an index that is not in
 use yet.
@@ -45,7 +45,7 @@ use yet.
 COPIED: Final = 256
 """Writes in a range that a scan copies at its start.
 
-With more of them, the scan reads the layer lazily (`ScanSnapshot`).
+With more of them, the scan reads the write set lazily (`ScanSnapshot`).
 
 A transaction may have 600 000 writes, and scan once for each row of a table.
 """
@@ -62,7 +62,7 @@ KEY_BYTES: Final = 200
 Three dictionary entries and the object headers; measured.
 """
 _NOTHING: Final[set[bytes]] = set()
-"""Shared empty set, never modified: a layer with a declaration gets a set of its own."""
+"""Shared empty set, never modified: a write set with a declaration gets one of its own."""
 
 
 class KeyOrder:
@@ -164,10 +164,11 @@ class WriteSet:
         """True if the changes are nearly all index entries of an index build."""
         self._order = KeyOrder()
         self._seen: list[ref[ScanSnapshot]] = []
-        """Running scans that see the layer as it was at their start."""
+        """Running scans that see the write set as it was at their start."""
 
     def declares(self) -> set[bytes]:
-        """Mark the layer as changing a declaration. Return `declared`, for the caller to add to."""
+        """Mark the write set as changing a declaration. Return `declared`, for the caller to add
+        to."""
         if not self.catalog:
             self.catalog, self.declared = True, set()
         return self.declared
@@ -193,7 +194,7 @@ class WriteSet:
                     sheet.keep(key, writes[key])
 
     def touches(self, wanted: Collection[bytes]) -> bool:
-        """True if the layer may change any of the keys; any range delete counts."""
+        """True if the write set may change any of the keys; any range delete counts."""
         return bool(self.ranges) or not self.writes.keys().isdisjoint(wanted)
 
     def forget(self, key: bytes) -> None:
@@ -217,7 +218,8 @@ class WriteSet:
         self.write_all(rows)
 
     def delete_range(self, start: bytes, end: bytes) -> list[bytes]:
-        """Delete a range. Return the keys of the layer's own writes in it, which are dropped."""
+        """Delete a range. Return the keys of the write set's own writes in it, which are
+        dropped."""
         gone = self.within(start, end)
         if self._seen:
             self._changes(gone)
@@ -239,14 +241,15 @@ class WriteSet:
         return self._order.all(self.writes)
 
     def hollow(self) -> tuple[dict[bytes, bytes | None], list[bytes]]:
-        """Return the containers of a layer that no reader uses any more, for piecewise
+        """Return the containers of a write set that no reader uses any more, for piecewise
         deallocation."""
         return self.writes, self._order.release()
 
     def in_steps(self, step: int) -> Iterator[list[tuple[bytes, bytes | None]]]:
         """Yield all writes, `step` at a time. If they come in order, this sorts the keys too.
 
-        The first scan over a large layer then need not sort. The layer must not change in between.
+        The first scan over a large write set then need not sort. The write set must not change in
+        between.
         """
         rows = iter(self.writes.items())
         ordered: list[bytes] | None = []
@@ -262,8 +265,8 @@ class WriteSet:
             self._order.know(ordered)
 
     def put_in_order(self, step: int) -> Generator[None, None, None]:
-        """Sort the keys in steps of about `step`, so that `ordered` is immediate. The layer must
-        not change in between."""
+        """Sort the keys in steps of about `step`, so that `ordered` is immediate. The write set
+        must not change in between."""
         order, writes = self._order, self.writes
         if order.knows(writes):
             return
@@ -322,7 +325,7 @@ def _shared() -> AssertionError:
 
 
 UNCHANGED: Final[WriteSet] = _Unchanged()
-"""The shared instance, so that beginning a transaction allocates no layer."""
+"""The shared instance, so that beginning a transaction allocates no write set."""
 
 
 def in_order(keys: Iterable[bytes], step: int) -> Generator[None, None, list[bytes]]:
@@ -405,7 +408,7 @@ class Overlay:
         self._copied[key] = value
 
     def lay(self, layer: WriteSet, start: bytes, end: bytes) -> None:
-        """Merge a newer layer over the writes so far."""
+        """Merge a newer write set over the writes so far."""
         ranges = [(low, high) for low, high in layer.ranges if low < end and high > start]
         if sheet := layer.sheet(start, end):
             self._begin_sheet()
@@ -445,9 +448,9 @@ class Overlay:
 
 
 def lookup(layers: Iterable[WriteSet], key: bytes) -> tuple[int, bytes | None] | None:
-    """Return sequence and value (None: deleted) of a key in layers, the newest first.
+    """Return sequence and value (None: deleted) of a key in write sets, the newest first.
 
-    None if no layer changes the key.
+    None if no write set changes the key.
     """
     for layer in layers:
         writes = layer.writes
@@ -460,11 +463,11 @@ def lookup(layers: Iterable[WriteSet], key: bytes) -> tuple[int, bytes | None] |
 
 
 class PendingWrites:
-    """Pending write sets: layers of the commits that the engine lacks, oldest first.
+    """Write sets of the commits that the engine lacks, oldest first.
 
     Small ones are merged, so that one look-up finds a key. Large ones stay separate: copying a
-    commit of 600 000 keys would block the event loop. So do layers of index builds, of which there
-    is one at a time.
+    commit of 600 000 keys would block the event loop. So do the write sets of index builds, of
+    which there is one at a time.
     """
 
     __slots__ = ("_large", "_order", "_ranges", "_sequences", "bytes", "layers", "values")
@@ -474,7 +477,7 @@ class PendingWrites:
         self.bytes = 0
         """Approximate bytes of all pending changes."""
         self.values: dict[bytes, bytes | None] = {}
-        """Merged writes of the small layers."""
+        """Merged writes of the small write sets."""
         self._sequences: dict[bytes, int] = {}
         self._large: deque[WriteSet] = deque()
         self._ranges: list[tuple[int, bytes, bytes]] = []
@@ -505,8 +508,8 @@ class PendingWrites:
         self._order.add(layer.writes, self.values)
 
     def get(self, key: bytes) -> tuple[int, bytes | None] | None:
-        """Look up a key as `lookup` does, in one step, or in one for each layer if there are large
-        ones."""
+        """Look up a key as `lookup` does, in one step, or in one for each write set if there are
+        large ones."""
         if self._large:
             return lookup(reversed(self.layers), key) if self._in_large(key) else self._merged(key)
         return self._merged(key)
@@ -524,7 +527,7 @@ class PendingWrites:
         return None
 
     def touches(self, wanted: Collection[bytes]) -> bool:
-        """True if any layer may change any of the keys, see `WriteSet.touches`."""
+        """True if any write set may change any of the keys, see `WriteSet.touches`."""
         if self._ranges or not self.values.keys().isdisjoint(wanted):
             return True
         return any(layer.touches(wanted) for layer in self._large)
@@ -553,7 +556,7 @@ class PendingWrites:
             self.add(layer)
 
     def drop(self, count: int) -> None:
-        """Remove the `count` oldest layers, which the engine has applied."""
+        """Remove the `count` oldest write sets, which the engine has applied."""
         layers = self.layers
         if count == len(layers):
             layers.clear()

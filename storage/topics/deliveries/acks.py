@@ -166,7 +166,8 @@ class DeliveryAcks(DeliveryExpiry):
 
         A receipt of an earlier delivery, or of another group or epoch, names none.
 
-        :param overdue: also include expired ones that have not been taken back yet
+        :param overdue: also include those past their ack deadline that the expiry has yet to
+            process
         :raises BadRequest: a malformed receipt; raised before the first part
         """
         named = parsed_receipts(receipts)

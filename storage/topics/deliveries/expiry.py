@@ -1,5 +1,4 @@
-"""Expiry of ack deadlines: deliveries are taken back, and after the last one a message is
-dead-lettered."""
+"""Expiry of ack deadlines (visibility timeout): redelivery, dead letters after the last attempt."""
 
 from __future__ import annotations
 
@@ -78,7 +77,7 @@ class DeliveryExpiry(DeliveryIndex):
                 self.more = time_us <= now_us
                 next_us = time_us
                 break
-            if unreleased >= most:  # none of these can be taken back yet
+            if unreleased >= most:  # none of these can expire yet
                 next_us = time_us
                 break
             count, last = ENTRY.unpack(entry)
@@ -102,7 +101,7 @@ class DeliveryExpiry(DeliveryIndex):
         return done
 
     def _take_back(self, due_us: int, first: int, last: int, over: ExhaustedMessages) -> int:
-        """Take back the deliveries under one ack deadline entry. Return their number.
+        """Expire the deliveries under one ack deadline entry. Return their number.
 
         Unreleased deliveries stay, since no member has received them. Messages to be dead-lettered
         stay too, once the dead letters reach the limit of one commit.

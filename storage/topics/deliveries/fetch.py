@@ -170,7 +170,7 @@ class DeliveryFetch(DeliveryAcks):
         else:
             rows = dict.fromkeys([prefix + pack(position) for position, _ in batch], row.pack())
         tx.put_new(rows)
-        # No other entry can begin with a position that was never handed out.
+        # No other entry can begin with a position that was never delivered.
         tx.put(group.deadlines + PLACE.pack(taken.deadline_us, first), ENTRY.pack(count, last))
         self._expects_deadline(taken.deadline_us)
         state.hand_outs += count

@@ -17,9 +17,9 @@ Invariants:
 - Every WAITING delivery is in the index of ready messages under its time.
 - The head of a key (position (8) · number parked behind it (4)) is its earliest delivery, and
   the only one that is not parked.
-- A delivery whose ack deadline has passed is no longer in flight, even if it has not been taken
-  back yet. It is due since then, or since its backoff after that. So the outcome does not depend
-  on when the expiry runs.
+- A delivery whose ack deadline has passed is no longer in flight, even before the expiry has run.
+  It is due since then, or since its backoff after that. So the outcome does not depend on when the
+  expiry runs.
 - Exception: an ack deadline does not pass before the member has received the delivery. While the
   commit of a delivery is unreleased, the delivery is in flight, so a stalled disk uses up no
   attempt. A late release restarts the deadline (`GroupDeliveries.restart_deadlines`).
