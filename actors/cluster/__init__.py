@@ -46,22 +46,23 @@ So every order of events can be tried on them.
 
 Invariant: **each member of the ISR in etcd holds, synced, every frame ever released.**
 
-Comments cite these rules by number:
+Comments cite these rules as `Cluster rule <number>`:
 
-1. A commit is released when it is synced here and on every member of the ISR. With fewer than ACKS
-   recent followers, writes are refused.
-2. A silent member leaves the ISR in etcd before anything is released without it. While a change is
-   unanswered, the leader waits for the union of both sets.
-3. Only a member of the ISR takes a vacant lead, in one transaction that compares the ISR. Each
-   epoch is above all before it.
-4. The lease is renewed at a third of its length. The leader's deadline counts from the sending, on
-   the boot-time clock, less a tenth.
-5. A promised epoch is on the disk before a follower sends its epoch history, and before a leader
-   writes its first frame.
-6. On attaching, a follower cuts its log to the last frame that both logs share. Below its applied
-   frames it is stranded, and nothing is cut.
-7. A new leader releases nothing before a frame of its own epoch is released (Raft §5.4.2).
-8. Only a node that was declared coordinating takes the lead or writes.
-9. The leader publishes its commit index in etcd, so that a node with an older copy of its directory
-   is not elected.
+- Cluster rule 1: A commit is released when it is synced here and on every member of the ISR. With
+  fewer than ACKS recent followers, writes are refused.
+- Cluster rule 2: A silent member leaves the ISR in etcd before anything is released without it.
+  While a change is unanswered, the leader waits for the union of both sets.
+- Cluster rule 3: Only a member of the ISR takes a vacant lead, in one transaction that compares the
+  ISR. Each epoch is above all before it.
+- Cluster rule 4: The lease is renewed at a third of its length. The leader's deadline counts from
+  the sending, on the boot-time clock, less a tenth.
+- Cluster rule 5: A promised epoch is on the disk before a follower sends its epoch history, and
+  before a leader writes its first frame.
+- Cluster rule 6: On attaching, a follower truncates its log to the last common frame (log matching,
+  KIP-101). Below its applied frames it is stranded, and nothing is truncated.
+- Cluster rule 7: A new leader releases nothing before a frame of its own epoch is released (Raft
+  §5.4.2).
+- Cluster rule 8: Only a node that was declared coordinating takes the lead or writes.
+- Cluster rule 9: The leader publishes its commit index in etcd, so that a node with an older copy
+  of its directory is not elected.
 """

@@ -489,7 +489,7 @@ class CoordinationActor(LoopActor):
         """Have the store copied again, if the leader's log no longer holds frames that this node
         lacks.
 
-        Rule 2: no frame is dropped before this node is out of the ISR in etcd.
+        Cluster rule 2: no frame is dropped before this node is out of the ISR in etcd.
         """
         member = self._member
         if member.standing is not SyncStatus.COPY_FAILED or self._copied_anew:
@@ -525,13 +525,13 @@ class CoordinationActor(LoopActor):
         lead, insync = agreed.lead, agreed.insync
         assert lead is not None and insync is not None, "it was taken with both"
         member, committer, follow_task = self._member, self._committer, self._member.follow_task
-        # Rule 2: the previous leader has been waited for already, while its lease lapsed.
+        # Cluster rule 2: the previous leader has been waited for already, while its lease lapsed.
         followed = {} if follow_task is None else {follow_task.node: follow_task.heard_us}
         self._shippings.end_all()
         # Frames of an older leader are on the disk or discarded: none is written after the promise.
         await self._stop_following()
         try:
-            # Rule 5: promised on the disk before the first frame is written.
+            # Cluster rule 5: promised on the disk before the first frame is written.
             await self._memory.promise(lead.epoch)
             await self._memory.remember_agreed(agreed)
         except DiskFull:
@@ -561,7 +561,7 @@ class CoordinationActor(LoopActor):
         :raises Refusal: a local fault prevents it
         """
         member, committer = self._member, self._committer
-        # Rule 7: a frame of its own epoch precedes all that it commits.
+        # Cluster rule 7: a frame of its own epoch precedes all that it commits.
         own = await committer.begin_leading(leadership.epoch)
         member.read_rows()
         policy = member.policy

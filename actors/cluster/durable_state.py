@@ -1,7 +1,8 @@
 """Durable cluster memory of this node: the file CLUSTER and its present content.
 
-Rule 5: a promised epoch is on the disk before a follower sends its history, and before a leader
-writes its first frame. So a change counts here once the file is replaced, not before.
+Cluster rule 5 (`actors/cluster/__init__.py`): a promised epoch is on the disk before a follower
+sends its history, and before a leader writes its first frame. So a change counts here once the file
+is replaced, not before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Takeover: takes a vacant lead in etcd, as an ISR member, as founder, or by an operator's order.
+"""Election of a leader: takes a vacant lead in etcd, as an ISR member, as founder, or by an
+operator's order.
 
 | node | condition |
 |---|---|
@@ -7,7 +8,9 @@
 | a node named by an operator | the lead is vacant; the new ISR is this node alone |
 
 An unanswered request may have taken effect, or may do so later. So its lease is revoked, which
-undoes all that was taken with it, and the takeover starts over.
+undoes all that was taken with it, and the election starts over.
+
+There is no vote: cluster rules 3 and 9 (`actors/cluster/__init__.py`) decide the election.
 """
 
 from __future__ import annotations
@@ -100,7 +103,8 @@ class Election:
             await self.give_back(agreement, lease)
             self._wait(StayWaiting(f"{why}; {NAME_ONE}", distrust_reason=True))
             return None
-        # Rule 9, again: another node may have led meanwhile, and published a higher commit index.
+        # Cluster rule 9, again: another node may have led meanwhile, and published a higher commit
+        # index.
         why = missing_entries(self._committer.history(), answer.agreed)
         if why is not None:
             await self.give_back(agreement, lease)
@@ -235,7 +239,7 @@ class Election:
         sent_us, seconds = self._clock.boottime_us(), policy.lease_seconds
         lease = LeadLease(await agreement.grant(seconds), seconds, sent_us)
         try:
-            # Rule 3: one transaction, which also compares the ISR that has this node.
+            # Cluster rule 3: one transaction, which also compares the ISR that has this node.
             answer = await agreement.take_lead(self._member.node, lease.id, insync)
         except NotAnswered:
             # It may have succeeded, and this node would lead without knowing: revoke the lease.
@@ -250,8 +254,8 @@ class Election:
         return lease, answer
 
     async def _bring_beyond(self, agreement: Agreement, agreed: AgreedState, known: int) -> None:
-        """Rule 3: raise the revision of an outdated etcd, so that a new epoch is above all earlier
-        ones.
+        """Cluster rule 3: raise the revision of an outdated etcd, so that a new epoch is above all
+        earlier ones.
 
         :param known: highest revision or epoch to exceed
         """

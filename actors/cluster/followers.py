@@ -1,4 +1,7 @@
-"""Progress of each follower as the leader knows it: acknowledged frames and last contact."""
+"""Progress of each follower as the leader knows it: acknowledged frames and last contact.
+
+`wanted` decides from it if the leader asks to shrink or to expand the ISR.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,8 @@ class Followers:
 def wanted(
     leading: LeaderState, followers: Followers, trusted: frozenset[str], now_us: int, behind_us: int
 ) -> frozenset[str] | None:
-    """Return the ISR that the leader should ask for now; None: no change is needed, or possible.
+    """Return the ISR, shrunk or expanded, that the leader should ask for now; None: no change is
+    needed, or possible.
 
     Silent members leave first, since nothing is released until then; also members that lack frames
     which all others hold. One member at a time, since each change gets its own answer. If none may

@@ -1,4 +1,9 @@
-"""Follower state: the promised epoch, log matching with the leader (KIP-101), released frames."""
+"""Follower state: the promised epoch, log matching with the leader, released frames.
+
+Log matching (Kafka KIP-101): each log keeps the end of every leader epoch. `joint` finds the last
+common frame of two logs, and the follower truncates its log to it (`storage/log/log.py`, `Log.cut`)
+before it appends frames of the leader.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +41,7 @@ def last_of(history: EpochHistory, epoch: int) -> EpochEnd | None:
 
 
 def joint(ours: EpochHistory, theirs: EpochHistory) -> int:
-    """Return the last frame up to which two logs are equal; 0: they share none.
+    """Return the last common frame of two logs; 0: they share none.
 
     An epoch has one leader, and a leader never rolls back a frame. So two logs with frames of one
     epoch are equal up to the end of the shorter one in that epoch (KIP-101).

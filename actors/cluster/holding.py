@@ -118,8 +118,8 @@ class LeadHolder:
         return await never
 
     async def _watch_declaration(self) -> str:
-        """Rule 8: lead while this node is declared coordinating. Before giving up, release all
-        commits, including the one that changes the declaration."""
+        """Cluster rule 8: lead while this node is declared coordinating. Before giving up, release
+        all commits, including the one that changes the declaration."""
         member, committer = self._member, self._committer
         while not self._leadership.resigns or committer.commit_index < committer.committed:
             await asyncio.sleep(DECLARED_SECONDS)
@@ -128,8 +128,8 @@ class LeadHolder:
         return NOT_COORDINATING
 
     async def _end_waits(self) -> str:
-        """Rule 1: commits that can't be released, for want of followers or etcd, stay pending.
-        Their waiters get UnknownOutcome after a timeout."""
+        """Cluster rule 1: commits that can't be released, for want of followers or etcd, stay
+        pending. Their waiters get UnknownOutcome after a timeout."""
         committer, marks = self._committer, deque[tuple[int, int]]()
         committed = 0
         while True:
@@ -181,8 +181,8 @@ class LeadHolder:
             log.warning(what, why=why)
 
     async def _renew(self) -> str:
-        """Rule 4: renew at a third of the lease, on the boot-time clock; the deadline counts from
-        the sending. Rule 9: publish the commit index with the renewal."""
+        """Cluster rule 4: renew at a third of the lease, on the boot-time clock; the deadline
+        counts from the sending. Cluster rule 9: publish the commit index with the renewal."""
         soon = self._leadership.publish_soon
         while True:
             lease = self._leadership.lease
@@ -245,8 +245,8 @@ class LeadHolder:
         return answer.agreed
 
     async def _request_isr_changes(self) -> str:
-        """Rule 2: ask for ISR changes. A silent member is removed in etcd before anything is
-        released without it; a node that holds everything is added."""
+        """Cluster rule 2: ask for ISR changes. A silent member is removed in etcd before anything
+        is released without it; a node that holds everything is added."""
         while True:
             look_s = self._leadership.policy.behind_us / 4_000_000  # the policy may change
             asked = self._leadership.asks(self._member.nodes)

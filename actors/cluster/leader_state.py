@@ -2,14 +2,15 @@
 
 - A frame is released when it is synced here and acknowledged by all waited-for nodes, and only
   while the ISR has at least ACKS followers.
-- A member that is silent for too long is asked out of the ISR. Nothing is released without it
-  before etcd has answered.
-- A follower that holds every frame ever released is asked into the ISR. After the leader's own
-  first frame, that is every frame up to the commit index; before, every frame up to that first one.
+- A member that is silent for too long is asked out of the ISR (shrink). Nothing is released without
+  it before etcd has answered.
+- A follower that holds every frame ever released is asked into the ISR (expand). After the leader's
+  own first frame, that is every frame up to the commit index; before, every frame up to that first
+  one.
 - A member that holds less than the commit index runs on an older copy of its directory. It is asked
   out of the ISR, and rejoins as others do.
-- While a change is unanswered, both sets are waited for, and the old set is asked for. An answer to
-  that settles which of both was written.
+- While a change is unanswered, the members of the old and of the new ISR are waited for, and the
+  old ISR is asked for. An answer to that settles which of both was written.
 - A leader that learns of another leader, or of a vacant lead, is deposed.
 """
 
@@ -73,8 +74,8 @@ class LeaderState:
 
     @property
     def waited_for(self) -> frozenset[str]:
-        """Nodes that have to hold a frame before its release: both sets while a change is
-        unanswered, since the next leader may come from either."""
+        """Nodes that have to hold a frame before its release: those of the old and the new ISR
+        while a change is unanswered, since the next leader may come from either."""
         return self.members | (self.asked or frozenset())
 
     @property
@@ -128,7 +129,7 @@ class LeaderState:
         """Advance the commit index as far as allowed."""
         return replace(self, released=self.releasable)
 
-    # --- the set ----------------------------------------------------------------------------------
+    # --- shrinking and expanding the ISR ----------------------------------------------------------
 
     def may_add(self, follower: str) -> bool:
         """True if a follower may be asked into the ISR: it holds every frame ever released.
@@ -165,7 +166,7 @@ class LeaderState:
         return all(held.get(node, 0) >= self.amended for node in nodes)
 
     def changes(self) -> Iterator[frozenset[str]]:
-        """Yield the sets that may be asked for now, from the followers heard of."""
+        """Yield each ISR that may be asked for now, from the followers heard of."""
         for follower, _ in self.held:
             if self.may_add(follower):
                 yield self.members | {follower}
@@ -174,13 +175,13 @@ class LeaderState:
                 yield self.members - {member}
 
     def asks(self, members: frozenset[str]) -> LeaderState:
-        """Note that a set was asked for, conditional on `epoch` and `insync.revision`."""
+        """Note that an ISR was asked for, conditional on `epoch` and `insync.revision`."""
         assert self.asked is None, "a change is under way"
         return replace(self, asked=members)
 
     @property
     def again(self) -> frozenset[str]:
-        """The set to ask for when an answer is missing: the old one. After either write, the other
+        """The ISR to ask for when an answer is missing: the old one. After either write, the other
         one is refused. Reading the ISR settles nothing, because the first request may still arrive.
         """
         return self.members

@@ -115,7 +115,7 @@ class Leadership:
         return self.lease.is_over(self._clock.boottime_us())
 
     def check_replicated(self) -> None:
-        """Rule 1: check that enough followers are recent for a commit to be released.
+        """Cluster rule 1: check that enough followers are recent for a commit to be released.
 
         :raises NotEnoughReplicas: fewer than ACKS
         """
@@ -296,11 +296,11 @@ class Leadership:
             # So an older copy of its directory will lack the commit index published here.
             self.publish_soon.set()
 
-    # --- the set ----------------------------------------------------------------------------------
+    # --- shrinking and expanding the ISR ----------------------------------------------------------
 
     def keep_out_of_isr(self, nodes: frozenset[str], is_over: Callable[[], bool]) -> None:
-        """Rule 2: remove nodes from the ISR, and keep them out until their rows are gone or their
-        certificates revoked.
+        """Cluster rule 2: remove nodes from the ISR, and keep them out until their rows are gone or
+        their certificates revoked.
 
         :param is_over: returns True when the statement that removes them has ended. If it was
             committed, they no longer belong to the cluster from that moment; otherwise they may
@@ -317,13 +317,13 @@ class Leadership:
     def asks(self, trusted: frozenset[str]) -> tuple[int, frozenset[str]] | None:
         """Return the ISR to ask for, and the revision it is conditional on; None: no change.
 
-        :param trusted: nodes of the cluster: `Member.nodes`
+        :param trusted: nodes of the cluster: `ClusterMember.nodes`
         """
         leading = self._leading
         trusted = self._eligible_nodes(trusted)
         if leading.asked is not None:
-            # Rule 2: the last change is unanswered. It stays under way, and both sets are waited
-            # for, until a later write is answered.
+            # Cluster rule 2: the last change is unanswered. It stays under way, and old and new ISR
+            # are waited for, until a later write is answered.
             return leading.insync.revision, leading.again
         members = wanted(
             leading, self.followers, trusted, self._clock.monotonic_us(),

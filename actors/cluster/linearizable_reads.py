@@ -113,5 +113,5 @@ async def _leader_read_index(leadership: Leadership, committer: Committer) -> in
         raise Busy(
             "this node has just taken the lead and does not know the commit index yet: try again"
         )
-    # Rule 7: its first frame comes after everything that earlier leaders have released.
+    # Cluster rule 7: its first frame comes after everything that earlier leaders have released.
     return max(own, committer.commit_index)

@@ -203,7 +203,7 @@ class ClusterMember:
 
     @property
     def coordinates(self) -> bool:
-        """Rule 8: True if it was declared coordinating, on itself or by its row.
+        """Cluster rule 8: True if it was declared coordinating, on itself or by its row.
 
         A restored copy has the rows of the cluster, but none of its own, and no roles: it never
         leads.
@@ -379,7 +379,8 @@ class ClusterMember:
         if isinstance(role, Alone):
             self.check_roles()
             if self.kept is not None and not self.commits_policy:
-                # Rule 8: a restored store has the topology, and is no member of the cluster.
+                # Cluster rule 8: a restored store has the topology, and is no member of the
+                # cluster.
                 raise NotWritable(NOT_IN_FORCE, leader=[])
             return
         if isinstance(role, Founder):
@@ -417,7 +418,8 @@ class ClusterMember:
         return stranded(found or "its former leader")
 
     def check_replicated(self) -> None:
-        """Check rule 1. :raises NotEnoughReplicas: too few recent followers to release a commit"""
+        """Check cluster rule 1. :raises NotEnoughReplicas: too few recent followers to release a
+        commit"""
         if self.leadership is not None:
             self.leadership.check_replicated()
 
@@ -425,8 +427,8 @@ class ClusterMember:
         """Check that this node may answer: it knows enough of the commit index.
 
         :param caller: None: a caller that need not be a store-wide owner
-        :raises Busy: rule 5: it was just started; or it has heard no leader for so long that the
-            caller may have lost its privileges
+        :raises Busy: it was just started (cluster rule 5); or it has heard no leader for so long
+            that the caller may have lost its privileges
         """
         if not self.has_caught_up:
             raise Busy(self.stranded if self.is_stranded else NOT_TOLD)

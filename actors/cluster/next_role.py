@@ -102,7 +102,7 @@ def epoch_distrust_reason(memory: ClusterState, ended: int, epoch: int) -> str |
 
 
 def missing_entries(log: EpochHistory, agreed: AgreedState) -> str | None:
-    """Rule 9: return the reason why this log lacks frames that the ISR holds, or None.
+    """Cluster rule 9: return the reason why this log lacks frames that the ISR holds, or None.
 
     None also where etcd has no published commit index.
 

@@ -10,7 +10,7 @@ number, this leader's commit index was the newest anywhere when the round began.
 
 - A round serves requests made before it began, and none after. The requests of one turn of the loop
   share a round.
-- While an ISR change is unanswered, both sets are asked.
+- While an ISR change is unanswered, the members of the old and of the new ISR are asked.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 | the leader sends | the follower |
 |---|---|
-| `Attached` | promises the epoch, cuts its log to the last common frame, acknowledges that |
+| `Attached` | promises the epoch, truncates its log to the last common frame, acknowledges that |
 | `Frames` | writes and syncs them, acknowledges, shows the released ones |
 | `Frames` without frames and with no new commit index | acknowledges: a heartbeat |
 | `Compare` | hashes its state (`state_check.py`) |
@@ -201,8 +201,7 @@ class ReplicaReceiver:
             await self._epochs.promise(self._expected)
         committer, promised = self._committer, self._epochs.promised
         # Frames from an earlier link may still be on their way to the disk, and are shown later:
-        # wait for them, so that the history includes them. It excludes frames that a cut has
-        # removed.
+        # wait for them, so that the history includes them. It excludes truncated frames.
         end = await committer.find_end()
         history: list[Told] = [*committer.history()]
         self._link.send(Attach(history, end, committer.commit_index, promised))
@@ -223,8 +222,8 @@ class ReplicaReceiver:
         if answer.time:
             committer.adopt_log_time(answer.epoch, answer.time)
         self._synced = answer.agree
-        # Rule 7: a leader knows the commit index once a frame of its own epoch is released. Before
-        # that, every frame of this log may have been released, and shown here.
+        # Cluster rule 7: a leader knows the commit index once a frame of its own epoch is released.
+        # Before that, every frame of this log may have been released, and shown here.
         at = frame_at(committer.history(), answer.released)
         knows = at is not None and at.epoch == answer.epoch
         self._caught_up_at = answer.released if knows else answer.agree

@@ -17,7 +17,7 @@ Invariants:
 - Each message carries the commit index. If it advances with no frame to send, it is sent alone, in
   the next turn of the loop.
 - Only acknowledged frames count as held by a follower, never sent ones. Even the common frames
-  count only after the follower has promised the epoch, cut its log, and acknowledged.
+  count only after the follower has promised the epoch, truncated its log, and acknowledged.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ReplicaSender:
     """A follower's link, from its `Attach` to its end. On the loop only.
 
     :param epoch: leader epoch of this node; the task of `run` has to be cancelled when it ends
-    :param attached: called once, when the follower has cut its log to the last common frame
+    :param attached: called once, when the follower has truncated its log to the last common frame
     :param heard: called for each acknowledgement after that
     :param beat_seconds: returns the heartbeat interval of the present policy
     :param round: returns the read index round to echo
@@ -135,7 +135,8 @@ class ReplicaSender:
         """Last frame that it shows, by its own report."""
         self.window = Window(limits.SHIP_WINDOW_BYTES)
         self.is_attached = False
-        """True once the follower has acknowledged that its log is cut to the last common frame."""
+        """True once the follower has acknowledged that its log is truncated to the last common
+        frame."""
         self._failed: SyncStatus | None = None
         self._lag = Lag(1, 0)
         self._position = 0

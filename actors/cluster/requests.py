@@ -44,7 +44,7 @@ class TakeLead(Request[None]):
 
 @dataclass(frozen=True, slots=True)
 class RemoveFromIsr(Request[None]):
-    """Rule 2: take nodes out of the ISR, before a statement shuts them out."""
+    """Cluster rule 2: take nodes out of the ISR, before a statement shuts them out."""
 
     nodes: frozenset[str]
     is_over: Callable[[], bool]

@@ -203,8 +203,9 @@ def revoke_certificate(run: Execution, statement: tree.RevokeCertificate) -> Val
 def _let_go(run: Execution, *rows: Replica) -> None:
     """Remove the nodes of rows that no longer name or trust them from the in-sync replicas.
 
-    Rule 2: no node is shut out that a release waits for, or that may lead. This node accepts
-    writes, so it is the leader, which others find by its row: that row goes last.
+    Cluster rule 2 (`actors/cluster/__init__.py`): no node is shut out that a release waits for, or
+    that may lead. This node accepts writes, so it is the leader, which others find by its row: that
+    row goes last.
 
     :raises BadRequest: one of them is this node's, which leads, and others have rows
     :raises NotEnoughReplicas: too few in-sync replicas would be left

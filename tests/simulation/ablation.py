@@ -45,7 +45,7 @@ def _patched(patches: Patches) -> Iterator[None]:
         yield
 
 
-# --- rule 1: released when it is on all of the set ------------------------------------------------
+# --- cluster rule 1: released when it is on every member of the ISR -------------------------------
 
 
 def _alone(leading: LeaderState) -> frozenset[str]:
@@ -60,7 +60,7 @@ def _may_remove_any(leading: LeaderState, *gone: str) -> bool:
     return leading.asked is None and len(gone) == 1 and {*gone} <= leading.members - {leading.node}
 
 
-# --- rule 2: the set ------------------------------------------------------------------------------
+# --- cluster rule 2: the ISR ----------------------------------------------------------------------
 
 
 def _asked_set(leading: LeaderState) -> frozenset[str]:
@@ -89,7 +89,7 @@ def _forgets_the_change(leadership: Leadership, trusted: frozenset[str]) -> Any:
     return _fine_asks(leadership, trusted)
 
 
-# --- rule 3: election of a leader -----------------------------------------------------------------
+# --- cluster rule 3: election of a leader ---------------------------------------------------------
 
 
 def _anyone(agreed: AgreedState, _node: str) -> bool:
@@ -125,14 +125,14 @@ def _changes_any_set(
     return CompareAndSetResult(True, model.agreed)
 
 
-# --- rule 4: the deadline -------------------------------------------------------------------------
+# --- cluster rule 4: the deadline -----------------------------------------------------------------
 
 
 def _never_over(_lease: LeadLease, _now_us: int) -> bool:
     return False
 
 
-# --- rule 5: promises, syncing, showing -----------------------------------------------------------
+# --- cluster rule 5: promises, syncing, showing ---------------------------------------------------
 
 
 def _takes_all(_receiving: ReplicaReceiver, _epoch: int) -> None:
@@ -191,7 +191,7 @@ def _replays_all(committer: Committer, refusal: Any) -> None:
     committer.show(committer.log_upto)
 
 
-# --- rule 6: the cut ------------------------------------------------------------------------------
+# --- cluster rule 6: truncation -------------------------------------------------------------------
 
 
 def _by_sequence(ours: EpochHistory, theirs: EpochHistory) -> int:
@@ -202,7 +202,7 @@ async def _cuts_nothing(_committer: Committer, _after: int) -> None:
     pass
 
 
-# --- rule 9: a new leader holds all that was published --------------------------------------------
+# --- cluster rule 9: a new leader holds all that was published ------------------------------------
 
 
 def _lacks_nothing(_log: EpochHistory, _agreed: AgreedState) -> None:

@@ -520,8 +520,8 @@ def test_followers_speak_as_often_as_the_policy_of_the_moment_has_them(logbook: 
 
 
 def test_who_is_to_copy_the_store_anew_attaches_to_nobody(logbook: Logbook) -> None:
-    """Rule 2: another leader, who has the log that it lacks, would have it in the set, and count
-    on what it drops once it begins again."""
+    """Cluster rule 2: another leader, who has the log that it lacks, would have it in the set, and
+    count on what it drops once it begins again."""
 
     async def main(trio: Trio) -> None:
         old, other = await trio.led(), trio.named("c")
