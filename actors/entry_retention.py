@@ -1,4 +1,5 @@
-"""Retention of the statement log and the audit trail: the oldest entries are removed.
+"""Retention of the statement log and the audit trail: the oldest entries are removed. Segments of
+the write-ahead log are pruned elsewhere: `storage/log/retention.py`.
 
 The capacity of each is divided fairly. The statement log divides it between nodes: of each node the
 newest entries are kept, whichever users made them. So a node that forwards made-up entries uses the

@@ -2,7 +2,7 @@
 
 Invariants:
 
-- `Durable(n)` is sent only after the fsync that covers n has returned.
+- `FramesSynced` is sent only after the fsync that covers its frames has returned.
 - After the first failed fsync the log is never appended to, marked or pruned again.
 - Durable commits have to fit into the state: RocksDB that once met a full disk refuses all writes
   until it is opened again. So the disk must have room for a batch and for all that the state has

@@ -9,6 +9,16 @@ A request above its own limit is ended with `TooLarge`, whatever others hold. A 
 `USER_MEMORY_BYTES`; the rest up to `NODE_MEMORY_BYTES` is shared by the users that come after it.
 So the total is bounded, and no request is ended for the memory of another user.
 
+Memory bounds of a SELECT (`protocol/limits.py`); nothing spills to the disk:
+
+| of | limit | checked by | refusal |
+|---|---|---|---|
+| rows of one statement | `STATEMENT_MEMORY_BYTES` | `language/budget.py`, by batch | `TooLarge` |
+| a script's variables | `SCRIPT_MEMORY_BYTES` | `actors/scripts/script_state.py` | `TooLarge` |
+| one request | `REQUEST_MEMORY_BYTES` | here, at each yield | `TooLarge` |
+| one user | `USER_MEMORY_BYTES` | here, at each yield | `Busy` |
+| the node | `NODE_MEMORY_BYTES` | here, at each yield | `Busy` |
+
 A request that has committed is ended only if no other one is left, and never once its response
 waits for the disk. The memory of an ended request counts until it is released, but no further
 request is ended for it.

@@ -1,5 +1,8 @@
-"""Cleanup of incomplete script restores: drops the places that an interrupted RESTORE SCRIPT
-created.
+"""Cleanup of incomplete script restores: drops the namespaces and databases that an interrupted
+RESTORE SCRIPT created.
+
+The restore of a backup into a directory is `storage/backups/restore.py`, RESTORE SCRIPT itself
+`actors/scripts/restoring.py`.
 
 It runs as soon as the node takes writes, and at a start for restores that the process end cut off.
 The restore may have run on another node: a snapshot taken meanwhile contains the marks too.

@@ -1,6 +1,7 @@
 """Memory budget of a statement, estimated from samples.
 
-Weighing every row would cost more than most statements do.
+Weighing every row would cost more than most statements do. `actors/memory.py` lists all memory
+bounds of a SELECT.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""ORDER BY over batches: a merge sort of sorted runs, or a top-N selection if LIMIT is small."""
+"""ORDER BY over batches, in memory: a merge of sorted runs, or a top-N selection if LIMIT is small.
+
+Not an external sort: nothing spills to the disk. All entries count against the memory budget of the
+statement (`budget.py`); one that exceeds it fails with `TooLarge`.
+"""
 
 from __future__ import annotations
 

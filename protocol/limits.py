@@ -93,7 +93,7 @@ FEED_PART_BYTES: Final = MIB
 single larger change is a part of its own."""
 FEED_BEHIND_BYTES: Final = 4 * MIB
 """Changes that may wait for a feed's reader, besides the part being sent. A feed with more ends
-(backpressure); its reader resumes it later."""
+(slow-consumer eviction); its reader resumes it later."""
 FEED_CHANGE_BYTES: Final = 8 * MIB
 """Size of a change together with the record's previous version. A larger change is sent without
 that version."""

@@ -1,5 +1,8 @@
-"""Offline restore: a command creates a store from a backup. No node serves the store, and no actor
-is used."""
+"""Options and report of the restore command; the restore itself is `storage/backups/restore.py`.
+
+The restore is offline: a command creates a store from a backup. No node serves the store, and no
+actor is used.
+"""
 
 from __future__ import annotations
 

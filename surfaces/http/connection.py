@@ -1,7 +1,8 @@
 """HTTP connection: bytes to exchanges, in order, within every deadline and limit.
 
 Received requests (reading.py) wait in `queue` and run one at a time, so pipelined requests are
-answered in order. Responses leave at the end of the loop's iteration, in one write (outbox.py).
+answered in order. Responses leave at the end of the loop's iteration, in one write
+(`surfaces/flush_queue.py`).
 
 Queued requests are charged to the memory quota: as anonymous until the credential is checked, then
 to the user. Reading pauses while the queue is full, by number or by bytes, or while the client does

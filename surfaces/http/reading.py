@@ -1,7 +1,7 @@
 """Request parser of a connection: bytes to exchanges, up to the pipelining limit.
 
-llhttp parses the bytes of a read, except requests whose header block is cached (head_cache.py). It
-is fed in steps: a read of tiny requests could become a hundred times its bytes. Bytes beyond the
+llhttp parses the bytes of a read, except requests whose header block is cached (`header_cache.py`).
+It is fed in steps: a read of tiny requests could become a hundred times its bytes. Bytes beyond the
 queue's limit are kept unparsed until some requests have been answered.
 """
 

@@ -28,7 +28,7 @@ class RunningDelegate(ABC):
         self._running = False
 
     def finish(self) -> None:
-        """Start the request; eagerly where `Connection.may_begin` allows it."""
+        """Start the request; eagerly where `HttpLink.may_begin` allows it."""
         if self._exchange.connection.may_begin:
             # A change that comes alone goes to the log before there is a task, which would look
             # like more to come.
