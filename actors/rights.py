@@ -15,6 +15,26 @@
    of them are its own.
 
 A returned object is valid for the statement that it was authorized for.
+
+A *place* is a namespace or database, or the store.
+
+Revocation: these enforce a REVOKE, or a dropped or altered user, on work that runs already.
+
+| work | enforced by |
+|---|---|
+| a transaction that writes | the user row in its read set: `storage/txn/validation.py` |
+| the next statement of a script | rule 3: `actors/scripts/execution.py` |
+| operations on messages | rule 3; a wait is refused when it wakes: `actors/messages/engine.py` |
+| operations on keys | the cache of privileges is cleared: `actors/spaces/access_cache.py` |
+| reveals | rule 3, when the queue is committed: `actors/vaults/reveals.py` |
+| feeds | `actors/feeds/hub.py` has `Feed.reauthorize` called |
+| pinned snapshots | all end: `storage/txn/ledger.py` |
+| sessions, cached passwords | end with their user: `actors/sessions.py`, `actors/sign_ins.py` |
+| requests of an ended session | are ended: `actors/scripts/running.py` |
+
+A priority lock never delays a revocation (`storage/txn/priority_lock.py`). A follower without news
+of the leader answers only owners of the store (`actors/cluster/member.py`). A read-only transaction
+that runs already ends on its snapshot.
 """
 
 from __future__ import annotations

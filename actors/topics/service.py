@@ -210,7 +210,7 @@ class TopicService:
         return schedule.due_us if schedule is not None else None
 
     def declarations_changed(self) -> None:
-        """Wake all waits: topics or groups were dropped, or privileges on them have changed."""
+        """Wake all waits: topics, readers or groups were dropped."""
         self.waits.look_again()
 
     def roles_changed(self) -> None:

@@ -437,7 +437,7 @@ class TopicWaits:
             row.look_again()
 
     def look_again(self) -> None:
-        """Have all check if they may still wait: declarations, privileges or roles changed."""
+        """Have all check if they may still wait: declarations or roles of the node changed."""
         for each in self._all():
             each.look_again()
 
