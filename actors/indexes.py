@@ -126,7 +126,7 @@ class IndexesActor(LoopActor):
             goes_on = index_builds.build_slice(tx, key, over)
             try:
                 ticket = committer.commit(tx, NODE, reason="index build")
-            except (NotWritable, NotEnoughReplicas, Conflict, Busy, DiskFull):  # a barrier, say
+            except (NotWritable, NotEnoughReplicas, Conflict, Busy, DiskFull):  # a lock, say
                 self._restart_search()  # it was begun with, and nothing of that was kept
                 self._later()
                 return
@@ -145,7 +145,7 @@ class IndexesActor(LoopActor):
         error = durable.exception()
         if error is None:
             tell(self.actor_ref, ContinueBuild())
-        elif isinstance(error, DiskFull | UnknownOutcome):  # taken back: another leads, say
+        elif isinstance(error, DiskFull | UnknownOutcome):  # rolled back: another leads, say
             self._restart_search()
             self._later()
         elif not isinstance(error, Draining):  # it stops

@@ -4,10 +4,10 @@
   after its start, after an hour without use, at sign-out, and when its user is dropped or changed.
 - A verified user and password may be cached for a minute, under a hash keyed with a secret of this
   process.
-- One copy of a user row is kept for all its sessions and cached passwords, as read in the turn of
-  the loop that authenticated. If another row is stored, all credentials of that user end.
+- One copy of a user row is kept for all its sessions and cached passwords, as read in the loop
+  iteration that authenticated. If another row is stored, all credentials of that user end.
   `sign_ins.py` authenticates callers.
-- Code that acts for a caller calls `check_authenticated` in the turn of the loop that acts: the
+- Code that acts for a caller calls `check_authenticated` in the loop iteration that acts: the
   session or password may have been revoked since authentication.
 
 All times here are monotonic: a step of the wall clock neither ends nor prolongs a session.
@@ -544,7 +544,7 @@ def end_with_users(sessions: Sessions, committer: Committer) -> None:
 
 
 def _nothing() -> None:
-    """Do not yield: all frames of one release are handled in one turn of the loop."""
+    """Do not yield: all frames of one release are handled in one loop iteration."""
 
 
 def same_user(one: User, other: User) -> bool:

@@ -3,7 +3,7 @@
 - A refused sign-in has one text and takes the same time, whether the user exists or not.
   `sign_in_throttle.py` delays those after it. No user is locked out.
 - A hash takes long, and other work goes on meanwhile. So the user is read again after it, in the
-  turn of the loop that makes the response: a user that was dropped or changed meanwhile is refused.
+  loop iteration that makes the response: a user that was dropped or changed meanwhile is refused.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class SessionsActor(LoopActor):
         return self._committer.is_released(seen.ticket)
 
     async def _settled(self, name: str) -> Seen:
-        """Return a user as stored and released in the turn of the loop that resumes the caller.
+        """Return a user as stored and released in the loop iteration that resumes the caller.
 
         :raises DiskFull: a pending change of the user was rolled back
         """
@@ -211,7 +211,7 @@ class SessionsActor(LoopActor):
     async def _verified(
         self, origin: _Origin, name: str, password: str, is_gone: Callable[[], bool] = stays
     ) -> Seen:
-        """Verify a password. Return the user as stored in the turn of the loop that resumes the
+        """Verify a password. Return the user as stored in the loop iteration that resumes the
         caller.
 
         :param origin: origin of the request

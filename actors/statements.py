@@ -1,7 +1,7 @@
 """Statement log and audit trail: entries of statements, sign-ins and refusals.
 
 A statement that changes the store has its entry in its own commit. Refusals, sign-ins, and reads
-that are to be audited get commits of their own, which no request waits for; one turn of the loop
+that are to be audited get commits of their own, which no request waits for; one loop iteration
 gathers them. Entries that a client can cause by the thousand are limited to a few a second of each
 kind. The next one kept reports how many were dropped.
 
@@ -41,7 +41,7 @@ BURST: Final = 20
 REMEMBERED: Final = 1_024
 """Number of token buckets kept."""
 WAITING: Final = 1_024
-"""Maximum entries that wait for the next turn of the loop."""
+"""Maximum entries that wait for the next loop iteration."""
 LATER_SECONDS: Final = 1.0
 """Interval, in seconds, between retries of failed commits."""
 LAST_SECONDS: Final = 1.0
@@ -130,7 +130,7 @@ class Statements:
     ) -> None:
         """Keep an entry of an operation on keys that was refused for a missing privilege.
 
-        Its origin is read in a later turn of the loop: before it is answered, a request may have no
+        Its origin is read in a later loop iteration: before it is answered, a request may have no
         name yet.
         """
         places: Places = (ids_of(space.database),)

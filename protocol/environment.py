@@ -1,4 +1,4 @@
-"""Doors: interfaces to the environment of the node.
+"""Environment: the interfaces through which everything outside of the process reaches the node.
 
 Time, randomness, files, network and scheduling reach the node only through these. Production passes
 the real ones (`actors/environment.py`, `storage/files/disk.py`). A test passes a manual clock, a

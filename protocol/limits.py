@@ -367,7 +367,7 @@ tenth of a second in one call. An expression of ten steps takes a text of 1.6 Mi
 steps 16 KiB."""
 SLICE_US: Final = 2_000
 """Microseconds that a statement may hold the event loop before it yields. A short request takes
-three or four turns of the loop, and in each it may wait for one slice."""
+three or four loop iterations, and in each it may wait for one slice."""
 RETRY_SLICE_US: Final = 32_000
 """Longest slice of a transaction that had conflicts: each conflict doubles its slice. A transaction
 that fits one slice runs without a pause, and cannot have another conflict."""

@@ -8,7 +8,7 @@ A follower echoes a number only while it has promised no later epoch. A new lead
 ISR, and has promised its epoch before it releases anything. So once the whole ISR has echoed a
 number, this leader's commit index was the newest anywhere when the round began.
 
-- A round serves requests made before it began, and none after. The requests of one turn of the loop
+- A round serves requests made before it began, and none after. The requests of one loop iteration
   share a round.
 - While an ISR change is unanswered, the members of the old and of the new ISR are asked.
 """

@@ -128,7 +128,7 @@ class ReplicaReceiver:
         self._unsynced_bytes = 0
         self._fewer = asyncio.Event()
         self._acknowledges = False
-        """True if an acknowledgement is scheduled for the end of this turn of the loop."""
+        """True if an acknowledgement is scheduled for the end of this loop iteration."""
         self._round = 0
         """Newest read index round to echo."""
         self._asks = 0
@@ -170,7 +170,7 @@ class ReplicaReceiver:
             await self._attach()
             while True:
                 await self._on_message(await self._link.receive())
-                await asyncio.sleep(0)  # one message per turn of the loop, even if more are here
+                await asyncio.sleep(0)  # one message per loop iteration, even if more are here
         except LinkClosed:
             if self._failed is not None:
                 raise self._failed from None
@@ -300,7 +300,7 @@ class ReplicaReceiver:
     # --- what it says and shows -------------------------------------------------------------------
 
     def _acknowledge_soon(self) -> None:
-        """Acknowledge the synced frames, once in this turn of the loop."""
+        """Acknowledge the synced frames, once in this loop iteration."""
         if not self._acknowledges:
             self._acknowledges = True
             self._loop.call_soon(self._acknowledge)

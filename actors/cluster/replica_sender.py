@@ -15,7 +15,7 @@ Invariants:
 - Sent and unacknowledged bytes are at most `limits.SHIP_WINDOW_BYTES` and one batch (flow control).
   Other missing frames are in the tail, which all followers share, or are read from the log in turn.
 - Each message carries the commit index. If it advances with no frame to send, it is sent alone, in
-  the next turn of the loop.
+  the next loop iteration.
 - Only acknowledged frames count as held by a follower, never sent ones. Even the common frames
   count only after the follower has promised the epoch, truncated its log, and acknowledged.
 """

@@ -112,7 +112,7 @@ class StateComparison:
 class FollowerComparison:
     """The follower's part, for one link.
 
-    :param kept: called when frames that `bound` held back may be shown
+    :param kept: called when frames that `bound` held back may be applied
     :param differs: called once with the reason, when the states differ
     """
 

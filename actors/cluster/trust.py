@@ -126,7 +126,8 @@ class Trust:
         self._drain(self._follower)
 
     def _wake(self) -> None:
-        """Schedule a check in a turn of its own: this is called in the middle of a release."""
+        """Schedule a check in a loop iteration of its own: this is called in the middle of a
+        release."""
         if self._look is None:
             self._look = asyncio.get_running_loop().call_soon(self._on_checked)
 

@@ -19,7 +19,7 @@ STALL_SECONDS: Final = 0.01
 class Applier:
     """On the loop only.
 
-    :param later: has `more` called, in a turn of its own
+    :param later: has `more` called, in a loop iteration of its own
     """
 
     ledger: Ledger
@@ -28,7 +28,7 @@ class Applier:
         self._loop = loop
         self._later = later
         self._coming = False
-        """True while a turn for more is scheduled."""
+        """True while a call of `more` is scheduled."""
         self._stalled: asyncio.TimerHandle | None = None
         """Asks an engine again that takes nothing."""
         self._takes_nothing = False
@@ -47,7 +47,7 @@ class Applier:
         return True
 
     def more(self) -> bool:
-        """The turn for more has come; as `some`."""
+        """Apply another slice; as `some`."""
         self._coming = False
         return self.some()
 
@@ -58,7 +58,7 @@ class Applier:
 
     def _retry(self) -> None:
         self._stalled = None
-        self._schedule()  # in a turn of the actor's, which tells what fails
+        self._schedule()  # as a message to the actor, which reports what fails
 
     @property
     def waiting_bytes(self) -> int:

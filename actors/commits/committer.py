@@ -1,4 +1,4 @@
-"""Committer: the only entry by which state changes, and where answers wait until they may be shown.
+"""Committer: the only entry by which state changes, and where answers wait for the release.
 
 `begin` a transaction, `commit` it without an await, wait until its ticket is `released`, then
 answer. No other code commits, attributes a change, or decides if the node takes it.
@@ -108,7 +108,7 @@ class Committer(CommitTickets):
         self._applier = Applier(runtime.loop, self._apply_later)
         self._batches = GroupCommit(runtime, self._send)
         self.on_turn_end = self._batches.on_turn_end
-        """Called by a surface once it has handled all it read in this turn of the loop."""
+        """Called by a surface once it has handled all it read in this loop iteration."""
         self.barriers = PriorityLocks(runtime)
         self.arrivals = SequenceWaiters(self._report_error)
         """Waiters for sequences that may not have been assigned yet."""
@@ -298,12 +298,12 @@ class Committer(CommitTickets):
         return self._following.log_upto if self._follows else self.ledger.synced_seq
 
     def history(self) -> EpochHistory:
-        """The reigns of this log, the present one included."""
+        """Return the ends of all epochs of this log, the present one included."""
         return positions.whole_history(self._reader.epoch_ends, self.present)
 
     @property
     def present(self) -> EpochEnd:
-        """The reign that this log ends in."""
+        """End of the epoch that this log ends in."""
         return self._present or self._reader.present
 
     def release_more(self) -> None:
@@ -365,8 +365,8 @@ class Committer(CommitTickets):
         self._following.ends(reign)
 
     async def find_end(self) -> int:
-        """Ask the log where it ends: a link that has ended may have left frames, or a cut, on their
-        way to it. Answers with the last frame that is synced.
+        """Ask the log where it ends: a link that has ended may have left frames, or a truncation,
+        on their way to it. Return the last synced frame.
 
         :raises Draining: the node stops
         """
@@ -377,8 +377,8 @@ class Committer(CommitTickets):
     async def cut(self, after: int) -> None:
         """Truncate the log behind a frame, where the leader's log differs.
 
-        :raises Stranded: a frame behind it was shown here, or released. Nothing was cut
-        :raises DiskFull: nothing was cut
+        :raises Stranded: a frame behind it was shown here, or released. Nothing was truncated
+        :raises DiskFull: nothing was truncated
         :raises Draining: the node stops
         """
         assert self._follows, "who leads cuts nothing"
@@ -411,7 +411,10 @@ class Committer(CommitTickets):
             self._following.show(upto)
 
     def show_more(self) -> None:
-        """The turn for more has come. :raises EngineFailed, EffectsDamaged, LogDamaged:"""
+        """Show more released frames of the leader, one slice of them.
+
+        :raises EngineFailed, EffectsDamaged, LogDamaged:
+        """
         if self._lost is not None or not self._follows:
             return
         following, users = self._following, self.ledger.state.users_version
@@ -512,7 +515,7 @@ class Committer(CommitTickets):
         self.on_turn_end()
 
     def _advance_commit_index(self, upto: int) -> None:
-        """All up to `upto` may be shown: to the engine with it, and its waiters may answer."""
+        """Advance the commit index to `upto`: apply these commits, and call their waiters."""
         self.ledger.release(upto)
         if self._applier.some():
             self._flight_has_room()
@@ -530,7 +533,7 @@ class Committer(CommitTickets):
         tell(self._commits, ApplyMore())
 
     def apply_more(self) -> None:
-        """The turn for the rest has come."""
+        """Apply more released commits, one slice of them."""
         if self._lost is None and self._applier.more():
             self._flight_has_room()
 

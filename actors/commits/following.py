@@ -46,7 +46,7 @@ class FollowedLog:
     :param log: reads frames in memory
     :param stored: reads frames of files
     :param ledger: takes released frames
-    :param go_on: schedules `step` in a later turn of the loop
+    :param go_on: schedules `step` in a later loop iteration
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class FollowedLog:
         self.log_upto = log.last
         """The last frame that is synced in this log."""
         self.told = ledger.state.commit_index
-        """The highest sequence that may be shown."""
+        """Commit index of the leader, as last heard."""
         self._said = log.released
         """The highest that a leader has said was released."""
         self._handed = log.last
@@ -213,7 +213,7 @@ class FollowedLog:
             _fail(waiter, error)
 
     def require_above(self, after: int) -> None:
-        """Check that the log may be cut behind a frame.
+        """Check that the log may be truncated behind a frame.
 
         :raises Stranded: a frame behind it was shown here, or may be at any time
         """
@@ -233,7 +233,7 @@ class FollowedLog:
         return min(max(self.told, self._said), self.log_upto)
 
     def show(self, upto: int) -> None:
-        """So much may be shown, as far as it is in this log."""
+        """Note the leader's commit index; frames of this log up to it are shown."""
         if upto > self.told:
             self.told = upto
             self.look()

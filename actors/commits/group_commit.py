@@ -2,7 +2,7 @@
 
 A group costs the same for one commit or fifty: a write and a sync, two thread wake-ups, four
 hand-overs of the GIL. So at most one group is out; commits that come meanwhile form the next. While
-each turn of the loop brings another commit a group waits for more, one slice at most. A lone writer
+each loop iteration brings another commit a group waits for more, one slice at most. A lone writer
 waits for no other: its group leaves at once when the surface has handled all it read and the loop
 has no other callback.
 
@@ -24,8 +24,8 @@ from storage.formats.frames import Frame
 GATHER_US: Final = limits.SLICE_US
 """Longest wait of a group's first commit for others (µs)."""
 FEW: Final = 2
-"""Largest group that leaves without another turn of the loop, if the one before was no larger. Two:
-a publish, and the delivery to a consumer that waited. Clients of larger groups send their next
+"""Largest group that leaves without another loop iteration, if the one before was no larger. Two: a
+publish, and the delivery to a consumer that waited. Clients of larger groups send their next
 requests closely after each other, so waiting pays."""
 
 
@@ -52,7 +52,7 @@ class GroupCommit:
         self._gathering: asyncio.Handle | None = None
         """Scheduled look at the group being formed."""
         self._seen = 0
-        """Number of waiting commits one turn ago."""
+        """Number of waiting commits one loop iteration ago."""
         self._since_us = 0
 
     @property
@@ -94,15 +94,15 @@ class GroupCommit:
             self._send_waiting()
 
     def _gather(self) -> None:
-        """Begin a batch: it is sent in the first turn that brings no further commit."""
+        """Begin a batch: it is sent in the first loop iteration that brings no further commit."""
         self._since_us = self._monotonic_us()
         # One that stands alone, after one that did too, is likely to be all there is.
         self._seen = 1 if self._before <= 1 else 0
         self._gathering = self._loop.call_soon(self._check_group)
 
     def on_turn_end(self) -> None:
-        """Send the group now if nothing else can join it in this turn. Called by a surface that has
-        handled all it read."""
+        """Send the group now if nothing else can join it in this loop iteration. Called by a
+        surface that has handled all it read."""
         gathering = self._gathering
         if (
             gathering is not None

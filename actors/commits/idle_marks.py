@@ -27,7 +27,7 @@ class IdleMarks:
         self._timer: asyncio.TimerHandle | None = None
 
     def look(self) -> None:
-        """Something became durable, or was taken back: nothing may be on its way any more."""
+        """Start the timer if no commit is unsynced: some became durable, or were rolled back."""
         if self._timer is None and self.ledger.state.committed == self.ledger.synced_seq:
             self._arm(self.ledger.state.committed)
 

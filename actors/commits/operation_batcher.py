@@ -1,7 +1,7 @@
 """Group commit of units: when to run operations that come together, so that they share one commit.
 
-- Operations of one turn of the loop run at its end, for one slice; the rest in the next turn. The
-  end is known early when the surface has handled all it read and the loop has no other callback.
+- Operations of one loop iteration run at its end, for one slice; the rest in the next one. The end
+  is known early when the surface has handled all it read and the loop has no other callback.
 - If several came together lately, the first wait for as many, one slice at most: clients answered
   together come again closely after each other, and a commit for the first alone would cost as much
   as one for all. A lone client never waits; after a crowd it waits once.
@@ -54,7 +54,7 @@ class OperationBatcher:
         self._scheduled = False
         self._running = False
         self._at_end: asyncio.Handle | None = None
-        """The look at the end of this turn."""
+        """Callback at the end of this loop iteration."""
         self._hold: asyncio.TimerHandle | None = None
         """Timer that ends the wait."""
         self._since_us: int | None = None
@@ -76,7 +76,8 @@ class OperationBatcher:
             self._at_end = self._loop.call_soon(self._at_turn_end)
 
     def on_turn_end(self) -> None:
-        """Run now if nothing else can come in this turn: the surface has handled all it read."""
+        """Run now if nothing else can come in this loop iteration: the surface has handled all it
+        read."""
         at_end = self._at_end
         if at_end is not None and self._ready() == 1:
             at_end.cancel()
@@ -97,7 +98,7 @@ class OperationBatcher:
             self._hold = None
 
     def _at_turn_end(self) -> None:
-        """A turn is over."""
+        """Run the operations that came together, or hold them for more."""
         self._scheduled = False
         self._at_end = None
         if self._stopped:

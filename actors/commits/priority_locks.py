@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("commits")
 
 SAID_US: Final = 1_000_000
-"""Barriers are logged at most so often, those that went unsaid in between with their number: many
-short ones may follow each other."""
+"""Minimum interval (µs) of log lines on priority locks. Each counts those without a line since the
+last one: many short locks may follow each other."""
 
 
 class PriorityLockRequest:
@@ -58,18 +58,19 @@ class PriorityLockRequest:
         return self._line.standing is self
 
     def grant(self, now_us: int) -> None:
-        """Its turn."""
+        """Grant the lock."""
         self.was_granted = True
         self.since_us = now_us
         self._wake()
 
     def leave(self) -> None:
-        """The transaction has ended, or gives up: its barrier goes. Leaving twice is fine."""
+        """Release the lock, or leave the queue: the transaction has ended, or gives up.
+        Idempotent."""
         self._line.leave(self)
 
 
 class PriorityLocks:
-    """The line, the one that stands, and those that it holds back; on the loop only."""
+    """The lock that is held, the queue for it, and the commits that it blocks; on the loop only."""
 
     ledger: Ledger
 
@@ -81,13 +82,13 @@ class PriorityLocks:
         self._line: OrderedDict[PriorityLockRequest, None] = OrderedDict()
         self._held_back: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
-        """Ends the one that stands, or the time without one after it."""
+        """Ends the lock that is held, or the time without a lock after it."""
         self._closed = False
         self._said_us = -SAID_US
         self._unsaid = 0
 
     def join(self, place: PriorityLockRequest) -> None:
-        """Stand in line. Its barrier may stand at once."""
+        """Queue for the lock, which may be granted at once."""
         if self._closed:
             place.grant(self._runtime.clock.monotonic_us())
             return
@@ -95,7 +96,7 @@ class PriorityLocks:
         self._next()
 
     def leave(self, place: PriorityLockRequest) -> None:
-        """Be gone, in whatever way. See `PriorityLockRequest.leave`."""
+        """Release the lock, or leave the queue: `PriorityLockRequest.leave`."""
         self._line.pop(place, None)
         if place is self.standing:
             self._goes(place, "ended")
@@ -108,7 +109,7 @@ class PriorityLocks:
             self._held_back.append(told)
 
     def gone(self) -> asyncio.Future[None]:
-        """Done when the barrier that stands now has gone."""
+        """Return a future that is done when the lock held now is released."""
         future: asyncio.Future[None] = self._runtime.loop.create_future()
 
         def told() -> None:

@@ -2,7 +2,7 @@
 
 Engines run an operation on the loop at once and return its result if nothing has to be waited for.
 Otherwise `Requester.told` gets it later. No future: writing the answer out is most of the work, and
-a future costs one more turn of the loop.
+a future costs one more loop iteration.
 """
 
 from __future__ import annotations

@@ -77,14 +77,14 @@ class CommitTickets:
         return CommitTicket(max(one.sequence, other.sequence), self.generation)
 
     def is_released(self, ticket: CommitTicket) -> bool:
-        """True if there is nothing to wait for. False may mean that it was taken back."""
+        """True if there is nothing to wait for. False may mean that it was rolled back."""
         sequence = ticket.sequence
         return not sequence or (
             sequence <= self.commit_index and self._why_rolled_back(ticket) is None
         )
 
     def released(self, ticket: CommitTicket) -> asyncio.Future[None]:
-        """Done once all that was promised may be shown.
+        """Return a future that is done once the commit is released.
 
         :raises UnknownOutcome: the log failed first: it may be there after the next start, or not
         :raises DiskFull: there was no room; it will not be there
@@ -106,8 +106,8 @@ class CommitTickets:
 
     def when_released(self, ticket: CommitTicket, told: ReleaseCallback) -> None:
         """Call `told` once a commit is released, with the error that `released` would raise, or
-        None; at once if that is known. Thousands of answers of a group are notified in one turn of
-        the loop. An answer that may wait as long as the disk takes is a `Waiter`, which can be
+        None; at once if that is known. Thousands of answers of a group are notified in one loop
+        iteration. An answer that may wait as long as the disk takes is a `Waiter`, which can be
         listed and ended."""
         sequence = ticket.sequence
         if (why := self._why_rolled_back(ticket)) is not None:
@@ -178,8 +178,8 @@ class CommitTickets:
         return self.ledger.state.roll_backs.why(ticket)
 
     def _fail_waiters(self, after: int, error: Callable[[int], BaseException]) -> None:
-        # All of them first: who is told may commit at once, and waits for one of these sequences
-        # anew, which others have that were taken back.
+        # Collect all of them first: a waiter that is called may commit at once, and wait for one of
+        # these sequences, which rolled-back commits had before.
         failed = [(each, self._waiters.pop(each)) for each in list(self._waiters) if each > after]
         for sequence, waiters in failed:
             for told in waiters:

@@ -34,7 +34,7 @@ class Waiter(ABC):
         self._timer: asyncio.TimerHandle | None = None
         self._waits = False
         self._ended: Refusal | None = None
-        """Why it is ended, while it has the moment that `end_soon` gives."""
+        """Refusal that ends it, during the delay that `end_soon` gives."""
         self.began_us = began_us
         self.ends_us: int | None = None
         """Deadline of the wait, on the monotonic clock; None: it has none."""
@@ -61,7 +61,7 @@ class Waiter(ABC):
     def settle(self, lost: BaseException | None) -> None:
         """Answer; or `wait` for something else.
 
-        :param lost: the reason why nothing may be shown; None: it may
+        :param lost: the reason why the commit is not released; None: it is
         """
 
     def out_of_time(self) -> Refusal:

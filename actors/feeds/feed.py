@@ -121,7 +121,7 @@ class Feed:
         """Check the privileges again after a change of its user: end the feed, or adjust the
         details that the user may see.
 
-        :param standing: None: the user no longer exists
+        :param standing: its new privileges; None: the user no longer exists
         """
         table = self.view.table
         if standing is None:

@@ -116,7 +116,7 @@ class AwaitedAnswer(Waiter):
     """Answer that waits for its commits to be released.
 
     :param refusal: the refusal that the script stopped at
-    :param make: makes the answer, once it may be shown
+    :param make: makes the answer, once its commits are released
     """
 
     __slots__ = (

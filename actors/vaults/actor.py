@@ -1,6 +1,6 @@
 """Vaults actor: unseals and seals, changes passphrases, and runs key rotation.
 
-A caller is authorized before any hash, and again in the turn of the loop that acts: a hash takes
+A caller is authorized before any hash, and again in the loop iteration that acts: a hash takes
 long, and other work goes on meanwhile. A wrong passphrase is answered late, with one text, as a
 wrong password is (`actors/sign_in_throttle.py`). Unsealed keys are never stored.
 """

@@ -1,7 +1,7 @@
 """Reveals: shows values of vaults. Each is authorized, recorded in a group commit, and answered
 once its entry is durable.
 
-- Requests of one turn of the loop, and those that come while the log writes a batch, are handled
+- Requests of one loop iteration, and those that come while the log writes a batch, are handled
   together (`actors/commits/operation_batcher.py`), a slice of the loop at a time. If several came
   together lately, one slice is spent waiting for more.
 - Each is authorized and found by itself. Its refusal refuses no other.

@@ -1,8 +1,8 @@
 """Vault trails: hash-chained audit entries of vaults, beside the statement log.
 
 The entry of an act is in the act's own commit, or in a commit that the act waits for. Entries of
-refusals and timers get commits of their own, which no request waits for; one turn of the loop
-gathers them.
+refusals and timers get commits of their own, which no request waits for; one loop iteration gathers
+them.
 
 Refusals of one kind and user are limited. A burst of a few is kept; later ones are counted, and one
 entry reports the count. There is at most one such entry a second, or one a minute for callers
