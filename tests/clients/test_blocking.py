@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+import unasync
 from storeclient import Closed, RecordId
-from storeclient.blocking import _Twin
-from storeclient.mirrors import Mirror
+from storeclient.blocking import Mirror
+from storeclient.twins import Twin
 
 T = TypeVar("T")
 
@@ -70,6 +71,10 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     found.close()
 
 
+def test_the_blocking_client_is_the_one_that_is_generated() -> None:
+    assert unasync.generate() == unasync.TARGET.read_text("utf-8")
+
+
 def test_who_is_interrupted_has_it_end_and_then_closes_it(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
@@ -80,14 +85,14 @@ def test_who_is_interrupted_has_it_end_and_then_closes_it(
             return Interrupted(asyncio.run_coroutine_threadsafe(work, loop), numbers.waits)
 
         with pytest.raises(KeyboardInterrupt):
-            for number in _Twin(submit)._each(numbers.each()):
+            for number in Twin(numbers, submit)._each(numbers.each()):
                 heard.append(number)
         assert heard == [0, 1, 2] and numbers.closed
 
 
 def test_who_leaves_has_it_closed(loop: asyncio.AbstractEventLoop) -> None:
     numbers = Numbers()
-    twin = _Twin(lambda work: asyncio.run_coroutine_threadsafe(work, loop))
+    twin = Twin(numbers, lambda work: asyncio.run_coroutine_threadsafe(work, loop))
     for number in (each := twin._each(numbers.each())):
         assert number == 0
         break
@@ -100,7 +105,7 @@ def test_one_that_is_collected_in_the_thread_of_its_loop_is_closed_there(
 ) -> None:
     """As the collector does, which may run anywhere: that thread can't wait for itself."""
     numbers = Numbers()
-    twin = _Twin(lambda work: asyncio.run_coroutine_threadsafe(work, loop))
+    twin = Twin(numbers, lambda work: asyncio.run_coroutine_threadsafe(work, loop))
     each = twin._each(numbers.each())
     assert next(each) == 0
     ended = threading.Event()
@@ -118,10 +123,10 @@ def test_one_that_is_collected_in_the_thread_of_its_loop_is_closed_there(
 def test_a_mirror_is_iterated_over_as_of_one_commit() -> None:
     """Whatever is committed meanwhile."""
 
-    class Twin(dict[RecordId, dict[str, Any]]):
+    class Rows(dict[RecordId, dict[str, Any]]):
         lock = threading.Lock()
 
-    twin = Twin({RecordId("t", n): {"n": n} for n in range(3)})
+    twin = Rows({RecordId("t", n): {"n": n} for n in range(3)})
     mirror = Mirror(twin, lambda work: Future())  # type: ignore[arg-type]
     pairs, values = iter(mirror.items()), iter(mirror.values())
     assert next(pairs) == (RecordId("t", 0), {"n": 0}) and next(values) == {"n": 0}
@@ -138,4 +143,4 @@ def test_a_client_that_was_closed_meanwhile_has_closed_it() -> None:
         raise Closed("the client has been closed")
 
     with pytest.raises(Closed):
-        next(iter(_Twin(submit)._each(Numbers().each())))
+        next(iter(Twin(None, submit)._each(Numbers().each())))

@@ -23,7 +23,8 @@ from storeclient import (
     RecordId,
     errors,
 )
-from storeclient.cache import LOADING_SUFFIX, AsyncLease, Seconds, _loading
+from storeclient.cache import LOADING_SUFFIX, AsyncLease, _loading
+from storeclient.values import Seconds
 from tests.clients.test_real_node import EVERY_TYPE, serving
 from tests.nodes import PASSWORD
 from tests.processes import PASSWORD as PROCESS_PASSWORD

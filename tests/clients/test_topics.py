@@ -24,7 +24,8 @@ from storeclient import (
     errors,
 )
 from storeclient.batches import Batches
-from storeclient.groups import GIVEN_BACK, Seconds, Settled
+from storeclient.groups import GIVEN_BACK, Settled
+from storeclient.values import Seconds
 from tests.clients.test_real_node import EVERY_TYPE, serving
 from tests.nodes import PASSWORD
 from tests.processes import PASSWORD as PROCESS_PASSWORD

@@ -8,11 +8,26 @@ from storeclient import errors
 from storeclient.answers import Answer, Result, ResultKind
 from storeclient.async_client import AsyncClient
 from storeclient.backups import Backup
-from storeclient.blocking import Consumer, Group, HandOut, Publisher, Reader, Topic
-from storeclient.cache import NEVER, AsyncCache, AsyncLease, Cache, Lease
+from storeclient.blocking import (
+    Cache,
+    Client,
+    Consumer,
+    Database,
+    Group,
+    HandOut,
+    Lease,
+    Mirror,
+    Moment,
+    Publisher,
+    Reader,
+    Seal,
+    Topic,
+    Vault,
+    Watch,
+)
+from storeclient.cache import NEVER, AsyncCache, AsyncLease
 from storeclient.changes import Change, Commit, Position
-from storeclient.client import Client
-from storeclient.database import AsyncDatabase, Database
+from storeclient.database import AsyncDatabase
 from storeclient.errors import (
     Closed,
     OutcomeUnknown,
@@ -25,16 +40,16 @@ from storeclient.events import ConnectionEvent
 from storeclient.exchange import Welcome
 from storeclient.groups import AsyncConsumer, AsyncGroup, AsyncHandOut, Settled
 from storeclient.messages import Message
-from storeclient.mirrors import AsyncMirror, Copied, Mirror
-from storeclient.moments import AsyncMoment, Moment
+from storeclient.mirrors import AsyncMirror, Copied
+from storeclient.moments import AsyncMoment
 from storeclient.names import quote_name
 from storeclient.objects import into
 from storeclient.texts import json_default
 from storeclient.topics import AsyncPublisher, AsyncReader, AsyncTopic, Published
 from storeclient.values import NONE, NoneValue, RecordId
-from storeclient.vaults import AsyncSeal, AsyncVault, Revealed, Seal, Vault, Written
+from storeclient.vaults import AsyncSeal, AsyncVault, Revealed, Written
 from storeclient.version import VERSION
-from storeclient.watches import AsyncWatch, Watch
+from storeclient.watches import AsyncWatch
 
 __version__ = VERSION
 

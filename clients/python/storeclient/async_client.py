@@ -1,5 +1,5 @@
 """Async client: multiplexes requests over one connection per node, made on demand and again after a
-failure."""
+failure. The blocking client is generated from it, and from the handles: see `unasync.py`."""
 
 from __future__ import annotations
 
@@ -110,7 +110,9 @@ class AsyncClient:
         """Node that made a moment, by name of the moment, for the newest ones."""
         self._timeout = duration(timeout)
         self.ns = ns
+        """Default namespace of scripts."""
         self.db = db
+        """Default database of scripts."""
 
     def __repr__(self) -> str:
         return f"<AsyncClient {f'{self._user}@' if self._user else ''}{self._nodes.where}>"

@@ -1,7 +1,7 @@
 """Handle of a cache space: its keys, over the client's connection.
 
-Two twins with the same methods, `AsyncCache` and `Cache`. After a broken connection reads are
-repeated; writes are not, and raise `OutcomeUnknown` like scripts.
+After a broken connection reads are repeated; writes are not, and raise `OutcomeUnknown` like
+scripts.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import asyncio
 import hashlib
 import inspect
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 
 from storeclient.errors import Closed, StoreError
-from storeclient.values import NONE, duration
+from storeclient.values import NONE, Seconds, duration
 
 T = TypeVar("T")
 
@@ -33,7 +33,6 @@ others for that long."""
 POLL_FIRST_SECONDS: Final = 0.01
 POLL_MOST_SECONDS: Final = 0.25
 
-Seconds = float | timedelta
 Loader = Callable[[], Any]
 AsyncLoader = Callable[[], Any | Awaitable[Any]]
 
@@ -307,140 +306,6 @@ class AsyncLease:
             if error is None:
                 raise
             error.add_note(f"releasing the lock failed, too: {failure}")
-
-
-class Wait(Protocol):
-    """Runs a coroutine of the async twin, and waits for its result."""
-
-    def __call__(self, work: Coroutine[Any, Any, T]) -> T: ...
-
-
-class Cache:
-    """Blocking handle of a cache space. Made by `Client.cache(ns, db, space)`; the methods are
-    those of `AsyncCache`, and may be called from any thread."""
-
-    def __init__(self, twin: AsyncCache, wait: Wait) -> None:
-        self._twin = twin
-        self._wait = wait
-
-    def __repr__(self) -> str:
-        return repr(self._twin).replace("Async", "")
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key, or `default`; see `AsyncCache.get`."""
-        return self._wait(self._twin.get(key, default))
-
-    def set(
-        self, key: str, value: Any, ttl: Seconds | None = None, *, keep_ttl: bool = False
-    ) -> None:
-        """Set a key; see `AsyncCache.set`."""
-        self._wait(self._twin.set(key, value, ttl, keep_ttl=keep_ttl))
-
-    def delete(self, key: str) -> bool:
-        """Delete a key. Return whether it existed."""
-        return self._wait(self._twin.delete(key))
-
-    def set_if_absent(self, key: str, value: Any, ttl: Seconds | None = None) -> bool:
-        """Set a key if it does not exist. Return whether it was set."""
-        return self._wait(self._twin.set_if_absent(key, value, ttl))
-
-    def set_if_present(self, key: str, value: Any, ttl: Seconds | None = None) -> bool:
-        """Set a key if it exists. Return whether it was set."""
-        return self._wait(self._twin.set_if_present(key, value, ttl))
-
-    def compare_and_set(
-        self, key: str, expect: Any, value: Any, ttl: Seconds | None = None
-    ) -> bool:
-        """Set a key if it holds `expect`; see `AsyncCache.compare_and_set`."""
-        return self._wait(self._twin.compare_and_set(key, expect, value, ttl))
-
-    def incr(self, key: str, by: int = 1) -> int:
-        """Add to a counter, and return the new value; see `AsyncCache.incr`."""
-        return self._wait(self._twin.incr(key, by))
-
-    def ttl(self, key: str) -> timedelta | None:
-        """Return the time to live of a key; see `AsyncCache.ttl`."""
-        return self._wait(self._twin.ttl(key))
-
-    def expire(self, key: str, ttl: Seconds) -> bool:
-        """Set the expiry of a key. Return whether it exists."""
-        return self._wait(self._twin.expire(key, ttl))
-
-    def persist(self, key: str) -> bool:
-        """Remove the expiry of a key. Return whether it exists."""
-        return self._wait(self._twin.persist(key))
-
-    def keys(self, prefix: str = "", after: str = "", limit: int = 1000) -> list[str]:
-        """Return keys in the order of their bytes; see `AsyncCache.keys`."""
-        return self._wait(self._twin.keys(prefix, after, limit))
-
-    def get_or_set(
-        self, key: str, ttl: Seconds | None, loader: Loader, *, single: bool = False
-    ) -> Any:
-        """Return the stored or loaded value; see `AsyncCache.get_or_set`. The loader runs in a
-        thread, and may block."""
-
-        async def load() -> Any:
-            return await asyncio.to_thread(loader)
-
-        return self._wait(self._twin.get_or_set(key, ttl, load, single=single))
-
-    def lock(
-        self, key: str, ttl: Seconds, holder: str | None = None, *, renew: bool = False
-    ) -> Lease | None:
-        """Acquire a lease on a key; see `AsyncCache.lock`."""
-        twin = self._wait(self._twin.lock(key, ttl, holder, renew=renew))
-        return None if twin is None else Lease(twin, self._wait)
-
-
-class Lease:
-    """A lock that is held, blocking; otherwise as `AsyncLease`.
-
-    lease = cache.lock("job", 30)
-    if lease is not None:
-        with lease:
-            ...
-    """
-
-    def __init__(self, twin: AsyncLease, wait: Wait) -> None:
-        self._twin = twin
-        self._wait = wait
-        self.key = twin.key
-        self.holder = twin.holder
-
-    @property
-    def fence(self) -> int:
-        """Fencing token; see `AsyncLease.fence`."""
-        return self._twin.fence
-
-    @property
-    def until(self) -> datetime | None:
-        """Expiry of the lease, by the node's clock."""
-        return self._twin.until
-
-    @property
-    def lost(self) -> bool:
-        """True if the lease is known to have ended; see `AsyncLease.lost`."""
-        return self._twin.lost
-
-    def extend(self, ttl: Seconds | None = None) -> bool:
-        """Extend the lease; see `AsyncLease.extend`."""
-        return self._wait(self._twin.extend(ttl))
-
-    def release(self) -> bool:
-        """Release the lease. Return whether it was still held."""
-        return self._wait(self._twin.release())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._wait(self._twin.__aexit__(kind, error, trace))
 
 
 def _loading(key: str) -> str:

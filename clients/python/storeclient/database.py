@@ -1,26 +1,22 @@
-"""Handles of a database: calls need no ns and db.
-
-Two twins with the same methods, `AsyncDatabase` and `Database`.
-"""
+"""Handle of a database: calls need no ns and db."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
 
 from storeclient.answers import Answer
-from storeclient.blocking import Submit, Topic, _Twin
-from storeclient.cache import AsyncCache, Cache
+from storeclient.cache import AsyncCache
 from storeclient.changes import Action, Position
-from storeclient.mirrors import AsyncMirror, Mirror, OnCopy
-from storeclient.moments import KEEP, AsyncMoment, Moment, MomentClient
+from storeclient.mirrors import AsyncMirror, OnCopy
+from storeclient.moments import KEEP, AsyncMoment, MomentClient
 from storeclient.names import check_names, quote_name
 from storeclient.pages import PAGE, Pages, each
 from storeclient.topics import AsyncTopic
-from storeclient.vaults import AsyncVault, Vault
-from storeclient.watches import AsyncWatch, Watch, WatchClient, asked
+from storeclient.vaults import AsyncVault
+from storeclient.watches import AsyncWatch, WatchClient, asked
 
 
 class _DatabaseClient(MomentClient, WatchClient, Protocol):
@@ -200,113 +196,3 @@ class AsyncDatabase:
     def vault(self, name: str) -> AsyncVault:
         """Return a handle of a vault; see `AsyncClient.vault`."""
         return self._client.vault(self.ns, self.db, name)
-
-
-class Database(_Twin):
-    """Blocking handle of a database, otherwise like `AsyncDatabase`. Made by `Client.database(ns,
-    db)`."""
-
-    def __init__(self, twin: AsyncDatabase, submit: Submit) -> None:
-        super().__init__(submit)
-        self._twin = twin
-        self.ns = twin.ns
-        self.db = twin.db
-
-    def run(
-        self,
-        script: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | timedelta | None = None,
-        reason: str | None = None,
-        repeatable: bool = False,
-        after: int | None = None,
-        current: bool = False,
-    ) -> Answer:
-        """Run a script and return all its results; see `AsyncClient.run`."""
-        return self._wait(
-            self._twin.run(
-                script,
-                params,
-                timeout=timeout,
-                reason=reason,
-                repeatable=repeatable,
-                after=after,
-                current=current,
-            )
-        )
-
-    def query(
-        self,
-        script: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | timedelta | None = None,
-        reason: str | None = None,
-        repeatable: bool = False,
-        after: int | None = None,
-        current: bool = False,
-    ) -> Any:
-        """Run a script and return the value of its last statement; see `AsyncClient.query`."""
-        return self.run(
-            script,
-            params,
-            timeout=timeout,
-            reason=reason,
-            repeatable=repeatable,
-            after=after,
-            current=current,
-        ).value
-
-    def moment(self, *, keep: float | timedelta = KEEP) -> Moment:
-        """Return a pinned snapshot of the store; see `AsyncDatabase.moment`."""
-        return Moment(self._twin.moment(keep=keep), self._submit)
-
-    def rows(
-        self,
-        select: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        page: int = PAGE,
-        consistent: bool = False,
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a SELECT; see `AsyncDatabase.rows`."""
-        return self._each(self._twin.rows(select, params, page=page, consistent=consistent))
-
-    def watch(
-        self,
-        table: str,
-        start: int | Position | None = None,
-        *,
-        actions: Collection[Action] | None = None,
-        before: bool = False,
-        where: str | None = None,
-    ) -> Watch:
-        """Follow the change feed of a table, with `for`; see `AsyncDatabase.watch`."""
-        twin = self._twin.watch(table, start, actions=actions, before=before, where=where)
-        return Watch(twin, self._submit)
-
-    def mirror(
-        self,
-        table: str,
-        *,
-        where: str | None = None,
-        page: int = PAGE,
-        on_copy: OnCopy | None = None,
-    ) -> Mirror:
-        """Return a local copy of a table, for `with`; see `AsyncDatabase.mirror`. `on_copy` is
-        called in the client's thread."""
-        twin = self._twin.mirror(table, where=where, page=page, on_copy=on_copy)
-        return Mirror(twin, self._submit)
-
-    def cache(self, space: str) -> Cache:
-        """Return a handle of a cache space; see `AsyncClient.cache`."""
-        return Cache(self._twin.cache(space), self._wait)
-
-    def topic(self, name: str) -> Topic:
-        """Return a handle of a topic; see `AsyncClient.topic`."""
-        return Topic(self._twin.topic(name), self._submit)
-
-    def vault(self, name: str) -> Vault:
-        """Return a handle of a vault; see `AsyncClient.vault`."""
-        return Vault(self._twin.vault(name), self._submit)

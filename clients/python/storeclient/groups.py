@@ -28,9 +28,8 @@ from storeclient.errors import (
 from storeclient.messages import AskTopic, Message, RunScript, given, message_fields
 from storeclient.names import quote_name
 from storeclient.outages import Pause, is_outage
-from storeclient.values import duration
+from storeclient.values import Seconds, duration
 
-Seconds = float | timedelta
 T = TypeVar("T")
 
 TAKE_WAIT: Final = timedelta(seconds=60)
@@ -312,7 +311,7 @@ class AsyncConsumer:
     It prefetches, and resumes by itself after a broken connection, and while a node is away, busy,
     full or read-only. Messages in a lost answer are delivered again after their ack deadline.
     Acknowledgements and extensions are repeated likewise, until `stop`. Other errors end it and are
-    raised to the iterating task, and so is the failure to reach a node at the first attempt.
+    raised where it is iterated over, and so is the failure to reach a node at the first attempt.
     `stop`, or leaving `async with`, returns prefetched messages that were not iterated over. This
     counts as an attempt of those messages, like each delivery. A group with DELIVERIES 1 makes them
     dead letters, so its consumers should prefetch 1.

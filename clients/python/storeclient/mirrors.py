@@ -3,20 +3,17 @@
 A mirror is read whole from one snapshot (moment) of the store, and follows the change feed from
 there, without a gap. If the feed cannot continue, the table is read again automatically. Until that
 is complete the old copy is shown.
-
-Two twins with the same methods, `AsyncMirror` and `Mirror`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from storeclient.blocking import Submit, _Twin
 from storeclient.changes import Commit, Position
 from storeclient.errors import Closed, Diverged, LogPruned, StoreError, Unknown
 from storeclient.names import quote_name
@@ -208,62 +205,3 @@ class AsyncMirror(Rows):
     def _emit_event(self) -> None:
         self._changed.set()
         self._changed.clear()
-
-
-class Mirror(_Twin, Rows):
-    """Blocking mirror, otherwise like `AsyncMirror`. Made by `Database.mirror`. Its methods may be
-    called from any thread; each sees whole commits."""
-
-    def __init__(self, twin: AsyncMirror, submit: Submit) -> None:
-        super().__init__(submit)
-        self._twin = twin
-
-    @property
-    def seq(self) -> int:
-        """Commit that the mirror shows; see `AsyncMirror.seq`."""
-        return self._twin.seq
-
-    def __getitem__(self, id: RecordId) -> dict[str, Any]:
-        with self._twin.lock:
-            return self._twin[id]
-
-    def __iter__(self) -> Iterator[RecordId]:
-        with self._twin.lock:
-            return iter(list(self._twin))
-
-    def __len__(self) -> int:
-        with self._twin.lock:
-            return len(self._twin)
-
-    def items(self) -> ItemsView[RecordId, dict[str, Any]]:
-        """Return the items of one commit."""
-        return self.snapshot().items()
-
-    def values(self) -> ValuesView[dict[str, Any]]:
-        """Return the values of one commit."""
-        return self.snapshot().values()
-
-    def snapshot(self) -> dict[RecordId, dict[str, Any]]:
-        """Return a copy of the mirror's current state."""
-        with self._twin.lock:
-            return dict(self._twin)
-
-    def changed(self) -> None:
-        """Wait for the next change; see `AsyncMirror.changed`."""
-        self._wait(self._twin.changed())
-
-    def reached(self, seq: int) -> None:
-        """Wait until the mirror shows a commit; see `AsyncMirror.reached`."""
-        self._wait(self._twin.reached(seq))
-
-    def __enter__(self) -> Self:
-        self._wait(self._twin.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._wait(self._twin.__aexit__(kind, error, trace))

@@ -1,18 +1,14 @@
-"""Moments: pinned snapshots of the store, kept by the node for several requests.
-
-Two twins with the same methods, `AsyncMoment` and `Moment`.
-"""
+"""Moments: pinned snapshots of the store, kept by the node for several requests."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from storeclient.answers import Answer
-from storeclient.blocking import Submit, _Twin
 from storeclient.changes import Position
 from storeclient.errors import StoreError
 from storeclient.pages import PAGE, Pages, each
@@ -115,59 +111,3 @@ class AsyncMoment:
     ) -> AsyncIterator[dict[str, Any]]:
         """Yield the rows of a SELECT in this snapshot; see `AsyncDatabase.rows`."""
         return each(Pages(select, params, page), self.query)
-
-
-class Moment(_Twin):
-    """Blocking pinned snapshot, otherwise like `AsyncMoment`. Made by `Database.moment`."""
-
-    def __init__(self, twin: AsyncMoment, submit: Submit) -> None:
-        super().__init__(submit)
-        self._twin = twin
-
-    @property
-    def seq(self) -> int:
-        """Sequence of the snapshot; 0 before its entry."""
-        return self._twin.seq
-
-    @property
-    def position(self) -> Position:
-        """Position of the snapshot, to start a watch from."""
-        return self._twin.position
-
-    def __enter__(self) -> Self:
-        self._wait(self._twin.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._wait(self._twin.__aexit__(kind, error, trace))
-
-    def run(
-        self,
-        script: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | timedelta | None = None,
-    ) -> Answer:
-        """Run a read-only script; see `AsyncMoment.run`."""
-        return self._wait(self._twin.run(script, params, timeout=timeout))
-
-    def query(
-        self,
-        script: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | timedelta | None = None,
-    ) -> Any:
-        """Run a script and return the value of the last statement."""
-        return self._wait(self._twin.query(script, params, timeout=timeout))
-
-    def rows(
-        self, select: str, params: Mapping[str, Any] | None = None, *, page: int = PAGE
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a SELECT in this snapshot; see `AsyncDatabase.rows`."""
-        return self._each(self._twin.rows(select, params, page=page))

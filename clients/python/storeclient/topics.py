@@ -1,8 +1,7 @@
 """Topics: publish messages, read pages, keep a reader, join a consumer group.
 
-Two twins with the same methods, `AsyncTopic` and `Topic` (in `blocking.py`). Publishing, taking and
-settling are wire messages of their own; all else is statements. Refusals are raised as for scripts,
-and a request that may have run is never repeated, except for reads.
+Publishing, taking and settling are wire messages of their own; all else is statements. Refusals are
+raised as for scripts, and a request that may have run is never repeated, except for reads.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import groupby
 from types import TracebackType
 from typing import Any, Final, Self
@@ -23,9 +22,8 @@ from storeclient.messages import AskTopic, Message, RunScript, given, message_fi
 from storeclient.names import quote_name
 from storeclient.outages import Pause, is_outage
 from storeclient.rows import PendingRow, RequestPipeline
-from storeclient.values import duration
+from storeclient.values import Seconds, duration
 
-Seconds = float | timedelta
 Headers = Mapping[str, str]
 
 PAGE: Final = 1000

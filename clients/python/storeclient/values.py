@@ -29,6 +29,8 @@ import msgpack
 
 from storeclient.texts import in_utc, read_record, record_text
 
+Seconds = float | timedelta
+
 _EXT_DECIMAL: Final = 1
 _EXT_DURATION: Final = 2
 _EXT_UUID: Final = 3
@@ -169,7 +171,7 @@ def _inside_id(code: int, data: bytes) -> object:
     return _inward(code, data)
 
 
-def duration(seconds: float | timedelta | None) -> timedelta | None:
+def duration(seconds: Seconds | None) -> timedelta | None:
     """Convert seconds to a timedelta; a timedelta and None stay as they are.
 
     :raises ValueError: infinite, not a number, or longer than the language's durations

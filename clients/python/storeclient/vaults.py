@@ -1,7 +1,7 @@
 """Vaults: their seals, and the records in them.
 
-Two twins of each handle, `AsyncSeal` and `Seal`, `AsyncVault` and `Vault`. Ids and values are sent
-as parameters, passphrases in messages of their own: neither is ever statement text.
+Ids and values are sent as parameters, passphrases in messages of their own: neither is ever
+statement text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from storeclient.answers import Answer
-from storeclient.blocking import Submit, _Twin
 from storeclient.names import quote_name
 
 Entries = list[dict[str, Any]]
@@ -175,68 +174,3 @@ class AsyncVault(AsyncSeal):
 
     async def _value(self, text: str, params: Mapping[str, Any], reason: str | None) -> Any:
         return (await self._run(text, params, reason)).value
-
-
-class Seal(_Twin):
-    """Blocking handle of the store's seal, otherwise like `AsyncSeal`. Made by
-    `Client.store_seal()`."""
-
-    def __init__(self, twin: AsyncSeal, submit: Submit) -> None:
-        super().__init__(submit)
-        self._twin = twin
-
-    def unseal(self, passphrase: str) -> datetime:
-        """Unseal for a limited time; see `AsyncSeal.unseal`."""
-        return self._wait(self._twin.unseal(passphrase))
-
-    def seal(self) -> None:
-        """Seal immediately."""
-        self._wait(self._twin.seal())
-
-    def change_passphrase(self, old: str | None, new: str, *, rekey: bool = False) -> int:
-        """Change the passphrase; see `AsyncSeal.change_passphrase`."""
-        return self._wait(self._twin.change_passphrase(old, new, rekey=rekey))
-
-
-class Vault(Seal):
-    """Blocking handle of a vault, otherwise like `AsyncVault`. Made by `Client.vault(ns, db, name)`
-    or `Database.vault(name)`."""
-
-    _twin: AsyncVault
-
-    def __init__(self, twin: AsyncVault, submit: Submit) -> None:
-        super().__init__(twin, submit)
-
-    def write(
-        self,
-        id: str,
-        value: Any,
-        *,
-        if_absent: bool = False,
-        expect: int | None = None,
-        reason: str | None = None,
-    ) -> Written:
-        """Write the next version of a record; see `AsyncVault.write`."""
-        return self._wait(
-            self._twin.write(id, value, if_absent=if_absent, expect=expect, reason=reason)
-        )
-
-    def reveal(self, id: str, *, version: int | None = None, reason: str | None = None) -> Revealed:
-        """Return the value of a record; see `AsyncVault.reveal`."""
-        return self._wait(self._twin.reveal(id, version=version, reason=reason))
-
-    def list(self, prefix: str = "", after: str = "", limit: int = 1000) -> Ids:
-        """Return ids in the order of their bytes; see `AsyncVault.list`."""
-        return self._wait(self._twin.list(prefix, after, limit))
-
-    def erase(self, id: str, *, reason: str | None = None) -> bool:
-        """Erase a record with all its versions; see `AsyncVault.erase`."""
-        return self._wait(self._twin.erase(id, reason=reason))
-
-    def info(self) -> dict[str, Any]:
-        """Return the result of INFO FOR VAULT."""
-        return self._wait(self._twin.info())
-
-    def audit(self, before: int | None = None, limit: int = 100) -> Entries:
-        """Return entries of the audit trail, newest first; see `AsyncVault.audit`."""
-        return self._wait(self._twin.audit(before, limit))

@@ -1,17 +1,14 @@
-"""Watches: the change feed of a table. Each commit comes once, whole and in order, across outages.
-
-Two twins with the same methods, `AsyncWatch` and `Watch`.
-"""
+"""Watches: the change feed of a table. Each commit comes once, whole and in order, across
+outages."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from storeclient.blocking import Submit, _Twin
 from storeclient.changes import (
     Action,
     Body,
@@ -316,40 +313,3 @@ def asked(
     if where is not None:
         body["where"] = where
     return body
-
-
-class Watch(_Twin):
-    """Blocking change feed of a table, otherwise like `AsyncWatch`. Made by `Database.watch`.
-    `stop` may be called from any thread."""
-
-    def __init__(self, twin: AsyncWatch, submit: Submit) -> None:
-        super().__init__(submit)
-        self._twin = twin
-
-    @property
-    def position(self) -> Position | None:
-        """Cursor of the reader; see `AsyncWatch.position`."""
-        return self._twin.position
-
-    def __iter__(self) -> Iterator[Change]:
-        for commit in self.commits():
-            yield from commit.changes
-
-    def commits(self) -> Iterator[Commit]:
-        """Yield the commits that change the table; see `AsyncWatch.commits`."""
-        return self._each(self._twin.commits())
-
-    def stop(self) -> None:
-        """End the iteration; see `AsyncWatch.stop`."""
-        self._wait(self._twin.stop())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
