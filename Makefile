@@ -68,7 +68,11 @@ $(BIN)/python:
 	$(PIP) --editable '.[compiled]'
 	@touch $@
 
-run: .venv/.node ## serve ./data, HTTP on :8000, wire on :8001; DATA=, HTTP=, WIRE= change these
+# Installing the node has written the pages; this is for those that have changed since.
+console/docs/index.html: docs/html.py $(wildcard *.md docs/*.md clients/*/README.md examples/*/README.md) | .venv/.node
+	$(BIN)/python -m docs.html
+
+run: .venv/.node console/docs/index.html ## serve ./data, HTTP on :8000, wire on :8001; DATA=, HTTP=, WIRE= change these
 	$(BIN)/storenode $(DATA) --http $(HTTP) --serve $(WIRE)
 
 compiled: .venv/.compiled ## the hot modules as C, in a copy of the tree: build/compiled. COMPILED=1 has the targets below use it

@@ -1,7 +1,7 @@
 """Writes the pages of docs/ that are made from the code's own tables, and of all pages the HTML
 that the console shows.
 
-`make docs` runs it; a test fails when a page and what it is made of no longer agree.
+`make docs` runs it; a test fails when a page in git and its table no longer agree.
 """
 
 from __future__ import annotations
@@ -126,9 +126,6 @@ PAGES: dict[str, Callable[[], str]] = {
 """Every generated page, by its name in docs/."""
 
 
-HTML = HERE.parent / "console" / "docs"
-"""Where the console has its pages."""
-
 WORDS = HERE.parent / "console" / "words.js"
 
 
@@ -187,13 +184,8 @@ def main() -> None:
     print("console/words.js")
     GO_TABLES.write_text(go_tables(), encoding="utf-8")
     print("clients/go/tables.go")
-    pages = html.pages()
-    for path in HTML.glob("*.html"):
-        if path.name not in pages:
-            path.unlink()
-    for name, text in pages.items():
-        (HTML / name).write_text(text, encoding="utf-8")
-    print(f"console/docs/: {len(pages)} pages")
+    html.write()
+    print("console/docs/")
 
 
 def _page(source: str, lines: list[str]) -> str:

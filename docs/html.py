@@ -1,5 +1,8 @@
-"""The pages of docs/ as the console shows them: HTML that stands among its files, with the list of
-all pages, what is on this one, and a search that runs in the browser.
+"""`python -m docs.html`: write the pages of docs/ as the console shows them into `console/docs/`.
+
+They are HTML that stands among the console's files, with the list of all pages, what is on this
+one, and a search that runs in the browser. Git has none of them: a build of the wheel and the
+install of a checkout write them (`compiling/wheel.py`), and so does `make run` after a change.
 
 A page for those who work on the node (`LEFT_OUT`, the decisions) is not made; a link to it, or to a
 file of the sources, stays as text, since nothing of it is served. Nor are pictures: they are of the
@@ -8,6 +11,7 @@ console itself.
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
@@ -17,10 +21,13 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Final
 
+# Of what is not in the standard library this alone: the node's own environment has it, by rich.
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 ROOT: Final = Path(__file__).parents[1]
+FOLDER: Final = ROOT / "console" / "docs"
+"""Folder of the written pages, among the files that the node serves."""
 LEFT_OUT: Final = frozenset({"docs/contributing.md", "docs/dependencies.md", "docs/benchmarks.md"})
 ELSEWHERE: Final = {
     "README.md": ("start", "First steps"),
@@ -102,6 +109,24 @@ def pages() -> dict[str, str]:
     every = sources()
     by_path = {source.path: source for source in every}
     return {f"{source.name}.html": _page(source, every, by_path) for source in every}
+
+
+def write(folder: Path = FOLDER) -> None:
+    """Write the pages that differ into a folder, and remove those without a source.
+
+    Each is replaced in one step: nodes and builds of wheels may read the folder at the same time.
+    """
+    made = pages()
+    for path in folder.glob("*.html"):
+        if path.name not in made:
+            path.unlink(missing_ok=True)
+    for name, text in made.items():
+        path = folder / name
+        if not path.is_file() or path.read_text("utf-8") != text:
+            fresh = folder / f"{name}.{os.getpid()}"
+            fresh.write_text(text, "utf-8")
+            fresh.replace(path)
+    (folder / "index.html").touch()  # newer than its sources, also where it has not changed
 
 
 def slug(heading: str, taken: dict[str, int]) -> str:
@@ -196,3 +221,7 @@ def _list(links: Iterable[tuple[str, str, bool]]) -> str:
         for href, text, here in links
     ]
     return "<ul>\n" + "\n".join(rows) + "\n</ul>" if rows else ""
+
+
+if __name__ == "__main__":
+    write()

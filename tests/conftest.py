@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from bench import ports
 from tests import bound, canaries, durations, leaks, scheduling
+from tests.architecture.sources import ROOT
 from tests.logbook import Logbook
 
 settings.register_profile(
@@ -19,6 +21,9 @@ settings.register_profile(
 settings.load_profile("storenode")
 
 FIGURE = "figure"
+
+if not (ROOT / "console" / "docs" / "index.html").is_file():
+    importlib.import_module("docs.html").write()  # a node reads the pages when it is imported
 
 bound.guard()
 ports.claim()  # before tests are asked what they opened

@@ -39,6 +39,8 @@ KINDS: Final = {
 """Media types by file extension; other files are not served."""
 ENTRY: Final = "main.js"
 """Entry script of the page."""
+DOCS: Final = "docs/index.html"
+"""First of the pages that a build or an install writes: git has none of them."""
 IMPORTED: Final = re.compile(r"^(?:import|export)\b[^;]*?\bfrom '(\.[^']+)'", re.MULTILINE)
 """Static imports of a script, as opposed to dynamic ones."""
 POLICY: Final = (
@@ -142,8 +144,10 @@ class Static(HTTPMessageDelegate):
         hashed, _, name = head.path.removeprefix("/console/").partition("/")
         found = FILES.get(name) if hashed == HASH else None
         if found is None:
-            told = f"there is no {head.path}: reload the page, it is of another version"
-            self._exchange.refuse(NoSuchRoute(told))
+            why = "reload the page, it is of another version"
+            if hashed == HASH and DOCS not in FILES:
+                why = "the pages of this checkout are not written, run `make docs`"
+            self._exchange.refuse(NoSuchRoute(f"there is no {head.path}: {why}"))
         else:
             _answer(self._surface, self._exchange, found, _FOR_EVER)
 

@@ -82,6 +82,16 @@ async def test_what_is_no_file_of_this_version_is_not_there(raw: Raw) -> None:
             assert (answer.status, answer.error["code"]) == (404, "NoSuchRoute")
 
 
+async def test_pages_that_are_not_written_are_asked_for_in_vain(
+    raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"/console/{console.HASH}/{console.DOCS}"
+    assert (await raw.ask("HEAD", path)).status == 200
+    monkeypatch.delitem(console.FILES, console.DOCS)
+    answer = await raw.ask("GET", path)
+    assert answer.status == 404 and "run `make docs`" in answer.error["message"]
+
+
 async def test_a_copy_that_is_good_is_not_sent_again(raw: Raw) -> None:
     for path in ("/", MAIN):
         first = await raw.ask("GET", path)
