@@ -16,11 +16,11 @@ from threading import Thread
 from typing import Final
 
 from bench import etcds, jetstream, jetstreams, load
-from bench.cluster.processes import wait_for
 from bench.drivers import DRIVER_BUSY, Measured
 from bench.figures import NODE, Measure, Measurement, in_turns, median
 from bench.load import LoadDescription
 from bench.nodes import DATABASE, NAMESPACE, PASSWORD, USER, NodeProcess, define_place
+from bench.processes import wait_for
 from bench.records import insert
 from bench.settings import Settings
 from bench.trio import LEASE_SECONDS, NODES, Trio

@@ -6,13 +6,19 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 START_SECONDS: Final = 60
 """Timeout of a peer's start, until its port answers, seconds."""
+WAIT_SECONDS: Final = 120
+"""Timeout of `wait_for`, seconds."""
+
+
+class NotStarted(Exception):
+    """A process did not come up; the message is the end of its log."""
 
 
 class PeerNotStarted(Exception):
@@ -52,6 +58,19 @@ def serving(
     finally:
         process.terminate()
         process.wait()
+
+
+def wait_for(holds: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> float:
+    """Wait for a condition. Return the seconds it took.
+
+    :raises NotStarted: it never came, with `what`
+    """
+    began = time.monotonic()
+    while not holds():
+        if time.monotonic() - began > seconds:
+            raise NotStarted(what)
+        time.sleep(0.02)
+    return time.monotonic() - began
 
 
 def environment(tree: Path, **more: str) -> dict[str, str]:

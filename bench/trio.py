@@ -11,14 +11,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from bench.cluster.building import ROLES
-from bench.cluster.processes import wait_for
 from bench.nodes import PASSWORD, USER, NodeProcess
 from bench.ports import free_port
+from bench.processes import wait_for
 from bench.spaces import etcd
 from storeclient import Client, StoreError
 
 NODES: Final = 3
+ROLES: Final = "serving, writable, coordinating"
 LEASE_SECONDS: Final = 3
 BEHIND_SECONDS: Final = 2
 

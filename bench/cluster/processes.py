@@ -11,26 +11,21 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from bench.cluster.plan import ETCD, ClusterPlan, NodeAt
+from bench.processes import NotStarted as NotStarted
 from bench.processes import environment
+from bench.processes import wait_for as wait_for
 
 ROOT: Final = Path(__file__).parents[2]
 NETWORK: Final = "network"
-WAIT_SECONDS: Final = 120
-"""Timeout of each wait, seconds."""
-
 
 _children: Final[list[subprocess.Popen[bytes]]] = []
 """Processes that this command has started and has not ended."""
-
-
-class NotStarted(Exception):
-    """A process did not come up; the message is the end of its log."""
 
 
 def start(plan: ClusterPlan, name: str, words: Sequence[str], more: Mapping[str, str]) -> int:
@@ -192,16 +187,3 @@ def cuts(plan: ClusterPlan) -> list[list[str]]:
         found: list[list[str]] = json.loads(plan.cuts.read_text())
         return found
     return []
-
-
-def wait_for(holds: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> float:
-    """Wait for a condition. Return the seconds it took.
-
-    :raises NotStarted: it never came, with `what`
-    """
-    began = time.monotonic()
-    while not holds():
-        if time.monotonic() - began > seconds:
-            raise NotStarted(what)
-        time.sleep(0.02)
-    return time.monotonic() - began

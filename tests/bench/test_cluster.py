@@ -106,7 +106,6 @@ def test_what_is_wrong_is_found(
 def test_a_node_that_does_not_come_after_is_named(
     plan: ClusterPlan, nodes_say: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "WAIT_SECONDS", 0)
     monkeypatch.setattr(processes.wait_for, "__defaults__", (0,))
     nodes_say["n3"] = {"INFO FOR STATE": {"sequence": 8, "hash": "00"}}
     with pytest.raises(processes.NotStarted, match="n3 does not reach sequence 9"):
