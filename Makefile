@@ -125,7 +125,7 @@ soak: .venv/.bench ## everything at once for MINUTES=60, or SMALL=1 MINUTES=6: b
 
 cluster: .venv/.node ## etcd and NODES=3 secured nodes below ./cluster/, with how to use them; again: start what does not run
 	@.ci/packages etcd-server
-	@$(BIN)/python -m bench.cluster up --nodes $(NODES)
+	@$(BIN)/python -m tests.cluster up --nodes $(NODES)
 
 cluster-status: ## who leads, who is in sync, what is cut off
 cluster-kill: ## SIGKILL to the node N=1, or to whoever leads: N=leader
@@ -138,7 +138,7 @@ cluster-down: ## ends all of it and removes ./cluster/
 
 cluster-chaos: MINUTES = 5
 $(CLUSTER): cluster-%: .venv/.node
-	@$(BIN)/python -m bench.cluster $* --node $(N) --minutes $(MINUTES)
+	@$(BIN)/python -m tests.cluster $* --node $(N) --minutes $(MINUTES)
 
 images: .venv/.test ## take the pictures of the console that the pages show, into docs/images/
 	@.ci/packages chromium

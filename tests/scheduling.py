@@ -17,7 +17,7 @@ APART = {
     "sources": ("tests/architecture/", "tests/docs/test_pages.py"),
     "clusters": (
         "tests/reliability/test_cluster", "tests/clients/test_real_nodes.py",
-        "tests/bench/test_cluster.py", "tests/examples/test_cluster.py",
+        "tests/cluster/test_cluster.py", "tests/examples/test_cluster.py",
     ),
 }  # fmt: skip
 """Files that one worker runs one after the other, by the beginnings of their paths: they share a

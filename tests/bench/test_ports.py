@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from bench import ports
-from bench.cluster.plan import draw
 from bench.ports import BLOCK_PORTS, Chooser, NoPorts, free_port, kernels
 from tests.architecture.sources import ROOT, files
+from tests.cluster.plan import draw
 
 CHOOSES = """
 import sys

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.cluster.__main__ import down
-from bench.cluster.plan import load
 from examples.cluster import count
 from tests.actors.agreement.etcds import needs_etcd
 from tests.architecture.sources import ROOT
+from tests.cluster.__main__ import down
+from tests.cluster.plan import load
 from tests.processes import PASSWORD, USER, environment, serving
 
-CLUSTER = [sys.executable, "-m", "bench.cluster"]
+CLUSTER = [sys.executable, "-m", "tests.cluster"]
 
 
 @contextmanager

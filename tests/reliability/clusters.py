@@ -1,7 +1,7 @@
 """A cluster of real nodes, each a process, with a real etcd and what stands for the network; and a
 writer that remembers what was acknowledged to it.
 
-It is the cluster of `bench.cluster`, made in a moment: `make cluster` for tests. Each node is
+It is the cluster of `tests.cluster`, made in a moment: `make cluster` for tests. Each node is
 killed, stopped and started as a machine would be, with its directory and its addresses.
 """
 
@@ -18,14 +18,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bench.cluster import building, chaos, processes
-from bench.cluster.asking import ClusterClient, NodeRefused, ResultUnknown, leads
-from bench.cluster.faults import around
-from bench.cluster.histories.clients import COUNT, Clients
-from bench.cluster.histories.history import OperationHistory
-from bench.cluster.plan import ETCD, ClusterPlan, Failover, NodeAt, draw
-from bench.cluster.processes import NETWORK
 from tests import canaries
+from tests.cluster import building, chaos, processes
+from tests.cluster.asking import ClusterClient, NodeRefused, ResultUnknown, leads
+from tests.cluster.faults import around
+from tests.cluster.histories.clients import COUNT, Clients
+from tests.cluster.histories.history import OperationHistory
+from tests.cluster.plan import ETCD, ClusterPlan, Failover, NodeAt, draw
+from tests.cluster.processes import NETWORK
 from tests.processes import PASSWORD, USER, environment
 
 PLACE = {"ns": "a", "db": "b"}
@@ -274,7 +274,7 @@ def asked(
     found: Cluster, *histories: OperationHistory, seed: int = 1, count: int = COUNT
 ) -> Iterator[Clients]:
     """Clients ask all along, and what they were told is judged behind the block, when all is whole
-    again: see `bench.cluster.histories`.
+    again: see `tests.cluster.histories`.
 
     :param histories: all kinds, unless some are named
     :param count: of clients

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from actors.agreement import EtcdAgreement
-from bench.cluster.plan import ETCD
 from protocol.agreement import NotAnswered
 from tests.actors.agreement.etcds import needs_etcd
+from tests.cluster.plan import ETCD
 from tests.reliability.clusters import (
     BEHIND_SECONDS,
     LEASE_SECONDS,

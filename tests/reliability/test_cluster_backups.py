@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from bench.cluster import building, processes
-from bench.cluster.asking import ClusterClient
-from bench.cluster.plan import ETCD, Failover, draw
-from bench.cluster.processes import NETWORK
 from tests.actors.agreement.etcds import needs_etcd
+from tests.cluster import building, processes
+from tests.cluster.asking import ClusterClient
+from tests.cluster.plan import ETCD, Failover, draw
+from tests.cluster.processes import NETWORK
 from tests.processes import PASSWORD, USER, environment, run
 from tests.reliability.clusters import (
     BEHIND_SECONDS,

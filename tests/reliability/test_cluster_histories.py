@@ -1,5 +1,5 @@
 """What clients of three real nodes with a real etcd were told while these were killed, stood still
-and did not hear each other can be true, all of it: see `bench.cluster.histories`."""
+and did not hear each other can be true, all of it: see `tests.cluster.histories`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.cluster.chaos import every_history, written_again
-from bench.cluster.faults import Faults
-from bench.cluster.histories.clients import Clients
-from bench.cluster.histories.locks import Locks
 from tests.actors.agreement.etcds import needs_etcd
+from tests.cluster.chaos import every_history, written_again
+from tests.cluster.faults import Faults
+from tests.cluster.histories.clients import Clients
+from tests.cluster.histories.locks import Locks
 from tests.reliability.clusters import LEASE_SECONDS, Cluster, Member, asked, cluster
 from tests.reliability.wallclocks import Clock, needs_faketime
 

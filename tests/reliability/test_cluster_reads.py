@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from bench.cluster.asking import ResultUnknown
 from tests.actors.agreement.etcds import needs_etcd
+from tests.cluster.asking import ResultUnknown
 from tests.reliability.clusters import PLACE, Member, cluster
 
 pytestmark = [needs_etcd, pytest.mark.hard, pytest.mark.timeout(300)]

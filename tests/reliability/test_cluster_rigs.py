@@ -14,11 +14,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from bench.cluster import processes
-from bench.cluster.chaos import written_again
-from bench.cluster.histories.clients import Clients
-from bench.cluster.plan import ETCD
 from tests.actors.agreement.etcds import needs_etcd
+from tests.cluster import processes
+from tests.cluster.chaos import written_again
+from tests.cluster.histories.clients import Clients
+from tests.cluster.plan import ETCD
 from tests.reliability import disks
 from tests.reliability.clusters import PLACE, Cluster, Member, asked, cluster
 from tests.reliability.disks import MIB, FailingDisk, Filler

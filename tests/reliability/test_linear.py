@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from bench.cluster.histories.linear import ABSENT, Operation, impossible
 from storeclient import NONE, AsyncCache, OutcomeUnknown, errors
 from storeclient.errors import Unreachable
+from tests.cluster.histories.linear import ABSENT, Operation, impossible
 from tests.reliability.rigs import DATABASE, NAMESPACE, Rig
 
 Figure = Callable[[str, object], None]

@@ -1,5 +1,5 @@
 """Registers, counters and a lock, shared by clients of a cluster, and checked for linearizability
-by the checkers of a real cluster (`bench/cluster/histories`).
+by the checkers of a real cluster (`tests/cluster/histories`).
 
 Registers are written, compared and set. They are read with CURRENT, or with `after` the newest
 sequence that any client has seen, on any node; or on the leader while its lease is valid. Counters
@@ -18,8 +18,10 @@ from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any, Final
 
-from bench.cluster.histories.linear import ABSENT, Operation
-from bench.cluster.histories.locks import (
+from protocol.errors import Refusal
+from protocol.requests import ScriptAnswer
+from tests.cluster.histories.linear import ABSENT, Operation
+from tests.cluster.histories.locks import (
     GUARDED,
     LEASE_SECONDS,
     LOCK,
@@ -29,9 +31,7 @@ from bench.cluster.histories.locks import (
     out_of_order,
     two_holders,
 )
-from bench.cluster.histories.registers import KeysInUse, not_one_after_the_other
-from protocol.errors import Refusal
-from protocol.requests import ScriptAnswer
+from tests.cluster.histories.registers import KeysInUse, not_one_after_the_other
 from tests.simulation.course import Course
 from tests.simulation.members import SimulatedMember
 from tests.simulation.promises import ClusterGuaranteeViolated

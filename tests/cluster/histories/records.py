@@ -6,9 +6,9 @@ from __future__ import annotations
 import itertools
 import random
 
-from bench.cluster.asking import PLACE, NodeRefused
-from bench.cluster.histories.history import ClientRequests, OperationHistory
-from bench.cluster.plan import NodeAt
+from tests.cluster.asking import PLACE, NodeRefused
+from tests.cluster.histories.history import ClientRequests, OperationHistory
+from tests.cluster.plan import NodeAt
 
 
 class Records(OperationHistory):

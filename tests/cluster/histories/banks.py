@@ -11,9 +11,9 @@ import random
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from bench.cluster.asking import PLACE, NodeRefused
-from bench.cluster.histories.history import ClientRequests, OperationHistory
-from bench.cluster.plan import NodeAt
+from tests.cluster.asking import PLACE, NodeRefused
+from tests.cluster.histories.history import ClientRequests, OperationHistory
+from tests.cluster.plan import NodeAt
 
 ACCOUNTS: Final = 8
 EACH: Final = 1_000

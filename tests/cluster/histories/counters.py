@@ -7,11 +7,11 @@ import threading
 import time
 from typing import Any
 
-from bench.cluster.asking import PLACE, ResultUnknown
-from bench.cluster.histories.history import ClientRequests, OperationHistory
-from bench.cluster.histories.linear import ABSENT, Operation
-from bench.cluster.histories.registers import KeysInUse, counted, not_one_after_the_other
-from bench.cluster.plan import NodeAt
+from tests.cluster.asking import PLACE, ResultUnknown
+from tests.cluster.histories.history import ClientRequests, OperationHistory
+from tests.cluster.histories.linear import ABSENT, Operation
+from tests.cluster.histories.registers import KeysInUse, counted, not_one_after_the_other
+from tests.cluster.plan import NodeAt
 
 
 class Counters(OperationHistory):

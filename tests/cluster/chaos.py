@@ -16,18 +16,18 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from bench.cluster import processes
-from bench.cluster.asking import ClusterClient, NodeRefused, ResultUnknown
-from bench.cluster.faults import Faults
-from bench.cluster.histories.banks import Bank
-from bench.cluster.histories.clients import PATIENCE_SECONDS, Clients, Wrong
-from bench.cluster.histories.counters import Counters
-from bench.cluster.histories.history import OperationHistory
-from bench.cluster.histories.locks import Locks
-from bench.cluster.histories.records import Records
-from bench.cluster.histories.registers import Registers
-from bench.cluster.histories.topics import TopicHistory
-from bench.cluster.plan import ClusterPlan, NodeAt
+from tests.cluster import processes
+from tests.cluster.asking import ClusterClient, NodeRefused, ResultUnknown
+from tests.cluster.faults import Faults
+from tests.cluster.histories.banks import Bank
+from tests.cluster.histories.clients import PATIENCE_SECONDS, Clients, Wrong
+from tests.cluster.histories.counters import Counters
+from tests.cluster.histories.history import OperationHistory
+from tests.cluster.histories.locks import Locks
+from tests.cluster.histories.records import Records
+from tests.cluster.histories.registers import Registers
+from tests.cluster.histories.topics import TopicHistory
+from tests.cluster.plan import ClusterPlan, NodeAt
 
 
 def every_history() -> Sequence[OperationHistory]:

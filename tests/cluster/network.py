@@ -1,4 +1,4 @@
-"""`python -m bench.cluster.network DIR`: a proxy in place of the network between nodes and etcd.
+"""`python -m tests.cluster.network DIR`: a proxy in place of the network between nodes and etcd.
 
 The proxy has an address for every node and for etcd, which the others use. It identifies the
 connecting process by its socket (`/proc`), so that it can cut the network between two processes,
@@ -20,8 +20,8 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from bench.cluster.plan import ETCD, ClusterPlan, load
-from bench.cluster.processes import pid_of
+from tests.cluster.plan import ETCD, ClusterPlan, load
+from tests.cluster.processes import pid_of
 
 LOOK_SECONDS: Final = 0.02
 CHUNK_BYTES: Final = 64 * 1024

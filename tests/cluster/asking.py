@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from bench.cluster.plan import ClusterPlan, NodeAt
+from tests.cluster.plan import ClusterPlan, NodeAt
 
 PLACE: Final = {"ns": "chaos", "db": "chaos"}
 SECONDS: Final = 2.0

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from bench.cluster import processes
-from bench.cluster.asking import ClusterClient, NodeRefused, ResultUnknown
-from bench.cluster.plan import ETCD, ClusterPlan, NodeAt
+from tests.cluster import processes
+from tests.cluster.asking import ClusterClient, NodeRefused, ResultUnknown
+from tests.cluster.plan import ETCD, ClusterPlan, NodeAt
 
 ROLES: Final = "serving, writable, coordinating"
 ANSWER_SECONDS: Final = 30.0

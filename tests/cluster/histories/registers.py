@@ -14,10 +14,10 @@ import time
 from math import inf
 from typing import Any, Final
 
-from bench.cluster.asking import PLACE, ResultUnknown, leads
-from bench.cluster.histories.history import ClientRequests, OperationHistory
-from bench.cluster.histories.linear import ABSENT, Operation, impossible
-from bench.cluster.plan import NodeAt
+from tests.cluster.asking import PLACE, ResultUnknown, leads
+from tests.cluster.histories.history import ClientRequests, OperationHistory
+from tests.cluster.histories.linear import ABSENT, Operation, impossible
+from tests.cluster.plan import NodeAt
 
 KEYS: Final = 3
 """Number of keys in use at once."""

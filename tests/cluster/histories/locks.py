@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from bench.cluster.asking import PLACE
-from bench.cluster.histories.history import ClientRequests, OperationHistory
-from bench.cluster.plan import NodeAt
+from tests.cluster.asking import PLACE
+from tests.cluster.histories.history import ClientRequests, OperationHistory
+from tests.cluster.plan import NodeAt
 
 LEASE_SECONDS: Final = 1.0
 LOCK: Final = f"LOCK 'one' IN lock HOLDER $who EXPIRE {round(LEASE_SECONDS * 1000)}ms"

@@ -1,4 +1,4 @@
-"""`python -m bench.cluster up|status|kill|pause|resume|cut|heal|chaos|down`: see the Makefile."""
+"""`python -m tests.cluster up|status|kill|pause|resume|cut|heal|chaos|down`: see the Makefile."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from bench.cluster import building, chaos, processes
-from bench.cluster.asking import ClusterClient, NodeRefused, ResultUnknown, leads
-from bench.cluster.faults import around
-from bench.cluster.histories.clients import Wrong
-from bench.cluster.plan import ENVIRONMENT, ETCD, ClusterPlan, NoCluster, NodeAt, draw, load
-from bench.cluster.processes import NETWORK, NotStarted, pid_of
+from tests.cluster import building, chaos, processes
+from tests.cluster.asking import ClusterClient, NodeRefused, ResultUnknown, leads
+from tests.cluster.faults import around
+from tests.cluster.histories.clients import Wrong
+from tests.cluster.plan import ENVIRONMENT, ETCD, ClusterPlan, NoCluster, NodeAt, draw, load
+from tests.cluster.processes import NETWORK, NotStarted, pid_of
 
 ROOT: Final = Path(__file__).parents[2]
 LEADER: Final = "leader"
@@ -23,7 +23,7 @@ LEADER: Final = "leader"
 
 def main() -> int:
     """Run the command. Return 1 if it failed."""
-    words = argparse.ArgumentParser(prog="python -m bench.cluster")
+    words = argparse.ArgumentParser(prog="python -m tests.cluster")
     words.add_argument(
         "act",
         choices=["up", "status", "kill", "pause", "resume", "cut", "heal", "chaos", "down"],

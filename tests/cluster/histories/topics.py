@@ -15,9 +15,9 @@ import time
 from collections import Counter
 from typing import Any, ClassVar, Final, NamedTuple
 
-from bench.cluster.asking import PLACE, NodeRefused, ResultUnknown
-from bench.cluster.histories.history import ClientRequests, OperationHistory
-from bench.cluster.plan import NodeAt
+from tests.cluster.asking import PLACE, NodeRefused, ResultUnknown
+from tests.cluster.histories.history import ClientRequests, OperationHistory
+from tests.cluster.plan import NodeAt
 
 DEADLINE_SECONDS: Final = 2
 PAGE: Final = 1_000

@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from bench.cluster.plan import ETCD, ClusterPlan, NodeAt
 from bench.processes import NotStarted as NotStarted
 from bench.processes import environment
 from bench.processes import wait_for as wait_for
+from tests.cluster.plan import ETCD, ClusterPlan, NodeAt
 
 ROOT: Final = Path(__file__).parents[2]
 NETWORK: Final = "network"
@@ -95,7 +95,7 @@ def end(plan: ClusterPlan, name: str, number: signal.Signals = signal.SIGKILL) -
 
 def start_network(plan: ClusterPlan) -> None:
     """Start the simulated network, and wait until it forwards."""
-    words = [sys.executable, "-m", "bench.cluster.network", str(plan.directory)]
+    words = [sys.executable, "-m", "tests.cluster.network", str(plan.directory)]
     start(plan, NETWORK, words, {})
     ready = plan.directory / "network.ready"
     wait_for(ready.exists, f"the network: {plan.log_of(NETWORK)}")

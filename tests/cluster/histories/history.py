@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from bench.cluster.asking import PLACE, ClusterClient, NodeRefused, ResultUnknown, ScriptResults
-from bench.cluster.plan import NodeAt
+from tests.cluster.asking import PLACE, ClusterClient, NodeRefused, ResultUnknown, ScriptResults
+from tests.cluster.plan import NodeAt
 
 READ_TIMEOUT: Final = "1s"
 """Timeout of a read, short enough that a lagging node answers before its client gives up."""

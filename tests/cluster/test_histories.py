@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from bench.cluster.asking import ClusterClient, NodeRefused, ResultUnknown, ScriptResults
-from bench.cluster.histories import banks, locks, topics
-from bench.cluster.histories.banks import ACCOUNTS, EACH, Bank, BankRead, Ending, Move
-from bench.cluster.histories.counters import Counters
-from bench.cluster.histories.history import ClientRequests, OperationHistory
-from bench.cluster.histories.linear import ABSENT, Operation
-from bench.cluster.histories.locks import BelievedLease, Guarded, Locks
-from bench.cluster.histories.records import Records
-from bench.cluster.histories.registers import Registers
-from bench.cluster.histories.topics import Ack, AcknowledgedMessage, TopicDelivery, TopicHistory
-from bench.cluster.plan import ClusterPlan, Failover, NodeAt
+from tests.cluster.asking import ClusterClient, NodeRefused, ResultUnknown, ScriptResults
+from tests.cluster.histories import banks, locks, topics
+from tests.cluster.histories.banks import ACCOUNTS, EACH, Bank, BankRead, Ending, Move
+from tests.cluster.histories.counters import Counters
+from tests.cluster.histories.history import ClientRequests, OperationHistory
+from tests.cluster.histories.linear import ABSENT, Operation
+from tests.cluster.histories.locks import BelievedLease, Guarded, Locks
+from tests.cluster.histories.records import Records
+from tests.cluster.histories.registers import Registers
+from tests.cluster.histories.topics import Ack, AcknowledgedMessage, TopicDelivery, TopicHistory
+from tests.cluster.plan import ClusterPlan, Failover, NodeAt
 
 WHOLE = (EACH,) * ACCOUNTS
 MOVED = Move(1, 0, 1, 5)

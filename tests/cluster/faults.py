@@ -8,9 +8,9 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 
-from bench.cluster import processes
-from bench.cluster.asking import ClusterClient
-from bench.cluster.plan import ETCD, ClusterPlan, NodeAt
+from tests.cluster import processes
+from tests.cluster.asking import ClusterClient
+from tests.cluster.plan import ETCD, ClusterPlan, NodeAt
 
 Pair = tuple[str, str]
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from bench.cluster.asking import PLACE, ClusterClient, NodeRefused, ResultUnknown
-from bench.cluster.histories.history import ClientRequests, OperationHistory
-from bench.cluster.plan import ClusterPlan, NodeAt
+from tests.cluster.asking import PLACE, ClusterClient, NodeRefused, ResultUnknown
+from tests.cluster.histories.history import ClientRequests, OperationHistory
+from tests.cluster.plan import ClusterPlan, NodeAt
 
 COUNT: Final = 6
 PAUSE_SECONDS: Final = 0.05

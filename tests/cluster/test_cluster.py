@@ -16,18 +16,18 @@ from typing import Any, ClassVar
 
 import pytest
 
-from bench.cluster import __main__ as cluster_main
-from bench.cluster import building, chaos, faults, processes
-from bench.cluster.__main__ import again, down, status
-from bench.cluster.asking import ClusterClient, NodeRefused, ResultUnknown, ScriptResults
-from bench.cluster.faults import Faults
-from bench.cluster.histories import clients
-from bench.cluster.histories.clients import Clients, Probe, Wrong
-from bench.cluster.histories.records import Records
-from bench.cluster.network import Network
-from bench.cluster.plan import ETCD, ClusterPlan, NoCluster, NodeAt, draw, load
-from bench.cluster.processes import NotStarted
 from tests.actors.agreement.etcds import needs_etcd
+from tests.cluster import __main__ as cluster_main
+from tests.cluster import building, chaos, faults, processes
+from tests.cluster.__main__ import again, down, status
+from tests.cluster.asking import ClusterClient, NodeRefused, ResultUnknown, ScriptResults
+from tests.cluster.faults import Faults
+from tests.cluster.histories import clients
+from tests.cluster.histories.clients import Clients, Probe, Wrong
+from tests.cluster.histories.records import Records
+from tests.cluster.network import Network
+from tests.cluster.plan import ETCD, ClusterPlan, NoCluster, NodeAt, draw, load
+from tests.cluster.processes import NotStarted
 
 LEASES = {"n1": "0s", "n2": "2s", "n3": "0s"}
 STATE = {"sequence": 9, "hash": "00"}
