@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.actors.agreement.etcds import needs_etcd
+from tests.architecture.sources import ROOT
 from tests.cluster import __main__ as cluster_main
 from tests.cluster import building, chaos, faults, processes
 from tests.cluster.__main__ import again, down, status
@@ -48,6 +49,12 @@ def test_a_plan_is_the_same_for_the_next_command(plan: ClusterPlan) -> None:
         plan.node("4")
     with pytest.raises(NoCluster, match="make cluster"):
         load(plan.directory / "elsewhere")
+
+
+def test_it_needs_nothing_but_a_python_and_a_node() -> None:
+    """`make cluster` installs the node alone; -S leaves out all that is installed."""
+    loads = "import tests.cluster.__main__, tests.cluster.network"
+    subprocess.run([sys.executable, "-S", "-c", loads], cwd=ROOT, check=True)
 
 
 # --- the judgement --------------------------------------------------------------------------------
