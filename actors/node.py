@@ -24,6 +24,7 @@ from actors.environment import Environment
 from actors.node_info import NodeInfo
 from actors.node_parts import NodeParts
 from actors.runtime import Actor, Runtime, ask, stop, tell
+from actors.scripts.transactions import ScriptRun
 from actors.settings import FirstOwner, NodeSettings
 from actors.sign_ins import ReleaseDelayed
 from protocol.errors import DiskFull, Draining, NotWritable, Refusal
@@ -106,7 +107,7 @@ class Node(NodeParts):
     async def _replay(self) -> None:
         """Create the ledger and replay the log into the state."""
         engine, end = self.store.parts.engine, self.store.end
-        self.committer = committer = Committer(self.runtime)
+        self.committer = committer = Committer(self.runtime, self.registry)
         clock, rng = self.doors.clock, self.doors.rng
         committer.ledger = Ledger(engine, end, clock, rng, committer.hand_over, derived.kept)
         await self.store.replay(committer.ledger)
@@ -219,15 +220,15 @@ class Node(NodeParts):
         self.not_ready()
         if self._commits is not None:
             self.open_feeds.end_all(Draining("the node is stopping"))
-        while len(self.running) and self.failure is None:
+        while self.registry.unfinished and self.failure is None:
             await asyncio.sleep(0.01)
 
     async def end_requests(self) -> None:
         """End requests that outlasted the drain, at their next slice, and wait until they are
         answered."""
-        self.running.end_all(Draining("the node is stopping"))
+        self.registry.end_all(Draining("the node is stopping"))
         until_us = self.doors.clock.monotonic_us() + END_SECONDS * 1_000_000
-        while len(self.running) and self.doors.clock.monotonic_us() < until_us:
+        while self.registry.unfinished and self.doors.clock.monotonic_us() < until_us:
             await asyncio.sleep(0.001)
 
     async def stop(self) -> None:
@@ -346,9 +347,10 @@ class Node(NodeParts):
 
     def _forget_scripts(self) -> None:
         """Cancel the scripts of a failed actor: their callers have been answered."""
-        for run in self.running:
-            run.turn.cancel(Draining("the scripts' actor failed"))
-            self.running.remove(run.request.request)
+        for one in self.registry:
+            if isinstance(one, ScriptRun):
+                one.end(Draining("the scripts' actor failed"))
+                self.registry.leave(one)
 
     def _report_error(self, error: BaseException) -> None:
         self._note_damage(error)

@@ -27,6 +27,7 @@ from actors.cluster.starting import begin_coordination, begin_member
 from actors.commits import CommitsActor, Committer
 from actors.entry_retention import EntryRetentionActor
 from actors.environment import Environment
+from actors.execution.registry import Registry
 from actors.feeds import Feeds, FeedsActor
 from actors.indexes import IndexBuilderHandle, IndexesActor
 from actors.log import LogActor, LogFigures, has_room
@@ -43,7 +44,6 @@ from actors.runtime import Runtime, Supervised, tell
 from actors.scripts.actor import ScriptsActor
 from actors.scripts.named_snapshots import NamedSnapshots
 from actors.scripts.plans import Plans
-from actors.scripts.running import Running
 from actors.scripts.services import Services
 from actors.sessions import Sessions, end_with_users
 from actors.settings import NodeSettings
@@ -82,7 +82,6 @@ class NodeParts:
     peering: Peering
     """Links with other nodes: their requests, and trust in them."""
     reads: LogReads
-    running: Running
     spaces: SpaceEngine
     topics: TopicService
 
@@ -97,6 +96,8 @@ class NodeParts:
         self.rights = Rights()
         """Authorizes callers."""
         self.store = Store(settings, doors)
+        self.registry = Registry()
+        """Live requests."""
         self._log_figures = LogFigures()
         self.log_checks = LogChecks()
         """Damage found in older segments since the start."""
@@ -193,12 +194,11 @@ class NodeParts:
     # --- services of the surfaces -----------------------------------------------------------------
 
     def _start_letting_in(self) -> None:
-        """Start authentication of callers and nodes, and the registry of running requests."""
+        """Start authentication of callers and nodes."""
         runtime, committer = self.runtime, self.committer
         self._passwords = self.passwords = Passwords(
             runtime, self.doors.rng, self.doors.cores, self.settings.password_cost
         )
-        self.running = Running(committer)
         self.statements = statements = Statements(
             runtime, committer, self.rights, self.roles.node_id, self.doors.rng
         )
@@ -207,7 +207,7 @@ class NodeParts:
             name_of(self.settings.key), self.doors.rng, self.settings.links,
         )  # fmt: skip
         self._open_sessions = sessions = Sessions(self.doors.clock, self.doors.rng)
-        sessions.rests = self.running
+        sessions.rests = self.registry
         end_with_users(sessions, committer)
         self._sessions = self._supervise(
             lambda: SessionsActor.start(
@@ -223,14 +223,13 @@ class NodeParts:
         self._spaces = self.spaces = SpaceEngine(
             runtime, committer, self.roles, sessions, self.rights, self.statements
         )
-        self.running.behind = self.spaces.behind
         self._topics = self.topics = TopicService(runtime, committer, self.roles, self.rights)
         self._index_builds = indexes = IndexBuilderHandle()
         self._indexes = self._supervise(
             lambda: IndexesActor.start(runtime, indexes, committer), refoldable=True
         )
         self.messages = MessageEngine(
-            runtime, committer, self.roles, self.rights, sessions, self.topics, self.running,
+            runtime, committer, self.roles, self.rights, sessions, self.topics, self.registry,
             self.statements, lambda: self.scripts,
         )  # fmt: skip
         committer.on_roll_back.append(self.topics.waits.on_roll_back)
@@ -240,7 +239,7 @@ class NodeParts:
         runtime, committer, sessions = self.runtime, self.committer, self._open_sessions
         self.moments = NamedSnapshots(runtime, committer)
         self.open_feeds = feeds = Feeds(
-            runtime, committer, self.reads, self.rights, sessions, self.running
+            runtime, committer, self.reads, self.rights, sessions, self.registry
         )
         self._feeds = self._supervise(
             lambda: FeedsActor.start(
@@ -250,7 +249,7 @@ class NodeParts:
                 self.rights,
                 sessions,
                 self.roles,
-                self.running,
+                self.registry,
                 self.store.id,
             ),
             refoldable=True,
@@ -297,7 +296,7 @@ class NodeParts:
             topics=self.topics,
             vaults=self._sealed,
             unfinished=self.unfinished,
-            running=self.running,
+            registry=self.registry,
             moments=self.moments,
             statements=self.statements,
             indexes=self._index_builds,
@@ -330,7 +329,7 @@ class NodeParts:
         """
         if surface != "http":
             return nullcontext()
-        return self.running.signing_in(surface, network(address))
+        return self.registry.signing_in(surface, network(address))
 
     # --- listeners and peers ---------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ MODULES: Final = (
     "actors.commits.tail",
     "actors.commits.tickets",
     "actors.commits.waiters",
+    "actors.execution.registry",
     # Operations on messages, gathered.
     "actors.messages.engine",
     "actors.messages.operations",

@@ -30,6 +30,7 @@ from actors.commits.priority_locks import PriorityLocks
 from actors.commits.sequence_waiters import SequenceWaiters
 from actors.commits.tail import Tail
 from actors.commits.tickets import CommitTickets, Stall, left_over, unknown
+from actors.execution.registry import Registry
 from actors.log import AppendFrames, FindEnd, FramesSynced, NoteCommitIndex, TruncateLog, WriteMark
 from actors.runtime import Runtime, ask, tell
 from protocol import limits
@@ -90,8 +91,10 @@ class Committer(CommitTickets):
     _following: FollowedLog
     _reader: LogReader
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, registry: Registry) -> None:
         super().__init__(runtime)
+        self.registry = registry
+        """Live requests; answers that wait for a commit are among them."""
         self.on_roll_back: list[Callable[[], None]] = []
         """Called after a roll back. A component that saw pending writes and found nothing to do
         looks again."""

@@ -45,8 +45,8 @@ class Waiter(ABC):
 
     @property
     @abstractmethod
-    def request(self) -> str:
-        """Names the request, as KILL does."""
+    def id(self) -> str:
+        """Id of the request, for KILL."""
 
     @property
     @abstractmethod
@@ -54,7 +54,7 @@ class Waiter(ABC):
         """The newest commit of the request's own."""
 
     @abstractmethod
-    def info(self, now_us: int) -> dict[str, Value]:
+    def describe(self, now_us: int) -> dict[str, Value]:
         """Return its row of INFO FOR RUNNING."""
 
     @abstractmethod
@@ -77,6 +77,7 @@ class Waiter(ABC):
         """
         self.ticket = ticket
         self._waits = True
+        self._committer.registry.enter(self)
         if ends_us is not None:
             self.wait_until(ends_us)
         self._committer.when_released(ticket, self)
@@ -102,6 +103,10 @@ class Waiter(ABC):
     def end(self, why: Refusal) -> bool:
         """End the wait. False: it has ended already."""
         return self._give_up(why)
+
+    def on_credential_ended(self, cut: bool, sparing: str | None) -> None:
+        """Wait on: what the answer shows was done with a good credential."""
+        return
 
     def end_soon(self, why: Refusal) -> None:
         """End the wait after a grace period. A working disk brings the answer meanwhile, with
@@ -137,6 +142,7 @@ class Waiter(ABC):
     def __call__(self, lost: BaseException | None) -> None:
         """Handle the release, or its failure: called once for each `wait`."""
         self._waits = False
+        self._committer.registry.leave(self)
         self.settle(lost)
         if self._timer is not None and not self._waits:
             self._timer.cancel()

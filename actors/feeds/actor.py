@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from actors.commits import Committer
+from actors.execution.registry import Registry
 from actors.feeds.feed import Feed
 from actors.feeds.hub import Feeds
 from actors.feeds.pending import arrived
@@ -14,7 +15,6 @@ from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, handles
 from actors.scripts.comparing import check_against
-from actors.scripts.running import Running
 from actors.scripts.schema import declared_schema
 from actors.sessions import Sessions
 from language.filters import Filter
@@ -57,7 +57,7 @@ class FeedsActor(LoopActor):
         rights: Rights,
         sessions: Sessions,
         roles: Roles,
-        running: Running,
+        registry: Registry,
         store_id: str,
     ) -> None:
         super().__init__(runtime)
@@ -66,7 +66,7 @@ class FeedsActor(LoopActor):
         self._rights = rights
         self._sessions = sessions
         self._roles = roles
-        self._running = running
+        self._registry = registry
         self._store_id = store_id
 
     @handles(OpenFeed)
@@ -174,7 +174,7 @@ class FeedsActor(LoopActor):
             return
         self._sessions.check_authenticated(asked.caller)
         try:
-            await arrived(asked, after, self._committer, self._running)
+            await arrived(asked, after, self._committer, self._registry)
         except StatementTimeout:
             if after == start and not self._may_come(asked, start):
                 return  # another history has come instead: see `_start`

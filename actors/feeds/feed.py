@@ -20,6 +20,7 @@ from actors.feeds.request import FeedCursor, FeedSink, OpenFeed
 from actors.feeds.views import LONG, FeedView, Parts
 from actors.rights import Privileges
 from actors.scripts.fiber import Fiber
+from actors.sessions import ENDED
 from protocol import limits
 from protocol.errors import NotAllowed, Refusal, SessionEnded, TooSlow, Unknown
 from protocol.requests import Caller
@@ -61,7 +62,7 @@ class Feed:
         self.asked = asked
         self.view = view
         self.caller: Caller = asked.caller
-        self.request = asked.request
+        self.id = asked.request
         self.began_us = began_us
         self.sink: FeedSink = asked.sink
         self.state = FeedState.BEHIND
@@ -103,6 +104,10 @@ class Feed:
         self._hub.ended(self, why.code)
         self.sink.ended(why.also(seq=place.sequence, epoch=place.epoch), place)
         return True
+
+    def on_credential_ended(self, cut: bool, sparing: str | None) -> None:
+        """End: later commits are not for this caller."""
+        self.end(SessionEnded(ENDED))
 
     def close(self) -> None:
         """Close the feed: the reader is gone."""
@@ -228,11 +233,11 @@ class Feed:
 
     # --- INFO FOR RUNNING -------------------------------------------------------------------------
 
-    def info(self, now_us: int) -> dict[str, Value]:
+    def describe(self, now_us: int) -> dict[str, Value]:
         """Return the row of INFO FOR RUNNING."""
         asked, caller = self.asked, self.caller
         return described(
-            RequestOrigin.of(self.request, caller),
+            RequestOrigin.of(self.id, caller),
             caller.user,
             (asked.namespace, asked.database),
             asked.text,

@@ -29,6 +29,7 @@ from typing import Final
 
 from actors.commits import Committer
 from actors.commits.tail import FellBehind, TailFollower
+from actors.execution.registry import Registry, credential_of
 from actors.feeds.before_images import BeforeImages
 from actors.feeds.feed import Feed, FeedState
 from actors.feeds.pipelines import Pipeline
@@ -38,7 +39,6 @@ from actors.log_reads import LogReads
 from actors.rights import Rights
 from actors.runtime import Runtime
 from actors.scripts.fiber import Fiber
-from actors.scripts.running import Running
 from actors.scripts.scheduler import FiberScheduler
 from actors.sessions import Sessions
 from language.filters import Filter
@@ -88,14 +88,14 @@ class Feeds:
         reads: LogReads,
         rights: Rights,
         sessions: Sessions,
-        running: Running,
+        registry: Registry,
     ) -> None:
         self._runtime = runtime
         self._committer = committer
         self.reads = reads
         self._rights = rights
         self._sessions = sessions
-        self._running = running
+        self._registry = registry
         self._turns = FiberScheduler(runtime.loop, runtime.clock)
         """Scheduler of feeds that read the log. The hub's own work does not queue among them."""
         self._hub_turns = FiberScheduler(runtime.loop, runtime.clock)
@@ -155,7 +155,7 @@ class Feeds:
         self._buckets[self.opened % BUCKETS][feed] = None
         self.opened += 1
         self._enter(feed.view)
-        self._running.follow(feed)
+        self._registry.enter(feed, credential_of(feed.caller.user, feed.caller.session))
         self._have_read(feed)
 
     def check_room(self, user: str, where: str | None) -> None:
@@ -183,7 +183,7 @@ class Feeds:
         for bucket in self._buckets:
             bucket.pop(feed, None)
         self._detach(feed)
-        self._running.unfollow(feed)
+        self._registry.leave(feed)
         if code is not None:
             self.ends[code] += 1
         self._leave(feed.view)
@@ -262,10 +262,8 @@ class Feeds:
             except Refusal as refusal:
                 feed.end(refusal)
             except Exception as error:
-                self._runtime.report_error("a feed", error, request=feed.request)
-                feed.end(
-                    Failed(f"the node failed on this feed: see its log for request {feed.request}")
-                )
+                self._runtime.report_error("a feed", error, request=feed.id)
+                feed.end(Failed(f"the node failed on this feed: see its log for request {feed.id}"))
 
         self._start_fiber(feed.caller.user, work)
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 
 from actors.commits import Committer, RequestOrigin, described
+from actors.execution.registry import Registry
 from actors.feeds.request import OpenFeed
-from actors.scripts.running import Running
+from actors.sessions import ENDED
 from protocol import limits
-from protocol.errors import Refusal, StatementTimeout
+from protocol.errors import Refusal, SessionEnded, StatementTimeout
 from protocol.requests import Caller
 from protocol.values import Value
 
 
-async def arrived(asked: OpenFeed, upto: int, committer: Committer, running: Running) -> None:
+async def arrived(asked: OpenFeed, upto: int, committer: Committer, registry: Registry) -> None:
     """Wait until the node shows a sequence. Meanwhile the feed is listed in INFO FOR RUNNING, ends
     with its session, and can be killed.
 
@@ -24,7 +25,7 @@ async def arrived(asked: OpenFeed, upto: int, committer: Committer, running: Run
     if upto <= committer.commit_index:
         return
     one = _PendingStart(asked, committer.monotonic_us())
-    running.begin_waiting(one)
+    registry.begin_waiting(one)
     arrival = committer.arrivals.expect(upto, one.wake)
     timer = committer.at(one.ends_us, one.out_of_time)
     try:
@@ -39,7 +40,7 @@ async def arrived(asked: OpenFeed, upto: int, committer: Committer, running: Run
     finally:
         timer.cancel()
         committer.arrivals.leave(arrival)
-        running.end_waiting(one)
+        registry.end_waiting(one)
 
 
 class _PendingStart:
@@ -53,7 +54,7 @@ class _PendingStart:
         self.shown: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
-    def request(self) -> str:
+    def id(self) -> str:
         """Id of the request, for KILL."""
         return self._asked.request
 
@@ -74,11 +75,15 @@ class _PendingStart:
         self.shown.set_exception(why)
         return True
 
-    def info(self, now_us: int) -> dict[str, Value]:
+    def on_credential_ended(self, cut: bool, sparing: str | None) -> None:
+        """End: the feed would be for a caller who is gone."""
+        self.end(SessionEnded(ENDED))
+
+    def describe(self, now_us: int) -> dict[str, Value]:
         """Return the row of INFO FOR RUNNING."""
         asked, caller = self._asked, self.caller
         return described(
-            RequestOrigin.of(self.request, caller),
+            RequestOrigin.of(self.id, caller),
             caller.user,
             (asked.namespace, asked.database),
             asked.text,

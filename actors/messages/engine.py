@@ -30,12 +30,12 @@ from typing import Any, Final
 from pykka import ActorRef
 
 from actors.commits import Committer, NamedAuthor, OperationBatcher
+from actors.execution.registry import Registry
 from actors.messages import operations, texts
 from actors.messages.request import MessageCallback, MessageRequest, Sender, TakeRoom
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Runtime, ask, tell
-from actors.scripts.running import Running
 from actors.sessions import Sessions
 from actors.statements import Statements
 from actors.topics import TopicService
@@ -88,7 +88,7 @@ class MessageEngine:
         rights: Rights,
         sessions: Sessions,
         topics: TopicService,
-        running: Running,
+        registry: Registry,
         statements: Statements,
         scripts: Callable[[], ActorRef[Any]],
     ) -> None:
@@ -99,7 +99,7 @@ class MessageEngine:
         self._rights = rights
         self._sessions = sessions
         self.topics = topics
-        self.running = running
+        self.registry = registry
         self._statements = statements
         self._scripts = scripts
         self._queues: dict[Whose, deque[MessageRequest]] = {}
@@ -427,7 +427,7 @@ class MessageEngine:
         """End an operation that is run as a script. Return False if it is not."""
         if asked not in self._as_scripts:
             return False
-        tell(self._scripts(), CancelScript(asked.request))
+        tell(self._scripts(), CancelScript(asked.id))
         return True
 
     def refusal_of(self, error: BaseException, asked: MessageRequest) -> Refusal:
@@ -435,8 +435,8 @@ class MessageEngine:
         engine."""
         if isinstance(error, Refusal):
             return error
-        self._runtime.report_error("messages", error, request=asked.request)
-        return Failed(f"the node failed at this request: see its log for request {asked.request}")
+        self._runtime.report_error("messages", error, request=asked.id)
+        return Failed(f"the node failed at this request: see its log for request {asked.id}")
 
 
 def _always() -> bool:

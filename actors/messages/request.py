@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from actors.commits import RequestOrigin, Waiter, described
 from actors.messages.operations import OperationResult
 from actors.messages.texts import statement
+from actors.sessions import ENDED
 from actors.topics import LateDeadlines, StatementWait, WaitTarget
-from protocol.errors import Refusal
+from protocol.errors import Refusal, SessionEnded
 from protocol.messages import MessageOperation
 from protocol.requests import Caller
 from protocol.values import Value
@@ -119,7 +120,7 @@ class MessageRequest(Waiter):
     # --- identity -------------------------------------------------------------------------------
 
     @property
-    def request(self) -> str:
+    def id(self) -> str:
         return self.sender.request
 
     @property
@@ -131,9 +132,9 @@ class MessageRequest(Waiter):
         """Sequence of its own newest commit; 0: it has made none."""
         return self.wrote.sequence
 
-    def info(self, now_us: int) -> dict[str, Value]:
+    def describe(self, now_us: int) -> dict[str, Value]:
         return described(
-            RequestOrigin.of(self.request, self.caller),
+            RequestOrigin.of(self.id, self.caller),
             self.caller.user,
             self.sender.place,
             statement(self.operation),
@@ -189,7 +190,7 @@ class MessageRequest(Waiter):
         :param until_us: time at which it answers with the messages there are; None: it does not
         :raises Busy: the limit of waiting requests is reached
         """
-        self._engine.running.begin_waiting(self)
+        self._engine.registry.begin_waiting(self)
         self.rests = True
         if self._due_us is not None:
             until_us = self._due_us if until_us is None else min(self._due_us, until_us)
@@ -199,7 +200,7 @@ class MessageRequest(Waiter):
     def end_waiting(self) -> None:
         """End the rest."""
         self.rests = False
-        self._engine.running.end_waiting(self)
+        self._engine.registry.end_waiting(self)
         if self._timer_of_rest is not None:
             self._timer_of_rest.cancel()
             self._timer_of_rest = None
@@ -264,6 +265,10 @@ class MessageRequest(Waiter):
             self.tell(why)
         return True
 
+    def on_credential_ended(self, cut: bool, sparing: str | None) -> None:
+        # In the registry by its credential only while it rests: later messages are not for it.
+        self.end(SessionEnded(ENDED))
+
     def tell(self, refusal: Refusal | None) -> None:
         """Answer with its result, or a refusal."""
         performed = self.performed
@@ -279,7 +284,7 @@ class MessageRequest(Waiter):
         self._finish(None, None)
 
     def _finish(self, answer: Any, refusal: Refusal | None) -> None:
-        assert not self.over, f"{self.request} is answered twice"
+        assert not self.over, f"{self.id} is answered twice"
         self.over = True
         if self.rests:
             self.end_waiting()

@@ -43,7 +43,7 @@ class ScriptsActor(LoopActor):
     def __init__(self, runtime: Runtime, services: Services, plans: Plans) -> None:
         super().__init__(runtime)
         self._services = services
-        self._running = services.running
+        self._registry = services.registry
         self._plans = plans
         self._turns = FiberScheduler(runtime.loop, runtime.clock)
         self._answers = ScriptAnswers(services, runtime)
@@ -61,10 +61,11 @@ class ScriptsActor(LoopActor):
     @handles(CancelScript)
     def cancel(self, message: CancelScript) -> bool:
         """End a script at its next slice, or the wait of its answer."""
-        return self._running.cancel(message.request)
+        return self._registry.kill(message.request)
 
     def on_stop(self) -> None:
         """Cancel the running scripts, which notice it at their next slice."""
-        for run in self._running:
-            run.turn.cancel(Draining("the node is stopping"))
+        for one in self._registry:
+            if isinstance(one, ScriptRun):
+                one.end(Draining("the node is stopping"))
         self._services.moments.end_all()

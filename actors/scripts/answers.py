@@ -8,7 +8,6 @@ from functools import partial
 
 from actors.commits import Waiter
 from actors.runtime import Reply, Runtime
-from actors.scripts.running import RunningScript
 from actors.scripts.services import Services
 from actors.scripts.transactions import ScriptRun
 from actors.topics import LateDeadlines
@@ -48,7 +47,7 @@ class ScriptAnswers:
     ) -> ScriptAnswer | Reply[ScriptAnswer]:
         services = self._services
         if execution.listed:
-            services.running.remove(execution.request.request)
+            services.registry.leave(execution)
         execution.keep_results_only()
         refusal = self._refusal(execution)
         if services.committer.is_released(execution.ticket):
@@ -150,8 +149,8 @@ class AwaitedAnswer(Waiter):
         self.wait(self._execution.ticket, ends_us)
 
     @property
-    def request(self) -> str:
-        return self._execution.request.request
+    def id(self) -> str:
+        return self._execution.id
 
     @property
     def written(self) -> CommitTicket:
@@ -169,10 +168,8 @@ class AwaitedAnswer(Waiter):
         self.end_soon(why)
         return True
 
-    def info(self, now_us: int) -> dict[str, Value]:
-        execution = self._execution
-        run = RunningScript(execution.request, execution.turn, self.began_us, execution)
-        return run.info(now_us, self)
+    def describe(self, now_us: int) -> dict[str, Value]:
+        return self._execution.describe(now_us, self)
 
     def settle(self, lost: BaseException | None) -> None:
         if self.promised.done():

@@ -272,7 +272,8 @@ class Execution:
             raise NotInTransaction("WAIT must be in a statement of its own, outside a transaction")
 
     def at_statement(self) -> tuple[int, str] | None:
-        """Return number and text of the current statement; see `running.Progress`."""
+        """Return the number of the current statement, from 1, and its text without secrets; None
+        before the first."""
         if self._at is None:
             return None
         number, text = self._at, self.plan.redacted(self._at, self._at + 1)

@@ -66,7 +66,7 @@ def kill(run: ScriptRun, statement: tree.Kill) -> Value:
     id = run.evaluate(statement.id)
     if not isinstance(id, str):
         raise TypeRefused(f"KILL needs the id of a script as a string, not {type_name(id)}")
-    if not run.services.running.cancel(id, f"the script was killed by {run.caller.user}"):
+    if not run.services.registry.kill(id, f"the script was killed by {run.caller.user}"):
         shown = id[:ID_CHARACTERS]
         raise Unknown(f"no script {shown} is running", id=shown)
     return NONE
@@ -90,7 +90,7 @@ def info_for_node(run: Execution, statement: tree.Info) -> Value:
 def info_for_running(run: ScriptRun, statement: tree.Info) -> Value:
     """Return the running scripts of all users with their texts, longest first."""
     run.enlist()
-    return run.services.running.info(run.services.clock.monotonic_us())
+    return run.services.registry.describe(run.services.clock.monotonic_us())
 
 
 @informs("STATE", needs=[Requires(INFO, SecurableKind.NODE)])

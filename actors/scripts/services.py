@@ -10,13 +10,13 @@ from typing import Protocol
 from actors.backups.taking import Backups
 from actors.cluster.peering import Peering
 from actors.commits import Author, Committer
+from actors.execution.registry import Registry
 from actors.log_reads import LogReads
 from actors.node_info import NodeInfo
 from actors.passwords import HashRequester
 from actors.restores import UnfinishedRestores
 from actors.rights import Rights
 from actors.scripts.named_snapshots import NamedSnapshots
-from actors.scripts.running import Running
 from actors.statements import Statements
 from actors.topics import TopicService
 from actors.vaults import VaultService
@@ -166,7 +166,7 @@ class Services:
     topics: TopicService
     vaults: VaultService
     unfinished: UnfinishedRestores
-    running: Running
+    registry: Registry
     moments: NamedSnapshots
     statements: Statements
     indexes: IndexBuilder

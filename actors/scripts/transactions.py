@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import structlog
 
-from actors.commits import BoundedCallback
+from actors.commits import BoundedCallback, RequestOrigin, Waiter, described
+from actors.execution.registry import credential_of
 from actors.memory import STEP_BYTES, MemoryAccount
 from actors.scripts.answer_sizes import measured
 from actors.scripts.conflict_retry import ConflictRetry
@@ -23,9 +24,9 @@ from actors.scripts.fiber import Fiber
 from actors.scripts.handlers import Audited
 from actors.scripts.plans import Plans, Step
 from actors.scripts.request_checks import check_handed_over, check_keep
-from actors.scripts.running import RunningScript
 from actors.scripts.script_state import SMALL_BYTES
 from actors.scripts.services import Services
+from actors.sessions import ENDED
 from language import tree
 from language.budget import Budget
 from language.sizing import MEMORY
@@ -37,6 +38,7 @@ from protocol.errors import (
     DiskFull,
     NotAllowed,
     Refusal,
+    SessionEnded,
     StatementTimeout,
     UnknownOutcome,
     after,
@@ -370,7 +372,7 @@ class ScriptRun(Execution):
         reached"""
         self.waiting = True
         try:
-            with self.services.running.aside(self.caller.surface, self.caller.user):
+            with self.services.registry.aside(self.caller.surface, self.caller.user):
                 yield
         finally:
             self.waiting = False
@@ -556,7 +558,7 @@ class ScriptRun(Execution):
 
     def _say_slow(self, took_us: int) -> None:
         """Log a slow statement; its text without secrets, and truncated."""
-        self.services.running.slow += 1
+        self.services.registry.slow += 1
         number, text = self.at_statement() or (0, "")
         log.info(
             "slow statement", request=self.request.request, user=self.caller.user,
@@ -599,7 +601,7 @@ class ScriptRun(Execution):
             if held + apart <= STEP_BYTES:
                 return
             self._account = MemoryAccount(self.caller.user, self.turn.cancel, self._commits)
-        self.services.running.memory.set(self._account, held, apart)
+        self.services.registry.memory.set(self._account, held, apart)
 
     def keep_results_only(self) -> None:
         """Release everything but the results: the script has ended."""
@@ -613,16 +615,66 @@ class ScriptRun(Execution):
     def release_memory(self) -> None:
         """Close the memory account: the script is answered, or needs no answer."""
         if self._account is not None:
-            self.services.running.memory.close(self._account)
+            self.services.registry.memory.close(self._account)
             self._account = None
 
     def enlist(self) -> None:
         """Add it to the registry of running scripts, where it can be seen and ended."""
         if not self.listed:
             self.listed = True
-            self.services.running.add(
-                RunningScript(self.request, self.turn, self.turn.began_us, self)
+            caller = self.caller
+            self.services.registry.enter(
+                self, credential_of(caller.user, caller.session), finishes=True
             )
+
+    # --- as a live request ------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """Id of the request, for KILL."""
+        return self.request.request
+
+    @property
+    def began_us(self) -> int:
+        """Time of its start, on the monotonic clock."""
+        return self.turn.began_us
+
+    def end(self, why: Refusal) -> bool:
+        """End it at its next slice."""
+        self.turn.cancel(why)
+        return True
+
+    def on_credential_ended(self, cut: bool, sparing: str | None) -> None:
+        """End it at its next slice.
+
+        If its session has expired it goes on, unless it waits, since later messages are not for
+        it, or holds a priority lock, which blocks others. It goes on if it ended its own session.
+        """
+        if self.id != sparing and (cut or self.waiting or self.barrier):
+            self.end(SessionEnded(ENDED))
+
+    def describe(self, now_us: int, waiter: Waiter | None = None) -> dict[str, Value]:
+        """Return its row of INFO FOR RUNNING.
+
+        :param waiter: its answer, if that waits for the disk
+        """
+        request = self.request
+        number, text = self.at_statement() or (None, None)
+        ends_us = self.turn.ends_us if waiter is None else waiter.ends_us
+        return described(
+            RequestOrigin.of(self.id, request.caller),
+            request.caller.user,
+            (request.namespace, request.database),
+            text,
+            since_us=now_us - self.began_us,
+            left_us=None if ends_us is None else ends_us - now_us,
+            statement=number,
+            slices=self.turn.slices,
+            rows_read=self.rows_read,
+            waiting=self.waiting or waiter is not None,
+            commit=None if waiter is None else waiter.ticket.sequence,
+            barrier=self.barrier,
+        )
 
     def _commit(self, first: int, end: int) -> None:
         transaction = self.transaction

@@ -127,6 +127,7 @@ class SpaceEngine:
             if len(self._put_off) >= limits.MAILBOX:
                 raise Busy(f"too many requests on keys wait: the limit is {limits.MAILBOX}")
             self._put_off.append(work)
+            work.enlist()
             self._schedule_put_off()
         elif work.names in self._late:
             self._hold_back(work)
@@ -193,16 +194,12 @@ class SpaceEngine:
         if work.long:
             task = self.runtime.loop.create_task(self._list_on(work))
             self._listing[task] = work
+            work.enlist()
             task.add_done_callback(self._listed)
         else:
             work.answer()
 
     # --- requests put off -----------------------------------------------------------------------
-
-    def behind(self) -> Sequence[SpaceRequest]:
-        """Return requests put off or held back, and unfinished listings: as `Running.behind`."""
-        held_back = [work for late in self._late.values() for work in late]
-        return [*held_back, *self._put_off, *self._listing.values()]
 
     def take_out(self, work: SpaceRequest) -> bool:
         """Remove a request that waits for its turn. Return False if it does not wait."""
@@ -228,6 +225,7 @@ class SpaceEngine:
             self._late[work.names] = deque()
             self.committer.barriers.call_when_free(self._on_lock_released)
         self._late[work.names].append(work)
+        work.enlist()
 
     def _on_lock_released(self) -> None:
         """Resume requests that a priority lock held back, before all that were put off since."""

@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from actors.commits import NamedAuthor, Requester, Waiter, described
+from actors.execution.registry import credential_of
 from actors.rights import Privileges
-from actors.sessions import session_name
+from actors.sessions import ENDED, session_name
 from actors.spaces.access_cache import CallerOrToken, Names
 from actors.spaces.operations import listed, perform, statements
 from protocol import limits
-from protocol.errors import NotAllowed, Refusal
+from protocol.errors import NotAllowed, Refusal, SessionEnded
 from protocol.requests import Caller
 from protocol.spaces import GetKey, KeyAnswer, KeyOperation, ListKeys, LockKey, Room
 from protocol.values import Value
@@ -305,10 +306,14 @@ class SpaceRequest(Waiter):
         if self._committer.is_released(self.shown):
             self.settle(None)
         else:
+            self._committer.registry.leave(
+                self
+            )  # entered anew: neither its session nor a drain ends it
             self.wait(self.shown)
 
     def settle(self, lost: BaseException | None) -> None:
         self.answered, self.lost = True, lost
+        self._committer.registry.leave(self)
         if self.promised:
             self._report_result()
 
@@ -344,19 +349,23 @@ class SpaceRequest(Waiter):
     # --- as a waiter ----------------------------------------------------------------------------
 
     @property
-    def request(self) -> str:
+    def id(self) -> str:
         return self.asker.origin.request
 
     @property
     def written(self) -> CommitTicket:
         return self._commits[-1] if self._commits else NO_COMMIT
 
-    def is_of(self, user: str, session: str | None) -> bool:
-        """True if it is of that user and session, as in `Behind.is_of`."""
+    def enlist(self) -> None:
+        """Enter the registry: it waits for its turn, where it can be seen and ended."""
         who = self._who
-        if isinstance(who, bytes):
-            return session == session_name(who)
-        return (who.user, who.session) == (user, session)
+        user, session = (
+            ("", session_name(who)) if isinstance(who, bytes) else (who.user, who.session)
+        )
+        self._committer.registry.enter(self, credential_of(user, session))
+
+    def on_credential_ended(self, cut: bool, sparing: str | None) -> None:
+        self.end(SessionEnded(ENDED))
 
     def end(self, why: Refusal) -> bool:
         if self.waits:
@@ -379,7 +388,7 @@ class SpaceRequest(Waiter):
             return self._user or self._spaces.sessions.user_of(who)
         return who.user
 
-    def info(self, now_us: int) -> dict[str, Value]:
+    def describe(self, now_us: int) -> dict[str, Value]:
         namespace, database, space = self.names
         return described(
             self.asker.origin,

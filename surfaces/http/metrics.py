@@ -97,12 +97,12 @@ class SurfaceCollector(Collector):
         yield CounterMetricFamily(
             "store_slow_statements",
             "Statements that took at least the time of --slow",
-            self._surface.node.running.slow,
+            self._surface.node.registry.slow,
         )
         yield GaugeMetricFamily(
             "store_scripts_memory_bytes",
             "Memory held by running and waiting scripts",
-            self._surface.node.running.memory.held,
+            self._surface.node.registry.memory.held,
         )
         yield from self._feeds()
 

@@ -79,8 +79,8 @@ class Http(ABC):
         """The wire surface of the node; None: it has none."""
         self.admission = Admission(
             settings.running,
-            lambda: node.running.waiting("http"),
-            lambda user: node.running.waiting_of("http", user),
+            lambda: node.registry.waiting("http"),
+            lambda user: node.registry.waiting_of("http", user),
         )
         self.bodies_bytes = 0
         """Bytes of all buffered bodies. An anonymous client holds at most a small body."""

@@ -209,10 +209,10 @@ class NodeGate:
             _log.warning("a script was not cancelled: the node is busy", request=request)
 
     def waiting(self) -> int:
-        return self._node.running.waiting("wire")
+        return self._node.registry.waiting("wire")
 
     def waiting_of(self, user: str) -> int:
-        return self._node.running.waiting_of("wire", user)
+        return self._node.registry.waiting_of("wire", user)
 
     def call_after_each_release(self, call: Callable[[], None]) -> None:
         self._node.committer.on_release_notified.append(call)

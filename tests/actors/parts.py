@@ -17,6 +17,7 @@ from pykka import ActorRef
 from actors.checkpoints import CheckpointsActor, FlushActor
 from actors.commits import CommitsActor, Committer, NamedAuthor
 from actors.environment import SystemClock
+from actors.execution.registry import Registry
 from actors.log import LogActor, LogFigures, has_room
 from actors.log_pins import Pins
 from actors.log_reads import LogChecks, LogReadActor, LogReads
@@ -166,7 +167,7 @@ async def parts(
         made.directory, proven=applied_position.read(made.engine, store_id).proves
     )
     applied_position.require_joined(applied_position.read(made.engine, store_id), log.digest_at)
-    made.committer = committer = Committer(runtime)
+    made.committer = committer = Committer(runtime, Registry())
     found = applied_position.read(made.engine, store_id)
     end = log.end if follows is None else end_of_released(found, log)
     made.ledger = ledger = Ledger(made.engine, end, clock, rng, committer.hand_over, derived.kept)

@@ -821,7 +821,7 @@ async def test_a_feed_that_waits_to_begin_ends_with_the_password_it_came_by(chan
         asked = AuthenticatePassword("bob", "bob-bob-bob", "http", "192.0.2.2:1")
         caller = await ask(node.sessions, asked)
         waiting = asyncio.create_task(follow(node, Reader(), caller, after=at + 100))
-        while not node.running.resting:
+        while not node.registry.resting:
             await asyncio.sleep(0)
         await seq(node, change)
         with pytest.raises(SessionEnded):
@@ -864,8 +864,8 @@ async def test_feeds_are_among_what_runs_and_can_be_killed() -> None:
         reader = Reader()
         feed = await follow(node, reader)
         running = await nodes.value(node, "INFO FOR RUNNING")
-        assert [one["text"] for one in running if one["id"] == feed.request] == ["WATCH t"]
-        await nodes.value(node, f"KILL '{feed.request}'")
+        assert [one["text"] for one in running if one["id"] == feed.id] == ["WATCH t"]
+        await nodes.value(node, f"KILL '{feed.id}'")
         assert isinstance(await reader.over(), Cancelled)
         assert len(node.open_feeds) == 0
 

@@ -243,7 +243,7 @@ def test_who_waits_for_the_disk_is_bounded_seen_and_ended() -> None:
         assert all(one["commit"] for one in seen) and seen[0]["left"] is not None
         await asyncio.sleep(1.1)
         assert type(await outcome(bounded)) is UnknownOutcome
-        assert (await run(node, f"KILL '{killed.asked.request}'")).refusal is None
+        assert (await run(node, f"KILL '{killed.asked.id}'")).refusal is None
         await asyncio.sleep(0.5)
         assert not killed.told, "it gets a moment to learn what became of it"
         await asyncio.sleep(0.6)

@@ -189,7 +189,7 @@ def test_a_drain_lets_a_script_finish(kind: str) -> None:
             slow = asyncio.ensure_future(
                 value(node, "FOR $i IN 1..=20000 { LET $x = $i; }; CREATE t:1 SET done = true;")
             )
-            await until(lambda: bool(len(node.running)) or slow.done())
+            await until(lambda: bool(node.registry.unfinished) or slow.done())
             await node.drain()
             assert node.status().reason == "draining"
             await slow
@@ -350,10 +350,10 @@ def test_scripts_of_a_failed_actor_are_ended_and_forgotten(logbook: Logbook) -> 
             await prepare(node)
             endless = "FOR $i IN 1..=900000 { LET $x = $i; }; CREATE t:1 SET a = 1;"
             slow = asyncio.ensure_future(outcome(value(node, endless)))
-            await until(lambda: len(node.running) == 1)
+            await until(lambda: node.registry.unfinished == 1)
             tell(node.scripts, "no message of theirs")
             assert isinstance(await slow, UnknownOutcome)
-            await until(lambda: len(node.running) == 0)
+            await until(lambda: node.registry.unfinished == 0)
             assert await value(node, "SELECT * FROM t:1;") == []
 
     play("real", main)
@@ -612,7 +612,7 @@ def test_in_virtual_time_scripts_interleave_when_computing_takes_time() -> None:
             slow = asyncio.ensure_future(
                 value(node, "FOR $i IN 1..=5000 { LET $x = $i; }; CREATE t:1 SET a = 1;")
             )
-            await until(lambda: len(node.running) == 1)
+            await until(lambda: node.registry.unfinished == 1)
             assert await value(node, "CREATE t:2 SET a = 1 RETURN NONE;") is not None
             assert not slow.done()
             await slow

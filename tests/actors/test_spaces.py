@@ -196,7 +196,7 @@ async def test_who_is_ended_hears_what_is_on_the_disk_by_then(here: Desk) -> Non
     while committer.commit_index < first:
         await asyncio.sleep(0)
     assert not heard.done(), "all of them are told together"
-    assert here.node.running.cancel("r-1")
+    assert here.node.registry.kill("r-1")
     committer.releasable = releasable
     counted, held, again, read = await heard
     assert counted == {"value": 1} and isinstance(held, dict) and held["held"] is True
@@ -227,14 +227,14 @@ async def test_a_long_listing_is_seen_and_ended(
     heard = ask_keys(
         here.node, ANA, ("a", "b", "c"), SetKey("b", 1), ListKeys(), request="r-1"
     )  # fmt: skip
-    (shown,) = here.node.running.info(0)
+    (shown,) = here.node.registry.describe(0)
     assert isinstance(shown, dict) and (shown["id"], shown["user"]) == ("r-1", "ana")
-    running = here.node.running
-    assert running.cancel("r-1") and not running.cancel("r-1")
+    running = here.node.registry
+    assert running.kill("r-1") and not running.kill("r-1")
     with pytest.raises(UnknownOutcome):
         await heard
     stall.end()
-    assert running.info(0) == [] and not here.node.committer.ledger.state.paused
+    assert running.describe(0) == [] and not here.node.committer.ledger.state.paused
     assert await here.run(ListKeys()) == [{"keys": ["a", "b"]}]
 
 
@@ -379,13 +379,13 @@ async def test_what_fails_is_the_askers_and_the_nodes(
 
 async def test_an_answer_that_waits_is_seen_and_ended(here: Desk) -> None:
     waiting = ask_keys(here.node, ANA, ("a", "b", "c"), SetKey("k", "it's"), request="r-1")
-    (shown,) = here.node.running.info(here.clock.monotonic_us())
+    (shown,) = here.node.registry.describe(here.clock.monotonic_us())
     assert isinstance(shown, dict)
     assert (shown["id"], shown["text"]) == ("r-1", "SET 'k' IN c VALUE $value")
-    assert here.node.running.cancel("r-1")
+    assert here.node.registry.kill("r-1")
     with pytest.raises(UnknownOutcome):
         await waiting
-    assert here.node.running.info(0) == []
+    assert here.node.registry.describe(0) == []
     assert await here.one(GetKey("k")) == {"value": "it's", "ttl": None}
 
 
@@ -405,17 +405,17 @@ async def test_what_a_barrier_holds_back_is_seen_and_ended(here: Desk) -> None:
         ask_keys(here.node, ANA, ("a", "b", "c"), SetKey("k", number), request=f"r-{number}")
         for number in range(3)
     ]
-    shown = [row for row in here.node.running.info(0) if isinstance(row, dict)]
+    shown = [row for row in here.node.registry.describe(0) if isinstance(row, dict)]
     assert [(row["id"], row["user"], row["waiting"], row["commit"]) for row in shown] == [
         (f"r-{number}", "ana", True, None) for number in range(3)
     ]
-    assert here.node.running.cancel("r-1") and not here.node.running.cancel("r-1")
+    assert here.node.registry.kill("r-1") and not here.node.registry.kill("r-1")
     with pytest.raises(Cancelled):
         await heard[1]
     place.leave()
     assert [await heard[0], await heard[2]] == [(WRITTEN,)] * 2
     assert await here.one(GetKey("k")) == {"value": 2, "ttl": None}
-    assert here.node.running.info(0) == []
+    assert here.node.registry.describe(0) == []
 
 
 @pytest.mark.parametrize(

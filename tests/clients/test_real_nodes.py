@@ -28,6 +28,7 @@ from storeclient import AsyncClient, AsyncWatch, Change, Commit, Copied, Positio
 from storeclient.watches import _Following
 from surfaces.wire import NodeGate, WireSettings, WireSurface
 from surfaces.wire.connection import WireConnection
+from tests.actors.live import running_scripts
 from tests.actors.nodes import leads_by_hand
 from tests.logbook import Logbook
 from tests.nodes import CHEAP, Running, running
@@ -266,7 +267,7 @@ async def test_a_feed_of_a_node_that_is_behind_begins_when_it_is_not(tmp_path: P
         heard = [asyncio.create_task(_first(one)) for one in watches]
         await until(lambda: len(other.committer.arrivals) > 0)
         await until(lambda: len(both.nodes[0].open_feeds) + len(other.committer.arrivals) == 4)
-        assert not len(list(other.running)), "no script waits in its place"
+        assert not running_scripts(other), "no script waits in its place"
         both.held = False
         await until(lambda: sum(len(one.open_feeds) for one in both.nodes) == 4)
         assert len(other.open_feeds) > 0

@@ -680,7 +680,7 @@ async def test_a_changed_role_acts_on_what_is_under_way(house: House) -> None:
     await here.values("DEFINE GROUP g ON mine DEADLINE 1m")
     peer = house.peers["eve"]
     peer.say(FrameKind.RUN, 7, {"script": wait, "ns": "shop", "db": "main"})
-    while not here.node.running.waiting("wire"):
+    while not here.node.registry.waiting("wire"):
         assert (await here.value("RETURN 1")) == 1
     await declare(here.node, "eve", "member")  # without the statement, which would end its sessions
     await here.value("PUBLISH INTO mine VALUE 1")

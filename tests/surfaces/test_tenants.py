@@ -288,7 +288,7 @@ class Listener:
         assert kept.body is not None
         self._moment = kept.body["moment"]
         peer.say(MessageKind.RUN, 2, {"script": f"READ FROM {CANARY} AFTER 0 WAIT 5m", **place})
-        await until(lambda: self.node.here.node.running.waiting("wire"))
+        await until(lambda: self.node.here.node.registry.waiting("wire"))
 
     # --- one request ---
 

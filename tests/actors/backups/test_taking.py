@@ -54,6 +54,7 @@ from storage.formats.positions import LogEnd
 from storage.indexes import derived
 from storage.txn.ledger import Ledger
 from tests.actors import nodes
+from tests.actors.live import running_scripts
 from tests.actors.parts import KINDS, play
 from tests.callers import declare
 from tests.nodes import Running, running
@@ -398,7 +399,7 @@ async def test_one_at_a_time(node: Running, folder: Path, held: Held) -> None:
     running = await node.value("INFO FOR RUNNING")
     assert [one["text"] for one in running if one["text"].startswith("BACKUP")] == ["BACKUP TO 'x'"]
     held.go_on.set()
-    for run in node.node.running:
+    for run in running_scripts(node.node):
         run.turn.wake()
     answer = await task
     assert answer.refusal is None
@@ -418,7 +419,7 @@ async def test_kill(node: Running, folder: Path, held: Held) -> None:
 
 async def test_cancelled_by_its_caller(node: Running, folder: Path, held: Held) -> None:
     task = await begun(node, held, "BACKUP LOG TO 'x'")
-    [run] = list(node.node.running)
+    [run] = running_scripts(node.node)
     assert await ask(node.node.scripts, CancelScript(run.request.request))
     assert type((await task).refusal) is Cancelled
     held.go_on.set()
@@ -620,7 +621,7 @@ async def test_a_script_that_opens_for_nobody_is_closed(
     monkeypatch.setattr(BackupFolder, "open", slow)
     task = asyncio.create_task(node.answer("RESTORE SCRIPT FROM 'x' CHECK"))
     assert await asyncio.to_thread(reached.wait, 60)
-    [run] = list(node.node.running)
+    [run] = running_scripts(node.node)
     assert await ask(node.node.scripts, CancelScript(run.request.request))
     go_on.set()
     assert type((await task).refusal) is Cancelled

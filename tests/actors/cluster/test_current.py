@@ -429,7 +429,7 @@ def test_what_waits_can_be_killed() -> None:
         again = asyncio.ensure_future(ids(old, current=True, timeout_us=3_600 * SECONDS))
         await trio.until(lambda: any(not done.done() for _, done in leadership.rounds._waiting))
         assert len(leadership.rounds._waiting) == 1, "who has given up is forgotten"
-        old.runs.running.end_all(Draining("the node is stopping"))
+        old.runs.registry.end_all(Draining("the node is stopping"))
         leadership.rounds.end(Busy("it leads no more"))
         assert isinstance(await outcome(again), Draining)
 

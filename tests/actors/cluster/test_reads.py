@@ -284,7 +284,7 @@ def test_what_does_not_come_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> 
         late = await outcome(follow(other.runs, Reader(), start=seq))
         assert isinstance(late, StatementTimeout)
         assert late.detail == {"after": seq, "seq": shows}
-        assert not len(other.runs.committer.arrivals) and not other.runs.running.resting
+        assert not len(other.runs.committer.arrivals) and not other.runs.registry.resting
         # Who leads has all there is: what is ahead of it is nobody's.
         began = asyncio.get_running_loop().time()
         assert isinstance(await outcome(follow(leader.runs, Reader(), start=seq + 9)), Diverged)

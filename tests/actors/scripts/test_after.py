@@ -94,7 +94,7 @@ def test_a_request_sees_the_commit_that_it_comes_after() -> None:
         answer = await reading
         assert answer.results[0].value == [1, 2]
         assert answer.sequence == shown(node)
-        assert not node.committer.arrivals and node.running.waiting("wire") == 0
+        assert not node.committer.arrivals and node.registry.waiting("wire") == 0
 
     played(main)
 
@@ -157,7 +157,7 @@ def test_what_does_not_come_in_time_is_refused_and_nothing_is_run() -> None:
             assert "nothing was run" in refusal.message
             assert seconds <= loop.time() - now < seconds + 1, "in time of the node's clock"
         assert await value(node, "SELECT * FROM t") == []
-        assert not node.committer.arrivals and not len(node.running)
+        assert not node.committer.arrivals and not node.registry.unfinished
 
     played(main)
 
@@ -209,12 +209,12 @@ def test_who_waits_is_seen_and_can_be_ended() -> None:
         for name in ("cancelled", "killed"):
             assert listed[name]["waiting"] and listed[name]["statement"] is None
             assert listed[name]["left"] is not None
-        assert node.running.waiting("wire") == 2, "they take nobody's place among what runs"
+        assert node.registry.waiting("wire") == 2, "they take nobody's place among what runs"
         assert await ask(node.scripts, CancelScript("cancelled"))
         await value(node, "KILL 'killed'")
         for found in (await cancelled, await killed):
             assert type(found.refusal) is Cancelled and not found.results
-        assert not node.committer.arrivals and node.running.waiting("wire") == 0
+        assert not node.committer.arrivals and node.registry.waiting("wire") == 0
 
     played(main)
 

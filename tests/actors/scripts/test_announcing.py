@@ -13,6 +13,7 @@ import pytest
 from protocol.values import RecordId
 from storage.records import records
 from storage.records.change_notes import note
+from tests.actors.live import running_scripts
 from tests.nodes import Running, running
 
 SETTING = """
@@ -109,7 +110,7 @@ async def test_who_waits_for_messages_hears_of_a_change(tmp_path: Path) -> None:
         await node.values("DEFINE GROUP g ON told DEADLINE 1m")
         waiting = asyncio.ensure_future(node.value("TAKE FROM told AS g WAIT 1m"))
         async with asyncio.timeout(30):
-            while not any(run.progress.waiting for run in node.node.running):
+            while not any(run.waiting for run in running_scripts(node.node)):
                 await asyncio.sleep(0.002)
         await node.values("CREATE t:1 SET n = 1")
         async with asyncio.timeout(30):

@@ -28,6 +28,7 @@ from protocol.requests import ScriptAnswer, SignIn, SignOut
 from protocol.spaces import GetKey, IncrKey, Room
 from storage.txn.read_set import ReadSet
 from storage.txn.tickets import RollBacks
+from tests.actors.live import running_scripts
 from tests.actors.nodes import value
 from tests.actors.parts import outcome
 from tests.actors.scripts.test_stalled_disk import Stall, asked, played
@@ -112,13 +113,13 @@ async def a_barrier(
     line.join(before)
     long = asyncio.ensure_future(node.answer(script, **fields))
     async with disturbing(node):
-        await until(lambda: node.node.running.waiting("http"), long)
+        await until(lambda: node.node.registry.waiting("http"), long)
     await node.values("CREATE other:long SET n = 9000")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "BARRIER_SECONDS", seconds)
         before.leave()
-        await until(lambda: any(run.progress.barrier for run in node.node.running), long)
-    await until(lambda: not node.node.running.waiting("http"), long)
+        await until(lambda: any(run.barrier for run in running_scripts(node.node)), long)
+    await until(lambda: not node.node.registry.waiting("http"), long)
     return long
 
 
@@ -224,15 +225,15 @@ async def test_who_is_held_back_waits_aside_and_is_shown(node: Running) -> None:
     await fill(node)
     long = await a_barrier(node, LONG)
     small = asyncio.ensure_future(node.answer(SMALL))
-    await until(lambda: any(run.progress.waiting for run in node.node.running), long)
-    assert node.node.running.waiting("http") == 1, "it is not one of those that run"
+    await until(lambda: any(run.waiting for run in running_scripts(node.node)), long)
+    assert node.node.registry.waiting("http") == 1, "it is not one of those that run"
     shown = {run["barrier"]: run for run in await running(node)}
     assert not shown[True]["waiting"]
     assert shown[False]["waiting"]
     await node.values(f"KILL '{shown[True]['id']}'")
     await long
     assert (await small).refusal is None
-    assert node.node.running.waiting("http") == 0
+    assert node.node.registry.waiting("http") == 0
 
 
 async def test_kill_lets_go_of_a_barrier(node: Running) -> None:
@@ -248,7 +249,7 @@ async def test_the_end_of_its_time_lets_go_of_a_barrier(node: Running) -> None:
     await fill(node)
     long = await a_barrier(node, LONG)
     small = asyncio.ensure_future(node.answer(SMALL))
-    (run,) = [run for run in node.node.running if run.progress.barrier]
+    (run,) = [run for run in running_scripts(node.node) if run.barrier]
     run.turn.push_deadline(1)
     assert type((await long).refusal) is StatementTimeout
     assert (await small).refusal is None
@@ -272,7 +273,7 @@ async def test_who_has_signed_out_gets_no_barrier(node: Running) -> None:
         while refusal is None:  # else nobody has met it: the disk was slower than its statement
             session = await ask(node.node.sessions, SignIn("root", PASSWORD, "http", "127.0.0.1:1"))
             long = asyncio.ensure_future(node.answer(ALL, caller=session.caller))
-            await until(node.node.running.slices, long)
+            await until(lambda: any(run.turn.slices for run in running_scripts(node.node)), long)
             await ask(node.node.sessions, SignOut(session.token))
             refusal = (await long).refusal
     assert type(refusal) is SessionEnded
@@ -284,7 +285,7 @@ async def test_who_waits_behind_a_barrier_can_be_ended(node: Running) -> None:
     long = await a_barrier(node, LONG)
     waiting = [asyncio.ensure_future(node.answer(SMALL)) for _ in range(2)]
     timed = asyncio.ensure_future(node.answer(SMALL, timeout_us=500_000))
-    await until(lambda: node.node.running.waiting("http") == 3, long)
+    await until(lambda: node.node.registry.waiting("http") == 3, long)
     assert type((await timed).refusal) is StatementTimeout
     for run in await node.value("INFO FOR RUNNING"):
         if run["waiting"]:
@@ -429,7 +430,7 @@ async def test_a_declaration_waits_behind_a_barrier(node: Running) -> None:
     await fill(node)
     long = await a_barrier(node, LONG)
     define = asyncio.ensure_future(node.answer("DEFINE INDEX n ON thing FIELDS n"))
-    await until(lambda: node.node.running.waiting("http") == 1, long)
+    await until(lambda: node.node.registry.waiting("http") == 1, long)
     await killed(node, long)
     assert (await define).refusal is None
 

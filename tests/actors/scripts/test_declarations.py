@@ -12,6 +12,7 @@ import pytest
 from actors.scripts.scheduler import FiberScheduler
 from protocol import limits
 from protocol.errors import Conflict, SessionEnded
+from tests.actors.live import running_scripts
 from tests.nodes import OWNER, PASSWORD, Running
 
 ROWS = 4_000
@@ -75,7 +76,9 @@ async def beside(here: Running, statement: str) -> bool:
     begun = asyncio.Event()
     ana = replace(OWNER, user="ana")
     updating = asyncio.ensure_future(here.answer(UPDATE, caller=ana))
-    for run in iter(lambda: list(here.node.running), None):  # until it has given up the loop once
+    for run in iter(
+        lambda: running_scripts(here.node), None
+    ):  # until it has given up the loop once
         if any(each.request.caller is ana for each in run):
             begun.set()
             break

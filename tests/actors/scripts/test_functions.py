@@ -29,6 +29,7 @@ from protocol.rights import Verb
 from protocol.values import unpaced
 from storage.catalog import functions, places, tables, users
 from storage.catalog.places import IfExists
+from tests.actors.live import running_scripts
 from tests.actors.scripts.test_running import begun
 from tests.callers import Granted, declare
 from tests.nodes import OWNER, Running, running
@@ -139,7 +140,7 @@ async def test_a_call_ends_with_its_statement(node: Running) -> None:
         assert refusal.message == "the script was killed by root", "and it says no more"
     slow = asyncio.ensure_future(node.answer("fn::fib(30)"))
     await begun(node, slow)
-    (run,) = node.node.running
+    (run,) = running_scripts(node.node)
     await ask(node.node.scripts, CancelScript(run.request.request))
     assert type((await slow).refusal) is Cancelled
     assert await node.values("fn::fib(7); SELECT * FROM t") == [13, []]

@@ -183,7 +183,7 @@ async def test_a_right_that_ends_under_a_script_ends_what_it_would_have_written(
     )
     long = "UPDATE thing SET n = array::len(array::distinct([id, 1, 2]))"
     running = asyncio.ensure_future(house.answer(long + " RETURN NONE", caller=who("mem")))
-    while not len(house.node.running):
+    while not house.node.registry.unfinished:
         await asyncio.sleep(0)
     await house.values("REVOKE WRITE ON TABLE thing FROM mem")
     answer = await running

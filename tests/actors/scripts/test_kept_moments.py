@@ -80,7 +80,7 @@ async def test_every_statement_of_a_script_reads_the_same(filled: Running) -> No
     running = asyncio.ensure_future(
         filled.answer(f"{ALL}; {long}; {ALL}", moment=NEW_MOMENT, keep_us=0)
     )
-    await until(lambda: len(filled.node.running) == 1)
+    await until(lambda: filled.node.registry.unfinished == 1)
     await filled.values("DELETE thing")
     answer = await running
     assert answer.results[0].value == answer.results[2].value == list(range(10))
@@ -205,7 +205,7 @@ async def test_one_that_is_made_while_rights_change_is_of_after_that(filled: Run
 async def test_rights_that_change_under_a_script_end_it(filled: Running) -> None:
     long = "FOR $x IN 0..3000 { LET $y = (SELECT VALUE n FROM thing) }"
     running = asyncio.ensure_future(filled.answer(f"{long}; {ALL}", moment=NEW_MOMENT))
-    await until(lambda: len(filled.node.running) == 1)
+    await until(lambda: filled.node.registry.unfinished == 1)
     await filled.values("DEFINE USER eve ROLE owner PASSWORD 'a password of hers'")
     answer = await running
     assert isinstance(answer.refusal, Unknown)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from actors.runtime import ask
-from actors.scripts.running import RunningScript
+from actors.scripts.transactions import ScriptRun
 from protocol.errors import (
     Cancelled,
     Draining,
@@ -27,6 +27,7 @@ from protocol.requests import (
     SignOut,
 )
 from protocol.values import type_name
+from tests.actors.live import running_scripts
 from tests.nodes import OWNER, PASSWORD, Running
 
 MANY = 20_000
@@ -65,14 +66,14 @@ async def fill(node: Running) -> None:
 async def begun(node: Running, *running: asyncio.Future[ScriptAnswer]) -> None:
     """Wait until each of some scripts has handed the loop back, not while its text was read: they
     are in the middle."""
-    while sum(map(_in_the_middle, node.node.running)) < len(running):
+    while sum(map(_in_the_middle, running_scripts(node.node))) < len(running):
         for one in running:
             assert not one.done(), one.result().refusal or "it was not long at all"
         await asyncio.sleep(0)
 
 
-def _in_the_middle(run: RunningScript) -> bool:
-    return run.turn.slices > 0 and run.progress.at_statement() is not None
+def _in_the_middle(run: ScriptRun) -> bool:
+    return run.turn.slices > 0 and run.at_statement() is not None
 
 
 async def shown(node: Running) -> list[dict[str, Any]]:
@@ -211,7 +212,7 @@ async def test_a_client_that_goes_takes_its_script_along(node: Running) -> None:
     answer = await running
     assert type(answer.refusal) is Cancelled
     assert not await ask(node.node.scripts, CancelScript("r-gone"))
-    assert len(node.node.running) == 0
+    assert node.node.registry.unfinished == 0
 
 
 async def test_killing_one_disturbs_no_other(node: Running) -> None:
@@ -267,7 +268,7 @@ async def test_of_those_ended_together_each_says_where(node: Running) -> None:
     other = started(node, f"LET $a = 1;\n{LONG['loop']}")
     await begun(node, one, other)
     why = Draining("the node is stopping")
-    node.node.running.end_all(why)
+    node.node.registry.end_all(why)
     told = [found.refusal for found in await asyncio.gather(one, other)]
     assert [refusal and refusal.detail["statement"] for refusal in told] == [1, 2]
     assert not why.detail

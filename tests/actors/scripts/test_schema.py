@@ -22,6 +22,7 @@ from protocol.errors import (
 )
 from protocol.requests import SignIn, SignOut
 from protocol.values import NONE, RecordId
+from tests.actors.live import running_scripts
 from tests.nodes import Running, running
 
 MANY = 5000
@@ -38,7 +39,7 @@ async def fill(node: Running, **fields: Any) -> None:
 
 async def begun(node: Running) -> None:
     """Wait until a script has handed the loop back: it is in the middle of something long."""
-    while not node.node.running.slices():
+    while not sum(run.turn.slices for run in running_scripts(node.node)):
         await asyncio.sleep(0)
 
 

@@ -180,7 +180,7 @@ async def test_scripts_of_one_user_have_one_bound_running_or_waiting(
     monkeypatch.setattr(limits, "USER_MEMORY_BYTES", limits.MIB * 5 // 2)
     monkeypatch.setattr(limits, "NODE_MEMORY_BYTES", limits.MIB * 5)
     await node.values(f"{GROUP}; DEFINE USER eve ROLE owner PASSWORD 'a password of hers'")
-    scripts, memory = node.node.running, node.node.running.memory
+    scripts, memory = node.node.registry, node.node.registry.memory
     hers = asyncio.ensure_future(node.answer(LOOPS, caller=EVE))
     await until(lambda: memory.held > limits.MIB * 3 // 4)
     mine = [asyncio.ensure_future(node.answer(WAITS)) for _ in range(16)]
@@ -192,7 +192,7 @@ async def test_scripts_of_one_user_have_one_bound_running_or_waiting(
     assert all("the scripts of root hold too much memory" in one.message for one in refusals if one)
     of = memory.of[OWNER.user]
     await until(lambda: of.going > limits.MIB * 3 // 2)
-    assert of.going <= limits.MIB * 2 and len(scripts) == 3 and not hers.done()
+    assert of.going <= limits.MIB * 2 and scripts.unfinished == 3 and not hers.done()
     scripts.end_all(Cancelled("the test is over"))
     ended = await asyncio.gather(hers, *mine)
     assert sum(type(one.refusal) is Cancelled for one in ended) == 3
@@ -224,7 +224,7 @@ async def test_one_script_has_one_bound_for_all_that_it_holds(
     ):
         with case(script):
             assert (await node.answer(script, objects)).refusal is None
-    assert not node.node.running.memory.held
+    assert not node.node.registry.memory.held
 
 
 class Watched(NodeMemory):
@@ -241,7 +241,7 @@ async def test_every_step_that_collects_counts(
     node: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FiberScheduler, "slice_us", 0)
-    memory = node.node.running.memory = Watched()
+    memory = node.node.registry.memory = Watched()
     objects = [{"n": n, "s": f"{n} {'x' * 80}", "a": [n, n]} for n in range(3_000)]
     await node.values("DEFINE INDEX i ON thing FIELDS n; INSERT INTO thing $objects RETURN NONE",
                       {"objects": objects})  # fmt: skip
@@ -296,7 +296,7 @@ async def test_an_account_is_closed_at_every_end(
 ) -> None:
     monkeypatch.setattr(FiberScheduler, "slice_us", 0)
     await node.values(f"{GROUP}; CREATE thing:1 SET n = 0")
-    committer, scripts, memory = node.node.committer, node.node.scripts, node.node.running.memory
+    committer, scripts, memory = node.node.committer, node.node.scripts, node.node.registry.memory
 
     def request(script: str, **fields: Any) -> RunScript:
         return RunScript(OWNER, script, "asked", namespace="shop", database="main", **fields)
@@ -347,7 +347,7 @@ async def test_an_account_is_closed_at_every_end(
 async def test_an_account_is_closed_when_the_node_stops(tmp_path: Path) -> None:
     async with running(tmp_path / "store") as node:
         await node.values(GROUP)
-        memory = node.node.running.memory
+        memory = node.node.registry.memory
         waiting = asyncio.ensure_future(node.answer(WAITS))
         await until(lambda: memory.held > limits.MIB // 2)
     assert type((await waiting).refusal) is Draining

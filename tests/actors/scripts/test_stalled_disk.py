@@ -23,6 +23,7 @@ from storage.catalog import places
 from storage.engine.memory import MemoryEngine
 from storage.topics import groups, topics
 from storage.topics.deliveries.group import GroupDeliveries
+from tests.actors.live import running_scripts
 from tests.actors.nodes import ANA, OWNER, prepare, running, simulated_doors, value
 from tests.actors.parts import code, outcome, play
 from tests.keys import ask_keys
@@ -260,7 +261,7 @@ def test_a_read_that_waits_is_woken_while_nothing_is_released(wakes: str) -> Non
         committer = node.committer
         await value(node, "DEFINE TOPIC empty")
         reading = asked(node, "READ FROM empty AFTER 0 WAIT 10s")
-        while not any(run.progress.waiting for run in node.running):
+        while not any(run.waiting for run in running_scripts(node)):
             await asyncio.sleep(0)
         stall = Stall(node)
         writing = [asked(node, "PUBLISH INTO q VALUE 1")]
@@ -405,7 +406,7 @@ def test_who_is_ended_while_waiting_hears_what_stands_of_the_script() -> None:
             ("CREATE t:3; TAKE FROM empty AS g WAIT 1s; SELECT * FROM u", StatementTimeout),
         ):
             running_ = asked(node, script, timeout_us=5_000_000)
-            while not any(run.progress.waiting for run in node.running):
+            while not any(run.waiting for run in running_scripts(node)):
                 await asyncio.sleep(0)
             stands = node.committer.committed
             await node.committer.released(node.committer.ticket(stands))

@@ -25,6 +25,7 @@ from storage.engine.memory import MemoryEngine
 from storage.engine.state_hash import state_hash
 from storage.formats import keys
 from storage.vaults import rows as vault_rows
+from tests.actors.live import running_scripts
 from tests.actors.nodes import ANA, prepare, run, running, simulated_doors, value
 from tests.actors.parts import outcome, play, until
 from tests.logbook import Logbook
@@ -86,7 +87,7 @@ def stalled(node: Node, disk: SimulatedDisk) -> Iterator[None]:
 def test_a_script_that_outlasts_a_full_disk_is_answered_with_what_it_did() -> None:
     async def main(node: Node, disk: SimulatedDisk) -> None:
         slow = asyncio.ensure_future(value(node, f"{SLOW} UPSERT t:1 SET a = 1;"))
-        await until(lambda: len(node.running) == 1)
+        await until(lambda: node.registry.unfinished == 1)
         await taken_back(node, disk, "CREATE t:2;")
         assert not slow.done()
         assert len(await slow) == 1
@@ -133,7 +134,9 @@ def test_a_write_that_changes_nothing_rests_on_what_it_found() -> None:
             committed = committer.committed
             short = asyncio.ensure_future(outcome(value(node, same)))
             long = asyncio.ensure_future(run(node, f"BEGIN; {SLOW} {same}; COMMIT"))
-            await until(lambda: len(node.running) == 1)  # the long one: the short one has ended
+            await until(
+                lambda: node.registry.unfinished == 1
+            )  # the long one: the short one has ended
             assert committer.committed == committed and not short.done()
         assert isinstance(await refused, DiskFull)
         assert isinstance(await short, DiskFull)
@@ -263,7 +266,7 @@ def test_a_cancelled_block_says_what_it_read_at() -> None:
     async def main(node: Node, disk: SimulatedDisk) -> None:
         at = node.committer.commit_index
         slow = asyncio.ensure_future(run(node, f"BEGIN; CREATE t:1; {SLOW} CANCEL"))
-        await until(lambda: len(node.running) == 1)
+        await until(lambda: node.registry.unfinished == 1)
         await value(node, "CREATE t:1;")
         assert (await slow).sequence == at
 
@@ -338,7 +341,7 @@ def test_time_comes_to_what_another_leader_has_given_the_same_id(
 
 async def waiting(node: Node, count: int) -> None:
     """Until so many scripts wait; no time passes meanwhile."""
-    while sum(run.progress.waiting for run in node.running) != count:
+    while sum(run.waiting for run in running_scripts(node)) != count:
         await asyncio.sleep(0)
 
 
@@ -484,8 +487,8 @@ async def reads_beside(node: Node, statement: str) -> None:
         """Of the script that has come to it."""
         return sum(
             run.turn.slices
-            for run in node.running
-            if (run.progress.at_statement() or (0, ""))[1].startswith(statement)
+            for run in running_scripts(node)
+            if (run.at_statement() or (0, ""))[1].startswith(statement)
         )
 
     while not slices():
@@ -572,7 +575,7 @@ def test_a_history_that_waits_for_what_is_taken_back_is_read_again() -> None:
             lost = asyncio.ensure_future(outcome(value(node, "UPDATE t:1 SET a = 2")))
             await until(lambda: node.committer.committed > before)
             reading = asyncio.ensure_future(value(node, "INFO FOR HISTORY OF t:1"))
-            await until(lambda: len(node.running) == 1)
+            await until(lambda: node.registry.unfinished == 1)
         assert isinstance(await lost, DiskFull)
         disk.plan = None
         assert [entry["value"]["a"] for entry in (await reading)["entries"]] == [1]

@@ -39,6 +39,7 @@ from protocol.requests import (
 )
 from protocol.rights import Verb
 from protocol.values import PACE
+from tests.actors.live import running_scripts
 from tests.callers import Granted, declare
 from tests.nodes import OWNER, Running
 from tests.operations import Operated
@@ -68,7 +69,7 @@ def started(here: Running, script: str, **fields: Any) -> asyncio.Task[ScriptAns
 
 async def waiting(here: Running, count: int) -> None:
     """Until so many scripts wait."""
-    await until(lambda: sum(run.progress.waiting for run in here.node.running) == count)
+    await until(lambda: sum(run.waiting for run in running_scripts(here.node)) == count)
 
 
 def found(answer: ScriptAnswer) -> Any:
@@ -178,7 +179,7 @@ async def test_publishers_that_pause_get_positions_that_are_theirs(here: Running
     slow = "BEGIN; PUBLISH INTO t VALUE '{0}'; FOR $x IN 0..20000 {{ LET $y = $x }};" \
         " PUBLISH INTO t VALUES ['{0}1', '{0}2']; COMMIT"  # fmt: skip
     running = [started(here, slow.format(name)) for name in "ab"]
-    await until(lambda: sum(run.turn.slices > 0 for run in here.node.running) == 2)
+    await until(lambda: sum(run.turn.slices > 0 for run in running_scripts(here.node)) == 2)
     assert (await here.value("PUBLISH INTO t VALUE 'between'"))["position"] == 1
     answers = await asyncio.gather(*running)
     assert all(answer.refusal is None for answer in answers), answers
@@ -206,7 +207,7 @@ async def test_publishers_that_pause_lose_no_race_where_the_oldest_make_room(
         " PUBLISH INTO x VALUE $v; COMMIT"
     )
     running = started(here, script, parameters=text)
-    await until(lambda: any(run.turn.slices > 0 for run in here.node.running))
+    await until(lambda: any(run.turn.slices > 0 for run in running_scripts(here.node)))
     assert await here.value("PUBLISH INTO x VALUE $v", text) == {"position": 1, "duplicate": False}
     answer = await running
     assert answer.refusal is None
@@ -265,7 +266,7 @@ async def test_a_transaction_makes_use_of_where_it_redrives_to(here: Running) ->
         " CREATE log:1 SET first = $r.first, said = $r; COMMIT"
     )
     running = started(here, script)
-    await until(lambda: any(run.turn.slices > 0 for run in here.node.running))
+    await until(lambda: any(run.turn.slices > 0 for run in running_scripts(here.node)))
     await here.value("PUBLISH INTO t VALUE 'between'")
     found(await running)
     held = {m["value"]: m["position"] for m in await here.value("READ FROM t AFTER 0")}
@@ -445,7 +446,7 @@ async def test_what_comes_while_a_script_pauses_before_it_waits_is_not_missed(
         meanwhile.left = tick
         waiting_ = started(here, "LET $x = 1; " + waits)
         await until(
-            lambda: meanwhile.left <= 0 or any(r.progress.waiting for r in here.node.running)
+            lambda: meanwhile.left <= 0 or any(r.waiting for r in running_scripts(here.node))
         )
         if meanwhile.left > 0:
             await here.value("PUBLISH INTO t VALUE 1")
@@ -481,11 +482,13 @@ async def test_a_reader_that_is_moved_back_is_waited_for_no_more(here: Running) 
         await here.values("DEFINE READER OVERWRITE r ON t AT END")
         reading = started(here, "READ FROM t AS r WAIT 1m")
         await waiting(here, 1)
-        slices = max(run.turn.slices for run in here.node.running)
+        slices = max(run.turn.slices for run in running_scripts(here.node))
         await here.values("ALTER READER other ON t SET POSITION START")
         await here.values("COMMIT READER other ON t AT 2; COMMIT READER r ON t AT 2")
         await waiting(here, 1)
-        assert max(run.turn.slices for run in here.node.running) == slices, "not for others"
+        assert max(run.turn.slices for run in running_scripts(here.node)) == slices, (
+            "not for others"
+        )
         await here.values(moves)
         assert positions(found(await reading)) == [1, 2]
         assert len(here.node.topics.waits) == 0
@@ -743,10 +746,10 @@ async def test_nothing_is_handed_to_who_has_signed_out(
     monkeypatch.setattr(limits, "SLICE_US", 0)  # it gives way each 500 messages that it looks at
     for script in ("TAKE FROM t AS g", "BEGIN; TAKE FROM t AS g; COMMIT"):
         taking = started(here, script, caller=session.caller)
-        while not here.node.running:
+        while not here.node.registry.unfinished:
             await asyncio.sleep(0)
         await ask(here.node.sessions, SignOut(session.token))
-        assert here.node.running
+        assert here.node.registry.unfinished
         assert isinstance((await taking).refusal, SessionEnded)
         assert (await here.value("INFO FOR GROUP g ON t"))["in_flight"] == 0
         session = await signed_in(here)
@@ -808,10 +811,16 @@ async def test_not_more_wait_than_may(here: Running, monkeypatch: pytest.MonkeyP
 async def test_who_waits_while_idle_costs_nothing(here: Running) -> None:
     takers = [started(here, "TAKE FROM t AS g WAIT 5m") for _ in range(200)]
     await waiting(here, 200)
-    slices, begun = here.node.running.slices(), here.node.topics.begun
+    slices, begun = (
+        sum(run.turn.slices for run in running_scripts(here.node)),
+        here.node.topics.begun,
+    )
     committed = here.node.committer.committed
     await asyncio.sleep(0.2)
-    assert (here.node.running.slices(), here.node.topics.begun) == (slices, begun)
+    assert (sum(run.turn.slices for run in running_scripts(here.node)), here.node.topics.begun) == (
+        slices,
+        begun,
+    )
     assert here.node.committer.committed == committed
     here.node.not_ready()
     await asyncio.gather(*takers)

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from actors.messages.engine import MessageEngine
+from actors.messages.request import MessageRequest
 from actors.runtime import ask
+from actors.scripts.transactions import ScriptRun
 from protocol.errors import Cancelled
 from protocol.messages import (
     AckMessages,
@@ -121,11 +123,15 @@ class Crowd:
     async def cancel_some(self) -> None:
         """Ends waits of scripts at random."""
         while not self.over:
-            running = self.here.node.running
-            names = [run.request.request for run in running if run.progress.waiting]
-            names += running._resting
+            registry = self.here.node.registry
+            names = [
+                one.id
+                for one in registry
+                if (isinstance(one, ScriptRun) and one.waiting)
+                or (isinstance(one, MessageRequest) and one.rests)
+            ]
             if names:
-                running.cancel(self.rng.choice(names))
+                registry.kill(self.rng.choice(names))
             await asyncio.sleep(0.005)
 
     async def until_done(self) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class TestPipelined:
     ) -> None:
         connection = only(surface, raw)
         await raw.send(slow(bearer, "1s"))
-        await until(lambda: len(node.running) == 1)
+        await until(lambda: node.registry.unfinished == 1)
         head = request("GET", "/health", x="y" * 50_000)
         body = script("RETURN 1;" + " " * 50_000, bearer)
         sending = asyncio.create_task(raw.send((head + body) * 40))

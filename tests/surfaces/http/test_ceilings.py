@@ -36,7 +36,7 @@ async def test_too_many_running_is_busy_and_the_connection_stays(
         async with await Raw.connect(port) as two:
             await one.send(script(LONG, bearer))
             await two.send(script(LONG, bearer))
-            await until(lambda: len(node.running) == 2)
+            await until(lambda: node.registry.unfinished == 2)
             await raw.send(script("RETURN 1;", bearer))
             busy = await raw.answer()
             assert (busy.status, busy.error["code"], busy.error["retry"]) == (503, "Busy", True)
@@ -68,7 +68,7 @@ async def test_who_runs_little_is_let_in_where_another_has_taken_all(
         async with await Raw.connect(port) as two:
             await one.send(script(LONG, bearer))
             await two.send(script(LONG, bearer))
-            await until(lambda: len(node.running) == 2)
+            await until(lambda: node.registry.unfinished == 2)
             for credential, status in ((hers, 200), (bearer, 503), (hers, 200)):
                 await raw.send(script("RETURN 1;", credential))
                 assert (await raw.answer()).status == status
@@ -79,7 +79,7 @@ async def test_who_runs_little_is_let_in_where_another_has_taken_all(
         assert (await raw.answer()).status == 200
         async with await Raw.connect(port) as two:
             await two.send(script(LONG, bearer))
-            await until(lambda: len(node.running) == 2)
+            await until(lambda: node.registry.unfinished == 2)
             await raw.send(script("RETURN 1;", basic("eve", password)))
             assert (await raw.answer()).status == 200
     await until(lambda: surface.admission.begun == 0)
@@ -94,7 +94,7 @@ async def test_an_owner_sees_and_ends_what_runs_where_there_is_no_room(
     async with await Raw.connect(port) as one, await Raw.connect(port) as two:
         await one.send(script(LONG, bearer))
         await two.send(script(LONG, bearer))
-        await until(lambda: len(node.running) == 2)
+        await until(lambda: node.registry.unfinished == 2)
         async with await Raw.connect(port) as raw:
             for form in (script("INFO FOR RUNNING", bearer), asked("INFO FOR RUNNING", bearer)):
                 await raw.send(form)
@@ -126,7 +126,7 @@ async def test_so_many_are_let_in_beside_and_no_more(serve: Serve, node: Node, b
     port = surface.address[1]
     async with await Raw.connect(port) as one, await Raw.connect(port) as raw:
         await one.send(script(LONG, bearer))
-        await until(lambda: len(node.running) == 1)
+        await until(lambda: node.registry.unfinished == 1)
         surface.admission.beside += 1
         surface.admission.begun += 1
         await raw.send(script("INFO FOR RUNNING", bearer))

@@ -247,7 +247,7 @@ async def test_an_answer_larger_than_any_buffer_reaches_a_slow_reader(
 ) -> None:
     text = "x" * 1_000_000
     await raw.send(script(f"LET $a = '{text}'; RETURN [$a, $a, $a, $a, $a, $a];", bearer))
-    await until(lambda: not len(node.running))
+    await until(lambda: not node.registry.unfinished)
     await raw.send(request("GET", "/health"))
     answer = await raw.answer()
     assert answer.json["results"][-1]["value"] == [text] * 6

@@ -109,7 +109,7 @@ async def test_a_running_script_has_none_of_these_deadlines(
     async with await Raw.connect(surface.address[1]) as raw:
         body = json.dumps({"script": LONG, "timeout": "1m"})
         await raw.send(script(body, bearer, content_type="application/json"))
-        await until(lambda: len(node.running))
+        await until(lambda: node.registry.unfinished)
         (connection,) = surface.connections
         for times in (2, 4, 6):
             connection.check(surface.loop.time() + times * KEPT)

@@ -182,7 +182,7 @@ async def test_a_full_surface_is_busy_here_too(serve: Serve, node: Node, bearer:
             await raw.send(get)
             assert (await raw.answer()).status == 404
         await other.send(script(LONG, bearer))
-        await until(lambda: len(node.running) == 1)
+        await until(lambda: node.registry.unfinished == 1)
         await raw.send(get)
         assert (await raw.answer()).error["code"] == "Busy"
 

@@ -75,7 +75,7 @@ async def test_a_scrape_shows_the_store_and_its_backups(raw: Raw, bearer: str, n
     assert not any(name.startswith("store_wire") for name, _ in before)
     await raw.send(script("BACKUP", bearer))
     assert (await raw.answer()).status == 200
-    node.running.slow, node.committer.conflicts = 2, 3
+    node.registry.slow, node.committer.conflicts = 2, 3
     after = await scrape(authorization=bearer)
     assert after["store_slow_statements_total", frozenset()] == 2
     assert after["store_commit_conflicts_total", frozenset()] == 3

@@ -100,7 +100,7 @@ async def test_a_script_that_comes_after_a_sequence(
     async with await Raw.connect(port) as other:
         await other.send(script("RETURN 1", bearer, store_after=str(far)))
         await until(lambda: len(node.committer.arrivals) == 1)
-        assert node.running.waiting("http") == 1
+        assert node.registry.waiting("http") == 1
         await run(raw, "USE shop.main;" + "CREATE person;" * 20, bearer)
         answer = await other.answer()
         assert answer.status == 200 and answer.json["seq"] >= far
@@ -139,7 +139,7 @@ async def test_who_waits_for_a_sequence_is_cancelled_with_its_connection(
     async with await Raw.connect(port) as other:
         await other.send(script("RETURN 1", bearer, store_after=str(node.status().sequence + 999)))
         await until(lambda: len(node.committer.arrivals) == 1)
-    await until(lambda: not len(node.committer.arrivals) and not len(node.running))
+    await until(lambda: not len(node.committer.arrivals) and not node.registry.unfinished)
 
 
 async def test_what_is_no_sequence_is_refused(raw: Raw, bearer: str) -> None:
@@ -308,8 +308,8 @@ async def test_a_client_that_goes_away_cancels_its_script(
 ) -> None:
     async with await Raw.connect(surface.address[1]) as gone:
         await gone.send(script(LONG, bearer))
-        await until(lambda: len(node.running))
-    await until(lambda: not len(node.running))
+        await until(lambda: node.registry.unfinished)
+    await until(lambda: not node.registry.unfinished)
     await until(lambda: not surface.running)
     assert surface.counters.requests["POST", "/script", 499] == 1
 

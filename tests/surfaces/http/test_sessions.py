@@ -247,4 +247,4 @@ async def test_sign_ins_that_wait_take_no_place_of_others(
         assert (await raw.ask("GET", "/ready")).status == 200
         node.not_ready()  # whose answers are held back is let go
     await until(lambda: surface.admission.begun == 0)
-    assert node.running.waiting("http") == 0
+    assert node.registry.waiting("http") == 0

@@ -120,7 +120,7 @@ async def test_what_comes_behind_an_upgrade_that_waits_is_bounded(
 ) -> None:
     async with await Raw.connect(port) as raw:
         await raw.send(script(LONG, bearer) + asks(authorization=bearer))
-        await until(lambda: len(node.running))
+        await until(lambda: node.registry.unfinished)
         connection = next(one for one in surface.connections if one.queue)
         raw.writer.write(b"x" * (32 << 20))
         await until(lambda: not connection.transport.is_reading())
@@ -326,7 +326,7 @@ async def test_the_node_is_full_of_what_runs(
     port = surface.address[1]
     async with await Raw.connect(port) as busy, await Raw.connect(port) as raw:
         await busy.send(script(LONG, bearer))
-        await until(lambda: len(node.running))
+        await until(lambda: node.registry.unfinished)
         await raw.send(asks(authorization=bearer))
         assert (await raw.answer()).error["code"] == "Busy"
         async with await Peer.connect(port, sec_websocket_protocol=browser(token)) as peer:

@@ -25,7 +25,7 @@ async def test_stages(serve: Serve, node: Node, bearer: str, clock: Clock) -> No
     async with await Raw.connect(port) as busy, await Raw.connect(port) as idle:
         await busy.send(script(FINISHES, bearer, content_type="application/json"))
         assert (await idle.ask("GET", "/health")).status == 200
-        await until(lambda: len(node.running))
+        await until(lambda: node.registry.unfinished)
         surface.stop_accepting()
         with pytest.raises(ConnectionRefusedError):
             await Raw.connect(port)
@@ -50,7 +50,7 @@ async def test_pipelined_requests_that_were_there_are_answered(
         await raw.send(
             script(FINISHES, bearer, content_type="application/json") + script("RETURN 2;", bearer)
         )
-        await until(lambda: len(node.running))
+        await until(lambda: node.registry.unfinished)
         surface.stop_accepting()
         draining = asyncio.create_task(surface.drain())
         clock.ahead_us = TIMEOUT_US
@@ -74,7 +74,7 @@ async def test_a_request_that_has_not_come_whole_is_not_waited_for(
     port = surface.address[1]
     async with await Raw.connect(port) as busy, await Raw.connect(port) as raw:
         await busy.send(script(FINISHES, bearer, content_type="application/json"))
-        await until(lambda: len(node.running))
+        await until(lambda: node.registry.unfinished)
         if comes == "before":
             await raw.send(half)
             await until(lambda: any(one.receiving for one in surface.connections))
@@ -104,7 +104,7 @@ async def test_half_a_head_is_told_as_half_a_body_is(
         before = script(FINISHES, bearer, content_type="application/json") if runs else b""
         await raw.send(before + b"POST /script HTTP/1.1\r\nHost: localhost\r\nContent-")
         await until(lambda: any(one.reading.in_head for one in surface.connections))
-        await until(lambda: len(node.running) == runs)
+        await until(lambda: node.registry.unfinished == runs)
         surface.stop_accepting()
         draining = asyncio.create_task(surface.drain(seconds=3600))
         if runs:
@@ -126,7 +126,7 @@ async def test_half_a_request_behind_one_that_runs_is_told_behind_its_answer(
             script(FINISHES, bearer, content_type="application/json")
             + script("RETURN 2;" + " " * 50, bearer)[:-50]
         )
-        await until(lambda: len(node.running))
+        await until(lambda: node.registry.unfinished)
         await until(lambda: any(one.receiving for one in surface.connections))
         surface.stop_accepting()
         draining = asyncio.create_task(surface.drain(seconds=3600))
@@ -142,11 +142,11 @@ async def test_a_drain_ends_at_its_time_and_close_cuts(
     surface = await serve()
     async with await Raw.connect(surface.address[1]) as raw:
         await raw.send(script(LONG, bearer))
-        await until(lambda: len(node.running))
+        await until(lambda: node.registry.unfinished)
         surface.stop_accepting()
         assert await surface.drain(0.05) == 1
         await surface.close()
-        await until(lambda: not len(node.running))
+        await until(lambda: not node.registry.unfinished)
         assert await raw.rest() == b""
 
 

@@ -57,7 +57,7 @@ async def test_scripts_that_wait_leave_room_for_those_that_run(
         held = [await stack.enter_async_context(await Raw.connect(port)) for _ in range(20)]
         for number, raw in enumerate(held):
             await raw.send(asked(TAKE, bearer))
-            await until(lambda: node.running.waiting("http") > number)  # noqa: B023
+            await until(lambda: node.registry.waiting("http") > number)  # noqa: B023
         assert surface.running == 0
         assert surface.unready() is None
         async with await Raw.connect(port) as raw:
@@ -77,7 +77,7 @@ async def test_more_than_may_run_come_at_once_to_wait(
         held = [await stack.enter_async_context(await Raw.connect(port)) for _ in range(40)]
         for raw in held:
             raw.writer.write(asked(TAKE, bearer))
-        await until(lambda: node.running.waiting("http") == 40)
+        await until(lambda: node.registry.waiting("http") == 40)
         gone = await stack.enter_async_context(await Raw.connect(port))
         await gone.send(asked(TAKE, bearer))
     await until(lambda: surface.admission.begun == 0)
@@ -92,10 +92,10 @@ async def test_a_client_that_goes_ends_its_wait(
     async with await Raw.connect(port) as stays:
         async with await Raw.connect(port) as goes:
             await goes.send(asked(TAKE, bearer))
-            await until(lambda: node.running.waiting("http") == 1)
+            await until(lambda: node.registry.waiting("http") == 1)
             await stays.send(asked(TAKE, bearer))
-            await until(lambda: node.running.waiting("http") == 2)
-        await until(lambda: node.running.waiting("http") == 1)
+            await until(lambda: node.registry.waiting("http") == 2)
+        await until(lambda: node.registry.waiting("http") == 1)
         async with await Raw.connect(port) as raw:
             await value(raw, "PUBLISH INTO t VALUE 'for who stays'", bearer)
         (message,) = (await stays.answer()).json["results"][0]["value"]
@@ -109,7 +109,7 @@ async def test_a_drain_answers_who_waits(
     surface = await serve()
     async with await Raw.connect(surface.address[1]) as raw:
         await raw.send(asked(TAKE, bearer))
-        await until(lambda: node.running.waiting("http") == 1)
+        await until(lambda: node.registry.waiting("http") == 1)
         node.not_ready()
         surface.stop_accepting()
         answer = await raw.answer()

@@ -56,7 +56,7 @@ async def test_an_owner_sees_and_ends_what_runs_where_there_is_no_room(
         busy, owner = await peer(), await peer()
         for id in (1, 2):
             busy.say(MessageKind.RUN, id, {"script": LONG})
-        await until(lambda: len(here.node.running) == 2)
+        await until(lambda: here.node.registry.unfinished == 2)
         assert code(await owner.run(1, "RETURN 1")) == "Busy"
         shown = value(await owner.run(2, "info for running"))
         assert len(shown) == 3, "and itself"

@@ -712,4 +712,4 @@ class TestRefusals:
         watch(peer)
         await caught_up(peer)
         assert hall.surface.running == 0
-        assert hall.here.node.running.waiting("wire") == 0
+        assert hall.here.node.registry.waiting("wire") == 0

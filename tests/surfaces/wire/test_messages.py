@@ -70,7 +70,7 @@ class Hall:
         return await self.hear(self.say(op, **fields))
 
     async def resting(self, count: int) -> None:
-        await until(lambda: self.here.node.running.resting == count)
+        await until(lambda: self.here.node.registry.resting == count)
 
 
 def shown(message: WireMessage) -> Any:
@@ -453,7 +453,7 @@ async def test_scripts_and_messages_wait_in_one_line(hall: Hall) -> None:
     first = hall.say("take", **AT, wait=SECOND * 60, member="first")
     await hall.resting(1)
     script = asyncio.ensure_future(hall.here.value("TAKE FROM t AS g MEMBER 'second' WAIT 1m"))
-    await until(lambda: hall.here.node.running.waiting("http") == 1)
+    await until(lambda: hall.here.node.registry.waiting("http") == 1)
     third = hall.say("take", **AT, wait=SECOND * 60, member="third")
     await hall.resting(2)
     await hall.here.value("PUBLISH INTO t VALUES [1, 2, 3]")
@@ -544,7 +544,7 @@ async def test_a_drain_answers_who_waits(hall: Hall) -> None:
 async def test_a_stop_ends_what_waits(hall: Hall) -> None:
     id = hall.say("take", **AT, wait=SECOND * 60)
     await hall.resting(1)
-    hall.here.node.running.end_all(Draining("the node is stopping"))
+    hall.here.node.registry.end_all(Draining("the node is stopping"))
     assert await hall.hear(id) == "Draining"
     hall.here.node.messages.stop()
     assert await hall.ask("publish", topic="t", value=1) == "Draining"

@@ -16,6 +16,7 @@ from protocol import limits
 from protocol.frames import MessageKind, WireMessage, encode
 from surfaces.wire import NodeGate, WireSettings, WireSurface
 from surfaces.wire.connection import WireConnection
+from tests.actors.live import running_scripts
 from tests.nodes import PASSWORD, Running, running
 from tests.surfaces.wire.peers import Peer, connected, until
 
@@ -39,7 +40,7 @@ class Hall:
 
     @property
     def waiting(self) -> int:
-        return self.here.node.running.waiting("wire")
+        return self.here.node.registry.waiting("wire")
 
     async def wait(self, peer: Peer, id: int, script: str) -> None:
         """Have a script begin to wait."""
@@ -97,16 +98,14 @@ async def test_hundreds_that_wait(hall: Hall, figure: Callable[[str, object], No
         await hall.wait(peer, number + 1, f"TAKE FROM t AS g MEMBER 'm{number}' WAIT 5m")
     assert (hall.waiting, hall.surface.running) == (WAITERS, 0)
 
-    slices, begun, committed = (
-        node.running.slices(), node.topics.begun, node.committer.committed,
-    )  # fmt: skip
+    slices = sum(run.turn.slices for run in running_scripts(node))
+    begun, committed = node.topics.begun, node.committer.committed
     await until(lambda: node.committer.commit_index == committed)
     with turns() as count:
         await asyncio.sleep(0.2)
         idle = count()
-    assert (node.running.slices(), node.topics.begun, node.committer.committed) == (
-        slices, begun, committed,
-    )  # fmt: skip
+    assert sum(run.turn.slices for run in running_scripts(node)) == slices
+    assert (node.topics.begun, node.committer.committed) == (begun, committed)
     # A mark of the idle log may fall into either window, and with it a few turns.
     assert idle <= empty + 20
 
@@ -130,11 +129,13 @@ async def test_hundreds_that_wait(hall: Hall, figure: Callable[[str, object], No
         assert taken["member"] == f"m{message.id - 1}"
     assert positions == {number: number + 1 for number in range(WAITERS - 100)}
     assert hall.waiting == 100
-    ran = node.running.slices()
+    ran = sum(run.turn.slices for run in running_scripts(node))
     runner.say(MessageKind.RUN, 1, {"script": "PUBLISH INTO t VALUE 1", **PLACE})
     assert value(await runner.hear())["position"] == WAITERS - 99
     await until(lambda: hall.waiting == 99)
-    assert node.running.slices() - ran <= 6, "one message woke more than one and the next"
+    assert sum(run.turn.slices for run in running_scripts(node)) - ran <= 6, (
+        "one message woke more than one and the next"
+    )
     figure(
         f"{WAITERS} waiting TAKEs",
         f"{idle} turns of the loop in an idle 0.2 s, {empty} with none; served in order",
