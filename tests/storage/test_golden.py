@@ -29,9 +29,9 @@ from storage.files.node_file import NodeFileContents, load_node, save_node
 from storage.files.peer_file import Identities, Identity
 from storage.formats import effects, keys
 from storage.formats.container import (
-    AnyFacts,
     ContainerReader,
     ContainerWriter,
+    Facts,
     ScriptFacts,
     SnapshotFacts,
     StateFacts,
@@ -98,7 +98,7 @@ def compare(name: str, made: dict[str, bytes]) -> dict[str, bytes]:
     return held
 
 
-def container(facts: AnyFacts, key: Key | None = None) -> Case:
+def container(facts: Facts, key: Key | None = None) -> Case:
     def encode(stream: bytes) -> bytes:
         parts: list[bytes] = []
         writer = ContainerWriter(facts, parts.append, SeededRng(1), key)
