@@ -112,7 +112,7 @@ class EtcdAgreement(Agreement):
         # Without `released`, which changes every second or so: it would wake every watcher.
         self._watched = {"key": _key(store, ""), "range_end": self._released}
 
-    async def look(self) -> AgreedState:
+    async def read(self) -> AgreedState:
         return await self._ask(
             "/v3/kv/txn", {"success": self._all()}, etcd_answers.agreed, again=True
         )
@@ -159,14 +159,14 @@ class EtcdAgreement(Agreement):
         return await self._write([self._leads(epoch)], _put(self._released, value))
 
     async def grow(self, by: int) -> AgreedState:
-        await self.look()  # signs in, so that the concurrent writes do not each do so
+        await self.read()  # signs in, so that the concurrent writes do not each do so
         for begun in range(0, by, GROWN_AT_ONCE):
             writes = (
                 self._ask("/v3/kv/put", _put(_b64("/storenode/grown"), ""), bool, again=True)
                 for _ in range(min(GROWN_AT_ONCE, by - begun))
             )
             await asyncio.gather(*writes)
-        return await self.look()
+        return await self.read()
 
     async def changed(self, after: int, seconds: float) -> AgreedState:
         # A watch may end for many reasons, so it only triggers a read.
@@ -189,7 +189,7 @@ class EtcdAgreement(Agreement):
                     self._endpoints.append(self._endpoints.pop(0))
                     continue
             break
-        return await self.look()
+        return await self.read()
 
     async def faults(self) -> tuple[str, ...]:
         found: dict[str, None] = {}

@@ -146,7 +146,7 @@ def commit(committer: Committer, node: str, batch: EntryBatch) -> CommitTicket:
         and a retry skips these
     """
     for number, one in enumerate(batch.noted, batch.first):
-        with committer.begin() as tx:
+        with committer.begin_transaction() as tx:
             entry = one.entry if forwarded.note(tx, node, batch.life, number) else None
             by = NamedAuthor(one.user, elsewhere(one.surface, node, one.at_us))
             ticket = committer.commit(tx, by, one.statement, one.reason, entry)

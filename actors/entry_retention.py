@@ -146,7 +146,7 @@ class EntryRetentionActor(LoopActor):
 
     async def _prune(self, where: int, count: _EntryCount) -> None:
         committer, upto = self._committer, self._committer.commit_index
-        with committer.begin() as tx:
+        with committer.begin_transaction() as tx:
             tx.pause()
             if upto > count.upto:
                 for some in oldest(tx, where, count.upto, upto):
@@ -169,7 +169,7 @@ class EntryRetentionActor(LoopActor):
 
     async def _forget(self, forget: Callable[[Transaction, int], None], where: int) -> None:
         committer = self._committer
-        with committer.begin() as tx:
+        with committer.begin_transaction() as tx:
             forget(tx, where)
             ticket = committer.commit(tx, NODE, reason="entries beyond those that are kept")
         await committer.released(ticket)

@@ -118,7 +118,7 @@ class IndexesActor(LoopActor):
         """
         committer, now_us = self._committer, self.runtime.clock.monotonic_us
         until_us = now_us() + limits.INDEX_SLICE_US
-        with committer.begin() as tx:
+        with committer.begin_transaction() as tx:
             over = lambda: now_us() >= until_us  # noqa: E731
             if not self._unfinished and not self._find(tx, over):
                 return

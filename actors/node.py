@@ -114,7 +114,7 @@ class Node(NodeParts):
 
     def may_read_node(self, caller: Caller) -> bool:
         """True if a caller may see INFO FOR NODE."""
-        with self.committer.begin() as tx:
+        with self.committer.begin_transaction() as tx:
             return self.rights.reads_node(tx, caller)
 
     @property
@@ -124,7 +124,7 @@ class Node(NodeParts):
 
     def has_users(self) -> bool:
         """True if the store has any user."""
-        with self.committer.begin() as tx:
+        with self.committer.begin_transaction() as tx:
             return next(users.everyone(tx), None) is not None
 
     async def _ensure_owner(self) -> None:
@@ -144,7 +144,7 @@ class Node(NodeParts):
                 self.settings.told_owner(owner)
         check_name(owner.name, "user")
         passhash = await self.passwords.hash(owner.password)
-        with self.committer.begin() as tx:
+        with self.committer.begin_transaction() as tx:
             users.define(tx, owner.name, users.OWNER, passhash)
             ticket = self.committer.commit(tx, NODE, reason="first owner of the store")
         await self.committer.released(ticket)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pykka import ActorRef
 
-from actors.backups.starting import begin as begin_backups
+from actors.backups.starting import start_backups
 from actors.backups.taking import Backups
 from actors.certificates import CertificatesActor, CheckCertificates
 from actors.checkpoints import CheckpointsActor, FlushActor
@@ -54,8 +54,7 @@ from actors.statements import Statements
 from actors.store import Store
 from actors.timers import Timers
 from actors.topics import TopicService
-from actors.vaults import VaultParts
-from actors.vaults import begin as begin_vaults
+from actors.vaults import VaultParts, start_vaults
 from protocol.errors import NotWritable
 from protocol.requests import Caller, Surface
 from storage.engine.engine import Engine
@@ -261,12 +260,12 @@ class NodeParts:
             runtime, committer, self.roles, self.rights, self.passwords, self._open_sessions,
             self.statements, self.doors.rng, self.settings.vaults,
         )  # fmt: skip
-        self._sealed, self._vaults = begin_vaults(vaults)
+        self._sealed, self._vaults = start_vaults(vaults)
         self._places.append(self._vaults)
         self.unfinished = UnfinishedRestores(
             runtime, committer, self._open_sessions, self._sealed, self.spaces, self.topics
         )
-        self.backups, writing_and_reading = begin_backups(
+        self.backups, writing_and_reading = start_backups(
             runtime, committer, self.reads, self.store, self.settings, self.doors
         )
         self._places += writing_and_reading

@@ -77,9 +77,9 @@ class UnfinishedRestores:
         self._timer: asyncio.TimerHandle | None = None
         """Timer of the next retry."""
 
-    async def begin(self) -> None:
+    async def load(self) -> None:
         """Load the marks at a start, when no restore runs, and drop their places."""
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             self._left = restores.marks(tx)
         await self.drop()
 
@@ -106,7 +106,7 @@ class UnfinishedRestores:
             return None
         marks, committer = tuple(self._left), self._committer
         gone: list[Vault] = []
-        with committer.begin() as tx:
+        with committer.begin_transaction() as tx:
             try:
                 dropped, users = restores.undo(tx, marks, partial(self._goes, tx, gone))
                 ticket = committer.commit(tx, NODE, reason=_REASON)

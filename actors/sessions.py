@@ -201,7 +201,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(
+    def open(
         self, user: User, surface: Surface, address: str, users_version: int
     ) -> tuple[str, _OpenSession]:
         """Open a session. Return its token and the session.
@@ -536,7 +536,7 @@ def end_with_users(sessions: Sessions, committer: Committer) -> None:
 
     def look_at_released() -> None:
         if sessions.unreleased and committer.ledger.state.users_version <= committer.commit_index:
-            with committer.begin() as tx:
+            with committer.begin_transaction() as tx:
                 sessions.look_at_released(tx)
 
     committer.on_users_followed.append(look)

@@ -136,7 +136,7 @@ class SignInThrottle:
     def __len__(self) -> int:
         return len(self._counters)
 
-    async def begin(
+    async def enter(
         self,
         user: str,
         address: str,

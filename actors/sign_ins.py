@@ -100,7 +100,7 @@ class SessionsActor(LoopActor):
             seen = await self._verified(message, message.user, message.password, message.is_gone)
         # No await between that read and this, so the user can't have changed.
         user, surface, address = seen.known, message.surface, message.address
-        token, session = self._sessions.begin(user, surface, address, seen.users_version)
+        token, session = self._sessions.open(user, surface, address, seen.users_version)
         self._statements.record_access("sign in", user.name, surface, address)
         expires = instant(self.runtime.clock.wall_us()) + timedelta(seconds=limits.SESSION_SECONDS)
         return Session(token, expires, limits.SESSION_IDLE_SECONDS, session.caller)
@@ -162,7 +162,7 @@ class SessionsActor(LoopActor):
             asker = HashRequester(caller.user, network(caller.address))
             passhash = await self._passwords.hash(message.new, asker)
         self._sessions.check_authenticated(caller)
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             stored = users.find(tx, user.name)
             if stored is None or stored.passhash != user.passhash or not same_user(stored, user):
                 raise SignInRefused(REFUSED)  # changed concurrently
@@ -181,7 +181,9 @@ class SessionsActor(LoopActor):
         user ends its sessions once it is released."""
         committer = self._committer
         with (
-            committer.begin() if committer.stall is None else committer.begin_released_read() as tx
+            committer.begin_transaction()
+            if committer.stall is None
+            else committer.begin_released_read() as tx
         ):
             seen = read_user(tx, name)
         if seen.user is not None and committer.ledger.state.users_version > committer.commit_index:
@@ -222,7 +224,7 @@ class SessionsActor(LoopActor):
         :raises Busy: too many passwords wait to be hashed, or this one's hash keeps changing
         """
         surface, address = origin.surface, origin.address
-        one = await self._throttle.begin(name, address, is_gone=is_gone)
+        one = await self._throttle.enter(name, address, is_gone=is_gone)
         try:
             seen = await self._checked(one, password)
             if seen is None:
@@ -265,7 +267,7 @@ class SessionsActor(LoopActor):
         """Store a hash with the current parameters. Return the user with the hash that is stored
         now."""
         try:
-            with self._committer.begin() as tx:
+            with self._committer.begin_transaction() as tx:
                 if users.find(tx, user.name) != user:
                     return user
                 renewed = users.alter(tx, user, passhash=passhash)

@@ -163,7 +163,7 @@ class Statements:
             into the wrong field
         :param refused: code of the refusal
         """
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             places = self._rights.home(tx, name)
             known = users.is_taken(tx, name)
         # Refused sign-ins share one bucket for all places. Whether an entry is kept shows in the
@@ -231,7 +231,7 @@ class Statements:
         self._turn = None
         waiting, self._waiting = self._waiting, []
         for number, noted in enumerate(waiting):
-            with self._committer.begin() as tx:
+            with self._committer.begin_transaction() as tx:
                 try:
                     by = NamedAuthor(noted.user, noted.surface)
                     ticket = self._committer.commit(

@@ -37,9 +37,9 @@ class Timers:
         """
         if not leads:
             return
-        await self._spaces.begin()
+        await self._spaces.start_leading()
         self._indexes.wake()
         self._vaults.wake()
         if self._unfinished is not None:
-            await self._unfinished.begin()
-        await self._topics.begin()
+            await self._unfinished.load()
+        await self._topics.start_leading()

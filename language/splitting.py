@@ -96,7 +96,7 @@ class Splitter:
                 column=1,
             )
 
-    def rest(self) -> Piece | None:
+    def remainder(self) -> Piece | None:
         """Return the text after the last semicolon, unless it is only space and comments."""
         rest = Piece(self._text, self._line)
         return None if _is_blank(f"{self._text}\n;") else rest

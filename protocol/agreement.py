@@ -108,7 +108,7 @@ class Agreement(Protocol):
     effect of one that may have happened.
     """
 
-    async def look(self) -> AgreedState:
+    async def read(self) -> AgreedState:
         """Return the agreed state."""
 
     async def grant(self, seconds: int) -> int:
@@ -149,7 +149,7 @@ class Agreement(Protocol):
         """Write `by` empty entries: raises the revision, and so the next epoch, by as much."""
 
     async def changed(self, after: int, seconds: float) -> AgreedState:
-        """Wait until the revision exceeds `after`, or the time-out; then `look`. Reports of
+        """Wait until the revision exceeds `after`, or the time-out; then `read`. Reports of
         `report_released` do not count."""
 
     async def faults(self) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ class Admission:
         held = self._begun_of.get(user, 0) - self._waiting_of(user)
         return bool(user) and fits(held, 1, self.running, self.most, limits.RUNNING_OF_OTHERS)
 
-    def begin(self, user: str, *, beside: bool = False) -> None:
+    def admit(self, user: str, *, beside: bool = False) -> None:
         """Count one more request of a user."""
         self.begun += 1
         self.beside += beside
@@ -79,7 +79,7 @@ class Admission:
     def end(self, user: str, *, beside: bool = False) -> None:
         """Count one request less: it was answered, or its client is gone.
 
-        :param beside: as passed to `begin`
+        :param beside: as passed to `admit`
         """
         self.begun -= 1
         self.beside -= beside
@@ -92,7 +92,7 @@ class Admission:
     def pass_on(self, giver: str, taker: str) -> None:
         """Move one request to another user: its credential has been checked."""
         self.end(giver)
-        self.begin(taker)
+        self.admit(taker)
 
     def admit_later(self, again: Callable[[], None]) -> None:
         """Call `again` once there is a free slot, or after a short delay without one."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from actors.rate_limited_log import RateLimitedLog
 from actors.runtime import Reply
 from protocol import limits
-from surfaces.eager_tasks import begin
+from surfaces.eager_tasks import start
 
 Then = Callable[[asyncio.Future[Any]], None]
 """Callback for a finished future."""
@@ -42,7 +42,7 @@ class BackgroundTasks:
         """True if any work is left."""
         return bool(self._futures)
 
-    def begin(self, work: Coroutine[Any, Any, None], waits: Callable[[], None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None], waits: Callable[[], None]) -> None:
         """Start `work` before this returns (`eager_tasks.py`). Once eager work has used up the
         slice, only spawn it, like `spawn`.
 
@@ -54,7 +54,7 @@ class BackgroundTasks:
             return
         began, rest = loop.time(), None
         try:
-            rest = begin(work)
+            rest = start(work)
         except asyncio.CancelledError:
             pass  # as in a task: its awaitable was cancelled before it was awaited
         except Exception as error:

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Generator
 from typing import Any
 
 
-def begin(work: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None] | None:
+def start(work: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None] | None:
     """Run a coroutine up to its first await. Return the remainder, to be run as a task, or None if
     it has ended. Raises the coroutine's own exceptions.
 

@@ -22,7 +22,7 @@ async def declare(
 ) -> Caller:
     """A user of a role, and the caller it is. Without `password` nobody can sign in as it."""
     passhash = "*" if password is None else await node.passwords.hash(password)
-    with node.committer.begin() as tx:
+    with node.committer.begin_transaction() as tx:
         present = users.find(tx, name)
         if present is None:
             users.define(tx, name, role, passhash, space=space)
@@ -42,19 +42,19 @@ class Granted:
     def grant(self, name: str, verb: Verb, *path: str, kind: str = "table") -> None:
         """One verb on a place, or on what is called `path` in a database."""
         noun = self._noun(path, kind)
-        with self._node.committer.begin() as tx:
+        with self._node.committer.begin_transaction() as tx:
             users.grant(tx, users.get(tx, name), frozenset({verb}), noun)
             self._node.committer.commit(tx, NODE)
 
     def revoke(self, name: str) -> None:
         """All of them."""
-        with self._node.committer.begin() as tx:
+        with self._node.committer.begin_transaction() as tx:
             user = users.get(tx, name)
             users.forget(tx, user, {each.noun for each in user.grants})
             self._node.committer.commit(tx, NODE)
 
     def _noun(self, path: Sequence[str], kind: str) -> Securable:
-        with self._node.committer.begin() as tx:
+        with self._node.committer.begin_transaction() as tx:
             place = places.namespace(tx, path[0])
             if len(path) == 1:
                 return noun_of(place)

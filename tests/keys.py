@@ -21,7 +21,7 @@ class Asking:
         self.heard: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
         self.commits: list[int | None] = []
 
-    def told(self, answer: Answers | None, lost: BaseException | None) -> None:
+    def on_result(self, answer: Answers | None, lost: BaseException | None) -> None:
         if answer is not None:
             for one in answer:
                 self.commits.append(one.pop(SEQ, None) if type(one) is dict else None)
@@ -44,8 +44,8 @@ def ask_keys(
     try:
         found = node.spaces.run(asking, who, names, operations, room)
     except Exception as error:
-        asking.told(None, error)
+        asking.on_result(None, error)
     else:
         if found is not None:
-            asking.told(found, None)
+            asking.on_result(found, None)
     return asking.heard

@@ -44,7 +44,7 @@ class BackupInProgress:
         """Write a snapshot of the whole store."""
         node, directory = self._node, self._node.store.parts.directory
         moment = node.committer.ledger.moment()
-        with moment.begin() as view:
+        with moment.begin_transaction() as view:
             moment.end()  # the snapshot stays open as long as its only view
             at = await node.reads.standing(view.sequence)
             facts = SnapshotFacts(VERSION, node.store.id, directory.created, self._taken_us, at)

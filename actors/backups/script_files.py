@@ -59,7 +59,7 @@ def pieces(read: Read) -> Iterator[Piece]:
         for piece in splitter.feed(text):
             found += 1
             yield piece
-    rest = splitter.rest()
+    rest = splitter.remainder()
     if rest is not None:
         found += 1
         yield rest

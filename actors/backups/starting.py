@@ -16,7 +16,7 @@ from actors.settings import NodeSettings
 from actors.store import Store
 
 
-def begin(
+def start_backups(
     runtime: Runtime,
     committer: Committer,
     reads: LogReads,

@@ -276,7 +276,7 @@ class Backups:
     def _moment(self) -> Iterator[Transaction]:
         """Read a snapshot at the newest released sequence."""
         moment = self._committer.ledger.moment()
-        view = moment.begin()
+        view = moment.begin_transaction()
         moment.end()  # the view keeps the snapshot alive
         try:
             yield view
@@ -367,7 +367,7 @@ class Backups:
                 turn.wait(writing)
         finally:
             if writing is not None:  # the requester may have been killed while it waited
-                writing.add_done_callback(heard)
+                writing.add_done_callback(retrieve_result)
 
     def _wait(self, turn: Fiber, asked: Request[Reply]) -> Reply:
         found: Reply = turn.wait(ask(self._files.ref, asked))
@@ -434,7 +434,7 @@ def _closed(turn: Fiber, lists: Supervised[Any], opened: asyncio.Future[ScriptTe
         FolderFile(turn, lists, opened.result()).close()
 
 
-def heard(done: asyncio.Future[None]) -> None:
+def retrieve_result(done: asyncio.Future[None]) -> None:
     """Retrieve the result of a write, so that asyncio logs no unretrieved exception."""
     if not done.cancelled():
         done.exception()

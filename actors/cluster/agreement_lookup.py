@@ -98,7 +98,7 @@ class AgreementLookup:
             if since[via] <= kept.since or not _may_be_asked(via, policy):
                 continue
             try:
-                agreed = await self._agreement(via).look()
+                agreed = await self._agreement(via).read()
             except NotAnswered:
                 continue
             if known.agreement in (None, agreed.cluster) and agreed.revision >= known.revision:

@@ -106,7 +106,7 @@ class PolicyReplacement:
         :raises Busy: etcd does not answer there
         """
         try:
-            agreed = await self._agreement(policy.via).look()
+            agreed = await self._agreement(policy.via).read()
         except NotAnswered as silence:
             raise Busy(f"etcd does not answer, so nothing was changed: {silence}") from silence
         if agreed.cluster != self._known:

@@ -200,7 +200,7 @@ class CoordinationActor(LoopActor):
         member, policy = self._member, message.policy
         async with self._declaring:
             member.read_rows()
-            stands = self._memory.stands
+            stands = self._memory.stored
             if stands is not None and stands.founding is not None and stands.founds:
                 if stands.founding.policy != policy:
                     raise Busy(
@@ -216,7 +216,7 @@ class CoordinationActor(LoopActor):
             agreement = self._ways.agreement(policy.via)
             await ClusterBootstrap(
                 self._clock, self._committer, member, self._shippings, policy, message.who
-            ).begin(agreement)
+            ).begin_founding(agreement)
             await self._ask_to_lead(founds=True)
             return None
 
@@ -233,7 +233,7 @@ class CoordinationActor(LoopActor):
             member.read_rows()
             if member.kept is None:
                 raise Unknown("there is no failover policy", kind="failover")
-            if self._memory.stands is not None:
+            if self._memory.stored is not None:
                 raise NotImplementedHere(
                     "a policy in force cannot be dropped, for nodes that miss the change would"
                     " still apply it: replace it with DEFINE FAILOVER"
@@ -264,7 +264,7 @@ class CoordinationActor(LoopActor):
             return
         known = self._memory.now
         try:
-            agreed = await self._ways.agreement(self._lookup.via(policy)).look()
+            agreed = await self._ways.agreement(self._lookup.via(policy)).read()
         except NotAnswered as silence:
             raise Busy(f"etcd does not answer, so nothing was changed: {silence}") from silence
         check_vacant(member, agreed, known, self._committer.history(), force=message.force)
@@ -335,7 +335,7 @@ class CoordinationActor(LoopActor):
         """Run one iteration. Return the delay before the next (s), or None to sleep until woken."""
         member = self._member
         member.read_rows()
-        cluster = self._memory.stands
+        cluster = self._memory.stored
         if cluster is None or member.only_looks:
             return None
         if member.follow_task is not None:
@@ -373,12 +373,12 @@ class CoordinationActor(LoopActor):
     async def _wait_for_change(self, agreement: Agreement) -> AgreedState:
         """Return the state in etcd once it has changed, or after `LOOK_SECONDS`."""
         if not self._seen or self._asked is not None:
-            return await agreement.look()
+            return await agreement.read()
         looking = asyncio.ensure_future(agreement.changed(self._seen, LOOK_SECONDS))
         woken = asyncio.ensure_future(self._woken.wait())
         try:
             await asyncio.wait((looking, woken), return_when=asyncio.FIRST_COMPLETED)
-            return looking.result() if looking.done() else await agreement.look()
+            return looking.result() if looking.done() else await agreement.read()
         finally:
             await end(looking, woken)
 

@@ -32,7 +32,7 @@ class DurableState:
         self._saving = asyncio.Lock()
 
     @property
-    def stands(self) -> ClusterState | None:
+    def stored(self) -> ClusterState | None:
         """State on the disk; None: the node is in no cluster."""
         return self._stands
 
@@ -73,7 +73,7 @@ class DurableState:
                 await self._keep(self.now._replace(agreement=agreed.cluster))
                 self._heard = heard
 
-    async def begin(self, cluster: ClusterState) -> None:
+    async def join(self, cluster: ClusterState) -> None:
         """Join a cluster. :raises DiskFull, OSError:"""
         async with self._saving:
             await self._keep(cluster)

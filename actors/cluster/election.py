@@ -181,7 +181,7 @@ class Election:
             # this node alone: with an older ISR another node might lead once the revision is high.
             await self._bring_beyond(agreement, agreed, max(self._newest_promised, known.revision))
             await self.give_back(agreement, taken.lease)
-            taken = await self._alone(agreement, policy, await agreement.look())
+            taken = await self._alone(agreement, policy, await agreement.read())
         if taken is None:
             return None
         try:

@@ -59,7 +59,7 @@ class EntryForwarding:
             await asyncio.sleep(-left / rate)
 
 
-def told(noted: PendingEntry) -> EntryTold:
+def message_of(noted: PendingEntry) -> EntryTold:
     """Return an entry in the form of a link message."""
     entry = noted.entry
     return EntryTold(

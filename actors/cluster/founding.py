@@ -67,7 +67,7 @@ class ClusterBootstrap:
         self._policy = policy
         self._who = who
 
-    async def begin(self, agreement: Agreement) -> None:
+    async def begin_founding(self, agreement: Agreement) -> None:
         """Take steps 1 to 3; `Election.first` goes on from there.
 
         :raises BadRequest, Busy, NotEnoughReplicas, NotWritable, DiskFull: nothing was done, or it
@@ -104,7 +104,7 @@ class ClusterBootstrap:
 
     async def _read_agreed(self, agreement: Agreement) -> AgreedState:
         try:
-            agreed = await agreement.look()
+            agreed = await agreement.read()
         except NotAnswered as silence:
             raise Busy(f"etcd does not answer, so nothing was changed: {silence}") from silence
         if agreed.insync is not None or agreed.lead is not None:
@@ -160,7 +160,7 @@ class ClusterBootstrap:
         """
         epoch = self._committer.ledger.epoch
         noted = ClusterState(agreed.cluster, agreed.revision, epoch, True, founding=founded)
-        await self._memory.begin(noted)
+        await self._memory.join(noted)
 
 
 def commit_policy(
@@ -176,7 +176,7 @@ def commit_policy(
     """
     member.commits_policy = True
     try:
-        with committer.begin() as tx:
+        with committer.begin_transaction() as tx:
             if policy is None:
                 failover.drop(tx)
             else:

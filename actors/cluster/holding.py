@@ -199,7 +199,7 @@ class LeadHolder:
                     if lease.is_over(sent_us):
                         # Renew only if etcd can be heard. If requests arrive and answers are lost,
                         # renewals would keep the lease, and other nodes from leading, in vain.
-                        await self._agreement().look()
+                        await self._agreement().read()
                         sent_us = self._clock.boottime_us()
                     agreed = await self._renewed(lease, at_once)
             except LeaseLapsed:
@@ -239,7 +239,7 @@ class LeadHolder:
         now_us = self._clock.boottime_us()
         is_due = at_once or now_us - self._published_us >= TOLD_SECONDS * 1_000_000
         if released is None or not is_due:
-            return await self._agreement().look()
+            return await self._agreement().read()
         answer = await self._agreement().report_released(self._leadership.epoch, released)
         self._published_us = now_us
         return answer.agreed

@@ -139,7 +139,7 @@ async def join(
     world = RestoreEnvironment(
         fs, clock, rng, doors.open_engine, doors.open_in_memory, tick, key=key
     )
-    with closing(JoiningDirectory.begin(path, fs, clock, rng, key)) as joining:
+    with closing(JoiningDirectory.lock(path, fs, clock, rng, key)) as joining:
         if begun and joining.now.store is None:
             invitation = _invitation(token)
         node = str(joining.now.node)

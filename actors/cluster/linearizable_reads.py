@@ -54,7 +54,7 @@ class LinearizableReads:
         if isinstance(role, Follower) or self._expects_leader:
             return asyncio.ensure_future(self._read_index_of_next_leader())
         if isinstance(role, Alone) or (
-            isinstance(role, Founder) and self._member.memory.stands is None
+            isinstance(role, Founder) and self._member.memory.stored is None
         ):
             return self._committer.commit_index
         raise self._no_leader()
@@ -107,7 +107,7 @@ class LinearizableReads:
 
 
 async def _leader_read_index(leadership: Leadership, committer: Committer) -> int:
-    await leadership.rounds.begin()
+    await leadership.rounds.start_round()
     own = leadership.own
     if own is None:
         raise Busy(

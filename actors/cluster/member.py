@@ -103,7 +103,7 @@ class ClusterMember:
         the store first."""
         self.kept: StoredPolicy | None = None
         """The stored policy, as last read."""
-        alone = memory.stands is None
+        alone = memory.stored is None
         self._role: Role = Alone() if alone else Waiting()
         self._heard_us: int | None = None
         """Monotonic time of the last message of a leader in earlier roles (µs); None: there was
@@ -191,14 +191,14 @@ class ClusterMember:
     def policy(self) -> Policy | None:
         """The policy in force, or coming into force. A policy of another store, brought by a
         backup, does not count."""
-        kept, stands = self.kept, self.memory.stands
+        kept, stands = self.kept, self.memory.stored
         if stands is None:
             return None
         return stands.policy(None if kept is None or kept.store != self.store else kept.policy)
 
     def is_in_force(self, kept: StoredPolicy) -> bool:
         """True if a stored policy was put into force, for this store."""
-        stands = self.memory.stands
+        stands = self.memory.stored
         return kept.store == self.store and stands is not None and not stands.founds
 
     @property
@@ -275,29 +275,29 @@ class ClusterMember:
 
     def read_rows(self) -> None:
         """Read the policy and this node's own row from the store."""
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             self.kept = failover.find(tx)
             row = _row_of(replicas.every(tx), self.node)
-        in_cluster = self.memory.stands is not None
+        in_cluster = self.memory.stored is not None
         self._roles.check_told = self.check_answering if in_cluster else None
         self._by_row = _roles_of(row)
 
     def row_of(self, node: str) -> Replica | None:
         """Return the row of a node, or None."""
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             return _row_of(replicas.every(tx), node)
 
     @property
     def others(self) -> list[Replica]:
         """Rows of the other nodes."""
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             return [row for row in replicas.every(tx) if row.node != self.node]
 
     @property
     def nodes(self) -> frozenset[str]:
         """Nodes of the cluster by committed state: those with a row, and no revoked certificate.
         The link of a revoked node lasts until the revocation is released; its row stays."""
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             rows = [row for row in replicas.every(tx) if not replicas.is_shut_out(tx, row)]
         return frozenset(row.node for row in rows if row.node is not None)
 
@@ -434,7 +434,7 @@ class ClusterMember:
             raise Busy(self.stranded if self.is_stranded else NOT_TOLD)
         if self.only_looks or not self.is_silent(_SILENT_US):
             return
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             owns = caller is not None and self._rights.owns_all(tx, caller)
         if not owns:
             raise Busy(

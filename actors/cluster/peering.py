@@ -160,7 +160,7 @@ class Peering:
             self.identities = Identities(self.shown, given)
             self.renew_soon()
 
-    def look(self) -> None:
+    def check_expiry(self) -> None:
         """Have the holders of links check expiry dates."""
         for look in self.on_look:
             look()
@@ -199,7 +199,7 @@ class Peering:
         known = await self._redeemed_before(asked.node, certificate)
         if known is not None:
             return Redeemed(self._store, known, self.node)
-        attempt = await self._throttle.begin(_TRIED, address)
+        attempt = await self._throttle.enter(_TRIED, address)
         try:
             row = await self._redeemed(asked, certificate, expires, address)
             attempt.succeeded()
@@ -222,7 +222,7 @@ class Peering:
 
         The node proves itself by the key of the certificate in the row.
         """
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             row = replicas.find(tx, self.trust.row_of(node) or "")
             if row is None or certificate not in replicas.trusted(tx, row):
                 return None
@@ -232,7 +232,7 @@ class Peering:
     async def _redeemed(
         self, asked: Redeem, certificate: str, expires: datetime, address: str
     ) -> str:
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             row = join_tokens.redeem(tx, self._store, asked.token, asked.node, certificate, expires)
             if asked.key is not None and asked.key != self._key:
                 # The token stays valid: with this key the node could not use its copy.
@@ -248,7 +248,7 @@ class Peering:
         :raises AlreadyExists, BadRequest: as `replicas.renew`
         :raises Refusal: this node can't commit
         """
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             found = replicas.find(tx, peer.row or "")
             if found is None:
                 raise Unknown(f"there is no replica {peer.row}", kind="replica")
@@ -271,7 +271,7 @@ class Peering:
         The release is not waited for: it may depend on the very node that has connected.
         """
         try:
-            with self._committer.begin() as tx:
+            with self._committer.begin_transaction() as tx:
                 found = replicas.find(tx, peer.row or "")
                 if found is None or peer.fingerprint not in replicas.trusted(tx, found):
                     return

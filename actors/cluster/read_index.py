@@ -40,7 +40,7 @@ class ReadIndexRounds:
         self._begins = False
         self._ended: Refusal | None = None
 
-    def begin(self) -> asyncio.Future[None]:
+    def start_round(self) -> asyncio.Future[None]:
         """Return a future that is done once all have echoed a round begun after this call. It fails
         with the reason of `end` if this node no longer leads."""
         loop = asyncio.get_running_loop()

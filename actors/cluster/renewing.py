@@ -133,7 +133,7 @@ class RenewingActor(LoopActor):
         tell(self.actor_ref, CheckCertificate())
 
     @handles(CheckCertificate)
-    async def look(self, _message: CheckCertificate) -> None:
+    async def check(self, _message: CheckCertificate) -> None:
         """Run a check; requests during it cause one more. A damaged file PEER is left for the
         operator: the shown certificate is in memory."""
         self._again = True
@@ -161,7 +161,7 @@ class RenewingActor(LoopActor):
         peering = self._peering
         if peering.identities is None:
             return
-        peering.look()
+        peering.check_expiry()
         await self._prepare(peering.identities)
         has = peering.identities
         self._claim_row(has.shown)
@@ -176,7 +176,7 @@ class RenewingActor(LoopActor):
     def _claim_row(self, shown: Identity) -> None:
         """Put this node's id into the row that names its certificate. If another node leads, the
         leader does it when this node links."""
-        with suppress(NotWritable), self._committer.begin() as tx:
+        with suppress(NotWritable), self._committer.begin_transaction() as tx:
             row = self._row_in(tx) or self._row_by(tx, shown.fingerprint)
             if row is not None and row.node is None:
                 node, expires = self._peering.node, shown.expires
@@ -222,7 +222,7 @@ class RenewingActor(LoopActor):
     async def _publish_certificate(self, one: Identity, shown: Identity) -> None:
         """Put a certificate of this node into its row, or ask the leader to."""
         try:
-            with self._committer.begin() as tx:
+            with self._committer.begin_transaction() as tx:
                 row = self._row_in(tx)
                 if row is None:
                     return
@@ -291,7 +291,7 @@ class RenewingActor(LoopActor):
         log.info("another certificate is shown to other nodes", fingerprint=has.next.fingerprint)
         if is_sudden:
             return
-        with suppress(NotWritable), self._committer.begin() as tx:
+        with suppress(NotWritable), self._committer.begin_transaction() as tx:
             shown, own = has.next, self._row_in(tx)
             if own is not None and shown.fingerprint in replicas.trusted(tx, own):
                 replicas.shown(tx, own, peering.node, shown.fingerprint, shown.expires)
@@ -302,7 +302,7 @@ class RenewingActor(LoopActor):
         return instant(self.runtime.clock.wall_us())
 
     def _own_row(self) -> Replica | None:
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             return self._row_in(tx)
 
     def _row_in(self, tx: Transaction) -> Replica | None:
@@ -332,7 +332,7 @@ async def begin_renewing(
         peering.is_given = True
         peering.show(Identities(given))
     peering.listens_at = listens_at
-    peering.trust.begin()
+    peering.trust.start_notifying()
     renewing = Supervised(
         lambda: RenewingActor.start(runtime, peering, committer, file), refoldable=True
     )

@@ -32,7 +32,7 @@ from typing import Final, Protocol
 import structlog
 
 from actors.backlog import Backlog
-from actors.cluster.entry_forwarding import told
+from actors.cluster.entry_forwarding import message_of
 from actors.cluster.follow_task import detached
 from actors.cluster.following import frame_at
 from actors.cluster.lag import Lag
@@ -324,7 +324,7 @@ class ReplicaReceiver:
         batch = self._backlog.oldest()
         if batch is not None:
             self._carries = batch.last
-            entries = [told(one) for one in batch.noted]
+            entries = [message_of(one) for one in batch.noted]
             self._link.send(Entries(self.epoch, batch.life, batch.first, entries))
 
     def request_read_index(self) -> asyncio.Future[int]:

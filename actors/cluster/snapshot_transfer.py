@@ -33,7 +33,7 @@ from actors.backups.files import (
     RemoveKept,
 )
 from actors.backups.folder import BackupFolder
-from actors.backups.taking import KeptFile, StoreFacts, heard
+from actors.backups.taking import KeptFile, StoreFacts, retrieve_result
 from actors.commits import Committer
 from actors.environment import Environment
 from actors.log_pins import Pin
@@ -298,7 +298,7 @@ class SnapshotCopies:
         """
         async with self._one:
             moment = self._committer.ledger.moment()
-            view = moment.begin()
+            view = moment.begin_transaction()
             moment.end()  # the snapshot lasts until `view` is released
             number, done = next(self._numbers), False
             try:
@@ -348,7 +348,7 @@ class SnapshotCopies:
             await ask(files.ref, AddPart(found))
         finally:
             if writing is not None:
-                writing.add_done_callback(heard)
+                writing.add_done_callback(retrieve_result)
 
     # --- how long it is kept --------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ ANNOUNCED = b""
 def pin_released(committer: Committer) -> Transaction:
     """Pin a snapshot at the commit index. The caller has to `release` it."""
     moment = committer.ledger.moment()
-    kept = moment.begin()
+    kept = moment.begin_transaction()
     moment.end()  # the snapshot stays pinned until its reader releases it
     return kept
 

@@ -96,7 +96,7 @@ class Trust:
     def admits_unknown(self) -> bool:
         """True if an unknown node may connect: a join token is usable, or its use is not released
         yet. A node that has used it may come again."""
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             usable = join_tokens.any_usable(tx, self._store)
         if usable or self._committer.ledger.state.catalog_version <= self._committer.commit_index:
             return usable
@@ -105,7 +105,7 @@ class Trust:
 
     # --- what changes -----------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def start_notifying(self) -> None:
         """Call `on_change` at each change from now on, until `close`."""
         self._notified_version = self._declared
         self._follow()
@@ -184,7 +184,7 @@ class Trust:
         released = min(declared, self._committer.commit_index)
         if self._version == (version := (generation, declared, released)):
             return
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             self._revoked, rows = _revoked(tx), replicas.every(tx)
         self._rows = {row.node: row.name for row in rows if row.node is not None}
         pinned = _pinned(rows, self._revoked)

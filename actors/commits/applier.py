@@ -42,7 +42,7 @@ class Applier:
             if self._stalled is None:
                 self._stalled = self._loop.call_later(STALL_SECONDS, self._retry)
             return False
-        if self.ledger.settle():
+        if self.ledger.apply_next():
             self._schedule()
         return True
 

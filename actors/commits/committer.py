@@ -1,6 +1,6 @@
 """Committer: the only entry by which state changes, and where answers wait for the release.
 
-`begin` a transaction, `commit` it without an await, wait until its ticket is `released`, then
+`begin_transaction`, `commit` without an await, wait until its ticket is `released`, then
 answer. No other code commits, attributes a change, or decides if the node takes it.
 
 Invariants:
@@ -201,15 +201,15 @@ class Committer(CommitTickets):
         """The newest sequence given out."""
         return self.ledger.state.committed
 
-    def begin(self) -> Transaction:
+    def begin_transaction(self) -> Transaction:
         """A transaction on the state as it is now, commits in flight included."""
-        return self.ledger.begin()
+        return self.ledger.begin_transaction()
 
     def begin_read_only(self) -> Transaction:
         """A transaction that changes nothing: on the state as it is now, or, while nothing that is
         in flight is released, on all that was."""
         is_late = self.stall is not None and self.stall.shows_all
-        return self.begin_released_read() if is_late else self.begin()
+        return self.begin_released_read() if is_late else self.begin_transaction()
 
     def begin_released_read(self) -> Transaction:
         """Begin a read-only transaction on the released state: it waits for no commit."""
@@ -317,7 +317,7 @@ class Committer(CommitTickets):
         upto = 0 if self._follows else self.releasable(self.ledger.synced_seq)
         if self._lost is None and upto > self.commit_index:
             self._advance_commit_index(upto)
-            self._idle_marks.look()
+            self._idle_marks.on_progress()
 
     def log_time(self) -> int:
         """Return log time, by which keys and messages expire, in µs since 1970."""
@@ -349,7 +349,7 @@ class Committer(CommitTickets):
         if self._follows and not self._takes_over:
             return
         self._follows, self._takes_over = True, False
-        self._following.begin()
+        self._following.start_following()
         self._roll_back_after(self.commit_index, rolled_back_outcome)
         for look in self.on_lead_lost:
             look()
@@ -429,7 +429,7 @@ class Committer(CommitTickets):
             self._advance_commit_index(
                 max(self.commit_index, min(self.ledger.state.committed, following.told))
             )
-            self._idle_marks.look()
+            self._idle_marks.on_progress()
         if self.ledger.state.users_version != users:
             frames = [frame for frame, _ in shown]
             for look in self.on_users_followed:
@@ -454,7 +454,7 @@ class Committer(CommitTickets):
         entry = Entry(STATEMENTS, "", "", None, None, ((),))
         statement, reason = "DEFINE NODE LEADS STORE", f"epoch {epoch}"
         leads = Attribution(NODE.user, NODE.surface, statement, reason, entry)
-        return self._commit(self.begin(), leads)
+        return self._commit(self.begin_transaction(), leads)
 
     async def _take_over(self) -> None:
         """Have all that is in the log in flight. :raises UnknownOutcome: it follows again"""
@@ -511,7 +511,7 @@ class Committer(CommitTickets):
             return
         self._batches.returned()
         self.ledger.mark_durable(upto, digests)
-        self._idle_marks.look()
+        self._idle_marks.on_progress()
         self._advance_commit_index(self.releasable(upto))
         for go_on in self.on_group_returned:
             go_on()
@@ -543,7 +543,7 @@ class Committer(CommitTickets):
     def _flight_has_room(self) -> None:
         """Resume feeds and replicas: the pending writes have room again."""
         if self._follows:
-            self._following.look()
+            self._following.wake()
 
     @property
     def unapplied_bytes(self) -> int:
@@ -572,7 +572,7 @@ class Committer(CommitTickets):
         self._batches.roll_back()
         self.tail.roll_back(upto)
         self._fail_waiters(upto, why if refusal is None else lambda _: refusal)
-        self._idle_marks.look()
+        self._idle_marks.on_progress()
         if anything:
             for look_again in self.on_roll_back:
                 look_again()
@@ -589,7 +589,7 @@ class Committer(CommitTickets):
 
     def finish(self) -> None:
         """Bring all that is released to the engine: the node stops. :raises EngineFailed:"""
-        while self._lost is None and self.ledger.settle():
+        while self._lost is None and self.ledger.apply_next():
             pass
         self.close()
 

@@ -155,7 +155,7 @@ class FollowedLog:
             _, waiter = self._waiting.popleft()
             if not waiter.done():
                 waiter.set_result(upto)
-        self.look()
+        self.wake()
 
     def on_rolled_back(self, refusal: Refusal) -> None:
         """Drop frames that are not synced: the log had no room."""
@@ -186,9 +186,9 @@ class FollowedLog:
                 waiter.set_result(last)
             else:
                 _fail(waiter, rolled_back_outcome(upto))
-        self.look()
+        self.wake()
 
-    def begin(self) -> None:
+    def start_following(self) -> None:
         """Start to follow: the commit index is what was shown; the end of the log is unknown until
         `ends`."""
         self.leads()
@@ -236,7 +236,7 @@ class FollowedLog:
         """Note the leader's commit index; frames of this log up to it are shown."""
         if upto > self.told:
             self.told = upto
-            self.look()
+            self.wake()
 
     def load_all(self) -> asyncio.Future[None]:
         """Put all that the log holds in flight, released or not; done when it is there."""
@@ -244,7 +244,7 @@ class FollowedLog:
         self._all = self._runtime.loop.create_future()
         if self._ledger.state.committed >= self.log_upto:
             self._all.set_result(None)
-        self.look()
+        self.wake()
         return self._all
 
     def leads(self) -> None:
@@ -263,7 +263,7 @@ class FollowedLog:
             self._fetching.cancel()
             self._fetching = None
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """Go on if there is anything to show, and room for it."""
         if not self._turn and self._fetching is None and self._may_go_on:
             self._turn = True
@@ -282,7 +282,7 @@ class FollowedLog:
         return min(self.told, self.log_upto) if self._all is None else self.log_upto
 
     def step(self, until_us: int) -> list[tuple[Frame, bytes]]:
-        """Make released frames pending, one slice of them; `look` schedules the rest. Return the
+        """Make released frames pending, one slice of them; `wake` schedules the rest. Return the
         frames that are complete, with their digests.
 
         :param until_us: end of the slice, on the monotonic clock
@@ -310,7 +310,7 @@ class FollowedLog:
         has_all = self._ledger.state.committed >= self.log_upto
         if has_all and self._all is not None and not self._all.done():
             self._all.set_result(None)
-        self.look()
+        self.wake()
 
     def _next(self) -> bool:
         """Begin the next frame, if it is at hand."""
@@ -353,7 +353,7 @@ class FollowedLog:
             except BaseException as error:  # told where the next step is made: it is the node's end
                 self._failed = error
             self._fetching = None
-            self.look()
+            self.wake()
 
         self._fetching = asyncio.ensure_future(fetch(), loop=self._runtime.loop)
 

@@ -26,7 +26,7 @@ class IdleMarks:
         self._mark = mark
         self._timer: asyncio.TimerHandle | None = None
 
-    def look(self) -> None:
+    def on_progress(self) -> None:
         """Start the timer if no commit is unsynced: some became durable, or were rolled back."""
         if self._timer is None and self.ledger.state.committed == self.ledger.synced_seq:
             self._arm(self.ledger.state.committed)

@@ -1,8 +1,8 @@
 """Requesters: the origin of an operation, and the callback that gets its result.
 
 Engines run an operation on the loop at once and return its result if nothing has to be waited for.
-Otherwise `Requester.told` gets it later. No future: writing the answer out is most of the work, and
-a future costs one more loop iteration.
+Otherwise `Requester.on_result` gets it later. No future: writing the answer out is most of the
+work, and a future costs one more loop iteration.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Requester(Protocol[Answer_contra]):
     def origin(self) -> RequestOrigin:
         """Origin, made on demand: most requests end before it is needed."""
 
-    def told(self, answer: Answer_contra | None, lost: BaseException | None) -> None:
+    def on_result(self, answer: Answer_contra | None, lost: BaseException | None) -> None:
         """Receive the result. Called at most once, never before the requesting call has returned.
 
         :param lost: the reason why there is no answer; None: there is one

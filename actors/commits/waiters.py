@@ -58,7 +58,7 @@ class Waiter(ABC):
         """Return its row of INFO FOR RUNNING."""
 
     @abstractmethod
-    def settle(self, lost: BaseException | None) -> None:
+    def on_result(self, lost: BaseException | None) -> None:
         """Answer; or `wait` for something else.
 
         :param lost: the reason why the commit is not released; None: it is
@@ -71,7 +71,7 @@ class Waiter(ABC):
     # --- waiting --------------------------------------------------------------------------------
 
     def wait(self, ticket: CommitTicket, ends_us: int | None = None) -> None:
-        """Wait for a ticket; `settle` is called in the end, which may be before this returns.
+        """Wait for a ticket; `on_result` is called in the end, which may be before this returns.
 
         :param ends_us: how long at most, on the monotonic clock; None: for as long as it waits yet
         """
@@ -143,7 +143,7 @@ class Waiter(ABC):
         """Handle the release, or its failure: called once for each `wait`."""
         self._waits = False
         self._committer.registry.leave(self)
-        self.settle(lost)
+        self.on_result(lost)
         if self._timer is not None and not self._waits:
             self._timer.cancel()
             self._timer = None

@@ -90,7 +90,7 @@ class FeedsActor(LoopActor):
         # Other requests ran meanwhile: the privileges may rest on a commit that can be rolled back.
         while not committer.is_released((now := self._authorize(asked)).ticket):
             await committer.released_in_time(now.ticket)
-        # No await from here to `begin`: the position and the privileges stay valid.
+        # No await from here to `add`: the position and the privileges stay valid.
         if now.table.id != found.table.id:
             raise Busy(f"table {now.table.path} is being redefined: ask again")
         self._sessions.check_authenticated(asked.caller)
@@ -119,7 +119,7 @@ class FeedsActor(LoopActor):
             epoch=epoch,
         )
         asked.sink.opened(opened)
-        feeds.begin(feed)
+        feeds.add(feed)
         return feed
 
     @handles(AuthorizeFeed)

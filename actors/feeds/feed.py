@@ -204,7 +204,7 @@ class Feed:
         send."""
         hub, view, tick = self._hub, self.view, turn.tick
         images, fetch = hub.images, hub.fetcher(turn)
-        data = view.told(commit, images, fetch, tick)
+        data = view.encode(commit, images, fetch, tick)
         if data is LONG:
             return view.parts(commit, images, fetch, tick)
         if data is not None:

@@ -144,7 +144,7 @@ class Feeds:
 
     # --- feeds come and go ------------------------------------------------------------------------
 
-    def begin(self, feed: Feed) -> None:
+    def add(self, feed: Feed) -> None:
         """Add a feed, and have it read the log up to now."""
         if not self._feeds:
             released = self._committer.commit_index
@@ -196,7 +196,7 @@ class Feeds:
             feed.end(why)
 
     def view(self, wanted: ViewParameters, table: Table, condition: Filter | None) -> FeedView:
-        """Return the view for feeds with these parameters. The caller `begin`s its feed at once."""
+        """Return the view for feeds with these parameters. The caller adds its feed at once."""
         return self._views.get(wanted) or FeedView(wanted, table, condition)
 
     def _enter(self, view: FeedView) -> None:
@@ -271,11 +271,11 @@ class Feeds:
         """Start work in a fiber of its own. Not at once: fibers are made on the loop, and this may
         be called inside one."""
 
-        def begin() -> None:
+        def start() -> None:
             turn = Fiber(self._turns, user)
             turn.start_in_line(lambda: work(turn), _nothing)
 
-        self._runtime.loop.call_soon(begin)
+        self._runtime.loop.call_soon(start)
 
     def report_error(self, error: Exception) -> None:
         """Report a failed pipeline."""
@@ -450,7 +450,7 @@ class Feeds:
             if view.looks_back:
                 self._due.append(self._lines[wanted])
                 continue
-            data = view.told(commit, self.images, self.fetcher(turn), turn.tick)
+            data = view.encode(commit, self.images, self.fetcher(turn), turn.tick)
             if data is not None:
                 self.pass_on(data, view, FeedCursor(commit.sequence, commit.epoch), turn)
 

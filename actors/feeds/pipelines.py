@@ -113,7 +113,7 @@ class Pipeline:
 
     def _deliver(self, commit: FeedCommit, turn: Fiber) -> None:
         hub, view = self._hub, self._view
-        data = view.told(commit, hub.images, hub.fetcher(turn), turn.tick)
+        data = view.encode(commit, hub.images, hub.fetcher(turn), turn.tick)
         if data is not None:
             hub.pass_on(data, view, FeedCursor(commit.sequence, commit.epoch), turn)
 

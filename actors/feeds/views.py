@@ -93,7 +93,7 @@ class FeedView:
         """True if it needs before images."""
         return self.wanted.before or self.condition is not None
 
-    def told(
+    def encode(
         self, commit: FeedCommit, images: BeforeImages, fetch: Fetch, tick: Tick
     ) -> bytes | Long | None:
         """Return a commit encoded as one message, `LONG` if it does not fit, None if it has no

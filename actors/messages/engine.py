@@ -159,7 +159,7 @@ class MessageEngine:
         for queue in queues.values():
             for asked in queue:
                 if not asked.over:
-                    asked.tell(_stopping())
+                    asked.answer_or_refuse(_stopping())
 
     # --- scheduling -----------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class MessageEngine:
     def _run_together(self, by: Whose, queue: deque[MessageRequest]) -> None:
         """Run the first of a queue in one commit. Operations that they wake join its end."""
         done: list[MessageRequest] = []
-        with self.committer.begin() as tx:
+        with self.committer.begin_transaction() as tx:
             refused = self._perform_some(tx, queue, done)
             if not done:
                 return  # all of them were ended, or are held back
@@ -344,7 +344,7 @@ class MessageEngine:
         try:
             self._sessions.check_authenticated(asked.caller)
         except SessionEnded as refusal:
-            asked.tell(refusal)
+            asked.answer_or_refuse(refusal)
             return
         wait.join()
         if wait.woken:
@@ -366,7 +366,7 @@ class MessageEngine:
         try:
             asked.begin_waiting(until_us)
         except Busy as busy:
-            asked.tell(busy)
+            asked.answer_or_refuse(busy)
 
     def _on_lock_released(self) -> None:
         blocked_by_lock, self._blocked_by_lock = self._blocked_by_lock, []
@@ -399,7 +399,7 @@ class MessageEngine:
         try:
             answered = ask(self._scripts(), request)
         except Refusal as refusal:
-            asked.tell(refusal)
+            asked.answer_or_refuse(refusal)
             return
         self._as_scripts.add(asked)
         answered.add_done_callback(partial(self._ran_as_script, asked))
@@ -407,17 +407,17 @@ class MessageEngine:
     def _ran_as_script(self, asked: MessageRequest, answered: asyncio.Future[ScriptAnswer]) -> None:
         self._as_scripts.discard(asked)
         if answered.cancelled():
-            asked.tell(_stopping())
+            asked.answer_or_refuse(_stopping())
             return
         error = answered.exception()
         if error is not None:
-            asked.tell(self.refusal_of(error, asked))
+            asked.answer_or_refuse(self.refusal_of(error, asked))
             return
         found = answered.result()
         if found.refusal is not None:
             for name in ("statement", "line", "column"):  # there is none that the caller wrote
                 found.refusal.detail.pop(name, None)
-            asked.tell(found.refusal)
+            asked.answer_or_refuse(found.refusal)
         else:
             # Not the sequence of the answer: that covers commits of others that it has only read.
             asked.wrote = self.committer.ticket(found.committed)

@@ -209,7 +209,7 @@ class MessageRequest(Waiter):
         """End the rest: its time is over."""
         self._timer_of_rest = None
         if self.is_late():
-            self.tell(self.out_of_time())
+            self.answer_or_refuse(self.out_of_time())
         elif self.wait_in_line is not None:
             self.wait_in_line.end()
 
@@ -222,7 +222,7 @@ class MessageRequest(Waiter):
     def answer_when(self, ticket: CommitTicket) -> None:
         """Answer once all that the answer shows is released."""
         if self._engine.committer.is_released(ticket):
-            self.settle(None)
+            self.on_result(None)
             return
         performed = self.performed
         if performed is not None and performed.handed_out is not None:
@@ -231,12 +231,12 @@ class MessageRequest(Waiter):
         self.ends_us = None
         self.wait(ticket, self._due_us)
 
-    def settle(self, lost: BaseException | None) -> None:
+    def on_result(self, lost: BaseException | None) -> None:
         if self.over:
             return
         late = self._late
         if lost is not None and not (late is not None and late.prolongs):
-            self.tell(self._engine.refusal_of(lost, self))
+            self.answer_or_refuse(self._engine.refusal_of(lost, self))
             return
         if late is not None and lost is None:
             late.write_deadlines()
@@ -245,14 +245,14 @@ class MessageRequest(Waiter):
                 self.wait(again)
                 return
         if self.refusal is not None:
-            self.tell(self.refusal)
+            self.answer_or_refuse(self.refusal)
         elif self.performed is not None and self.performed.goes_on:
             if self._ended is not None:
-                self.tell(self._ended)
+                self.answer_or_refuse(self._ended)
             else:
                 self._engine.again(self)
         else:
-            self.tell(None)
+            self.answer_or_refuse(None)
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -262,14 +262,14 @@ class MessageRequest(Waiter):
         if self.waits:
             self.end_soon(why)
         elif not self._engine.ends_script(self):
-            self.tell(why)
+            self.answer_or_refuse(why)
         return True
 
     def on_credential_ended(self, cut: bool, sparing: str | None) -> None:
         # In the registry by its credential only while it rests: later messages are not for it.
         self.end(SessionEnded(ENDED))
 
-    def tell(self, refusal: Refusal | None) -> None:
+    def answer_or_refuse(self, refusal: Refusal | None) -> None:
         """Answer with its result, or a refusal."""
         performed = self.performed
         answer = None if refusal is not None or performed is None else performed.answer

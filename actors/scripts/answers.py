@@ -93,7 +93,7 @@ class ScriptAnswers:
             services.committer.ledger.epoch_at(sequence),
             execution.place[0],
             execution.place[1],
-            refusal if refusal is None else execution.told(refusal),
+            refusal if refusal is None else execution.with_outcome(refusal),
             execution.committed,
             execution.kept_moment,
             execution.file,
@@ -171,12 +171,12 @@ class AwaitedAnswer(Waiter):
     def describe(self, now_us: int) -> dict[str, Value]:
         return self._execution.describe(now_us, self)
 
-    def settle(self, lost: BaseException | None) -> None:
+    def on_result(self, lost: BaseException | None) -> None:
         if self.promised.done():
             return  # the actor has failed
         if not self._late.prolongs:
             if lost is not None:
-                told = self._execution.told(lost) if isinstance(lost, Refusal) else lost
+                told = self._execution.with_outcome(lost) if isinstance(lost, Refusal) else lost
                 self.promised.set_exception(told)
                 return
         elif lost is None:

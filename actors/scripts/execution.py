@@ -335,11 +335,11 @@ class Execution:
     def new_transaction(self) -> Transaction:
         """Begin a transaction to read in. :raises Unknown: the pinned snapshot has ended"""
         if self.moment is not None:
-            return self.moment.begin()
+            return self.moment.begin_transaction()
         committer = self.services.committer
         if (committer.stall is not None or self.plan.tells_of_cluster) and self._may_read_past():
             return committer.begin_released_read()
-        return committer.begin()
+        return committer.begin_transaction()
 
     def _may_read_past(self) -> bool:
         """True if the released state suffices for the statements to come.

@@ -43,11 +43,11 @@ class NamedSnapshot:
         self.readers = 0
         """Scripts that read in it now."""
 
-    def begin(self) -> Transaction:
+    def begin_transaction(self) -> Transaction:
         """Begin a transaction that reads in it. :raises Unknown: it has ended meanwhile"""
         if self.moment.ended:
             raise _gone(self.name)
-        return self.moment.begin()
+        return self.moment.begin_transaction()
 
 
 def _gone(name: str) -> Unknown:

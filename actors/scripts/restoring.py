@@ -234,7 +234,7 @@ class Restore:
     def _fill(self) -> Value:
         run = self._run
         assert self._filled is not None
-        self._inside.begin(self._place)
+        self._inside.begin_commit(self._place)
         at = 0
         while run.transaction.size < COMMIT_BYTES:
             if at == len(self._part):
@@ -292,7 +292,7 @@ class _Inside(Execution):
         self._outer = run
         self.variables: dict[str, Any] = {}
 
-    def begin(self, place: tuple[str | None, str | None]) -> None:
+    def begin_commit(self, place: tuple[str | None, str | None]) -> None:
         """Begin a commit."""
         self.place = place
 

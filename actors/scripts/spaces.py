@@ -251,7 +251,7 @@ class _AfterCommit:
 
     def __call__(self) -> None:
         for keys in self._locked:
-            keys.settle()
+            keys.fill_fences()
         spaces = self._run.services.spaces
         for at_us, space in self._soonest.values():
             spaces.expiring(space, at_us)

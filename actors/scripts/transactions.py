@@ -455,7 +455,7 @@ class ScriptRun(Execution):
                 return ticket.sequence
         return 0
 
-    def told(self, refusal: Refusal) -> Refusal:
+    def with_outcome(self, refusal: Refusal) -> Refusal:
         """Return a refusal with the information whether earlier commits of the script stand."""
         return after(refusal, self.committed)
 

@@ -59,7 +59,7 @@ class SpaceEngine:
         self.sessions = sessions
         self.entrances = SpaceAccessCache(committer, roles, sessions, rights)
         self.sweepers = Sweepers(runtime, committer)
-        self.begin = self.sweepers.begin
+        self.start_leading = self.sweepers.start_leading
         self.expiring = self.sweepers.expiring
         self.dropped = self.sweepers.dropped
         self._monotonic_us = runtime.clock.monotonic_us
@@ -172,7 +172,7 @@ class SpaceEngine:
         try:
             self._do(work, until_us)
         except Exception as error:
-            work.settle(error)
+            work.on_result(error)
 
     def _do(self, work: SpaceRequest, until_us: int) -> None:
         """Run a request, and answer it or arrange for a later answer."""
@@ -262,13 +262,13 @@ class SpaceEngine:
         work.let_go()
         if task.cancelled():
             stopped = UnknownOutcome("the node stopped before this was done")
-            work.settle(stopped if work.ended_for is None else work.why_ended(work.ended_for))
+            work.on_result(stopped if work.ended_for is None else work.why_ended(work.ended_for))
             return
         error = task.exception()
         if error is not None:
             if not isinstance(error, Refusal):
                 self.runtime.report_error(type(self).__name__, error)
-            work.settle(error)
+            work.on_result(error)
 
     # --- expired keys ---------------------------------------------------------------------------
 
@@ -279,7 +279,7 @@ class SpaceEngine:
         :raises Busy, NotEnoughReplicas, Draining: they can't be removed now, so that no answer may
             say that they are gone
         """
-        with self.committer.begin() as tx:
+        with self.committer.begin_transaction() as tx:
             for space, names in lapsed:
                 SpaceKeys(tx, space).remove_expired(names)
             tx.ignores_locks = True  # a read says that they are gone: they may not come back
@@ -299,7 +299,7 @@ class SpaceEngine:
         late, self._late = self._late, {}
         for held_back in late.values():
             for work in held_back:
-                work.settle(Draining("the node is stopping and accepts no new requests"))
+                work.on_result(Draining("the node is stopping and accepts no new requests"))
         for task in list(self._listing):
             task.cancel()
         while self._listing:

@@ -73,21 +73,21 @@ class Sweepers:
         committer.on_roll_back.append(self.look_again)
         committer.on_lead_lost.append(self.end_actors)
 
-    async def begin(self) -> None:
+    async def start_leading(self) -> None:
         """Start an actor for every space that has keys with an expiry, in slices."""
         self._leads, leads_ended = True, self._leads_ended
-        with self.committer.begin() as tx:
+        with self.committer.begin_transaction() as tx:
             slices = Slices(self.runtime.clock, tx.pause)
             for space in _all(tx):
                 if self._stopped or self._leads_ended != leads_ended:
                     return
-                # A write since `begin` may have started the space's actor already.
+                # A write since `start_leading` may have started the space's actor already.
                 if space is not None and space.id not in self.sweeps and _has_expiries(tx, space):
                     self._place(space)
                 await slices.tick()
 
     def end_actors(self) -> None:
-        """End all actors: another node leads, and sweeps, until the next `begin`."""
+        """End all actors: another node leads, and sweeps, until the next `start_leading`."""
         self._leads, self._leads_ended = False, self._leads_ended + 1
         for sweep in list(self.sweeps.values()):
             self.end(sweep)
@@ -209,7 +209,7 @@ class SweepActor(LoopActor):
         self._swept_us = committer.ledger.log_time()
         self._written_us = limits.INT_MAX
         try:
-            with committer.begin() as tx:
+            with committer.begin_transaction() as tx:
                 space = self._present(tx)
                 if space is None:
                     self._end_unless_taken_back(tx)
@@ -256,7 +256,7 @@ class SweepActor(LoopActor):
 
     def _schedule_next(self) -> None:
         """Set the timer for the next expiry, or end the actor. :raises EngineUnreadable:"""
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             space = self._present(tx)
             begin = self._swept_to
             at_us = SpaceKeys(tx, space).next_expiry_us(begin) if space is not None else None

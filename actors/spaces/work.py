@@ -124,7 +124,7 @@ class SpaceRequest(Waiter):
         if known is not None:
             self._user, (self.space, self._standing) = known
             return True
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             try:
                 caller: Caller = spaces.entrances.caller(tx, self._who)
                 self._user = caller.user
@@ -160,7 +160,7 @@ class SpaceRequest(Waiter):
         ones before it is the answer of its operations: the earlier ones have happened."""
         committer, done = self._committer, len(self.answers)
         begun = done
-        tx = committer.begin()
+        tx = committer.begin_transaction()
         try:
             keys = SpaceKeys(tx, self.space)
             for operation in self.operations[done:]:
@@ -169,7 +169,7 @@ class SpaceRequest(Waiter):
                 if _begins_anew(tx, keys, operation):
                     self._commit(tx, keys, begun)
                     begun = len(self.answers)
-                    tx = committer.begin()
+                    tx = committer.begin_transaction()
                     keys = SpaceKeys(tx, self.space)
                 try:
                     self._check(operation)
@@ -184,7 +184,7 @@ class SpaceRequest(Waiter):
                     self._commit(tx, keys, begun)
                     self._list_later()
                     begun = len(self.answers)
-                    tx = committer.begin()
+                    tx = committer.begin_transaction()
                     keys = SpaceKeys(tx, self.space)
             self._commit(tx, keys, begun)
         finally:
@@ -226,7 +226,7 @@ class SpaceRequest(Waiter):
     def _list_later(self) -> None:
         """Keep a snapshot for the listing that was answered last, unless it was refused."""
         if type(self.answers[-1]) is dict:
-            tx = self._committer.begin()
+            tx = self._committer.begin_transaction()
             tx.pause()
             self.long = [*self.long, (len(self.answers) - 1, tx)]
 
@@ -254,7 +254,7 @@ class SpaceRequest(Waiter):
             self._commits = [*self._commits, ticket]
             for _, answer in done:
                 answer[SEQ] = ticket.sequence  # type: ignore[index]
-            keys.settle()
+            keys.fill_fences()
             if keys.soonest_us and (not self.soonest_us or keys.soonest_us < self.soonest_us):
                 self.soonest_us = keys.soonest_us
             self.rest_on(ticket)
@@ -304,14 +304,14 @@ class SpaceRequest(Waiter):
     def answer(self) -> None:
         """Answer once all that the answers show is durable."""
         if self._committer.is_released(self.shown):
-            self.settle(None)
+            self.on_result(None)
         else:
             self._committer.registry.leave(
                 self
             )  # entered anew: neither its session nor a drain ends it
             self.wait(self.shown)
 
-    def settle(self, lost: BaseException | None) -> None:
+    def on_result(self, lost: BaseException | None) -> None:
         self.answered, self.lost = True, lost
         self._committer.registry.leave(self)
         if self.promised:
@@ -321,7 +321,7 @@ class SpaceRequest(Waiter):
         lost = self.lost or self.refusal
         answers = tuple(self.answers) if lost is None else self._standing_yet(lost)
         try:
-            self.asker.told(answers, lost if answers is None else None)
+            self.asker.on_result(answers, lost if answers is None else None)
         except Exception as error:  # a bug in one callback must not fail the other requests
             self._spaces.runtime.report_error(type(self).__name__, error)
 
@@ -372,7 +372,7 @@ class SpaceRequest(Waiter):
             return super().end(why)
         if not self._spaces.take_out(self):
             return self._spaces.end_listing(self, why)
-        self._call_soon(self.settle, why)
+        self._call_soon(self.on_result, why)
         return True
 
     def answer_ended(self, why: Refusal) -> None:

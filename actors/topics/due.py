@@ -233,7 +233,7 @@ class TopicActor(LoopActor):
 
     def _groups(self, done: _Done) -> list[Group]:
         """Return the topic's groups, and note if any consumer waits for one of them."""
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             topic = self._present(tx)
             found = [] if topic is None else groups(tx, topic)
             done.awaited = any(self._owner.is_awaited(tx, group) for group in found)
@@ -242,7 +242,7 @@ class TopicActor(LoopActor):
 
     def _retain(self, done: _Done) -> None:
         """Remove messages beyond the limits of age and size, and forget deduplication ids."""
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             topic = self._present(tx)
             if topic is None:
                 done.rest_on(self._committer, tx.ticket)
@@ -265,7 +265,7 @@ class TopicActor(LoopActor):
     def _expire_deliveries(self, group: Group, done: _Done) -> None:
         """Expire deliveries of a group whose ack deadline has passed."""
         waited = self._owner.waits.is_taken_from(self._topic.id, group.id)
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             topic = self._present(tx)
             found = find_group(tx, topic, group.name) if topic is not None else None
             if found is None or found.id != group.id:

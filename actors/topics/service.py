@@ -107,11 +107,11 @@ class TopicService:
 
     # --- start and end --------------------------------------------------------------------------
 
-    async def begin(self) -> None:
+    async def start_leading(self) -> None:
         """Schedule every topic's due work, in slices. This node leads."""
         self._leads, leads_ended = True, self._leads_ended
         self._listen(self._further_callback)
-        with self.committer.begin() as tx:
+        with self.committer.begin_transaction() as tx:
             slices = Slices(self.runtime.clock, tx.pause)
             for _ in self._expect_all(tx):
                 await slices.tick()
@@ -133,7 +133,8 @@ class TopicService:
                     self.expects(topic, self.committer.ledger.log_time())
 
     def drop_schedules(self) -> None:
-        """Drop all schedules: another node leads and does due work. `begin` makes them again."""
+        """Drop all schedules: another node leads and does due work. `start_leading` makes them
+        again."""
         if self._stopping:
             return  # `stop` ends the actors
         self._leads, self._leads_ended = False, self._leads_ended + 1
@@ -418,7 +419,7 @@ class TopicService:
         :raises Refusal: the commit is refused
         """
         told: list[tuple[dict[str, Any], datetime]] = []
-        with self.committer.begin() as tx:
+        with self.committer.begin_transaction() as tx:
             for each in late:
                 topic = present(tx, each.group.topic)
                 group = find_group(tx, topic, each.group.name) if topic is not None else None
@@ -450,7 +451,7 @@ class TopicService:
         """
         if not self.roles.answers(caller):
             return [], None
-        with self.committer.begin() as tx:
+        with self.committer.begin_transaction() as tx:
             tx.pause()
             every = self.rights.topics(tx, caller, FIGURES_NEED, tick)
             found = Scrape(tx, self._refused, tick).figures(every)

@@ -4,7 +4,7 @@ A wait holds no transaction and does no work (long polling). Once woken, its sta
 from the beginning: it finds messages, waits on, or is refused because its topic is gone. Takers are
 woken by commits of this node (`TopicWaits.published`, `TopicWaits.may_take`) and by a topic's
 actor: only the leader delivers. Readers are woken by commits pending here, of whichever leader
-(`TopicWaits.heard`). So are waits for an index: by a change of its catalog row.
+(`TopicWaits.on_pending_commit`). So are waits for an index: by a change of its catalog row.
 
 Takers of one group stand in one line:
 
@@ -361,7 +361,7 @@ class TopicWaits:
             readers = self._readers[topic] = ReadWaits(of, last, self._named, self._drop_readers)
             readers.closing = self.draining
             self._by_last[last] = readers
-            self._listen(self.heard)
+            self._listen(self.on_pending_commit)
         return readers
 
     def row(self, of: WaitTarget, key: bytes) -> CatalogRowWaits:
@@ -370,7 +370,7 @@ class TopicWaits:
         if row is None:
             row = self._rows[key] = CatalogRowWaits(of, key, self._drop_row)
             row.closing = self.draining
-            self._listen(self.heard)
+            self._listen(self.on_pending_commit)
         return row
 
     def taken_from(self, topic: int) -> list[int]:
@@ -386,7 +386,7 @@ class TopicWaits:
         """True if a script waits for messages of a topic, to read or to take them."""
         return topic in self._readers or topic in self._lines
 
-    def heard(self, layer: WriteSet) -> None:
+    def on_pending_commit(self, layer: WriteSet) -> None:
         """Wake waits that a pending commit concerns.
 
         Readers of a topic look again when the topic gets messages, is dropped, or loses a named

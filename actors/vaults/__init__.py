@@ -4,11 +4,11 @@ from actors.vaults.checking import CheckResult, check
 from actors.vaults.parts import VaultParts
 from actors.vaults.reveals import PendingReveal, RevealRequest
 from actors.vaults.service import VaultService, condition_of
-from actors.vaults.starting import begin
+from actors.vaults.starting import start_vaults
 from actors.vaults.told import VaultSettings
 from actors.vaults.trail import VaultAct
 
 __all__ = [
     "VaultAct", "PendingReveal", "CheckResult", "RevealRequest", "VaultParts", "VaultSettings",
-    "VaultService", "begin", "check", "condition_of",
+    "VaultService", "start_vaults", "check", "condition_of",
 ]  # fmt: skip

@@ -363,7 +363,7 @@ class VaultsActor(LoopActor):
 
         :raises Busy: commits that it has read were rolled back
         """
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             try:
                 yield tx
             except Refusal as refusal:
@@ -438,7 +438,7 @@ class VaultsActor(LoopActor):
         of = act.trail, caller.session or ""
         proven = of in self._proven
         try:
-            one = await self._throttle.begin(f"vault {act.trail}", caller.address, proven=proven)
+            one = await self._throttle.enter(f"vault {act.trail}", caller.address, proven=proven)
         except TooManyTries as refusal:
             told = TooManyTries("too many wrong passphrases from this address: try again later")
             raise self._refused(message, act, told) from refusal
@@ -508,7 +508,7 @@ class VaultsActor(LoopActor):
         """Record a refusal in the trail, the statement log and the audit trail, and return it."""
         self._service.trail.refused(act, refusal)
         place = (None, None) if message.vault is None else message.vault[:2]
-        with self._committer.begin() as fresh:
+        with self._committer.begin_transaction() as fresh:
             fresh.touch(STORE_NOUN if act.vault is None else act.vault.database)
             self._statements.keep(
                 fresh if tx is None else tx,

@@ -149,7 +149,7 @@ class Reveals:
     def _record_together(self, whose: Whose, queue: deque[PendingReveal], until_us: int) -> None:
         """Authorize and find the first requests of a queue, and record them in one commit."""
         found, refused, known = list[PendingReveal](), list[PendingReveal](), Known()
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             tx.ignores_locks = True
             while queue and len(found) < TOGETHER:
                 asked = queue.popleft()
@@ -256,7 +256,7 @@ class Reveals:
         refused = list[PendingReveal]()
         if not recorded:
             return
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             while recorded:
                 asked = recorded.popleft()
                 if asked.over:

@@ -108,7 +108,7 @@ class Rotation:
 
     async def _all(self) -> None:
         waiting: list[Vault] = []
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             tx.pause()
             for number, vault in enumerate(self._rights.every_vault(tx), start=1):
                 if vault is not None and self._is_open(vault) and _may_wait(tx, vault):
@@ -133,7 +133,7 @@ class Rotation:
         """Re-encrypt some values, or delete a key without values. Return False if there is nothing
         left to do, or the vault is sealed."""
         committer = self._committer
-        with committer.begin() as tx:
+        with committer.begin_transaction() as tx:
             tx.ignores_locks = True
             row, store = vaults.keys_row(tx, vault), vaults.store_row(tx)
             if not row.older or store is None or not self._is_open(vault):

@@ -176,7 +176,7 @@ class VaultService:
         try:
             return self._keyring.key(vault, keys, keys.current)
         except WrongKey:
-            with self._committer.begin() as tx:
+            with self._committer.begin_transaction() as tx:
                 if vaults.keys_row(tx, vault).wraps.get(keys.current) != keys.wraps[keys.current]:
                     raise changed(vault) from None
             raise

@@ -13,7 +13,7 @@ from actors.vaults.service import VaultService
 from actors.vaults.trail import Trail
 
 
-def begin(parts: VaultParts) -> tuple[VaultService, Supervised[Any]]:
+def start_vaults(parts: VaultParts) -> tuple[VaultService, Supervised[Any]]:
     """Return the vault service for statements, and the actor that unseals vaults."""
     runtime, committer = parts.runtime, parts.committer
     keyring = Keyring(runtime.clock)

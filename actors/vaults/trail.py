@@ -278,7 +278,7 @@ class Trail:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        with self._committer.begin() as tx:
+        with self._committer.begin_transaction() as tx:
             tx.ignores_locks = True
             try:
                 for act, outcome, more in waiting:
@@ -339,7 +339,10 @@ class Trail:
 
     def _say_released(self) -> None:
         moved, self._moved = self._moved, {}
-        with self._committer.begin_released_read() as shown, self._committer.begin() as tx:
+        with (
+            self._committer.begin_released_read() as shown,
+            self._committer.begin_transaction() as tx,
+        ):
             for number, path in moved.items():
                 try:
                     found, newest = vault_trail.head(shown, number), vault_trail.head(tx, number)

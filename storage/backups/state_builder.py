@@ -222,7 +222,7 @@ def state_of(world: RestoreEnvironment, engine: Engine, end: LogEnd) -> Restored
 
     :raises BackupCorrupt: its catalog is unreadable
     """
-    with ledger_on(world, engine, end).begin() as tx, as_backup_corrupt():
+    with ledger_on(world, engine, end).begin_transaction() as tx, as_backup_corrupt():
         read_whole_catalog(tx)
         unfinished = tuple(".".join(mark.names) for mark in restores.marks(tx))
         return RestoredState(state_hash(engine), tuple(awaiting(tx)), unfinished)
@@ -304,6 +304,6 @@ class _Filling:
     def _kept(self, prefix: bytes) -> MaintainedIndexes | None:
         if prefix not in self._tables:
             if self._catalog is None:
-                self._catalog = self._ledger.begin()
+                self._catalog = self._ledger.begin_transaction()
             self._tables[prefix] = derived.kept(self._catalog, prefix)
         return self._tables[prefix]

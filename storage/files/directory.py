@@ -160,7 +160,7 @@ class StoreDirectory:
         """
         path = path.rstrip("/") or "/"
         lock = _locked(fs, path, partial(_refuse_unless_ours, fs, path, create, key))
-        return cls._settled(cls(path, fs, clock, rng, lock, key), cls._settle)
+        return cls._settled(cls(path, fs, clock, rng, lock, key), cls._prepare)
 
     @classmethod
     def begin_restore(
@@ -185,7 +185,7 @@ class StoreDirectory:
         """Lock a directory as `begin_restore` does, and create an empty store in it to be filled.
         It is not a store until `end_restore`. Raises as `begin_restore`."""
         directory = cls.begin_restore(path, fs, clock, rng, key)
-        return cls._settled(directory, cls._settle)
+        return cls._settled(directory, cls._prepare)
 
     @classmethod
     def reopen_restored(
@@ -201,7 +201,7 @@ class StoreDirectory:
         """
         path = path.rstrip("/") or "/"
         lock = _locked(fs, path, partial(_refuse_unless_restored, fs, path, key))
-        return cls._settled(cls(path, fs, clock, rng, lock, key), cls._settle)
+        return cls._settled(cls(path, fs, clock, rng, lock, key), cls._prepare)
 
     @classmethod
     def begin_copy(
@@ -376,7 +376,7 @@ class StoreDirectory:
 
     # --------------------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
+    def _prepare(self) -> None:
         self._close_to_others()
         for path in (self.tmp_path, self.log_path, self.state_path):
             if not self.fs.exists(path):

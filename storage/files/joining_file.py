@@ -121,7 +121,7 @@ class JoiningDirectory:
         self.now = self._found()
 
     @classmethod
-    def begin(
+    def lock(
         cls, path: str, fs: Fs, clock: Clock, rng: Rng, key: Key | None = None
     ) -> JoiningDirectory:
         """Lock an empty directory, or one with JOINING. A node in an empty one gets a new id.

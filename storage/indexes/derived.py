@@ -8,10 +8,10 @@ compares them, and the engine stores them with the records. Only the frame omits
 A changed record leaves the entries of its old version, read from the engine, and enters those of
 its new version. All leaving entries are deleted before any is entered. A claim (see `entries.py`)
 is deleted only by the record that holds it. Another record may have taken it in the
-same frame, of which the engine may already hold a part (`Ledger.settle`). While an index is being
-built, a record may also have values that another one has claimed. If the engine already shows the
-new version of a record, its entries are there: a large commit writes all entries before the first
-record.
+same frame, of which the engine may already hold a part (`Ledger.apply_next`). While an index is
+being built, a record may also have values that another one has claimed. If the engine already shows
+the new version of a record, its entries are there: a large commit writes all entries before the
+first record.
 
 Range deletes are part of the frame, also those of entries.
 """

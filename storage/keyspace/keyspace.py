@@ -346,7 +346,7 @@ class SpaceKeys(SpaceReader):
         again, the lock is extended, never shortened.
 
         The fencing token of an acquired lock is the log time of the coming frame, which only grows,
-        also across restores. The response is in `locked` until `settle` fills it in.
+        also across restores. The response is in `locked` until `fill_fences` fills it in.
 
         :param fence: extend only a lock held under this fence, and acquire none. Without it, a
             client that has lost its lock could extend the next one of the same holder name
@@ -377,7 +377,7 @@ class SpaceKeys(SpaceReader):
             self.locked.append(answer)
         return answer
 
-    def settle(self) -> None:
+    def fill_fences(self) -> None:
         """Fill in the fences of the acquired locks after the commit."""
         for answer in self.locked:
             answer["fence"] = self._tx.time

@@ -2,7 +2,7 @@
 
 The next number is known only at commit. A transaction numbers its values from the counter it sees.
 If it pauses and another transaction commits first, the ledger renumbers its values
-(`Append.settle`). So concurrent appends to one counter do not conflict.
+(`Append.renumber`). So concurrent appends to one counter do not conflict.
 
 A value begins with
 
@@ -92,7 +92,7 @@ class Append:
         marked = [key for _, _, rows in self._marks for key in rows]
         return [key for key in (*self._keys, *marked, self.counter) if key in layer.writes]
 
-    def settle(self, layer: WriteSet, present: bytes | None, time_us: int) -> None:
+    def renumber(self, layer: WriteSet, present: bytes | None, time_us: int) -> None:
         """Renumber everything to follow the values of other commits, and set the commit time.
 
         :param present: row of the counter at commit

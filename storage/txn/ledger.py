@@ -192,7 +192,7 @@ class Ledger:
 
     # --- transactions ---------------------------------------------------------------------------
 
-    def begin(self) -> Transaction:
+    def begin_transaction(self) -> Transaction:
         """Begin a transaction on the newest state."""
         assert self.state.committed >= self._end, "the log has not been replayed to its end"
         return Transaction(self.state, self.state.committed, self.log_time())
@@ -237,7 +237,7 @@ class Ledger:
         # Log time never falls, and completes timed values with one later than any earlier frame's.
         time = tx.time = max(self._frame_time + (tx.timed is not None), now_us)
         for append in tx.appends.values():
-            append.settle(own, self._present(append.counter), time)
+            append.renumber(own, self._present(append.counter), time)
         if tx.timed is not None:
             for key, make in tx.timed.items():
                 value = own.writes.get(key)
@@ -364,7 +364,7 @@ class Ledger:
         """
         self.mark_durable(upto, digests)
         self.release(upto)
-        while self.settle():
+        while self.apply_next():
             pass
 
     def mark_durable(self, upto: int, digests: Sequence[bytes]) -> None:
@@ -380,17 +380,17 @@ class Ledger:
             self._durable = upto
 
     def release(self, upto: int) -> None:
-        """Advance the commit index: commits up to `upto` become visible. `settle` applies them
+        """Advance the commit index: commits up to `upto` become visible. `apply_next` applies them
         later, in short steps."""
         assert upto <= self._durable, "what is not durable is not shown"
         self.state.commit_index = max(self.state.commit_index, upto)
 
     @property
     def may_apply(self) -> bool:
-        """True if `settle` would not block on the engine's disk (write stall)."""
+        """True if `apply_next` would not block on the engine's disk (write stall)."""
         return self.state.engine.takes_writes()
 
-    def settle(self) -> bool:
+    def apply_next(self) -> bool:
         """Apply the next part of the visible commits to the engine. True if there is more to apply.
 
         A commit too large for one part stays pending until its last part is written. A crash in

@@ -38,7 +38,7 @@ class PinnedSnapshot:
         self._readers = 0
         state.moments.add(self)
 
-    def begin(self) -> Transaction:
+    def begin_transaction(self) -> Transaction:
         """Begin a transaction that reads the snapshot."""
         assert not self.ended, "a moment that has ended is read"
         self._readers += 1
@@ -67,7 +67,7 @@ def read_released(state: CommittedState, now_us: int) -> Transaction:
     :param now_us: log time (µs)
     """
     moment = PinnedSnapshot(state, now_us)
-    transaction = moment.begin()
+    transaction = moment.begin_transaction()
     moment.end()
     return transaction
 

@@ -54,7 +54,8 @@ def too_large() -> TooLarge:
 class Transaction:
     """Transaction with a read set and a write set.
 
-    Made by `Ledger.begin`; ended by `Ledger.commit` or `release`, or by leaving a `with`.
+    Made by `Ledger.begin_transaction`; ended by `Ledger.commit` or `release`, or by leaving a
+    `with`.
     """
 
     def __init__(self, state: CommittedState, sequence: int, now_us: int) -> None:

@@ -30,7 +30,7 @@ async def dump(command: Dump, console: Console) -> bool:
     with made(doors.fs, command.file, command.directory) as file:
         try:
             async with to_copy(settings, doors, console, "script", despite) as node:
-                with node.committer.begin() as tx:
+                with node.committer.begin_transaction() as tx:
                     about = About(node.store.id, node.committer.commit_index)
                     script = StoreScript(tx, about, unpaced)
                     content = begin_script(doors, about, node.created, key, file.write)

@@ -365,7 +365,7 @@ class Exchange:
         :param user: its user, as far as known without a check
         """
         surface = self.connection.surface
-        surface.admission.begin(user, beside=self.beside)
+        surface.admission.admit(user, beside=self.beside)
         self.counted, self.user = True, user
         self.since = surface.loop.time()
 

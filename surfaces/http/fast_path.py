@@ -76,7 +76,7 @@ class FastPath:
             found = self._spaces.run(asked, known.token, names, (operation,))
         except Exception as error:
             self._exchange(asked, connection, known, self._get)
-            asked.told(None, error)
+            asked.on_result(None, error)
             return True
         if found is None:
             self._exchange(asked, connection, known, self._get)
@@ -84,7 +84,7 @@ class FastPath:
         (answer,) = found
         if isinstance(answer, Refusal) or is_long(answer):
             self._exchange(asked, connection, known, self._get)
-            asked.told(found, None)
+            asked.on_result(found, None)
             return True
         request = surface.next_request()
         if type(answer) is dict:

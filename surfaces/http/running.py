@@ -32,7 +32,7 @@ class RunningDelegate(ABC):
         if self._exchange.connection.may_begin:
             # A change that comes alone goes to the log before there is a task, which would look
             # like more to come.
-            self._surface.background.begin(self._run(), self._surface.node.committer.on_turn_end)
+            self._surface.background.start(self._run(), self._surface.node.committer.on_turn_end)
         else:
             self._surface.spawn(self._run())
 

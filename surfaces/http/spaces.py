@@ -224,12 +224,12 @@ class KeyRequest:
         try:
             found = spaces.run(self, who, names, (operation,))
         except Exception as error:
-            self.told(None, error)
+            self.on_result(None, error)
         else:
             if found is not None:
-                self.told(found, None)
+                self.on_result(found, None)
 
-    def told(self, answer: Answers | None, lost: BaseException | None) -> None:
+    def on_result(self, answer: Answers | None, lost: BaseException | None) -> None:
         exchange = self.exchange
         assert exchange is not None
         if exchange.done:

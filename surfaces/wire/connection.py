@@ -161,7 +161,7 @@ class WireConnection(asyncio.Protocol):
         if self.wire.admission.draining:
             self.break_off(self.wire.admission.leaving())
         else:
-            self._sign_in.begin()
+            self._sign_in.start()
 
     def data_received(self, data: bytes) -> None:
         """Execute the frames in bytes of the peer."""
@@ -297,7 +297,7 @@ class WireConnection(asyncio.Protocol):
         self._count()
         self._steer()
         if not self.over:
-            self._frame.begin()
+            self._frame.start()
         if self._goodbye_over:
             self.end_if_done()
 
@@ -355,11 +355,11 @@ class WireConnection(asyncio.Protocol):
                 asked = self._asked = _ReadBatch(kind, self._read_at)
             self._begun[message.id] = asked
         if kind is MessageKind.KV:
-            self._keys.begin(message)
+            self._keys.receive(message)
         elif kind is MessageKind.TOPIC:
-            self._messages.begin(message)
+            self._messages.receive(message)
         elif kind is MessageKind.RUN:
-            self._scripts.begin(message)
+            self._scripts.receive(message)
         elif kind is MessageKind.PING:
             self.send(MessageKind.PONG, message.id)
         elif kind is MessageKind.CANCEL:
@@ -368,7 +368,7 @@ class WireConnection(asyncio.Protocol):
         elif kind is MessageKind.AUTH:
             self._sign_in.change(message)
         elif kind is MessageKind.WATCH or kind is MessageKind.VAULT:
-            (self._watches if kind is MessageKind.WATCH else self._vaults).begin(message)
+            (self._watches if kind is MessageKind.WATCH else self._vaults).receive(message)
         elif kind is MessageKind.UNWATCH:
             self._watches.unwatch(message.id)
         elif kind is MessageKind.HELLO:
@@ -433,7 +433,7 @@ class WireConnection(asyncio.Protocol):
 
     def _frame_is_late(self) -> None:
         if not self._reading:
-            self._frame.begin()  # reading was paused
+            self._frame.start()  # reading was paused
         else:
             self.break_off(RequestTimeout("a frame did not arrive in time"))
 
@@ -513,7 +513,7 @@ class WireConnection(asyncio.Protocol):
 
     def _watch(self) -> None:
         """Charge unread responses, and watch if the peer reads any."""
-        if self._taking.begin():
+        if self._taking.start():
             self.wire.watch(self)
         self._count_unsent()
 
@@ -675,7 +675,7 @@ class WireConnection(asyncio.Protocol):
             self._steer()
         else:
             self._transport.close()
-        self._linger.begin()
+        self._linger.start()
 
     def _stop_timers(self) -> None:
         self._sign_in.stop()

@@ -60,8 +60,8 @@ class _KeyBatch:
         link = self._keys.link
         return RequestOrigin(link.name(self.ids[0]), self.surface, link.address)
 
-    def told(self, answer: Answers | None, lost: BaseException | None) -> None:
-        self._keys.told(self, answer, lost)
+    def on_result(self, answer: Answers | None, lost: BaseException | None) -> None:
+        self._keys.on_result(self, answer, lost)
 
 
 class WireKeys:
@@ -82,7 +82,7 @@ class WireKeys:
         """Parts that found no room in this round."""
         self._idle: asyncio.Future[None] | None = None
 
-    def begin(self, message: WireMessage) -> None:
+    def receive(self, message: WireMessage) -> None:
         """Decode a KV, or refuse it."""
         link = self.link
         try:
@@ -154,13 +154,15 @@ class WireKeys:
                 continue
             if answers is None:
                 part.user = link.user
-                wire.admission.begin(part.user)
+                wire.admission.admit(part.user)
                 self._asking.add(part)
             else:
                 self._found(part, answers)
         link.end_if_done()
 
-    def told(self, part: _KeyBatch, answers: Answers | None, lost: BaseException | None) -> None:
+    def on_result(
+        self, part: _KeyBatch, answers: Answers | None, lost: BaseException | None
+    ) -> None:
         """Handle the responses of a submitted part."""
         self.link.wire.admission.end(part.user)
         self._asking.remove(part)

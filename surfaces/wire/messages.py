@@ -88,9 +88,9 @@ class _TopicRequest:
         waits = isinstance(operation, TakeMessages) and operation.wait_us is not None
         return waits and self.asked is not None
 
-    def told(self, answer: Any, refusal: Refusal | None) -> None:
+    def on_result(self, answer: Any, refusal: Refusal | None) -> None:
         """Handle the outcome of the operation."""
-        self.owner.told(self, answer, refusal)
+        self.owner.on_result(self, answer, refusal)
 
 
 class WireMessages:
@@ -108,7 +108,7 @@ class WireMessages:
         self._idle: asyncio.Future[None] | None = None
         """Future of a task in `done`."""
 
-    def begin(self, message: WireMessage) -> None:
+    def receive(self, message: WireMessage) -> None:
         """Decode a TOPIC, or refuse it."""
         link, id = self._link, message.id
         try:
@@ -200,7 +200,7 @@ class WireMessages:
         link = self._link
         one.caller = caller
         one.asked = link.wire.gate.messages(
-            link.name(one.id), caller, one.place, one.operation, one.told, one.timeout_us,
+            link.name(one.id), caller, one.place, one.operation, one.on_result, one.timeout_us,
             self._room,
         )  # fmt: skip
 
@@ -209,7 +209,7 @@ class WireMessages:
             if self._is_open(one):
                 self._answer(one, None, refusal)
 
-    def told(self, one: _TopicRequest, answer: Any, refusal: Refusal | None) -> None:
+    def on_result(self, one: _TopicRequest, answer: Any, refusal: Refusal | None) -> None:
         """Handle the outcome of a request. Neither an answer nor a refusal: it found no room."""
         seq = 0 if one.asked is None else one.asked.sequence
         one.asked = None

@@ -62,7 +62,7 @@ class WireScripts:
         self.starting: asyncio.Future[Caller] | None = None
         """Done when the caller of the newest scripts is known."""
 
-    def begin(self, message: WireMessage) -> None:
+    def receive(self, message: WireMessage) -> None:
         """Admit a RUN with the others of its read, defer or refuse it."""
         link, id = self._link, message.id
         wire = link.wire
@@ -84,7 +84,7 @@ class WireScripts:
 
     def _count(self, script: _Script) -> None:
         """Count a script, and add it to the batch of this read."""
-        self._link.wire.admission.begin(script.user, beside=script.beside)
+        self._link.wire.admission.admit(script.user, beside=script.beside)
         self._open[script.message.id] = script
         self._batch.append(script)
 

@@ -52,7 +52,7 @@ class WireSignIn:
 
     # --- the peer's time ------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start the time limit: the peer has connected, or signed out."""
         self._by = self._loop.time() + limits.GREETING_SECONDS
         self._await()

@@ -30,7 +30,7 @@ class FrameTime:
         self.timer: asyncio.TimerHandle | None = None
         """Runs while a frame is incomplete."""
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start the timer if a frame is incomplete and it does not run yet."""
         awaited = self._talk.awaited
         if awaited and self.timer is None:
@@ -62,7 +62,7 @@ class TakingTime:
         self._took = 0
         self._took_at = 0.0
 
-    def begin(self) -> bool:
+    def start(self) -> bool:
         """Start; return False if it was running already."""
         if self.runs:
             return False
@@ -91,7 +91,7 @@ class Linger:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start after the last message."""
         waiting = self._outgoing.unsent > 0
         seconds = limits.WRITE_SECONDS if waiting else LINGER_SECONDS
@@ -100,7 +100,7 @@ class Linger:
 
     def _judge(self, taken_before: int, waited: bool) -> None:
         if waited and self._outgoing.taken > taken_before:
-            self.begin()
+            self.start()
         else:
             self._outgoing.transport.abort()
 

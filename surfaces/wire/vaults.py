@@ -38,7 +38,7 @@ class WireVaults:
         self.starting: asyncio.Future[Caller] | None = None
         """Done when the caller of the newest request is known."""
 
-    def begin(self, message: WireMessage) -> None:
+    def receive(self, message: WireMessage) -> None:
         """Start a VAULT, or refuse it."""
         link, admission = self._link, self._link.wire.admission
         if admission.draining:
@@ -50,7 +50,7 @@ class WireVaults:
         elif not admission.has_room(user := link.user):
             link.refuse(message.id, admission.busy())
         else:
-            admission.begin(user)
+            admission.admit(user)
             try:
                 asked = link.wire.gate.caller(link.token, link.who, link.address)
             except Refusal as refusal:

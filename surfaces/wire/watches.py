@@ -104,7 +104,7 @@ class WireWatches:
 
     # --- requests of the peer ---------------------------------------------------------------------
 
-    def begin(self, message: WireMessage) -> None:
+    def receive(self, message: WireMessage) -> None:
         """Accept a WATCH, or refuse it."""
         link, id = self._link, message.id
         try:

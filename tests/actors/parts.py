@@ -118,13 +118,13 @@ class Parts:
 
     def put(self, name: str, value: bytes) -> int:
         """Commit one key; answers its sequence."""
-        tx = self.committer.begin()
+        tx = self.committer.begin_transaction()
         tx.put(key(name), value)
         return self.committer.commit(tx, SOMEBODY).sequence
 
     def get(self, name: str) -> bytes | None:
         """A key as a new transaction sees it."""
-        with self.committer.begin() as tx:
+        with self.committer.begin_transaction() as tx:
             return tx.get(key(name))
 
     async def durable(self, sequence: int) -> None:
@@ -250,7 +250,7 @@ class SignInDesk:
     async def define(self, name: str, password: str, role: str = users.OWNER) -> None:
         """A user, durable."""
         passhash = await self.passwords.hash(password)
-        with self.parts.committer.begin() as tx:
+        with self.parts.committer.begin_transaction() as tx:
             users.define(tx, name, role, passhash)
             sequence = self.parts.committer.commit(tx, SOMEBODY).sequence
         await self.parts.durable(sequence)
@@ -259,21 +259,21 @@ class SignInDesk:
         self, name: str, *, role: str | None = None, passhash: str | None = None
     ) -> None:
         """Another role or hash for a user, durable."""
-        with self.parts.committer.begin() as tx:
+        with self.parts.committer.begin_transaction() as tx:
             users.alter(tx, users.get(tx, name), role=role, passhash=passhash)
             sequence = self.parts.committer.commit(tx, SOMEBODY).sequence
         await self.parts.durable(sequence)
 
     async def drop(self, name: str) -> None:
         """Remove a user, durably."""
-        with self.parts.committer.begin() as tx:
+        with self.parts.committer.begin_transaction() as tx:
             users.drop(tx, users.get(tx, name))
             sequence = self.parts.committer.commit(tx, SOMEBODY).sequence
         await self.parts.durable(sequence)
 
     def stored(self, name: str) -> users.User:
         """A user as it is stored."""
-        with self.parts.committer.begin() as tx:
+        with self.parts.committer.begin_transaction() as tx:
             return users.get(tx, name)
 
 

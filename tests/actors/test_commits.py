@@ -88,7 +88,7 @@ def test_no_answer_before_the_sync_has_returned() -> None:
             waiting = [asyncio.ensure_future(node.durable(node.put("a", b"1")))]
             await until(held.asked.is_set)
             # A read that saw what is in flight waits with it.
-            reading = node.committer.begin()
+            reading = node.committer.begin_transaction()
             assert reading.get(key("a")) == b"1"
             saw = node.committer.commit(reading, SOMEBODY).sequence
             assert saw == 1
@@ -98,7 +98,7 @@ def test_no_answer_before_the_sync_has_returned() -> None:
                 assert not any(waiter.done() for waiter in waiting)
                 assert node.engine.get(key("a")) is None, "the state must not lead the log"
             # One that saw nothing in flight need not wait, though the log is held up.
-            other = node.committer.begin()
+            other = node.committer.begin_transaction()
             assert other.get(key("b")) is None
             assert node.committer.commit(other, SOMEBODY).sequence == 0
             held.let.set()
@@ -338,7 +338,10 @@ def test_a_paused_transaction_that_read_what_was_taken_back_loses(kind: str) -> 
             full(node.disk)
             generation = node.committer.generation
             lost = node.put("a", b"1")
-            reading, writing = node.committer.begin(), node.committer.begin()
+            reading, writing = (
+                node.committer.begin_transaction(),
+                node.committer.begin_transaction(),
+            )
             for tx in (reading, writing):
                 assert tx.get(key("a")) == b"1"
                 tx.pause()
@@ -579,7 +582,7 @@ def test_what_a_full_disk_does_not_let_go_of_is_unknown(kind: str) -> None:
 
 def remove(node: Parts, name: str) -> int:
     """Commit the removal of one key; answers its sequence."""
-    tx = node.committer.begin()
+    tx = node.committer.begin_transaction()
     tx.delete(key(name))
     return node.committer.commit(tx, SOMEBODY).sequence
 
@@ -692,7 +695,7 @@ def test_the_door_judges_by_itself_whether_the_node_takes_changes(kind: str) -> 
             node.committer._check_declared = refuse
             with pytest.raises(NotWritable):
                 node.put("a", b"2")
-            with node.committer.begin() as reading:
+            with node.committer.begin_transaction() as reading:
                 assert reading.get(key("a")) == b"1"
                 assert node.committer.commit(reading, SOMEBODY).sequence == 0
             assert node.committer.committed == 1
@@ -709,7 +712,7 @@ def test_a_commit_says_who_how_what_and_why(kind: str) -> None:
                 (NamedAuthor("bob", "http"), "SET", None),
             )  # fmt: skip
             for who, statement, reason in changes:
-                with node.committer.begin() as tx:
+                with node.committer.begin_transaction() as tx:
                     tx.put(key("a"), b"1")
                     await node.committer.released(node.committer.commit(tx, who, statement, reason))
             assert [decode(frame.body).attribution for frame in node.log.read(1)] == [
@@ -727,7 +730,7 @@ def test_a_bug_before_the_sequence_costs_one_answer(
 ) -> None:
     async def main() -> None:
         async with parts(kind) as node:
-            tx = node.committer.begin()
+            tx = node.committer.begin_transaction()
             tx.put(key("a"), b"1")
             with pytest.raises(TypeError):
                 node.committer.commit(tx, SOMEBODY, object())  # type: ignore[arg-type]
@@ -844,7 +847,7 @@ def test_what_the_state_has_not_taken_is_bounded(
                     taken += 1
             assert 70 < taken < 90, "some 1250 bytes each"
             assert node.get(f"k{taken - 1}") is not None
-            with node.committer.begin() as reading:
+            with node.committer.begin_transaction() as reading:
                 assert node.committer.commit(reading, SOMEBODY).sequence == 0
             engine.stalled = False
             await until(lambda: engine.applied == taken)

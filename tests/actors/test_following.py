@@ -108,7 +108,7 @@ def test_who_follows_commits_nothing(kind: str) -> None:
             with pytest.raises(NotWritable) as refused:
                 node.put("a", b"1")
             assert refused.value.detail == {"leader": ["n1:8001"]}
-            with node.committer.begin() as tx:
+            with node.committer.begin_transaction() as tx:
                 assert tx.get(key("a")) is None
                 assert node.committer.commit(tx, SOMEBODY).sequence == 0
             await node.committer.begin_following(NotWritable("somebody else now"))
@@ -169,7 +169,7 @@ def test_a_start_shows_what_the_state_holds_a_part_of(
     async def main() -> None:
         disk, engine = SimulatedDisk(), MemoryEngine()
         async with parts(kind, disk, engine) as node:
-            settle, parts_gone = node.ledger.settle, 0
+            settle, parts_gone = node.ledger.apply_next, 0
 
             def some() -> bool:
                 nonlocal parts_gone
@@ -177,8 +177,8 @@ def test_a_start_shows_what_the_state_holds_a_part_of(
                 return parts_gone < 4 and settle()
 
             await node.durable(node.put("before", b"1"))
-            node.ledger.settle = some  # type: ignore[method-assign]
-            tx = node.committer.begin()
+            node.ledger.apply_next = some  # type: ignore[method-assign]
+            tx = node.committer.begin_transaction()
             for number in range(40):
                 tx.put(key(f"part{number}"), b"x")
             await node.durable(node.committer.commit(tx, SOMEBODY).sequence)
@@ -186,7 +186,7 @@ def test_a_start_shows_what_the_state_holds_a_part_of(
             engine.flush()
             image = disk.image()
             assert (engine.applied, node.log.released) == (1, 1)
-            node.ledger.settle = settle  # type: ignore[method-assign]
+            node.ledger.apply_next = settle  # type: ignore[method-assign]
         engine.crash()
         async with parts(kind, SimulatedDisk(image), engine, follows=AWAY) as node:
             assert (node.committer.commit_index, engine.applied) == (2, 2)
@@ -210,7 +210,7 @@ def test_who_comes_to_lead_releases_the_rest_behind_its_own_first_frame(kind: st
             committer.releasable = lambda upto: max(committer.commit_index, min(upto, held))
             ticket = await committer.begin_leading(7)
             assert ticket == CommitTicket(6, committer.generation)
-            reading = committer.begin()
+            reading = committer.begin_transaction()
             assert reading.get(key("k4")) == b"4", "it is in flight"
             saw = committer.commit(reading, SOMEBODY)
             assert saw.sequence == 5 and not committer.is_released(saw)
@@ -222,7 +222,7 @@ def test_who_comes_to_lead_releases_the_rest_behind_its_own_first_frame(kind: st
             await committer.released(saw)
             assert node.log.epoch_ends == (EpochEnd(1, 5, frames[-1].digest()),)
             assert [one.epoch for one in committer.history()] == [1, 7]
-            with committer.begin() as tx:
+            with committer.begin_transaction() as tx:
                 [kept] = next(trail.newest(tx, STATEMENTS))
             assert (kept.user, kept.statement, kept.reason) == (
                 "node", "DEFINE NODE LEADS STORE", "epoch 7",
@@ -245,7 +245,7 @@ def test_who_is_deposed_takes_back_what_was_not_released(kind: str, logbook: Log
             assert (committer.commit_index, committer.synced_seq) == (2, 5)
             before = committer.ticket(5)
             waiting = committer.released(before)
-            gone = committer.begin()
+            gone = committer.begin_transaction()
             gone.pause()
             await committer.begin_following(AWAY)
             assert isinstance(await outcome(waiting), UnknownOutcome)
@@ -456,7 +456,7 @@ def test_a_large_frame_comes_in_slices(kind: str, monkeypatch: pytest.MonkeyPatc
 
     async def main() -> None:
         async with parts(kind) as leader:
-            tx = leader.committer.begin()
+            tx = leader.committer.begin_transaction()
             for number in range(30_000):
                 tx.put(key(f"{number:05d}"), b"x" * 20)
             await leader.durable(leader.committer.commit(tx, SOMEBODY).sequence)

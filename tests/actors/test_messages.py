@@ -354,7 +354,7 @@ async def held_by_id(node: Node) -> tuple[PriorityLockRequest, Operated]:
     """A barrier that stands in the way of one publish alone, to another topic; and that publish,
     held back."""
     await value(node, "DEFINE TOPIC ids DEDUP 10m")
-    with node.committer.begin() as tx:
+    with node.committer.begin_transaction() as tx:
         database = places.database(tx, places.namespace(tx, "a"), "b")
         topic = topics.topic(tx, database, "ids")
     reads = ReadSet(0, RollBacks())

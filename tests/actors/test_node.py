@@ -256,7 +256,7 @@ def test_an_engine_that_can_not_be_written_ends_the_node(kind: str, logbook: Log
         engine = Unwritable()
         node = await start(settings(), simulated_doors(kind, SimulatedDisk(), engine))
         await prepare(node)
-        with node.committer.begin() as tx:
+        with node.committer.begin_transaction() as tx:
             tx.put(b"\0\1\xf0a", b"1")
             engine.broken = True
             ticket = node.committer.commit(tx, SOMEBODY)

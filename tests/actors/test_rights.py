@@ -76,7 +76,7 @@ Ask = Callable[[Rights, Transaction, Caller], object]
 
 def asked(node: Running, caller: Caller, ask: Ask) -> object:
     """What the gate hands over, or refuses."""
-    with node.node.committer.begin() as tx:
+    with node.node.committer.begin_transaction() as tx:
         try:
             return ask(node.node.rights, tx, caller)
         except Refusal as refusal:
@@ -93,7 +93,7 @@ def user(name: str, verbs: Verbs) -> Ask:
 
 def held(node: Running, caller: Caller) -> dict[SecurableKind, Verbs]:
     """What a caller holds on one thing of each kind in shop.main, and on the store and node."""
-    with node.node.committer.begin() as tx:
+    with node.node.committer.begin_transaction() as tx:
         namespace = places.namespace(tx, "shop")
         database = places.database(tx, namespace, "main")
         things = (
@@ -372,7 +372,7 @@ async def test_judging_an_owner_takes_little(
         ("owner", OWNER),
         ("viewer", await declare(node.node, "eve", "viewer", "shop")),
     ):
-        with node.node.committer.begin() as tx:
+        with node.node.committer.begin_transaction() as tx:
             thing = rights.table(tx, who, PLACE, "t", READ)
             began = perf_counter_ns()
             for _ in range(rounds):
@@ -488,9 +488,9 @@ async def test_a_transaction_rests_on_all_that_a_name_led_over(
 ) -> None:
     """Also where another had looked it up before."""
     name = NAMES[kind]
-    ask(node.node.rights, node.node.committer.begin(), OWNER)
+    ask(node.node.rights, node.node.committer.begin_transaction(), OWNER)
     committer = node.node.committer
-    with committer.begin() as tx:
+    with committer.begin_transaction() as tx:
         ask(node.node.rights, tx, OWNER)
         users.define(tx, "eve", "viewer", "*")
         tx.pause()

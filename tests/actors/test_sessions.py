@@ -142,10 +142,10 @@ def test_who_was_looked_at_in_what_gave_way_is_looked_at_again(kind: str, logboo
             released = committer.commit_index
             committer.releasable = lambda _durable: committer.commit_index
             at.parts.put("a", b"1")
-            with committer.begin() as tx:
+            with committer.begin_transaction() as tx:
                 users.alter(tx, users.get(tx, "bo"), role="viewer")
                 changed = committer.commit(tx, SOMEBODY).sequence
-            with committer.begin() as tx:
+            with committer.begin_transaction() as tx:
                 assert at.sessions.caller(name, tx).user == "ana"
             await until(lambda: committer.synced_seq == changed)
             await committer.begin_following(NotWritable("another leads"))

@@ -92,7 +92,7 @@ async def declared_anew(at: SignInDesk) -> None:
     """Another user of the same name, with the same password in the same hash."""
     passhash = at.stored("ana").passhash
     await at.drop("ana")
-    with at.parts.committer.begin() as tx:
+    with at.parts.committer.begin_transaction() as tx:
         users.define(tx, "ana", users.OWNER, passhash)
         sequence = at.parts.committer.commit(tx, SOMEBODY).sequence
     await at.parts.durable(sequence)
@@ -201,10 +201,10 @@ async def test_a_session_that_a_space_asks_about_is_the_user_as_stored(
     async with opened() as at:
         session: Session = await signing_in(at)
         digest = sha256(session.token.encode()).digest()
-        with at.parts.committer.begin() as tx:
+        with at.parts.committer.begin_transaction() as tx:
             assert at.sessions.caller(digest, tx).user == "ana"
         await change(at)
-        with at.parts.committer.begin() as tx, pytest.raises(SessionEnded):
+        with at.parts.committer.begin_transaction() as tx, pytest.raises(SessionEnded):
             at.sessions.caller(digest, tx)
         assert len(at.sessions) == 0
 

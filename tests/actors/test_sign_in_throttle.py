@@ -145,7 +145,7 @@ def test_who_is_gone_leaves_the_line() -> None:
     async def main() -> None:
         async with ana() as at:
             of, gone = tries_of(at), False
-            held = [await of.begin("ana", HERE) for _ in range(limits.SIGN_INS_AT_ONCE)]
+            held = [await of.enter("ana", HERE) for _ in range(limits.SIGN_INS_AT_ONCE)]
             left = [asyncio.ensure_future(sign_in(at, is_gone=lambda: gone)) for _ in range(1_000)]
             stayed = asyncio.ensure_future(sign_in(at))
             await asyncio.sleep(0.1)
@@ -205,7 +205,7 @@ def test_an_attempt_pushes_none_of_its_own_counters_out(monkeypatch: pytest.Monk
         async with ana() as at:
             of = tries_of(at)
             for number in range(40):
-                one = await of.begin(f"n{number}", f"198.51.100.{number}:1")
+                one = await of.enter(f"n{number}", f"198.51.100.{number}:1")
                 assert all(of._counters.get(own.key) is own for own in one._counters)
                 await one.failed()
                 one.end()
@@ -291,8 +291,8 @@ def test_who_came_first_has_its_turn_first_and_waits_no_longer_than_may_be() -> 
     async def main() -> None:
         async with ana() as at:
             of = tries_of(at)
-            held = [await of.begin("ana", HERE) for _ in range(limits.SIGN_INS_AT_ONCE)]
-            waiting = [asyncio.ensure_future(of.begin("ana", HERE)) for _ in range(3)]
+            held = [await of.enter("ana", HERE) for _ in range(limits.SIGN_INS_AT_ONCE)]
+            waiting = [asyncio.ensure_future(of.enter("ana", HERE)) for _ in range(3)]
             await asyncio.sleep(1)
             held.pop().end()
             held.pop().end()
@@ -310,16 +310,16 @@ def test_who_gives_up_waiting_leaves_its_place_to_others() -> None:
     async def main() -> None:
         async with ana() as at:
             of = tries_of(at)
-            held = [await of.begin("ana", HERE) for _ in range(limits.SIGN_INS_AT_ONCE)]
-            gone = [asyncio.ensure_future(of.begin("ana", HERE)) for _ in range(2)]
-            late = asyncio.ensure_future(of.begin("ana", HERE))
+            held = [await of.enter("ana", HERE) for _ in range(limits.SIGN_INS_AT_ONCE)]
+            gone = [asyncio.ensure_future(of.enter("ana", HERE)) for _ in range(2)]
+            late = asyncio.ensure_future(of.enter("ana", HERE))
             await asyncio.sleep(1)
             for one in gone:
                 one.cancel()
             held.pop().end()
             late.cancel()  # in the very turn in which it was given the place
             await asyncio.gather(late, *gone, return_exceptions=True)
-            held.append(await of.begin("ana", HERE))
+            held.append(await of.enter("ana", HERE))
             for has_place in held:
                 has_place.end()
             assert len(of) == 0

@@ -106,21 +106,21 @@ class Desk:
                 tell(place.ref, StartSweep())
             await asyncio.sleep(0)
             await committer.released(committer.ticket(committer.committed))
-            with self.node.committer.begin() as tx:
+            with self.node.committer.begin_transaction() as tx:
                 due = SpaceKeys(tx, self._declared()).next_expiry_us()
                 if due is None or due > tx.now_us:
                     return
             await asyncio.sleep(0)
 
     def _declared(self) -> Space:
-        with self.node.committer.begin() as tx:
+        with self.node.committer.begin_transaction() as tx:
             found = find_space(tx, "a", "b", "c")
         assert found is not None
         return found
 
     def stored(self) -> int:
         """Entries in the state, expired ones included."""
-        with self.node.committer.begin() as tx:
+        with self.node.committer.begin_transaction() as tx:
             start, end = keys.within(self._declared().entries)
             return sum(len(step) for step in tx.scan(start, end))
 
@@ -341,13 +341,13 @@ async def test_what_may_be_shown_is_answered_at_once(
 ) -> None:
     assert await here.run(SetKey("k", 1), SetKey("large", "x" * 5000)) == [WRITTEN] * 2
     begun: list[int] = []
-    begin = here.node.committer.begin
+    begin = here.node.committer.begin_transaction
 
     def counted() -> Transaction:
         begun.append(1)
         return begin()
 
-    monkeypatch.setattr(here.node.committer, "begin", counted)
+    monkeypatch.setattr(here.node.committer, "begin_transaction", counted)
     assert at_once(here, ANA, GetKey("k"), GetKey("large"), GetKey("l")) == [
         {"value": 1, "ttl": None}, {"value": "x" * 5000, "ttl": None}, NONE,
     ]  # fmt: skip
@@ -534,7 +534,7 @@ async def test_a_declaration_in_flight_is_waited_for_and_not_remembered(
     who = await signed_in(here)
     assert await here.run(GetKey("k"), who=who) == [NONE]
     committer = here.node.committer
-    with committer.begin() as tx:
+    with committer.begin_transaction() as tx:
         users.define(tx, "more", users.OWNER, "h")
         ticket = committer.commit(tx, NamedAuthor("ana", "wire"))
     assert at_once(here, who, GetKey("k")) is None, "who asks may be another"
@@ -639,7 +639,7 @@ async def test_what_expires_before_where_a_sweep_has_come_is_swept_too(
     """It was written by a transaction that began long before the sweep."""
     committer, spaces = here.node.committer, here.node.spaces
     space = here._declared()
-    old = committer.begin()
+    old = committer.begin_transaction()
     SpaceKeys(old, space).set("old", 1, SECOND)
     old.pause()
     await here.run(SetKey("k", 1, 2 * SECOND))
@@ -666,7 +666,7 @@ async def test_a_drop_that_a_full_disk_takes_back_leaves_the_sweeping(here: Desk
     await here.run(SetKey("k", 1, SECOND))
     (place,) = sweepers.places()
     space = here._declared()
-    with committer.begin() as tx:
+    with committer.begin_transaction() as tx:
         catalog_spaces.drop_space(tx, space)
         committer.commit(tx, NamedAuthor("ana", "wire"))
     sweepers.dropped(space)
@@ -691,7 +691,7 @@ async def test_a_key_that_somebody_was_told_has_expired_does_not_come_back(
 ) -> None:
     """By a transaction that began before and took it for alive."""
     await here.run(*(SetKey(f"k{number}", number, SECOND) for number in range(100)))
-    with here.node.committer.begin() as tx:
+    with here.node.committer.begin_transaction() as tx:
         keys = SpaceKeys(tx, here._declared())
         assert keys.get("k99") is not NONE
         tx.pause()
@@ -705,7 +705,7 @@ async def test_a_key_that_somebody_was_told_has_expired_does_not_come_back(
 
 async def test_who_changed_a_key_that_lives_is_not_refused(here: Desk) -> None:
     await here.run(SetKey("k", 1, 3 * SECOND), SetKey("other", 1, SECOND))
-    with here.node.committer.begin() as tx:
+    with here.node.committer.begin_transaction() as tx:
         keys = SpaceKeys(tx, here._declared())
         keys.persist("k")
         keys.set("other", 2)  # it rests on nothing that was there
@@ -857,7 +857,7 @@ async def test_what_has_changed_something_says_at_which_commit(here: Desk) -> No
     ]  # fmt: skip
     found = here.node.spaces.run(asking, ANA, ("a", "b", "c"), operations)
     if found is not None:
-        asking.told(found, None)
+        asking.on_result(found, None)
     await asking.heard
     last = here.node.committer.commit_index
     first = last - 1  # a lock that is acquired again has a commit of its own

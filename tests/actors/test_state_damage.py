@@ -140,7 +140,7 @@ def test_what_drives_itself_leaves_alone_what_it_can_not_read(
                 "DEFINE SPACE c; SET 'k' IN c VALUE 1 EXPIRE 10s; DEFINE TOPIC q KEEP 30s;"
                 "PUBLISH INTO q VALUES [1]; DEFINE GROUP g ON q DEADLINE 10s; TAKE 1 FROM q AS g",
             )
-            with node.committer.begin() as tx:
+            with node.committer.begin_transaction() as tx:
                 place = places.database(tx, places.namespace(tx, "a"), "b")
                 engine.good = tables.table(tx, place, "u").prefix
             engine.bad = bad

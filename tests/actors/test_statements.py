@@ -31,7 +31,7 @@ def of(node: Parts) -> Statements:
 
 def declared(node: Parts) -> Space:
     """A space that is on its way to the disk, with all around it."""
-    with node.committer.begin() as tx:
+    with node.committer.begin_transaction() as tx:
         namespace = places.define_namespace(tx, "n")
         database = places.define_database(tx, namespace, "d")
         space = spaces.define_space(tx, database, "s")
@@ -46,7 +46,7 @@ def take_back(node: Parts) -> None:
 
 def refused_in(node: Parts, space: Space, *, paused: bool) -> Transaction:
     """What a script was run in that was refused in a space."""
-    tx = node.committer.begin()
+    tx = node.committer.begin_transaction()
     tx.touch(space.database)
     if paused:
         assert places.namespace(tx, "n") == space.database.namespace
@@ -59,7 +59,7 @@ async def kept(node: Parts) -> list[Any]:
     for _ in range(3):  # turns: one to be heard of, one to be committed
         await asyncio.sleep(0)
     await node.durable(node.committer.committed)
-    with node.committer.begin() as tx:
+    with node.committer.begin_transaction() as tx:
         return [one.entry.places for some in newest(tx, AUDIT) for one in some]
 
 
@@ -104,7 +104,7 @@ class Somebody:
     surface: Surface = "wire"
     origin = RequestOrigin("r-1", "wire", "192.0.2.1:5000")
 
-    def told(self, answer: object, lost: BaseException | None) -> None:
+    def on_result(self, answer: object, lost: BaseException | None) -> None:
         raise AssertionError("nobody tells")
 
 

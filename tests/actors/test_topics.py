@@ -492,7 +492,7 @@ async def test_ids_are_remembered_over_a_restart_and_then_forgotten() -> None:
 
 def stored(here: Desk) -> int:
     """Rows in the state."""
-    with here.node.committer.begin() as tx:
+    with here.node.committer.begin_transaction() as tx:
         return sum(len(step) for step in tx.scan(b"\x00\x01", b"\xff"))
 
 
@@ -612,7 +612,7 @@ async def test_work_that_comes_as_the_last_ends_is_done(
     ) -> None:
         monkeypatch.setattr(topics, "worked", worked)
         batches._send = held.append  # so that what comes has to wait
-        with committer.begin() as tx:
+        with committer.begin_transaction() as tx:
             group = find_group(tx, schedule.topic, "g")
             assert group is not None
             assert GroupDeliveries(tx, group).extend([second["receipt"]], HOUR)["extended"] == 1

@@ -89,7 +89,7 @@ def test_all_keys_are_made_anew(is_open: bool) -> None:
             for number in range(150):
                 await write(node, f"k{number}", number)
             vault = vault_of(node)
-            with node.committer.begin() as tx:
+            with node.committer.begin_transaction() as tx:
                 before = vaults.keys_row(tx, vault)
                 store = vaults.store_row(tx)
             if not is_open:
@@ -100,7 +100,7 @@ def test_all_keys_are_made_anew(is_open: bool) -> None:
                 assert (await value(node, "INFO FOR VAULT v"))["rotation"] == "waiting (sealed)"
                 await unseal(node, OTHER)
             await rotated(node)
-            with node.committer.begin() as tx:
+            with node.committer.begin_transaction() as tx:
                 after = vaults.keys_row(tx, vault)
                 renewed = vaults.store_row(tx)
                 assert after.current == 2 and set(after.wraps) == {2}
@@ -242,14 +242,14 @@ def test_what_a_change_of_keys_gives() -> None:
         async with node_with_vault() as node:
             await write(node, "k", CANARY)
             vault = vault_of(node)
-            with node.committer.begin() as tx:
+            with node.committer.begin_transaction() as tx:
                 old = vaults.store_row(tx)
             assert old is not None and old.root is not None
             wrapping = stretched(PASSPHRASE, old.root.salt, old.root.stretch)
             stolen = unwrap_root(wrapping, old.root, old.domain, 0)
 
             def opens_today() -> bool:
-                with node.committer.begin() as tx:
+                with node.committer.begin_transaction() as tx:
                     row = vaults.keys_row(tx, vault)
                 wrap = row.wraps[row.current]
                 try:
@@ -271,7 +271,7 @@ def test_what_a_change_of_keys_gives() -> None:
             await value(node, "ERASE 'k' FROM VAULT v")
             erased = await value(node, "INFO FOR VAULT v")
             assert erased["in_log_until"] == node.committer.commit_index
-            with node.committer.begin() as tx:
+            with node.committer.begin_transaction() as tx:
                 for tag in (keys.VAULT_VALUE, keys.VAULT_USE, keys.VAULT_RECORD):
                     assert not list(tx.scan(*keys.tagged(tag)))
 
@@ -287,7 +287,7 @@ def test_a_value_that_does_not_open_keeps_its_key(logbook: Logbook) -> None:
             for id in ("a", "b", "c"):
                 await write(node, id, id)
             at = vault_rows.value(vault_of(node).numbers, b"b", 1)
-            with node.committer.begin() as tx:
+            with node.committer.begin_transaction() as tx:
                 row = tx.get(at)
                 assert row is not None
                 tx.put(at, row[:-1] + bytes((row[-1] ^ 1,)))
@@ -297,7 +297,7 @@ def test_a_value_that_does_not_open_keeps_its_key(logbook: Logbook) -> None:
             await asyncio.sleep(5)
             assert (await value(node, "INFO FOR VAULT w"))["rotation"] == "none"
             assert (await value(node, "REVEAL 'k' FROM VAULT w"))["value"] == 1
-            with node.committer.begin() as tx:
+            with node.committer.begin_transaction() as tx:
                 assert set(vaults.keys_row(tx, vault_of(node)).wraps) == {1, 2}
             for id in ("a", "c"):
                 assert (await reveal(node, id))["value"] == id
@@ -485,13 +485,13 @@ def test_no_value_opens_in_the_place_of_another(figure: Callable[[str, object], 
                         told = {"id": id, "value": f"{name} {id} {version}"}
                         await value(node, script, told)
                         at = vault_rows.value(vault.numbers, id.encode(), version)
-                        with node.committer.begin() as tx:
+                        with node.committer.begin_transaction() as tx:
                             row = tx.get(at)
                         assert row is not None
                         rows[name, id, version] = (at, row)
 
             async def put(at: bytes, row: bytes) -> None:
-                with node.committer.begin() as tx:
+                with node.committer.begin_transaction() as tx:
                     tx.put(at, row)
                     ticket = node.committer.commit(tx, ANA)
                 await node.committer.released(ticket)
@@ -716,7 +716,7 @@ def test_an_older_row_put_back_is_noticed() -> None:
             value_at = vault_rows.value(vault.numbers, b"k", 2)
 
             def rows() -> dict[bytes, bytes]:
-                with node.committer.begin() as tx:
+                with node.committer.begin_transaction() as tx:
                     prefixes = [vault_rows.of_vault(tag, vault.numbers) for tag in keys.OF_VAULTS]
                     return {
                         key: row
@@ -726,7 +726,7 @@ def test_an_older_row_put_back_is_noticed() -> None:
                     }
 
             async def put(changed: Mapping[bytes, bytes | None]) -> None:
-                with node.committer.begin() as tx:
+                with node.committer.begin_transaction() as tx:
                     for key, row in changed.items():
                         if row is None:
                             tx.delete(key)
@@ -751,7 +751,7 @@ def test_an_older_row_put_back_is_noticed() -> None:
             assert isinstance(await refusal(node, "REVEAL 'k' FROM VAULT v VERSION 2"), WrongKey)
             outcomes = [one["outcome"] for one in await trail(node)]
             assert outcomes.count("WrongKey") == 2
-            with node.committer.begin() as tx:
+            with node.committer.begin_transaction() as tx:
                 entry = vault_trail._at(vault.id, 3)
                 row = tx.get(entry)
             assert row is not None

@@ -152,7 +152,7 @@ def test_one_that_is_refused_refuses_no_other() -> None:
         async with node_with_vault() as node:
             await fill(node, 4)
             at = rows.value(vault_of(node).numbers, b"2", 1)
-            with node.committer.begin() as tx:
+            with node.committer.begin_transaction() as tx:
                 row = tx.get(at)
                 assert row is not None
                 tx.put(at, row[:-1] + bytes([row[-1] ^ 1]))

@@ -37,7 +37,7 @@ STAMPED = (keys.VAULT_REMOVED,)
 def rows(node: Node) -> dict[bytes, bytes]:
     """All rows of vault `v` beside its trail."""
     vault = vault_of(node)
-    with node.committer.begin() as tx:
+    with node.committer.begin_transaction() as tx:
         return {
             key: row
             for tag in keys.OF_VAULTS
@@ -49,7 +49,7 @@ def rows(node: Node) -> dict[bytes, bytes]:
 
 async def put(node: Node, changed: Rows) -> None:
     """Change rows as whoever has the disk does; None: remove it."""
-    with node.committer.begin() as tx:
+    with node.committer.begin_transaction() as tx:
         for key, row in changed.items():
             if row is None:
                 tx.delete(key)
@@ -108,7 +108,7 @@ def test_a_record_that_was_taken_away() -> None:
 def forged(node: Node, number: int, change: Callable[[VaultEntry], VaultEntry]) -> Rows:
     """An entry in the place of one that there is, without what only the key makes."""
     vault = vault_of(node).id
-    with node.committer.begin() as tx:
+    with node.committer.begin_transaction() as tx:
         kept = trail.find(tx, vault, number)
     assert kept is not None
     body = msgspec.msgpack.encode(change(kept.entry))
@@ -201,7 +201,7 @@ def test_what_is_wrong_with_a_trail_is_named() -> None:
             newest = (await checked(node))["newest"]
 
             def entry(at: int) -> bytes:
-                with node.committer.begin() as tx:
+                with node.committer.begin_transaction() as tx:
                     row = tx.get(trail._at(number, at))
                 assert row is not None
                 return row
@@ -238,7 +238,7 @@ def test_records_that_were_put_back_are_named() -> None:
             await write(node, "k", "first")
             await write(node, "other", 1)
             before, at = rows(node), remembered(node)
-            with node.committer.begin() as tx:
+            with node.committer.begin_transaction() as tx:
                 last = tx.get(at)
             await write(node, "k", "second")
             await put_back(node, before)

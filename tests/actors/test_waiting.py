@@ -259,11 +259,11 @@ def test_readers_wake_only_for_what_they_want() -> None:
     heard: list[object] = []
     waits, last = TopicWaits(heard.append), 0
     readers = [Reader(waits.readers(1, LAST), after, lambda: last) for after in range(10)]
-    assert heard == [waits.heard]
+    assert heard == [waits.on_pending_commit]
     last = 5
-    waits.heard(layer(OTHER, 9))
+    waits.on_pending_commit(layer(OTHER, 9))
     assert not any(reader.woken for reader in readers)
-    waits.heard(layer(LAST, last))
+    waits.on_pending_commit(layer(LAST, last))
     assert [reader.woken for reader in readers] == [True] * 5 + [False] * 5
     for reader in readers[:5]:
         reader.look()
@@ -276,7 +276,9 @@ def test_readers_wake_only_for_what_they_want() -> None:
         reader.look()
         assert not reader.found
     assert len(waits) == 0
-    assert heard == [waits.heard, None], "commits are looked at only while somebody reads"
+    assert heard == [waits.on_pending_commit, None], (
+        "commits are looked at only while somebody reads"
+    )
 
 
 def test_readers_that_have_gone_are_not_kept() -> None:
@@ -287,7 +289,7 @@ def test_readers_that_have_gone_are_not_kept() -> None:
         gone = Reader(readers, number, lambda: 0)
         gone.wait.leave()
     assert len(readers._by_position) < 200
-    waits.heard(layer(LAST, 5))
+    waits.on_pending_commit(layer(LAST, 5))
     assert stays.woken
 
 
@@ -301,5 +303,5 @@ def test_readers_look_again_when_their_topic_goes() -> None:
             dropped.delete_range(LAST, LAST + b"\0")
         else:
             dropped.write(LAST, None)
-        waits.heard(dropped)
+        waits.on_pending_commit(dropped)
         assert (of_it.woken, of_another.woken) == (True, False)

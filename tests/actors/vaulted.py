@@ -88,7 +88,7 @@ async def trail(node: Node, of: str = "VAULT v") -> list[Any]:
 
 
 def vault_of(node: Node, name: str = "v") -> Vault:
-    with node.committer.begin() as tx:
+    with node.committer.begin_transaction() as tx:
         return node.rights.vault(tx, ANA, ("a", "b"), name, frozenset())
 
 

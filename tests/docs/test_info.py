@@ -118,7 +118,7 @@ async def answered(node: Node) -> dict[str, set[str]]:
         await nodes.yield_often()
     damage = LogDamaged("file", 1, 1, "what")
     node.log_checks.damage["file", 1] = damage
-    with node.committer.begin() as tx:
+    with node.committer.begin_transaction() as tx:
         failover.define(tx, node.store.id, POLICY)
         await node.committer.released(node.committer.commit(tx, NODE))
     node.member.followers = node.member.followers.attached(FOLLOWER, 1, 0)

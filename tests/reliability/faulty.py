@@ -469,7 +469,7 @@ def wraps_later() -> None:
 
     def late(self: VaultsActor, tx: Any, act: Any, made: Any) -> None:
         def again() -> None:
-            with self._committer.begin() as behind:
+            with self._committer.begin_transaction() as behind:
                 put(self, behind, act, made)
                 self._committer.commit(behind, NODE)
 

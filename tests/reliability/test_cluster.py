@@ -130,7 +130,7 @@ def told(found: Cluster) -> int:
     if store is None:
         return 0
     try:
-        agreed = asyncio.run(EtcdAgreement([found.plan.etcd_endpoint], store).look())
+        agreed = asyncio.run(EtcdAgreement([found.plan.etcd_endpoint], store).read())
     except NotAnswered:
         return 0
     return 0 if agreed.released is None else agreed.released.sequence

@@ -188,7 +188,7 @@ class ModelAgreement(Agreement):
         self._model = model
         self._link = link
 
-    async def look(self) -> AgreedState:
+    async def read(self) -> AgreedState:
         return await self._ask(lambda: self._model.agreed)
 
     async def grant(self, seconds: int) -> int:
@@ -220,7 +220,7 @@ class ModelAgreement(Agreement):
 
     async def changed(self, after: int, seconds: float) -> AgreedState:
         await _within(self._model.written_after(after), seconds)
-        return await self.look()
+        return await self.read()
 
     async def faults(self) -> tuple[str, ...]:
         return await self._ask(lambda: self._model.known_faults)

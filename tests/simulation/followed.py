@@ -279,7 +279,7 @@ class Cluster3:
         if member is None:
             return
         if member.reader is None:
-            tx = member.here.committer.begin()
+            tx = member.here.committer.begin_transaction()
             found = [pair for step in tx.scan(*EVERYTHING) for pair in step]
             tx.pause()
             member.reader = tx, found
@@ -302,7 +302,7 @@ class Cluster3:
         if member is None:
             return
         committer = member.here.committer
-        with committer.begin() as tx:
+        with committer.begin_transaction() as tx:
             if tx.sequence > committer.commit_index:
                 return
             place = places.database(tx, places.namespace(tx, "a"), "b")
@@ -455,7 +455,7 @@ class Cluster3:
         self._check()
         for member in self.members:
             self._end_reader(member)
-            with member.here.committer.begin() as tx:
+            with member.here.committer.begin_transaction() as tx:
                 if wrong := all_differences(tx):
                     raise InvariantViolated(f"indexes of {member.name}: {wrong[:3]}")
             answer = await run(member.here, "SELECT VALUE record::id(id) FROM m")

@@ -335,7 +335,7 @@ class Fold:
         ledger = Ledger(
             self.engine(), tail, ManualClock(), SeededRng(0), lambda frame: None, derived.kept
         )
-        with ledger.begin() as tx:
+        with ledger.begin_transaction() as tx:
             for namespace in places.namespaces(tx, unpaced):
                 for database in places.databases(tx, namespace, unpaced):
                     for topic in topics.each_topic(tx, database, unpaced):

@@ -174,5 +174,5 @@ def _knows(machine: SimulatedMember) -> bool:
 
 def _heard(machine: SimulatedMember) -> int:
     """Return the revision of etcd that a machine has stored."""
-    stands = None if machine.node is None else machine.node.member.memory.stands
+    stands = None if machine.node is None else machine.node.member.memory.stored
     return 0 if stands is None else stands.revision

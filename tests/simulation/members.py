@@ -195,7 +195,7 @@ class SimulatedMember(ClusterMachine):
         doors = self.doors()
         opened = doors.open_engine
         making = Making(doors.fs, doors.clock, doors.rng, opened, opened, no_progress)
-        with closing(JoiningDirectory.begin(PATH, doors.fs, doors.clock, doors.rng)) as found:
+        with closing(JoiningDirectory.lock(PATH, doors.fs, doors.clock, doors.rng)) as found:
             hello = Hello(VERSION, "", str(found.now.node))
             self.id = str(found.now.node)
             door = self.trio.network.node(
@@ -452,9 +452,9 @@ class _AsksOnce(Asks):
         super().__init__(machine, via)
         self._member, self._process = machine, process
 
-    async def look(self) -> AgreedState:
+    async def read(self) -> AgreedState:
         if self._member.hears_old is None:
-            return await super().look()
+            return await super().read()
         await asyncio.sleep(0.1)
         return self._member.hears_old
 

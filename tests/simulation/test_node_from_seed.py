@@ -302,7 +302,7 @@ def _ahead_of_the_log(committer: Committer, frame: Frame) -> None:
     before = range(committer.ledger.synced_seq + 1, frame.sequence)
     committer.ledger.mark_durable(frame.sequence - 1, [_handed_over[n] for n in before])
     committer.ledger.release(frame.sequence - 1)
-    committer.ledger.settle()
+    committer.ledger.apply_next()
 
 
 def _settles_half(ledger: Ledger, layer: Any) -> bool:
@@ -384,7 +384,7 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "a refused commit stays": (Ledger, "roll_back", _keeps_what_was_refused),
     "the count of a space is kept wrong": (SpaceKeys, "_remove", _remove_uncounted),
     "an index keeps what is no more": (entries, "_may_delete", _deletes_no_entry),
-    "what was published in a pause stays where it was": (Append, "settle", _stays_where_it_was),
+    "what was published in a pause stays where it was": (Append, "renumber", _stays_where_it_was),
     "where a group stands is not written": (index, "differ", _never_differs),
     "what is trimmed stays handed out": (GroupDeliveries, "trimmed", _keeps_hand_outs),
     "hand-outs are taken back before their deadline": (

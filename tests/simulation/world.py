@@ -436,7 +436,7 @@ class NodeLife:
         if ledger.state.committed == last:
             if state_hash(ledger.state.engine) != world.history.hash_at(last):
                 raise GuaranteeViolated(f"the state at {last} is not that of its log")
-            with ledger.begin() as tx:
+            with ledger.begin_transaction() as tx:
                 if wrong := all_differences(tx):
                     raise GuaranteeViolated(
                         f"after a start an index is not that of its records: {wrong}"

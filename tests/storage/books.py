@@ -50,9 +50,9 @@ class Book:
             self.engine, LogEnd(), self.clock, SeededRng(1), self.frames.append, derived.kept
         )
 
-    def begin(self) -> Transaction:
+    def begin_transaction(self) -> Transaction:
         """A transaction."""
-        return self.ledger.begin()
+        return self.ledger.begin_transaction()
 
     def commit(self, tx: Transaction) -> int:
         """Commit, in the name of ana."""

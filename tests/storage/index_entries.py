@@ -78,7 +78,7 @@ def all_differences(tx: Transaction) -> list[str]:
 
 async def wrong_entries(node: Node, database: str, namespace: str = "shop") -> list[str]:
     """The differences in all tables of a database."""
-    with node.committer.begin() as tx:
+    with node.committer.begin_transaction() as tx:
         place = places.database(tx, places.namespace(tx, namespace), database)
         return [
             one for table in tables.tables(tx, place, unpaced) for one in differences(tx, table)

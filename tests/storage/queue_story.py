@@ -118,7 +118,7 @@ class QueueStory:
     def _declare(self) -> None:
         choose = self.random.choice
         model = copy.deepcopy(self.states[-1])
-        with self.ledger.begin() as tx:
+        with self.ledger.begin_transaction() as tx:
             place = places.define_namespace(tx, "n")
             database = places.define_database(tx, place, "d")
             for number, name in enumerate(TOPICS, 1):
@@ -191,7 +191,7 @@ class QueueStory:
             running.tx.pause()
 
     def _begin(self) -> OpenTransaction:
-        tx = self.ledger.begin()
+        tx = self.ledger.begin_transaction()
         running = OpenTransaction(tx, tx.sequence)
         self.open.append(running)
         return running
@@ -520,7 +520,7 @@ class QueueStory:
         else:
             self.ledger.mark_durable(upto, digests(self.frames, upto))
             self.ledger.release(self.random.randint(self.ledger.state.commit_index, upto))
-            self.ledger.settle()
+            self.ledger.apply_next()
         if self.random.random() < 0.3:
             self.store.engine.flush()
 
@@ -573,7 +573,7 @@ class QueueStory:
         """All that is stored is what the model holds."""
         self._pause_all()
         model = self.states[-1]
-        with self.ledger.begin() as tx:
+        with self.ledger.begin_transaction() as tx:
             for name, one in model.topics.items():
                 topic = self._topic(tx, name)
                 there = TopicMessages(tx, topic)

@@ -31,14 +31,14 @@ class Queues:
 
     def __init__(self) -> None:
         self.book = Book()
-        with self.book.begin() as tx:
+        with self.book.begin_transaction() as tx:
             self.namespace = places.define_namespace(tx, "n")
             self.database = places.define_database(tx, self.namespace, "d")
             self.book.commit(tx)
 
     def do(self, work: Callable[[Transaction], Any]) -> Any:
         """What some work answers, committed."""
-        with self.book.begin() as tx:
+        with self.book.begin_transaction() as tx:
             answer = work(tx)
             if tx.size:
                 self.book.commit(tx)
@@ -48,7 +48,7 @@ class Queues:
 
     def check(self) -> None:
         """What is stored fits together."""
-        with self.book.begin() as tx:
+        with self.book.begin_transaction() as tx:
             database = places.find_namespace(tx, "n") and places.find_database(
                 tx, self.namespace, "d"
             )
@@ -104,5 +104,5 @@ class Queues:
 
     def stored(self) -> int:
         """How many keys the state holds."""
-        with self.book.begin() as tx:
+        with self.book.begin_transaction() as tx:
             return sum(len(pairs) for pairs in tx.scan(*keys.EVERYTHING))

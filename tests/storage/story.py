@@ -183,7 +183,7 @@ class Story:
         if len(self.open) >= 4:
             return
         self._take_turn(None)
-        tx = self.ledger.begin()
+        tx = self.ledger.begin_transaction()
         assert tx.sequence == len(self.states) - 1
         base = self.states[tx.sequence]
         self.current = RunningTransaction(tx, base, dict(base), self.store.engine.applied)
@@ -264,7 +264,7 @@ class Story:
             assert self.moments[-1].sequence == self.ledger.state.commit_index
         moment = self.random.choice(self.moments)
         expected = self.states[moment.sequence]
-        with moment.begin() as tx:
+        with moment.begin_transaction() as tx:
             key, reverse = self.random.choice(ALL), self.random.random() < 0.4
             assert tx.get(key) == expected.get(key), "a point read in a moment"
             seen = [pair for step in tx.scan(b"\0\1", b"\xff", reverse) for pair in step]
@@ -449,7 +449,7 @@ class Story:
             self.ledger.mark_durable(upto, digests(self.frames, upto))
             self.ledger.release(self.random.randint(self.ledger.state.commit_index, upto))
             for _ in range(self.random.randrange(4)):
-                self.ledger.settle()
+                self.ledger.apply_next()
         if self.random.random() < 0.3:
             self.store.engine.flush()
         self._check_engine()

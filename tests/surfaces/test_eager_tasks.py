@@ -9,7 +9,7 @@ import pytest
 from actors.rate_limited_log import RateLimitedLog
 from protocol import limits
 from surfaces.background_tasks import BackgroundTasks
-from surfaces.eager_tasks import begin
+from surfaces.eager_tasks import start
 from tests.logbook import Logbook
 
 
@@ -23,7 +23,7 @@ async def test_what_waits_for_nothing_ends_at_once() -> None:
     async def work() -> None:
         done.append(1)
 
-    assert begin(work()) is None
+    assert start(work()) is None
     assert done == [1]
 
 
@@ -32,7 +32,7 @@ async def test_what_it_raises_at_once_is_raised() -> None:
         raise ValueError("so soon")
 
     with pytest.raises(ValueError, match="so soon"):
-        begin(work())
+        start(work())
 
 
 async def test_the_rest_is_a_task_s() -> None:
@@ -49,7 +49,7 @@ async def test_the_rest_is_a_task_s() -> None:
         except LookupError as error:
             heard.append(error)
 
-    rest = begin(work())
+    rest = start(work())
     assert rest is not None
     one.set_result("one")
     task = loop.create_task(rest)
@@ -68,7 +68,7 @@ async def test_a_turn_that_is_given_away_is_given() -> None:
         await asyncio.sleep(0)
         turns.append("work")
 
-    rest = begin(work())
+    rest = start(work())
     assert rest is not None
     task = asyncio.create_task(rest)
     for _ in range(2):
@@ -92,9 +92,9 @@ async def test_work_that_is_cancelled_at_once_ends_as_a_task_would(logbook: Logb
     async def fails() -> None:
         raise ValueError("so soon")
 
-    background.begin(work(), nothing)
+    background.start(work(), nothing)
     logbook.allow("work for a connection failed")
-    background.begin(fails(), nothing)
+    background.start(fails(), nothing)
     assert not background
 
 
@@ -104,7 +104,7 @@ async def test_what_waits_says_so_before_there_is_a_task() -> None:
     async def work() -> None:
         await asyncio.sleep(0)
 
-    background.begin(work(), lambda: said.append(len(asyncio.all_tasks())))
+    background.start(work(), lambda: said.append(len(asyncio.all_tasks())))
     assert said == [1]  # this one
     assert len(asyncio.all_tasks()) == 2
     await background.ended()
@@ -123,7 +123,7 @@ async def test_what_begins_at_once_takes_a_slice_and_no_more_until_others_had_th
     for turn in range(3):
         before = len(done)
         for _ in range(10):
-            background.begin(work(), nothing)
+            background.start(work(), nothing)
         assert before < len(done) <= before + 4, turn
         await background.ended()
         assert len(done) == before + 10
@@ -141,7 +141,7 @@ async def test_the_rest_is_cancelled_where_it_waits(begun: bool) -> None:
             heard.append("cancelled")
             raise
 
-    rest = begin(work())
+    rest = start(work())
     assert rest is not None
     task = asyncio.create_task(rest)
     if begun:

@@ -82,10 +82,10 @@ async def led(door: Agreement, node: str, insync: int, seconds: int = 60) -> tup
 
 async def test_at_first_nothing_is_agreed(doors: Doors) -> None:
     one, other = doors
-    found = await one.look()
+    found = await one.read()
     assert found.cluster and found.revision >= 1
     assert (found.lead, found.insync) == (None, None)
-    assert (await other.look()).cluster == found.cluster
+    assert (await other.read()).cluster == found.cluster
 
 
 async def test_the_first_set_is_written_once(doors: Doors) -> None:
@@ -96,7 +96,7 @@ async def test_the_first_set_is_written_once(doors: Doors) -> None:
     insync = again.agreed.insync
     assert insync is not None and insync.members == {A, B}
     assert (insync.epoch, insync.revision) == (0, revision)
-    assert again.agreed.revision == (await one.look()).revision, "a condition that fails writes"
+    assert again.agreed.revision == (await one.read()).revision, "a condition that fails writes"
 
 
 async def test_a_vacant_lead_is_taken_from_the_set_that_was_read(doors: Doors) -> None:
@@ -105,7 +105,7 @@ async def test_a_vacant_lead_is_taken_from_the_set_that_was_read(doors: Doors) -
     lease = await one.grant(60)
     assert not (await one.take_lead(A, lease, revision - 1)).done
     assert not (await one.take_lead(A, lease, 0)).done
-    assert (await one.look()).lead is None
+    assert (await one.read()).lead is None
     _, epoch = await led(one, A, revision)
     assert epoch > revision
     late = await other.take_lead(B, await other.grant(60), revision)
@@ -131,7 +131,7 @@ async def test_of_many_who_race_one_leads(doors: Doors) -> None:
     )
     assert sum(answer.done for answer in answers) == 1
     leads = {answer.agreed.lead for answer in answers if answer.done}
-    assert (await doors[0].look()).lead in leads
+    assert (await doors[0].read()).lead in leads
 
 
 async def test_a_lead_lasts_while_its_lease_is_renewed_and_the_next_epoch_is_greater(
@@ -142,7 +142,7 @@ async def test_a_lead_lasts_while_its_lease_is_renewed_and_the_next_epoch_is_gre
     lease, epoch = await led(one, A, revision, seconds=2)
     for _ in range(3):
         assert await one.renew(lease) == 2
-        found = await other.changed((await other.look()).revision, 0.8)
+        found = await other.changed((await other.read()).revision, 0.8)
         assert found.lead is not None, "it lapsed beside its renewals"
     while found.lead is not None:
         found = await other.changed(found.revision, 20)
@@ -151,7 +151,7 @@ async def test_a_lead_lasts_while_its_lease_is_renewed_and_the_next_epoch_is_gre
         await one.renew(lease)
     with pytest.raises(LeaseLapsed):
         await one.take_lead(A, lease, revision)
-    assert (await one.look()).lead is None
+    assert (await one.read()).lead is None
     _, later = await led(other, B, revision)
     assert later > epoch
 
@@ -161,7 +161,7 @@ async def test_a_lease_that_is_given_up_frees_the_lead_at_once(doors: Doors) -> 
     revision = await founded(one, A)
     lease, epoch = await led(one, A, revision)
     await one.revoke(lease)
-    assert (await other.look()).lead is None
+    assert (await other.read()).lead is None
     await one.revoke(lease)
     assert not (await one.change(epoch, revision, frozenset({A, B}))).done
 
@@ -176,7 +176,7 @@ async def test_the_set_is_changed_by_who_leads_and_knows_it(doors: Doors) -> Non
     assert changed.done
     insync = changed.agreed.insync
     assert insync == InSyncReplicas(epoch, frozenset({A}), changed.agreed.revision)
-    assert (await other.look()).insync == insync
+    assert (await other.read()).insync == insync
     assert not (await one.change(epoch, revision, frozenset({A, B}))).done
     assert (await one.change(epoch, insync.revision, frozenset({A, B}))).done
 
@@ -196,11 +196,11 @@ async def test_who_led_before_changes_nothing(doors: Doors) -> None:
 async def test_a_lineage_is_begun_by_who_leads_and_leaves_one_member(doors: Doors) -> None:
     one, other = doors
     revision = await founded(one, A, B)
-    assert (await one.look()).lineage == 0
+    assert (await one.read()).lineage == 0
     lease, epoch = await led(one, A, revision)
     assert not (await one.begin_lineage(epoch + 1, revision, A)).done
     assert not (await one.begin_lineage(epoch, revision + 1, A)).done
-    assert (await other.look()).lineage == 0
+    assert (await other.read()).lineage == 0
     begun = await one.begin_lineage(epoch, revision, A)
     assert begun.done and begun.agreed.lineage == epoch
     insync = begun.agreed.insync
@@ -208,29 +208,29 @@ async def test_a_lineage_is_begun_by_who_leads_and_leaves_one_member(doors: Door
     changed = await one.change(epoch, insync.revision, frozenset({A, B}))
     assert changed.done and changed.agreed.lineage == epoch
     await one.revoke(lease)
-    assert (await other.look()).lineage == epoch
+    assert (await other.read()).lineage == epoch
 
 
 async def test_a_lineage_begins_where_there_was_no_set(doors: Doors) -> None:
     one, other = doors
     _, epoch = await led(one, A, 0)
     assert (await one.begin_lineage(epoch, 0, A)).done
-    found = await other.look()
+    found = await other.read()
     assert found.insync is not None and found.insync.members == {A} and found.lineage == epoch
 
 
 async def test_what_is_released_is_told_by_who_leads(doors: Doors) -> None:
     one, other = doors
     revision = await founded(one, A, B)
-    assert (await other.look()).told is None
+    assert (await other.read()).told is None
     lease, epoch = await led(one, A, revision)
     assert not (await one.report_released(epoch + 1, ReleasedFrame(1, 7))).done
-    assert (await other.look()).told is None
+    assert (await other.read()).told is None
     told = await one.report_released(epoch, ReleasedFrame(1, 7))
     assert told.done and told.agreed.told == ReleaseReport(
         ReleasedFrame(1, 7), told.agreed.revision
     )
-    assert (await other.look()).told == told.agreed.told
+    assert (await other.read()).told == told.agreed.told
     again = await one.report_released(epoch, ReleasedFrame(epoch, 9))
     assert again.agreed.released == ReleasedFrame(epoch, 9)
     await one.revoke(lease)
@@ -249,18 +249,18 @@ async def test_a_new_lineage_ends_what_was_told(doors: Doors) -> None:
     await one.report_released(epoch, ReleasedFrame(epoch, 9))
     await one.revoke(lease)
     _, epoch = await led(other, B, revision)
-    assert (await other.look()).released is not None
+    assert (await other.read()).released is not None
     begun = await other.begin_lineage(epoch, revision, B)
     assert begun.done and begun.agreed.released is None
     await other.report_released(epoch, ReleasedFrame(epoch, 3))
-    assert (await one.look()).released == ReleasedFrame(epoch, 3)
+    assert (await one.read()).released == ReleasedFrame(epoch, 3)
 
 
 async def test_who_waits_hears_nothing_of_what_is_told(doors: Doors) -> None:
     one, other = doors
     revision = await founded(one, A, B)
     _, epoch = await led(one, A, revision)
-    waiting = asyncio.create_task(other.changed((await one.look()).revision, 60))
+    waiting = asyncio.create_task(other.changed((await one.read()).revision, 60))
     for number in range(1, 6):
         await one.report_released(epoch, ReleasedFrame(epoch, number))
     await one.change(epoch, revision, frozenset({A}))
@@ -272,7 +272,7 @@ async def test_who_waits_hears_nothing_of_what_is_told(doors: Doors) -> None:
 
 async def test_the_revision_grows_by_what_says_nothing(doors: Doors) -> None:
     one, other = doors
-    before = await other.look()
+    before = await other.read()
     after = await one.grow(40)
     assert after.revision >= before.revision + 40
     assert after._replace(revision=0) == before._replace(revision=0)
@@ -282,7 +282,7 @@ async def test_the_revision_grows_by_what_says_nothing(doors: Doors) -> None:
 
 async def test_who_waits_hears_of_what_is_written(doors: Doors) -> None:
     one, other = doors
-    before = (await one.look()).revision
+    before = (await one.read()).revision
     waiting = asyncio.create_task(other.changed(before, 60))
     await asyncio.sleep(0)
     revision = await founded(one, A)
@@ -293,7 +293,7 @@ async def test_who_waits_hears_of_what_is_written(doors: Doors) -> None:
 
 async def test_what_was_written_before_it_was_waited_for_is_heard_too(doors: Doors) -> None:
     one, other = doors
-    before = (await one.look()).revision
+    before = (await one.read()).revision
     await founded(one, A)
     async with asyncio.timeout(20):
         found = await other.changed(before, 60)
@@ -304,19 +304,19 @@ async def test_who_waits_for_nothing_is_answered_in_time(doors: Doors) -> None:
     one, _ = doors
     revision = await founded(one, A)
     async with asyncio.timeout(20):
-        found = await one.changed((await one.look()).revision, 0.1)
+        found = await one.changed((await one.read()).revision, 0.1)
     assert found.insync is not None and found.insync.revision == revision
 
 
 async def test_a_wait_that_is_given_up_leaves_the_door_as_it_was(doors: Doors) -> None:
     one, other = doors
-    waiting = asyncio.create_task(other.changed((await other.look()).revision, 60))
+    waiting = asyncio.create_task(other.changed((await other.read()).revision, 60))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     await founded(one, A)
-    assert (await other.look()).insync is not None
+    assert (await other.read()).insync is not None
 
 
 # --- the model does the same; the suite catches who does otherwise ----------------------------
@@ -444,6 +444,6 @@ def test_what_a_link_of_the_model_does(fate: Fate, perhaps: bool, done: bool) ->
             await model.door(lambda: (fate, 0.5)).found(frozenset({A}))
         assert told.value.perhaps is perhaps
         await asyncio.sleep(10)
-        assert ((await model.door().look()).insync is not None) is done
+        assert ((await model.door().read()).insync is not None) is done
 
     stepped.run(work())

@@ -83,7 +83,7 @@ NOBODY = "http://127.0.0.1:1"
 async def test_an_endpoint_where_nobody_listens_is_passed_over(etcd: EtcdProcess) -> None:
     async with door(NOBODY, etcd.endpoint, store="passed") as one:
         assert (await one.found(SET)).done
-        assert (await one.look()).insync is not None
+        assert (await one.read()).insync is not None
 
 
 async def test_nobody_anywhere_is_told_and_nothing_was_done() -> None:
@@ -98,7 +98,7 @@ async def test_of_a_silent_endpoint_only_what_does_no_harm_is_asked_again(
 ) -> None:
     monkeypatch.setattr(agreement, "ANSWER_SECONDS", 1.0)  # etcd has to answer in it too
     async with silent() as endpoint, door(endpoint, etcd.endpoint, store="silent") as one:
-        assert (await one.look()).insync is None
+        assert (await one.read()).insync is None
     async with silent() as endpoint, door(endpoint, etcd.endpoint, store="silent") as one:
         with pytest.raises(NotAnswered) as told:
             await one.found(SET)
@@ -122,7 +122,7 @@ async def test_a_write_whose_answer_is_lost_may_have_been_done(etcd: EtcdProcess
             await one.found(SET)
         assert told.value.perhaps
     async with door(etcd.endpoint, store="forgotten") as one:
-        assert (await one.look()).insync is not None
+        assert (await one.read()).insync is not None
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ async def test_who_answers_otherwise_is_no_etcd(etcd: EtcdProcess, answer: bytes
             await one.found(SET)
         assert told.value.perhaps
     async with silent(answer) as endpoint, door(endpoint, etcd.endpoint, store="other") as one:
-        assert (await one.look()).insync is None
+        assert (await one.read()).insync is None
 
 
 def _http(body: str) -> bytes:
@@ -189,7 +189,7 @@ DEEP = 100_000
 async def test_a_value_that_no_node_can_hold_is_not_agreed(answer: bytes) -> None:
     async with silent(answer) as endpoint, door(endpoint, store="value") as one:
         with pytest.raises(NotAnswered, match="etcd"):
-            await one.look()
+            await one.read()
         with pytest.raises(NotAnswered, match="etcd"):
             await one.changed(1, 0.1)
 
@@ -197,7 +197,7 @@ async def test_a_value_that_no_node_can_hold_is_not_agreed(answer: bytes) -> Non
 async def test_what_is_within_the_bounds_is_agreed() -> None:
     answer = _agreed_in('{"epoch": 1, "members": ["a"]}', str((1 << 63) - 1), lead="a", lineage="3")
     async with silent(answer) as endpoint, door(endpoint, store="value") as one:
-        assert await one.look() == AgreedState(
+        assert await one.read() == AgreedState(
             "1", (1 << 63) - 1, LeaderEntry("a", 5), InSyncReplicas(1, frozenset("a"), 5), 3
         )
 
@@ -219,15 +219,15 @@ async def test_no_password_goes_over_plain_http_to_another_machine() -> None:
         for access in (EtcdCredentials(ROOT, in_clear=True), EtcdCredentials()):
             async with door(elsewhere, store="clear", access=access) as one:
                 with pytest.raises(NotAnswered, match="answered 403") as told:
-                    await one.look()
+                    await one.read()
                 assert "planted" not in str(told.value)
 
 
 async def test_stores_do_not_see_each_other(etcd: EtcdProcess) -> None:
     async with door(etcd.endpoint, store="1") as one, door(etcd.endpoint, store="10") as other:
-        before = (await one.look()).revision
+        before = (await one.read()).revision
         assert (await other.found(SET)).done
-        assert (await one.look()).insync is None
+        assert (await one.read()).insync is None
         waiting = asyncio.create_task(one.changed(before, 0.5))
         await other.change(0, 0, SET)
         found = await waiting
@@ -238,13 +238,13 @@ async def test_an_etcd_that_was_emptied_has_gone_back(tmp_path: Path) -> None:
     with etcd_process(tmp_path / "etcd") as etcd:
         async with door(etcd.endpoint, store="s") as one:
             assert (await one.found(SET)).done
-            before = await one.look()
+            before = await one.read()
             etcd.stop()
             with pytest.raises(NotAnswered):
-                await one.look()
+                await one.read()
             shutil.rmtree(etcd.directory / "data")
             etcd.start()
-            after = await one.look()
+            after = await one.read()
     assert after.insync is None
     # Its id is made of its addresses: only the revision tells.
     assert after.cluster == before.cluster and after.revision < before.revision
@@ -256,7 +256,7 @@ async def test_what_was_agreed_outlives_etcds_process(tmp_path: Path) -> None:
             written = (await one.found(SET)).agreed.insync
             etcd.stop()
             etcd.start()
-            assert (await one.look()).insync == written
+            assert (await one.read()).insync == written
 
 
 async def test_a_user_of_etcd_signs_in_again_when_its_token_has_ended(tmp_path: Path) -> None:
@@ -264,15 +264,15 @@ async def test_a_user_of_etcd_signs_in_again_when_its_token_has_ended(tmp_path: 
         etcd.ask_for_users(*ROOT)
         async with door(etcd.endpoint, store="s") as one:
             with pytest.raises(NotAnswered, match="user"):
-                await one.look()
+                await one.read()
         async with door(etcd.endpoint, store="s", access=EtcdCredentials(("root", "wrong"))) as one:
             with pytest.raises(NotAnswered, match="authentication failed"):
-                await one.look()
+                await one.read()
         async with door(etcd.endpoint, store="s", access=EtcdCredentials(ROOT)) as one:
             assert (await one.found(SET)).done
             etcd.stop()
             etcd.start()  # it has forgotten its tokens
-            found = await one.look()
+            found = await one.read()
             assert found.insync is not None
             async with asyncio.timeout(20):
                 await one.changed(found.revision, 0.2)
@@ -299,8 +299,8 @@ async def test_a_token_of_an_etcd_that_was_set_back_is_thrown_away(
             with monkeypatch.context() as patched:
                 patched.setattr(agreement, "ANSWER_SECONDS", 0.5)
                 with pytest.raises(NotAnswered, match="no answer in time"):
-                    await one.look()
-            assert (await one.look()).insync is None
+                    await one.read()
+            assert (await one.read()).insync is None
 
 
 async def test_a_user_that_etcd_does_not_ask_for_yet_is_no_fault(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ async def test_a_user_that_etcd_does_not_ask_for_yet_is_no_fault(tmp_path: Path)
         async with door(etcd.endpoint, store="s", access=EtcdCredentials(ROOT)) as one:
             assert (await one.found(SET)).done
             etcd.ask_for_users(*ROOT)
-            assert (await one.look()).insync is not None
+            assert (await one.read()).insync is not None
 
 
 async def test_a_token_that_is_older_than_the_users_is_replaced(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ async def test_a_token_that_is_older_than_the_users_is_replaced(tmp_path: Path) 
             assert (await one.found(SET)).done
             token = etcd.post("/v3/auth/authenticate", {"name": ROOT[0], "password": ROOT[1]})
             etcd.post("/v3/auth/user/add", {"name": "other", "password": "x"}, token["token"])
-            assert (await one.look()).insync is not None  # "revision of auth store is old"
+            assert (await one.read()).insync is not None  # "revision of auth store is old"
             ends = asyncio.get_running_loop().time() + 2
             while asyncio.get_running_loop().time() < ends:  # it ends within
                 lease = await one.grant(60)
@@ -333,7 +333,7 @@ async def test_a_token_that_is_older_than_the_users_is_replaced(tmp_path: Path) 
             access.credential = ("root", "another")
             with pytest.raises(NotAnswered, match="authentication failed"):
                 while True:
-                    await one.look()
+                    await one.read()
 
 
 async def test_who_does_not_let_this_node_in_was_asked_for_nothing(
@@ -357,11 +357,11 @@ async def test_certificates_are_checked_on_both_sides(tmp_path: Path) -> None:
         context = ssl.create_default_context(cafile=str(certificate))
         async with door(etcd.endpoint, store="s", access=EtcdCredentials(tls=context)) as one:
             with pytest.raises(NotAnswered):
-                await one.look()
+                await one.read()
         context.load_cert_chain(certificate, key)
         async with door(etcd.endpoint, store="s", access=EtcdCredentials(tls=context)) as one:
             assert (await one.found(SET)).done
         async with door(etcd.endpoint, store="s", access=EtcdCredentials()) as one:
             with pytest.raises(NotAnswered) as told:
-                await one.look()
+                await one.read()
             assert not told.value.perhaps

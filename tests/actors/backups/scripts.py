@@ -92,7 +92,7 @@ class Operated(Running):
 
 def written(node: Node, places: Sequence[Sequence[str]] | None = None) -> bytes:
     """A store as a script. :param places: the names of each"""
-    with node.committer.begin() as tx:
+    with node.committer.begin_transaction() as tx:
         found: list[Namespace | Database] | None = None
         if places is not None:
             found = []

@@ -200,7 +200,7 @@ async def test_what_no_text_could_bring_comes_back(tmp_path: Path) -> None:
             await here.values("PUBLISH INTO q VALUE $v KEY 'k'", {"v": row["v"]})
         await here.values("SET 'k' IN s VALUE $v", {"v": rows[2]["v"][:400_000]})
         script = written(here.node, [("shop", "main")])
-        with here.node.committer.begin() as tx:
+        with here.node.committer.begin_transaction() as tx:
             sizes = [len(chunk) for chunk in sliced(tx)]
         assert max(sizes) < 512 * limits.KIB
         before = await here.values("SELECT * FROM t; GET 'k' FROM s")
@@ -281,9 +281,9 @@ async def test_a_script_is_of_one_moment(tmp_path: Path) -> None:
         await here.values("DEFINE TABLE t; DEFINE TABLE u")
         rows = [{"id": number, "v": "x" * 900} for number in range(2_000)]
         await here.values("INSERT INTO t $rows RETURN NONE", {"rows": rows})
-        with here.node.committer.begin() as tx:
+        with here.node.committer.begin_transaction() as tx:
             before = b"".join(sliced(tx))
-        with here.node.committer.begin() as tx:
+        with here.node.committer.begin_transaction() as tx:
             chunks = sliced(tx)
             got = [next(chunks)]
             tx.pause()

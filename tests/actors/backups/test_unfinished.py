@@ -46,7 +46,7 @@ async def half_done(folder: Path, store: Path) -> None:
             "DEFINE NAMESPACE mine; DEFINE DATABASE mine.d; USE mine.d; DEFINE TABLE t"
         )
         committer = here.node.committer
-        with committer.begin() as tx:
+        with committer.begin_transaction() as tx:
             namespace = catalog_places.define_namespace(tx, "half")
             database = catalog_places.define_database(tx, namespace, "done")
             for place in (namespace, database):
@@ -66,7 +66,7 @@ async def places(here: Running) -> set[str]:
 
 
 async def marks(here: Running) -> int:
-    with here.node.committer.begin() as tx:
+    with here.node.committer.begin_transaction() as tx:
         return len(restores.marks(tx))
 
 
@@ -159,7 +159,7 @@ async def test_a_restore_that_goes_on_is_left_alone(tmp_path: Path) -> None:
     """What somebody fills while the roles change is theirs to drop."""
     async with running(tmp_path / "store") as here:
         committer = here.node.committer
-        with committer.begin() as tx:
+        with committer.begin_transaction() as tx:
             restores.mark(tx, catalog_places.define_namespace(tx, "filled"))
             committer.commit(tx, NODE)
         await here.value("DEFINE NODE ROLES serving")
@@ -172,7 +172,7 @@ async def test_vaults_of_others_go_with_entries_in_both_trails(tmp_path: Path) -
     async with running(tmp_path / "store") as here:
         await here.unseal()
         committer = here.node.committer
-        with committer.begin() as tx:
+        with committer.begin_transaction() as tx:
             database = catalog_places.define_database(
                 tx, catalog_places.namespace(tx, "shop"), "half"
             )
@@ -187,7 +187,7 @@ async def test_vaults_of_others_go_with_entries_in_both_trails(tmp_path: Path) -
         drop = (await here.value("INFO FOR AUDIT OF ALL VAULTS"))[0]
         assert drop["action"] == "drop shop.half.v"
         assert drop["reason"] == "a script was not restored to its end"
-        with committer.begin() as tx:
+        with committer.begin_transaction() as tx:
             assert trail.head(tx, drop["version"]).number == 3, "defined, written, dropped"
 
 
@@ -195,7 +195,7 @@ async def test_users_of_others_go_with_what_was_let_in_as_them(tmp_path: Path) -
     """As behind DROP DATABASE: nobody who is declared later under such a name has their session."""
     async with running(tmp_path / "store") as here:
         committer = here.node.committer
-        with committer.begin() as tx:
+        with committer.begin_transaction() as tx:
             database = catalog_places.define_database(
                 tx, catalog_places.namespace(tx, "shop"), "half"
             )
@@ -231,7 +231,7 @@ async def test_what_can_not_be_read_is_dropped_later(
     monkeypatch.setattr(restores, "undo", unreadable)
     async with running(tmp_path / "store") as here:
         committer = here.node.committer
-        with committer.begin() as tx:
+        with committer.begin_transaction() as tx:
             restores.mark(tx, catalog_places.define_namespace(tx, "half"))
             await committer.released(committer.commit(tx, NODE))
         await here.node._timers.leads(True)

@@ -148,7 +148,7 @@ def test_a_planted_leader_that_confirms_itself_is_caught(
     elif planted == "believes who promised":
         monkeypatch.setattr(linearizable_reads, "_leader_read_index", _by_the_lease)
     else:
-        monkeypatch.setattr(ReadIndexRounds, "begin", _of_before)
+        monkeypatch.setattr(ReadIndexRounds, "start_round", _of_before)
 
     async def main(trio: Trio) -> None:
         await ids(await trio.led(), current=True)

@@ -42,7 +42,7 @@ async def shown(leader: ClusterMachine, certificate: str, of: ClusterMachine | N
     :param of: whose; None: of who leads
     """
     committer, node = leader.runs.committer, (of or leader).id
-    with committer.begin() as tx:
+    with committer.begin_transaction() as tx:
         row = next(each for each in replicas.every(tx) if each.node == node)
         replicas.renew(tx, row, certificate, tx.now + timedelta(days=365))
         await committer.released(committer.commit(tx, NODE))

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from actors.cluster.entry_forwarding import EntryForwarding, told
+from actors.cluster.entry_forwarding import EntryForwarding, message_of
 from actors.cluster.replica_sender import ReplicaSender
 from actors.log_reads import LogReads
 from protocol import limits
@@ -36,7 +36,7 @@ from tests.logbook import Logbook
 from tests.simulation.loop import run
 
 LIFE = bytes(16)
-ONE = told(noted(1))
+ONE = message_of(noted(1))
 ID = "6f3a0000-0000-4000-8000-000000000001"
 
 

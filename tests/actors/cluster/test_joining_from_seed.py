@@ -154,7 +154,7 @@ class JoinWorld:
         disk.watch = watch
         world = machine.world
         try:
-            with closing(JoiningDirectory.begin(PATH, world.fs, world.clock, world.rng)) as found:
+            with closing(JoiningDirectory.lock(PATH, world.fs, world.clock, world.rng)) as found:
                 hello = Hello(VERSION, "", str(found.now.node))
                 links = self.model.node(NEW, lambda: hello, OWN_PIN, lambda _: None, _nobody)
                 self.figures.goes_on += found.now.parts is not None

@@ -109,7 +109,7 @@ def test_a_read_that_waits_on_a_follower_hears_of_messages_when_they_are_shown()
 
 def test_a_planted_follower_that_wakes_nobody_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above would wait for its minute."""
-    monkeypatch.setattr(TopicWaits, "heard", lambda _self, _layer: None)
+    monkeypatch.setattr(TopicWaits, "on_pending_commit", lambda _self, _layer: None)
 
     async def main(trio: Trio) -> None:
         leader, other = await trio.led(), trio.named("b")
@@ -391,7 +391,7 @@ def test_what_runs_by_a_password_at_a_follower_ends_with_that_and_not_with_its_h
     async def main(trio: Trio) -> None:
         leader, other = await trio.led(), trio.named("b")
         weak = PasswordHasher(1, 32, 1).hash(password)
-        with leader.runs.committer.begin() as tx:  # as an earlier version did
+        with leader.runs.committer.begin_transaction() as tx:  # as an earlier version did
             for name in ("bob", "eve"):
                 users.define(tx, name, users.OWNER, weak)
             leader.runs.committer.commit(tx, NODE)
@@ -406,7 +406,7 @@ def test_what_runs_by_a_password_at_a_follower_ends_with_that_and_not_with_its_h
         given = AuthenticatePassword("eve", password, "http", address)
         await ask(other.runs.sessions, given)  # what was remembered until now is forgotten
         await ask(leader.runs.sessions, sign_in)
-        with leader.runs.committer.begin() as tx:
+        with leader.runs.committer.begin_transaction() as tx:
             assert users.get(tx, "bob").passhash != weak, "it is as strong as the node's own"
         await leader.value("GRANT READ ON TABLE t TO bob; CREATE t:1")
         for reader in readers:

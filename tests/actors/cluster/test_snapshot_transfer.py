@@ -186,7 +186,7 @@ class New:
             lambda *what: self.told.append(what),
             key=self.key,
         )
-        with closing(JoiningDirectory.begin(path, self.fs, clock, rng, self.key)) as found:
+        with closing(JoiningDirectory.lock(path, self.fs, clock, rng, self.key)) as found:
             own = Peer(str(found.now.node), "", "cd" * 32, None)
             before = getattr(self, "pipes", None)
             self.pipes = Pipes(own, self.leader.peer, self.leader.accept, self.alter)
@@ -628,7 +628,7 @@ async def test_who_joins_shows_what_it_would_serve_with(tmp_path: Path) -> None:
         identity("next", now - timedelta(days=31), now + timedelta(days=334)),
     )
     path, doors = str(tmp_path / "new"), system_doors()
-    with closing(JoiningDirectory.begin(path, doors.fs, doors.clock, doors.rng)) as begun:
+    with closing(JoiningDirectory.lock(path, doors.fs, doors.clock, doors.rng)) as begun:
         peer_file.save(begun.directory, has)
     shown: list[Identity] = []
 

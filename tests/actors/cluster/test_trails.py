@@ -15,7 +15,7 @@ from msgspec import structs
 
 from actors import entry_retention
 from actors.backlog import MISSED, Backlog, PendingEntry
-from actors.cluster.entry_forwarding import told
+from actors.cluster.entry_forwarding import message_of
 from actors.cluster.replica_sender import ReplicaSender
 from actors.rate_limited_log import RateLimitedLog
 from actors.runtime import ask
@@ -333,7 +333,7 @@ def test_what_is_longer_than_it_may_be_is_cut_and_still_a_message() -> None:
     held.add(replace(one, entry=structs.replace(one.entry, places=places, needs="n" * 9_999)))
     batch = held.oldest()
     assert batch is not None
-    said = Entries(1, batch.life, batch.first, [told(each) for each in batch.noted])
+    said = Entries(1, batch.life, batch.first, [message_of(each) for each in batch.noted])
     assert decode(encode(said)[PREFIX_BYTES:]) == said
     assert said.entries[0].places == ((),)
 

@@ -42,7 +42,7 @@ async def node(tmp_path: Path) -> AsyncIterator[TrustObserver]:
             f"DEFINE REPLICA n1 PEER 'n1:1' CERTIFICATE '{ONE}'; DEFINE REPLICA n2 PEER 'n2:1'"
         )
         told = TrustObserver(here)
-        told.trust.begin()
+        told.trust.start_notifying()
         yield told
 
 
@@ -57,7 +57,7 @@ async def test_whom_rows_name_and_nobody_has_revoked(node: TrustObserver) -> Non
 
 async def test_the_certificates_of_a_node(node: TrustObserver) -> None:
     assert node.trust.pins_of(ID) == frozenset()
-    with node.here.node.committer.begin() as tx:
+    with node.here.node.committer.begin_transaction() as tx:
         row = replicas.find(tx, "n1")
         assert row is not None
         row = replicas.renew(tx, row, OTHER, node.trust.now)
@@ -105,7 +105,7 @@ async def test_what_is_declared_counts_once_it_is_released(node: TrustObserver) 
 async def hides_nothing(node: TrustObserver) -> None:
     """Somebody asks while a revocation is on its way to the disk."""
     committer = node.here.node.committer
-    with committer.begin() as tx:
+    with committer.begin_transaction() as tx:
         replicas.add_revocation(tx, ONE, None)
         ticket = committer.commit(tx, NODE)
     assert node.trust.of(ONE) is None
@@ -194,7 +194,7 @@ async def test_a_follower_hears_of_it_with_what_its_leader_releases(tmp_path: Pa
         before = follows.commit_index
         await follows.cut(before)
         node = TrustObserver(here)
-        node.trust.begin()
+        node.trust.start_notifying()
         ear = leads.tail.follow(before, lambda: None)
         await leader.value(f"REVOKE CERTIFICATE '{ONE}'")
         assert node.trust.of(ONE) is not None

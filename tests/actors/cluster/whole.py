@@ -230,9 +230,9 @@ class Asks(ModelAgreement):
             return Fate.REFUSED, 0.01
         return self._machine.once.pop(name, self._machine.etcd), 0.01
 
-    async def look(self) -> AgreedState:
+    async def read(self) -> AgreedState:
         self._name = "look"
-        return await super().look()
+        return await super().read()
 
     async def grant(self, seconds: int) -> int:
         self._name = "grant"

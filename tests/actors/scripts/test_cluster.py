@@ -42,7 +42,7 @@ async def cluster(node: Running) -> dict[str, Any]:
 async def redeem(node: Running, token: str, days: int = 20) -> Replica:
     """Use a token, as a node that attaches will."""
     expires = instant(node.node.doors.clock.wall_us()) + timedelta(days=days, minutes=1)
-    with node.node.committer.begin() as tx:
+    with node.node.committer.begin_transaction() as tx:
         found = join_tokens.redeem(tx, node.node.store.id, token, ID, "ef" * 32, expires)
         ticket = node.node.committer.commit(tx, NODE)
     await node.node.committer.released(ticket)
@@ -296,7 +296,7 @@ async def test_a_thousand_rows(node: Running) -> None:
 
 
 async def test_as_many_revocations_as_may_be(node: Running) -> None:
-    with node.node.committer.begin() as tx:
+    with node.node.committer.begin_transaction() as tx:
         for n in range(4_095):
             tx.put(replicas._revocation_key(f"{n:064x}"), b"\x82\xa2at\xc0\xa6reason\xc0")
         ticket = node.node.committer.commit(tx, NODE)

@@ -286,10 +286,10 @@ async def test_the_start_of_a_lead_goes_through_all_in_slices(
     for begins, least in ((node.node.topics, 2 * MANY), (node.node.spaces, MANY)):
         ticks = 0
         with case(type(begins).__name__):
-            await begins.begin()
+            await begins.start_leading()
             assert ticks >= least
     rights = node.node.topics.rights
-    with node.node.committer.begin() as tx:
+    with node.node.committer.begin_transaction() as tx:
         for seen in (rights.vaults(tx, OWNER), rights.every_vault(tx), rights.under_store(tx)):
             assert len(list(seen)) >= MANY
 

@@ -86,7 +86,7 @@ async def test_a_transaction_rests_on_the_functions_it_called(node: Running) -> 
     await node.values("DEFINE FUNCTION f() { 1 }")
     committer = node.node.committer
     for change in ("DEFINE FUNCTION OVERWRITE f() { 2 }", "DROP FUNCTION f", "DROP DATABASE main"):
-        with committer.begin() as tx:
+        with committer.begin_transaction() as tx:
             node.node.rights.function(tx, OWNER, ("shop", "main"), "f", frozenset())
             users.define(tx, "eve", "viewer", "*")
             tx.pause()
@@ -105,7 +105,7 @@ async def test_one_that_is_dropped_beside_who_comes_to_call_it(node: Running) ->
         "DEFINE FIELD n ON t TYPE int DEFAULT fn::f()",
         "DEFINE FUNCTION g() { fn::f() }",
     ):
-        with committer.begin() as tx:
+        with committer.begin_transaction() as tx:
             namespace = places.namespace(tx, "shop")
             database = places.database(tx, namespace, "main")
             found = functions.find(tx, database, "f")
@@ -248,7 +248,7 @@ async def test_a_dropped_database_takes_them_along(node: Running) -> None:
     assert type(await refused(node, "fn::f()")) is Unknown
     await node.values("DEFINE FUNCTION f() { 2 }")
     assert await node.value("fn::f()") == 2
-    with node.node.committer.begin() as tx:
+    with node.node.committer.begin_transaction() as tx:
         database = places.database(tx, places.namespace(tx, "shop"), "main")
         found = functions.find(tx, database, "f")
         assert found is not None

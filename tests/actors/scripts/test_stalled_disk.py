@@ -150,7 +150,7 @@ def test_what_is_told_is_what_holds_over_a_restart() -> None:
         await asyncio.sleep(6)
         stall.end()
         (taken,) = await taking
-        with node.committer.begin() as tx:
+        with node.committer.begin_transaction() as tx:
             place = places.database(tx, places.namespace(tx, "a"), "b")
             group = groups.group(tx, topics.topic(tx, place, "q"), "g")
             due_us = GroupDeliveries(tx, group).next_due_us()

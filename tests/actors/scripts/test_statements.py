@@ -202,7 +202,7 @@ async def test_a_refused_operation_on_keys_is_kept(house: Running) -> None:
         surface: Surface = "wire"
         origin = RequestOrigin("r-key", "wire", "192.0.2.9:1")
 
-        def told(self, *_: object) -> None: ...
+        def on_result(self, *_: object) -> None: ...
 
     found = house.node.spaces.run(
         Asker(),

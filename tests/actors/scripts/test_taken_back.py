@@ -412,7 +412,7 @@ def test_who_waits_to_read_gets_what_was_not_trimmed_after_all() -> None:
 
 def held(node: Node, tag: int) -> int:
     """How many keys of a kind the state holds."""
-    with node.committer.begin() as tx:
+    with node.committer.begin_transaction() as tx:
         found = [key for pairs in tx.scan(b"\x00\x01", b"\xff") for key, _ in pairs]
     return sum(key[keys.TAG_AT] == tag for key in found)
 
@@ -598,7 +598,7 @@ def test_a_listing_of_a_vault_shows_what_is_there(monkeypatch: pytest.MonkeyPatc
         def entry_is_kept() -> None:
             committer.on_release_notified.remove(entry_is_kept)
             full_disk.enter_context(stalled(node, disk))
-            with committer.begin() as tx:
+            with committer.begin_transaction() as tx:
                 vault = node.rights.vault(tx, ANA, ("a", "b"), "s", READ)
                 tx.delete(vault_rows.record(vault.numbers, b"id50"))
                 committer.commit(tx, NODE)

@@ -63,7 +63,7 @@ class CommitHistory:
     def build(self, most: int = 1_000) -> None:
         """Build indexes on, a record a commit."""
         for _ in range(most):
-            with self.book.begin() as tx:
+            with self.book.begin_transaction() as tx:
                 if not unfinished(tx):
                     return
             self.do(_build)
@@ -71,7 +71,7 @@ class CommitHistory:
     def do(self, work: Work) -> None:
         """A commit, a while after the one before."""
         self.book.clock.advance(SECOND_US)
-        with self.book.begin() as tx:
+        with self.book.begin_transaction() as tx:
             work(tx)
             self.book.commit(tx)
         self.book.durable()
@@ -340,7 +340,7 @@ class Opened:
 
     def differences(self) -> list[str]:
         """What indexes hold wrongly."""
-        with self.ledger.begin() as tx:
+        with self.ledger.begin_transaction() as tx:
             return all_differences(tx)
 
     def everything(self) -> list[Pair]:

@@ -59,7 +59,7 @@ def told(history: CommitHistory, sequence: int) -> tuple[Told, ...]:
 def begun(machine: StoreMachine) -> JoiningDirectory:
     """The directory of a machine, taken to join with."""
     world = machine.world
-    return JoiningDirectory.begin(PATH, world.fs, world.clock, world.rng, world.key)
+    return JoiningDirectory.lock(PATH, world.fs, world.clock, world.rng, world.key)
 
 
 def copy(

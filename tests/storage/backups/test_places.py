@@ -45,13 +45,13 @@ def each(tx: Transaction, table: tables.Table) -> list[object]:
 
 
 def test_a_database_is_whole_and_its_siblings_are_declared(history: CommitHistory) -> None:
-    with history.book.begin() as tx:
+    with history.book.begin_transaction() as tx:
         before = {name: figures(tx, database(tx, name)) for name in ("main", "other")}
     machine = StoreMachine(clock=history.clock_at_end())
     done = machine.restore(history.snapshot(history.last, place=BackupScope("shop", "main")))
     assert done.origin.place == "shop.main"
     store = machine.opened()
-    with store.ledger.begin() as tx:
+    with store.ledger.begin_transaction() as tx:
         assert figures(tx, database(tx, "main")) == before["main"]
         last = TopicMessages(tx, topics.topic(tx, database(tx, "other"), "mail")).last
         assert last > 0
@@ -76,7 +76,7 @@ def test_ids_and_positions_go_on_where_they_were(history: CommitHistory) -> None
         machine = StoreMachine(clock=history.clock_at_end())
         machine.restore(history.snapshot(history.last, place=place))
         store = machine.opened()
-        with store.ledger.begin() as tx:
+        with store.ledger.begin_transaction() as tx:
             other = database(tx, "other")
             table = tables.define_table(tx, other, "new")
             mail = topics.topic(tx, other, "mail")

@@ -24,7 +24,7 @@ ROOT = RootWrap(b"s" * 16, Argon2Parameters(), b"w" * 60)
 def book() -> Book:
     """`a.one` has a vault that hangs on the store, `a.two` one of its own, `b.one` has none."""
     made = Book()
-    with made.begin() as tx:
+    with made.begin_transaction() as tx:
         vaults.put_store_row(tx, StoreRow(b"d" * 16, ROOT))
         a, b = places.define_namespace(tx, "a"), places.define_namespace(tx, "b")
         one = places.define_database(tx, a, "one")
@@ -56,7 +56,7 @@ def tags(pairs: list[Pair], vault: Vault) -> set[int]:
 
 
 def test_of_a_place(book: Book) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         a = places.namespace(tx, "a")
         (one,) = vaults.each(tx, places.database(tx, a, "one"), unpaced)
         (two,) = vaults.each(tx, places.database(tx, a, "two"), unpaced)

@@ -26,7 +26,7 @@ def book() -> Book:
 
 def place(book: Book, ns: str = "shop", db: str = "main", table: str = "order") -> Table:
     """A table, with all it needs around it."""
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         namespace = places.define_namespace(tx, ns, taken=IfExists.SKIP)
         database = places.define_database(tx, namespace, db, taken=IfExists.SKIP)
         made = tables.define_table(tx, database, table)
@@ -35,7 +35,7 @@ def place(book: Book, ns: str = "shop", db: str = "main", table: str = "order") 
 
 
 def found(book: Book, ns: str = "shop", db: str = "main", table: str = "order") -> Table:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         database = places.database(tx, places.namespace(tx, ns), db)
         return tables.table(tx, database, table)
 
@@ -53,7 +53,7 @@ def test_declared_and_found(book: Book) -> None:
 
 def test_unknown_names_what_is_missing(book: Book) -> None:
     place(book)
-    tx = book.begin()
+    tx = book.begin_transaction()
     with pytest.raises(Unknown, match="no namespace other"):
         places.namespace(tx, "other")
     namespace = places.namespace(tx, "shop")
@@ -66,7 +66,7 @@ def test_unknown_names_what_is_missing(book: Book) -> None:
 def test_taken(book: Book) -> None:
     table = place(book)
     database, namespace = table.database, table.database.namespace
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         with pytest.raises(AlreadyExists, match="namespace shop exists"):
             places.define_namespace(tx, "shop")
         with pytest.raises(AlreadyExists, match=r"database shop\.main exists"):
@@ -95,7 +95,7 @@ def test_taken(book: Book) -> None:
 
 def test_overwritten_table_keeps_its_records(book: Book) -> None:
     table = place(book)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         records.create(tx, table, 1, {"a": 1})
         again = tables.define_table(tx, table.database, "order", taken=IfExists.OVERWRITE)
         assert records.count(tx, again) == 1
@@ -105,7 +105,7 @@ def test_overwritten_table_keeps_its_records(book: Book) -> None:
 @pytest.mark.parametrize("name", ["", "1a", "a b", "a\0", "é", "x" * 65, "a.b", "a\n"])
 def test_names(book: Book, name: str) -> None:
     table = place(book)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         with pytest.raises(NameRefused):
             places.define_namespace(tx, name)
         with pytest.raises(NameRefused):
@@ -115,14 +115,14 @@ def test_names(book: Book, name: str) -> None:
 
 
 def test_comments_are_bounded(book: Book) -> None:
-    with book.begin() as tx, pytest.raises(TooLarge):
+    with book.begin_transaction() as tx, pytest.raises(TooLarge):
         places.define_namespace(tx, "a", "x" * (limits.COMMENT_CHARACTERS + 1))
 
 
 def test_lists(book: Book) -> None:
     for ns, db, table in [("b", "x", "t"), ("a", "y", "t"), ("a", "x", "u"), ("a", "x", "t-1")]:
         place(book, ns, db, table)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert [one.name for one in places.namespaces(tx, unpaced)] == ["a", "b"]
         a = places.namespace(tx, "a")
         assert [one.path for one in places.databases(tx, a, unpaced)] == ["a.x", "a.y"]
@@ -137,7 +137,7 @@ def test_ids_are_never_given_twice(book: Book) -> None:
         table = place(book)
         assert table.prefix not in seen
         seen.add(table.prefix)
-        with book.begin() as tx:
+        with book.begin_transaction() as tx:
             tables.drop_table(tx, table)
             book.commit(tx)
         book.durable()
@@ -152,7 +152,7 @@ def test_dropping_takes_everything_along_and_nothing_else(book: Book) -> None:
     allocators = {keys.NAMESPACE_IDS, keys.DATABASE_IDS, keys.TABLE_IDS}
     made = [place(book, ns, db, t) for ns in "ab" for db in "xy" for t in "tu"]
     for table in made:
-        with book.begin() as tx:
+        with book.begin_transaction() as tx:
             for id in range(3):
                 records.create(tx, table, id, {})
             book.commit(tx)
@@ -177,17 +177,17 @@ def test_dropping_takes_everything_along_and_nothing_else(book: Book) -> None:
         assert content(book) == wanted
 
     left("none")
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         tables.drop_table(tx, made[0])
         assert tables.find_table(tx, made[0].database, "t") is None
         book.commit(tx)
     left("a.x.t")
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         places.drop_database(tx, made[2].database)
         assert places.find_database(tx, made[2].database.namespace, "y") is None
         book.commit(tx)
     left("a.x.t", "a.y")
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         places.drop_namespace(tx, made[0].database.namespace)
         assert places.find_namespace(tx, "a") is None
         book.commit(tx)
@@ -198,11 +198,11 @@ def test_dropping_takes_everything_along_and_nothing_else(book: Book) -> None:
 
 def test_a_dropped_place_takes_its_users_along(book: Book) -> None:
     table = place(book)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         for name, space in [("root", None), ("n", "shop"), ("d", "shop.main"), ("o", "shopping")]:
             users.define(tx, name, "owner", "hash", space=space)
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         places.drop_database(tx, table.database)
         assert [user.name for user in users.everyone(tx)] == ["n", "o", "root"]
         places.drop_namespace(tx, table.database.namespace)
@@ -216,12 +216,12 @@ def test_look_ups_are_remembered_until_a_declaration_changes(book: Book) -> None
     table = place(book)
     assert found(book) is found(book)
     version = book.ledger.state.catalog_version
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         records.create(tx, table, 1, {})
         book.commit(tx)
     assert book.ledger.state.catalog_version == version
     assert found(book) is found(book)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         tables.define_table(tx, table.database, "order", comment="c", taken=IfExists.OVERWRITE)
         assert book.ledger.state.catalog_version == version
         book.commit(tx)
@@ -232,29 +232,29 @@ def test_look_ups_are_remembered_until_a_declaration_changes(book: Book) -> None
 def test_own_declarations_are_seen_at_once_and_by_nobody_else(book: Book) -> None:
     table = place(book)
     found(book)
-    tx = book.begin()
+    tx = book.begin_transaction()
     tables.drop_table(tx, table)
     assert tables.find_table(tx, table.database, "order") is None
     tables.define_table(tx, table.database, "other")
     assert tables.table(tx, table.database, "other").name == "other"
     tx.release()
     assert found(book) == table
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert tables.find_table(tx, table.database, "other") is None
 
 
 def test_paused_transaction_sees_the_catalog_it_began_with(book: Book) -> None:
     table = place(book)
-    before = book.begin()
+    before = book.begin_transaction()
     assert tables.table(before, table.database, "order") == table
     before.pause()
-    late = book.begin()
+    late = book.begin_transaction()
     late.pause()
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         tables.drop_table(tx, table)
         book.commit(tx)
     book.durable()
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert tables.find_table(tx, table.database, "order") is None
     assert tables.table(before, table.database, "order") == table
     assert tables.table(late, table.database, "order") == table
@@ -268,12 +268,12 @@ def test_a_remembered_declaration_in_flight_makes_the_answer_wait(book: Book) ->
     place(book)
     sequence = book.ledger.state.committed
     for _ in range(2):  # the second look-up is answered from memory
-        with book.begin() as tx:
+        with book.begin_transaction() as tx:
             places.namespace(tx, "shop")
             assert tx.saw == sequence
             assert book.commit(tx) == sequence
     book.durable()
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         places.namespace(tx, "shop")
         assert book.commit(tx) == 0
 

@@ -22,25 +22,25 @@ def test_it_is_kept_replaced_and_dropped() -> None:
     book = Book()
     other = POLICY._replace(acks=0, promote="MANUAL", behind=timedelta(milliseconds=100))
     for policy in (POLICY, other):
-        with book.begin() as tx:
+        with book.begin_transaction() as tx:
             failover.define(tx, STORE, policy)
             book.commit(tx)
         book.durable()
-        with book.begin() as tx:
+        with book.begin_transaction() as tx:
             found = failover.find(tx)
             assert found is not None
             assert (found.policy, found.store) == (policy, STORE)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert failover.drop(tx)
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert failover.find(tx) is None
         assert not failover.drop(tx)
 
 
 def test_a_snapshot_of_a_place_has_none() -> None:
     book = Book()
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         places.define_database(tx, places.define_namespace(tx, "shop"), "main")
         failover.define(tx, STORE, POLICY)
         book.commit(tx)

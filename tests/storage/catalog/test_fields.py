@@ -27,7 +27,7 @@ def book() -> Book:
 
 
 def define(book: Book, table: Table, *fields: Field) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         for field in fields:
             tables.define_field(tx, table, field)
         book.commit(tx)
@@ -47,7 +47,7 @@ def test_a_list_of_tables_has_each_with_its_fields(book: Book) -> None:
     define(book, place(book, table="b"), CITY)
     table = place(book, table="c")
     define(book, place(book, db="other", table="a"), CITY)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         listed = list(tables.tables(tx, table.database, unpaced))
     assert [(one.name, one.fields) for one in listed] == [
         ("a", (AGE, ALL)),
@@ -58,7 +58,7 @@ def test_a_list_of_tables_has_each_with_its_fields(book: Book) -> None:
 
 def test_a_transaction_sees_its_own_definitions_and_others_after_the_commit(book: Book) -> None:
     table = place(book)
-    with book.begin() as one, book.begin() as other:
+    with book.begin_transaction() as one, book.begin_transaction() as other:
         one.pause()
         other.pause()
         tables.define_field(one, table, AGE)
@@ -69,7 +69,7 @@ def test_a_transaction_sees_its_own_definitions_and_others_after_the_commit(book
 
 def test_one_that_wrote_by_the_old_fields_has_lost_its_race(book: Book) -> None:
     table = place(book)
-    with book.begin() as writing:
+    with book.begin_transaction() as writing:
         known = tables.table(writing, table.database, "order")
         records.create(writing, known, 1, {"age": "x"})
         writing.pause()
@@ -81,7 +81,7 @@ def test_one_that_wrote_by_the_old_fields_has_lost_its_race(book: Book) -> None:
 def test_taken(book: Book) -> None:
     define(book, place(book), AGE)
     table = found(book)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         with pytest.raises(AlreadyExists, match=r"field shop\.main\.order\.age exists"):
             tables.define_field(tx, table, AGE)
         assert not tables.define_field(tx, table, AGE, IfExists.SKIP) and tx.size == 0
@@ -93,18 +93,21 @@ def test_taken(book: Book) -> None:
 
 def test_dropped(book: Book) -> None:
     define(book, place(book), AGE, CITY)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         tables.drop_field(tx, found(book), "age")
         book.commit(tx)
     assert found(book).fields == (CITY,)
-    with book.begin() as tx, pytest.raises(Unknown, match=r"no field shop\.main\.order\.age"):
+    with (
+        book.begin_transaction() as tx,
+        pytest.raises(Unknown, match=r"no field shop\.main\.order\.age"),
+    ):
         tables.drop_field(tx, found(book), "age")
 
 
 def test_a_table_that_is_overwritten_keeps_them(book: Book) -> None:
     define(book, place(book), AGE)
     table = found(book)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         made = tables.define_table(
             tx, table.database, "order", schemafull=True, taken=IfExists.OVERWRITE
         )
@@ -119,7 +122,7 @@ def test_they_go_with_what_holds_them(book: Book, what: str) -> None:
     define(book, place(book, table="other"), CITY)
     table = found(book)
     numbers = (table.database.namespace.id, table.database.id, table.id)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         if what == "table":
             tables.drop_table(tx, table)
         elif what == "database":
@@ -127,7 +130,7 @@ def test_they_go_with_what_holds_them(book: Book, what: str) -> None:
         else:
             places.drop_namespace(tx, table.database.namespace)
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert list(tx.scan(*keys.fields(*numbers))) == []
     if what == "table":
         assert found(book, table="other").fields == (CITY,)
@@ -138,7 +141,7 @@ def test_they_go_with_what_holds_them(book: Book, what: str) -> None:
 def test_limits(book: Book) -> None:
     table = place(book)
     long = "a" * (limits.PATH_BYTES + 1)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         tables.define_field(tx, table, Field((long[1:],), long[1:], "int"))
         with pytest.raises(TooLarge):
             tables.define_field(tx, table, Field((long,), long, "int"))
@@ -154,7 +157,7 @@ def test_a_table_has_so_many_fields_and_no_more(book: Book) -> None:
     table = place(book)
     define(book, table, *(Field((f"f{n}",), f"f{n}", "int") for n in range(limits.FIELDS)))
     table = found(book)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         with pytest.raises(TooLarge, match="at most 1000 fields"):
             tables.define_field(tx, table, AGE)
         tables.define_field(tx, table, Field(("f1",), "f1", "string"), IfExists.OVERWRITE)
@@ -186,7 +189,7 @@ def test_both_are_found_again_as_they_were_defined(book: Book) -> None:
     define(book, place(book), each, name)
     book.durable()
     assert found(book).fields == (each, name) or found(book).fields == (name, each)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         paths: list[Path] = [("o", EACH), ("o", "*"), ("*",)]
         index_builds.define_index(tx, found(book), "i", paths)
         book.commit(tx)

@@ -44,7 +44,7 @@ def book() -> Book:
 
 
 def declare(book: Book, *rows: Replica, taken: IfExists = IfExists.REFUSE) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         for row in rows:
             replicas.define(tx, row, taken)
         book.commit(tx)
@@ -66,7 +66,7 @@ def test_declared_in_its_one_form(book: Book) -> None:
     )  # fmt: skip
     declare(book, made, Replica("n3", "[0:0::1]:1", certificate=":".join(["AB"] * 32)))
     for _ in range(2):
-        with book.begin() as tx:
+        with book.begin_transaction() as tx:
             second, third = row(tx, "n2"), row(tx, "n3")
             assert (second.peer, second.endpoints) == ("n2.example:8002", ("a:1", "b"))
             assert (second.node, second.roles) == (ID, ("serving", "writable"))
@@ -78,7 +78,7 @@ def test_declared_in_its_one_form(book: Book) -> None:
 
 
 def test_declared_again(book: Book) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         created = row(tx).created
         with pytest.raises(AlreadyExists, match="n1 exists"):
             replicas.define(tx, ROW)
@@ -86,7 +86,7 @@ def test_declared_again(book: Book) -> None:
         assert row(tx).peer == ROW.peer
         join_tokens.create(tx, STORE, row(tx), None, SeededRng(1))
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert row(tx).token is not None
         replicas.define(tx, replace(ROW, roles=()), IfExists.OVERWRITE)
         assert (row(tx).roles, row(tx).token, row(tx).created) == ((), None, created)
@@ -113,7 +113,7 @@ def test_declared_again(book: Book) -> None:
     ],
 )  # fmt: skip
 def test_refused(book: Book, wrong: dict[str, Any], refusal: type[Exception]) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         with pytest.raises(refusal):
             replicas.define(tx, replace(Replica("n2", "n2:1"), **wrong))
         assert [one.name for one in replicas.every(tx)] == ["n1"]
@@ -130,7 +130,7 @@ ALIKE: Final = pytest.mark.parametrize(
 def test_no_two_have_the_same(book: Book, alike: dict[str, Any]) -> None:
     first = replace(ROW, **alike)
     declare(book, first, taken=IfExists.OVERWRITE)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         with pytest.raises(AlreadyExists, match="n1 has the"):
             replicas.define(tx, replace(Replica("n2", "n2:1"), **alike))
         replicas.alter(tx, row(tx), peer=ROW.peer)  # what it has itself is in nobody's way
@@ -141,7 +141,7 @@ def test_no_two_have_the_same(book: Book, alike: dict[str, Any]) -> None:
 def test_of_two_that_meet_one_loses(book: Book, alike: dict[str, Any]) -> None:
     """Also where neither sees the other's row."""
     alike = {"peer": "new:1"} if "peer" in alike else alike
-    with book.begin() as first, book.begin() as second:
+    with book.begin_transaction() as first, book.begin_transaction() as second:
         for tx, name in ((first, "n2"), (second, "n3")):
             replicas.define(tx, replace(Replica(name, f"{name}:1"), **alike))
             tx.pause()
@@ -157,7 +157,7 @@ def test_who_looks_at_no_other_row_is_found(book: Book, monkeypatch: pytest.Monk
 
 
 def test_a_certificate_that_is_revoked_meanwhile_is_in_no_row(book: Book) -> None:
-    with book.begin() as declares, book.begin() as revokes:
+    with book.begin_transaction() as declares, book.begin_transaction() as revokes:
         replicas.define(declares, Replica("n2", "n2:1", certificate=PRINT))
         declares.pause()
         replicas.add_revocation(revokes, PRINT, None)
@@ -169,7 +169,7 @@ def test_a_certificate_that_is_revoked_meanwhile_is_in_no_row(book: Book) -> Non
 def test_as_many_rows_as_may_be(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REPLICAS", 3)
     declare(book, Replica("n2", "n2:1"), Replica("n3", "n3:1"))
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         with pytest.raises(TooLarge, match="at most 3 rows"):
             replicas.define(tx, Replica("n4", "n4:1"))
         replicas.define(tx, Replica("n3", "n4:1"), IfExists.OVERWRITE)
@@ -178,7 +178,7 @@ def test_as_many_rows_as_may_be(book: Book, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_changed_and_dropped(book: Book) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         replicas.alter(tx, row(tx), roles=())
         replicas.alter(tx, row(tx), endpoints=("c:1",))
         assert (row(tx).roles, row(tx).endpoints, row(tx).peer) == ((), ("c:1",), ROW.peer)
@@ -192,11 +192,11 @@ def test_changed_and_dropped(book: Book) -> None:
 
 
 def test_revoked_once_and_for_all(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert replicas.add_revocation(tx, PRINT.upper(), "lost")
         assert not replicas.add_revocation(tx, PRINT, "again")
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         found = replicas.find_revocation(tx, PRINT)
         assert found is not None and (found.certificate, found.reason) == (PRINT, "lost")
         with pytest.raises(BadRequest, match="revoked"):
@@ -213,7 +213,7 @@ def test_revoked_once_and_for_all(book: Book, monkeypatch: pytest.MonkeyPatch) -
 
 def token(book: Book, name: str = "n1", lasting: timedelta | None = None, seed: int = 1) -> str:
     """One for a row."""
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         made, expires = join_tokens.create(tx, STORE, row(tx, name), lasting, SeededRng(seed))
         assert expires == tx.now + (lasting or timedelta(hours=1))
         book.commit(tx)
@@ -224,7 +224,7 @@ def redeem(
     book: Book, given: str, store: str = STORE, node: str = ID, show: str = PRINT
 ) -> Replica:
     """Use one."""
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         found = join_tokens.redeem(tx, store, given, node, show, tx.now + timedelta(days=365))
         book.commit(tx)
     return found
@@ -235,7 +235,7 @@ def test_a_token_is_used_once(book: Book) -> None:
     assert given.startswith("n1.") and len(given) == len("n1.") + 43
     found = redeem(book, given)
     assert (found.node, found.certificate, found.waits, found.token) == (ID, PRINT, False, None)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert row(tx) == found
     with pytest.raises(SignInRefused):
         redeem(book, given)
@@ -245,21 +245,21 @@ def test_a_token_is_used_once(book: Book) -> None:
 
 def test_two_that_bring_the_same_token(book: Book) -> None:
     given = token(book)
-    with book.begin() as first, book.begin() as second:
+    with book.begin_transaction() as first, book.begin_transaction() as second:
         for tx, name in ((first, ID), (second, STORE)):
             join_tokens.redeem(tx, STORE, given, name, PRINT, tx.now)
             tx.pause()
         book.commit(first)
         with pytest.raises(Conflict):
             book.commit(second)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert row(tx).node == ID
 
 
 def test_a_token_lasts_no_longer_than_it_says(book: Book) -> None:
     given = token(book, lasting=timedelta(minutes=1))
     book.clock.advance(59_000_000)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         join_tokens.redeem(tx, STORE, given, ID, PRINT, tx.now)
     book.clock.advance(1_000_000)
     with pytest.raises(SignInRefused):
@@ -270,7 +270,7 @@ def test_a_token_that_was_replaced_or_lost_its_row_opens_nothing(book: Book) -> 
     old, new = token(book), token(book, seed=2)
     with pytest.raises(SignInRefused):
         redeem(book, old)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         replicas.drop(tx, row(tx))
         replicas.define(tx, ROW)
         book.commit(tx)
@@ -315,7 +315,7 @@ def test_who_joins_is_not_somebody_else(book: Book) -> None:
     for node, show in ((ID, "cd" * 32), (STORE, PRINT)):
         with pytest.raises(AlreadyExists):
             redeem(book, given, node=node, show=show)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         replicas.add_revocation(tx, "cd" * 32, None)
         book.commit(tx)
     with pytest.raises(BadRequest, match="revoked"):
@@ -324,7 +324,7 @@ def test_who_joins_is_not_somebody_else(book: Book) -> None:
 
 
 def test_what_a_token_may_last(book: Book) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         for lasting in (timedelta(0), timedelta(seconds=-1)):
             with pytest.raises(ExpireRefused):
                 join_tokens.create(tx, STORE, row(tx), lasting, SeededRng(1))
@@ -352,7 +352,7 @@ def kept_of(book: Book, given: str) -> list[str]:
         key + value for pairs in book.engine.scan(*keys.EVERYTHING) for key, value in pairs
     )
     assert b"n1.example" in frames and b"n1.example" in state
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert secret.decode() not in repr(row(tx))
     return [where for where, kept in (("the log", frames), ("the state", state)) if secret in kept]
 
@@ -361,7 +361,7 @@ def kept_of(book: Book, given: str) -> list[str]:
 
 
 def test_a_snapshot_of_a_place_belongs_to_no_cluster(book: Book) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         places.define_database(tx, places.define_namespace(tx, "shop"), "main")
         replicas.add_revocation(tx, PRINT, None)
         book.commit(tx)
@@ -385,12 +385,12 @@ WHERE: Final = TokenLocation(["n1.example:8002", "[::1]:8002"], PRINT)
 
 
 def test_a_token_says_where_it_is_brought_and_opens_without(book: Book) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         token, _ = join_tokens.create(tx, STORE, row(tx), None, SeededRng(1), WHERE)
         book.commit(tx)
     found = join_tokens.read(f"{token}\n")
     assert found.where == WHERE and token.startswith(f"{found.secret}.")
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         join_tokens.redeem(tx, STORE, found.secret, ID, PRINT, tx.now)
 
 
@@ -412,26 +412,26 @@ NEXT: Final = "cd" * 32
 
 
 def known(book: Book) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         replicas.define(tx, replace(ROW, certificate=PRINT), IfExists.OVERWRITE)
         book.commit(tx)
 
 
 def test_one_is_trusted_beside_the_other_until_it_was_shown(book: Book) -> None:
     known(book)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         ends = tx.now + timedelta(days=365)
         replicas.renew(tx, row(tx), NEXT, ends)
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert row(tx).certificates == {PRINT: None, NEXT: ends}
         replicas.shown(tx, row(tx), ID, PRINT, tx.now)
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert set(row(tx).certificates) == {PRINT, NEXT} and row(tx).node == ID
         replicas.shown(tx, row(tx), ID, NEXT, ends)
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert row(tx).certificates == {NEXT: ends}
         replicas.shown(tx, row(tx), ID, NEXT, ends)
         replicas.renew(tx, row(tx), NEXT, ends)
@@ -441,23 +441,23 @@ def test_one_is_trusted_beside_the_other_until_it_was_shown(book: Book) -> None:
 def test_no_two_rows_have_one(book: Book) -> None:
     known(book)
     declare(book, replace(ROW, name="n2", peer="n2.example:1", certificate=NEXT))
-    with book.begin() as tx, pytest.raises(AlreadyExists):
+    with book.begin_transaction() as tx, pytest.raises(AlreadyExists):
         replicas.renew(tx, row(tx), NEXT, tx.now)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         replicas.renew(tx, row(tx), "ef" * 32, tx.now)
         book.commit(tx)
     other = replace(ROW, name="n3", peer="n3.example:1", certificate="ef" * 32)
-    with book.begin() as tx, pytest.raises(AlreadyExists):
+    with book.begin_transaction() as tx, pytest.raises(AlreadyExists):
         replicas.define(tx, other)
 
 
 def test_one_that_was_revoked_is_left_out(book: Book) -> None:
     known(book)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         replicas.add_revocation(tx, PRINT, None)
         replicas.add_revocation(tx, "ef" * 32, None)
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         with pytest.raises(BadRequest):
             replicas.renew(tx, row(tx), "ef" * 32, tx.now)
         replicas.renew(tx, row(tx), NEXT, tx.now)
@@ -468,17 +468,17 @@ def test_one_that_was_revoked_is_left_out(book: Book) -> None:
 def test_either_ends_both_and_the_other_is_declared_anew(book: Book, revoked: str) -> None:
     known(book)
     other = NEXT if revoked == PRINT else PRINT
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         replicas.renew(tx, row(tx), NEXT, tx.now + timedelta(days=365))
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         replicas.revoke(tx, revoked.upper(), "lost")
         assert set(row(tx).certificates) == {revoked} and replicas.trusted(tx, row(tx)) == []
         size = tx.size
         replicas.revoke(tx, revoked, "again")
         assert tx.size == size
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert replicas.find_revocation(tx, other) is None
         replicas.define(tx, replace(ROW, certificate=other), IfExists.OVERWRITE)
         assert replicas.trusted(tx, row(tx)) == [other]
@@ -486,7 +486,7 @@ def test_either_ends_both_and_the_other_is_declared_anew(book: Book, revoked: st
 
 def test_a_row_of_an_earlier_version_has_no_second_one(book: Book) -> None:
     known(book)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         key = keys.tagged(keys.REPLICA)[0] + b"n1"
         value = tx.get(key)
         assert value is not None

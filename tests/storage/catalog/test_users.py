@@ -23,20 +23,20 @@ from tests.storage.books import Book
 @pytest.fixture
 def book() -> Book:
     made = Book()
-    with made.begin() as tx:
+    with made.begin_transaction() as tx:
         users.define(tx, "root", "owner", "hash0")
         made.commit(tx)
     return made
 
 
 def test_declared_and_found(book: Book) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         made = users.define(tx, "ana", "editor", "hash1", space="shop", comment="c")
         assert users.get(tx, "ana") == made
         book.commit(tx)
     made = replace(made, created=tx.now + timedelta(microseconds=1))  # it is later than all before
     for _ in range(2):
-        with book.begin() as tx:
+        with book.begin_transaction() as tx:
             assert users.get(tx, "ana") == made
             assert [user.name for user in users.everyone(tx)] == ["ana", "root"]
             assert users.find(tx, "bob") is None
@@ -48,7 +48,7 @@ def test_declared_and_found(book: Book) -> None:
 
 
 def test_refused(book: Book) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         with pytest.raises(NameRefused):
             users.define(tx, "no name", "owner", "h")
         with pytest.raises(Unknown, match="role"):
@@ -60,7 +60,7 @@ def test_refused(book: Book) -> None:
 
 
 def test_taken(book: Book) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         made = users.define(tx, "ana", "viewer", "one", space="shop")
         assert users.define(tx, "ana", "editor", "two", space="shop", skip=True) == made
         anew = users.define(tx, "ana", "editor", "two", space="shop", overwrite=True)
@@ -70,7 +70,7 @@ def test_taken(book: Book) -> None:
 
 
 def test_altered(book: Book) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         user = users.define(tx, "ana", "viewer", "one")
         assert users.alter(tx, user, passhash="two").passhash == "two"
         assert users.alter(tx, users.get(tx, "ana"), role="member").passhash == "two"
@@ -80,7 +80,7 @@ def test_altered(book: Book) -> None:
 
 
 def test_an_owner_of_the_store_remains(book: Book) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         root = users.get(tx, "root")
         users.define(tx, "spaced", "owner", "h", space="shop")
         users.define(tx, "ana", "editor", "h")
@@ -103,19 +103,19 @@ def test_an_owner_of_the_store_remains(book: Book) -> None:
 
 def test_two_owners_can_t_leave_at_once(book: Book) -> None:
     """Each would be allowed alone; side by side one of them has to lose."""
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         users.define(tx, "ana", "owner", "h")
         book.commit(tx)
-    one = book.begin()
+    one = book.begin_transaction()
     users.drop(one, users.get(one, "ana"))
     one.pause()
-    with book.begin() as two:
+    with book.begin_transaction() as two:
         users.drop(two, users.get(two, "root"))
         book.commit(two)
     with pytest.raises(Exception, match="another commit changed") as refusal:
         book.commit(one)
     assert refusal.type.__name__ == "Conflict"
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert [user.name for user in users.everyone(tx)] == ["ana"]
 
 
@@ -131,7 +131,7 @@ def test_whoever_looks_through_all_users_gives_way_at_each(book: Book) -> None:
         told.clear()
         return before
 
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         for number in range(20):
             users.define(tx, f"a{number}", "member", "h", space="shop")
         users.define(tx, "zoe", "owner", "h")

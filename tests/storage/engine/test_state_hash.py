@@ -87,10 +87,10 @@ def test_slices_over_a_view_see_one_state() -> None:
 def test_a_transaction_can_be_hashed() -> None:
     """What is in flight counts as it will once it is in the engine."""
     book = Book()
-    tx = book.begin()
+    tx = book.begin_transaction()
     tx.put(keys.STORE_RANGE + b"\x40a", b"1")
     book.commit(tx)
-    with book.begin() as reader:
+    with book.begin_transaction() as reader:
         wanted = state_hash(reader)
     assert state_hash(book.engine) != wanted
     book.durable()

@@ -58,7 +58,7 @@ class IndexBook(Book):
 
     def __init__(self) -> None:
         super().__init__()
-        with self.begin() as tx:
+        with self.begin_transaction() as tx:
             place = places.define_database(tx, places.define_namespace(tx, "n"), "d")
             tables.define_table(tx, place, "t")
             self.commit(tx)
@@ -69,7 +69,7 @@ class IndexBook(Book):
 
     def define(self, name: str, *paths: Path, **told: Any) -> Index:
         """Declare an index in a commit of its own."""
-        with self.begin() as tx:
+        with self.begin_transaction() as tx:
             made = index_builds.define_index(tx, self.table(tx), name, paths, **told)
             self.commit(tx)
         return made
@@ -77,7 +77,7 @@ class IndexBook(Book):
     def build(self, slices: int = 1_000) -> None:
         """Build what is not built, a few records a slice."""
         for _ in range(slices):
-            with self.begin() as tx:
+            with self.begin_transaction() as tx:
                 waiting = unfinished(tx)
                 if not waiting:
                     return
@@ -86,17 +86,17 @@ class IndexBook(Book):
 
     def put(self, id: Any, **fields: Any) -> None:
         """Set a record in a commit of its own."""
-        with self.begin() as tx:
+        with self.begin_transaction() as tx:
             table = self.table(tx)
             put(tx, table, id, fields, records.stored(tx, table, id))
             self.commit(tx)
 
     def state(self, name: str) -> Index:
-        with self.begin() as tx:
+        with self.begin_transaction() as tx:
             return tables.index(self.table(tx), name)
 
     def wrong(self) -> list[str]:
-        with self.begin() as tx:
+        with self.begin_transaction() as tx:
             return differences(tx, self.table(tx))
 
     def content(self) -> list[Pair]:
@@ -109,7 +109,7 @@ class IndexBook(Book):
         self.ledger.mark_durable(committed, digests(self.frames))
         self.ledger.release(committed)
         for _ in range(rng.randrange(4)):
-            self.ledger.settle()
+            self.ledger.apply_next()
 
     def die(self, engine: MemoryEngine) -> None:
         """Be killed, with what the log has and an engine that has not all of it."""
@@ -225,13 +225,13 @@ def step(rng: Random, store: IndexBook) -> None:
     if kind < 0.3:
         store.build(slices=rng.randrange(1, 4))
         return
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         (declare if kind < 0.45 else change)(rng, store, tx)
         if tx.reads.ended:
             return
         if kind > 0.85:
             tx.pause()
-            with store.begin() as beside:
+            with store.begin_transaction() as beside:
                 change(rng, store, beside)
                 if not beside.reads.ended:
                     store.commit(beside)
@@ -310,7 +310,7 @@ def exchanged_and_killed() -> list[str]:
         for id, a in ((1, "x"), (2, "y"), (3, "z")):
             store.put(id, a=a)
         store.durable()
-        with store.begin() as tx:
+        with store.begin_transaction() as tx:
             table = store.table(tx)
             changes = RecordChanges(tx, table)
             for id, a in ((1, "y"), (2, "x"), (3, "w"), (4, "z")):
@@ -321,7 +321,7 @@ def exchanged_and_killed() -> list[str]:
         store.ledger.release(store.ledger.state.committed)
         with patch.object(storage.txn.ledger, "APPLY_KEYS", 1):
             for _ in range(steps):
-                store.ledger.settle()
+                store.ledger.apply_next()
         store.engine.flush()
         store.die(store.engine)
         wrong += store.wrong()
@@ -495,17 +495,17 @@ def test_a_build_that_meets_duplicates_says_so(store: IndexBook) -> None:
     assert found.problem == (
         "Duplicate: index u of table t can't hold 0 of two records: t:0 and t:9"
     )
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         assert held(tx, store.table(tx)) == {}
     store.put(9, a=99)
     store.put(10, a=99)
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         index_builds.rebuild_index(tx, store.table(tx), store.state("u"))
         store.commit(tx)
     store.build()
     assert store.state("u").state == FAILED
     store.put(10, a=100)
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         index_builds.rebuild_index(tx, store.table(tx), store.state("u"))
         store.commit(tx)
     store.build()
@@ -532,23 +532,23 @@ def test_whoever_replays_a_build_has_no_claim_that_nobody_makes(
         store.put(id, a=id % 9)
     store.define("u", ("a",), unique=True)
     store.build(slices=1)  # what claims 0 a second time was not visited yet
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         table = store.table(tx)
         for id in ids:
             stored = records.stored(tx, table, id)
             assert stored is not None
             records.delete(tx, table, id, stored)
         store.commit(tx)
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         there = held(tx, store.table(tx))
     store.ledger.mark_durable(store.ledger.state.committed, digests(store.frames))
     store.die(MemoryEngine())
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         assert held(tx, store.table(tx)) == there
 
 
 def rebuild(store: IndexBook, name: str) -> None:
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         index_builds.rebuild_index(tx, store.table(tx), store.state(name))
         store.commit(tx)
 
@@ -581,7 +581,7 @@ def test_a_rebuild_begun_again_dropped_or_overwritten_leaves_no_entry(store: Ind
     rebuild(store, "u")
     store.build(slices=2)
     rebuild(store, "u")
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         assert index_builds.visited(tx, store.state("u")) == 0
     store.build(slices=2)
     store.define("u", ("a",), unique=True, taken=IfExists.OVERWRITE, comment="kept")
@@ -591,10 +591,10 @@ def test_a_rebuild_begun_again_dropped_or_overwritten_leaves_no_entry(store: Ind
     store.build()
     rebuild(store, "u")
     store.build(slices=2)
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         index_builds.drop_index(tx, store.state("u"))
         store.commit(tx)
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         assert held(tx, store.table(tx)) == {} and unfinished(tx) == []
     store.durable()
     live = store.content()
@@ -606,7 +606,7 @@ def test_a_rebuild_that_finds_the_old_one_wrong_says_so(store: IndexBook) -> Non
     store.define("u", ("a",), unique=True)
     for id in range(10):
         store.put(id, a=id)
-    with store.begin() as tx:  # what only a fault of the node could do
+    with store.begin_transaction() as tx:  # what only a fault of the node could do
         kept = store.table(tx)
         put(tx, replace(kept, keeper=None), 9, {"a": 0}, records.stored(tx, kept, 9))
         store.commit(tx)
@@ -614,7 +614,7 @@ def test_a_rebuild_that_finds_the_old_one_wrong_says_so(store: IndexBook) -> Non
     store.build()
     found = store.state("u")
     assert found.state == FAILED and found.problem is not None and found.anew is None
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         assert held(tx, store.table(tx)) == {}
 
 
@@ -623,13 +623,13 @@ def test_a_build_goes_on_where_it_stopped(store: IndexBook) -> None:
         store.put(id, a=id)
     store.define("i", ("a",))
     store.build(slices=3)
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         before = index_builds.visited(tx, store.state("i"))
     assert 0 < before < 20
     store.put(100, a=1)
     store.put(0, a=5)
     store.build(slices=1)
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         assert index_builds.visited(tx, store.state("i")) > before
     store.build()
     assert store.state("i").state == READY and store.wrong() == []
@@ -645,13 +645,13 @@ def test_few_records_with_many_entries_are_built_in_slices(
     for id in range(8):
         store.put(id, tags=[f"{id}-{n}" for n in range(10)])
     assert store.define("few", ("tags",)).state == BUILDING
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         made = index_builds.define_index(tx, store.table(tx), "i", [("tags",)], unique=unique)
         assert made.state == BUILDING and tx.size < 1_000
         store.commit(tx)
     store.build()
     assert [store.state(name).state for name in ("few", "i")] == [READY] * 2
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         begun = index_builds.rebuild_index(tx, store.table(tx), store.state("i"))
         assert begun.state == REBUILDING and tx.size < 1_000
         store.commit(tx)
@@ -670,7 +670,7 @@ def test_an_index_in_force_over_few_records_is_rebuilt_by_the_statement(store: I
     for id in range(3):
         store.put(id, a=id)
     store.define("u", ("a",), unique=True)
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         begun = index_builds.rebuild_index(tx, store.table(tx), store.state("u"))
         assert begun.state == READY
         store.commit(tx)
@@ -688,7 +688,7 @@ def test_who_follows_makes_entries_in_steps(
     monkeypatch.setattr(limits, "INDEX_AT_ONCE", 100)
     store.define("a", ("a",))
     store.define("b", ("b",))
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         for id in range(20):
             put(tx, store.table(tx), id, {"tags": [id * 50 + n for n in range(50)]}, None)
         store.commit(tx)
@@ -698,7 +698,7 @@ def test_who_follows_makes_entries_in_steps(
     for frame in before:
         list(follower.ledger.follow(frame))
     assert len(list(follower.ledger.follow(many))) >= 20 * 2
-    with follower.begin() as tx:
+    with follower.begin_transaction() as tx:
         tx.own = layer = WriteSet(build.sequence)
         grown = [0]
         for _ in FrameDecoder(derived.kept).follow(build.body, tx):
@@ -712,7 +712,7 @@ def test_who_follows_makes_entries_in_steps(
 def test_dropping_a_table_leaves_no_entry(store: IndexBook) -> None:
     store.define("i", ("a",))
     store.put(1, a=1)
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         tables.drop_table(tx, store.table(tx))
         store.commit(tx)
     store.durable()
@@ -747,7 +747,7 @@ def test_too_many_elements_are_refused_with_the_record(store: IndexBook) -> None
     store.define("i", ("a",), ("b",))
     with pytest.raises(TooLarge, match="at most 10000 entries in index i"):
         store.put(1, a=list(range(200)), b=list(range(200)))
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         assert held(tx, store.table(tx)) == {} and records.count(tx, store.table(tx)) == 0
 
 
@@ -767,7 +767,7 @@ def test_a_value_with_too_many_parts_is_refused(store: IndexBook, fields: dict[s
     with pytest.raises(TooLarge, match="at most 10000 parts where a field is indexed") as caught:
         store.put(1, **fields)
     assert caught.value.detail["index"] == "i"
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         assert held(tx, store.table(tx)) == {} and records.count(tx, store.table(tx)) == 0
 
 
@@ -787,7 +787,7 @@ def test_what_a_record_makes_for_many_indexes_lets_others_go_on(store: IndexBook
     if way in ("delete", "changes"):
         store.put(1, **fields)
     turns = list[None]()
-    with store.begin() as tx:
+    with store.begin_transaction() as tx:
         table = store.table(tx)
         stored = records.stored(tx, table, 1)
 

@@ -48,7 +48,7 @@ class Shelf:
 
     def __init__(self, expire_us: int | None = None) -> None:
         self.book = Book()
-        with self.book.begin() as tx:
+        with self.book.begin_transaction() as tx:
             namespace = places.define_namespace(tx, "shop")
             database = places.define_database(tx, namespace, "main")
             self.space = spaces.define_space(tx, database, "c", expire_us=expire_us)
@@ -57,12 +57,12 @@ class Shelf:
 
     def do(self, work: Callable[[SpaceKeys], Any]) -> Any:
         """What the work on the keys answers, committed."""
-        with self.book.begin() as tx:
+        with self.book.begin_transaction() as tx:
             here = SpaceKeys(tx, self.space)
             answer = work(here)
             if tx.size:
                 self.book.commit(tx)
-                here.settle()
+                here.fill_fences()
             self.lapsed = here.lapsed
         return answer
 
@@ -92,7 +92,7 @@ class Shelf:
 
     def stored(self) -> dict[str, int]:
         """How many keys of each tag the state holds, counters apart."""
-        with self.book.begin() as tx:
+        with self.book.begin_transaction() as tx:
             return {
                 name: sum(len(step) for step in tx.scan(*keys.within(prefix)))
                 for name, prefix in (
@@ -114,7 +114,7 @@ def present(shelf: Shelf, key: str) -> tuple[Any, int, list[bytes]]:
     now = LatestState(shelf.book.ledger)
     here = SpaceReader(now, shelf.space)
     found = here.get(key)
-    with shelf.book.ledger.begin() as tx:
+    with shelf.book.ledger.begin_transaction() as tx:
         keys = SpaceKeys(tx, shelf.space)
         assert found == keys.get(key)
         assert (now.saw, here.lapsed, here.read_bytes) == (tx.saw, keys.lapsed, keys.read_bytes)
@@ -418,7 +418,7 @@ def test_listing(shelf: Shelf) -> None:
     assert shelf.keys("b", "a") == ["b", "b%2F"]
     assert shelf.keys("", "", 3) == ordered[:3]
     assert shelf.keys("nothing") == []
-    with shelf.book.begin() as tx:
+    with shelf.book.begin_transaction() as tx:
         entries = [pair for step in tx.scan(*keys.within(shelf.space.entries)) for pair in step]
     assert max(len(value) for _, value in entries) < 100, "large values stand beside"
 
@@ -507,7 +507,7 @@ def test_a_large_value_is_gone_through_in_steps(shelf: Shelf, call: str) -> None
             return here.swap("k", other, large)
         return here.swap("k", large if call == "expect" else other, 1)
 
-    with shelf.book.begin() as tx:
+    with shelf.book.begin_transaction() as tx:
         here = SpaceKeys(tx, shelf.space, lambda: ticks.append(None))
         assert work(here) == {"written": call != "expect"}
         shelf.book.commit(tx) if tx.size else tx.release()
@@ -520,7 +520,7 @@ def test_a_value_that_is_too_large_is_not_packed_to_its_end(shelf: Shelf) -> Non
     steps: list[int] = []
     for times in (2, 20):
         value = ["x" * 10_000] * (times * 105)
-        with shelf.book.begin() as tx:
+        with shelf.book.begin_transaction() as tx:
             ticks: list[None] = []
             here = SpaceKeys(tx, shelf.space, lambda: ticks.append(None))  # noqa: B023
             with pytest.raises(TooLarge):
@@ -551,11 +551,11 @@ def test_a_large_value_and_a_small_one_take_turns(shelf: Shelf) -> None:
 
 def test_a_dropped_space_takes_its_keys_and_its_name_comes_back_empty(shelf: Shelf) -> None:
     shelf.do(lambda here: here.set("k", "x" * 9000, SECOND))
-    with shelf.book.begin() as tx:
+    with shelf.book.begin_transaction() as tx:
         spaces.drop_space(tx, shelf.space)
         shelf.book.commit(tx)
     assert shelf.stored() == {"entries": 0, "contents": 0, "expiries": 0}
-    with shelf.book.begin() as tx:
+    with shelf.book.begin_transaction() as tx:
         assert spaces.find_space(tx, shelf.space.database, "c") is None
         again = spaces.define_space(tx, shelf.space.database, "c")
         shelf.book.commit(tx)
@@ -563,7 +563,7 @@ def test_a_dropped_space_takes_its_keys_and_its_name_comes_back_empty(shelf: She
 
 
 def test_declaring_a_space(shelf: Shelf) -> None:
-    with shelf.book.begin() as tx:
+    with shelf.book.begin_transaction() as tx:
         database = shelf.space.database
         kept = spaces.define_space(tx, database, "c", expire_us=5, taken=IfExists.SKIP)
         assert kept == shelf.space
@@ -697,7 +697,7 @@ def test_any_history_is_as_a_dict_would_have_it(steps: list[Any]) -> None:
 
 def assert_index_is_whole(shelf: Shelf) -> None:
     """Every entry that expires stands in the index under its time, and nothing else does."""
-    with shelf.book.begin() as tx:
+    with shelf.book.begin_transaction() as tx:
         listed = {
             (keys.expiry_time(key), key[keys.EXPIRY_KEY_AT :])
             for step in tx.scan(*keys.within(shelf.space.expiries))
@@ -770,7 +770,7 @@ def test_what_was_removed_as_expired_stays_so_after_a_restart_under_an_earlier_c
         lambda _: None,
         derived.kept,
     )
-    with ledger.begin() as tx:
+    with ledger.begin_transaction() as tx:
         here = SpaceKeys(tx, shelf.space)
         assert here.get("k") is NONE
         assert here.get("unseen") is NONE, "the log is past its time"

@@ -30,7 +30,7 @@ def book() -> Book:
 
 @pytest.fixture
 def table(book: Book) -> Table:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         namespace = places.define_namespace(tx, "shop")
         made = tables.define_table(tx, places.define_database(tx, namespace, "main"), "order")
         book.commit(tx)
@@ -38,7 +38,7 @@ def table(book: Book) -> Table:
 
 
 def create(book: Book, table: Table, *ids: Any) -> int:
-    tx = book.begin()
+    tx = book.begin_transaction()
     for id in ids:
         records.create(tx, table, id, {"n": id})
     return book.commit(tx)
@@ -50,29 +50,29 @@ def ids(tx: Transaction, table: Table, **how: Any) -> list[Any]:
 
 
 def test_create_and_read(book: Book, table: Table) -> None:
-    tx = book.begin()
+    tx = book.begin_transaction()
     records.create(tx, table, "ana", {"age": 30, "nested": {"a": [1, 2]}})
     raw = records.read(tx, table, "ana")
     assert raw is not None
     assert binary.unpack(raw) == {"age": 30, "nested": {"a": [1, 2]}}
     assert records.stored(tx, table, "ana") == Stored(0, raw)
     sequence = book.commit(tx)
-    assert records.stored(book.begin(), table, "ana") == Stored(sequence, raw)
+    assert records.stored(book.begin_transaction(), table, "ana") == Stored(sequence, raw)
     book.durable()
-    assert records.stored(book.begin(), table, "ana") == Stored(sequence, raw)
-    assert records.read(book.begin(), table, "bob") is None
-    assert records.stored(book.begin(), table, "bob") is None
+    assert records.stored(book.begin_transaction(), table, "ana") == Stored(sequence, raw)
+    assert records.read(book.begin_transaction(), table, "bob") is None
+    assert records.stored(book.begin_transaction(), table, "bob") is None
 
 
 def test_created_twice(book: Book, table: Table) -> None:
     create(book, table, 1)
     for _ in range(2):
-        tx = book.begin()
+        tx = book.begin_transaction()
         with pytest.raises(AlreadyExists, match="order:1"):
             records.create(tx, table, 1, {})
         tx.release()
         book.durable()
-    tx = book.begin()
+    tx = book.begin_transaction()
     records.create(tx, table, 2, {})
     with pytest.raises(AlreadyExists):
         records.create(tx, table, 2, {})
@@ -83,12 +83,12 @@ def test_the_log_tells_the_change_before(book: Book, table: Table) -> None:
     """Following `previous` from the newest change reaches every change of a record's life."""
     sequences = [create(book, table, 7)]
     for n in range(3):
-        tx = book.begin()
+        tx = book.begin_transaction()
         before = records.stored(tx, table, 7)
         put(tx, table, 7, {"n": n}, before)
         put(tx, table, 7, {"n": n, "again": True}, records.stored(tx, table, 7))
         sequences.append(book.commit(tx))
-    tx = book.begin()
+    tx = book.begin_transaction()
     before = records.stored(tx, table, 7)
     assert before is not None
     records.delete(tx, table, 7, before)
@@ -103,7 +103,7 @@ def test_the_log_tells_the_change_before(book: Book, table: Table) -> None:
 
 def test_deleted_and_made_anew_in_one_commit_is_a_change(book: Book, table: Table) -> None:
     first = create(book, table, 1)
-    tx = book.begin()
+    tx = book.begin_transaction()
     before = records.stored(tx, table, 1)
     assert before is not None
     records.delete(tx, table, 1, before)
@@ -112,11 +112,11 @@ def test_deleted_and_made_anew_in_one_commit_is_a_change(book: Book, table: Tabl
     second = book.commit(tx)
     (put,) = [one for one in book.effects(second) if one[0] == effects.PUT_RECORD]
     assert put[-1] == first
-    assert records.count(book.begin(), table) == 1
+    assert records.count(book.begin_transaction(), table) == 1
 
 
 def test_created_and_deleted_in_one_commit_leaves_nothing(book: Book, table: Table) -> None:
-    tx = book.begin()
+    tx = book.begin_transaction()
     records.create(tx, table, 1, {})
     before = records.stored(tx, table, 1)
     assert before is not None
@@ -124,12 +124,12 @@ def test_created_and_deleted_in_one_commit_leaves_nothing(book: Book, table: Tab
     assert records.read(tx, table, 1) is None
     sequence = book.commit(tx)
     assert {one[0] for one in book.effects(sequence)} == {effects.PUT}
-    assert records.count(book.begin(), table) == 0
+    assert records.count(book.begin_transaction(), table) == 0
 
 
 def test_count(book: Book, table: Table) -> None:
     create(book, table, *range(10))
-    tx = book.begin()
+    tx = book.begin_transaction()
     for id in (3, 4):
         before = records.stored(tx, table, id)
         assert before is not None
@@ -138,9 +138,9 @@ def test_count(book: Book, table: Table) -> None:
     put(tx, table, 99, {"n": 0}, None)
     assert records.count(tx, table) == 9
     book.commit(tx)
-    assert records.count(book.begin(), table) == 9
+    assert records.count(book.begin_transaction(), table) == 9
     book.durable()
-    assert records.count(book.begin(), table) == 9
+    assert records.count(book.begin_transaction(), table) == 9
 
 
 @pytest.mark.parametrize("beside", ["nothing", "committed", "paused", "by itself", "deleted"])
@@ -151,13 +151,13 @@ def test_records_made_together_are_those_made_one_by_one(
     many, each = Book(), Book()
     hashes = []
     for here in (many, each):
-        with here.begin() as tx:
+        with here.begin_transaction() as tx:
             namespace = places.define_namespace(tx, "shop")
             made = tables.define_table(tx, places.define_database(tx, namespace, "m"), "order")
             here.commit(tx)
         if beside == "committed":
             create(here, made, 3)
-        tx = here.begin()
+        tx = here.begin_transaction()
         if beside == "paused":
             tx.pause()
         if beside in ("by itself", "deleted"):
@@ -180,7 +180,7 @@ def test_records_made_together_stop_where_one_is_refused_or_enough_is_packed(
     book: Book, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [order.encode(n) for n in range(4)]
-    tx = book.begin()
+    tx = book.begin_transaction()
     for odd in ({"a": NONE}, {"a": [1, {"b": NONE}]}):
         assert records.create_together(tx, table, ids[:2], [{"a": 1}, odd]) == 0
     assert records.create_together(tx, table, [ids[0], ids[0]], [{}, {}]) == 0
@@ -198,14 +198,14 @@ def test_records_made_together_stop_where_one_is_refused_or_enough_is_packed(
 
 def test_creating_side_by_side_does_not_conflict(book: Book, table: Table) -> None:
     """Both add to the count; neither reads it."""
-    one, two = book.begin(), None
+    one, two = book.begin_transaction(), None
     records.create(one, table, 1, {})
     one.pause()
-    two = book.begin()
+    two = book.begin_transaction()
     records.create(two, table, 2, {})
     book.commit(two)
     book.commit(one)
-    assert records.count(book.begin(), table) == 2
+    assert records.count(book.begin_transaction(), table) == 2
 
 
 @pytest.mark.parametrize(
@@ -223,21 +223,21 @@ def test_ranges(book: Book, table: Table, how: dict[str, Any], wanted: list[int]
     create(book, table, 1, 3, 5)
     book.durable()
     create(book, table, 2)
-    tx = book.begin()
+    tx = book.begin_transaction()
     records.create(tx, table, 4, {})
     assert ids(tx, table, **how) == wanted
     tx.release()
 
 
 def test_neighbours_are_not_seen(book: Book, table: Table) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         other = tables.define_table(tx, table.database, "other")
         book.commit(tx)
     create(book, table, 1, 2)
     create(book, other, 3)
     book.durable()
-    assert ids(book.begin(), table) == [1, 2]
-    assert ids(book.begin(), other, reverse=True) == [3]
+    assert ids(book.begin_transaction(), table) == [1, 2]
+    assert ids(book.begin_transaction(), other, reverse=True) == [3]
 
 
 record_ids = st.recursive(
@@ -252,7 +252,7 @@ record_ids = st.recursive(
 @given(some=st.lists(record_ids, max_size=12))
 def test_ids_come_back_in_the_order_of_values(some: list[Any]) -> None:
     book = Book()
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         namespace = places.define_namespace(tx, "n")
         table = tables.define_table(tx, places.define_database(tx, namespace, "d"), "t")
         for id in some:
@@ -269,7 +269,7 @@ def test_address(table: Table) -> None:
 
 
 def test_too_large(book: Book, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    tx = book.begin()
+    tx = book.begin_transaction()
     with pytest.raises(TooLarge, match="record id"):
         records.create(tx, table, "x" * 300, {})
     monkeypatch.setattr(limits, "RECORD_BYTES", 1_000)
@@ -288,7 +288,7 @@ def test_a_record_changed_again_and_again_is_counted_once(
     book: Book, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "TRANSACTION_BYTES", 3_000)
-    tx = book.begin()
+    tx = book.begin_transaction()
     for n in range(50):
         put(tx, table, 1, {"x": "y" * 900, "n": n}, records.stored(tx, table, 1))
         stored = records.stored(tx, table, 1)

@@ -337,7 +337,7 @@ def test_no_deadline_passes_of_what_nobody_has_been_shown(queues: Queues, topic:
     queues.take(made)
 
     def commit(method: str, *arguments: Any) -> Any:
-        with queues.book.begin() as tx:
+        with queues.book.begin_transaction() as tx:
             answer = getattr(GroupDeliveries(tx, made), method)(*arguments)
             if tx.size:
                 queues.book.commit(tx)
@@ -822,7 +822,7 @@ def test_next_due(queues: Queues, topic: Topic) -> None:
 
 def test_two_that_take_at_once_never_get_the_same(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic)
-    slow = queues.book.begin()
+    slow = queues.book.begin_transaction()
     GroupDeliveries(slow, made).take(2)
     slow.pause()
     assert values(queues.take(made, 1)) == [1]
@@ -833,7 +833,7 @@ def test_two_that_take_at_once_never_get_the_same(queues: Queues, topic: Topic) 
 def test_a_take_that_saw_the_end_conflicts_with_a_publish(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic)
     for count, conflicts in ((3, False), (99, True)):
-        slow = queues.book.begin()
+        slow = queues.book.begin_transaction()
         GroupDeliveries(slow, made).take(count)
         slow.pause()
         queues.publish(topic, "new")
@@ -847,13 +847,13 @@ def test_a_take_that_saw_the_end_conflicts_with_a_publish(queues: Queues, topic:
 def test_all_of_a_transaction_is_one_commit(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic)
     results = queues.topic("results")
-    with queues.book.begin() as tx:
+    with queues.book.begin_transaction() as tx:
         (message,) = GroupDeliveries(tx, made).take(1)
         TopicMessages(tx, results).publish([message["value"] * 2])
         GroupDeliveries(tx, made).ack([message["receipt"]])
     assert queues.figures(made) == (0, 0, 0, 0, 0)
     assert queues.values(results) == []
-    with queues.book.begin() as tx:
+    with queues.book.begin_transaction() as tx:
         (message,) = GroupDeliveries(tx, made).take(1)
         TopicMessages(tx, results).publish([message["value"] * 2])
         GroupDeliveries(tx, made).ack([message["receipt"]])
@@ -931,7 +931,7 @@ def test_the_indexes_are_looked_at_from_where_something_stands(
     made = queues.group(topic)
 
     def since() -> tuple[int, int]:
-        with queues.book.begin() as tx:
+        with queues.book.begin_transaction() as tx:
             state, _ = standing(tx, made)
         return state.deadlines_from_us - START_US, state.ready_from_us - START_US
 

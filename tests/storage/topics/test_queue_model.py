@@ -61,10 +61,10 @@ def same_numbers(self: Append, layer: WriteSet, present: bytes | None, time_us: 
 
 def only_numbers(self: Append, layer: WriteSet, present: bytes | None, time_us: int) -> None:
     """The time of a message is when its transaction began."""
-    _settle(self, layer, present, self._time_us)
+    _renumber(self, layer, present, self._time_us)
 
 
-_settle, _end, _leave = Append.settle, MessageRows.end, GroupDeliveries._leave
+_renumber, _end, _leave = Append.renumber, MessageRows.end, GroupDeliveries._leave
 
 
 def never_exactly(self: MessageRows, exactly: bool = True) -> tuple[int, int]:
@@ -120,7 +120,7 @@ def same_epoch(self: GroupState) -> bytes:
 _pack = GroupState.pack
 
 PLANTED = [
-    (Append, "settle", same_numbers), (Append, "settle", only_numbers),
+    (Append, "renumber", same_numbers), (Append, "renumber", only_numbers),
     (MessageRows, "end", never_exactly), (TopicMessages, "_known", for_ever),
     (GroupDeliveries, "_is_last", once_more), (GroupDeliveries, "_leave", stays_listed),
     (GroupDeliveries, "trimmed", nothing_trimmed),

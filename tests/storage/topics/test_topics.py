@@ -49,7 +49,7 @@ def test_a_topic_is_declared_once(queues: Queues) -> None:
     assert queues.topic("t", taken=IfExists.SKIP) == made
     over = queues.topic("t", comment="anew", taken=IfExists.OVERWRITE)
     assert (over.id, over.keep_us, over.full, over.comment) == (made.id, None, "DROP", "anew")
-    with queues.book.begin() as tx:
+    with queues.book.begin_transaction() as tx:
         assert topics.topic(tx, queues.database, "t") == over
         assert topics.find_topic(tx, queues.database, "other") is None
         with pytest.raises(Unknown):
@@ -217,7 +217,7 @@ def test_what_is_refused_changes_nothing(
     queues: Queues, error: type[Refusal], arguments: dict[str, Any]
 ) -> None:
     made = queues.topic(largest=1000, dedup_us=SECOND)
-    with queues.book.begin() as tx:
+    with queues.book.begin_transaction() as tx:
         named = {"values": [1], **arguments}
         with pytest.raises(error):
             TopicMessages(tx, made).publish(**named)
@@ -250,7 +250,7 @@ def test_expect(queues: Queues) -> None:
 def test_publishers_that_pause_do_not_conflict(queues: Queues, prepared: bool) -> None:
     made, other = queues.topic(dedup_us=10 * SECOND), queues.topic("other")
     queues.publish(made, "before")
-    slow = queues.book.begin()
+    slow = queues.book.begin_transaction()
     here = TopicMessages(slow, made)
     first = here.publish(["slow 1", "slow 2"], key="k")
     slow.pause()
@@ -305,7 +305,7 @@ def test_one_that_has_looked_at_the_end_conflicts(queues: Queues) -> None:
         return here.read(here.publish([1]).first - 1, 1)
 
     for look in (read_end, read_more, expect, own, own_message, trim):
-        slow = queues.book.begin()
+        slow = queues.book.begin_transaction()
         here = TopicMessages(slow, made)
         look(here)
         here.publish(["slow"])
@@ -318,7 +318,7 @@ def test_one_that_has_looked_at_the_end_conflicts(queues: Queues) -> None:
 def test_one_that_has_looked_elsewhere_does_not(queues: Queues) -> None:
     made = queues.topic(max_bytes=10_000)
     queues.publish(made, *range(10))
-    slow = queues.book.begin()
+    slow = queues.book.begin_transaction()
     here = TopicMessages(slow, made)
     assert len(here.read(0, 9)) == 9
     assert list(here.trim(3)) == [2]
@@ -333,7 +333,7 @@ def test_one_that_has_looked_elsewhere_does_not(queues: Queues) -> None:
 
 def test_a_message_published_and_trimmed_again(queues: Queues) -> None:
     made = queues.topic()
-    slow = queues.book.begin()
+    slow = queues.book.begin_transaction()
     here = TopicMessages(slow, made)
     here.publish([1, 2, 3])
     assert list(here.trim(3)) == [2]
@@ -374,7 +374,7 @@ def test_an_id_needs_a_window(queues: Queues) -> None:
 
 def test_of_two_that_publish_an_id_at_once_one_is_run_again(queues: Queues) -> None:
     made = queues.topic(dedup_us=5 * SECOND)
-    slow = queues.book.begin()
+    slow = queues.book.begin_transaction()
     TopicMessages(slow, made).publish([1], id="a")
     slow.pause()
     queues.publish(made, 1, id="a")

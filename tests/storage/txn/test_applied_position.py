@@ -72,7 +72,7 @@ class OpenStore:
     def commit(self, *values: bytes, settle: bool = True) -> None:
         """One commit for each value, durable, and in the state."""
         for value in values:
-            tx = self.ledger.begin()
+            tx = self.ledger.begin_transaction()
             tx.put(key(len(value)), value)
             self.ledger.commit(tx, BY)
         self._append(settle)
@@ -83,7 +83,7 @@ class OpenStore:
         self.ledger.mark_durable(upto, digests)
         self.ledger.release(upto)
         self.frames.clear()
-        while settle and self.ledger.settle():
+        while settle and self.ledger.apply_next():
             pass
 
     def close(self, clean: bool = True) -> None:
@@ -203,12 +203,12 @@ def test_parts_of_a_forks_commit_are_refused(
     store.close()
     monkeypatch.setattr(ledger_module, "APPLY_KEYS", 3)
     other = OpenStore(tmp_path / "fork", seed=3).open()
-    tx = other.ledger.begin()
+    tx = other.ledger.begin_transaction()
     for number in range(10):
         tx.put(key(100 + number), b"a part")
     other.ledger.commit(tx, BY)
     other._append(settle=False)
-    assert other.ledger.settle()
+    assert other.ledger.apply_next()
     found = applied_position.read(other.engine, other.directory.store_id.bytes)
     assert (found.sequence, found.proves) == (2, 3)
     other.close()
@@ -222,12 +222,12 @@ def test_parts_of_a_commit_are_made_whole(
 ) -> None:
     monkeypatch.setattr(ledger_module, "APPLY_KEYS", 3)
     store.commit(b"a")
-    tx = store.ledger.begin()
+    tx = store.ledger.begin_transaction()
     for number in range(10):
         tx.put(key(100 + number), b"a part")
     store.ledger.commit(tx, BY)
     store._append(settle=False)
-    assert store.ledger.settle()
+    assert store.ledger.apply_next()
     store.close(clean=False)
     store.open()
     assert (store.engine.applied, store.engine.get(key(109))) == (2, b"a part")

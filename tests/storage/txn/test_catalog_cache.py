@@ -117,9 +117,9 @@ class LookupStory:
     def _begin(self) -> None:
         if len(self.open) > 4:
             return
-        with nothing_remembered(), self.book.begin() as fresh:
+        with nothing_remembered(), self.book.begin_transaction() as fresh:
             expected = {thing: look(fresh, thing)[0] for thing in THINGS}
-        tx = self.book.begin()
+        tx = self.book.begin_transaction()
         tx.pause()
         self.open.append(Open(tx, expected, self.book.ledger.state.committed))
 
@@ -132,9 +132,9 @@ class LookupStory:
             one.rests_on |= rests_on
             assert found == one.expected[thing], f"{thing} at {one.began}"
             return
-        with self.book.begin() as tx:
+        with self.book.begin_transaction() as tx:
             found, _ = look(tx, thing)
-            with nothing_remembered(), self.book.begin() as fresh:
+            with nothing_remembered(), self.book.begin_transaction() as fresh:
                 assert found == look(fresh, thing)[0], f"{thing} now"
             in_flight = tx.sequence > self.book.ledger.state.commit_index
             assert tx.saw <= tx.sequence and (in_flight or tx.saw == 0)
@@ -142,7 +142,7 @@ class LookupStory:
 
     def _declare(self) -> None:
         """A commit that changes one thing or two, and looks at things before and after that."""
-        with self.book.begin() as tx:
+        with self.book.begin_transaction() as tx:
             touched = self._change(tx)
             if self.random.random() < 0.3:
                 touched |= self._change(tx)
@@ -238,7 +238,7 @@ class LookupStory:
         upto = self.random.randint(ledger.synced_seq, ledger.state.committed)
         ledger.mark_durable(upto, digests(self.book.frames, upto))
         ledger.release(self.random.randint(ledger.state.commit_index, upto))
-        ledger.settle()
+        ledger.apply_next()
 
     def _withdraw(self) -> None:
         if self.random.random() < 0.2:
@@ -327,14 +327,14 @@ def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_who_declares_something_is_seen_by_itself_at_once_and_by_the_others_later() -> None:
     book = Book()
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         places.define_namespace(tx, "m", "one")
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert places.namespace(tx, "m").comment == "one"
         places.define_namespace(tx, "m", "two", IfExists.OVERWRITE)
         assert places.namespace(tx, "m").comment == "two"
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert places.namespace(tx, "m").comment == "one"
 
 
@@ -344,12 +344,12 @@ def test_what_is_forgotten_leaves_no_name_behind() -> None:
     lookups = story.book.ledger.state.lookups
 
     def commit(change: Callable[..., object], *told: Any) -> None:
-        with story.book.begin() as tx:
+        with story.book.begin_transaction() as tx:
             change(tx, *told)
             story.book.commit(tx)
 
     def look_for_all() -> int:
-        with story.book.begin() as tx:
+        with story.book.begin_transaction() as tx:
             for thing in THINGS:
                 look(tx, thing)
         assert _names(lookups) == {
@@ -375,16 +375,16 @@ def test_what_is_forgotten_leaves_no_name_behind() -> None:
 
 def test_what_was_taken_back_leaves_no_name_behind() -> None:
     book = Book()
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         places.define_namespace(tx, "m", None)
         book.commit(tx)
     book.durable()
     lookups = book.ledger.state.lookups
     for _ in range(3):
-        with book.begin() as tx:
+        with book.begin_transaction() as tx:
             users.define(tx, "ana", "owner", "hash")
             book.commit(tx)
-        with book.begin() as tx:
+        with book.begin_transaction() as tx:
             look(tx, ("namespace", "m"))
             look(tx, ("user", "ana"))
         assert len(lookups) == len(_names(lookups)) == 2

@@ -37,7 +37,7 @@ def test_an_id_that_was_rolled_back_is_not_given_again() -> None:
     book, topic = queues.book, queues.topic()
 
     def declared(keep: bool) -> dict[str, int]:
-        with book.begin() as tx:
+        with book.begin_transaction() as tx:
             found = declare_all(tx, topic)
             book.commit(tx)
         if keep:
@@ -55,7 +55,7 @@ def test_an_id_that_was_rolled_back_is_not_given_again() -> None:
 def test_a_mark_of_a_restore_is_of_its_own_place_alone() -> None:
     """Another leader may have given the ids of one that was rolled back."""
     book = Queues().book
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         restores.mark(tx, place := places.define_namespace(tx, "theirs"))
         assert restores.undo(tx, [RestoreMark(place.id, 0, ("mine",))], lambda _database: None) == (
             [],

@@ -39,7 +39,7 @@ def key(number: int) -> bytes:
 
 
 def put(book: Book, *numbers: int) -> int:
-    tx = book.begin()
+    tx = book.begin_transaction()
     for number in numbers:
         tx.put(key(number), b"%d" % number)
     return book.commit(tx)
@@ -97,7 +97,7 @@ def test_log_time_is_not_behind_what_was_followed_once_it_leads(book: Book) -> N
     assert book.ledger.log_time() == ahead.time
     book.clock.advance(5)
     assert book.ledger.log_time() == ahead.time + 5
-    assert book.begin().now_us == ahead.time + 5
+    assert book.begin_transaction().now_us == ahead.time + 5
 
 
 def test_log_time_of_who_follows_is_not_that_of_a_frame_that_was_taken_back(book: Book) -> None:
@@ -112,7 +112,7 @@ def test_log_time_of_who_follows_is_not_that_of_a_frame_that_was_taken_back(book
 
 
 def test_a_transaction_and_its_frame_have_one_time(book: Book) -> None:
-    tx = book.begin()
+    tx = book.begin_transaction()
     book.clock.advance(1_000)
     assert tx.now_us == START_US
     tx.put(key(1), b"")
@@ -121,7 +121,7 @@ def test_a_transaction_and_its_frame_have_one_time(book: Book) -> None:
 
 
 def test_frames_are_in_order_of_time_though_a_transaction_was_slow(book: Book) -> None:
-    slow = book.begin()
+    slow = book.begin_transaction()
     slow.pause()
     book.clock.advance(1_000)
     put(book, 1)
@@ -134,7 +134,7 @@ def test_frames_are_in_order_of_time_though_a_transaction_was_slow(book: Book) -
 
 
 def test_nothing_changed_nothing_handed_over(book: Book) -> None:
-    tx = book.begin()
+    tx = book.begin_transaction()
     assert tx.get(key(1)) is None
     assert book.commit(tx) == 0
     assert book.frames == []
@@ -151,12 +151,12 @@ def test_refused_by_the_log_is_as_if_not_tried(book: Book) -> None:
     with pytest.raises(Busy):
         put(book, 2)
     book.ledger._hand_over = real
-    assert book.begin().get(key(2)) is None
+    assert book.begin_transaction().get(key(2)) is None
     assert put(book, 3) == 2
 
 
 def test_ended_is_ended(book: Book) -> None:
-    tx = book.begin()
+    tx = book.begin_transaction()
     tx.release()
     tx.release()
     with pytest.raises(AssertionError):
@@ -166,7 +166,7 @@ def test_ended_is_ended(book: Book) -> None:
 
 
 def test_control_given_away_without_a_pause_is_a_bug(book: Book) -> None:
-    careless = book.begin()
+    careless = book.begin_transaction()
     careless.put(key(1), b"")
     put(book, 2)
     with pytest.raises(AssertionError, match="without a pause"):
@@ -176,7 +176,7 @@ def test_control_given_away_without_a_pause_is_a_bug(book: Book) -> None:
 
 
 def test_a_view_is_let_go_with_its_transaction(book: Book) -> None:
-    tx = book.begin()
+    tx = book.begin_transaction()
     tx.pause()
     put(book, 1)
     assert len(book.ledger.state.conflicts) == 1
@@ -188,7 +188,7 @@ def test_a_view_is_let_go_with_its_transaction(book: Book) -> None:
 
 def test_changes_remembered_are_bounded(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REMEMBERED_KEYS", 10)
-    slow, reader = book.begin(), book.begin()
+    slow, reader = book.begin_transaction(), book.begin_transaction()
     slow.pause()
     reader.pause()
     for number in range(1, 30):
@@ -203,7 +203,7 @@ def test_changes_remembered_are_bounded(book: Book, monkeypatch: pytest.MonkeyPa
 
 def test_conflicts_name_no_reason_where_there_is_none(book: Book) -> None:
     put(book, 1, 2, 3)
-    tx = book.begin()
+    tx = book.begin_transaction()
     tx.get(key(1))
     list(tx.scan(key(10), key(20)))
     tx.pause()
@@ -225,7 +225,7 @@ def test_who_paused_is_compared_in_steps_before_its_commit(
         return touch(self, *changed)
 
     monkeypatch.setattr(ReadSet, "touch", counted)
-    slow = book.begin()
+    slow = book.begin_transaction()
     for number in range(100, 200, 2):
         list(slow.scan(key(number), key(number + 1)))
     slow.pause()
@@ -247,12 +247,12 @@ def test_what_was_read_is_not_gone_through_for_each_range_that_is_deleted(
     book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(validation, "COMPARE_KEYS", 10)
-    slow = book.begin()
+    slow = book.begin_transaction()
     for number in range(100):
         slow.get(key(number))
     slow.pause()
     for number in range(30):
-        tx = book.begin()
+        tx = book.begin_transaction()
         tx.delete_range(key(1_000 + number), key(1_001 + number))
         book.commit(tx)
 
@@ -274,7 +274,7 @@ def test_what_was_read_is_not_gone_through_for_each_range_that_is_deleted(
 def test_no_race_is_missed_by_comparing_before_the_commit(book: Book, race: str) -> None:
     put(book, 1, 2, 101)
     book.durable()
-    slow = book.begin()
+    slow = book.begin_transaction()
     list(slow.scan(key(0), key(10)))
     slow.get(key(101))
     slow.pause()
@@ -307,12 +307,12 @@ def test_keys_are_put_in_order_in_steps_for_who_is_compared_with_them(
     book: Book, monkeypatch: pytest.MonkeyPatch, beside: str
 ) -> None:
     monkeypatch.setattr(ledger, "PREPARE_KEYS", 40)
-    paused = book.begin()
+    paused = book.begin_transaction()
     if beside == "paused":
         paused.pause()
     elif beside == "barrier":
         book.ledger.barrier = PriorityLock(ReadSet(0, RollBacks()))
-    tx = book.begin()
+    tx = book.begin_transaction()
     put_in_no_order(tx)
     steps = len(list(book.ledger.prepare(tx)))
     assert tx.own._order.knows(tx.own.writes) == (beside != "nobody")
@@ -325,11 +325,11 @@ def test_keys_that_are_followed_are_put_in_order_in_steps_for_who_has_paused(
     book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "RECORDS_A_STEP", 40)
-    tx = book.begin()
+    tx = book.begin_transaction()
     put_in_no_order(tx)
     book.commit(tx)
     other = Book()
-    paused = other.begin()
+    paused = other.begin_transaction()
     paused.pause()
     known = []
     monkeypatch.setattr(
@@ -343,7 +343,7 @@ def test_keys_that_are_followed_are_put_in_order_in_steps_for_who_has_paused(
 
 def test_what_only_reads_loses_nothing_by_comparing(book: Book) -> None:
     put(book, 1)
-    reader = book.begin()
+    reader = book.begin_transaction()
     reader.get(key(1))
     reader.pause()
     put(book, 1)
@@ -365,14 +365,14 @@ def test_whether_keys_are_untouched_costs_no_more_with_each_commit_beside(
             self.looks += 1
             return super().__iter__()
 
-    slow, book_races = book.begin(), book.ledger.state.conflicts
+    slow, book_races = book.begin_transaction(), book.ledger.state.conflicts
     put_first = Wanted([key(5), key(6)])
     slow.pause()
     for number in range(100, 130):
         put(book, number)
     assert book_races.is_untouched(slow.reads, put_first)
     assert large or put_first.looks == 1
-    late = book.begin()
+    late = book.begin_transaction()
     late.pause()
     put(book, 5)
     assert not book_races.is_untouched(slow.reads, put_first)
@@ -380,7 +380,7 @@ def test_whether_keys_are_untouched_costs_no_more_with_each_commit_beside(
     assert book_races.is_untouched(late.reads, [key(100)])
     book.ledger.roll_back()
     put(book, 100)
-    assert book_races.is_untouched(book.begin().reads, [key(100)])
+    assert book_races.is_untouched(book.begin_transaction().reads, [key(100)])
     slow.release()
     late.release()
     assert not len(book_races) and not book_races._newest and not book_races.keys
@@ -392,12 +392,12 @@ def test_commits_that_are_forgotten_or_taken_back_leave_what_others_changed(
 ) -> None:
     if large:
         monkeypatch.setattr(validation, "LARGE", 1)
-    first = book.begin()
+    first = book.begin_transaction()
     first.pause()
     put(book, 1, 2)
     put(book, 2, 3)
     book.durable()
-    second = book.begin()
+    second = book.begin_transaction()
     second.pause()
     put(book, 1, 3)
     put(book, 3, 4)
@@ -407,7 +407,7 @@ def test_commits_that_are_forgotten_or_taken_back_leave_what_others_changed(
         number for number in range(1, 5) if asked.is_untouched(second.reads, [key(number)])
     ]
     assert (untouched, len(asked), asked.keys) == ([2], 2, 4)
-    third = book.begin()
+    third = book.begin_transaction()
     third.pause()
     put(book, 2, 3)
     book.ledger.mark_durable(3, digests(book.frames, 3))
@@ -461,7 +461,7 @@ def test_what_the_engine_refused_stays_readable_and_is_tried_again(
     failing.failing = True
     with pytest.raises(EngineFailed):
         book.durable()
-    assert book.begin().get(key(1)) == b"1"
+    assert book.begin_transaction().get(key(1)) == b"1"
     assert put(book, 2) == 2
     failing.failing = False
     book.durable()
@@ -475,7 +475,7 @@ def test_a_large_commit_goes_in_parts(
     put(book, *range(10))
     book.durable()
     monkeypatch.setattr(ledger, "APPLY_KEYS", 30)
-    tx = book.begin()
+    tx = book.begin_transaction()
     tx.delete_range(key(0), key(5))
     for number in range(100):
         tx.put(key(number + 3), b"new")
@@ -483,17 +483,17 @@ def test_a_large_commit_goes_in_parts(
     put(book, 1_000)
     book.ledger.mark_durable(3, digests(book.frames))
     book.ledger.release(3)
-    wanted = [pair for step in book.begin().scan(key(0), key(2_000)) for pair in step]
+    wanted = [pair for step in book.begin_transaction().scan(key(0), key(2_000)) for pair in step]
     parts = 0
     for _ in step_by_step(book.ledger):
         parts += 1
         assert failing.applied in (1, 2, 3)
-        seen = [pair for step in book.begin().scan(key(0), key(2_000)) for pair in step]
+        seen = [pair for step in book.begin_transaction().scan(key(0), key(2_000)) for pair in step]
         assert seen == wanted
         if parts == 2:
             failing.failing = True
             with pytest.raises(EngineFailed):
-                book.ledger.settle()
+                book.ledger.apply_next()
             failing.failing = False
     assert parts > 4
     assert failing.applied == 3
@@ -506,19 +506,19 @@ def test_what_a_large_commit_held_is_freed_in_parts_unless_somebody_reads_it(
 ) -> None:
     monkeypatch.setattr(ledger, "APPLY_KEYS", 30)
     monkeypatch.setattr(write_set, "_MANY", 30)
-    tx = book.begin()
+    tx = book.begin_transaction()
     for number in range(100):
         tx.put(key(number), b"new")
     writes = tx.own.writes
     book.commit(tx)
     book.ledger.mark_durable(1, digests(book.frames))
     book.ledger.release(1)
-    reading = book.begin()
+    reading = book.begin_transaction()
     if paused:
         reading.pause()
     left = [len(writes) for _ in step_by_step(book.ledger)]
     assert left[-1] == (100 if paused else 0)
-    assert not book.ledger.settle() and not book.ledger.state.flight.layers
+    assert not book.ledger.apply_next() and not book.ledger.state.flight.layers
     assert paused or max(before - after for before, after in pairwise(left)) == 30
     assert sum(len(step) for step in reading.scan(key(0), key(100))) == 100
     reading.release()
@@ -528,13 +528,13 @@ def test_what_a_large_commit_held_stays_while_the_next_one_is_followed(
     book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An index is built over its records as they are in flight, and beside it they settle."""
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         table = some_table(tx)
         for number in range(60):
             words = [{"x": f"{number} {word}", "y": number} for word in range(8)]
             records.create(tx, table, number, {"words": words})
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         index_builds.define_index(tx, some_table(tx), "built", (("words", EACH),))
         book.commit(tx)
     book.durable()
@@ -548,7 +548,7 @@ def test_what_a_large_commit_held_stays_while_the_next_one_is_followed(
     other.ledger.release(1)
     beside = 0
     for _ in other.ledger.follow(book.frames[1]):
-        beside += other.ledger.settle()
+        beside += other.ledger.apply_next()
     assert beside > 1
     other.ledger.durable(2, digests(book.frames, 2))
     assert state_hash(other.engine) == state_hash(book.engine)
@@ -562,10 +562,10 @@ def test_what_a_large_commit_changed_is_remembered_when_it_is_freed(
     put(book, 1)
     book.durable()
     monkeypatch.setattr(ledger, "APPLY_KEYS", 30)
-    slow = book.begin()
+    slow = book.begin_transaction()
     assert [pair for step in slow.scan(key(0), key(5)) for pair in step] == [(key(1), b"1")]
     slow.pause()
-    tx = book.begin()
+    tx = book.begin_transaction()
     for number in range(1, 100):
         tx.put(key(number), b"new")
     if built:
@@ -579,7 +579,7 @@ def test_what_a_large_commit_changed_is_remembered_when_it_is_freed(
 
 
 def step_by_step(made: Ledger) -> Iterator[None]:
-    while made.settle():
+    while made.apply_next():
         yield
     yield
 
@@ -610,7 +610,7 @@ def test_replay_gives_the_same_state_from_any_point(book: Book) -> None:
 def test_replaying_a_part_twice_changes_nothing(book: Book) -> None:
     """What a crash between the parts of a large commit leaves is made whole."""
     put(book, 1, 2, 3)
-    tx = book.begin()
+    tx = book.begin_transaction()
     tx.delete_range(key(1), key(3))
     tx.put(key(2), b"new")
     book.commit(tx)
@@ -650,7 +650,7 @@ def test_log_not_replayed_to_its_end(book: Book) -> None:
         MemoryEngine(), LogEnd(1), book.clock, SeededRng(1), book.frames.append, derived.kept
     )
     with pytest.raises(AssertionError, match="not been replayed"):
-        made.begin()
+        made.begin_transaction()
 
 
 def test_damaged_body(book: Book) -> None:
@@ -667,7 +667,7 @@ def test_withdrawn_numbers_are_given_again(book: Book) -> None:
     book.durable()
     assert put(book, 2) == 2
     book.ledger.roll_back()
-    assert book.begin().get(key(2)) is None
+    assert book.begin_transaction().get(key(2)) is None
     assert put(book, 3) == 2
     book.durable()
     assert book.engine.get(key(2)) is None
@@ -675,13 +675,13 @@ def test_withdrawn_numbers_are_given_again(book: Book) -> None:
 
 
 def test_a_withdrawn_transaction_teaches_others_no_declaration(book: Book) -> None:
-    places.define_namespace(first := book.begin(), "a")
+    places.define_namespace(first := book.begin_transaction(), "a")
     book.commit(first)
-    late = book.begin()
+    late = book.begin_transaction()
     late.pause()
     book.ledger.roll_back()
     assert places.find_namespace(late, "a") is not None
-    assert places.find_namespace(book.begin(), "a") is None
+    assert places.find_namespace(book.begin_transaction(), "a") is None
 
 
 # --- declarations -------------------------------------------------------------------------------
@@ -692,16 +692,16 @@ def test_a_paused_transaction_loses_to_a_declaration_that_it_looked_up(
     book: Book, looked_up: bool
 ) -> None:
     """And to no other: what it looked up is remembered between transactions, not read by each."""
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         places.define_namespace(tx, "mine")
         places.define_namespace(tx, "other")
         book.commit(tx)
     book.durable()
-    with book.begin() as writing:
+    with book.begin_transaction() as writing:
         places.namespace(writing, "mine")
         writing.put(key(1), b"1")
         writing.pause()
-        with book.begin() as beside:
+        with book.begin_transaction() as beside:
             name = "mine" if looked_up else "other"
             places.define_namespace(beside, name, "changed", places.IfExists.OVERWRITE)
             book.commit(beside)

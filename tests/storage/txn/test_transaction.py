@@ -409,7 +409,7 @@ def test_random_histories(
 
 
 def test_places_are_touched_once_however_often_they_come() -> None:
-    with Book().begin() as tx:
+    with Book().begin_transaction() as tx:
         assert list(tx.touched) == []
         tx.touch("a")
         tx.touch("a")

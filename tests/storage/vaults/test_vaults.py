@@ -26,7 +26,7 @@ ENTRY = VaultEntry(5, "ana", "owner", "http", "1.2.3.4:5", "write", "shop.main.v
 @pytest.fixture
 def book() -> Book:
     made = Book()
-    with made.begin() as tx:
+    with made.begin_transaction() as tx:
         shop = places.define_namespace(tx, "shop")
         main = places.define_database(tx, shop, "main")
         vaults.define(tx, main, "v", versions=2, comment="c")
@@ -42,7 +42,7 @@ def vault_in(tx: Transaction, name: str = "v") -> Vault:
 
 
 def put(book: Book, id: bytes, key_version: int = 1, sealed: bytes = b"sealed") -> int:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         vault = vault_in(tx)
         present = vaults.find_record(tx, vault, id)
         version = vaults.next_version(tx, vault, id, present)
@@ -54,7 +54,7 @@ def put(book: Book, id: bytes, key_version: int = 1, sealed: bytes = b"sealed") 
 
 
 def test_declared(book: Book) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         vault = vault_in(tx)
         assert vault.path == "shop.main.v"
         assert (vault.versions, vault.comment, vault.own) == (2, "c", False)
@@ -73,13 +73,13 @@ def test_declared(book: Book) -> None:
         assert [each.name for each in vaults.each(tx, vault.database, unpaced)] == ["u", "v"]
         vaults.drop(tx, other)
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert vaults.define(tx, vault_in(tx).database, "u").id > other.id
 
 
 def test_versions(book: Book) -> None:
     assert [put(book, b"k"), put(book, b"k"), put(book, b"k")] == [1, 2, 3]
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         vault = vault_in(tx)
         assert vaults.find_record(tx, vault, b"k") == RecordRow(3, (2, 3))
         assert vaults.find_value(tx, vault, b"k", 1) is None
@@ -88,12 +88,12 @@ def test_versions(book: Book) -> None:
         assert vaults.removed_at(tx, vault) == book.ledger.state.committed
         vaults.erase(tx, vault, b"k", RecordRow(3, (2, 3)))
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert vaults.count(tx, vault) == 0
         assert vaults.find_record(tx, vault, b"k") is None
         assert vaults.values_to_reseal(tx, vault, 1, 1) == []
     assert put(book, b"k") == 4  # it never starts again
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert vaults.find_record(tx, vault, b"k") == RecordRow(4, (4,))
         assert tx.get(rows.erased(vault.numbers, b"k")) is None
 
@@ -101,7 +101,7 @@ def test_versions(book: Book) -> None:
 def test_ids(book: Book) -> None:
     for id in (b"a", b"ab", b"b", b"\xff\xff", b"a/b"):
         put(book, id)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         vault = vault_in(tx)
 
         def listed(prefix: bytes = b"", after: bytes = b"") -> list[bytes]:
@@ -132,7 +132,7 @@ def test_sealed_again(book: Book) -> None:
     put(book, b"a", 1)
     put(book, b"b", 1)
     put(book, b"c", 2)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         vault = vault_in(tx)
         left = vaults.values_to_reseal(tx, vault, 1, 10)
         assert left == [vaults.UnrotatedValue(b"a", 1), vaults.UnrotatedValue(b"b", 1)]
@@ -144,7 +144,7 @@ def test_sealed_again(book: Book) -> None:
             vaults.seal_again(tx, vault, one, before, after)
         assert vaults.values_to_reseal(tx, vault, 1, 1) == []
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         assert len(vaults.values_to_reseal(tx, vault, 2, 10)) == 3
         assert vaults.approximate_sealed(tx, vault) in (0, 5)  # what is in flight is not looked at
 
@@ -160,12 +160,12 @@ def test_rows_of_keys_and_uses() -> None:
 
 def test_dropped_leaves_its_trail(book: Book) -> None:
     put(book, b"k")
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         vault = vault_in(tx)
         trail.append(tx, vault.id, ENTRY, None)
         places.drop_database(tx, vault.database)
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         for tag in keys.OF_VAULTS:
             assert not list(tx.scan(*keys.tagged(tag)))
         (kept,) = trail.newest(tx, vault.id)
@@ -174,12 +174,12 @@ def test_dropped_leaves_its_trail(book: Book) -> None:
 
 def test_trail_is_chained(book: Book) -> None:
     key = b"k" * 32
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         for number in range(1, 6):
             entry = msgspec.structs.replace(ENTRY, version=number)
             assert trail.append(tx, 9, entry, key if number > 2 else None) == number
         book.commit(tx)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         kept = list(trail.newest(tx, 9))
         assert [one.number for one in kept] == [5, 4, 3, 2, 1]
         assert trail.head(tx, 9) == (5, kept[0].hash)
@@ -197,7 +197,7 @@ def test_trail_is_chained(book: Book) -> None:
 
 
 def test_an_entry_that_is_changed_breaks_the_chain(book: Book) -> None:
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         for _ in range(3):
             trail.append(tx, 9, ENTRY, None)
         row = tx.get(trail._at(9, 2))
@@ -210,7 +210,7 @@ def test_an_entry_that_is_changed_breaks_the_chain(book: Book) -> None:
 
 def test_the_oldest_entries_go(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "VAULT_ENTRIES_KEPT", 3)
-    with book.begin() as tx:
+    with book.begin_transaction() as tx:
         for _ in range(5):
             trail.append(tx, 9, ENTRY, None)
         kept = [one.number for one in trail.newest(tx, 9)]

@@ -26,7 +26,7 @@ NOBODY = CopySource("n1", ("127.0.0.1:1",), ("ab" * 32,))
 def begun(path: Path, *, knows: bool) -> str:
     """A directory that is joining. :param knows: whether its token was redeemed"""
     doors = system_doors()
-    with closing(JoiningDirectory.begin(str(path), doors.fs, doors.clock, doors.rng)) as found:
+    with closing(JoiningDirectory.lock(str(path), doors.fs, doors.clock, doors.rng)) as found:
         if knows:
             found.note(uuid4(), (NOBODY,))
     return str(path)

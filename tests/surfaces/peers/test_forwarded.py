@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.cluster.entry_forwarding import told
+from actors.cluster.entry_forwarding import message_of
 from protocol import limits
 from protocol.links import (
     PREFIX_BYTES,
@@ -35,7 +35,7 @@ from tests.surfaces.peers.parts import at as address_of
 from tests.surfaces.peers.test_nodes import Linked, joiner, linked, redeem
 
 LIFE = bytes(range(16))
-ONE = told(noted(1))
+ONE = message_of(noted(1))
 
 
 @pytest.fixture

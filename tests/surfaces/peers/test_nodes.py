@@ -316,7 +316,7 @@ async def test_guesses_are_answered_later_and_later(leader: Linked, logbook: Log
         with pytest.raises(SignInRefused):
             await redeem(joiner(), wrong)
     # By the address, whatever row was guessed: the next one comes behind three.
-    attempt = await throttle.begin("join token", "127.0.0.1:1")
+    attempt = await throttle.enter("join token", "127.0.0.1:1")
     assert attempt.counter.in_a_row == 3
     attempt.end()
     entries = await leader.here.value("INFO FOR AUDIT")

@@ -123,7 +123,7 @@ class FakeNode:
     @staticmethod
     def _tell(asker: Requester[Answers], task: asyncio.Task[Answers]) -> None:
         error = task.exception()
-        asker.told(None if error is not None else task.result(), error)
+        asker.on_result(None if error is not None else task.result(), error)
 
     async def _keys(
         self, who: bytes, names: Names, operations: Sequence[KeyOperation], room: Room
