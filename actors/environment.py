@@ -203,7 +203,7 @@ class Environment:
     """Opens an empty state engine that is only in memory, given a directory for its settings."""
 
 
-def system_doors() -> Environment:
+def system_environment() -> Environment:
     """Return the production environment, on the running event loop."""
     return Environment(
         SystemScheduler(),

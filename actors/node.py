@@ -66,9 +66,11 @@ def _reason(error: BaseException) -> str:
 class Node(NodeParts):
     """A node. Made by `start`; `stop` closes it in any condition."""
 
-    def __init__(self, settings: NodeSettings, doors: Environment) -> None:
-        runtime = Runtime(doors.scheduler, doors.clock, self._actor_failed, self._report_error)
-        super().__init__(settings, doors, runtime, NodeInfo(self.status, self._log_info))
+    def __init__(self, settings: NodeSettings, environment: Environment) -> None:
+        runtime = Runtime(
+            environment.scheduler, environment.clock, self._actor_failed, self._report_error
+        )
+        super().__init__(settings, environment, runtime, NodeInfo(self.status, self._log_info))
         self.failed = asyncio.Event()
         """Set when the node has failed: stop it and exit with an error."""
         self.failure: BaseException | None = None
@@ -78,7 +80,7 @@ class Node(NodeParts):
         self.generated_owner: FirstOwner | None = None
         """Owner with a generated password, to be shown once."""
         self._state: Unready | None = "opening"
-        self._began_us = doors.clock.monotonic_us()
+        self._began_us = environment.clock.monotonic_us()
 
     # --- start ----------------------------------------------------------------------------------
 
@@ -108,7 +110,7 @@ class Node(NodeParts):
         """Create the ledger and replay the log into the state."""
         engine, end = self.store.parts.engine, self.store.end
         self.committer = committer = Committer(self.runtime, self.registry)
-        clock, rng = self.doors.clock, self.doors.rng
+        clock, rng = self.environment.clock, self.environment.rng
         committer.ledger = Ledger(engine, end, clock, rng, committer.hand_over, derived.kept)
         await self.store.replay(committer.ledger)
 
@@ -138,7 +140,9 @@ class Node(NodeParts):
         if owner is None:
             if not self.settings.serves:
                 return
-            secret = urlsafe_b64encode(self.doors.rng.bytes(GENERATED_PASSWORD_BYTES)).decode()
+            secret = urlsafe_b64encode(
+                self.environment.rng.bytes(GENERATED_PASSWORD_BYTES)
+            ).decode()
             owner = self.generated_owner = FirstOwner(GENERATED_OWNER, secret)
             if self.settings.told_owner is not None:
                 self.settings.told_owner(owner)
@@ -175,7 +179,7 @@ class Node(NodeParts):
             log_given_way=self._log_figures.given_way,
             state_damage=self.store.damage,
             log_damage=len(self.log_checks.found(self.store.begins)),
-            uptime_seconds=(self.doors.clock.monotonic_us() - self._began_us) / 1_000_000,
+            uptime_seconds=(self.environment.clock.monotonic_us() - self._began_us) / 1_000_000,
             endpoints=self._roles.endpoints if self._roles is not None else (),
             origins=self._roles.origins if self._roles is not None else (),
         )
@@ -227,8 +231,8 @@ class Node(NodeParts):
         """End requests that outlasted the drain, at their next slice, and wait until they are
         answered."""
         self.registry.end_all(Draining("the node is stopping"))
-        until_us = self.doors.clock.monotonic_us() + END_SECONDS * 1_000_000
-        while self.registry.unfinished and self.doors.clock.monotonic_us() < until_us:
+        until_us = self.environment.clock.monotonic_us() + END_SECONDS * 1_000_000
+        while self.registry.unfinished and self.environment.clock.monotonic_us() < until_us:
             await asyncio.sleep(0.001)
 
     async def stop(self) -> None:
@@ -325,7 +329,7 @@ class Node(NodeParts):
             self.failed.set()
 
     def _actor_failed(self, actor: Actor, error: BaseException) -> None:
-        now_us = self.doors.clock.monotonic_us()
+        now_us = self.environment.clock.monotonic_us()
         for place in self._supervised():
             if place.ref == actor.actor_ref:
                 break
@@ -371,7 +375,7 @@ START_FAULTS: Final = (StoreFault, StateUnusable, EngineFailed, PartFailed, Refu
 operator."""
 
 
-async def start(settings: NodeSettings, doors: Environment) -> Node:
+async def start(settings: NodeSettings, environment: Environment) -> Node:
     """Return an open node that serves requests. No surface listens yet.
 
     :raises StoreFault: the directory, log or state can't be opened; the text says why
@@ -381,7 +385,7 @@ async def start(settings: NodeSettings, doors: Environment) -> Node:
     :raises Refusal: the first owner's name or password is refused
     :raises OSError: from the disk
     """
-    node = Node(settings, doors)
+    node = Node(settings, environment)
     try:
         await node.open()
     except BaseException:

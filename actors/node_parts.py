@@ -85,16 +85,16 @@ class NodeParts:
     topics: TopicService
 
     def __init__(
-        self, settings: NodeSettings, doors: Environment, runtime: Runtime, facts: NodeInfo
+        self, settings: NodeSettings, environment: Environment, runtime: Runtime, facts: NodeInfo
     ) -> None:
         self.settings = settings
-        self.doors = doors
+        self.environment = environment
         self.runtime = runtime
         self.facts = facts
         self.facts.settings["directory"] = settings.data_dir
         self.rights = Rights()
         """Authorizes callers."""
-        self.store = Store(settings, doors)
+        self.store = Store(settings, environment)
         self.registry = Registry()
         """Live requests."""
         self._log_figures = LogFigures()
@@ -160,7 +160,7 @@ class NodeParts:
         directory, opened, engine = self.store.parts
         opened.headroom.turns = RLock()
         headroom = FreeSpaceCheck(
-            self.doors.fs, directory.state_path, directory.tmp_path, opened.headroom
+            self.environment.fs, directory.state_path, directory.tmp_path, opened.headroom
         )
         note = partial(rebuild_marker.record_damage, directory)
         self._flush = self._supervise(
@@ -196,21 +196,21 @@ class NodeParts:
         """Start authentication of callers and nodes."""
         runtime, committer = self.runtime, self.committer
         self._passwords = self.passwords = Passwords(
-            runtime, self.doors.rng, self.doors.cores, self.settings.password_cost
+            runtime, self.environment.rng, self.environment.cores, self.settings.password_cost
         )
         self.statements = statements = Statements(
-            runtime, committer, self.rights, self.roles.node_id, self.doors.rng
+            runtime, committer, self.rights, self.roles.node_id, self.environment.rng
         )
         self.peering = Peering(
             runtime, committer, statements, self.roles.node_id, self.store.id,
-            name_of(self.settings.key), self.doors.rng, self.settings.links,
+            name_of(self.settings.key), self.environment.rng, self.settings.links,
         )  # fmt: skip
-        self._open_sessions = sessions = Sessions(self.doors.clock, self.doors.rng)
+        self._open_sessions = sessions = Sessions(self.environment.clock, self.environment.rng)
         sessions.rests = self.registry
         end_with_users(sessions, committer)
         self._sessions = self._supervise(
             lambda: SessionsActor.start(
-                runtime, sessions, committer, self.roles, self.passwords, self.doors.rng,
+                runtime, sessions, committer, self.roles, self.passwords, self.environment.rng,
                 statements, self._sign_in_aside,
             ),
             refoldable=True,
@@ -258,7 +258,7 @@ class NodeParts:
         runtime, committer = self.runtime, self.committer
         vaults = VaultParts(
             runtime, committer, self.roles, self.rights, self.passwords, self._open_sessions,
-            self.statements, self.doors.rng, self.settings.vaults,
+            self.statements, self.environment.rng, self.settings.vaults,
         )  # fmt: skip
         self._sealed, self._vaults = start_vaults(vaults)
         self._places.append(self._vaults)
@@ -266,7 +266,7 @@ class NodeParts:
             runtime, committer, self._open_sessions, self._sealed, self.spaces, self.topics
         )
         self.backups, writing_and_reading = start_backups(
-            runtime, committer, self.reads, self.store, self.settings, self.doors
+            runtime, committer, self.reads, self.store, self.settings, self.environment
         )
         self._places += writing_and_reading
 
@@ -278,7 +278,7 @@ class NodeParts:
         )  # fmt: skip
         self.cluster = begin_coordination(
             self.runtime, self.committer, self.member, self.reads, self.peering,
-            self.statements.backlog, self.doors.rng, self.settings.agree, self._timers.leads,
+            self.statements.backlog, self.environment.rng, self.settings.agree, self._timers.leads,
             self._supervise,
         )  # fmt: skip
 
@@ -299,7 +299,7 @@ class NodeParts:
             moments=self.moments,
             statements=self.statements,
             indexes=self._index_builds,
-            clock=self.doors.clock,
+            clock=self.environment.clock,
             facts=self.facts,
             reads=self.reads,
             backups=self.backups,
@@ -353,7 +353,7 @@ class NodeParts:
             self.runtime, self.peering, self.committer, directory, listens_at, given
         )
         self.copies = snapshot_transfer.begin_copies(
-            self.runtime, self.committer, self.reads, self.store, self.settings, self.doors,
+            self.runtime, self.committer, self.reads, self.store, self.settings, self.environment,
             partial(self._supervise, refoldable=True),
         )  # fmt: skip
         self.cluster.copy_with(self.copies)

@@ -73,7 +73,7 @@ class Store:
     """Store opened by one node. After a failed `open` it holds the parts opened until then, for
     `close`."""
 
-    def __init__(self, settings: NodeSettings, doors: Environment) -> None:
+    def __init__(self, settings: NodeSettings, environment: Environment) -> None:
         self.directory: StoreDirectory | None = None
         self.log: Log | None = None
         self.engine: Engine | None = None
@@ -84,7 +84,7 @@ class Store:
         self.damage: str | None = None
         """Description of damage in the state; None: none is known."""
         self._settings = settings
-        self._doors = doors
+        self._environment = environment
         self._rebuilds = False
 
     @property
@@ -123,8 +123,8 @@ class Store:
         :raises EngineFailed: the state can't be read
         :raises OSError: from the disk
         """
-        settings, doors = self._settings, self._doors
-        where = settings.data_dir, doors.fs, doors.clock, doors.rng
+        settings, environment = self._settings, self._environment
+        where = settings.data_dir, environment.fs, environment.clock, environment.rng
         self.directory = (
             StoreDirectory.begin_script_restore(*where, settings.key)
             if settings.restores
@@ -188,12 +188,12 @@ class Store:
 
     def _engine(self, directory: StoreDirectory, may_compact: bool = True) -> Engine:
         """Open the state engine. :raises EngineFailed:"""
-        on_disk = partial(self._doors.open_engine, may_compact=may_compact)
-        return open_state(directory, on_disk, self._doors.open_in_memory)
+        on_disk = partial(self._environment.open_engine, may_compact=may_compact)
+        return open_state(directory, on_disk, self._environment.open_in_memory)
 
     def _check_clock(self, newest_us: int) -> None:
         """Check the wall clock, before any write uses it. :raises ClockRefused:"""
-        wall_us = self._doors.clock.wall_us()
+        wall_us = self._environment.clock.wall_us()
         if not clock_jumps(wall_us, newest_us) or self._settings.check:
             return
         if not self._settings.accept_clock_jump:

@@ -329,7 +329,7 @@ class Steps:
 
 async def begin(directory: str) -> Here:
     """Start a node in this process, with connections and data to ask for."""
-    from actors.environment import system_doors
+    from actors.environment import system_environment
     from actors.node import start
     from actors.settings import FirstOwner, NodeSettings
     from surfaces.command import heap
@@ -340,7 +340,7 @@ async def begin(directory: str) -> Here:
 
     heap.collect_less_often()  # as the command does: else a sixth of a CREATE is the collector's
     owner = FirstOwner("root", PASSWORD)
-    node = await start(NodeSettings(directory, first_owner=owner), system_doors())
+    node = await start(NodeSettings(directory, first_owner=owner), system_environment())
     http = HttpSurface(node, HttpSettings("127.0.0.1", 0))
     await http.start()
     here = Here(node, Wire(NodeGate(node)), http)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from actors.environment import Environment, system_doors
+from actors.environment import Environment, system_environment
 from actors.node import Node, start
 from actors.passwords import Cost
 from actors.runtime import ask
@@ -89,14 +89,16 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    directory: Path, doors: Environment | None = None, settings: Mapping[str, Any] | None = None
+    directory: Path,
+    environment: Environment | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Running]:
     """A node on a directory, with namespace `shop` and database `main`."""
     owner = FirstOwner("root", PASSWORD)
     more = {"password_cost": CHEAP, "vaults": VAULTS, **(settings or {})}
     told = NodeSettings(str(directory), first_owner=owner, **more)
     durations.starts["nodes"] += 1
-    node = await start(told, doors or system_doors())
+    node = await start(told, environment or system_environment())
     try:
         here = Running(node)
         define = "DEFINE NAMESPACE IF NOT EXISTS shop; DEFINE DATABASE IF NOT EXISTS shop.main"

@@ -38,7 +38,7 @@ class BackupInProgress:
         self._tick = tick
         self._key = key
         self._bytes = 0
-        self._taken_us = node.doors.clock.wall_us()
+        self._taken_us = node.environment.clock.wall_us()
 
     async def snapshot(self) -> WrittenBackup:
         """Write a snapshot of the whole store."""
@@ -48,7 +48,9 @@ class BackupInProgress:
             moment.end()  # the snapshot stays open as long as its only view
             at = await node.reads.standing(view.sequence)
             facts = SnapshotFacts(VERSION, node.store.id, directory.created, self._taken_us, at)
-            snapshot = snapshot_file.SnapshotWriter(facts, self._write, node.doors.rng, self._key)
+            snapshot = snapshot_file.SnapshotWriter(
+                facts, self._write, node.environment.rng, self._key
+            )
             for piece in snapshot_file.pieces(view):
                 snapshot.add(piece)
                 await self._step()
@@ -73,7 +75,7 @@ class BackupInProgress:
             before = await node.reads.standing(first - 1)
             created = directory.created
             facts = LogFacts(VERSION, node.store.id, created, self._taken_us, before, upto)
-            copy = LogBackupWriter(facts, self._write, node.doors.rng, self._key)
+            copy = LogBackupWriter(facts, self._write, node.environment.rng, self._key)
             after = first - 1
             while after < upto:
                 frames = await node.reads.frames(after, upto, limits.MIB)

@@ -46,7 +46,11 @@ class RestoreOptions:
 
 
 def restore(
-    doors: Environment, file: File, wanted: RestoreOptions, tick: Tick, keys: Sequence[Key] = ()
+    environment: Environment,
+    file: File,
+    wanted: RestoreOptions,
+    tick: Tick,
+    keys: Sequence[Key] = (),
 ) -> Iterator[str]:
     """Create a store from a snapshot or a log. Return the lines to print.
 
@@ -58,11 +62,11 @@ def restore(
     """
     path, form = wanted.directory, form_of(file)
     world = RestoreEnvironment(
-        doors.fs,
-        doors.clock,
-        doors.rng,
-        doors.open_engine,
-        doors.open_in_memory,
+        environment.fs,
+        environment.clock,
+        environment.rng,
+        environment.open_engine,
+        environment.open_in_memory,
         tick,
         key=wanted.key,
         accept_clock=wanted.accept_clock,
@@ -78,10 +82,10 @@ def restore(
     else:
         restored, what = restore_snapshot(world, path, file, key), "records"
     proven = wanted.key is None or key is not None
-    return chain(_report_lines(restored, what, doors.clock), () if proven else (NOT_PROVEN,))
+    return chain(_report_lines(restored, what, environment.clock), () if proven else (NOT_PROVEN,))
 
 
-def check_for_script(doors: Environment, wanted: RestoreOptions) -> None:
+def check_for_script(environment: Environment, wanted: RestoreOptions) -> None:
     """Check that a script may create the wanted store by being run.
 
     :raises NotRestored: the directory is not empty, which restores of other forms require too
@@ -92,7 +96,7 @@ def check_for_script(doors: Environment, wanted: RestoreOptions) -> None:
         raise BadRequest(
             f"a script cannot be restored with {flag}, for its statements are run one by one"
         )
-    refuse_unless_empty(doors.fs, wanted.directory)
+    refuse_unless_empty(environment.fs, wanted.directory)
 
 
 def _report_lines(restored: Restored, what: str, clock: Clock) -> Iterator[str]:

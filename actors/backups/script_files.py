@@ -35,7 +35,7 @@ def is_script(file: File) -> bool:
 
 
 def begin_script(
-    doors: Environment, about: About, created: str, key: Key | None, sink: Sink
+    environment: Environment, about: About, created: str, key: Key | None, sink: Sink
 ) -> Writing:
     """Begin the file of a script.
 
@@ -43,9 +43,9 @@ def begin_script(
     :param key: key that seals it; None: it is written in clear
     :param sink: receives the bytes of the file
     """
-    now_us = doors.clock.wall_us()
+    now_us = environment.clock.wall_us()
     facts = ScriptFacts(VERSION, about.store, created, now_us, about.sequence)
-    return writing(facts, sink, doors.rng, key)
+    return writing(facts, sink, environment.rng, key)
 
 
 def pieces(read: Read) -> Iterator[Piece]:

@@ -22,19 +22,19 @@ def start_backups(
     reads: LogReads,
     store: Store,
     settings: NodeSettings,
-    doors: Environment,
+    environment: Environment,
 ) -> tuple[Backups, tuple[Supervised[Any], Supervised[Any]]]:
     """Return the backup service, and the actors that write and read backup files."""
     directory, _, engine = store.parts
-    folder = BackupFolder(doors.fs, settings.backup_dir)
+    folder = BackupFolder(environment.fs, settings.backup_dir)
     tmp, key, keys = directory.tmp_path, settings.key, settings.opening_keys
     files: Supervised[Any] = Supervised(
-        lambda: BackupFilesActor.start(runtime, doors.fs, doors.rng, folder, tmp, key),
+        lambda: BackupFilesActor.start(runtime, environment.fs, environment.rng, folder, tmp, key),
         refoldable=True,
     )
     lists: Supervised[Any] = Supervised(
         lambda: BackupListActor.start(runtime, folder, keys), refoldable=True
     )
     about = StoreFacts(store.id, directory.created)
-    backups = Backups(committer, reads, engine, about, folder, files, lists, doors.clock)
+    backups = Backups(committer, reads, engine, about, folder, files, lists, environment.clock)
     return backups, (files, lists)

@@ -42,13 +42,13 @@ class PolicyReplacement:
         self,
         committer: Committer,
         member: ClusterMember,
-        shippings: ReplicaSenders,
+        replica_senders: ReplicaSenders,
         known: str | None,
         agreement: Callable[[Sequence[str]], Agreement],
     ) -> None:
         self._committer = committer
         self._member = member
-        self._shippings = shippings
+        self._replica_senders = replica_senders
         self._known = known
         self._agreement = agreement
 
@@ -70,7 +70,7 @@ class PolicyReplacement:
             # if it is this node's again.
             raise self._not_leading()
         restore_policy = leadership.amend(policy)
-        self._shippings.hurry()
+        self._replica_senders.hurry()
         try:
             ticket = commit_policy(self._committer, self._member, policy, who)
         except BaseException:
@@ -115,7 +115,7 @@ class PolicyReplacement:
     async def _wait_for_followers(self, leadership: Leadership, policy: Policy) -> None:
         """Wait for followers to report: one that is recent under the old BEHIND may be silent under
         the new."""
-        self._shippings.hurry()
+        self._replica_senders.hurry()
         with suppress(TimeoutError):  # too few followers: the commit is refused then
             async with asyncio.timeout(HEARD_SECONDS):
                 while not leadership.has_enough_followers(policy):

@@ -120,14 +120,14 @@ class CoordinationActor(LoopActor):
         runtime: Runtime,
         committer: Committer,
         member: ClusterMember,
-        shippings: ReplicaSenders,
+        replica_senders: ReplicaSenders,
         ways: CoordinationHooks,
     ) -> None:
         super().__init__(runtime)
         self._committer = committer
         self._member = member
         self._memory = member.memory
-        self._shippings = shippings
+        self._replica_senders = replica_senders
         self._ways = ways
         self._clock = runtime.clock
         self._woken = asyncio.Event()
@@ -210,12 +210,14 @@ class CoordinationActor(LoopActor):
                 return None
             if stands is not None:
                 known, door = self._memory.now.agreement, self._ways.agreement
-                amending = PolicyReplacement(self._committer, member, self._shippings, known, door)
+                amending = PolicyReplacement(
+                    self._committer, member, self._replica_senders, known, door
+                )
                 return await amending.amend(policy, message.who)
             member.check_roles()
             agreement = self._ways.agreement(policy.via)
             await ClusterBootstrap(
-                self._clock, self._committer, member, self._shippings, policy, message.who
+                self._clock, self._committer, member, self._replica_senders, policy, message.who
             ).begin_founding(agreement)
             await self._ask_to_lead(founds=True)
             return None
@@ -527,7 +529,7 @@ class CoordinationActor(LoopActor):
         member, committer, follow_task = self._member, self._committer, self._member.follow_task
         # Cluster rule 2: the previous leader has been waited for already, while its lease lapsed.
         followed = {} if follow_task is None else {follow_task.node: follow_task.heard_us}
-        self._shippings.end_all()
+        self._replica_senders.end_all()
         # Frames of an older leader are on the disk or discarded: none is written after the promise.
         await self._stop_following()
         try:
@@ -541,7 +543,7 @@ class CoordinationActor(LoopActor):
             self._clock, member.node, policy, lease, lead.epoch, insync,
             committer.commit_index, committer.release_more, followed, by_order,
         )  # fmt: skip
-        leadership.rounds.say = self._shippings.hurry
+        leadership.rounds.say = self._replica_senders.hurry
         member.lacks = False
         member.become(Elected(leadership))
         committer.releasable = leadership.releasable
@@ -599,6 +601,6 @@ class CoordinationActor(LoopActor):
         shown = committer.commit_index
         committer.releasable = lambda _durable: shown
         self._leads.clear()
-        self._shippings.end_all()
+        self._replica_senders.end_all()
         await self._stop_leading(why)
         await self._ways.leads(False)

@@ -14,7 +14,7 @@ from protocol.environment import Clock
 from protocol.values import Value
 
 
-def downstream(member: ClusterMember, shippings: ReplicaSenders, clock: Clock) -> list[Value]:
+def downstream(member: ClusterMember, replica_senders: ReplicaSenders, clock: Clock) -> list[Value]:
     """Return one entry for each follower, by node id.
 
     Listed are attached nodes, nodes that followed during this leadership and still have a row,
@@ -22,7 +22,7 @@ def downstream(member: ClusterMember, shippings: ReplicaSenders, clock: Clock) -
     """
     now_us, leadership = clock.monotonic_us(), member.leadership
     heard = member.all_followers.by_node
-    attached, copied = shippings.by_node, shippings.copied
+    attached, copied = replica_senders.by_node, replica_senders.copied
     members = None if leadership is None else leadership.leading.members - {member.node}
     found: list[Value] = []
     there = attached.keys() | copied | (members or frozenset())

@@ -1,8 +1,8 @@
 """Follower state: the promised epoch, log matching with the leader, released frames.
 
-Log matching (Kafka KIP-101): each log keeps the end of every leader epoch. `joint` finds the last
-common frame of two logs, and the follower truncates its log to it (`storage/log/log.py`, `Log.cut`)
-before it appends frames of the leader.
+Log matching (Kafka KIP-101): each log keeps the end of every leader epoch. `last_common_frame`
+finds the last common frame of two logs, and the follower truncates its log to it
+(`storage/log/log.py`, `Log.cut`) before it appends frames of the leader.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from protocol.agreement import ReleasedFrame
 from protocol.errors import Diverged
 from storage.formats.positions import EpochEnd, EpochHistory
 
-__all__ = ["EpochHistory", "EpochPromise", "EpochEnd", "frame_at", "holds", "joint", "last_of"]
+__all__ = [
+    "EpochEnd", "EpochHistory", "EpochPromise", "frame_at", "holds", "last_common_frame", "last_of",
+]  # fmt: skip
 
 
 class EpochPromise(NamedTuple):
@@ -36,11 +38,11 @@ class EpochPromise(NamedTuple):
 
 def last_of(history: EpochHistory, epoch: int) -> EpochEnd | None:
     """Return the end of an epoch in a history, or None."""
-    at = bisect_right(history, epoch, key=lambda reign: reign.epoch) - 1
+    at = bisect_right(history, epoch, key=lambda epoch_end: epoch_end.epoch) - 1
     return history[at] if at >= 0 and history[at].epoch == epoch else None
 
 
-def joint(ours: EpochHistory, theirs: EpochHistory) -> int:
+def last_common_frame(ours: EpochHistory, theirs: EpochHistory) -> int:
     """Return the last common frame of two logs; 0: they share none.
 
     An epoch has one leader, and a leader never rolls back a frame. So two logs with frames of one
@@ -48,22 +50,22 @@ def joint(ours: EpochHistory, theirs: EpochHistory) -> int:
 
     :raises Diverged: both end there at the same sequence with different frames
     """
-    for reign in reversed(ours):
-        other = last_of(theirs, reign.epoch)
+    for own in reversed(ours):
+        other = last_of(theirs, own.epoch)
         if other is None:
             continue
-        if reign.last == other.last and reign.digest != other.digest:
+        if own.last == other.last and own.digest != other.digest:
             raise Diverged(
-                f"frame {reign.last} of epoch {reign.epoch} differs from that in the leader's log",
-                seq=reign.last,
+                f"frame {own.last} of epoch {own.epoch} differs from that in the leader's log",
+                seq=own.last,
             )
-        return min(reign.last, other.last)
+        return min(own.last, other.last)
     return 0
 
 
 def frame_at(log: EpochHistory, sequence: int) -> ReleasedFrame | None:
     """Return the epoch and sequence of a frame of the log; None: the log has no such frame."""
-    at = bisect_left(log, sequence, key=lambda reign: reign.last)
+    at = bisect_left(log, sequence, key=lambda epoch_end: epoch_end.last)
     return ReleasedFrame(log[at].epoch, sequence) if sequence > 0 and at < len(log) else None
 
 
@@ -73,5 +75,5 @@ def holds(log: EpochHistory, released: ReleasedFrame) -> bool:
     A log with frames of an epoch holds those its leader wrote, from the first on. The sequence
     alone proves nothing: another leader may have written unreleased frames there.
     """
-    reign = last_of(log, released.epoch)
-    return reign is not None and reign.last >= released.sequence
+    epoch_end = last_of(log, released.epoch)
+    return epoch_end is not None and epoch_end.last >= released.sequence

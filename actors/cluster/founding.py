@@ -55,7 +55,7 @@ class ClusterBootstrap:
         clock: Clock,
         committer: Committer,
         member: ClusterMember,
-        shippings: ReplicaSenders,
+        replica_senders: ReplicaSenders,
         policy: Policy,
         who: Author,
     ) -> None:
@@ -63,7 +63,7 @@ class ClusterBootstrap:
         self._committer = committer
         self._member = member
         self._memory = member.memory
-        self._shippings = shippings
+        self._replica_senders = replica_senders
         self._policy = policy
         self._who = who
 
@@ -115,7 +115,7 @@ class ClusterBootstrap:
 
     def _members(self) -> frozenset[str]:
         """Return the followers of the first ISR. :raises NotEnoughReplicas: there are too few"""
-        found = self._shippings.in_sync & self._member.nodes
+        found = self._replica_senders.in_sync & self._member.nodes
         if len(found) < self._policy.acks:
             raise NotEnoughReplicas(
                 f"{len(found)} followers are in sync, but ACKS is {self._policy.acks}: the policy"

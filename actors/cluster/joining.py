@@ -111,7 +111,7 @@ def place_of(fs: Fs, path: str) -> DirectoryState:
 
 
 async def join(
-    doors: Environment,
+    environment: Environment,
     path: str,
     token: Callable[[], str | None],
     key: Key | None,
@@ -133,17 +133,17 @@ async def join(
         can't be taken
     :raises Refusal, StoreFault, EngineFailed, OSError: as `Joiner.join`
     """
-    fs, clock, rng = doors.fs, doors.clock, doors.rng
+    fs, clock, rng = environment.fs, environment.clock, environment.rng
     begun = is_joining(fs, path)
     invitation = None if begun else _invitation(token)
     world = RestoreEnvironment(
-        fs, clock, rng, doors.open_engine, doors.open_in_memory, tick, key=key
+        fs, clock, rng, environment.open_engine, environment.open_in_memory, tick, key=key
     )
     with closing(JoiningDirectory.lock(path, fs, clock, rng, key)) as joining:
         if begun and joining.now.store is None:
             invitation = _invitation(token)
         node = str(joining.now.node)
-        links = links_of(node, given or _identity(joining, doors))
+        links = links_of(node, given or _identity(joining, environment))
         return await Joiner(joining, links, world).join(invitation)
 
 
@@ -152,11 +152,11 @@ def _invitation(token: Callable[[], str | None]) -> JoinToken | None:
     return None if given is None else join_tokens.read(given)
 
 
-def _identity(joining: JoiningDirectory, doors: Environment) -> Identity:
+def _identity(joining: JoiningDirectory, environment: Environment) -> Identity:
     """Return the certificate of the node, made if it is new. It is durable before any node trusts
     it."""
-    node, now = str(joining.now.node), instant(doors.clock.wall_us())
-    return peer_file.current_identities(joining.directory, node, now, doors.rng).shown
+    node, now = str(joining.now.node), instant(environment.clock.wall_us())
+    return peer_file.current_identities(joining.directory, node, now, environment.rng).shown
 
 
 class Joiner:

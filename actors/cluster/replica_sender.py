@@ -30,7 +30,7 @@ from itertools import pairwise
 
 import structlog
 
-from actors.cluster.following import EpochEnd, joint
+from actors.cluster.following import EpochEnd, last_common_frame
 from actors.cluster.lag import Lag
 from actors.cluster.sync_status import SyncStatus
 from actors.cluster.window import Window
@@ -261,7 +261,7 @@ class ReplicaSender:
         if any(a.epoch >= b.epoch or a.last >= b.last for a, b in pairwise(theirs)):
             raise BadRequest("the epochs and sequences of a history must increase")
         try:
-            agree = joint(self._committer.history(), theirs)
+            agree = last_common_frame(self._committer.history(), theirs)
         except Diverged as why:
             raise Stranded(why.message) from why
         if agree < asked.applied:

@@ -39,23 +39,23 @@ class ClusterService:
         self,
         clock: Clock,
         member: ClusterMember,
-        shippings: ReplicaSenders,
+        replica_senders: ReplicaSenders,
         present: LinearizableReads,
         place: Supervised[CoordinationActor],
     ) -> None:
         self._clock = clock
         self._member = member
-        self._shippings = shippings
+        self._replica_senders = replica_senders
         self._place = place
         self._present = present
 
     def copy_with(self, copies: CopyProvider) -> None:
         """Give copies of the store to nodes that join."""
-        self._shippings.copies = copies
+        self._replica_senders.copies = copies
 
     def info(self) -> dict[str, Value]:
         """Return the cluster fields of INFO FOR NODE."""
-        about = downstream(self._member, self._shippings, self._clock)
+        about = downstream(self._member, self._replica_senders, self._clock)
         return {**self._member.info(), "downstream": about}
 
     def present(self) -> int | asyncio.Future[int]:

@@ -382,7 +382,7 @@ def begin_copies(
     reads: LogReads,
     store: Store,
     settings: NodeSettings,
-    doors: Environment,
+    environment: Environment,
     supervise: Callable[[Callable[[], ActorRef[Any]]], Supervised[Any]],
 ) -> SnapshotCopies:
     """Return the copies of a node's store.
@@ -390,7 +390,7 @@ def begin_copies(
     :param supervise: starts an actor, and stops it with the node
     """
     directory, _, engine = store.parts
-    fs, rng, tmp, key = doors.fs, doors.rng, directory.tmp_path, settings.key
+    fs, rng, tmp, key = environment.fs, environment.rng, directory.tmp_path, settings.key
     nowhere = BackupFolder(fs, None)
 
     def files() -> ActorRef[Any]:
@@ -399,7 +399,7 @@ def begin_copies(
     about = StoreFacts(store.id, directory.created)
     new_files = partial(supervise, files)
     return SnapshotCopies(
-        committer, reads, engine, about, new_files, doors.clock, rng.bytes, committer.history
+        committer, reads, engine, about, new_files, environment.clock, rng.bytes, committer.history
     )
 
 

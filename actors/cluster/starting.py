@@ -106,7 +106,7 @@ def begin_coordination(
         return LeaderConnector(runtime, rng, committer, member.memory, connect, epoch, backlog)
 
     async def compare() -> None:
-        await StateComparison(runtime, committer, lambda: shippings).run()
+        await StateComparison(runtime, committer, lambda: replica_senders).run()
 
     async def copy_anew(leader: str) -> bool:
         upstream = member.memory.now.upstream
@@ -123,15 +123,15 @@ def begin_coordination(
         return await address_hints.ways(peering.links, member.others, peering.trust.pins_of)
 
     peer_addresses = PeerAddresses(runtime.clock, member, peering)
-    shippings = ReplicaSenders(runtime.clock, member, ship, lambda: peer_addresses.way)
+    replica_senders = ReplicaSenders(runtime.clock, member, ship, lambda: peer_addresses.way)
     member.read_rows()
-    peering.accept = shippings.accept
+    peering.accept = replica_senders.accept
     peering.leader = lambda: peer_addresses.leader
     ways = CoordinationHooks(
         lambda via: agree(via, member.store), follow, leads, compare, copy_anew, ask_way
     )
     place = supervise(
-        lambda: CoordinationActor.start(runtime, committer, member, shippings, ways),
+        lambda: CoordinationActor.start(runtime, committer, member, replica_senders, ways),
         refoldable=True,
     )
-    return ClusterService(runtime.clock, member, shippings, present, place)
+    return ClusterService(runtime.clock, member, replica_senders, present, place)

@@ -72,11 +72,11 @@ class StateComparison:
         self,
         runtime: Runtime,
         committer: Committer,
-        shippings: Callable[[], Iterable[FollowerSender]],
+        replica_senders: Callable[[], Iterable[FollowerSender]],
     ) -> None:
         self._runtime = runtime
         self._committer = committer
-        self._shippings = shippings
+        self._replica_senders = replica_senders
         self.compared = 0
         """Number of completed comparisons."""
 
@@ -94,7 +94,9 @@ class StateComparison:
 
         :raises EngineFailed: the state of this node can't be read
         """
-        followers = [each for each in self._shippings() if each.standing is SyncStatus.IN_SYNC]
+        followers = [
+            each for each in self._replica_senders() if each.standing is SyncStatus.IN_SYNC
+        ]
         if (
             not followers
             or self._committer.ledger.state.engine.stored_bytes() > limits.COMPARE_BYTES

@@ -112,8 +112,8 @@ class Committer(CommitTickets):
         self._batches = GroupCommit(runtime, self._send)
         self.on_turn_end = self._batches.on_turn_end
         """Called by a surface once it has handled all it read in this loop iteration."""
-        self.barriers = PriorityLocks(runtime)
-        self.arrivals = SequenceWaiters(self._report_error)
+        self.priority_locks = PriorityLocks(runtime)
+        self.sequence_waiters = SequenceWaiters(self._report_error)
         """Waiters for sequences that may not have been assigned yet."""
         self._idle_marks = IdleMarks(runtime.loop, self._mark)
         self.conflicts = 0
@@ -149,7 +149,7 @@ class Committer(CommitTickets):
         check_writable: Callable[[], None],
     ) -> None:
         """Begin work on a ledger that has replayed the log."""
-        self.ledger = self.barriers.ledger = ledger
+        self.ledger = self.priority_locks.ledger = ledger
         self._applier.ledger = self._idle_marks.ledger = ledger
         self._check_declared = check_writable
         self._commits = commits
@@ -248,7 +248,7 @@ class Committer(CommitTickets):
         :raises Draining: likewise: it stops
         :raises NotEnoughReplicas: fewer replicas in sync than ACKS asks for
         :raises Conflict: its read set is stale; or another's priority lock blocks it: it is
-            `blocked_by_lock` then, and may run again when `barriers.call_when_free` calls
+            `blocked_by_lock` then, and may run again when `priority_locks.call_when_free` calls
         :raises Busy: too many commits wait for the log, or for the state engine
         :raises Failed: the log has failed
         """
@@ -363,9 +363,9 @@ class Committer(CommitTickets):
         if self.releasable is not released_at_once:
             await self.begin_following(refusal)
 
-    def _ends(self, reign: EpochEnd) -> None:
-        self._present = reign
-        self._following.ends(reign)
+    def _ends(self, epoch_end: EpochEnd) -> None:
+        self._present = epoch_end
+        self._following.ends(epoch_end)
 
     async def find_end(self) -> int:
         """Ask the log where it ends: a link that has ended may have left frames, or a truncation,
@@ -528,7 +528,7 @@ class Committer(CommitTickets):
         for sequence in range(before + 1, upto + 1):
             for told in waiters.pop(sequence, ()):
                 self._call_back(told, None)
-        self.arrivals.wake_upto(upto)
+        self.sequence_waiters.wake_upto(upto)
         for follow_up in self.on_release_notified:
             follow_up()
 
@@ -599,7 +599,7 @@ class Committer(CommitTickets):
         self._applier.close()
         if self._follows:
             self._following.close()
-        self.barriers.close()
+        self.priority_locks.close()
 
     def _mark(self) -> None:
         tell(self._log, WriteMark(self._known_released))

@@ -162,9 +162,9 @@ class FollowedLog:
         self._end_waiting(refusal)
         self.ends(self._log.present)
 
-    def ends(self, reign: EpochEnd) -> None:
+    def ends(self, epoch_end: EpochEnd) -> None:
         """The log ends here, and nothing is on its way to it."""
-        last = reign.last
+        last = epoch_end.last
         first = self._handed - len(self._frames) + 1
         while self._frames and self._frames[-1].sequence > last:
             self._bytes -= len(self._frames.pop().body)
@@ -177,7 +177,7 @@ class FollowedLog:
         # What a leader has said of frames behind that, it said of its own, which are not here: what
         # comes there next may be another's.
         self.told, self._said = min(self.told, last), min(self._said, last)
-        self._epoch, self._time = reign.epoch, self._log.last_time
+        self._epoch, self._time = epoch_end.epoch, self._log.last_time
         while self._waiting:
             upto, waiter = self._waiting.popleft()
             if waiter.done():

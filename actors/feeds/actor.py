@@ -254,7 +254,7 @@ class FeedsActor(LoopActor):
         """
         if asked.epoch is None or asked.store is None or asked.epoch < place.epoch:
             return False
-        return any(reign.epoch == asked.epoch for reign in self._committer.history())
+        return any(epoch_end.epoch == asked.epoch for epoch_end in self._committer.history())
 
     def on_stop(self) -> None:
         """End all feeds; their readers reconnect."""

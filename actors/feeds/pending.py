@@ -26,7 +26,7 @@ async def arrived(asked: OpenFeed, upto: int, committer: Committer, registry: Re
         return
     one = _PendingStart(asked, committer.monotonic_us())
     registry.begin_waiting(one)
-    arrival = committer.arrivals.expect(upto, one.wake)
+    arrival = committer.sequence_waiters.expect(upto, one.wake)
     timer = committer.at(one.ends_us, one.out_of_time)
     try:
         await one.shown
@@ -39,7 +39,7 @@ async def arrived(asked: OpenFeed, upto: int, committer: Committer, registry: Re
         ) from None
     finally:
         timer.cancel()
-        committer.arrivals.leave(arrival)
+        committer.sequence_waiters.leave(arrival)
         registry.end_waiting(one)
 
 

@@ -356,7 +356,7 @@ class MessageEngine:
         """Hold back an operation blocked by another's priority lock, or sent after a blocked one.
         It runs again when the lock goes, before operations that came since."""
         if not self._blocked_by_lock:
-            self.committer.barriers.call_when_free(self._on_lock_released)
+            self.committer.priority_locks.call_when_free(self._on_lock_released)
         self._blocked_by_lock.append(asked)
         if _keeps_order(asked):
             self._held_back.add(_sender(asked))

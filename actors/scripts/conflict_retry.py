@@ -102,13 +102,13 @@ class ConflictRetry:
             gone.append(None)
             self._turn.wake()
 
-        self._committer.barriers.call_when_free(told)
+        self._committer.priority_locks.call_when_free(told)
         while not gone:
             self._turn.park()
 
     def _wait_for_lock(self) -> None:
         self.leave()
-        line = self._committer.barriers
+        line = self._committer.priority_locks
         self._place = place = PriorityLockRequest(line, self._request, self._reads, self._turn.wake)
         line.join(place)
         while not place.was_granted:

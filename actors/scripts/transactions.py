@@ -168,7 +168,7 @@ class ScriptRun(Execution):
         """
         self._check_and_compile()
         committer, turn = self.services.committer, self.turn
-        arrival = committer.arrivals.expect(after, turn.wake)
+        arrival = committer.sequence_waiters.expect(after, turn.wake)
         try:
             with self._aside(), self._limited():
                 while committer.commit_index < after:
@@ -181,7 +181,7 @@ class ScriptRun(Execution):
                 seq=shown,
             ) from None
         finally:
-            committer.arrivals.leave(arrival)
+            committer.sequence_waiters.leave(arrival)
 
     @contextmanager
     def _limited(self) -> Iterator[None]:

@@ -55,8 +55,8 @@ class SpaceAccessCache:
         if version != self._version:
             self._known.clear()
             self._version = version
-        entrances = self._known.get(names)
-        if entrances is None or not self._roles.answers():
+        access_cache = self._known.get(names)
+        if access_cache is None or not self._roles.answers():
             return None
         if isinstance(who, bytes):
             caller = self._sessions.glance(who, self._committer.ledger.state.users_version)
@@ -66,7 +66,7 @@ class SpaceAccessCache:
             return None  # the operator's privileges are not its user's; `caller` refuses others
         else:
             caller = who
-        entrance = entrances.get(caller.user)
+        entrance = access_cache.get(caller.user)
         return None if entrance is None else (caller.user, entrance)
 
     def caller(self, tx: Transaction, who: CallerOrToken) -> Caller:
@@ -97,11 +97,11 @@ class SpaceAccessCache:
         return entrance
 
     def _remember(self, names: Names, user: str, entrance: SpaceAccess) -> None:
-        entrances = self._known.get(names)
-        if entrances is None:
+        access_cache = self._known.get(names)
+        if access_cache is None:
             if len(self._known) >= REMEMBERED_SPACES:
                 self._known.clear()
-            entrances = self._known[names] = {}
-        elif len(entrances) >= REMEMBERED_USERS:
-            entrances.clear()
-        entrances[user] = entrance
+            access_cache = self._known[names] = {}
+        elif len(access_cache) >= REMEMBERED_USERS:
+            access_cache.clear()
+        access_cache[user] = entrance

@@ -57,7 +57,7 @@ class SpaceEngine:
         self.runtime = runtime
         self.committer = committer
         self.sessions = sessions
-        self.entrances = SpaceAccessCache(committer, roles, sessions, rights)
+        self.access_cache = SpaceAccessCache(committer, roles, sessions, rights)
         self.sweepers = Sweepers(runtime, committer)
         self.start_leading = self.sweepers.start_leading
         self.expiring = self.sweepers.expiring
@@ -223,7 +223,7 @@ class SpaceEngine:
     def _hold_back(self, work: SpaceRequest) -> None:
         if work.names not in self._late:
             self._late[work.names] = deque()
-            self.committer.barriers.call_when_free(self._on_lock_released)
+            self.committer.priority_locks.call_when_free(self._on_lock_released)
         self._late[work.names].append(work)
         work.enlist()
 

@@ -120,15 +120,15 @@ class SpaceRequest(Waiter):
     def _enter(self) -> bool:
         """Authorize the request, and look up its space. Return False if it is refused."""
         spaces = self._spaces
-        known = spaces.entrances.known(self._who, self.names)
+        known = spaces.access_cache.known(self._who, self.names)
         if known is not None:
             self._user, (self.space, self._standing) = known
             return True
         with self._committer.begin_transaction() as tx:
             try:
-                caller: Caller = spaces.entrances.caller(tx, self._who)
+                caller: Caller = spaces.access_cache.caller(tx, self._who)
                 self._user = caller.user
-                self.space, self._standing = spaces.entrances.find(tx, caller, self.names)
+                self.space, self._standing = spaces.access_cache.find(tx, caller, self.names)
             except Refusal as refusal:
                 self.refusal = refusal
             self.rest_on(tx.ticket)

@@ -187,7 +187,7 @@ class TopicActor(LoopActor):
             raise
         except Conflict:
             # Blocked by another transaction's priority lock: no refusal, retried when that goes.
-            self._committer.barriers.call_when_free(self._on_lock_released)
+            self._committer.priority_locks.call_when_free(self._on_lock_released)
         except Refusal as refusal:
             done.expects(self._refuse(part, name, refusal))
             if part == RETENTION and isinstance(refusal, TooLarge):

@@ -342,16 +342,16 @@ class TopicService:
         self._further_callback = hear
         self.committer.ledger.heard = self._on_pending_commit if self._leads else hear
 
-    def _on_pending_commit(self, layer: WriteSet) -> None:
+    def _on_pending_commit(self, write_set: WriteSet) -> None:
         """Inspect a pending commit for dropped topics, by whatever statement, and pass it to the
         further callback."""
-        if layer.ranges:
-            gone = [each for each in layer.ranges if keys.touches(*each, (keys.TOPIC_LAST,))]
+        if write_set.ranges:
+            gone = [each for each in write_set.ranges if keys.touches(*each, (keys.TOPIC_LAST,))]
             if gone:  # once that is on the disk: a full disk rolls it back
-                ticket = self.committer.ticket(layer.sequence)
+                ticket = self.committer.ticket(write_set.sequence)
                 self.committer.when_released(ticket, partial(self._dropped, gone))
         if self._further_callback is not None:
-            self._further_callback(layer)
+            self._further_callback(write_set)
 
     def _dropped(self, ranges: list[Range], lost: BaseException | None) -> None:
         """Forget dropped topics and their schedules; a dropped database may have thousands."""

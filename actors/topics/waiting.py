@@ -386,17 +386,17 @@ class TopicWaits:
         """True if a script waits for messages of a topic, to read or to take them."""
         return topic in self._readers or topic in self._lines
 
-    def on_pending_commit(self, layer: WriteSet) -> None:
+    def on_pending_commit(self, write_set: WriteSet) -> None:
         """Wake waits that a pending commit concerns.
 
         Readers of a topic look again when the topic gets messages, is dropped, or loses a named
         reader. So do waits by a named reader that is moved back, and waits for a changed row.
         """
-        by_last, writes, rows = self._by_last, layer.writes, self._rows
+        by_last, writes, rows = self._by_last, write_set.writes, self._rows
         if rows:
-            changed = {key for start, end in layer.ranges for key in rows if start <= key < end} | (
-                rows.keys() & writes.keys()
-            )
+            changed = {
+                key for start, end in write_set.ranges for key in rows if start <= key < end
+            } | (rows.keys() & writes.keys())
             for key in changed:
                 rows[key].look_again()
         for key in by_last.keys() & writes.keys():
@@ -411,7 +411,7 @@ class TopicWaits:
             topic = topic_of_reader(key) if value is None else None
             if topic in self._readers:
                 self._readers[topic].wake(limits.INT_MAX)
-        for start, end in layer.ranges:
+        for start, end in write_set.ranges:
             for key in [key for key in by_last if start <= key < end]:
                 by_last[key].wake(limits.INT_MAX)
 

@@ -126,11 +126,11 @@ class MaintainedIndexes:
 
 
 def _put(
-    layer: WriteSet, entries: IndexEntries, columns: list[list[object]], ids: list[bytes]
+    write_set: WriteSet, entries: IndexEntries, columns: list[list[object]], ids: list[bytes]
 ) -> Iterator[None]:
     for found, _ in entries.in_steps(columns, ids):
-        layer.write_all(found)
-        layer.size += sum(map(len, found)) + sum(map(len, found.values()))
+        write_set.write_all(found)
+        write_set.size += sum(map(len, found)) + sum(map(len, found.values()))
         yield
 
 

@@ -87,12 +87,12 @@ class Append:
         self._marks.append((number, mark, rows))
         return rows
 
-    def late_keys(self, layer: WriteSet) -> list[bytes]:
+    def late_keys(self, write_set: WriteSet) -> list[bytes]:
         """Return the keys whose rows may change at commit."""
         marked = [key for _, _, rows in self._marks for key in rows]
-        return [key for key in (*self._keys, *marked, self.counter) if key in layer.writes]
+        return [key for key in (*self._keys, *marked, self.counter) if key in write_set.writes]
 
-    def renumber(self, layer: WriteSet, present: bytes | None, time_us: int) -> None:
+    def renumber(self, write_set: WriteSet, present: bytes | None, time_us: int) -> None:
         """Renumber everything to follow the values of other commits, and set the commit time.
 
         :param present: row of the counter at commit
@@ -103,7 +103,7 @@ class Append:
         if not shift and time_us == self._time_us:
             return
         self.shift, self.total, self._time_us = shift, self.total + more, time_us
-        writes = layer.writes
+        writes = write_set.writes
         rows: Rows = {}
         for key in self._keys:
             value = writes.get(key)
@@ -120,7 +120,7 @@ class Append:
                 rows.update(self.mark(number + shift, mark))
         if self.counter in writes:  # else this transaction has dropped the topic since
             rows[self.counter] = self.row
-        layer.replace(gone, rows)
+        write_set.replace(gone, rows)
 
 
 def unpack_counter(row: bytes | None) -> tuple[int, int]:

@@ -26,7 +26,7 @@ from storage.txn.write_set import PendingWrites, WriteSet
 class Pinned(Protocol):
     """Pinned snapshot of the state; see `snapshots.py`."""
 
-    layers: list[WriteSet]
+    write_sets: list[WriteSet]
     """Released write sets that the engine had not applied yet, newest first."""
 
     def end(self) -> None:
@@ -52,7 +52,7 @@ class CommittedState:
         """Commit index: newest commit visible to clients (Raft §5.3)."""
         self.roll_backs = RollBacks()
         self.rolled_back_ids = RolledBackIds()
-        self.lookups = CatalogCache(engine.applied)
+        self.catalog_cache = CatalogCache(engine.applied)
         self.conflicts = CommitValidator()
         self.paused: dict[ReadSet, list[WriteSet]] = {}
         """Write sets that each paused transaction reads through, newest first."""
@@ -62,12 +62,12 @@ class CommittedState:
     @property
     def catalog_version(self) -> int:
         """Version of the catalog: sequence of the last commit that changed a declaration."""
-        return self.lookups.since
+        return self.catalog_cache.since
 
     @property
     def users_version(self) -> int:
         """Sequence of the last commit that changed users or grants."""
-        return self.lookups.users_since
+        return self.catalog_cache.users_since
 
     def freeze(self, reads: ReadSet) -> tuple[EngineSnapshot, list[WriteSet]]:
         """Freeze the state that a pausing transaction reads.
@@ -77,8 +77,8 @@ class CommittedState:
         From now on the changes of other commits are kept for validation, until `thaw`.
         """
         assert reads.since == self.committed, "control was given away without a pause"
-        layers = self.paused[reads] = list(reversed(self.flight.layers))
-        return self.engine.snapshot(), layers
+        write_sets = self.paused[reads] = list(reversed(self.flight.write_sets))
+        return self.engine.snapshot(), write_sets
 
     def thaw(self, reads: ReadSet) -> None:
         """End a paused transaction, and forget changes that only its validation needed."""
@@ -86,9 +86,9 @@ class CommittedState:
         oldest = min((other.since for other in self.paused), default=self.committed)
         self.conflicts.forget(oldest)
 
-    def is_frozen(self, layer: WriteSet) -> bool:
+    def is_frozen(self, write_set: WriteSet) -> bool:
         """True if a paused transaction or a pinned snapshot reads through a write set."""
-        for layers in self.paused.values():
-            if layer in layers:
+        for write_sets in self.paused.values():
+            if write_set in write_sets:
                 return True
-        return any(layer in moment.layers for moment in self.moments)
+        return any(write_set in moment.write_sets for moment in self.moments)

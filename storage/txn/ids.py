@@ -31,12 +31,12 @@ class RolledBackIds:
     def __init__(self) -> None:
         self._last: dict[bytes, int] = {}
 
-    def add(self, layer: WriteSet) -> None:
+    def add(self, write_set: WriteSet) -> None:
         """Record the ids that a rolled back commit had allocated."""
-        if not layer.catalog:
+        if not write_set.catalog:
             return
-        for counter in (*COUNTERS, *_of_groups(layer.declared)):
-            value = layer.writes.get(counter)
+        for counter in (*COUNTERS, *_of_groups(write_set.declared)):
+            value = write_set.writes.get(counter)
             if value is not None:
                 self._last[counter] = max(self.last(counter), keys.unpack_counter(value))
 

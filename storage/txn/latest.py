@@ -41,7 +41,7 @@ class LatestState:
         """Return the value of a key, or None."""
         state = self._ledger.state
         flight = state.flight
-        found = flight.get(key) if flight.layers else None
+        found = flight.get(key) if flight.write_sets else None
         if found is None:
             return state.engine.get(key)
         sequence, value = found

@@ -167,7 +167,7 @@ class Ledger:
             self._replayed()
         add = replay.add_alone if alone else replay.add
         if add(commit.effects, sequence):
-            state.lookups = CatalogCache(sequence)
+            state.catalog_cache = CatalogCache(sequence)
         replay.put(trail_rows.rows(sequence, frame.time, commit.attribution))
         state.committed, self._replayed_last = sequence, frame
         self._frame_time = self._settled_time = max(self._frame_time, frame.time)
@@ -258,24 +258,24 @@ class Ledger:
         self._put_in_flight(own, time, len(self.state.paused) > tx.paused)
         return sequence
 
-    def _put_in_flight(self, layer: WriteSet, time: int, others_paused: bool) -> None:
+    def _put_in_flight(self, write_set: WriteSet, time: int, others_paused: bool) -> None:
         """Add a commit to the pending ones, and make it readable to transactions that begin later.
 
         :param others_paused: True if any other transaction is paused, so that validation needs this
             commit
         """
-        state, sequence = self.state, layer.sequence
-        layer.time = time
-        state.flight.add(layer)
+        state, sequence = self.state, write_set.sequence
+        write_set.time = time
+        state.flight.add(write_set)
         state.committed, self._frame_time = sequence, time
         if others_paused:
-            state.conflicts.remember(layer)
-        if layer.catalog:
-            state.lookups.changed(sequence, layer.declared, layer.ranges)
+            state.conflicts.remember(write_set)
+        if write_set.catalog:
+            state.catalog_cache.changed(sequence, write_set.declared, write_set.ranges)
             if state.users_version == sequence:
                 self._end_moments()
         if self.heard is not None:
-            self.heard(layer)
+            self.heard(write_set)
 
     def _end_moments(self) -> None:
         """End all pinned snapshots, because privileges have changed: a snapshot is checked against
@@ -296,17 +296,19 @@ class Ledger:
         self._following = True
         try:
             with Transaction(self.state, self.state.committed, frame.time) as tx:
-                layer = tx.own = WriteSet(sequence)
-                layer.size = len(frame.body)
+                write_set = tx.own = WriteSet(sequence)
+                write_set.size = len(frame.body)
                 who = yield from self._folding.follow(frame.body, tx)
         finally:
             self._following = False
-        layer.write_all(trail_rows.rows(sequence, frame.time, who))
+        write_set.write_all(trail_rows.rows(sequence, frame.time, who))
         if self.state.paused:
-            yield from layer.put_in_order(PREPARE_KEYS)  # for the validation of paused transactions
+            yield from write_set.put_in_order(
+                PREPARE_KEYS
+            )  # for the validation of paused transactions
         if frame.epoch != self.epoch:
             self._begin_epoch(frame.epoch)
-        self._put_in_flight(layer, max(self._frame_time, frame.time), bool(self.state.paused))
+        self._put_in_flight(write_set, max(self._frame_time, frame.time), bool(self.state.paused))
         self._log_time.reaches(frame.time)
 
     def lead(self, epoch: int) -> None:
@@ -400,22 +402,22 @@ class Ledger:
 
         :raises EngineFailed: this part is not in the engine and stays pending
         """
-        layers = self._next_part()
-        if not layers:
+        write_sets = self._next_part()
+        if not write_sets:
             return self._let_go()
-        if len(layers[0].writes) > APPLY_KEYS:
-            return self._apply_large(layers[0])
+        if len(write_sets[0].writes) > APPLY_KEYS:
+            return self._apply_large(write_sets[0])
         batch = self.state.engine.batch()
-        _apply_together(layers, batch)
-        self._write_applied(batch, layers)
+        _apply_together(write_sets, batch)
+        self._write_applied(batch, write_sets)
         return self._has_more()
 
-    def _write_applied(self, batch: Batch, layers: list[WriteSet]) -> None:
+    def _write_applied(self, batch: Batch, write_sets: list[WriteSet]) -> None:
         """Write the batch that completes these write sets, and drop them."""
-        count = len(layers)
+        count = len(write_sets)
         digest = self._digests[count - 1]
-        self._write(batch, Lineage(self._applied_seq.store_id, layers[-1].sequence, digest))
-        self._settled_time = layers[-1].time
+        self._write(batch, Lineage(self._applied_seq.store_id, write_sets[-1].sequence, digest))
+        self._settled_time = write_sets[-1].time
         for _ in range(count):
             self._digests.popleft()
         self.state.flight.drop(count)
@@ -424,37 +426,39 @@ class Ledger:
         """Return the oldest visible write sets that fit into one step, or a single larger one."""
         found: list[WriteSet] = []
         count = 0
-        for layer in self.state.flight.layers:
-            count += len(layer.writes) + len(layer.ranges)
-            if layer.sequence > self.state.commit_index or (found and count > APPLY_KEYS):
+        for write_set in self.state.flight.write_sets:
+            count += len(write_set.writes) + len(write_set.ranges)
+            if write_set.sequence > self.state.commit_index or (found and count > APPLY_KEYS):
                 break
-            if found and (layer.built or found[-1].built):
+            if found and (write_set.built or found[-1].built):
                 break  # merging them costs more than a write of its own
-            found.append(layer)
+            found.append(write_set)
         return found
 
-    def _apply_large(self, layer: WriteSet) -> bool:
-        batch, begun, writes = self.state.engine.batch(), self._part_at, layer.writes
+    def _apply_large(self, write_set: WriteSet) -> bool:
+        batch, begun, writes = self.state.engine.batch(), self._part_at, write_set.writes
         if begun == 0:
-            layer.apply_ranges(batch)
-            self._part_of = list(layer.ordered() if layer.built else writes)  # its own: it is freed
+            write_set.apply_ranges(batch)
+            self._part_of = list(
+                write_set.ordered() if write_set.built else writes
+            )  # its own: it is freed
         # Index entries first, so two passes over all keys. A replay on top of a part of the commit
         # takes a record's index entries as done when the record itself is there (derived.py).
         count = len(self._part_of)
-        at = begun if layer.entries else begun + count
+        at = begun if write_set.entries else begun + count
         part = looked = self._part_of[at % count : at % count + APPLY_KEYS]
-        if layer.entries:
+        if write_set.entries:
             first = at < count
             part = [key for key in looked if (key[keys.TAG_AT] == keys.INDEX_ENTRY) is first]
-        apply_writes([(key, writes[key]) for key in part], layer.sequence, batch)
+        apply_writes([(key, writes[key]) for key in part], write_set.sequence, batch)
         if at + len(looked) < 2 * count:
             # Incomplete: note the frame as begun, and leave `applied` at the commit before.
             self._write(batch, self._applied_seq._replace(begun=self._digests[0]))
             self._part_at += len(looked)
             return True
-        self._write_applied(batch, [layer])
-        if not (self._following or self.state.is_frozen(layer)):
-            self._gone += [*layer.hollow(), self._part_of]
+        self._write_applied(batch, [write_set])
+        if not (self._following or self.state.is_frozen(write_set)):
+            self._gone += [*write_set.hollow(), self._part_of]
         self._part_at, self._part_of = 0, []
         return self._has_more()
 
@@ -491,12 +495,12 @@ class Ledger:
         for _ in range(self._durable - upto):
             self._digests.pop()
         state.roll_backs.add(upto, why)
-        for layer in state.flight.layers:
-            if layer.sequence > upto:
-                state.rolled_back_ids.add(layer)
+        for write_set in state.flight.write_sets:
+            if write_set.sequence > upto:
+                state.rolled_back_ids.add(write_set)
         state.flight.keep(upto)
         state.committed = self._durable = upto
-        left = state.flight.layers
+        left = state.flight.write_sets
         self._frame_time = left[-1].time if left else self._settled_time
         while self._since > upto + 1 and self._epochs:
             self._since, self.epoch = self._epochs.pop()
@@ -504,7 +508,7 @@ class Ledger:
         # The rolled-back sequences are assigned again: validate against the new commits.
         for reads in state.paused:
             reads.compared = min(reads.compared, upto)
-        state.lookups.roll_back(upto)
+        state.catalog_cache.roll_back(upto)
         self._folding.forget()
 
 
@@ -528,20 +532,20 @@ def _write_effects(tx: Transaction, writes: Iterable[tuple[bytes, bytes | None]]
     return found
 
 
-def _apply_together(layers: list[WriteSet], batch: Batch) -> None:
+def _apply_together(write_sets: list[WriteSet], batch: Batch) -> None:
     """Add several write sets to a batch. A key changed by more than one (mostly a table's count) is
     written once."""
-    if len(layers) == 1:
-        layers[0].apply(batch)
+    if len(write_sets) == 1:
+        write_sets[0].apply(batch)
         return
     together: dict[bytes, tuple[int, bytes | None]] = {}
-    for layer in layers:
-        for start, end in layer.ranges:
+    for write_set in write_sets:
+        for start, end in write_set.ranges:
             for key in [key for key in together if start <= key < end]:
                 del together[key]
             batch.delete_range(start, end)
-        sequence = layer.sequence
-        for key, value in layer.writes.items():
+        sequence = write_set.sequence
+        for key, value in write_set.writes.items():
             together[key] = sequence, value
     for key, (sequence, value) in together.items():
         if value is None:
@@ -552,5 +556,5 @@ def _apply_together(layers: list[WriteSet], batch: Batch) -> None:
             batch.put(key, value)
 
 
-def _covered(layer: WriteSet, key: bytes) -> bool:
-    return any(start <= key < end for start, end in layer.ranges)
+def _covered(write_set: WriteSet, key: bytes) -> bool:
+    return any(start <= key < end for start, end in write_set.ranges)

@@ -69,7 +69,7 @@ def needs_own_write(found: Iterable[Effect]) -> bool:
     )
 
 
-def fold(found: Iterable[Effect], layer: WriteSet) -> list[Derive]:
+def fold(found: Iterable[Effect], write_set: WriteSet) -> list[Derive]:
     """Fold a frame's effects into the write set of its commit, except for index entries.
 
     Return the index builds in the frame.
@@ -83,16 +83,16 @@ def fold(found: Iterable[Effect], layer: WriteSet) -> list[Derive]:
         elif op == effects.DERIVE:
             derives.append(Derive(*effect[1:]))
         elif op == effects.DELETE_RANGE:
-            layer.write_all(writes)
+            write_set.write_all(writes)
             writes.clear()
-            layer.delete_range(key, effect[2])
+            write_set.delete_range(key, effect[2])
             if keys.touches_catalog(key, effect[2]):
-                layer.declares()
+                write_set.declares()
         else:
             writes[key] = effect[2] if op == effects.PUT else None
             if keys.is_catalog(key):
-                layer.declares().update(keys.declared(key))
-    layer.write_all(writes)
+                write_set.declares().update(keys.declared(key))
+    write_set.write_all(writes)
     return derives
 
 
@@ -150,18 +150,18 @@ class FrameDecoder:
 
     def _enter(self, tx: Transaction, derives: list[Derive]) -> Iterator[None]:
         """Derive the index entries."""
-        layer = tx.own
-        if layer.catalog:
+        write_set = tx.own
+        if write_set.catalog:
             self.forget()
         tables: dict[bytes, list[bytes]] = {}
-        for part in layer.in_steps(RECORDS_A_STEP):
+        for part in write_set.in_steps(RECORDS_A_STEP):
             for key, _ in part:
                 if key[keys.TAG_AT] == keys.RECORD:
                     tables.setdefault(key[: keys.RECORD_PREFIX_BYTES], []).append(key)
             if len(part) == RECORDS_A_STEP:
                 yield
-        if len(layer.writes) > RECORDS_A_STEP:
-            yield from layer.put_in_order(RECORDS_A_STEP)  # catalog look-ups scan it
+        if len(write_set.writes) > RECORDS_A_STEP:
+            yield from write_set.put_in_order(RECORDS_A_STEP)  # catalog look-ups scan it
         for prefix, records in tables.items():
             kept = self.kept(prefix, lambda: tx)
             if kept is not None:
@@ -170,7 +170,7 @@ class FrameDecoder:
             kept = self.kept(derive.start[: keys.RECORD_PREFIX_BYTES], lambda: tx)
             if kept is not None:
                 yield from kept.of_range(tx, derive)
-                layer.entries = layer.built = True
+                write_set.entries = write_set.built = True
 
     def kept(self, prefix: bytes, begin: Callable[[], Transaction]) -> TableIndexes | None:
         """Return the indexes of a table, by the key prefix of its records; None if it has none."""
@@ -181,17 +181,17 @@ class FrameDecoder:
 
 def _follow(kept: TableIndexes, records: list[bytes], tx: Transaction) -> Iterator[None]:
     """Write the index entries of records of one table: deletions first, then additions."""
-    layer, found = tx.own, dict[bytes, bytes | None]()
+    write_set, found = tx.own, dict[bytes, bytes | None]()
     for changed in _together(records, tx):
         entries = yield from kept.follow(changed, tx.beneath)
         for entry, holder in entries.items():
             if holder is not None or found.get(entry) is None:
                 found[entry] = holder
-    layer.entries = layer.entries or bool(found)
+    write_set.entries = write_set.entries or bool(found)
     left = iter(found.items())
     while part := dict(islice(left, ENTRIES_A_STEP)):
-        layer.write_all(part)
-        layer.size += sum(map(len, part))
+        write_set.write_all(part)
+        write_set.size += sum(map(len, part))
         if len(part) == ENTRIES_A_STEP:
             yield
 
@@ -265,11 +265,11 @@ class Replay:
         write."""
         assert not self._changed, "what stands alone was added to others"
         tx = self._begin()
-        layer = tx.own = WriteSet(sequence)
+        write_set = tx.own = WriteSet(sequence)
         for _ in self._folding.fold(found, tx):
             pass
-        layer.apply(self._batch)
-        return layer.catalog
+        write_set.apply(self._batch)
+        return write_set.catalog
 
     def take(self) -> Batch:
         """Return the batch of everything added, to be written at once."""

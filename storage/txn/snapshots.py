@@ -30,8 +30,8 @@ class PinnedSnapshot:
         self.time_us = now_us
         """Log time (µs) of its creation, which `time::now()` returns in it."""
         self.view = state.engine.snapshot()
-        self.layers = [
-            one for one in reversed(state.flight.layers) if one.sequence <= self.sequence
+        self.write_sets = [
+            one for one in reversed(state.flight.write_sets) if one.sequence <= self.sequence
         ]
         """Released write sets that the engine had not applied yet, newest first."""
         self.ended = False
@@ -57,7 +57,7 @@ class PinnedSnapshot:
     def _close(self) -> None:
         if self.ended and not self._readers:
             self.view.close()
-            self.layers.clear()
+            self.write_sets.clear()
             self._state.moments.discard(self)
 
 
@@ -81,7 +81,7 @@ class _Reading(Transaction):
         super().__init__(state, moment.sequence, moment.time_us)
         self._moment = moment
         self._view = moment.view
-        self._frozen = moment.layers
+        self._frozen = moment.write_sets
         self.released = moment.sequence
 
     def _changing(self) -> WriteSet:

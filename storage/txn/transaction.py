@@ -186,7 +186,7 @@ class Transaction:
             if found is None:
                 return self._view.get(key)
         else:
-            found = self._flight.get(key) if self._flight.layers else None
+            found = self._flight.get(key) if self._flight.write_sets else None
             if found is None:
                 return self._engine.get(key)
         sequence, value = found
@@ -228,7 +228,7 @@ class Transaction:
                 return False
             get, now = self._engine.get, True
         else:
-            if any(layer.touches(wanted) for layer in self._frozen):
+            if any(write_set.touches(wanted) for write_set in self._frozen):
                 return False
             # A key that no commit has changed since the view was taken has the same value in both.
             get, now = self._view.get, self._state.conflicts.is_untouched(self._reads, wanted)
@@ -251,11 +251,11 @@ class Transaction:
         self._reads.add_range(start, end)
         if self._view is not None:
             over = Overlay()
-            for layer in reversed(self._frozen):
-                over.lay(layer, start, end)
+            for write_set in reversed(self._frozen):
+                over.lay(write_set, start, end)
             rows = self._view.scan(start, end, reverse)
         else:
-            over = self._flight.overlay(start, end) if self._flight.layers else Overlay()
+            over = self._flight.overlay(start, end) if self._flight.write_sets else Overlay()
             rows = self._engine.scan(start, end, reverse)
         if over.newest > self.saw:
             self.saw = over.newest
@@ -538,7 +538,7 @@ class Transaction:
         if found is None:
             if self.own.catalog or self._reads.rolled_back:
                 return None  # the shared cache does not match this transaction's catalog
-            found = self._state.lookups.get(at)
+            found = self._state.catalog_cache.get(at)
             if found is None or found.since > self.sequence:
                 return None
             since = found.since
@@ -552,11 +552,11 @@ class Transaction:
 
         :param rests_on: the declared keys it depends on, as `keys.declared` returns them
         """
-        lookups = self._state.lookups
-        if self.own.catalog or self._reads.rolled_back or lookups.since > self.sequence:
+        catalog_cache = self._state.catalog_cache
+        if self.own.catalog or self._reads.rolled_back or catalog_cache.since > self.sequence:
             made = self._mine[at] = CachedLookup(value, rests_on, self.sequence)
         else:
-            made = lookups.add(at, value, rests_on)
+            made = catalog_cache.add(at, value, rests_on)
         self._looked.add(made)
         return value
 
@@ -570,7 +570,7 @@ class Transaction:
 
         While it stays the same, no user has changed. A pending one counts as read.
         """
-        version = self._state.lookups.users_since
+        version = self._state.catalog_cache.users_since
         if version > self.sequence or self.own.catalog or self._reads.rolled_back:
             return self.sequence
         if version > self._state.commit_index:

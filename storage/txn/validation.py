@@ -72,28 +72,28 @@ class CommitValidator:
 
     # --- remembered commits ---------------------------------------------------------------------
 
-    def remember(self, layer: WriteSet) -> None:
+    def remember(self, write_set: WriteSet) -> None:
         """Remember the write set of a commit while some transaction is paused."""
-        sequence, writes = layer.sequence, layer.writes
+        sequence, writes = write_set.sequence, write_set.writes
         if not self._changes:
             self._first = sequence
         self._last = sequence
         change = self._changes[sequence] = _CommittedWrites(
             sequence,
             frozenset(writes),
-            layer.ordered(),
-            layer.ranges,
-            layer.catalog,
-            layer.declared,
+            write_set.ordered(),
+            write_set.ranges,
+            write_set.catalog,
+            write_set.declared,
         )
         self.keys += len(writes)
         if len(writes) > LARGE:
             self._large[sequence] = change.keys
         else:
             self._newest.update(dict.fromkeys(writes, sequence))
-        if layer.ranges:
+        if write_set.ranges:
             self._ranged.append(sequence)
-        if layer.catalog:
+        if write_set.catalog:
             self._declaring.append(sequence)
         while self.keys > limits.REMEMBERED_KEYS:
             self._forgotten = self._first

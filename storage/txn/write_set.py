@@ -184,14 +184,14 @@ class WriteSet:
     def _changes(self, keys: Iterable[bytes]) -> None:
         """Preserve the old values of these keys for running scans, before they are replaced or
         undone."""
-        live = [sheet for seen in self._seen if (sheet := seen()) is not None]
+        live = [scan_snapshot for seen in self._seen if (scan_snapshot := seen()) is not None]
         if len(live) < len(self._seen):
-            self._seen = [ref(sheet) for sheet in live]
+            self._seen = [ref(scan_snapshot) for scan_snapshot in live]
         writes = self.writes
-        for sheet in live:
+        for scan_snapshot in live:
             for key in keys:
                 if key in writes:
-                    sheet.keep(key, writes[key])
+                    scan_snapshot.keep(key, writes[key])
 
     def touches(self, wanted: Collection[bytes]) -> bool:
         """True if the write set may change any of the keys; any range delete counts."""
@@ -273,7 +273,7 @@ class WriteSet:
         ordered = yield from in_order(writes, step)
         order.know(ordered)
 
-    def sheet(self, start: bytes, end: bytes) -> ScanSnapshot | None:
+    def scan_snapshot(self, start: bytes, end: bytes) -> ScanSnapshot | None:
         """Return a scan's snapshot of a range. None if the range has few writes: use `within`."""
         if len(self.writes) <= COPIED:
             return None
@@ -281,10 +281,10 @@ class WriteSet:
         low, high = bisect_left(ordered, start), bisect_left(ordered, end)
         if high - low <= COPIED:
             return None
-        sheet = ScanSnapshot(self.writes, self.sequence, ordered, low, high)
+        scan_snapshot = ScanSnapshot(self.writes, self.sequence, ordered, low, high)
         if self.sequence == 0:  # not committed: it may be changed yet
-            self._seen.append(ref(sheet))
-        return sheet
+            self._seen.append(ref(scan_snapshot))
+        return scan_snapshot
 
     def apply_ranges(self, batch: Batch) -> None:
         """Add the range deletes, which come before the writes, to a batch for the engine."""
@@ -391,10 +391,10 @@ def apply_effects(effects: list[Effect], sequence: int, batch: Batch) -> bool:
 class Overlay:
     """Pending writes over one range of the engine, to be merged into a scan."""
 
-    __slots__ = ("_copied", "_ranges", "_sheets", "newest")
+    __slots__ = ("_copied", "_ranges", "_scan_snapshots", "newest")
 
     def __init__(self) -> None:
-        self._sheets: list[ScanSnapshot] = []
+        self._scan_snapshots: list[ScanSnapshot] = []
         """Scan snapshots, the oldest first."""
         self._copied: dict[bytes, bytes | None] = {}
         """Copied writes over those, stamped."""
@@ -407,33 +407,33 @@ class Overlay:
         """Put a write over those so far."""
         self._copied[key] = value
 
-    def lay(self, layer: WriteSet, start: bytes, end: bytes) -> None:
+    def lay(self, write_set: WriteSet, start: bytes, end: bytes) -> None:
         """Merge a newer write set over the writes so far."""
-        ranges = [(low, high) for low, high in layer.ranges if low < end and high > start]
-        if sheet := layer.sheet(start, end):
-            self._begin_sheet()
-            sheet.ranges = ranges
-            self._sheets.append(sheet)
+        ranges = [(low, high) for low, high in write_set.ranges if low < end and high > start]
+        if scan_snapshot := write_set.scan_snapshot(start, end):
+            self._begin_scan_snapshot()
+            scan_snapshot.ranges = ranges
+            self._scan_snapshots.append(scan_snapshot)
         else:
             for low, high in ranges:
                 self._delete_range(low, high)
-            keys = layer.within(start, end)
+            keys = write_set.within(start, end)
             if not (keys or ranges):
                 return
-            writes, sequence = layer.writes, layer.sequence
+            writes, sequence = write_set.writes, write_set.sequence
             if sequence == 0:  # not committed: records show the change before
                 self._copied.update((key, writes[key]) for key in keys)
             else:
                 self._copied.update((key, stamped(key, writes[key], sequence)) for key in keys)
-        self.newest = max(self.newest, layer.sequence)
+        self.newest = max(self.newest, write_set.sequence)
 
-    def _begin_sheet(self) -> None:
+    def _begin_scan_snapshot(self) -> None:
         """Close the writes copied so far into a scan snapshot of their own."""
         copied = self._copied
         if copied or self._ranges:
-            sheet = ScanSnapshot(copied, 0, sorted(copied), 0, len(copied))
-            sheet.ranges = self._ranges
-            self._sheets.append(sheet)
+            scan_snapshot = ScanSnapshot(copied, 0, sorted(copied), 0, len(copied))
+            scan_snapshot.ranges = self._ranges
+            self._scan_snapshots.append(scan_snapshot)
             self._copied, self._ranges = {}, []
 
     def _delete_range(self, low: bytes, high: bytes) -> None:
@@ -443,22 +443,22 @@ class Overlay:
 
     def over(self, rows: Iterator[list[Pair]], reverse: bool) -> Iterator[list[Pair]]:
         """Merge the overlay into `rows`, a scan of the engine."""
-        self._begin_sheet()
-        return _merged(rows, self._sheets, reverse) if self._sheets else rows
+        self._begin_scan_snapshot()
+        return _merged(rows, self._scan_snapshots, reverse) if self._scan_snapshots else rows
 
 
-def lookup(layers: Iterable[WriteSet], key: bytes) -> tuple[int, bytes | None] | None:
+def lookup(write_sets: Iterable[WriteSet], key: bytes) -> tuple[int, bytes | None] | None:
     """Return sequence and value (None: deleted) of a key in write sets, the newest first.
 
     None if no write set changes the key.
     """
-    for layer in layers:
-        writes = layer.writes
+    for write_set in write_sets:
+        writes = write_set.writes
         if key in writes:
-            return layer.sequence, stamped(key, writes[key], layer.sequence)
-        for start, end in layer.ranges:
+            return write_set.sequence, stamped(key, writes[key], write_set.sequence)
+        for start, end in write_set.ranges:
             if start <= key < end:
-                return layer.sequence, None
+                return write_set.sequence, None
     return None
 
 
@@ -470,10 +470,10 @@ class PendingWrites:
     which there is one at a time.
     """
 
-    __slots__ = ("_large", "_order", "_ranges", "_sequences", "bytes", "layers", "values")
+    __slots__ = ("_large", "_order", "_ranges", "_sequences", "bytes", "values", "write_sets")
 
     def __init__(self) -> None:
-        self.layers: deque[WriteSet] = deque()
+        self.write_sets: deque[WriteSet] = deque()
         self.bytes = 0
         """Approximate bytes of all pending changes."""
         self.values: dict[bytes, bytes | None] = {}
@@ -486,36 +486,38 @@ class PendingWrites:
     @property
     def memory_bytes(self) -> int:
         """Approximate memory use in bytes."""
-        count = len(self.values) + sum(len(layer.writes) for layer in self._large)
+        count = len(self.values) + sum(len(write_set.writes) for write_set in self._large)
         return self.bytes + KEY_BYTES * count
 
-    def add(self, layer: WriteSet) -> None:
+    def add(self, write_set: WriteSet) -> None:
         """Add the newest commit."""
-        sequence = layer.sequence
-        assert not self.layers or self.layers[-1].sequence < sequence
-        self.layers.append(layer)
-        self.bytes += layer.size
-        for start, end in layer.ranges:
+        sequence = write_set.sequence
+        assert not self.write_sets or self.write_sets[-1].sequence < sequence
+        self.write_sets.append(write_set)
+        self.bytes += write_set.size
+        for start, end in write_set.ranges:
             for key in [key for key in self.values if start <= key < end]:
                 self.values[key] = None
                 self._sequences[key] = sequence
             self._ranges.append((sequence, start, end))
-        if len(layer.writes) > (_BUILT if layer.built else _MANY):
-            self._large.append(layer)
+        if len(write_set.writes) > (_BUILT if write_set.built else _MANY):
+            self._large.append(write_set)
             return
-        self.values.update(layer.writes)
-        self._sequences.update(dict.fromkeys(layer.writes, sequence))
-        self._order.add(layer.writes, self.values)
+        self.values.update(write_set.writes)
+        self._sequences.update(dict.fromkeys(write_set.writes, sequence))
+        self._order.add(write_set.writes, self.values)
 
     def get(self, key: bytes) -> tuple[int, bytes | None] | None:
         """Look up a key as `lookup` does, in one step, or in one for each write set if there are
         large ones."""
         if self._large:
-            return lookup(reversed(self.layers), key) if self._in_large(key) else self._merged(key)
+            return (
+                lookup(reversed(self.write_sets), key) if self._in_large(key) else self._merged(key)
+            )
         return self._merged(key)
 
     def _in_large(self, key: bytes) -> bool:
-        return any(key in layer.writes for layer in self._large)
+        return any(key in write_set.writes for write_set in self._large)
 
     def _merged(self, key: bytes) -> tuple[int, bytes | None] | None:
         sequence = self._sequences.get(key)
@@ -530,14 +532,14 @@ class PendingWrites:
         """True if any write set may change any of the keys, see `WriteSet.touches`."""
         if self._ranges or not self.values.keys().isdisjoint(wanted):
             return True
-        return any(layer.touches(wanted) for layer in self._large)
+        return any(write_set.touches(wanted) for write_set in self._large)
 
     def overlay(self, start: bytes, end: bytes) -> Overlay:
         """Return the pending writes over a range of the engine."""
         over = Overlay()
         if self._ranges or self._large or len(self.values) > _MANY:
-            for layer in self.layers:
-                over.lay(layer, start, end)
+            for write_set in self.write_sets:
+                over.lay(write_set, start, end)
             return over
         values = self.values
         ordered = self._order.about(values)
@@ -550,16 +552,16 @@ class PendingWrites:
 
     def keep(self, upto: int) -> None:
         """Roll back all commits after `upto`."""
-        kept = [layer for layer in self.layers if layer.sequence <= upto]
-        self.drop(len(self.layers))
-        for layer in kept:
-            self.add(layer)
+        kept = [write_set for write_set in self.write_sets if write_set.sequence <= upto]
+        self.drop(len(self.write_sets))
+        for write_set in kept:
+            self.add(write_set)
 
     def drop(self, count: int) -> None:
         """Remove the `count` oldest write sets, which the engine has applied."""
-        layers = self.layers
-        if count == len(layers):
-            layers.clear()
+        write_sets = self.write_sets
+        if count == len(write_sets):
+            write_sets.clear()
             self.bytes = 0
             self.values = {}
             self._sequences = {}
@@ -568,15 +570,15 @@ class PendingWrites:
             self._order = KeyOrder()
             return
         for _ in range(count):
-            self._take_away(layers.popleft())
+            self._take_away(write_sets.popleft())
 
-    def _take_away(self, layer: WriteSet) -> None:
-        self.bytes -= layer.size
-        sequence, sequences = layer.sequence, self._sequences
-        if self._large and self._large[0] is layer:
+    def _take_away(self, write_set: WriteSet) -> None:
+        self.bytes -= write_set.size
+        sequence, sequences = write_set.sequence, self._sequences
+        if self._large and self._large[0] is write_set:
             self._large.popleft()
         else:
-            for key in layer.writes:
+            for key in write_set.writes:
                 if sequences.get(key) == sequence:
                     del sequences[key]
                     del self.values[key]
@@ -589,20 +591,27 @@ class PendingWrites:
 
 
 def _merged(
-    rows: Iterator[list[Pair]], sheets: list[ScanSnapshot], reverse: bool
+    rows: Iterator[list[Pair]], scan_snapshots: list[ScanSnapshot], reverse: bool
 ) -> Iterator[list[Pair]]:
     """Yield a scan merged with scan snapshots, in steps not much larger than its own."""
     nearer = max if reverse else min
     for step in rows:
         while step:
-            ends = [end for sheet in sheets if (end := sheet.bound(BATCH_PAIRS, reverse))]
+            ends = [
+                end
+                for scan_snapshot in scan_snapshots
+                if (end := scan_snapshot.bound(BATCH_PAIRS, reverse))
+            ]
             last = nearer([step[-1][0], *ends])
             part, step = _split(step, last, reverse)
-            if found := _with(part, sheets, last, reverse):
+            if found := _with(part, scan_snapshots, last, reverse):
                 yield found
-    while left := [sheet for sheet in sheets if not sheet.empty]:
-        last = nearer(sheet.bound(BATCH_PAIRS, reverse) or sheet.end(reverse) for sheet in left)
-        if found := _with([], sheets, last, reverse):
+    while left := [scan_snapshot for scan_snapshot in scan_snapshots if not scan_snapshot.empty]:
+        last = nearer(
+            scan_snapshot.bound(BATCH_PAIRS, reverse) or scan_snapshot.end(reverse)
+            for scan_snapshot in left
+        )
+        if found := _with([], scan_snapshots, last, reverse):
             yield found
 
 
@@ -617,16 +626,18 @@ def _split(step: list[Pair], last: bytes, reverse: bool) -> tuple[list[Pair], li
     return step[:cut], step[cut:]
 
 
-def _with(step: list[Pair], sheets: list[ScanSnapshot], last: bytes, reverse: bool) -> list[Pair]:
+def _with(
+    step: list[Pair], scan_snapshots: list[ScanSnapshot], last: bytes, reverse: bool
+) -> list[Pair]:
     """Return a step of a scan merged with the snapshots' writes up to a key."""
     found: dict[bytes, bytes | None] | None = None
-    for sheet in sheets:
-        for start, end in sheet.ranges:
+    for scan_snapshot in scan_snapshots:
+        for start, end in scan_snapshot.ranges:
             if found is None:
                 step = [pair for pair in step if not start <= pair[0] < end]
             else:
                 found = {key: found[key] for key in found if not start <= key < end}
-        if due := sheet.take(last, reverse):
+        if due := scan_snapshot.take(last, reverse):
             if found is None:
                 found = dict(step)
             found.update(due)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors.backups.alone import BackupInProgress, read_back
-from actors.environment import Environment, system_doors
+from actors.environment import Environment, system_environment
 from protocol.errors import Refusal
 from surfaces.command.arguments import BackUp
 from surfaces.command.console import Console
@@ -18,20 +18,22 @@ async def back_up(command: BackUp, console: Console) -> bool:
     :raises NotOpened: there is such a file, a key file holds no key, the store can't be opened, its
         log does not go back so far, or the written file does not read back. No file is left then.
     """
-    doors = system_doors()
-    with made(doors.fs, command.file, command.directory) as file:
+    environment = system_environment()
+    with made(environment.fs, command.file, command.directory) as file:
         try:
-            told = await _written(doors, command, file, console)
+            told = await _written(environment, command, file, console)
         except Refusal as refusal:
             raise NotOpened(f"{refusal.code}: {refusal.message}") from refusal
     console.answer(f"{told}, to {command.file}")
     return True
 
 
-async def _written(doors: Environment, command: BackUp, file: NewFile, console: Console) -> str:
-    settings = looking(command.directory, command.opening, doors.fs)
+async def _written(
+    environment: Environment, command: BackUp, file: NewFile, console: Console
+) -> str:
+    settings = looking(command.directory, command.opening, environment.fs)
     key = settings.key
-    async with to_copy(settings, doors, console, "snapshot", command.despite_damage) as node:
+    async with to_copy(settings, environment, console, "snapshot", command.despite_damage) as node:
         with shown("writing the backup, bytes", console) as report:
             taking = BackupInProgress(node, file.write, report, key)
             first = command.first

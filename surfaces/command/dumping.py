@@ -7,7 +7,7 @@ import asyncio
 from actors.backups.alone import read_back
 from actors.backups.script_files import begin_script
 from actors.backups.scripts import About, StoreScript
-from actors.environment import system_doors
+from actors.environment import system_environment
 from protocol.errors import Refusal
 from protocol.values import unpaced
 from surfaces.command.arguments import Dump
@@ -24,16 +24,16 @@ async def dump(command: Dump, console: Console) -> bool:
         log is damaged, something in it can't be written as a script, or the written file does not
         read back. No file is left then.
     """
-    doors = system_doors()
-    settings = looking(command.directory, command.opening, doors.fs)
+    environment = system_environment()
+    settings = looking(command.directory, command.opening, environment.fs)
     key, despite = settings.key, command.despite_damage
-    with made(doors.fs, command.file, command.directory) as file:
+    with made(environment.fs, command.file, command.directory) as file:
         try:
-            async with to_copy(settings, doors, console, "script", despite) as node:
+            async with to_copy(settings, environment, console, "script", despite) as node:
                 with node.committer.begin_transaction() as tx:
                     about = About(node.store.id, node.committer.commit_index)
                     script = StoreScript(tx, about, unpaced)
-                    content = begin_script(doors, about, node.created, key, file.write)
+                    content = begin_script(environment, about, node.created, key, file.write)
                     for chunk in script.chunks():
                         content.add(chunk)
                         await asyncio.sleep(0)  # let an interrupt be handled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.environment import system_doors
+from actors.environment import system_environment
 from actors.runtime import ask
 from protocol.requests import RunScript
 from surfaces.command.arguments import CheckHealth
@@ -19,9 +19,9 @@ async def check(command: CheckHealth, console: Console) -> bool:
 
     :raises NotOpened: the store can't be opened, or is damaged
     """
-    doors = system_doors()
-    settings = looking(command.directory, command.opening, doors.fs, check=True)
-    async with opened(settings, doors, console) as node:
+    environment = system_environment()
+    settings = looking(command.directory, command.opening, environment.fs, check=True)
+    async with opened(settings, environment, console) as node:
         answer = await ask(node.scripts, RunScript(OPERATOR, "INFO FOR STATE", "health"))
         if answer.refusal is not None:
             raise NotOpened(f"{command.directory}: {answer.refusal.message}")

@@ -12,7 +12,7 @@ import structlog
 from actors.cluster.joining import CopiedStore, DirectoryState, place_of
 from actors.cluster.joining import join as copy_store
 from actors.cluster.peering import Identity
-from actors.environment import Environment, system_doors
+from actors.environment import Environment, system_environment
 from actors.node import START_FAULTS
 from actors.rate_limited_log import RateLimitedLog
 from protocol import limits
@@ -36,8 +36,8 @@ async def join(command: Join, console: Console) -> bool:
         nothing was changed. Or the copy is incomplete: the directory is not a store, and the same
         command resumes the copy.
     """
-    doors = system_doors()
-    copied = await _joined(command, doors, console)
+    environment = system_environment()
+    copied = await _joined(command, environment, console)
     if copied is None:
         console.answer(f"{command.directory} has already joined: the token was not used")
     else:
@@ -46,7 +46,7 @@ async def join(command: Join, console: Console) -> bool:
 
 
 async def join_first(
-    command: Serve, doors: Environment, console: Console, tls: SSLContext | None
+    command: Serve, environment: Environment, console: Console, tls: SSLContext | None
 ) -> None:
     """Join before a serving node opens its store, if it was asked to and has not joined. An
     incomplete copy is resumed. Probes are answered meanwhile.
@@ -55,17 +55,20 @@ async def join_first(
     :raises NotOpened: as `join`; or the address of HTTP is taken
     """
     directory, invitation = command.directory, command.invitation
-    if invitation != Invitation() or place_of(doors.fs, directory) is DirectoryState.JOINING:
-        given = peers.given_identity(command.peers, doors.clock)
-        lacks = place_of(doors.fs, directory) in (DirectoryState.EMPTY, DirectoryState.JOINING)
+    if invitation != Invitation() or place_of(environment.fs, directory) is DirectoryState.JOINING:
+        given = peers.given_identity(command.peers, environment.clock)
+        lacks = place_of(environment.fs, directory) in (
+            DirectoryState.EMPTY,
+            DirectoryState.JOINING,
+        )
         try:
-            with probed(command.http if lacks else None, tls, doors.clock) as far:
-                copied = await _joined(command, doors, console, given, far)
+            with probed(command.http if lacks else None, tls, environment.clock) as far:
+                copied = await _joined(command, environment, console, given, far)
         except AddressTaken as taken:
             raise NotOpened(str(taken)) from taken
         if copied is not None:
             console.print_line(_summary(copied))
-    if command.peers is None and place_of(doors.fs, directory) is DirectoryState.JOINED:
+    if command.peers is None and place_of(environment.fs, directory) is DirectoryState.JOINED:
         structlog.get_logger().warning(
             "the node is in a cluster but follows no node: start it with --peer",
             directory=directory,
@@ -74,7 +77,7 @@ async def join_first(
 
 async def _joined(
     command: Join | Serve,
-    doors: Environment,
+    environment: Environment,
     console: Console,
     given: Identity | None = None,
     far: Tick | None = None,
@@ -84,7 +87,7 @@ async def _joined(
     :param far: progress callback, beside the console
     """
     directory, invitation = command.directory, command.invitation
-    place = place_of(doors.fs, directory)
+    place = place_of(environment.fs, directory)
     if place is DirectoryState.JOINED or (
         place is DirectoryState.STORE and invitation.file is None
     ):
@@ -92,12 +95,12 @@ async def _joined(
             "the join token is ignored: the directory already holds a store"
         )
         return None
-    key = keys_in(doors.fs, command.opening.keys).own
+    key = keys_in(environment.fs, command.opening.keys).own
     limited_log = RateLimitedLog("surfaces.peers")
 
     def links_of(node: str, identity: Identity) -> Links:
         shown, hello = context(identity.chain, identity.private_key), Hello(VERSION, "", node)
-        return Dialler(lambda: shown, lambda: hello, _Nobody(doors.clock), limited_log)
+        return Dialler(lambda: shown, lambda: hello, _Nobody(environment.clock), limited_log)
 
     try:
         with stages(console) as shown:
@@ -107,8 +110,8 @@ async def _joined(
                 if far is not None:
                     far(stage, done, total)
 
-            token = partial(_token, invitation, doors)
-            return await copy_store(doors, directory, token, key, tick, links_of, given)
+            token = partial(_token, invitation, environment)
+            return await copy_store(environment, directory, token, key, tick, links_of, given)
     except START_FAULTS as fault:
         raise NotOpened(reason(directory, fault)) from fault
     except KeyboardInterrupt:
@@ -119,14 +122,14 @@ async def _joined(
         limited_log.close()
 
 
-def _token(invitation: Invitation, doors: Environment) -> str | None:
+def _token(invitation: Invitation, environment: Environment) -> str | None:
     """Return the given token, if there is one.
 
     :raises OSError: its file can't be read
     """
     if invitation.file is None:
         return invitation.token
-    file = doors.fs.open_read(invitation.file)
+    file = environment.fs.open_read(invitation.file)
     try:
         return file.read(0, limits.JOIN_TOKEN_CHARACTERS + 1).decode("ascii", "replace").strip()
     finally:

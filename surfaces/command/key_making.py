@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors import keys
-from actors.environment import system_doors
+from actors.environment import system_environment
 from actors.keys import KeyRefused
 from surfaces.command.arguments import MakeKey
 from surfaces.command.console import Console
@@ -15,9 +15,9 @@ async def make(command: MakeKey, console: Console) -> bool:
 
     :raises NotOpened: there is such a file, or it can't be written
     """
-    doors = system_doors()
+    environment = system_environment()
     try:
-        made = keys.make(doors.fs, doors.rng, command.file)
+        made = keys.make(environment.fs, environment.rng, command.file)
     except KeyRefused as refused:
         raise NotOpened(str(refused)) from refused
     console.answer(

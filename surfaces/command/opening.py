@@ -28,7 +28,7 @@ class NotOpened(Exception):
 
 @asynccontextmanager
 async def opened(
-    settings: NodeSettings, doors: Environment, console: Console
+    settings: NodeSettings, environment: Environment, console: Console
 ) -> AsyncIterator[Node]:
     """Run a node inside the block; its store is closed after the block in any case.
 
@@ -36,7 +36,7 @@ async def opened(
     """
     try:
         with shown("replaying the log", console) as report:
-            node = await start(replace(settings, progress=report), doors)
+            node = await start(replace(settings, progress=report), environment)
     except START_FAULTS as fault:
         raise NotOpened(reason(settings.data_dir, fault)) from fault
     try:
@@ -47,7 +47,11 @@ async def opened(
 
 @asynccontextmanager
 async def to_copy(
-    settings: NodeSettings, doors: Environment, console: Console, what: str, despite_damage: bool
+    settings: NodeSettings,
+    environment: Environment,
+    console: Console,
+    what: str,
+    despite_damage: bool,
 ) -> AsyncIterator[Node]:
     """Run a node inside the block, to write its store into a file. All of its log is checked.
 
@@ -55,7 +59,7 @@ async def to_copy(
     :param despite_damage: report damage of the log, and go on
     :raises NotOpened: the store can't be opened, or its log is damaged and that is not accepted
     """
-    async with opened(replace(settings, check_log=True), doors, console) as node:
+    async with opened(replace(settings, check_log=True), environment, console) as node:
         if (damage := node.store.log_damage) is not None:
             if not despite_damage:
                 raise NotOpened(

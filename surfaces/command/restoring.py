@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from actors.backups.restoring import RestoreOptions, check_for_script
 from actors.backups.restoring import restore as make
 from actors.backups.script_files import is_script
-from actors.environment import system_doors
+from actors.environment import system_environment
 from actors.node import START_FAULTS
 from surfaces.command import scripts
 from surfaces.command.arguments import Restore, RunFile
@@ -24,18 +24,18 @@ async def restore(command: Restore, console: Console) -> bool:
     :raises NotOpened: the file can't be read or is incomplete, or the directory is unsuitable:
         nothing was changed. Or a write failed: the directory is not a store then.
     """
-    doors = system_doors()
+    environment = system_environment()
     directory, opening = command.directory, command.opening
-    keys = keys_in(doors.fs, opening.keys)
+    keys = keys_in(environment.fs, opening.keys)
     jump = opening.accept_clock_jump
     wanted = RestoreOptions(directory, command.upto, command.reading, jump, keys.own)
-    with _refused(command), closing(opened_backup(doors.fs, command.file)) as file:
+    with _refused(command), closing(opened_backup(environment.fs, command.file)) as file:
         script = is_script(file)
         if script:
-            check_for_script(doors, wanted)
+            check_for_script(environment, wanted)
         else:
             with stages(console) as tick:
-                lines = make(doors, file, wanted, tick, keys.opening)
+                lines = make(environment, file, wanted, tick, keys.opening)
             for line in lines:
                 console.answer(line)
     if script:

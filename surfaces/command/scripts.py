@@ -11,7 +11,7 @@ from pathlib import Path
 from actors.backups.loading import load
 from actors.backups.restoring import NOT_PROVEN
 from actors.backups.script_files import Read, ScriptText, is_script, pieces
-from actors.environment import system_doors
+from actors.environment import system_environment
 from actors.keys import NodeKeys
 from actors.node import Node
 from actors.runtime import ask
@@ -36,11 +36,11 @@ async def run_file(command: RunFile, console: Console) -> bool:
     :raises NotOpened: the file can't be read or does not parse (the directory is untouched then).
         Or the store can't be opened or has users. Or a statement was refused: earlier ones stay.
     """
-    keys = keys_in(system_doors().fs, command.opening.keys)
+    keys = keys_in(system_environment().fs, command.opening.keys)
     if _is_backup(command.script):
         return await restore(command, keys, console, anew=False)
     script = read(command.script)
-    async with opened(_settings(command, keys), system_doors(), console) as node:
+    async with opened(_settings(command, keys), system_environment(), console) as node:
         _check_no_users(node, command)
         answer = await ask(node.scripts, RunScript(OPERATOR, script, "command"))
         for result in answer.results:
@@ -99,7 +99,7 @@ async def restore(command: RunFile, keys: NodeKeys, console: Console, anew: bool
                     pass
         except Refusal as refusal:
             raise NotOpened(where(path, refusal)) from refusal
-        async with opened(_settings(command, keys, anew), system_doors(), console) as node:
+        async with opened(_settings(command, keys, anew), system_environment(), console) as node:
             _check_no_users(node, command)
             with shown("running the script", console) as report:
                 loaded = await load(node.scripts, pieces(_reporting(text, report)), OPERATOR)
@@ -116,7 +116,7 @@ async def restore(command: RunFile, keys: NodeKeys, console: Console, anew: bool
 
 @contextmanager
 def _opened(path: str) -> Iterator[File]:
-    file = system_doors().fs.open_read(path)
+    file = system_environment().fs.open_read(path)
     try:
         yield file
     finally:

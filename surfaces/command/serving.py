@@ -15,7 +15,7 @@ import structlog
 
 from actors.agreement import EtcdAgreement, EtcdCredentials
 from actors.cluster.peering import Identity
-from actors.environment import system_doors
+from actors.environment import system_environment
 from actors.node import START_FAULTS, Node
 from actors.node_info import Listening
 from actors.settings import FirstOwner, NodeSettings, keep_log
@@ -49,20 +49,20 @@ class RestartRequired(Exception):
     """
 
 
-async def serve(command: Serve, environment: Mapping[str, str], console: Console) -> bool:
+async def serve(command: Serve, variables: Mapping[str, str], console: Console) -> bool:
     """Serve until SIGTERM, SIGINT or a failure of the node. Return False after a failure.
 
     :raises NotOpened: an address, a certificate, a folder, a key or the store can't be used;
         nothing has been changed on disk
     :raises RestartRequired: the node has to be started again, as an empty replica
     """
-    doors = system_doors()
-    certificate = _certificate(command, doors.clock)
+    environment = system_environment()
+    certificate = _certificate(command, environment.clock)
     _check_backup_folder(command.backup_dir, command.directory)
     with ExitStack() as tried:  # bind once before a store is copied: a port may be taken
         _reserve(command, tried)
-    await join_first(command, doors, console, certificate.context if certificate else None)
-    keys = keys_in(doors.fs, command.opening.keys)
+    await join_first(command, environment, console, certificate.context if certificate else None)
+    keys = keys_in(environment.fs, command.opening.keys)
     access = etcd.access(command.etcd)
     settings = NodeSettings(
         command.directory,
@@ -79,7 +79,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         vaults=VaultSettings(unseal_us=command.unseal_for // timedelta(microseconds=1)),
         agree=partial(EtcdAgreement, access=access),
         told_owner=partial(
-            deliver_password, doors.fs, command.directory, console, keys.own is not None
+            deliver_password, environment.fs, command.directory, console, keys.own is not None
         ),
     )
     with (
@@ -87,9 +87,9 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         StopSignals() as signals,
         HangUps(signals.asked, console.terminal) as hang_ups,
     ):
-        shown = peers.given_identity(command.peers, doors.clock)
+        shown = peers.given_identity(command.peers, environment.clock)
         http, wire, peer = _reserve(command, held)
-        async with opened(settings, doors, console) as node:
+        async with opened(settings, environment, console) as node:
             most = descriptors.for_connections(_raise_descriptor_limit())
             presenting = _surfaces(node, http, wire, certificate, most)
             surfaces: list[AnySurface] = [*presenting]
@@ -103,19 +103,19 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
                 _present(node, surfaces, certificate)
                 renewal = Renewal(
                     _certificate_files(command),
-                    lambda: instant(doors.clock.wall_us()),
+                    lambda: instant(environment.clock.wall_us()),
                     presenting,
                     partial(_renewed, node, surfaces),
-                    partial(_read_again, node, command, access, doors.clock),
+                    partial(_read_again, node, command, access, environment.clock),
                 )
                 heap.freeze_startup_objects()
                 _tell_ready(command, node, surfaces, console)
-                notify.notify(environment, notify.READY)
+                notify.notify(variables, notify.READY)
                 await _until_over(node, signals, renewal.at_each(hang_ups))
             finally:
                 begins_anew = node.member.begins_anew.is_set() and not signals.asked.is_set()
                 if not begins_anew:
-                    notify.notify(environment, notify.STOPPING)
+                    notify.notify(variables, notify.STOPPING)
                 await drain(node, surfaces)
     if begins_anew and node.failure is None and not signals.asked.is_set():
         raise RestartRequired

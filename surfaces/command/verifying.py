@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from actors.backups.described import describe
-from actors.environment import system_doors
+from actors.environment import system_environment
 from actors.node import START_FAULTS
 from surfaces.command.arguments import Verify
 from surfaces.command.console import Console
@@ -18,7 +18,7 @@ async def verify_file(command: Verify, console: Console) -> bool:
 
     :raises NotOpened: it can't be read, is not a backup, or is sealed with another key
     """
-    path, fs = command.file, system_doors().fs
+    path, fs = command.file, system_environment().fs
     keys = keys_in(fs, command.keys).opening
     try:
         with (

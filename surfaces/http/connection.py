@@ -239,7 +239,7 @@ class HttpConnection(asyncio.Protocol):
         """Queue bytes of the current response; they are flushed at the end of this iteration of the
         loop."""
         if not self.closed and self.outgoing.send(data):
-            self.surface.outbox.add(self)
+            self.surface.flush_queue.add(self)
 
     def flush(self) -> None:
         """Write the buffered responses."""

@@ -18,7 +18,7 @@ class Serving(Http, Generic[Connection]):
 
     intake: Intake
     shortcuts: FastPath
-    outbox: FlushQueue[Connection]
+    flush_queue: FlushQueue[Connection]
 
     @abstractmethod
     def opened(self, connection: Connection) -> bool:

@@ -70,7 +70,7 @@ class Http(ABC):
     def __init__(self, node: Node, settings: HttpSettings) -> None:
         self.node = node
         self.settings = settings
-        self.clock = node.doors.clock
+        self.clock = node.environment.clock
         self.deadlines = settings.deadlines
         self.long_values = 0
         """Values of keys being encoded in slices."""
@@ -91,14 +91,14 @@ class Http(ABC):
         self.limited_log = RateLimitedLog("surfaces.http")
         self.refusals = RefusalLog("http")
         self.background = BackgroundTasks(self.limited_log)
-        self.known = HeaderCache(node.doors.rng.bytes(32))
+        self.known = HeaderCache(node.environment.rng.bytes(32))
         self.hosts = Hosts(settings.host)
         self.was_probed = False
         """True if `/ready` was requested."""
         self.date_field = b""
         self._after_request = b""
         """Header of a JSON response between the request id and the length."""
-        self._prefix = node.doors.rng.bytes(3).hex()
+        self._prefix = node.environment.rng.bytes(3).hex()
         self._requests = 0
 
     @property

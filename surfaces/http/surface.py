@@ -49,7 +49,7 @@ class HttpSurface(Serving[HttpConnection]):
             document({(route.method, route.path): route.credential for route in ROUTES})
         )
         self.connections: set[HttpConnection] = set()
-        self.outbox = FlushQueue(self.broken)
+        self.flush_queue = FlushQueue(self.broken)
         self.intake = Intake(self, ROUTES)
         self.shortcuts = FastPath(self, self.intake.table.route)
         self._forget_at = 0.0

@@ -476,7 +476,7 @@ class WireConnection(asyncio.Protocol):
                     self._answered.append(asked)
                 asked.answered += 1
         if not self.outgoing.waiting:
-            self.wire.outbox.add(self)
+            self.wire.flush_queue.add(self)
         self.outgoing.add(data)
 
     def refuse(self, id: int, refusal: Refusal) -> None:
@@ -485,7 +485,7 @@ class WireConnection(asyncio.Protocol):
 
     def look_again(self) -> None:
         """Schedule a flush at the end of this iteration, although nothing is sent."""
-        self.wire.outbox.add(self)
+        self.wire.flush_queue.add(self)
 
     def flush(self) -> None:
         """Write the buffered responses, and continue requests that waited for room."""

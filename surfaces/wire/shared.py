@@ -58,8 +58,8 @@ class Wire:
         self._long_work: LongWork | None = None
         self.pace = IterationBudget()
         """Time budget per loop iteration, shared by all connections."""
-        self.outbox: FlushQueue[Connected] = FlushQueue(self.broken)
-        gate.call_after_each_release(self.outbox.say)
+        self.flush_queue: FlushQueue[Connected] = FlushQueue(self.broken)
+        gate.call_after_each_release(self.flush_queue.say)
         self._slow: set[Connected] = set()
         self._slow_timer: asyncio.TimerHandle | None = None
 

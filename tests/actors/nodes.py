@@ -31,7 +31,7 @@ ANA = Caller("ana", "owner", None, None, "wire", "192.0.2.1:5000", CHECKED_NOW)
 _requests = iter(range(1, 1 << 60))
 
 
-def simulated_doors(
+def simulated_environment(
     kind: str, disk: SimulatedDisk, engine: Engine, seed: int = 1, clock: Clock | None = None
 ) -> Environment:
     """Doors onto a simulated disk and a state in memory."""
@@ -46,7 +46,7 @@ def simulated_doors(
     )
 
 
-def real_doors(fs: Fs | None = None) -> Environment:
+def real_environment(fs: Fs | None = None) -> Environment:
     """The real doors, with few cores."""
     return Environment(
         scheduler_of("real"), SystemClock(), SystemRng(), fs or Disk(), SystemNet(), RocksEngine, 2
@@ -67,9 +67,11 @@ async def leads_by_hand(node: Node) -> None:
 
 
 @asynccontextmanager
-async def running(doors: Environment, told: NodeSettings | None = None) -> AsyncIterator[Node]:
+async def running(
+    environment: Environment, told: NodeSettings | None = None
+) -> AsyncIterator[Node]:
     """A node, stopped at the end."""
-    node = await start(told or settings(), doors)
+    node = await start(told or settings(), environment)
     try:
         yield node
     finally:

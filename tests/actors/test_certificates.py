@@ -15,7 +15,7 @@ from protocol.environment import Clock
 from protocol.requests import Surface
 from protocol.values import instant
 from storage.engine.memory import MemoryEngine
-from tests.actors.nodes import running, simulated_doors
+from tests.actors.nodes import running, simulated_environment
 from tests.actors.parts import Failures, play
 from tests.logbook import Logbook
 from tests.simulation.disk import SimulatedDisk
@@ -150,8 +150,8 @@ def test_a_node_says_it_when_its_surfaces_begin(logbook: Logbook) -> None:
 
     async def main() -> None:
         clock = ManualClock()
-        doors = simulated_doors("stepped", SimulatedDisk(), MemoryEngine(), clock=clock)
-        async with running(doors) as node:
+        environment = simulated_environment("stepped", SimulatedDisk(), MemoryEngine(), clock=clock)
+        async with running(environment) as node:
             node.listens(presenting(NOW + 3 * DAY, NOW + 3 * DAY))
             await asyncio.sleep(0.001)
             assert lines(logbook) == [("warning", 3, ["http", "wire"])]

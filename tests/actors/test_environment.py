@@ -15,7 +15,7 @@ from actors.environment import (
     SWITCH_SECONDS,
     SystemRng,
     ready_calls,
-    system_doors,
+    system_environment,
 )
 from actors.runtime import GilYield
 from actors.runtime.gil_yield import (
@@ -52,7 +52,7 @@ class Hears(Echo):
 
 def test_a_connection_through_the_net() -> None:
     async def main() -> None:
-        net = system_doors().net
+        net = system_environment().net
         listener = await net.listen("127.0.0.1", 0, Echo)
         host, port = listener.address
         assert host == "127.0.0.1"
@@ -77,16 +77,16 @@ def test_the_clocks_and_the_randomness() -> None:
     async def main() -> None:
         before = sys.getswitchinterval()
         try:
-            doors = system_doors()
+            environment = system_environment()
             assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
         finally:
             sys.setswitchinterval(before)
-        assert doors.clock.wall_us() > 1_700_000_000_000_000
-        assert doors.clock.monotonic_us() <= doors.clock.monotonic_us()
-        assert len(doors.rng.bytes(7)) == 7
-        assert {doors.rng.below(2) for _ in range(100)} == {0, 1}
-        assert doors.scheduler.loop is asyncio.get_running_loop()
-        assert doors.cores >= 1
+        assert environment.clock.wall_us() > 1_700_000_000_000_000
+        assert environment.clock.monotonic_us() <= environment.clock.monotonic_us()
+        assert len(environment.rng.bytes(7)) == 7
+        assert {environment.rng.below(2) for _ in range(100)} == {0, 1}
+        assert environment.scheduler.loop is asyncio.get_running_loop()
+        assert environment.cores >= 1
 
     play("real", main)
 

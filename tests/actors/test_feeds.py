@@ -181,8 +181,8 @@ class Reader:
 
 @asynccontextmanager
 async def node_with_tables(disk: SimulatedDisk | None = None) -> AsyncIterator[Node]:
-    doors = nodes.simulated_doors("real", disk or SimulatedDisk(), MemoryEngine())
-    async with nodes.running(doors) as node:
+    environment = nodes.simulated_environment("real", disk or SimulatedDisk(), MemoryEngine())
+    async with nodes.running(environment) as node:
         await nodes.prepare(node)
         yield node
 

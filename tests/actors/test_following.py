@@ -76,7 +76,7 @@ def test_what_is_received_is_shown_when_it_is_released(kind: str) -> None:
             await until(lambda: committer.commit_index == 5)
             assert await committer.receive([], 5) == 5
             assert committer.history() == (EpochEnd(1, 5, frames[-1].digest()),)
-            await until(lambda: not node.ledger.state.flight.layers)
+            await until(lambda: not node.ledger.state.flight.write_sets)
             assert state_hash(node.engine) == state_hash(leader.engine)
 
     play(kind, main)
@@ -348,7 +348,7 @@ def test_what_memory_does_not_hold_is_read_from_the_log(
                 committer.show(at)
             committer.show(40)
             await until(lambda: committer.commit_index == 40)
-            await until(lambda: not node.ledger.state.flight.layers)
+            await until(lambda: not node.ledger.state.flight.write_sets)
             assert state_hash(node.engine) == state_hash(leader.engine)
 
     play(kind, main)

@@ -34,7 +34,7 @@ from protocol.requests import ScriptAnswer
 from protocol.values import RecordId
 from storage.engine.memory import MemoryEngine
 from tests.actors import nodes
-from tests.actors.nodes import simulated_doors, value
+from tests.actors.nodes import simulated_environment, value
 from tests.actors.parts import KINDS, play, until
 from tests.logbook import Logbook
 from tests.nodes import OWNER, Running, running
@@ -534,13 +534,13 @@ def test_a_full_disk_holds_a_build_up_and_ends_nothing(
     disk, engine = SimulatedDisk(), MemoryEngine()
 
     async def fills() -> None:
-        async with nodes.running(simulated_doors(kind, disk, engine)) as node:
+        async with nodes.running(simulated_environment(kind, disk, engine)) as node:
             await begun(node)
             disk.capacity = used_bytes(disk)
             await still_reads(node)
 
     async def starts_full() -> None:
-        async with nodes.running(simulated_doors(kind, disk, engine)) as node:
+        async with nodes.running(simulated_environment(kind, disk, engine)) as node:
             await still_reads(node)
             disk.capacity = NO_LIMIT
             await goes_on(node)
@@ -565,7 +565,7 @@ def test_a_build_goes_on_after_a_slice_whose_outcome_is_unknown(
         return None
 
     async def main() -> None:
-        async with nodes.running(simulated_doors(kind, disk, engine)) as node:
+        async with nodes.running(simulated_environment(kind, disk, engine)) as node:
             await begun(node)
             disk.plan = leave_in_log
             await until(lambda: "truncate" in refused)

@@ -30,7 +30,7 @@ from storage.engine.memory import MemoryEngine
 from storage.topics import topics
 from storage.txn.read_set import ReadSet
 from storage.txn.tickets import RollBacks
-from tests.actors.nodes import ANA, prepare, run, running, simulated_doors, value
+from tests.actors.nodes import ANA, prepare, run, running, simulated_environment, value
 from tests.actors.parts import code, outcome, play
 from tests.actors.scripts.test_stalled_disk import Stall, log_time
 from tests.operations import Operated
@@ -44,7 +44,7 @@ SECOND = 1_000_000
 def played(main: Callable[[Node, SimulatedDisk], Awaitable[None]]) -> None:
     async def whole() -> None:
         disk = SimulatedDisk()
-        async with running(simulated_doors("stepped", disk, MemoryEngine())) as node:
+        async with running(simulated_environment("stepped", disk, MemoryEngine())) as node:
             await prepare(node)
             await value(node, DECLARED)
             await main(node, disk)
@@ -344,8 +344,8 @@ def barrier(node: Node) -> PriorityLockRequest:
     """One that keeps everything still."""
     reads = ReadSet(0, RollBacks())
     reads.add_range(b"\0", b"\xff" * 40)
-    place = PriorityLockRequest(node.committer.barriers, "test", reads, lambda: None)
-    node.committer.barriers.join(place)
+    place = PriorityLockRequest(node.committer.priority_locks, "test", reads, lambda: None)
+    node.committer.priority_locks.join(place)
     assert place.holds_lock
     return place
 
@@ -359,8 +359,8 @@ async def held_by_id(node: Node) -> tuple[PriorityLockRequest, Operated]:
         topic = topics.topic(tx, database, "ids")
     reads = ReadSet(0, RollBacks())
     reads.add_key(topic.ids + b"x")
-    place = PriorityLockRequest(node.committer.barriers, "test", reads, lambda: None)
-    node.committer.barriers.join(place)
+    place = PriorityLockRequest(node.committer.priority_locks, "test", reads, lambda: None)
+    node.committer.priority_locks.join(place)
     held = do(node, PublishMessages("ids", ["held"], id="x"))
     while not held.asked.rests:
         await asyncio.sleep(0.01)
@@ -580,7 +580,7 @@ def test_a_node_that_stops_answers_all() -> None:
 
     async def whole() -> None:
         disk = SimulatedDisk()
-        async with running(simulated_doors("stepped", disk, MemoryEngine())) as node:
+        async with running(simulated_environment("stepped", disk, MemoryEngine())) as node:
             await prepare(node)
             await value(node, DECLARED)
             try:

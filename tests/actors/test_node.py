@@ -26,11 +26,11 @@ from tests.actors import nodes
 from tests.actors.nodes import (
     OWNER,
     prepare,
-    real_doors,
+    real_environment,
     run,
     running,
     settings,
-    simulated_doors,
+    simulated_environment,
     value,
 )
 from tests.actors.parts import KINDS, SOMEBODY, outcome, play, until
@@ -55,13 +55,13 @@ def test_the_first_start_makes_the_owner_it_is_given(kind: str) -> None:
     disk, engine = SimulatedDisk(), MemoryEngine()
 
     async def first() -> None:
-        async with running(simulated_doors(kind, disk, engine)) as node:
+        async with running(simulated_environment(kind, disk, engine)) as node:
             assert node.generated_owner is None
             assert (await sign_in(node, "ana", "correct horse")).caller.role == "owner"
 
     async def second() -> None:
         told = settings(first_owner=None)
-        async with running(simulated_doors(kind, disk, engine), told) as node:
+        async with running(simulated_environment(kind, disk, engine), told) as node:
             assert node.generated_owner is None, "there is one already"
             assert (await sign_in(node, "ana", "correct horse")).caller.user == "ana"
 
@@ -72,8 +72,8 @@ def test_the_first_start_makes_the_owner_it_is_given(kind: str) -> None:
 @both
 def test_without_one_a_node_that_serves_makes_one_up(kind: str) -> None:
     async def main() -> None:
-        doors = simulated_doors(kind, SimulatedDisk(), MemoryEngine())
-        async with running(doors, settings(first_owner=None)) as node:
+        environment = simulated_environment(kind, SimulatedDisk(), MemoryEngine())
+        async with running(environment, settings(first_owner=None)) as node:
             owner = node.generated_owner
             assert owner is not None
             assert owner.name == GENERATED_OWNER
@@ -87,8 +87,8 @@ def test_without_one_a_node_that_serves_makes_one_up(kind: str) -> None:
 @both
 def test_a_node_that_serves_nobody_makes_no_owner(kind: str) -> None:
     async def main() -> None:
-        doors = simulated_doors(kind, SimulatedDisk(), MemoryEngine())
-        async with running(doors, settings(first_owner=None, serves=False)) as node:
+        environment = simulated_environment(kind, SimulatedDisk(), MemoryEngine())
+        async with running(environment, settings(first_owner=None, serves=False)) as node:
             assert node.generated_owner is None
             assert node.status().sequence == 0
 
@@ -101,7 +101,7 @@ def test_an_owner_that_is_refused_leaves_nothing_running(kind: str) -> None:
         disk = SimulatedDisk()
         short = settings(first_owner=type(OWNER)("ana", "short"))
         with pytest.raises(BadRequest):
-            await start(short, simulated_doors(kind, disk, MemoryEngine()))
+            await start(short, simulated_environment(kind, disk, MemoryEngine()))
         assert pykka.ActorRegistry.get_all() == []
         assert not disk.locks
         assert not disk.open_files
@@ -118,7 +118,7 @@ def test_every_failing_step_of_a_start_leaves_nothing_running(logbook: Logbook) 
         disk.plan = lambda _operation, _path: Fault(errno.EIO) if disk.operations == step else None
         failed = True
         try:
-            node = await start(settings(), simulated_doors("stepped", disk, MemoryEngine()))
+            node = await start(settings(), simulated_environment("stepped", disk, MemoryEngine()))
             failed = node.failure is not None
             await node.stop()
         except Exception:
@@ -136,9 +136,9 @@ def test_every_failing_step_of_a_start_leaves_nothing_running(logbook: Logbook) 
 def test_a_second_node_on_the_same_store_leaves(tmp_path: Path) -> None:
     async def main() -> None:
         path = str(tmp_path / "store")
-        async with running(real_doors(), settings(path)):
+        async with running(real_environment(), settings(path)):
             with pytest.raises(StoreLocked):
-                await start(settings(path), real_doors())
+                await start(settings(path), real_environment())
 
     play("real", main)
 
@@ -146,10 +146,10 @@ def test_a_second_node_on_the_same_store_leaves(tmp_path: Path) -> None:
 @both
 def test_status_from_start_to_stop(kind: str) -> None:
     async def main() -> None:
-        doors = simulated_doors(kind, SimulatedDisk(), MemoryEngine())
-        unopened = Node(settings(), doors).status()
+        environment = simulated_environment(kind, SimulatedDisk(), MemoryEngine())
+        unopened = Node(settings(), environment).status()
         assert (unopened.health, unopened.reason, unopened.roles) == ("well", "opening", ())
-        node = await start(settings(), doors)
+        node = await start(settings(), environment)
         status = node.status()
         assert (status.health, status.reason) == ("well", None)
         assert status.roles == ("serving", "writable")
@@ -169,7 +169,7 @@ def test_status_from_start_to_stop(kind: str) -> None:
 def test_no_actor_and_no_thread_is_alive_after_stop(tmp_path: Path) -> None:
     async def main() -> None:
         before = set(threading.enumerate())
-        async with running(real_doors(), settings(str(tmp_path / "store"))) as node:
+        async with running(real_environment(), settings(str(tmp_path / "store"))) as node:
             await prepare(node)
             assert len(set(threading.enumerate()) - before) >= 4
             assert len(pykka.ActorRegistry.get_all()) >= 8
@@ -183,8 +183,8 @@ def test_no_actor_and_no_thread_is_alive_after_stop(tmp_path: Path) -> None:
 @both
 def test_a_drain_lets_a_script_finish(kind: str) -> None:
     async def main() -> None:
-        doors = simulated_doors(kind, SimulatedDisk(), MemoryEngine())
-        async with running(doors) as node:
+        environment = simulated_environment(kind, SimulatedDisk(), MemoryEngine())
+        async with running(environment) as node:
             await prepare(node)
             slow = asyncio.ensure_future(
                 value(node, "FOR $i IN 1..=20000 { LET $x = $i; }; CREATE t:1 SET done = true;")
@@ -204,7 +204,7 @@ def test_a_log_that_fails_ends_the_node(kind: str, logbook: Logbook) -> None:
     disk, engine = SimulatedDisk(), MemoryEngine()
 
     async def main() -> None:
-        node = await start(settings(), simulated_doors(kind, disk, engine))
+        node = await start(settings(), simulated_environment(kind, disk, engine))
         await prepare(node)
         await value(node, "CREATE t:1 SET a = 1;")
         disk.plan = lambda operation, path: (
@@ -222,7 +222,7 @@ def test_a_log_that_fails_ends_the_node(kind: str, logbook: Logbook) -> None:
         assert pykka.ActorRegistry.get_all() == []
 
     async def again() -> None:
-        async with running(simulated_doors(kind, disk, engine)) as node:
+        async with running(simulated_environment(kind, disk, engine)) as node:
             assert (await value(node, "SELECT VALUE a FROM t:1;")) == [1]
             await value(node, "CREATE t:9 SET a = 1;")
 
@@ -254,7 +254,7 @@ def test_an_engine_that_can_not_be_written_ends_the_node(kind: str, logbook: Log
 
     async def main() -> None:
         engine = Unwritable()
-        node = await start(settings(), simulated_doors(kind, SimulatedDisk(), engine))
+        node = await start(settings(), simulated_environment(kind, SimulatedDisk(), engine))
         await prepare(node)
         with node.committer.begin_transaction() as tx:
             tx.put(b"\0\1\xf0a", b"1")
@@ -275,7 +275,7 @@ def test_an_engine_that_can_not_be_read_ends_the_node(kind: str, logbook: Logboo
 
     async def main() -> None:
         engine = Unwritable()
-        node = await start(settings(), simulated_doors(kind, SimulatedDisk(), engine))
+        node = await start(settings(), simulated_environment(kind, SimulatedDisk(), engine))
         await prepare(node)
         await value(node, "CREATE t:1 SET a = 1;")
         engine.broken = True
@@ -293,8 +293,8 @@ def test_actors_that_hold_nothing_of_their_own_are_replaced(kind: str, logbook: 
     logbook.allow("actor failed")
 
     async def main() -> None:
-        doors = simulated_doors(kind, SimulatedDisk(), MemoryEngine())
-        async with running(doors) as node:
+        environment = simulated_environment(kind, SimulatedDisk(), MemoryEngine())
+        async with running(environment) as node:
             await prepare(node)
             for place in ("scripts", "sessions"):
                 before = getattr(node, place)
@@ -317,8 +317,8 @@ def test_an_actor_that_fails_while_the_node_stops_is_not_replaced(
     logbook.allow("actor failed|node failed")
 
     async def main() -> None:
-        doors = simulated_doors(kind, SimulatedDisk(), MemoryEngine())
-        node = await start(settings(), doors)
+        environment = simulated_environment(kind, SimulatedDisk(), MemoryEngine())
+        node = await start(settings(), environment)
         node.fail(RuntimeError("the disk is gone"))
         tell(node.scripts, "no message of theirs")
         await node.stop()
@@ -331,7 +331,7 @@ def test_an_actor_that_begins_while_the_node_stops_is_stopped_too(kind: str) -> 
     """As the one does that writes copies, when a node that joins asks for the first one then."""
 
     async def main() -> None:
-        node = await start(settings(), simulated_doors(kind, SimulatedDisk(), MemoryEngine()))
+        node = await start(settings(), simulated_environment(kind, SimulatedDisk(), MemoryEngine()))
         stopping = asyncio.ensure_future(node.stop())
         await asyncio.sleep(0)
         place = node._supervise(lambda: LoopActor.start(node.runtime), refoldable=True)
@@ -345,8 +345,8 @@ def test_scripts_of_a_failed_actor_are_ended_and_forgotten(logbook: Logbook) -> 
     logbook.allow("actor failed")
 
     async def main() -> None:
-        doors = simulated_doors("real", SimulatedDisk(), MemoryEngine())
-        async with running(doors) as node:
+        environment = simulated_environment("real", SimulatedDisk(), MemoryEngine())
+        async with running(environment) as node:
             await prepare(node)
             endless = "FOR $i IN 1..=900000 { LET $x = $i; }; CREATE t:1 SET a = 1;"
             slow = asyncio.ensure_future(outcome(value(node, endless)))
@@ -365,8 +365,8 @@ def test_an_actor_that_can_not_be_replaced_ends_the_node(kind: str, logbook: Log
     logbook.allow("actor failed|node failed")
 
     async def main() -> None:
-        doors = simulated_doors(kind, SimulatedDisk(), MemoryEngine())
-        async with running(doors) as node:
+        environment = simulated_environment(kind, SimulatedDisk(), MemoryEngine())
+        async with running(environment) as node:
 
             def begin() -> Any:
                 if node.failed.is_set() or place:
@@ -389,14 +389,14 @@ def test_a_part_that_fails_while_a_node_opens_ends_its_start(
     logbook.allow("actor failed|node failed")
 
     async def main() -> None:
-        doors = simulated_doors("real", SimulatedDisk(), MemoryEngine())
+        environment = simulated_environment("real", SimulatedDisk(), MemoryEngine())
 
         def refused() -> None:
             raise RuntimeError("no other priority")
 
-        monkeypatch.setattr(doors.scheduler, "lower_priority", refused)
+        monkeypatch.setattr(environment.scheduler, "lower_priority", refused)
         with pytest.raises(PartFailed, match="Actor: no other priority"):
-            await start(settings(), doors)
+            await start(settings(), environment)
 
     play("real", main)
 
@@ -406,8 +406,8 @@ def test_an_actor_that_fails_too_often_ends_the_node(kind: str, logbook: Logbook
     logbook.allow("actor failed|node failed")
 
     async def main() -> None:
-        doors = simulated_doors(kind, SimulatedDisk(), MemoryEngine())
-        async with running(doors) as node:
+        environment = simulated_environment(kind, SimulatedDisk(), MemoryEngine())
+        async with running(environment) as node:
             for _ in range(6):
                 before = node.scripts
                 tell(before, "no message of theirs")
@@ -423,7 +423,7 @@ def test_an_actor_that_fails_too_often_ends_the_node(kind: str, logbook: Logbook
 def test_a_full_disk_refuses_writes_and_resumes_by_itself(kind: str) -> None:
     async def main() -> None:
         disk = SimulatedDisk()
-        async with running(simulated_doors(kind, disk, MemoryEngine())) as node:
+        async with running(simulated_environment(kind, disk, MemoryEngine())) as node:
             await prepare(node)
             await value(node, "CREATE t:1 SET a = 1;")
             disk.plan = lambda operation, path: (
@@ -442,7 +442,7 @@ def test_a_full_disk_refuses_writes_and_resumes_by_itself(kind: str) -> None:
 def test_no_reply_is_sent_while_the_sync_is_held() -> None:
     async def main() -> None:
         disk = SimulatedDisk()
-        async with running(simulated_doors("real", disk, MemoryEngine())) as node:
+        async with running(simulated_environment("real", disk, MemoryEngine())) as node:
             await prepare(node)
             asked, let = threading.Event(), threading.Event()
 
@@ -474,7 +474,7 @@ def test_no_reply_is_sent_while_the_sync_is_held() -> None:
 
 def test_sixty_four_callers_lose_no_increment(tmp_path: Path) -> None:
     async def main() -> None:
-        async with running(real_doors(), settings(str(tmp_path / "store"))) as node:
+        async with running(real_environment(), settings(str(tmp_path / "store"))) as node:
             await prepare(node)
             await value(node, "CREATE counter:1 SET n = 0;")
 
@@ -520,14 +520,14 @@ def test_the_live_state_is_the_replayed_state(tmp_path: Path) -> None:
     path = tmp_path / "store"
 
     async def live() -> tuple[int, str]:
-        async with running(real_doors(), settings(str(path))) as node:
+        async with running(real_environment(), settings(str(path))) as node:
             await prepare(node)
             await live_through(node, random.Random(1), 400)
             await node.committer.released(node.committer.ticket(node.committer.committed))
             return hash_of(node)
 
     async def reopened() -> tuple[int, str]:
-        async with running(real_doors(), settings(str(path))) as node:
+        async with running(real_environment(), settings(str(path))) as node:
             return hash_of(node)
 
     before = play("real", live)
@@ -545,7 +545,7 @@ def test_a_history_replays_the_same_whatever_was_flushed(seed: int) -> None:
     rng = random.Random(seed)
 
     async def live() -> tuple[int, str]:
-        async with running(simulated_doors("stepped", disk, engine, seed)) as node:
+        async with running(simulated_environment("stepped", disk, engine, seed)) as node:
             await prepare(node)
             await live_through(node, rng, 30)
             if rng.random() < 0.5:
@@ -555,7 +555,7 @@ def test_a_history_replays_the_same_whatever_was_flushed(seed: int) -> None:
             return hash_of(node)
 
     async def replayed(state: MemoryEngine) -> tuple[int, str]:
-        async with running(simulated_doors("stepped", disk, state, seed + 1)) as node:
+        async with running(simulated_environment("stepped", disk, state, seed + 1)) as node:
             return hash_of(node)
 
     before = play("stepped", live, seed)
@@ -569,7 +569,7 @@ def test_the_comparison_of_hashes_sees_a_difference() -> None:
     disk, engine = SimulatedDisk(), MemoryEngine()
 
     async def live() -> tuple[int, str]:
-        async with running(simulated_doors("stepped", disk, engine)) as node:
+        async with running(simulated_environment("stepped", disk, engine)) as node:
             await prepare(node)
             await value(node, "CREATE t:1 SET a = 1;")
             batch = engine.batch()
@@ -578,7 +578,7 @@ def test_the_comparison_of_hashes_sees_a_difference() -> None:
             return hash_of(node)
 
     async def replayed() -> tuple[int, str]:
-        async with running(simulated_doors("stepped", disk, MemoryEngine())) as node:
+        async with running(simulated_environment("stepped", disk, MemoryEngine())) as node:
             return hash_of(node)
 
     live_hash = play("stepped", live)
@@ -592,12 +592,12 @@ def test_a_state_ahead_of_its_log_is_refused(kind: str) -> None:
     engine = MemoryEngine()
 
     async def first() -> None:
-        async with running(simulated_doors(kind, SimulatedDisk(), engine)):
+        async with running(simulated_environment(kind, SimulatedDisk(), engine)):
             pass
 
     async def other() -> None:
         with pytest.raises(LogDamaged, match="the state has applied frames up to 1"):
-            await start(settings(), simulated_doors(kind, SimulatedDisk(), engine))
+            await start(settings(), simulated_environment(kind, SimulatedDisk(), engine))
 
     play(kind, first)
     play(kind, other)
@@ -606,8 +606,8 @@ def test_a_state_ahead_of_its_log_is_refused(kind: str) -> None:
 def test_in_virtual_time_scripts_interleave_when_computing_takes_time() -> None:
     async def main() -> None:
         clock = LoopClock(asyncio.get_running_loop(), tick_us=20)
-        doors = simulated_doors("stepped", SimulatedDisk(), MemoryEngine(), clock=clock)
-        async with running(doors) as node:
+        environment = simulated_environment("stepped", SimulatedDisk(), MemoryEngine(), clock=clock)
+        async with running(environment) as node:
             await prepare(node)
             slow = asyncio.ensure_future(
                 value(node, "FOR $i IN 1..=5000 { LET $x = $i; }; CREATE t:1 SET a = 1;")
@@ -624,7 +624,7 @@ def test_the_same_seed_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     async def live() -> list[Any]:
         monkeypatch.setattr(nodes, "_requests", iter(range(1_000)))  # entries name their requests
         disk, engine = SimulatedDisk(), MemoryEngine()
-        async with running(simulated_doors("stepped", disk, engine, 5)) as node:
+        async with running(simulated_environment("stepped", disk, engine, 5)) as node:
             await prepare(node)
             await live_through(node, random.Random(5), 30)
             await node.committer.released(node.committer.ticket(node.committer.committed))
@@ -645,8 +645,8 @@ def test_a_clock_that_jumped_is_not_followed_by_itself(
 
     async def life(wall_us: int, **told: Any) -> int:
         clock = LoopClock(asyncio.get_running_loop(), wall_us)
-        doors = simulated_doors("stepped", disk, engine, clock=clock)
-        async with running(doors, settings(**told)) as node:
+        environment = simulated_environment("stepped", disk, engine, clock=clock)
+        async with running(environment, settings(**told)) as node:
             await value(node, "DEFINE NAMESPACE OVERWRITE n;")
             return node.committer.ledger.log_time()
 

@@ -17,7 +17,7 @@ def failing(error: BaseException) -> None:
 
 def compared(seed: int) -> None:
     """Arrivals, beside a list that is looked through each time."""
-    rng, arrivals = Random(seed), SequenceWaiters(failing)
+    rng, sequence_waiters = Random(seed), SequenceWaiters(failing)
     shown, woken = 0, list[int]()
     waits: dict[int, tuple[int, SequenceWaiter]] = {}
 
@@ -27,18 +27,18 @@ def compared(seed: int) -> None:
     for number in range(200):
         if rng.random() < 0.6:
             sequence = shown + rng.randint(1, 9)
-            waits[number] = (sequence, arrivals.expect(sequence, wake(number)))
+            waits[number] = (sequence, sequence_waiters.expect(sequence, wake(number)))
         elif waits and rng.random() < 0.5:
-            arrivals.leave(waits.pop(rng.choice(list(waits)))[1])
+            sequence_waiters.leave(waits.pop(rng.choice(list(waits)))[1])
         else:
             shown += rng.randint(0, 3)
             due = {one for one, (sequence, _) in waits.items() if sequence <= shown}
             woken.clear()
-            arrivals.wake_upto(shown)
+            sequence_waiters.wake_upto(shown)
             assert sorted(woken) == sorted(due)
             for one in due:
-                arrivals.leave(waits.pop(one)[1])
-        assert len(arrivals) == len(waits)
+                sequence_waiters.leave(waits.pop(one)[1])
+        assert len(sequence_waiters) == len(waits)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -75,9 +75,9 @@ def test_planted_ones_are_caught(
 
 def test_who_fails_keeps_nobody_else_waiting() -> None:
     heard, woken = list[BaseException](), list[int]()
-    arrivals = SequenceWaiters(heard.append)
-    arrivals.expect(1, lambda: failing(RuntimeError("a bug")))
-    arrivals.expect(1, lambda: woken.append(1))
-    arrivals.wake_upto(1)
+    sequence_waiters = SequenceWaiters(heard.append)
+    sequence_waiters.expect(1, lambda: failing(RuntimeError("a bug")))
+    sequence_waiters.expect(1, lambda: woken.append(1))
+    sequence_waiters.wake_upto(1)
     assert woken == [1] and [str(error) for error in heard] == ["a bug"]
-    assert not len(arrivals)
+    assert not len(sequence_waiters)

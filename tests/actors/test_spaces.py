@@ -128,8 +128,8 @@ class Desk:
 @asynccontextmanager
 async def desk(disk: SimulatedDisk | None = None, wall_us: int = START_US) -> AsyncIterator[Desk]:
     clock, engine = ManualClock(wall_us), MemoryEngine()
-    doors = nodes.simulated_doors("real", disk or SimulatedDisk(), engine, clock=clock)
-    async with nodes.running(doors) as node:
+    environment = nodes.simulated_environment("real", disk or SimulatedDisk(), engine, clock=clock)
+    async with nodes.running(environment) as node:
         define = "DEFINE NAMESPACE IF NOT EXISTS a; DEFINE DATABASE IF NOT EXISTS a.b; USE a.b;"
         answer = await nodes.run(node, f"{define} DEFINE SPACE IF NOT EXISTS c", place=(None, None))
         assert answer.refusal is None, answer.refusal
@@ -393,8 +393,8 @@ def barrier(node: Node) -> PriorityLockRequest:
     """One that stands over everything, as whoever kept losing its races has it."""
     everything = ReadSet(0, RollBacks())
     everything.add_range(b"\0", b"\xff" * 40)
-    place = PriorityLockRequest(node.committer.barriers, "test", everything, lambda: None)
-    node.committer.barriers.join(place)
+    place = PriorityLockRequest(node.committer.priority_locks, "test", everything, lambda: None)
+    node.committer.priority_locks.join(place)
     return place
 
 

@@ -24,10 +24,10 @@ from storage.log.log import Log
 from storage.log.reader import LogSizes
 from tests.actors.nodes import (
     prepare,
-    real_doors,
+    real_environment,
     running,
     settings,
-    simulated_doors,
+    simulated_environment,
     value,
 )
 from tests.actors.parts import outcome, play, until
@@ -44,7 +44,7 @@ def told(folder: Path, **more: Any) -> Any:
 
 async def fill(folder: Path) -> str:
     """A store of rows that no cache holds all of. Answers its state's hash."""
-    async with running(real_doors(), told(folder)) as node:
+    async with running(real_environment(), told(folder)) as node:
         await prepare(node)
         for part in range(4):
             rows = [{"id": n, "v": f"{n:06}" * 20} for n in range(part, ROWS, 4)]
@@ -86,7 +86,7 @@ def test_what_can_not_be_read_is_failed_and_ends_nothing(kind: str, logbook: Log
     disk, engine = SimulatedDisk(), BadBlock()
 
     async def meet() -> None:
-        async with running(simulated_doors(kind, disk, engine)) as node:
+        async with running(simulated_environment(kind, disk, engine)) as node:
             await prepare(node)
             await value(node, "INSERT INTO t [{ id: 1 }, { id: 2 }]")
             engine.bad = RECORDS
@@ -99,7 +99,7 @@ def test_what_can_not_be_read_is_failed_and_ends_nothing(kind: str, logbook: Log
             assert node.status().state_damage is not None
 
     async def mend() -> None:
-        async with running(simulated_doors(kind, disk, MemoryEngine())) as node:
+        async with running(simulated_environment(kind, disk, MemoryEngine())) as node:
             assert len(await value(node, "SELECT * FROM t")) == 2
             assert node.status().state_damage is None
         assert not disk.exists("/store/DAMAGED")
@@ -131,7 +131,7 @@ def test_what_drives_itself_leaves_alone_what_it_can_not_read(
         assert await state_of(node, "j", "u") == "ready"
 
     async def meet() -> None:
-        async with running(simulated_doors("stepped", disk, engine)) as node:
+        async with running(simulated_environment("stepped", disk, engine)) as node:
             await prepare(node)
             for table in "tu":
                 await value(node, f"INSERT INTO {table} $rows RETURN NONE", rows)
@@ -148,7 +148,7 @@ def test_what_drives_itself_leaves_alone_what_it_can_not_read(
             await stays_up(node)
 
     async def start() -> None:
-        async with running(simulated_doors("stepped", disk, engine)) as node:
+        async with running(simulated_environment("stepped", disk, engine)) as node:
             await stays_up(node)
             engine.bad = frozenset()
             await asyncio.sleep(100)
@@ -167,9 +167,9 @@ async def test_a_pruned_log_makes_no_state(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Log, "inspect", lambda directory: inspect(directory, small))
     whole = await fill(tmp_path)
     with pytest.raises(StateDamaged, match="the log begins at"):
-        async with running(real_doors(), told(tmp_path, rebuild_state=True)):
+        async with running(real_environment(), told(tmp_path, rebuild_state=True)):
             pass
-    async with running(real_doors(), told(tmp_path)) as node:
+    async with running(real_environment(), told(tmp_path)) as node:
         assert node.status().log_begins > 1
         assert (await value(node, "INFO FOR STATE"))["hash"] == whole, "nothing was touched"
 
@@ -180,9 +180,9 @@ async def test_a_state_that_does_not_open_is_made_anew(tmp_path: Path, logbook: 
     for manifest in (tmp_path / "store" / "state").glob("MANIFEST-*"):
         manifest.write_bytes(b"no manifest" * 100)
     with pytest.raises(StateDamaged, match="rebuild the state"):
-        async with running(real_doors(), told(tmp_path, check=True, serves=False)):
+        async with running(real_environment(), told(tmp_path, check=True, serves=False)):
             pass
-    async with running(real_doors(), told(tmp_path)) as node:
+    async with running(real_environment(), told(tmp_path)) as node:
         assert (await value(node, "INFO FOR STATE"))["hash"] == whole
 
 
@@ -194,7 +194,7 @@ async def test_another_stores_state_is_for_the_operator(tmp_path: Path, logbook:
     shutil.rmtree(tmp_path / "store" / "state")
     shutil.copytree(tmp_path / "other" / "store" / "state", tmp_path / "store" / "state")
     with pytest.raises(StateForeign, match="--rebuild-state"):
-        async with running(real_doors(), told(tmp_path)):
+        async with running(real_environment(), told(tmp_path)):
             pass
-    async with running(real_doors(), told(tmp_path, rebuild_state=True)) as node:
+    async with running(real_environment(), told(tmp_path, rebuild_state=True)) as node:
         assert (await value(node, "INFO FOR STATE"))["hash"] == whole

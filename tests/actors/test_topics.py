@@ -78,10 +78,10 @@ async def desk(
     disk: SimulatedDisk | None = None, wall_us: int = START_US, engine: Engine | None = None
 ) -> AsyncIterator[Desk]:
     clock = ManualClock(wall_us)
-    doors = nodes.simulated_doors(
+    environment = nodes.simulated_environment(
         "real", disk or SimulatedDisk(), engine or MemoryEngine(), clock=clock
     )
-    async with nodes.running(doors) as node:
+    async with nodes.running(environment) as node:
         define = "DEFINE NAMESPACE IF NOT EXISTS a; DEFINE DATABASE IF NOT EXISTS a.b"
         answer = await nodes.run(node, define, place=(None, None))
         assert answer.refusal is None, answer.refusal

@@ -32,7 +32,7 @@ from storage.vaults import rows as vault_rows
 from storage.vaults import trail as vault_trail
 from storage.vaults import vaults
 from storage.vaults.cipher import stretched, unwrap_key, unwrap_root
-from tests.actors.nodes import ANA, VAULTS, run, running, settings, simulated_doors, value
+from tests.actors.nodes import ANA, VAULTS, run, running, settings, simulated_environment, value
 from tests.actors.parts import outcome
 from tests.actors.scripts.test_taken_back import stalled
 from tests.actors.test_state_damage import BadBlock
@@ -667,10 +667,10 @@ def test_reveals_and_writes_beside_changes_of_all_keys(monkeypatch: pytest.Monke
 
     async def main() -> None:
         machine = Machine()
-        doors = simulated_doors("stepped", machine.disk, machine.engine)
+        environment = simulated_environment("stepped", machine.disk, machine.engine)
         clock = LoopClock(asyncio.get_running_loop(), tick_us=20)
         told = replace(VAULTS, unseal_us=10**12)
-        async with running(replace(doors, clock=clock), settings(vaults=told)) as node:
+        async with running(replace(environment, clock=clock), settings(vaults=told)) as node:
             await set_up(node)
             await unseal(node)
             for number in range(20):

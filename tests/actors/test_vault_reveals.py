@@ -124,7 +124,7 @@ def test_one_of_many_waits_for_the_others_and_who_is_alone_for_nobody() -> None:
     async def main() -> None:
         async with node_with_vault() as node:
             await fill(node)
-            clock = node.doors.clock
+            clock = node.environment.clock
             began_us = clock.monotonic_us()
             for number in range(5):
                 await reveal(node, str(number))

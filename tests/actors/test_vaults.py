@@ -38,7 +38,7 @@ from tests.actors.nodes import (
     run,
     running,
     settings,
-    simulated_doors,
+    simulated_environment,
     value,
 )  # fmt: skip
 from tests.actors.parts import outcome
@@ -187,12 +187,12 @@ def test_the_time_of_an_unseal() -> None:
     async def main() -> None:
         told = replace(VAULTS, unseal_us=60_000_000)
         async with node_with_vault(sealed=True, vaults=told) as node:
-            before = node.doors.clock.monotonic_us()
+            before = node.environment.clock.monotonic_us()
             until_at = await unseal(node)
             await write(node, "k", 1)
             await asyncio.sleep(30)
             await reveal(node, "k")  # which makes it no longer
-            left_us = before + 60_000_000 - node.doors.clock.monotonic_us()
+            left_us = before + 60_000_000 - node.environment.clock.monotonic_us()
             await asyncio.sleep(left_us / 1e6 - 1)
             await reveal(node, "k")
             assert not (await value(node, "INFO FOR VAULT v"))["sealed"]
@@ -219,10 +219,10 @@ class UnevenClock(LoopClock):
 def test_the_time_is_told_alike_and_the_wall_clock_does_not_change_it() -> None:
     async def main() -> None:
         machine = Machine()
-        doors = simulated_doors("stepped", machine.disk, machine.engine)
+        environment = simulated_environment("stepped", machine.disk, machine.engine)
         clock = UnevenClock(asyncio.get_running_loop())
         told = replace(VAULTS, unseal_us=60_000_000)
-        async with running(replace(doors, clock=clock), settings(vaults=told)) as node:
+        async with running(replace(environment, clock=clock), settings(vaults=told)) as node:
             await set_up(node)
 
             async def said() -> set[Any]:
@@ -248,7 +248,7 @@ def test_the_time_is_told_alike_and_the_wall_clock_does_not_change_it() -> None:
 def test_wrong_passphrases() -> None:
     async def main() -> None:
         async with node_with_vault(sealed=True) as node:
-            clock = node.doors.clock
+            clock = node.environment.clock
             taken = []
             for passphrase in ("wrong passphrase", "", "x" * 5000):
                 began = clock.monotonic_us()
@@ -323,12 +323,12 @@ def test_who_waits_for_a_refusal_is_let_go() -> None:
             await set_up(node)
             for _ in range(6):
                 await outcome(unseal(node, "a wrong passphrase"))
-            began = node.doors.clock.monotonic_us()
+            began = node.environment.clock.monotonic_us()
             waiting = asyncio.ensure_future(outcome(unseal(node, "a wrong passphrase")))
             await asyncio.sleep(0.5)
             node.not_ready()
             assert isinstance(await waiting, WrongKey)
-            assert node.doors.clock.monotonic_us() - began < 3_000_000
+            assert node.environment.clock.monotonic_us() - began < 3_000_000
 
     played(main)
 

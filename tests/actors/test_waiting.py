@@ -17,7 +17,7 @@ def _nobody(_hear: object) -> None:
     """Commits are told by hand."""
 
 
-def layer(key: bytes, last: int) -> WriteSet:
+def write_set(key: bytes, last: int) -> WriteSet:
     """A commit that has brought a topic's messages up to a position."""
     made = WriteSet(1)
     made.write(key, HEAD.pack(last, 0))
@@ -261,9 +261,9 @@ def test_readers_wake_only_for_what_they_want() -> None:
     readers = [Reader(waits.readers(1, LAST), after, lambda: last) for after in range(10)]
     assert heard == [waits.on_pending_commit]
     last = 5
-    waits.on_pending_commit(layer(OTHER, 9))
+    waits.on_pending_commit(write_set(OTHER, 9))
     assert not any(reader.woken for reader in readers)
-    waits.on_pending_commit(layer(LAST, last))
+    waits.on_pending_commit(write_set(LAST, last))
     assert [reader.woken for reader in readers] == [True] * 5 + [False] * 5
     for reader in readers[:5]:
         reader.look()
@@ -289,7 +289,7 @@ def test_readers_that_have_gone_are_not_kept() -> None:
         gone = Reader(readers, number, lambda: 0)
         gone.wait.leave()
     assert len(readers._by_position) < 200
-    waits.on_pending_commit(layer(LAST, 5))
+    waits.on_pending_commit(write_set(LAST, 5))
     assert stays.woken
 
 

@@ -15,7 +15,7 @@ from protocol.requests import Caller
 from protocol.vaults import ChangePassphrase, Unseal
 from storage.engine.memory import MemoryEngine
 from storage.vaults.vaults import Vault
-from tests.actors.nodes import ANA, prepare, run, running, settings, simulated_doors, value
+from tests.actors.nodes import ANA, prepare, run, running, settings, simulated_environment, value
 from tests.actors.parts import play
 from tests.simulation.disk import Fault, SimulatedDisk
 
@@ -38,8 +38,8 @@ class Machine:
 
     @asynccontextmanager
     async def node(self, **fields: Any) -> AsyncIterator[Node]:
-        doors = simulated_doors("stepped", self.disk, self.engine)
-        async with running(doors, settings(**fields)) as node:
+        environment = simulated_environment("stepped", self.disk, self.engine)
+        async with running(environment, settings(**fields)) as node:
             yield node
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.cluster.following import joint
-from actors.environment import SystemClock, SystemRng, system_doors
+from actors.cluster.following import last_common_frame
+from actors.environment import SystemClock, SystemRng, system_environment
 from actors.node import Node, start
 from actors.settings import NodeSettings
 from protocol import limits
@@ -161,7 +161,9 @@ class Followed:
             await self._ship(other, leader)
             self.epoch += 1
             await leader.committer.begin_leading(self.epoch)
-        await other.committer.cut(joint(other.committer.history(), leader.committer.history()))
+        await other.committer.cut(
+            last_common_frame(other.committer.history(), leader.committer.history())
+        )
         self._ships = True
         self._shipping = asyncio.create_task(self._ship_on(leader, other))
 
@@ -207,7 +209,7 @@ async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
                 )
                 cluster_file.save(told, ClusterFile(coordinating=True))
                 told.close()
-            node = await start(NodeSettings(directory, password_cost=CHEAP), system_doors())
+            node = await start(NodeSettings(directory, password_cost=CHEAP), system_environment())
             stack.push_async_callback(node.stop)
             await leads_by_hand(node)
             surface = WireSurface(NodeGate(node), WireSettings("127.0.0.1", 0))
@@ -251,7 +253,7 @@ async def test_own_writes_are_read_of_a_node_that_follows(tmp_path: Path) -> Non
         both.held = True
         await client.run("CREATE t CONTENT { n: 30 }")
         reading = [asyncio.create_task(client.query("SELECT VALUE n FROM t")) for _ in range(4)]
-        await until(lambda: len(both.nodes[1].committer.arrivals) > 0)
+        await until(lambda: len(both.nodes[1].committer.sequence_waiters) > 0)
         both.held = False
         assert all(30 in found for found in await asyncio.gather(*reading))
 
@@ -265,8 +267,10 @@ async def test_a_feed_of_a_node_that_is_behind_begins_when_it_is_not(tmp_path: P
         position = (await client.run("CREATE t CONTENT { n: 1 }")).position
         watches = [db.watch("t", position) for _ in range(2)] + [db.watch("t") for _ in range(2)]
         heard = [asyncio.create_task(_first(one)) for one in watches]
-        await until(lambda: len(other.committer.arrivals) > 0)
-        await until(lambda: len(both.nodes[0].open_feeds) + len(other.committer.arrivals) == 4)
+        await until(lambda: len(other.committer.sequence_waiters) > 0)
+        await until(
+            lambda: len(both.nodes[0].open_feeds) + len(other.committer.sequence_waiters) == 4
+        )
         assert not running_scripts(other), "no script waits in its place"
         both.held = False
         await until(lambda: sum(len(one.open_feeds) for one in both.nodes) == 4)
@@ -293,8 +297,8 @@ async def test_a_node_that_is_behind_for_long_is_waited_for_where_there_is_no_ot
             heard = asyncio.create_task(_first(watch))
             waited = 0
             while waited < 3:  # and asked for again each time
-                await until(lambda: len(both.nodes[1].committer.arrivals) == 1)
-                await until(lambda: len(both.nodes[1].committer.arrivals) == 0)
+                await until(lambda: len(both.nodes[1].committer.sequence_waiters) == 1)
+                await until(lambda: len(both.nodes[1].committer.sequence_waiters) == 0)
                 waited += 1
             assert not heard.done()
             both.held = False

@@ -18,7 +18,7 @@ from storage.catalog import failover
 from storage.faults import LogDamaged
 from surfaces.command import flags
 from tests.actors import nodes
-from tests.actors.nodes import real_doors, running, settings, value
+from tests.actors.nodes import real_environment, running, settings, value
 from tests.architecture.sources import ROOT
 from tests.processes import serving
 from tests.storage.catalog.test_failover import POLICY
@@ -133,7 +133,7 @@ async def test_every_field_of_every_info_stands_there(tmp_path: Any) -> None:
     assert set(ASKED) - OF_ENTRIES == set(SUBJECTS), "an INFO that nobody asks here"
     (tmp_path / "backups").mkdir()
     told = settings(str(tmp_path / "store"), backup_dir=str(tmp_path / "backups"))
-    async with running(real_doors(), told) as node:
+    async with running(real_environment(), told) as node:
         for subject, found in (await answered(node)).items():
             assert found == named(subject), f"INFO FOR {subject}"
         for asked, heading in TRAILS.items():

@@ -16,7 +16,7 @@ from protocol.errors import WrongKey
 from protocol.vaults import ChangePassphrase, Unseal
 from storage.engine.memory import MemoryEngine
 from storage.vaults import vaults
-from tests.actors.nodes import ANA, prepare, running, settings, simulated_doors, value
+from tests.actors.nodes import ANA, prepare, running, settings, simulated_environment, value
 from tests.actors.parts import play
 from tests.simulation.disk import SimulatedDisk
 
@@ -66,7 +66,7 @@ async def taken(act: str, images: list[Any], acknowledged: list[dict[str, str]])
     """Let an act run beside writes. What the disk held at each step, and what had been answered."""
     disk = SimulatedDisk()
     told: dict[str, str] = {}
-    async with running(simulated_doors("stepped", disk, MemoryEngine()), settings()) as node:
+    async with running(simulated_environment("stepped", disk, MemoryEngine()), settings()) as node:
         await prepare(node)
         await ask(node.vaults, ChangePassphrase(ANA, None, None, OLD))
         await ask(node.vaults, Unseal(ANA, None, OLD))
@@ -96,7 +96,7 @@ async def taken(act: str, images: list[Any], acknowledged: list[dict[str, str]])
 async def opened(image: Any, acknowledged: dict[str, str]) -> str:
     """A node on what a kill has left; which passphrase it has."""
     disk = SimulatedDisk(image)
-    async with running(simulated_doors("stepped", disk, MemoryEngine()), settings()) as node:
+    async with running(simulated_environment("stepped", disk, MemoryEngine()), settings()) as node:
         found = await unsealed(node)
         await rotated(node)
         for id, text in acknowledged.items():

@@ -219,10 +219,10 @@ def _never_back(_leading: LeaderState, _member: str) -> bool:
 _fine_ends = FollowedLog.ends
 
 
-def _keeps_what_was_told(following: FollowedLog, reign: EpochEnd) -> None:
+def _keeps_what_was_told(following: FollowedLog, epoch_end: EpochEnd) -> None:
     """Keep the commit index that an earlier leader sent, even for frames that are cut here."""
     told, said = following.told, following._said
-    _fine_ends(following, reign)
+    _fine_ends(following, epoch_end)
     following.told, following._said = told, said
 
 
@@ -273,7 +273,7 @@ _PLACES: Final[dict[str, Patches]] = {
     "5-apply-early": [(ReplicaReceiver, "_on_commit_index", _shows_all)],
     "5-replay-all": [(Committer, "follow_first", _replays_all)],
     "6-no-cut": [(Committer, "cut", _cuts_nothing)],
-    "6-sequence": [(actors.cluster.replica_sender, "joint", _by_sequence)],
+    "6-sequence": [(actors.cluster.replica_sender, "last_common_frame", _by_sequence)],
     "9-holds": [
         (actors.cluster.next_role, "missing_entries", _lacks_nothing),
         (actors.cluster.election, "missing_entries", _lacks_nothing),

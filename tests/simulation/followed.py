@@ -29,7 +29,7 @@ import actors.cluster.member
 import actors.commits.following
 import actors.store
 import storage.txn.replay
-from actors.cluster.following import joint
+from actors.cluster.following import last_common_frame
 from actors.cluster.role import Alone
 from actors.commits import TailFollower
 from actors.commits.committer import released_at_once
@@ -46,7 +46,7 @@ from storage.formats.keys import Pair
 from storage.txn.tickets import CommitTicket
 from storage.txn.transaction import Transaction
 from tests import leaks
-from tests.actors.nodes import prepare, run, settings, simulated_doors
+from tests.actors.nodes import prepare, run, settings, simulated_environment
 from tests.simulation import loop as stepped
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import LoopClock, SeededRng
@@ -149,7 +149,7 @@ class Cluster3:
         loop = asyncio.get_running_loop()
         self.clock = LoopClock(loop, tick_us=self.chance.choice([0, 300]))
         first = SimulatedDisk()
-        node = await start(settings(), self._doors(first, LossyEngine()))
+        node = await start(settings(), self._environment(first, LossyEngine()))
         await prepare(node)
         await run(node, "DEFINE TOPIC q; DEFINE TABLE m;")
         await node.stop()
@@ -171,12 +171,12 @@ class Cluster3:
             self._check()
         await self._end()
 
-    def _doors(self, disk: SimulatedDisk, engine: LossyEngine) -> Any:
+    def _environment(self, disk: SimulatedDisk, engine: LossyEngine) -> Any:
         seed = self.chance.randrange(1 << 30)
-        return simulated_doors("stepped", disk, engine, seed, self.clock)
+        return simulated_environment("stepped", disk, engine, seed, self.clock)
 
     async def _start(self, member: FollowedMember) -> None:
-        member.node = node = await start(settings(), self._doors(member.disk, member.engine))
+        member.node = node = await start(settings(), self._environment(member.disk, member.engine))
         # What coordinates is the test.
         await node.cluster.stop()
         node.member.become(Alone())
@@ -255,7 +255,7 @@ class Cluster3:
 
     async def _attach(self, member: FollowedMember, leader: FollowedMember) -> None:
         theirs, ours = leader.here.committer.history(), member.here.committer.history()
-        agree = joint(ours, theirs)
+        agree = last_common_frame(ours, theirs)
         self.figures["cuts"] += agree < member.here.committer.log_upto
         await member.here.committer.cut(agree)
         if member.here.committer.log_upto != agree:
@@ -419,7 +419,7 @@ class Cluster3:
             raise InvariantViolated(
                 f"{member.name} hears {member.ear.position} of {committer.commit_index}"
             )
-        if committer.ledger.state.flight.layers or is_part_settled(committer.ledger):
+        if committer.ledger.state.flight.write_sets or is_part_settled(committer.ledger):
             return
         at, found = member.engine.applied, state_hash(member.engine)
         if at != committer.commit_index:

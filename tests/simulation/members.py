@@ -174,11 +174,11 @@ class SimulatedMember(ClusterMachine):
         settings = nodes.settings(
             agree=partial(self._agree_of, process), accept_clock_jump=True, **self.told, **told
         )
-        node = await start(settings, self.doors())
+        node = await start(settings, self.environment())
         if process.is_dead:
             return node
         node.copies = snapshot_transfer.begin_copies(
-            node.runtime, node.committer, node.reads, node.store, node.settings, node.doors,
+            node.runtime, node.committer, node.reads, node.store, node.settings, node.environment,
             lambda begin: node._supervise(begin, refoldable=True),
         )  # fmt: skip
         node.cluster.copy_with(node.copies)
@@ -192,10 +192,14 @@ class SimulatedMember(ClusterMachine):
 
     async def _join(self) -> None:
         """Copy the store from other nodes into the directory."""
-        doors = self.doors()
-        opened = doors.open_engine
-        making = Making(doors.fs, doors.clock, doors.rng, opened, opened, no_progress)
-        with closing(JoiningDirectory.lock(PATH, doors.fs, doors.clock, doors.rng)) as found:
+        environment = self.environment()
+        opened = environment.open_engine
+        making = Making(
+            environment.fs, environment.clock, environment.rng, opened, opened, no_progress
+        )
+        with closing(
+            JoiningDirectory.lock(PATH, environment.fs, environment.clock, environment.rng)
+        ) as found:
             hello = Hello(VERSION, "", str(found.now.node))
             self.id = str(found.now.node)
             door = self.trio.network.node(
@@ -208,10 +212,12 @@ class SimulatedMember(ClusterMachine):
                     self.trio.network.leave(self.address)
         self.invited = None
 
-    def doors(self) -> Environment:
+    def environment(self) -> Environment:
         """Return the environment of its next process."""
-        doors = nodes.simulated_doors("stepped", self.disk, self.engine, self.seed(), self.clock)
-        return replace(doors, open_engine=partial(self._open, self.disk))
+        environment = nodes.simulated_environment(
+            "stepped", self.disk, self.engine, self.seed(), self.clock
+        )
+        return replace(environment, open_engine=partial(self._open, self.disk))
 
     def _open(self, disk: SimulatedDisk, path: str, **_more: Any) -> Engine:
         """Open the state in a directory; it is empty if the directory has no files of it."""
@@ -436,7 +442,7 @@ class SimulatedMember(ClusterMachine):
                 f"{self.name} has failed: {node.failure!r}"
             ) from node.failure
         ledger = node.committer.ledger
-        if ledger.state.flight.layers or is_part_settled(ledger):
+        if ledger.state.flight.write_sets or is_part_settled(ledger):
             return
         at = self.engine.applied
         if at != node.committer.commit_index:

@@ -59,13 +59,13 @@ class VolatileState:
         self.door = door
         self.follows: LeaderConnector | None = None
         self.following: asyncio.Task[None] | None = None
-        self.shippings: dict[ReplicaSender, asyncio.Task[None]] = {}
+        self.replica_senders: dict[ReplicaSender, asyncio.Task[None]] = {}
         self.comparing: asyncio.Task[None] | None = None
 
     async def rest(self) -> None:
         """Stop following and shipping."""
         tasks = [each for each in (self.following, self.comparing) if each is not None]
-        tasks += self.shippings.values()
+        tasks += self.replica_senders.values()
         self.follows = self.following = self.comparing = None
         for task in tasks:
             task.cancel()
@@ -112,12 +112,12 @@ class Shipped(Cluster3):
             node.runtime, node.committer, node.reads, link, self.epoch,
             partial(self._attached, member, self.epoch), partial(self._heard, member, self.epoch),
         )  # fmt: skip
-        task = side.shippings[shipping] = asyncio.ensure_future(shipping.run(asked))
+        task = side.replica_senders[shipping] = asyncio.ensure_future(shipping.run(asked))
         try:
             await asyncio.wait([task])
         finally:
             task.cancel()
-            del side.shippings[shipping]
+            del side.replica_senders[shipping]
 
     def _attached(self, leader: FollowedMember, epoch: int, name: str, upto: int) -> None:
         if self.leader is leader and self.epoch == epoch:
@@ -161,7 +161,7 @@ class Shipped(Cluster3):
         side = self.sides[leader.name]
         if side.comparing is None or side.comparing.done():
             comparing = StateComparison(
-                leader.here.runtime, leader.here.committer, lambda: list(side.shippings)
+                leader.here.runtime, leader.here.committer, lambda: list(side.replica_senders)
             )
             side.comparing = asyncio.ensure_future(comparing.compare())
 

@@ -49,8 +49,8 @@ def clusters(logbook: Logbook) -> Callable[[Sequence[int]], Counter[str]]:
 # --- planted faults -------------------------------------------------------------------------------
 
 
-def _declares_nothing(layer: WriteSet) -> set[bytes]:
-    layer.catalog = True
+def _declares_nothing(write_set: WriteSet) -> set[bytes]:
+    write_set.catalog = True
     return set()
 
 
@@ -83,8 +83,8 @@ def _cuts_nothing(log: Log, after: int) -> None:
     log.last, log.epoch, log.last_time, log.digest = after, at.epoch, at.time, at.digest
 
 
-def _remembers_look_ups(lookups: CatalogCache, sequence: int, *_: Any) -> None:
-    lookups.since = sequence
+def _remembers_look_ups(catalog_cache: CatalogCache, sequence: int, *_: Any) -> None:
+    catalog_cache.since = sequence
 
 
 FAULTS: dict[str, tuple[Any, str, Any]] = {

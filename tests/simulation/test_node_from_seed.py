@@ -283,8 +283,8 @@ def _rests_on_nothing(_run: ScriptRun) -> None:
 _fine_fold = replay.fold
 
 
-def _replay_no_range(found: Any, layer: Any) -> list[Any]:
-    return _fine_fold([e for e in found if e[0] != effects.DELETE_RANGE], layer)
+def _replay_no_range(found: Any, write_set: Any) -> list[Any]:
+    return _fine_fold([e for e in found if e[0] != effects.DELETE_RANGE], write_set)
 
 
 def _derives_nothing(_kept: MaintainedIndexes, changed: Any, get: Any) -> dict[bytes, bytes | None]:
@@ -305,11 +305,11 @@ def _ahead_of_the_log(committer: Committer, frame: Frame) -> None:
     committer.ledger.apply_next()
 
 
-def _settles_half(ledger: Ledger, layer: Any) -> bool:
+def _settles_half(ledger: Ledger, write_set: Any) -> bool:
     batch = ledger.state.engine.batch()
-    writes = list(layer.writes.items())[: storage.txn.ledger.APPLY_KEYS]
-    apply_writes(writes, layer.sequence, batch)
-    ledger._write_applied(batch, [layer])
+    writes = list(write_set.writes.items())[: storage.txn.ledger.APPLY_KEYS]
+    apply_writes(writes, write_set.sequence, batch)
+    ledger._write_applied(batch, [write_set])
     return bool(ledger._next_part())
 
 
@@ -318,7 +318,7 @@ def _keeps_what_was_refused(_ledger: Ledger, _upto: int) -> None:
 
 
 def _looks_up_what_others_see(tx: Transaction, at: Any) -> Any:
-    found = tx._state.lookups.get(at)
+    found = tx._state.catalog_cache.get(at)
     if found is None:
         return None
     tx._looked.add(found)

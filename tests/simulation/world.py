@@ -360,7 +360,7 @@ class NodeLife:
 
     async def _course(self, clock: LoopClock) -> None:
         world = self.world
-        doors = Environment(
+        environment = Environment(
             SteppedScheduler(),
             clock,
             SeededRng(self.chance.randrange(1 << 30)),
@@ -373,7 +373,7 @@ class NodeLife:
         key = world.shape.key
         self.found_at = world.engine.applied if key is None else world.disk.exists(IMAGE)
         told = settings(serves=world.shape.pruned, accept_clock_jump=True, key=key)
-        self.node = node = await start(told, doors)
+        self.node = node = await start(told, environment)
         if self.over:
             return
         self._check_start()

@@ -90,8 +90,8 @@ class SealedStore:
         self.engine: Engine = self._open()
 
     def _open(self) -> Engine:
-        doors = (Disk(), ManualClock(), SeededRng(1))
-        self._directory = StoreDirectory.open(str(self._path), *doors, create=True, key=KEY)
+        environment = (Disk(), ManualClock(), SeededRng(1))
+        self._directory = StoreDirectory.open(str(self._path), *environment, create=True, key=KEY)
         return open_state(self._directory, RocksEngine, RocksInMemory)
 
     def crash(self) -> Engine:

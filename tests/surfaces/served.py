@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from actors.environment import SystemClock, system_doors
+from actors.environment import SystemClock, system_environment
 from surfaces.http.shared import HttpSettings
 from surfaces.http.surface import HttpSurface
 from surfaces.wire import NodeGate, WireSettings, WireSurface
@@ -66,8 +66,8 @@ async def served(
 ) -> AsyncIterator[Served]:
     """Served while the context lasts; the connections end before the surfaces."""
     clock = Clock()
-    doors = replace(system_doors(), clock=clock)
-    async with running(directory, doors, settings) as here, AsyncExitStack() as stack:
+    environment = replace(system_environment(), clock=clock)
+    async with running(directory, environment, settings) as here, AsyncExitStack() as stack:
         http = HttpSurface(here.node, HttpSettings("127.0.0.1", 0))
         wire = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
         http.wire = wire

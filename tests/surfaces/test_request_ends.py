@@ -168,9 +168,9 @@ class Desk:
             everything = ReadSet(0, RollBacks())
             everything.add_range(b"", b"\xff" * 16)
             place = PriorityLockRequest(
-                self.node.committer.barriers, "test", everything, lambda: None
+                self.node.committer.priority_locks, "test", everything, lambda: None
             )
-            self.node.committer.barriers.join(place)
+            self.node.committer.priority_locks.join(place)
             await until(lambda: place.holds_lock)
             try:
                 yield

@@ -47,7 +47,7 @@ def guarded(shared_path: Path) -> Iterator[EtcdProcess]:
 
 
 @pytest.fixture(params=["etcd", "guarded"])
-async def doors(request: pytest.FixtureRequest) -> AsyncIterator[Doors]:
+async def environment(request: pytest.FixtureRequest) -> AsyncIterator[Doors]:
     """Two nodes' doors to the same etcd, where nothing was agreed yet."""
     if ETCD is None:
         pytest.skip("not installed: etcd-server")
@@ -80,16 +80,16 @@ async def led(door: Agreement, node: str, insync: int, seconds: int = 60) -> tup
     return lease, answer.agreed.lead.epoch
 
 
-async def test_at_first_nothing_is_agreed(doors: Doors) -> None:
-    one, other = doors
+async def test_at_first_nothing_is_agreed(environment: Doors) -> None:
+    one, other = environment
     found = await one.read()
     assert found.cluster and found.revision >= 1
     assert (found.lead, found.insync) == (None, None)
     assert (await other.read()).cluster == found.cluster
 
 
-async def test_the_first_set_is_written_once(doors: Doors) -> None:
-    one, other = doors
+async def test_the_first_set_is_written_once(environment: Doors) -> None:
+    one, other = environment
     revision = await founded(one, A, B)
     again = await other.found(frozenset({C}))
     assert not again.done
@@ -99,8 +99,8 @@ async def test_the_first_set_is_written_once(doors: Doors) -> None:
     assert again.agreed.revision == (await one.read()).revision, "a condition that fails writes"
 
 
-async def test_a_vacant_lead_is_taken_from_the_set_that_was_read(doors: Doors) -> None:
-    one, other = doors
+async def test_a_vacant_lead_is_taken_from_the_set_that_was_read(environment: Doors) -> None:
+    one, other = environment
     revision = await founded(one, A, B)
     lease = await one.grant(60)
     assert not (await one.take_lead(A, lease, revision - 1)).done
@@ -114,30 +114,30 @@ async def test_a_vacant_lead_is_taken_from_the_set_that_was_read(doors: Doors) -
     assert late.agreed.lead.epoch == epoch
 
 
-async def test_no_set_no_lead_but_by_who_knows_of_none(doors: Doors) -> None:
-    one, _ = doors
+async def test_no_set_no_lead_but_by_who_knows_of_none(environment: Doors) -> None:
+    one, _ = environment
     lease = await one.grant(60)
     assert not (await one.take_lead(A, lease, 7)).done
 
 
-async def test_of_many_who_race_one_leads(doors: Doors) -> None:
-    revision = await founded(doors[0], A, B)
-    leases = [await doors[number % 2].grant(60) for number in range(8)]
+async def test_of_many_who_race_one_leads(environment: Doors) -> None:
+    revision = await founded(environment[0], A, B)
+    leases = [await environment[number % 2].grant(60) for number in range(8)]
     answers = await asyncio.gather(
         *(
-            doors[number % 2].take_lead(f"n{number}", leases[number], revision)
+            environment[number % 2].take_lead(f"n{number}", leases[number], revision)
             for number in range(8)
         )
     )
     assert sum(answer.done for answer in answers) == 1
     leads = {answer.agreed.lead for answer in answers if answer.done}
-    assert (await doors[0].read()).lead in leads
+    assert (await environment[0].read()).lead in leads
 
 
 async def test_a_lead_lasts_while_its_lease_is_renewed_and_the_next_epoch_is_greater(
-    doors: Doors,
+    environment: Doors,
 ) -> None:
-    one, other = doors
+    one, other = environment
     revision = await founded(one, A, B)
     lease, epoch = await led(one, A, revision, seconds=2)
     for _ in range(3):
@@ -156,8 +156,8 @@ async def test_a_lead_lasts_while_its_lease_is_renewed_and_the_next_epoch_is_gre
     assert later > epoch
 
 
-async def test_a_lease_that_is_given_up_frees_the_lead_at_once(doors: Doors) -> None:
-    one, other = doors
+async def test_a_lease_that_is_given_up_frees_the_lead_at_once(environment: Doors) -> None:
+    one, other = environment
     revision = await founded(one, A)
     lease, epoch = await led(one, A, revision)
     await one.revoke(lease)
@@ -166,8 +166,8 @@ async def test_a_lease_that_is_given_up_frees_the_lead_at_once(doors: Doors) -> 
     assert not (await one.change(epoch, revision, frozenset({A, B}))).done
 
 
-async def test_the_set_is_changed_by_who_leads_and_knows_it(doors: Doors) -> None:
-    one, other = doors
+async def test_the_set_is_changed_by_who_leads_and_knows_it(environment: Doors) -> None:
+    one, other = environment
     revision = await founded(one, A, B)
     _, epoch = await led(one, A, revision)
     assert not (await one.change(epoch + 1, revision, frozenset({A}))).done
@@ -181,8 +181,8 @@ async def test_the_set_is_changed_by_who_leads_and_knows_it(doors: Doors) -> Non
     assert (await one.change(epoch, insync.revision, frozenset({A, B}))).done
 
 
-async def test_who_led_before_changes_nothing(doors: Doors) -> None:
-    one, other = doors
+async def test_who_led_before_changes_nothing(environment: Doors) -> None:
+    one, other = environment
     revision = await founded(one, A, B)
     lease, before = await led(one, A, revision)
     await one.revoke(lease)
@@ -193,8 +193,8 @@ async def test_who_led_before_changes_nothing(doors: Doors) -> None:
     assert late.agreed.insync is not None and late.agreed.insync.members == {A, B}
 
 
-async def test_a_lineage_is_begun_by_who_leads_and_leaves_one_member(doors: Doors) -> None:
-    one, other = doors
+async def test_a_lineage_is_begun_by_who_leads_and_leaves_one_member(environment: Doors) -> None:
+    one, other = environment
     revision = await founded(one, A, B)
     assert (await one.read()).lineage == 0
     lease, epoch = await led(one, A, revision)
@@ -211,16 +211,16 @@ async def test_a_lineage_is_begun_by_who_leads_and_leaves_one_member(doors: Door
     assert (await other.read()).lineage == epoch
 
 
-async def test_a_lineage_begins_where_there_was_no_set(doors: Doors) -> None:
-    one, other = doors
+async def test_a_lineage_begins_where_there_was_no_set(environment: Doors) -> None:
+    one, other = environment
     _, epoch = await led(one, A, 0)
     assert (await one.begin_lineage(epoch, 0, A)).done
     found = await other.read()
     assert found.insync is not None and found.insync.members == {A} and found.lineage == epoch
 
 
-async def test_what_is_released_is_told_by_who_leads(doors: Doors) -> None:
-    one, other = doors
+async def test_what_is_released_is_told_by_who_leads(environment: Doors) -> None:
+    one, other = environment
     revision = await founded(one, A, B)
     assert (await other.read()).told is None
     lease, epoch = await led(one, A, revision)
@@ -242,8 +242,8 @@ async def test_what_is_released_is_told_by_who_leads(doors: Doors) -> None:
     assert changed.agreed.told == again.agreed.told
 
 
-async def test_a_new_lineage_ends_what_was_told(doors: Doors) -> None:
-    one, other = doors
+async def test_a_new_lineage_ends_what_was_told(environment: Doors) -> None:
+    one, other = environment
     revision = await founded(one, A, B)
     lease, epoch = await led(one, A, revision)
     await one.report_released(epoch, ReleasedFrame(epoch, 9))
@@ -256,8 +256,8 @@ async def test_a_new_lineage_ends_what_was_told(doors: Doors) -> None:
     assert (await one.read()).released == ReleasedFrame(epoch, 3)
 
 
-async def test_who_waits_hears_nothing_of_what_is_told(doors: Doors) -> None:
-    one, other = doors
+async def test_who_waits_hears_nothing_of_what_is_told(environment: Doors) -> None:
+    one, other = environment
     revision = await founded(one, A, B)
     _, epoch = await led(one, A, revision)
     waiting = asyncio.create_task(other.changed((await one.read()).revision, 60))
@@ -270,8 +270,8 @@ async def test_who_waits_hears_nothing_of_what_is_told(doors: Doors) -> None:
     assert found.released == ReleasedFrame(epoch, 5)
 
 
-async def test_the_revision_grows_by_what_says_nothing(doors: Doors) -> None:
-    one, other = doors
+async def test_the_revision_grows_by_what_says_nothing(environment: Doors) -> None:
+    one, other = environment
     before = await other.read()
     after = await one.grow(40)
     assert after.revision >= before.revision + 40
@@ -280,8 +280,8 @@ async def test_the_revision_grows_by_what_says_nothing(doors: Doors) -> None:
     assert epoch > before.revision + 40
 
 
-async def test_who_waits_hears_of_what_is_written(doors: Doors) -> None:
-    one, other = doors
+async def test_who_waits_hears_of_what_is_written(environment: Doors) -> None:
+    one, other = environment
     before = (await one.read()).revision
     waiting = asyncio.create_task(other.changed(before, 60))
     await asyncio.sleep(0)
@@ -291,8 +291,8 @@ async def test_who_waits_hears_of_what_is_written(doors: Doors) -> None:
     assert found.insync is not None and found.insync.revision == revision
 
 
-async def test_what_was_written_before_it_was_waited_for_is_heard_too(doors: Doors) -> None:
-    one, other = doors
+async def test_what_was_written_before_it_was_waited_for_is_heard_too(environment: Doors) -> None:
+    one, other = environment
     before = (await one.read()).revision
     await founded(one, A)
     async with asyncio.timeout(20):
@@ -300,16 +300,16 @@ async def test_what_was_written_before_it_was_waited_for_is_heard_too(doors: Doo
     assert found.insync is not None
 
 
-async def test_who_waits_for_nothing_is_answered_in_time(doors: Doors) -> None:
-    one, _ = doors
+async def test_who_waits_for_nothing_is_answered_in_time(environment: Doors) -> None:
+    one, _ = environment
     revision = await founded(one, A)
     async with asyncio.timeout(20):
         found = await one.changed((await one.read()).revision, 0.1)
     assert found.insync is not None and found.insync.revision == revision
 
 
-async def test_a_wait_that_is_given_up_leaves_the_door_as_it_was(doors: Doors) -> None:
-    one, other = doors
+async def test_a_wait_that_is_given_up_leaves_the_door_as_it_was(environment: Doors) -> None:
+    one, other = environment
     waiting = asyncio.create_task(other.changed((await other.read()).revision, 60))
     await asyncio.sleep(0)
     waiting.cancel()

@@ -10,7 +10,7 @@ from typing import Any
 from actors.backups.loading import LoadResult, load
 from actors.backups.script_files import pieces
 from actors.backups.scripts import About, StoreScript
-from actors.environment import system_doors
+from actors.environment import system_environment
 from actors.node import Node, start
 from actors.settings import NodeSettings
 from language.splitting import Piece
@@ -110,7 +110,7 @@ def written(node: Node, places: Sequence[Sequence[str]] | None = None) -> bytes:
 async def loaded(script: bytes, directory: Path) -> tuple[Node, LoadResult]:
     """A store that a script was run on."""
     told = NodeSettings(str(directory), serves=False, password_cost=CHEAP)
-    node = await start(told, system_doors())
+    node = await start(told, system_environment())
     return node, await load(node.scripts, pieces_of(script), OPERATOR)
 
 

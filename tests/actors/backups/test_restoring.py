@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.backups.restoring import RestoreOptions, restore
-from actors.environment import Environment, SystemClock, system_doors
+from actors.environment import Environment, SystemClock, system_environment
 from actors.node import start
 from actors.settings import NodeSettings
 from storage.backups.state_builder import no_progress
@@ -40,12 +40,12 @@ async def test_five_years_later(tmp_path: Path) -> None:
     async with running(tmp_path / "store", settings={"backup_dir": str(folder)}) as node:
         await node.values(FILLED)
         await node.value("BACKUP TO 'x'")
-    doors = replace(system_doors(), clock=Later(FIVE_YEARS_US))
+    environment = replace(system_environment(), clock=Later(FIVE_YEARS_US))
     said = {}
     for name, reading in (("writes", False), ("reads", True)):
         wanted = RestoreOptions(str(tmp_path / name), reading=reading)
-        with closing(doors.fs.open_read(str(folder / "x"))) as file:
-            said[name] = list(restore(doors, file, wanted, no_progress))
+        with closing(environment.fs.open_read(str(folder / "x"))) as file:
+            said[name] = list(restore(environment, file, wanted, no_progress))
         assert any("--accept-clock-jump" in line for line in said[name])
         for due in (
             "shop.main.q: messages older than it keeps are removed: 3,"
@@ -55,12 +55,12 @@ async def test_five_years_later(tmp_path: Path) -> None:
             assert any(due in line for line in said[name]), said[name]
     told = {"accept_clock_jump": True}
     loop = asyncio.get_running_loop()
-    async with running(tmp_path / "writes", doors, told) as node:
+    async with running(tmp_path / "writes", environment, told) as node:
         began = loop.time()
         while (await left(node))[0]:
             await asyncio.sleep(0.01)
         took = loop.time() - began
-    async with _reading(tmp_path / "reads", doors, told) as node:
+    async with _reading(tmp_path / "reads", environment, told) as node:
         began, before = loop.time(), await left(node)
         assert before[0] == 3
         while loop.time() - began < max(3 * took, 0.2):
@@ -79,9 +79,9 @@ async def left(node: Running) -> tuple[int, str]:
 
 @asynccontextmanager
 async def _reading(
-    directory: Path, doors: Environment, told: dict[str, Any]
+    directory: Path, environment: Environment, told: dict[str, Any]
 ) -> AsyncIterator[Running]:
-    node = await start(NodeSettings(str(directory), password_cost=CHEAP, **told), doors)
+    node = await start(NodeSettings(str(directory), password_cost=CHEAP, **told), environment)
     try:
         yield Running(node)
     finally:

@@ -118,8 +118,8 @@ VALUES = st.recursive(
 @given(st.lists(VALUES, min_size=1, max_size=40))
 def test_every_value_comes_back_exactly(values: list[Any]) -> None:
     async def play() -> None:
-        doors = nodes.simulated_doors("real", SimulatedDisk(), MemoryEngine())
-        async with nodes.running(doors, nodes.settings()) as node:
+        environment = nodes.simulated_environment("real", SimulatedDisk(), MemoryEngine())
+        async with nodes.running(environment, nodes.settings()) as node:
             here = Operated(node)
             await nodes.prepare(node)
             place = ("a", "b")
@@ -133,8 +133,8 @@ def test_every_value_comes_back_exactly(values: list[Any]) -> None:
             assert answer.refusal is None, answer.refusal
             script = written(node, [("a",)])
             before = await read_all(here)
-        doors = nodes.simulated_doors("real", SimulatedDisk(), MemoryEngine())
-        async with nodes.running(doors, nodes.settings()) as node:
+        environment = nodes.simulated_environment("real", SimulatedDisk(), MemoryEngine())
+        async with nodes.running(environment, nodes.settings()) as node:
             here = Operated(node)
             answer = await here.answer(script.decode(), place=(None, None))
             assert answer.refusal is None, answer.refusal

@@ -761,8 +761,8 @@ def test_on_the_simulated_disk(kind: str) -> None:
     disk = SimulatedDisk({"": None, "/b": None})
 
     async def take() -> None:
-        doors = nodes.simulated_doors(kind, disk, MemoryEngine())
-        async with nodes.running(doors, nodes.settings(backup_dir="/b")) as started:
+        environment = nodes.simulated_environment(kind, disk, MemoryEngine())
+        async with nodes.running(environment, nodes.settings(backup_dir="/b")) as started:
             for script in ("BACKUP TO 'sub/x'", "BACKUP LOG TO 'y'", "BACKUP"):
                 answer = await nodes.run(started, script, place=(None, None))
                 assert answer.refusal is None, answer.refusal
@@ -784,8 +784,8 @@ def test_a_disk_that_fails_refuses_the_backup_alone(kind: str, number: int, fail
     code = "DiskFull" if number == errno.ENOSPC else "Failed"
 
     async def take() -> None:
-        doors = nodes.simulated_doors(kind, disk, MemoryEngine())
-        async with nodes.running(doors, nodes.settings(backup_dir="/b")) as started:
+        environment = nodes.simulated_environment(kind, disk, MemoryEngine())
+        async with nodes.running(environment, nodes.settings(backup_dir="/b")) as started:
             disk.plan = lambda what, path: (
                 Fault(number) if what == fails and path.startswith("/b") else None
             )

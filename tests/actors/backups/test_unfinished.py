@@ -13,7 +13,7 @@ import pytest
 
 from actors.backups.restoring import RestoreOptions, restore
 from actors.commits import NODE
-from actors.environment import system_doors
+from actors.environment import system_environment
 from actors.node import start
 from actors.runtime import ask
 from actors.settings import NodeSettings
@@ -71,17 +71,19 @@ async def marks(here: Running) -> int:
 
 
 def restored(file: Path, directory: Path, reading: bool) -> list[str]:
-    doors = system_doors()
-    with closing(doors.fs.open_read(str(file))) as snapshot:
+    environment = system_environment()
+    with closing(environment.fs.open_read(str(file))) as snapshot:
         return list(
-            restore(doors, snapshot, RestoreOptions(str(directory), reading=reading), no_progress)
+            restore(
+                environment, snapshot, RestoreOptions(str(directory), reading=reading), no_progress
+            )
         )
 
 
 @asynccontextmanager
 async def reading(directory: Path) -> AsyncIterator[Running]:
     """A node on a store that nothing is declared in first."""
-    node = await start(NodeSettings(str(directory), password_cost=CHEAP), system_doors())
+    node = await start(NodeSettings(str(directory), password_cost=CHEAP), system_environment())
     try:
         yield Running(node)
     finally:

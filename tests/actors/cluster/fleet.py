@@ -261,7 +261,7 @@ class ModelNode:
         self.attaching: LeaderConnector | None = None
         self._task: asyncio.Task[None] | None = None
         self.leading: LeaderState | None = None
-        self.shippings: list[ReplicaSender] = []
+        self.replica_senders: list[ReplicaSender] = []
         self._links: set[asyncio.Task[None]] = set()
 
     @property
@@ -301,7 +301,7 @@ class ModelNode:
             self.runtime, self.committer, cast(LogReads, self.reads), link,
             self.leading.epoch, self._attached, self._heard,
         )  # fmt: skip
-        self.shippings.append(shipping)
+        self.replica_senders.append(shipping)
         task = asyncio.ensure_future(shipping.run(asked))
         self._links.add(task)
         try:
@@ -311,7 +311,7 @@ class ModelNode:
                 raise
         finally:
             self._links.discard(task)
-            self.shippings.remove(shipping)
+            self.replica_senders.remove(shipping)
 
     def _attached(self, node: str, upto: int) -> None:
         if self.leading is not None:

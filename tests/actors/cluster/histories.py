@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from actors.cluster.following import EpochEnd, EpochHistory, EpochPromise
-from actors.cluster.following import joint as where_they_agree
+from actors.cluster.following import last_common_frame as where_they_agree
 from actors.cluster.leader_state import DEPOSED, LeaderState
 from actors.cluster.next_role import ClaimLead, decide_role
 from protocol.agreement import AgreedState, CompareAndSetResult, InSyncReplicas, LeaderEntry
@@ -95,7 +95,7 @@ class SearchScope:
     acks: int = 0
     repeats: bool = False
     leading: type[LeaderState] = LeaderState
-    joint: Callable[[EpochHistory, EpochHistory], int] = where_they_agree
+    last_common_frame: Callable[[EpochHistory, EpochHistory], int] = where_they_agree
     may_take: Callable[[AgreedState, str], bool] = may_take_the_lead
     takes: Callable[[EpochPromise, int], bool] = EpochPromise.takes
     keeps_promises: bool = True
@@ -227,7 +227,7 @@ class SearchScope:
                 continue
             if not self.takes(other.promised, leads.epoch):
                 continue
-            at = self.joint(_history(node.log), _history(other.log))
+            at = self.last_common_frame(_history(node.log), _history(other.log))
             found = _deposed(state, follower) if other.leads is not None else state
             promised = EpochPromise(max(other.promised.epoch, leads.epoch))
             cut = other._replace(

@@ -109,7 +109,7 @@ def test_for_who_was_revoked_nobody_is_asked(logbook: Logbook) -> None:
                 assert row is not None
                 changed = replace(row, certificate=certificate)
                 node.member.row_of = lambda _, row=changed: row  # type: ignore[misc,method-assign]
-                places = PeerAddresses(node.doors.clock, node.member, node.peering)
+                places = PeerAddresses(node.environment.clock, node.member, node.peering)
                 for _ in range(40):
                     await asyncio.sleep(1)
                     with suppress(LinkClosed):
@@ -134,7 +134,7 @@ def test_what_was_revoked_since_others_have_named_it_is_expected_nowhere(logbook
             door = node.peering.links
             assert door is not None
             node.peering.links = Shows(door, leader.address, *_pins(leader.id))
-            places = PeerAddresses(node.doors.clock, node.member, node.peering)
+            places = PeerAddresses(node.environment.clock, node.member, node.peering)
 
             async def is_linked() -> bool:
                 for _ in range(40):

@@ -31,7 +31,7 @@ from protocol.errors import (
 from protocol.requests import RunScript, ScriptAnswer
 from protocol.values import NONE
 from tests.actors.cluster.whole import ClusterMachine, Trio, cluster
-from tests.actors.nodes import ANA, simulated_doors
+from tests.actors.nodes import ANA, simulated_environment
 from tests.actors.parts import outcome
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
@@ -446,14 +446,14 @@ AHEAD_US = {"b": 3_600 * SECONDS, "c": -3_600 * SECONDS}
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The wall clocks of those who follow are an hour ahead, and an hour behind."""
 
-    def doors(machine: ClusterMachine) -> Environment:
+    def environment(machine: ClusterMachine) -> Environment:
         wall_us = START_US + AHEAD_US.get(machine.name, 0)
         clock = LoopClock(asyncio.get_running_loop(), wall_us)
-        return simulated_doors(
+        return simulated_environment(
             "stepped", machine.disk, machine.engine, seed=len(machine.name), clock=clock
         )
 
-    monkeypatch.setattr(ClusterMachine, "doors", doors)
+    monkeypatch.setattr(ClusterMachine, "environment", environment)
 
 
 @pytest.mark.usefixtures("apart")

@@ -119,7 +119,7 @@ PLANTED: dict[str, tuple[SearchScope, str]] = {
         "shows|releases|cut|without",
     ),
     "cut by sequences": (
-        SearchScope(frames=3, epochs=3, changes=0, joint=by_sequence),
+        SearchScope(frames=3, epochs=3, changes=0, last_common_frame=by_sequence),
         "shows|cut",
     ),
     "promises in memory": (

@@ -60,7 +60,7 @@ class JoinTotals:
 
 def frames_hash(node: Node, upto: int) -> str:
     """The hash of what the log tells up to a commit."""
-    log, clock = node.store.parts.log, node.doors.clock
+    log, clock = node.store.parts.log, node.environment.clock
     engine = MemoryEngine()
     ledger = Ledger(
         engine, LogEnd(upto, 1, 0, log.end.store_id), clock, SeededRng(1), _never, derived.kept
@@ -92,8 +92,10 @@ class JoinWorld:
         """Let it happen."""
         clock = LoopClock(asyncio.get_running_loop())
         self.machine.clock = clock  # type: ignore[assignment]
-        doors = nodes.simulated_doors("stepped", SimulatedDisk(), MemoryEngine(), 7, clock)
-        async with nodes.running(doors) as node:
+        environment = nodes.simulated_environment(
+            "stepped", SimulatedDisk(), MemoryEngine(), 7, clock
+        )
+        async with nodes.running(environment) as node:
             await nodes.prepare(node)
             await nodes.run(node, "FOR $n IN 0..120 { CREATE t:[$n] SET v = 'x'.repeat(500) }")
             self.serve(node)
@@ -112,7 +114,7 @@ class JoinWorld:
     def serve(self, node: Node) -> None:
         """Give copies, and take one token."""
         self.copies: SnapshotCopies = snapshot_transfer.begin_copies(
-            node.runtime, node.committer, node.reads, node.store, node.settings, node.doors,
+            node.runtime, node.committer, node.reads, node.store, node.settings, node.environment,
             lambda begin: node._supervise(begin, refoldable=True),
         )  # fmt: skip
         store = node.store.id

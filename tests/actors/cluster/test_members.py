@@ -651,7 +651,7 @@ def test_whose_disk_is_full_leaves_the_set_though_it_attaches_again_and_again() 
         # Nothing is remembered of who lagged, once it has what it lacked.
         desk = leader.runs.cluster
         assert isinstance(desk, ClusterService)
-        await trio.until(lambda: not desk._shippings._unsynced)
+        await trio.until(lambda: not desk._replica_senders._unsynced)
 
     played(main)
 

@@ -81,7 +81,7 @@ async def shown(trio: Trio, machine: ClusterMachine) -> None:
     await trio.until(
         lambda: (
             machine.runs.committer.commit_index >= leader.runs.committer.commit_index
-            and not leader.runs.committer.ledger.state.flight.layers
+            and not leader.runs.committer.ledger.state.flight.write_sets
         )
     )
 
@@ -224,7 +224,7 @@ async def behind(trio: Trio) -> tuple[ClusterMachine, ClusterMachine, int]:
 
 async def waits(trio: Trio, machine: ClusterMachine) -> None:
     """Until a feed waits there for what the node is to show."""
-    await trio.until(lambda: len(machine.runs.committer.arrivals) == 1)
+    await trio.until(lambda: len(machine.runs.committer.sequence_waiters) == 1)
 
 
 def test_a_feed_waits_for_the_position_that_it_goes_on_from() -> None:
@@ -245,7 +245,7 @@ def test_a_feed_waits_for_the_position_that_it_goes_on_from() -> None:
         await trio.until(lambda: any(one["type"] == "commit" for one in reader.said))
         (change,) = next(one for one in reader.said if one["type"] == "commit")["changes"]
         assert change["id"] == "t:2", "nothing twice, and nothing skipped"
-        assert not len(other.runs.committer.arrivals)
+        assert not len(other.runs.committer.sequence_waiters)
 
     played(main)
 
@@ -284,7 +284,7 @@ def test_what_does_not_come_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> 
         late = await outcome(follow(other.runs, Reader(), start=seq))
         assert isinstance(late, StatementTimeout)
         assert late.detail == {"after": seq, "seq": shows}
-        assert not len(other.runs.committer.arrivals) and not other.runs.registry.resting
+        assert not len(other.runs.committer.sequence_waiters) and not other.runs.registry.resting
         # Who leads has all there is: what is ahead of it is nobody's.
         began = asyncio.get_running_loop().time()
         assert isinstance(await outcome(follow(leader.runs, Reader(), start=seq + 9)), Diverged)
@@ -323,7 +323,7 @@ def test_what_waits_can_be_killed_and_ends_with_its_session() -> None:
         await waits(trio, other)
         await ask(other.runs.sessions, SignOut(signed.token))
         assert isinstance(await outcome(asking), SessionEnded)
-        assert not len(other.runs.committer.arrivals)
+        assert not len(other.runs.committer.sequence_waiters)
 
     played(main)
 

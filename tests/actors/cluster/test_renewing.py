@@ -20,7 +20,7 @@ from tests.simulation.environment import SeededRng
 
 
 def made(node: Node, seed: int) -> Identity:
-    now = instant(node.doors.clock.wall_us())
+    now = instant(node.environment.clock.wall_us())
     return peer_file.make(node.roles.node_id, now, SeededRng(seed))
 
 

@@ -24,7 +24,7 @@ from storage.files import cluster_file
 from storage.files.cluster_file import ClusterState
 from storage.files.directory import StoreDirectory
 from storage.files.disk import Disk
-from tests.actors.nodes import leads_by_hand, prepare, real_doors, run, settings, value
+from tests.actors.nodes import leads_by_hand, prepare, real_environment, run, settings, value
 from tests.logbook import Logbook
 from tests.surfaces.peers.parts import FakePeering, at, identity, listening
 
@@ -54,10 +54,10 @@ class LinkedMember:
         self.leading: LeaderState | None = None
         self.follows: LeaderConnector | None = None
         self.tasks: list[asyncio.Task[None]] = []
-        self.shippings: list[ReplicaSender] = []
+        self.replica_senders: list[ReplicaSender] = []
 
     async def open(self) -> None:
-        self.node = await start(settings(str(self.path)), real_doors())
+        self.node = await start(settings(str(self.path)), real_environment())
         await leads_by_hand(self.node)
 
     async def lead(self, epoch: int, members: frozenset[str]) -> None:
@@ -86,10 +86,10 @@ class LinkedMember:
             partial(self._heard, LeaderState.attached), partial(self._heard, LeaderState.on_report),
         )  # fmt: skip
         task = asyncio.ensure_future(shipping.run(asked))
-        self.shippings.append(shipping)
+        self.replica_senders.append(shipping)
         self.tasks.append(task)
         await asyncio.wait([task])
-        self.shippings.remove(shipping)
+        self.replica_senders.remove(shipping)
 
     def _heard(
         self, told: Callable[[LeaderState, str, int], LeaderState], node: str, upto: int
@@ -125,7 +125,7 @@ class LinkedMember:
 @asynccontextmanager
 async def members(path: Path, names: str = "abc") -> AsyncIterator[list[LinkedMember]]:
     """Some nodes of one store, of which nobody leads yet."""
-    first = await start(settings(str(path / "first")), real_doors())
+    first = await start(settings(str(path / "first")), real_environment())
     await prepare(first)
     await first.stop()
     directory = StoreDirectory.open(
@@ -180,7 +180,7 @@ def test_three_nodes_show_the_same_and_another_leads_on(tmp_path: Path, logbook:
                 states.append(await value(one.node, "SELECT * FROM t ORDER BY id"))
             assert len(states[0]) == rows + 1
             assert states[0] == states[1] == states[2]
-            assert {each.standing for each in a.shippings} == {SyncStatus.IN_SYNC}
+            assert {each.standing for each in a.replica_senders} == {SyncStatus.IN_SYNC}
             # a is cut off with something that nobody else has; b leads on.
             for one in (b, c):
                 await one.rest()

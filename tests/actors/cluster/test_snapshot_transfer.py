@@ -20,7 +20,7 @@ from actors.cluster import joining, snapshot_transfer
 from actors.cluster.cluster_file import ClusterFileActor, CopyAnew
 from actors.cluster.joining import DirectoryState, Joiner, place_of
 from actors.cluster.snapshot_transfer import SnapshotCopies
-from actors.environment import SystemClock, SystemRng, system_doors
+from actors.environment import SystemClock, SystemRng, system_environment
 from actors.node import start
 from actors.runtime import Supervised, ask, stop
 from actors.settings import NodeSettings
@@ -123,11 +123,11 @@ def copies_of(node: Running, clock: Any = None) -> SnapshotCopies:
     runtime, (directory, log, engine) = found.runtime, found.store.parts
 
     def files() -> Supervised[Any]:
-        fs, folder = found.doors.fs, BackupFolder(found.doors.fs, None)
+        fs, folder = found.environment.fs, BackupFolder(found.environment.fs, None)
         key = found.settings.key
         return found._supervise(
             lambda: BackupFilesActor.start(
-                runtime, fs, found.doors.rng, folder, directory.tmp_path, key, "copy"
+                runtime, fs, found.environment.rng, folder, directory.tmp_path, key, "copy"
             ),
             refoldable=True,
         )
@@ -143,8 +143,8 @@ def copies_of(node: Running, clock: Any = None) -> SnapshotCopies:
         engine,
         StoreFacts(found.store.id, directory.created),
         files,
-        clock or found.doors.clock,
-        found.doors.rng.bytes,
+        clock or found.environment.clock,
+        found.environment.rng.bytes,
         history,
     )
 
@@ -213,7 +213,7 @@ async def check(joined: New, copied: CopiedStore) -> None:
     assert copied.store == leader.node.node.store.id
     assert place_of(Disk(), str(joined.path)) is DirectoryState.JOINED
     told = NodeSettings(str(joined.path), writes=False, key=joined.key)
-    node = Running(await start(told, system_doors()))
+    node = Running(await start(told, system_environment()))
     try:
         assert node.node.roles.node_id == copied.node != leader.node.node.roles.node_id
         assert (await node.value("INFO FOR STATE"))["hash"] == copied.hash
@@ -627,8 +627,10 @@ async def test_who_joins_shows_what_it_would_serve_with(tmp_path: Path) -> None:
         identity("first", now - timedelta(days=366), now - timedelta(days=1)),
         identity("next", now - timedelta(days=31), now + timedelta(days=334)),
     )
-    path, doors = str(tmp_path / "new"), system_doors()
-    with closing(JoiningDirectory.lock(path, doors.fs, doors.clock, doors.rng)) as begun:
+    path, environment = str(tmp_path / "new"), system_environment()
+    with closing(
+        JoiningDirectory.lock(path, environment.fs, environment.clock, environment.rng)
+    ) as begun:
         peer_file.save(begun.directory, has)
     shown: list[Identity] = []
 
@@ -636,7 +638,7 @@ async def test_who_joins_shows_what_it_would_serve_with(tmp_path: Path) -> None:
         shown.append(own)
 
     with pytest.raises(BadRequest, match="start it with a join token"):
-        await joining.join(doors, path, lambda: None, None, lambda *_: None, links_of)
+        await joining.join(environment, path, lambda: None, None, lambda *_: None, links_of)
     assert shown == [has.next]
 
 
@@ -801,7 +803,7 @@ async def test_a_node_that_can_not_be_brought_up_to_date(
     joined = new(tmp_path, leader)
     first = await joined.join()
     told = NodeSettings(str(joined.path), writes=False)
-    node = await start(told, system_doors())
+    node = await start(told, system_environment())
     directory = node.store.parts.directory
     actor = ClusterFileActor.start(node.runtime, directory)
     source = CopySource(leader.peer.node, ("n1.example:8002",), (PIN,))
@@ -819,7 +821,7 @@ async def test_a_node_that_can_not_be_brought_up_to_date(
     await node.stop()
     assert place_of(Disk(), str(joined.path)) is DirectoryState.JOINING
     with pytest.raises(StoreUnfinished):
-        await start(told, system_doors())
+        await start(told, system_environment())
     await leader.node.value("CREATE t:[5000] SET n = 5000")
     second = await joined.join(None)
     assert second.node == first.node and second.at.sequence > first.at.sequence

@@ -24,7 +24,7 @@ from storage.files.cluster_file import ClusterState
 from storage.files.directory import StoreDirectory
 from storage.txn.transaction import Transaction
 from tests.actors.cluster.wires import wire
-from tests.actors.nodes import prepare, run, settings, simulated_doors
+from tests.actors.nodes import prepare, run, settings, simulated_environment
 from tests.actors.parts import key
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
@@ -80,7 +80,7 @@ def _nothing(_node: str, _upto: int) -> None:
 async def two() -> AsyncIterator[Two]:
     clock = LoopClock(asyncio.get_running_loop())
     disk, engines = SimulatedDisk(), [MemoryEngine(), MemoryEngine(), MemoryEngine()]
-    first = await start(settings(), simulated_doors("stepped", disk, engines[0], 1, clock))
+    first = await start(settings(), simulated_environment("stepped", disk, engines[0], 1, clock))
     await prepare(first)
     await run(first, "FOR $n IN 1..50 { UPSERT t:[$n] SET n = $n }")
     await first.stop()
@@ -89,7 +89,8 @@ async def two() -> AsyncIterator[Two]:
     directory.close()
     nodes = [
         await start(
-            settings(), simulated_doors("stepped", SimulatedDisk(disk.image()), engine, 2, clock)
+            settings(),
+            simulated_environment("stepped", SimulatedDisk(disk.image()), engine, 2, clock),
         )
         for engine in engines[1:]
     ]

@@ -114,7 +114,7 @@ async def holds(trio: Trio, machine: ClusterMachine, count: int) -> list[dict[st
 def test_what_is_refused_at_a_follower_and_who_signs_in_there_is_in_the_trail_of_all() -> None:
     async def main(trio: Trio) -> None:
         follower = trio.named("b")
-        before_us = follower.runs.doors.clock.wall_us()
+        before_us = follower.runs.environment.clock.wall_us()
         await probes(follower)
         assert not isinstance(await signs_in(follower), Exception)
         assert isinstance(await signs_in(follower, password="wrong"), SignInRefused)
@@ -356,14 +356,14 @@ def test_a_flood_at_a_follower_whose_leader_is_away_is_a_line_a_second_and_count
     async def main(trio: Trio) -> None:
         await trio.named("a").kill()
         follower = trio.named("b")
-        before_us = follower.runs.doors.clock.monotonic_us()
+        before_us = follower.runs.environment.clock.monotonic_us()
         for number in range(600):  # from as many networks: of each are some kept
             follower.runs.statements.record_access(
                 "sign in", "nobody", "http", f"192.0.{number}.2:1", "SignInRefused"
             )
             await asyncio.sleep(0.005)
         lines = [one for one in logbook.events if "kept" in one["event"] or "times" in one]
-        spent = (follower.runs.doors.clock.monotonic_us() - before_us) / 1_000_000
+        spent = (follower.runs.environment.clock.monotonic_us() - before_us) / 1_000_000
         assert 1 <= len(lines) <= spent + 1
         assert follower.runs.statements.backlog.missed == 600 - limits.ENTRIES_WAITING_EACH
         await trio.named("a").start()
@@ -420,9 +420,9 @@ def does_everything(logbook: Logbook, monkeypatch: pytest.MonkeyPatch) -> None:
         await trio.named("a").kill()
         await asyncio.sleep(10)
         logbook.events.clear()
-        began_us = follower.runs.doors.clock.monotonic_us()
+        began_us = follower.runs.environment.clock.monotonic_us()
         await asyncio.gather(*(everything(follower, number) for number in range(60)))
-        spent = (follower.runs.doors.clock.monotonic_us() - began_us) / 1_000_000
+        spent = (follower.runs.environment.clock.monotonic_us() - began_us) / 1_000_000
         said = Counter(one["event"] for one in logbook.events)
         del said["no link to the leader"]  # which goes on by itself
         assert {"entries of the statement log were not kept", VAULTS} <= said.keys(), said
@@ -463,16 +463,16 @@ async def under_an_older_one(patch: pytest.MonkeyPatch, trio: Trio) -> None:
         return shipping
 
     patch.setattr("actors.cluster.starting.ReplicaSender", ship)
-    shippings = old.runs.cluster._shippings
-    made = set(shippings)
+    replica_senders = old.runs.cluster._replica_senders
+    made = set(replica_senders)
     for one, _ in list(trio.network._links):
         one.break_off("all are made anew")
-    await trio.until(lambda: len(list(shippings)) == 2 and not made & set(shippings))
+    await trio.until(lambda: len(list(replica_senders)) == 2 and not made & set(replica_senders))
     await trio.in_sync("a", "b", "c")
-    made = set(shippings)
+    made = set(replica_senders)
     await probes(follower)
     await asyncio.sleep(5)
-    assert made == set(shippings), "links have ended"
+    assert made == set(replica_senders), "links have ended"
     assert len(follower.runs.statements.backlog) == 1
     assert await trail(old) == []
     await old.kill()

@@ -61,7 +61,7 @@ def played(main: Callable[[Trio, ClusterMachine], Coroutine[Any, Any, None]], **
 
 
 def now(machine: ClusterMachine) -> float:
-    return machine.runs.doors.clock.monotonic_us() / 1_000_000
+    return machine.runs.environment.clock.monotonic_us() / 1_000_000
 
 
 async def within(machine: ClusterMachine, script: str, seconds: float) -> Refusal:

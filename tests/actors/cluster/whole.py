@@ -23,7 +23,7 @@ from storage.engine.memory import MemoryEngine
 from storage.files import cluster_file, node_file
 from storage.files.cluster_file import ClusterState, Upstream
 from storage.files.directory import StoreDirectory
-from tests.actors.nodes import settings, simulated_doors, value
+from tests.actors.nodes import settings, simulated_environment, value
 from tests.simulation.agreement import AgreementModel, Fate, ModelAgreement
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import ManualClock, SeededRng
@@ -75,14 +75,14 @@ class ClusterMachine:
 
     async def start(self, **told: Any) -> None:
         """Start it, and have it reached by the others."""
-        self.node = await start(settings(agree=self._agree, **told), self.doors())
+        self.node = await start(settings(agree=self._agree, **told), self.environment())
         self.id = self.node.roles.node_id
         peering = self.node.peering
         peering.links = Dial(self.reached_by(self.node))
 
-    def doors(self) -> Environment:
+    def environment(self) -> Environment:
         """Of its next process."""
-        return simulated_doors("stepped", self.disk, self.engine, seed=len(self.name))
+        return simulated_environment("stepped", self.disk, self.engine, seed=len(self.name))
 
     def reached_by(self, node: Node) -> ModelLinks:
         """Its door to the others, and theirs to it."""

@@ -36,7 +36,15 @@ from storage.engine.memory import MemoryEngine
 from storage.files import cluster_file
 from storage.files.cluster_file import ClusterState
 from storage.files.directory import StoreDirectory
-from tests.actors.nodes import ANA, OWNER, leads_by_hand, prepare, running, simulated_doors, value
+from tests.actors.nodes import (
+    ANA,
+    OWNER,
+    leads_by_hand,
+    prepare,
+    running,
+    simulated_environment,
+    value,
+)
 from tests.actors.parts import clock_of, outcome, play, until
 from tests.actors.scripts.test_stalled_disk import Stall
 from tests.actors.scripts.test_taken_back import full
@@ -52,7 +60,7 @@ def played(main: Callable[[Node, SimulatedDisk], Awaitable[None]]) -> None:
 
     async def whole() -> None:
         disk = SimulatedDisk()
-        async with running(simulated_doors("stepped", disk, MemoryEngine())) as node:
+        async with running(simulated_environment("stepped", disk, MemoryEngine())) as node:
             await prepare(node)
             await main(node, disk)
 
@@ -68,7 +76,7 @@ def asked(node: Node, script: str, **fields: Any) -> asyncio.Future[ScriptAnswer
 
 async def waiting(node: Node, count: int) -> None:
     """Until so many wait."""
-    await until(lambda: len(node.committer.arrivals) == count)
+    await until(lambda: len(node.committer.sequence_waiters) == count)
 
 
 def shown(node: Node) -> int:
@@ -94,13 +102,13 @@ def test_a_request_sees_the_commit_that_it_comes_after() -> None:
         answer = await reading
         assert answer.results[0].value == [1, 2]
         assert answer.sequence == shown(node)
-        assert not node.committer.arrivals and node.registry.waiting("wire") == 0
+        assert not node.committer.sequence_waiters and node.registry.waiting("wire") == 0
 
     played(main)
 
 
 def _not_at_all(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Committer, "arrivals", None, raising=False)
+    patch.setattr(Committer, "sequence_waiters", None, raising=False)
     patch.setattr("actors.scripts.transactions.ScriptRun._await", lambda _run, _after: None)
 
 
@@ -137,7 +145,7 @@ async def _in_flight(node: Node, _disk: SimulatedDisk) -> None:
         await until(lambda: node.committer.committed > shown(node))
         reading = asked(node, "RETURN 1", after=node.committer.committed)
         await asyncio.sleep(1)
-        assert len(node.committer.arrivals or ()) == 1, "it began before it was shown"
+        assert len(node.committer.sequence_waiters or ()) == 1, "it began before it was shown"
         assert not reading.done() and not writing.done()
     finally:
         stall.end()
@@ -157,7 +165,7 @@ def test_what_does_not_come_in_time_is_refused_and_nothing_is_run() -> None:
             assert "nothing was run" in refusal.message
             assert seconds <= loop.time() - now < seconds + 1, "in time of the node's clock"
         assert await value(node, "SELECT * FROM t") == []
-        assert not node.committer.arrivals and not node.registry.unfinished
+        assert not node.committer.sequence_waiters and not node.registry.unfinished
 
     played(main)
 
@@ -214,7 +222,7 @@ def test_who_waits_is_seen_and_can_be_ended() -> None:
         await value(node, "KILL 'killed'")
         for found in (await cancelled, await killed):
             assert type(found.refusal) is Cancelled and not found.results
-        assert not node.committer.arrivals and node.registry.waiting("wire") == 0
+        assert not node.committer.sequence_waiters and node.registry.waiting("wire") == 0
 
     played(main)
 
@@ -252,7 +260,9 @@ def test_rights_are_those_at_its_beginning_not_those_when_it_came() -> None:
 
 def test_who_waits_hears_that_the_node_stops() -> None:
     async def whole() -> ScriptAnswer:
-        async with running(simulated_doors("stepped", SimulatedDisk(), MemoryEngine())) as node:
+        async with running(
+            simulated_environment("stepped", SimulatedDisk(), MemoryEngine())
+        ) as node:
             await prepare(node)
             reading = asked(node, "RETURN 1", after=shown(node) + 99, timeout_us=3_600_000_000)
             await waiting(node, 1)
@@ -269,7 +279,7 @@ def test_as_many_wait_as_may(monkeypatch: pytest.MonkeyPatch) -> None:
         several = [asked(node, "RETURN 1", after=after) for _ in range(3)]
         await waiting(node, 3)
         assert type((await asked(node, "RETURN 1", after=after)).refusal) is Busy
-        assert len(node.committer.arrivals) == 3
+        assert len(node.committer.sequence_waiters) == 3
         await value(node, "CREATE t:1")
         assert [(await one).refusal for one in several] == [None] * 3
 
@@ -286,7 +296,7 @@ def test_a_sequence_that_is_taken_back_is_waited_for_still(logbook: Logbook) -> 
         disk.plan = full
         await outcome(value(node, "CREATE t:1"))
         disk.plan = None
-        assert not reading.done() and len(node.committer.arrivals) == 1
+        assert not reading.done() and len(node.committer.sequence_waiters) == 1
         await value(node, "CREATE t:2")
         assert (await reading).results[0].value == [RecordId("t", 2)]
 
@@ -298,14 +308,16 @@ def test_a_follower_waits_for_what_is_released_where_it_is_written() -> None:
 
     async def whole() -> None:
         disk = SimulatedDisk()
-        async with running(simulated_doors("stepped", disk, MemoryEngine())) as node:
+        async with running(simulated_environment("stepped", disk, MemoryEngine())) as node:
             await prepare(node)
         other = SimulatedDisk(disk.image())
         told = StoreDirectory.open("/store", disk, clock_of("stepped"), SeededRng(1), create=False)
         cluster_file.save(told, ClusterState(coordinating=True))
         told.close()
-        doors = [simulated_doors("stepped", one, MemoryEngine()) for one in (other, disk)]
-        async with running(doors[0]) as leader, running(doors[1]) as follower:
+        environment = [
+            simulated_environment("stepped", one, MemoryEngine()) for one in (other, disk)
+        ]
+        async with running(environment[0]) as leader, running(environment[1]) as follower:
             await leads_by_hand(follower)
             at = leader.committer.commit_index
             assert follower.committer.follows and shown(follower) == at

@@ -100,7 +100,7 @@ async def until(condition: Callable[[], Any], *running: asyncio.Future[ScriptAns
 
 
 def standing(node: Running) -> bool:
-    return node.node.committer.barriers.standing is not None
+    return node.node.committer.priority_locks.standing is not None
 
 
 async def a_barrier(
@@ -108,7 +108,7 @@ async def a_barrier(
 ) -> asyncio.Task[ScriptAnswer]:
     """A transaction whose barrier stands, for so many seconds at most. What made it lose is over.
     While it stood in line for it `other:long` has come to be."""
-    line = node.node.committer.barriers
+    line = node.node.committer.priority_locks
     before = PriorityLockRequest(line, "test", ReadSet(0, RollBacks()), lambda: None)
     line.join(before)
     long = asyncio.ensure_future(node.answer(script, **fields))
@@ -128,8 +128,8 @@ def a_barrier_over_all(node: Node) -> Iterator[PriorityLockRequest]:
     """One whose holder has read everything there is."""
     everything = ReadSet(0, RollBacks())
     everything.add_range(b"", b"\xff" * 16)
-    place = PriorityLockRequest(node.committer.barriers, "test", everything, lambda: None)
-    node.committer.barriers.join(place)
+    place = PriorityLockRequest(node.committer.priority_locks, "test", everything, lambda: None)
+    node.committer.priority_locks.join(place)
     assert place.holds_lock
     try:
         yield place
@@ -173,7 +173,7 @@ async def test_a_long_update_beside_small_ones_gets_its_turn(node: Running) -> N
     assert all(one.refusal is None for one in small), "they waited, and lost nothing"
     assert await node.value("SELECT VALUE n FROM thing:1") == [1]
     assert await node.value(f"SELECT VALUE n FROM thing:{ROWS - 1}") == [1 + len(small)]
-    assert node.node.committer.barriers.granted == 1
+    assert node.node.committer.priority_locks.granted == 1
 
 
 @pytest.mark.hard
@@ -277,7 +277,7 @@ async def test_who_has_signed_out_gets_no_barrier(node: Running) -> None:
             await ask(node.node.sessions, SignOut(session.token))
             refusal = (await long).refusal
     assert type(refusal) is SessionEnded
-    assert node.node.committer.barriers.granted == 0
+    assert node.node.committer.priority_locks.granted == 0
 
 
 async def test_who_waits_behind_a_barrier_can_be_ended(node: Running) -> None:

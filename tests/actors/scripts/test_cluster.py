@@ -13,7 +13,7 @@ import pytest
 
 from actors.backups.restoring import RestoreOptions, restore
 from actors.commits import NODE
-from actors.environment import system_doors
+from actors.environment import system_environment
 from protocol.errors import BadRequest, NotWritable, Refusal, SignInRefused
 from protocol.values import instant
 from storage.backups.state_builder import no_progress
@@ -41,7 +41,7 @@ async def cluster(node: Running) -> dict[str, Any]:
 
 async def redeem(node: Running, token: str, days: int = 20) -> Replica:
     """Use a token, as a node that attaches will."""
-    expires = instant(node.node.doors.clock.wall_us()) + timedelta(days=days, minutes=1)
+    expires = instant(node.node.environment.clock.wall_us()) + timedelta(days=days, minutes=1)
     with node.node.committer.begin_transaction() as tx:
         found = join_tokens.redeem(tx, node.node.store.id, token, ID, "ef" * 32, expires)
         ticket = node.node.committer.commit(tx, NODE)
@@ -94,9 +94,9 @@ async def test_a_backup_carries_the_rows_and_lets_nobody_in(tmp_path: Path, form
         before = await cluster(node)
         own = (await node.value("INFO FOR NODE"))["id"]
         await node.value(f"BACKUP {form} TO 'x'")
-    doors = system_doors()
-    with closing(doors.fs.open_read(str(tmp_path / "backups" / "x"))) as file:
-        list(restore(doors, file, RestoreOptions(str(tmp_path / "restored")), no_progress))
+    environment = system_environment()
+    with closing(environment.fs.open_read(str(tmp_path / "backups" / "x"))) as file:
+        list(restore(environment, file, RestoreOptions(str(tmp_path / "restored")), no_progress))
     async with running(tmp_path / "restored") as node:
         after, about = await cluster(node), await node.value("INFO FOR NODE")
         assert before["replicas"][0].pop("token_expires") is not None

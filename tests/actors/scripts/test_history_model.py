@@ -20,7 +20,7 @@ from protocol import limits
 from storage.engine.memory import MemoryEngine
 from storage.log.reader import LogSizes
 from storage.records import history
-from tests.actors.nodes import prepare, run, settings, simulated_doors, value
+from tests.actors.nodes import prepare, run, settings, simulated_environment, value
 from tests.actors.parts import play
 from tests.simulation.disk import SimulatedDisk
 from tests.sweeps import some_of
@@ -205,7 +205,7 @@ def lives(seed: int) -> Iterator[Story]:
 
         async def live(life: int = life, disk: SimulatedDisk = disk) -> SimulatedDisk:
             node = story.node = await start(
-                settings(), simulated_doors("stepped", disk, engine, seed + life)
+                settings(), simulated_environment("stepped", disk, engine, seed + life)
             )
             try:
                 assert node.store.log is not None

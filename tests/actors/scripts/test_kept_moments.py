@@ -61,7 +61,7 @@ async def test_what_is_committed_later_is_not_read(filled: Running) -> None:
         "UPDATE thing SET n = n + 100; DELETE thing:3; CREATE thing:77 SET n = 77;"
         "DEFINE INDEX by_n ON thing FIELDS n; SET 'k' IN c VALUE 2"
     )
-    await until(lambda: not filled.node.committer.ledger.state.flight.layers)
+    await until(lambda: not filled.node.committer.ledger.state.flight.write_sets)
     for _ in range(2):
         after = await filled.answer(f"{ALL}; GET 'k' FROM c; RETURN time::now()", moment=name)
         assert [one.value for one in after.results] == [one.value for one in before.results]

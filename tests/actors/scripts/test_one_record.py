@@ -204,9 +204,9 @@ async def test_what_is_remembered_is_what_is_declared(node: Running) -> None:
         script = f"SELECT * FROM thing WHERE f{number} = 1"
         assert await node.value(script) == [] == await node.value(script)
         if number == 10:
-            known = len(committer.ledger.state.lookups)
+            known = len(committer.ledger.state.catalog_cache)
         elif number > 10:
-            assert len(committer.ledger.state.lookups) == known
+            assert len(committer.ledger.state.catalog_cache) == known
     assert await node.value("SELECT VALUE id FROM thing WHERE code = 1") == [RecordId("thing", 1)]
 
 

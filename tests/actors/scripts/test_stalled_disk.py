@@ -24,7 +24,7 @@ from storage.engine.memory import MemoryEngine
 from storage.topics import groups, topics
 from storage.topics.deliveries.group import GroupDeliveries
 from tests.actors.live import running_scripts
-from tests.actors.nodes import ANA, OWNER, prepare, running, simulated_doors, value
+from tests.actors.nodes import ANA, OWNER, prepare, running, simulated_environment, value
 from tests.actors.parts import code, outcome, play
 from tests.keys import ask_keys
 from tests.simulation.disk import Fault, SimulatedDisk
@@ -64,7 +64,7 @@ class Stall:
 def played(main: Callable[[Node, SimulatedDisk], Awaitable[None]], kind: str = "stepped") -> None:
     async def whole() -> None:
         disk = SimulatedDisk()
-        async with running(simulated_doors(kind, disk, MemoryEngine())) as node:
+        async with running(simulated_environment(kind, disk, MemoryEngine())) as node:
             await prepare(node)
             await value(node, DECLARED)
             try:

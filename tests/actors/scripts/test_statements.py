@@ -434,7 +434,7 @@ async def test_a_flood_of_refusals_is_counted_and_not_kept(
     house: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statements, "BURST", 3)
-    clock = house.node.doors.clock
+    clock = house.node.environment.clock
     await house.values("GRANT READ ON TABLE thing TO mem")
     at = clock.monotonic_us()
     monkeypatch.setattr(type(clock), "monotonic_us", lambda _self: at)
@@ -461,7 +461,7 @@ async def test_what_was_not_kept_is_counted_for_each_place(
         "GRANT READ ON TABLE account TO guest; GRANT READ ON TABLE shop.main.thing TO guest"
     )
 
-    clock = house.node.doors.clock
+    clock = house.node.environment.clock
     at = clock.monotonic_us()
     monkeypatch.setattr(type(clock), "monotonic_us", lambda _self: at)
 
@@ -487,7 +487,7 @@ async def test_of_sign_ins_that_are_refused_nobody_learns_who_there_is(
     """By the sequence, which everybody is shown: whether one more is kept must not rest on the
     place of a user."""
     monkeypatch.setattr(statements, "BURST", 1)
-    clock, committer = house.node.doors.clock, house.node.committer
+    clock, committer = house.node.environment.clock, house.node.committer
     at = clock.monotonic_us()
     monkeypatch.setattr(type(clock), "monotonic_us", lambda _self: at)
     grown = []

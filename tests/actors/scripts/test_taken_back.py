@@ -26,7 +26,7 @@ from storage.engine.state_hash import state_hash
 from storage.formats import keys
 from storage.vaults import rows as vault_rows
 from tests.actors.live import running_scripts
-from tests.actors.nodes import ANA, prepare, run, running, simulated_doors, value
+from tests.actors.nodes import ANA, prepare, run, running, simulated_environment, value
 from tests.actors.parts import outcome, play, until
 from tests.logbook import Logbook
 from tests.nodes import CHECKED_NOW
@@ -48,7 +48,9 @@ def played(main: Callable[[Node, SimulatedDisk], Awaitable[None]]) -> None:
     async def whole() -> None:
         disk = SimulatedDisk()
         clock = LoopClock(asyncio.get_running_loop(), tick_us=20)
-        async with running(simulated_doors("stepped", disk, MemoryEngine(), clock=clock)) as node:
+        async with running(
+            simulated_environment("stepped", disk, MemoryEngine(), clock=clock)
+        ) as node:
             await prepare(node)
             try:
                 await main(node, disk)
@@ -244,7 +246,7 @@ def test_the_hash_of_a_node_is_that_of_one_commit(
         for _ in range(20):
             told.append(await value(node, "INFO FOR STATE"))
         ledger = node.committer.ledger
-        await until(lambda: not ledger.state.flight.layers)
+        await until(lambda: not ledger.state.flight.write_sets)
         wanted = {"sequence": ledger.synced_seq, "hash": state_hash(ledger.state.engine)}
         assert wanted in told
         assert len({state["hash"] for state in told}) == len({s["sequence"] for s in told})
@@ -322,7 +324,7 @@ def test_time_comes_to_what_another_leader_has_given_the_same_id(
         await committer.cut(released)
         clock = LoopClock(asyncio.get_running_loop(), tick_us=20)
         async with running(
-            simulated_doors("stepped", elsewhere, MemoryEngine(), clock=clock)
+            simulated_environment("stepped", elsewhere, MemoryEngine(), clock=clock)
         ) as other:
             await value(other, stays)
             frames = list(other.store.parts[1].read(released + 1))

@@ -30,8 +30,8 @@ _seeds = iter(range(1, 1 << 60))
 
 
 def directory_on(disk: SimulatedDisk, key: Key = KEY) -> StoreDirectory:
-    doors = (disk, ManualClock(), SeededRng(next(_seeds)))
-    return StoreDirectory.open(PATH, *doors, create=True, key=key)
+    environment = (disk, ManualClock(), SeededRng(next(_seeds)))
+    return StoreDirectory.open(PATH, *environment, create=True, key=key)
 
 
 def opened(disk: SimulatedDisk) -> SealedEngine:

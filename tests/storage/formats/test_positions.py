@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.cluster.following import joint
+from actors.cluster.following import last_common_frame
 from protocol.errors import DiskFull, Stranded
 from storage.faults import LogDamaged, StoreDamaged
 from storage.files import cluster_file
@@ -100,7 +100,7 @@ def test_a_copied_log_goes_on_with_the_history_that_came_with_it() -> None:
     copied = Log.open(other, SMALL)
     assert whole_history(copied.epoch_ends, copied.present) == history
     filled(copied, 5, released=3)
-    assert joint(whole_history(copied.epoch_ends, copied.present), history) == 3
+    assert last_common_frame(whole_history(copied.epoch_ends, copied.present), history) == 3
     copied.close()
     log.close()
 

@@ -51,8 +51,8 @@ class LogStore:
 
     def open(self, proven: int = 0) -> Log:
         self._seed += 1
-        doors = (self.fs, ManualClock(), SeededRng(self._seed))
-        self.directory = StoreDirectory.open(self.path, *doors, create=True)
+        environment = (self.fs, ManualClock(), SeededRng(self._seed))
+        self.directory = StoreDirectory.open(self.path, *environment, create=True)
         try:
             self.log = Log.open(self.directory, self.sizes, proven=proven)
         except BaseException:
@@ -334,8 +334,8 @@ def test_segment_of_another_store_is_damage(store: LogStore, tmp_path: Path) -> 
     store.close()
     path = Path(store.path, "STORE")
     own = path.read_bytes()
-    doors = (Disk(), ManualClock(), SeededRng(1234))
-    third = StoreDirectory.open(f"{tmp_path}/third", *doors, create=True)
+    environment = (Disk(), ManualClock(), SeededRng(1234))
+    third = StoreDirectory.open(f"{tmp_path}/third", *environment, create=True)
     third.close()
     path.write_bytes(Path(tmp_path, "third", "STORE").read_bytes())
     with pytest.raises(LogDamaged, match="another store"):

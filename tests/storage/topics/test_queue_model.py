@@ -55,13 +55,13 @@ def nothing(*_arguments: object, **_named: object) -> None:
     """Do nothing."""
 
 
-def same_numbers(self: Append, layer: WriteSet, present: bytes | None, time_us: int) -> None:
+def same_numbers(self: Append, write_set: WriteSet, present: bytes | None, time_us: int) -> None:
     """What is appended stays where the transaction put it, whatever others have appended."""
 
 
-def only_numbers(self: Append, layer: WriteSet, present: bytes | None, time_us: int) -> None:
+def only_numbers(self: Append, write_set: WriteSet, present: bytes | None, time_us: int) -> None:
     """The time of a message is when its transaction began."""
-    _renumber(self, layer, present, self._time_us)
+    _renumber(self, write_set, present, self._time_us)
 
 
 _renumber, _end, _leave = Append.renumber, MessageRows.end, GroupDeliveries._leave

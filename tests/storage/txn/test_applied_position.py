@@ -37,8 +37,8 @@ class OpenStore:
     seed: int = 1
 
     def open(self) -> OpenStore:
-        doors = (Disk(), ManualClock(), SeededRng(self.seed))
-        self.directory = StoreDirectory.open(str(self.path), *doors, create=True)
+        environment = (Disk(), ManualClock(), SeededRng(self.seed))
+        self.directory = StoreDirectory.open(str(self.path), *environment, create=True)
         self.frames: list[Frame] = []
         try:
             self.engine: Engine = RocksEngine(self.directory.state_path)
@@ -61,8 +61,8 @@ class OpenStore:
         try:
             applied_position.require_joined(found, self.log.digest_at)
             tail = LogEnd(self.log.last, self.log.epoch, self.log.last_time, store_id)
-            doors = (ManualClock(), SeededRng(1))
-            self.ledger = Ledger(self.engine, tail, *doors, self.frames.append, derived.kept)
+            environment = (ManualClock(), SeededRng(1))
+            self.ledger = Ledger(self.engine, tail, *environment, self.frames.append, derived.kept)
             for frame in self.log.read(self.ledger.state.committed + 1):
                 self.ledger.replay(frame)
         except BaseException:

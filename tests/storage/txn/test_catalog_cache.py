@@ -138,7 +138,7 @@ class LookupStory:
                 assert found == look(fresh, thing)[0], f"{thing} now"
             in_flight = tx.sequence > self.book.ledger.state.commit_index
             assert tx.saw <= tx.sequence and (in_flight or tx.saw == 0)
-        self.remembered += len(self.book.ledger.state.lookups)
+        self.remembered += len(self.book.ledger.state.catalog_cache)
 
     def _declare(self) -> None:
         """A commit that changes one thing or two, and looks at things before and after that."""
@@ -265,7 +265,7 @@ def test_any_story_finds_what_is_there_and_loses_only_for_what_it_looked_up(
 
 
 def _whatever_its_age(tx: Transaction, at: Hashable) -> Any:
-    found = tx._state.lookups.get(at)
+    found = tx._state.catalog_cache.get(at)
     if found is None:
         return None
     tx._looked.add(found)
@@ -276,27 +276,27 @@ _known = Transaction.known
 
 
 def _rests_on_nothing(tx: Transaction, at: Hashable) -> Any:
-    found = tx._state.lookups.get(at)
+    found = tx._state.catalog_cache.get(at)
     return None if found is None or tx.own.catalog or found.since > tx.sequence else found.value
 
 
 def _shared_by_all(tx: Transaction, at: Hashable, value: Any, *rests_on: bytes) -> Any:
-    tx._looked.add(tx._state.lookups.add(at, value, rests_on))
+    tx._looked.add(tx._state.catalog_cache.add(at, value, rests_on))
     return value
 
 
-def _forgets_nothing(lookups: CatalogCache, sequence: int, *_: object) -> None:
-    lookups.since = sequence
+def _forgets_nothing(catalog_cache: CatalogCache, sequence: int, *_: object) -> None:
+    catalog_cache.since = sequence
 
 
-def _keeps_what_never_happened(lookups: CatalogCache, upto: int) -> None:
-    lookups.since = min(lookups.since, upto)
+def _keeps_what_never_happened(catalog_cache: CatalogCache, upto: int) -> None:
+    catalog_cache.since = min(catalog_cache.since, upto)
 
 
 def _rests_on_itself_alone(
-    lookups: CatalogCache, at: Hashable, value: Any, on: Any
+    catalog_cache: CatalogCache, at: Hashable, value: Any, on: Any
 ) -> CachedLookup:
-    return _add(lookups, at, value, on[:1])
+    return _add(catalog_cache, at, value, on[:1])
 
 
 _add = CatalogCache.add
@@ -341,7 +341,7 @@ def test_who_declares_something_is_seen_by_itself_at_once_and_by_the_others_late
 def test_what_is_forgotten_leaves_no_name_behind() -> None:
     """What is made and dropped again and again is looked up each time, and rests on what stays."""
     story = LookupStory(1)
-    lookups = story.book.ledger.state.lookups
+    catalog_cache = story.book.ledger.state.catalog_cache
 
     def commit(change: Callable[..., object], *told: Any) -> None:
         with story.book.begin_transaction() as tx:
@@ -352,10 +352,12 @@ def test_what_is_forgotten_leaves_no_name_behind() -> None:
         with story.book.begin_transaction() as tx:
             for thing in THINGS:
                 look(tx, thing)
-        assert _names(lookups) == {
-            (declared, at) for at, found in lookups._found.items() for declared in found.rests_on
+        assert _names(catalog_cache) == {
+            (declared, at)
+            for at, found in catalog_cache._found.items()
+            for declared in found.rests_on
         }
-        return len(_names(lookups))
+        return len(_names(catalog_cache))
 
     def cycle(thing: Thing) -> int:
         commit(story._define, thing, IfExists.OVERWRITE)
@@ -379,7 +381,7 @@ def test_what_was_taken_back_leaves_no_name_behind() -> None:
         places.define_namespace(tx, "m", None)
         book.commit(tx)
     book.durable()
-    lookups = book.ledger.state.lookups
+    catalog_cache = book.ledger.state.catalog_cache
     for _ in range(3):
         with book.begin_transaction() as tx:
             users.define(tx, "ana", "owner", "hash")
@@ -387,12 +389,12 @@ def test_what_was_taken_back_leaves_no_name_behind() -> None:
         with book.begin_transaction() as tx:
             look(tx, ("namespace", "m"))
             look(tx, ("user", "ana"))
-        assert len(lookups) == len(_names(lookups)) == 2
+        assert len(catalog_cache) == len(_names(catalog_cache)) == 2
         book.ledger.roll_back()
-        assert len(lookups) == len(_names(lookups))
+        assert len(catalog_cache) == len(_names(catalog_cache))
 
 
-def _names(lookups: CatalogCache) -> set[tuple[bytes, Hashable]]:
+def _names(catalog_cache: CatalogCache) -> set[tuple[bytes, Hashable]]:
     """Everything that stands as resting on something."""
-    assert all(lookups._resting.values()), "an empty set is one that is kept for nothing"
-    return {(declared, at) for declared, names in lookups._resting.items() for at in names}
+    assert all(catalog_cache._resting.values()), "an empty set is one that is kept for nothing"
+    return {(declared, at) for declared, names in catalog_cache._resting.items() for at in names}

@@ -451,7 +451,7 @@ def test_many_commits_one_write(book: Book, failing: Failing) -> None:
     book.durable()
     assert failing.writes == 1
     assert failing.applied == 50
-    assert not book.ledger.state.flight.layers
+    assert not book.ledger.state.flight.write_sets
 
 
 def test_what_the_engine_refused_stays_readable_and_is_tried_again(
@@ -518,7 +518,7 @@ def test_what_a_large_commit_held_is_freed_in_parts_unless_somebody_reads_it(
         reading.pause()
     left = [len(writes) for _ in step_by_step(book.ledger)]
     assert left[-1] == (100 if paused else 0)
-    assert not book.ledger.apply_next() and not book.ledger.state.flight.layers
+    assert not book.ledger.apply_next() and not book.ledger.state.flight.write_sets
     assert paused or max(before - after for before, after in pairwise(left)) == 30
     assert sum(len(step) for step in reading.scan(key(0), key(100))) == 100
     reading.release()
@@ -572,7 +572,7 @@ def test_what_a_large_commit_changed_is_remembered_when_it_is_freed(
         tx.derive(b"none", key(0), key(0))
     book.commit(tx)
     book.durable()
-    assert not book.ledger.state.flight.layers
+    assert not book.ledger.state.flight.write_sets
     slow.put(key(1), b"lost")
     with pytest.raises(Conflict):
         book.commit(slow)

@@ -55,8 +55,8 @@ def range_deletes_forgotten_in_scans(patch: pytest.MonkeyPatch) -> None:
 
     def over(self: Overlay, rows: Any, reverse: bool) -> Any:
         found = real(self, rows, reverse)
-        for sheet in self._sheets:
-            sheet.ranges = []
+        for one in self._scan_snapshots:
+            one.ranges = []
         return found
 
     patch.setattr(Overlay, "over", over)
@@ -275,7 +275,7 @@ def a_moment_shows_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
 
     def made(self: PinnedSnapshot, state: CommittedState, now_us: int) -> None:
         real(self, state, now_us)
-        self.layers = list(reversed(state.flight.layers))
+        self.write_sets = list(reversed(state.flight.write_sets))
 
     patch.setattr(PinnedSnapshot, "__init__", made)
 
@@ -285,7 +285,7 @@ def a_moment_lacks_what_has_not_settled(patch: pytest.MonkeyPatch) -> None:
 
     def made(self: PinnedSnapshot, state: CommittedState, now_us: int) -> None:
         real(self, state, now_us)
-        self.layers = []
+        self.write_sets = []
 
     patch.setattr(PinnedSnapshot, "__init__", made)
 

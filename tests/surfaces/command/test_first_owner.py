@@ -13,7 +13,7 @@ from actors.node import start
 from storage.engine.memory import MemoryEngine
 from surfaces.command.console import Console
 from surfaces.command.first_owner import deliver_password
-from tests.actors.nodes import settings, simulated_doors
+from tests.actors.nodes import settings, simulated_environment
 from tests.logbook import Logbook
 from tests.simulation.disk import Image, SimulatedDisk
 
@@ -40,7 +40,7 @@ def test_the_file_holds_the_password_whenever_it_is_there_and_is_there_with_the_
         tell = partial(deliver_password, disk, "/store", Console(nobody_reads, False), False)
         told = settings(first_owner=None, told_owner=tell)
         disk.watch = look
-        node = await start(told, simulated_doors("real", disk, MemoryEngine()))
+        node = await start(told, simulated_environment("real", disk, MemoryEngine()))
         look("ready", "")
         disk.watch = None
         await node.stop()
@@ -49,7 +49,9 @@ def test_the_file_holds_the_password_whenever_it_is_there_and_is_there_with_the_
 
     async def belongs_to_somebody(image: Image) -> bool:
         looking = settings(first_owner=None, serves=False)
-        node = await start(looking, simulated_doors("real", SimulatedDisk(image), MemoryEngine()))
+        node = await start(
+            looking, simulated_environment("real", SimulatedDisk(image), MemoryEngine())
+        )
         found = node.has_users()
         await node.stop()
         return found

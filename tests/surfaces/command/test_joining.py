@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from actors.cluster import joining
-from actors.environment import system_doors
+from actors.environment import system_environment
 from protocol import limits
 from storage.files.joining_file import CopySource, JoiningDirectory
 from surfaces.command.arguments import Invitation, Join
@@ -25,8 +25,10 @@ NOBODY = CopySource("n1", ("127.0.0.1:1",), ("ab" * 32,))
 
 def begun(path: Path, *, knows: bool) -> str:
     """A directory that is joining. :param knows: whether its token was redeemed"""
-    doors = system_doors()
-    with closing(JoiningDirectory.lock(str(path), doors.fs, doors.clock, doors.rng)) as found:
+    environment = system_environment()
+    with closing(
+        JoiningDirectory.lock(str(path), environment.fs, environment.clock, environment.rng)
+    ) as found:
         if knows:
             found.note(uuid4(), (NOBODY,))
     return str(path)
@@ -67,6 +69,6 @@ async def test_one_that_has_not_is_refused_without_it(
     why = await ended(str(path), told)
     assert "token" in why and "tried" not in why
     assert tree(tmp_path) == before
-    assert joining.place_of(system_doors().fs, str(path)) is (
+    assert joining.place_of(system_environment().fs, str(path)) is (
         joining.DirectoryState.JOINING if is_begun else joining.DirectoryState.EMPTY
     )

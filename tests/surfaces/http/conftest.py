@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from actors import node as actors_node
-from actors.environment import system_doors
+from actors.environment import system_environment
 from actors.node import Node
 from actors.settings import FirstOwner, NodeSettings
 from surfaces.http import surface as surface_module
@@ -33,7 +33,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
     settings = NodeSettings(
         str(tmp_path / "store"), first_owner=FirstOwner("root", PASSWORD), password_cost=CHEAP
     )
-    started = await actors_node.start(settings, replace(system_doors(), clock=Clock()))
+    started = await actors_node.start(settings, replace(system_environment(), clock=Clock()))
     yield started
     await started.stop()
 
@@ -41,8 +41,8 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 @pytest.fixture
 def clock(node: Node) -> Clock:
     """Clock of the node."""
-    assert isinstance(node.doors.clock, Clock)
-    return node.doors.clock
+    assert isinstance(node.environment.clock, Clock)
+    return node.environment.clock
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ async def test_a_script_that_comes_after_a_sequence(
     assert late.error["detail"] == {"after": far, "seq": node.status().sequence}
     async with await Raw.connect(port) as other:
         await other.send(script("RETURN 1", bearer, store_after=str(far)))
-        await until(lambda: len(node.committer.arrivals) == 1)
+        await until(lambda: len(node.committer.sequence_waiters) == 1)
         assert node.registry.waiting("http") == 1
         await run(raw, "USE shop.main;" + "CREATE person;" * 20, bearer)
         answer = await other.answer()
@@ -138,8 +138,8 @@ async def test_who_waits_for_a_sequence_is_cancelled_with_its_connection(
 ) -> None:
     async with await Raw.connect(port) as other:
         await other.send(script("RETURN 1", bearer, store_after=str(node.status().sequence + 999)))
-        await until(lambda: len(node.committer.arrivals) == 1)
-    await until(lambda: not len(node.committer.arrivals) and not node.registry.unfinished)
+        await until(lambda: len(node.committer.sequence_waiters) == 1)
+    await until(lambda: not len(node.committer.sequence_waiters) and not node.registry.unfinished)
 
 
 async def test_what_is_no_sequence_is_refused(raw: Raw, bearer: str) -> None:

@@ -164,15 +164,15 @@ async def test_what_waits_is_let_go_of_with_the_link(leader: Linked) -> None:
     """A leader that can commit nothing holds one message, as long as its sender is there."""
     who = joiner()
     await redeem(who, await leader.token())
-    shippings = leader.here.node.cluster._shippings
+    replica_senders = leader.here.node.cluster._replica_senders
     async with attached(leader, who) as (link, epoch):
         await leader.here.value("DEFINE NODE ROLES serving")
         link.send(Entries(epoch, LIFE, 1, [ONE]))
-        (ships,) = shippings
+        (ships,) = replica_senders
         while ships._keeping is None:  # type: ignore[attr-defined]
             await asyncio.sleep(0.001)
         keeping = ships._keeping  # type: ignore[attr-defined]
-    while len(list(shippings)):
+    while len(list(replica_senders)):
         await asyncio.sleep(0.001)
     assert keeping.cancelled()
     await leader.here.value("DEFINE NODE ROLES serving, writable")

@@ -17,7 +17,7 @@ import pytest
 from actors.cluster.peering import refuse_link
 from actors.cluster.trust import Trust
 from actors.commits.committer import released_at_once
-from actors.environment import Environment, SystemClock, system_doors
+from actors.environment import Environment, SystemClock, system_environment
 from protocol.errors import BadRequest, NotWritable, SignInRefused, UnknownOutcome, WrongKey
 from protocol.links import (
     PREFIX_BYTES,
@@ -83,11 +83,11 @@ class Linked:
 async def linked(
     path: Path,
     given: Identity | None = None,
-    doors: Environment | None = None,
+    environment: Environment | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Linked]:
     """A node with a surface for peers, on a port of its own."""
-    async with running(path, doors, settings) as here:
+    async with running(path, environment, settings) as here:
         peering = here.node.peering
         await here.node.begin_peering("127.0.0.1:1", given)
         surface = PeerSurface(peering, PeerSettings("127.0.0.1", 0))
@@ -266,7 +266,9 @@ async def test_where_none_is_out_nobody_is_heard(leader: Linked) -> None:
 async def test_one_that_has_expired_opens_nothing(tmp_path: Path, logbook: Logbook) -> None:
     logbook.allow("another node")
     clock = Ahead()
-    async with linked(tmp_path / "x", doors=replace(system_doors(), clock=clock)) as leader:
+    async with linked(
+        tmp_path / "x", environment=replace(system_environment(), clock=clock)
+    ) as leader:
         invitation = await leader.token(more="EXPIRES 1m")
         await leader.token("n3")
         clock.ahead_us = 61_000_000
@@ -475,7 +477,9 @@ async def test_it_is_renewed_a_month_ahead_and_shown_half_a_month_later(
 ) -> None:
     logbook.allow("another node")
     clock = Ahead()
-    async with linked(tmp_path / "x", doors=replace(system_doors(), clock=clock)) as one:
+    async with linked(
+        tmp_path / "x", environment=replace(system_environment(), clock=clock)
+    ) as one:
         peering, first = one.here.node.peering, one.shown
         await one.here.value(f"DEFINE REPLICA n1 PEER 'n1:1' NODE '{peering.node}'")
 
@@ -499,7 +503,9 @@ async def test_it_is_renewed_a_month_ahead_and_shown_half_a_month_later(
         clock.pass_days(15)
         peering.renew_soon()
         assert await until(1) == both[1:] == [one.shown]
-    async with linked(tmp_path / "x", doors=replace(system_doors(), clock=clock)) as one:
+    async with linked(
+        tmp_path / "x", environment=replace(system_environment(), clock=clock)
+    ) as one:
         assert [one.shown] == both[1:]
 
 
@@ -511,20 +517,20 @@ async def test_a_start_whose_clock_is_ahead_takes_nothing_that_others_know(
 ) -> None:
     logbook.allow("another node|clock")
     clock = Ahead()
-    doors = replace(system_doors(), clock=clock)
-    async with linked(tmp_path / "x", doors=doors) as one:
+    environment = replace(system_environment(), clock=clock)
+    async with linked(tmp_path / "x", environment=environment) as one:
         first = one.shown
         await in_its_row(one)
     clock.ahead_us = 365 * DAY_US
-    async with linked(tmp_path / "x", doors=doors) as one:
+    async with linked(tmp_path / "x", environment=environment) as one:
         late = one.here.node.peering.shown
         assert late.fingerprint != first
         while len((await one.cluster())["trusted"]) < 2:
             await asyncio.sleep(0.005)
-    async with linked(tmp_path / "x", doors=doors) as one:
+    async with linked(tmp_path / "x", environment=environment) as one:
         assert one.shown == late.fingerprint, "each start shows the same"
     clock.ahead_us = 0
-    async with linked(tmp_path / "x", doors=doors) as one:
+    async with linked(tmp_path / "x", environment=environment) as one:
         assert one.shown == first
         assert late.parsed.not_valid_before_utc < datetime.now(UTC), "it may have been declared"
         assert first in {each["certificate"] for each in (await one.cluster())["trusted"]}
@@ -535,8 +541,8 @@ async def test_a_clock_that_runs_ahead_takes_nothing_that_others_know(
 ) -> None:
     logbook.allow("another node|clock")
     clock = Ahead()
-    doors = replace(system_doors(), clock=clock)
-    async with linked(tmp_path / "x", doors=doors) as one:
+    environment = replace(system_environment(), clock=clock)
+    async with linked(tmp_path / "x", environment=environment) as one:
         first, peering = one.shown, one.here.node.peering
         await in_its_row(one)
         clock.ahead_us = 366 * DAY_US
@@ -544,7 +550,7 @@ async def test_a_clock_that_runs_ahead_takes_nothing_that_others_know(
         while one.shown == first:
             await asyncio.sleep(0.005)
     clock.ahead_us = 0
-    async with linked(tmp_path / "x", doors=doors) as one:
+    async with linked(tmp_path / "x", environment=environment) as one:
         assert one.shown == first
         assert first in {each["certificate"] for each in (await one.cluster())["trusted"]}
 
@@ -555,11 +561,11 @@ async def test_one_that_was_made_late_is_trusted_until_the_next_is_shown(
     """The row of a leader has the one that has run out too: nobody has seen the other one."""
     logbook.allow("another node|clock")
     clock = Ahead()
-    doors = replace(system_doors(), clock=clock)
-    async with linked(tmp_path / "x", doors=doors) as one:
+    environment = replace(system_environment(), clock=clock)
+    async with linked(tmp_path / "x", environment=environment) as one:
         await in_its_row(one)
     clock.ahead_us = 365 * DAY_US
-    async with linked(tmp_path / "x", doors=doors) as one:
+    async with linked(tmp_path / "x", environment=environment) as one:
         late, peering = one.shown, one.here.node.peering
         while peering.trust.of(late) is None:
             await asyncio.sleep(0.005)
@@ -579,11 +585,11 @@ async def test_what_others_have_seen_is_what_a_start_finds(
     """A clock that is right again shows nothing that they know no more."""
     logbook.allow("another node|clock")
     clock = Ahead()
-    doors = replace(system_doors(), clock=clock)
-    async with linked(tmp_path / "x", doors=doors) as one:
+    environment = replace(system_environment(), clock=clock)
+    async with linked(tmp_path / "x", environment=environment) as one:
         first = one.shown
     clock.ahead_us = 365 * DAY_US
-    async with linked(tmp_path / "x", doors=doors) as one:
+    async with linked(tmp_path / "x", environment=environment) as one:
         late = one.shown
         await one.here.value(f"DEFINE REPLICA n1 PEER 'n1:1' CERTIFICATE '{late}'")
         directory = one.here.node.store.parts.directory
@@ -591,7 +597,7 @@ async def test_what_others_have_seen_is_what_a_start_finds(
             await asyncio.sleep(0.005)
         assert kept.shown.fingerprint == late != first
     clock.ahead_us = 0
-    async with linked(tmp_path / "x", doors=doors) as one:
+    async with linked(tmp_path / "x", environment=environment) as one:
         assert one.shown == late
 
 

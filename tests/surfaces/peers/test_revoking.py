@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from actors.commits.committer import released_at_once
-from actors.environment import system_doors
+from actors.environment import system_environment
 from protocol.links import LinkClosed, NotKnown, Refused, Renew, Renewed
 from storage.files.peer_file import Identity
 from tests.logbook import Logbook
@@ -123,8 +123,8 @@ async def test_what_a_revoked_node_has_made_beside_it_it_puts_into_no_row(
     """Its key stands in the same file. With another file the node is in its row again."""
     logbook.allow("another node|was revoked: no certificate of the same file")
     clock = Ahead()
-    doors = replace(system_doors(), clock=clock)
-    async with linked(tmp_path / "x", doors=doors) as one:
+    environment = replace(system_environment(), clock=clock)
+    async with linked(tmp_path / "x", environment=environment) as one:
         peering, first = one.here.node.peering, one.shown
         await in_its_row(one)
         clock.pass_days(340)
@@ -139,13 +139,13 @@ async def test_what_a_revoked_node_has_made_beside_it_it_puts_into_no_row(
             assert one.here.node.failure is None
             await asyncio.sleep(0.005)
         assert (await one.cluster())["trusted"] == [] and one.shown == first
-    async with linked(tmp_path / "x", doors=doors) as one:
+    async with linked(tmp_path / "x", environment=environment) as one:
         told = logbook.names().count(WITHHELD)
         one.here.node.peering.renew_soon()
         while logbook.names().count(WITHHELD) == told:
             await asyncio.sleep(0.005)
         assert (await one.cluster())["trusted"] == []
         (tmp_path / "x" / "PEER").unlink()
-    async with linked(tmp_path / "x", doors=doors) as one:
+    async with linked(tmp_path / "x", environment=environment) as one:
         while [each["certificate"] for each in (await one.cluster())["trusted"]] != [one.shown]:
             await asyncio.sleep(0.005)

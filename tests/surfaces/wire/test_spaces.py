@@ -205,9 +205,9 @@ async def test_what_found_no_room_goes_on_behind_what_a_barrier_held_back(talker
         await talker.ask("set", key=f"k{number}", value="x" * 200 * limits.KIB)
     everything = ReadSet(0, RollBacks())
     everything.add_range(b"\0", b"\xff" * 40)
-    barriers = talker.node.node.committer.barriers
-    place = PriorityLockRequest(barriers, "test", everything, lambda: None)
-    barriers.join(place)
+    priority_locks = talker.node.node.committer.priority_locks
+    place = PriorityLockRequest(priority_locks, "test", everything, lambda: None)
+    priority_locks.join(place)
     frames = [talker.frame("set", space="d", key="held", value=1)]
     held = talker.last
     frames += [talker.frame("get", key=f"k{number}") for number in range(30)]
