@@ -15,7 +15,7 @@ from typing import Final
 from protocol import limits
 from protocol.errors import Refusal
 from protocol.text import check_name, parse_duration, parse_size
-from surfaces.command import addresses, flags, keys
+from surfaces.command import addresses, commands, flags, keys
 from surfaces.command.addresses import Address
 from surfaces.command.flags import UsageRefused
 from surfaces.command.keys import NO_KEYS, KeyFiles
@@ -189,7 +189,9 @@ class MakeKey:
 
 @dataclass(frozen=True, slots=True)
 class ShowHelp:
-    """Print the help."""
+    """Print the help, of one command or of the program."""
+
+    word: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,9 +224,18 @@ def understand(words: Sequence[str], environment: Mapping[str, str]) -> Command:
     :param words: without the program's name
     :raises UsageRefused: it asks for nothing, for two things at once, or with a bad value
     """
+    word = commands.named(words)
     if "--help" in words or "-h" in words:
-        return ShowHelp()
-    given = flags.read(words)
+        return ShowHelp(word)
+    if word is None:
+        return _command(flags.read(words), environment)
+    try:
+        return _command(commands.read(word, words[1:]), environment)
+    except UsageRefused as refused:
+        raise UsageRefused(f"{word}: {refused}") from refused
+
+
+def _command(given: flags.ParsedFlags, environment: Mapping[str, str]) -> Command:
     if "--version" in given:
         return ShowVersion()
     if "--make-key" in given:

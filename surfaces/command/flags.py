@@ -1,9 +1,9 @@
-"""Flags of the command line, as one table for the parser and `--help`."""
+"""Flags of the command line, as one table for its parsers and `--help`."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -106,38 +106,38 @@ FLAGS: Final = (
     Flag(
         "--snapshot",
         None,
-        "the default form of --backup",
+        "write a snapshot, the default",
         beside=("--backup",),
     ),
     Flag(
         "--from",
         "<n>",
-        "with --backup: write the log from that sequence on instead",
+        "write the log from that sequence on instead",
         beside=("--backup",),
     ),
     Flag("--dump", "<file>", "write a store that is not being served as a script to a new file"),
     Flag(
         "--despite-damage",
         None,
-        "with --backup or --dump: report damage of the log and go on",
+        "report damage of the log and go on",
         beside=("--backup", "--dump"),
     ),
     Flag("--verify", "<file>", "verify a backup and print its content; needs no store"),
     Flag(
         "--restore",
         "<file>",
-        "restore a backup to a new directory, or apply a log to a restored store",
+        "restore a backup to a new directory, or a log to a restored store",
     ),
     Flag(
         "--upto",
         "<seq>",
-        "with --restore: last sequence of the log to restore",
+        "last sequence of the log to restore",
         beside=("--restore",),
     ),
     Flag(
         "--reading",
         None,
-        "with --restore: the store is read-only until an owner permits writes",
+        "the store is read-only until an owner permits writes",
         beside=("--restore",),
     ),
     Flag("--join", "<file>", "join a cluster: copy its store, with the join token in the file"),
@@ -145,26 +145,11 @@ FLAGS: Final = (
     Flag(
         "--make-key",
         "<file>",
-        "write a new key to a new file; data encrypted with a lost key is lost",
+        "write a new key to a new file; a lost key means lost data",
     ),
     Flag("--help", None, "show this help"),
     Flag("--version", None, "show the version"),
 )
-USAGE: Final = """\
-storenode <data_dir> [--http <addr>] [--serve <addr>]   serve
-storenode <data_dir> --health                           check the store
-storenode <data_dir> --backup <file> [--from <n>]       write a snapshot, or the log
-storenode <data_dir> --dump <file>                      write the store as a script
-storenode --verify <file>                               verify a backup
-storenode <new_dir> --restore <file> [--upto <seq>]     restore a backup
-storenode <new_dir> --join <file> [--serve <addr> ...]  join a cluster, and serve
-storenode <new_dir> -f <script>                         run a script file
-storenode --make-key <file>                             write a new key
-storenode --at <host:port> --backup <file>              back up a running node: --at :8001 --help
-storenode shell [host:port]                             run statements: shell --help
-storenode import|export <ns.db.table> <file>            import or export JSON or CSV: import --help
-"""
-
 ENVIRONMENT: Final = """\
 STORE_USER, STORE_PASSWORD   first owner of a store without users
 STORE_BACKUP_DIR             default of --backup-dir
@@ -234,6 +219,14 @@ def read(words: Sequence[str]) -> ParsedFlags:
     if len(given.positions) > 1:
         listed = ", ".join(map(repr, given.positions))
         raise UsageRefused(f"expected one data directory, not {len(given.positions)}: {listed}")
+    return checked(given)
+
+
+def checked(given: ParsedFlags) -> ParsedFlags:
+    """Return a command line whose directory has a valid name.
+
+    :raises UsageRefused: it is empty, or not UTF-8
+    """
     if given.directory == "":
         raise UsageRefused("the data directory's name is empty")
     if given.directory is not None and not _is_unicode(given.directory):
@@ -264,7 +257,7 @@ def take_apart(words: Sequence[str], table: Sequence[Flag], form: str | None = N
         name, equals, value = word.partition("=")
         flag = by_name.get(name)
         if flag is None:
-            raise UsageRefused(f"unknown flag {name}{_nearest(name, by_name)}{_of(name, form)}")
+            raise unknown_flag(name, by_name, form)
         if flag.name in flags and not flag.repeats:
             raise UsageRefused(f"{flag.name} is given twice")
         if flag.value is None and equals:
@@ -273,15 +266,35 @@ def take_apart(words: Sequence[str], table: Sequence[Flag], form: str | None = N
             value = next(rest, "")
         if flag.value is not None and (not value or (not equals and _is_flag(value))):
             raise UsageRefused(f"{flag.name} needs a value: {flag.name} {flag.value}")
-        if form is None and flag.value in _FILES and value == _STREAM:
-            raise UsageRefused(
-                f"{flag.name} - is refused: it takes the name of a file, not standard input or"
-                " output; write ./- for a file of that name"
-            )
+        if form is None:
+            check_file(flag.name, flag.value, value)
         flags[flag.name] = value
         if flag.repeats:
             repeated.setdefault(flag.name, []).append(value)
     return ParsedFlags(tuple(positions), flags, repeated)
+
+
+def check_file(name: str, placeholder: str | None, value: str) -> None:
+    """Refuse `-` as the name of a file.
+
+    :raises UsageRefused: the placeholder is that of a file, and the value is `-`
+    """
+    if placeholder in _FILES and value == _STREAM:
+        raise UsageRefused(
+            f"{name} - is refused: it takes the name of a file, not standard input or"
+            " output; write ./- for a file of that name"
+        )
+
+
+def unknown_flag(name: str, known: Iterable[str], form: str | None) -> UsageRefused:
+    """Return the refusal of an unknown flag.
+
+    :param form: the command that was given; None for a flag form of the node
+    """
+    name = name.partition("=")[0]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return UsageRefused(f"unknown flag {name}{hint}{_of(name, form)}")
 
 
 def lasting(where: str, text: str, why: str) -> timedelta:
@@ -300,14 +313,15 @@ def lasting(where: str, text: str, why: str) -> timedelta:
     return found
 
 
-def help_text() -> str:
-    """Return the text of `--help`."""
-    return table_text(USAGE, FLAGS, ENVIRONMENT, EXIT_CODES)
-
-
 def table_text(usage: str, table: Sequence[Flag], environment: str, exit_codes: str) -> str:
     """Return the text of `--help` for one form."""
-    rows = [(f"{flag.name} {flag.value or ''}".rstrip(), flag.help) for flag in table]
+    rows = [
+        (
+            f"{flag.name} {flag.value or ''}".rstrip(),
+            f"with {' or '.join(flag.beside)}: {flag.help}" if flag.beside else flag.help,
+        )
+        for flag in table
+    ]
     width = max(len(left) for left, _ in rows) + 3
     flags = "".join(f"{left:{width}}{right}\n" for left, right in rows)
     return f"{usage}\n{flags}\nenvironment:\n{environment}\n{exit_codes}"
@@ -324,14 +338,8 @@ def _is_flag(word: str) -> bool:
     return word.startswith("--") and not word[2:3].isspace()
 
 
-def _nearest(name: str, by_name: Mapping[str, Flag]) -> str:
-    near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.7)
-    return f" (did you mean {near[0]}?)" if near else ""
-
-
 def _of(name: str, form: str | None) -> str:
-    """Explain a flag of the node after a client's word: the word was meant as a directory's
-    name."""
+    """Explain a flag of a flag form after a command: the word was meant as a directory's name."""
     if form is None or all(flag.name != name for flag in FLAGS):
         return ""
     return f" of storenode {form}; a directory of that name is written ./{form}"

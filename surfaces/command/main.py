@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from protocol.version import BUILD, VERSION
 from surfaces import logs
-from surfaces.command import descriptors, flags, heap, privacy
+from surfaces.command import commands, descriptors, heap, privacy
 from surfaces.command.arguments import (
     BackUp,
     CheckHealth,
@@ -92,7 +92,7 @@ def _main(words: Sequence[str], writer: logs.LineWriter) -> int | None:
         console.complain(str(refused))
         return USAGE
     if isinstance(command, ShowHelp):
-        console.answer(flags.help_text().rstrip("\n"))
+        console.answer(commands.help_text(command.word).rstrip("\n"))
         return WELL
     if isinstance(command, ShowVersion):
         console.answer(f"storenode {VERSION} ({BUILD})")

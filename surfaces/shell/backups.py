@@ -1,4 +1,5 @@
-"""Command line of `storenode --at host:port --backup <file>`: a snapshot of a running node."""
+"""Command line of `storenode backup --at host:port <file>`: a snapshot of a running node. Its flag
+form is `storenode --at host:port --backup <file>`."""
 
 from __future__ import annotations
 
@@ -12,16 +13,21 @@ from surfaces.shell.arguments import ACCESS_FLAGS, ENVIRONMENT, Help, NodeAccess
 from surfaces.shell.outcomes import EXIT_CODES
 
 AT: Final = "--at"
+FILE: Final = "--backup"
 OWN_FLAGS: Final = (
     Flag(AT, "<host:port>", "address of the node's wire port"),
-    Flag("--backup", "<file>", "file for the snapshot; it must not exist"),
+    Flag(FILE, "<file>", "file for the snapshot; it must not exist"),
     Flag("--snapshot", None, "the only form, so optional"),
     *ACCESS_FLAGS,
     Flag("--help", None, "show this help"),
 )
 REFUSED_FLAGS: Final = ("--from", "--dump")
 """Flags of backups that a process takes of a store it opens itself."""
-USAGE: Final = "storenode --at <host:port> --backup <file>   write a snapshot of a running node\n"
+WORD: Final = "backup"
+USAGE: Final = """\
+storenode backup --at <host:port> <file>     write a snapshot of a running node
+storenode --at <host:port> --backup <file>   likewise
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +49,18 @@ def understand(words: Sequence[str], environment: Mapping[str, str]) -> BackUp |
                 f"{refused} contradicts {AT}: a running node gives a snapshot; for its log or"
                 " script use GET /backup, or BACKUP … TO 'name'"
             )
-    given = flags.take_apart(words, OWN_FLAGS, None)
+    named = words[0] == WORD
+    given = flags.take_apart(words[1:] if named else words, OWN_FLAGS, None)
     if "--help" in given:
         return Help(flags.table_text(USAGE, OWN_FLAGS, ENVIRONMENT, EXIT_CODES))
-    if given.positions:
+    *surplus, path = [*given.positions, given.get(FILE)]
+    if named and surplus and path is None:
+        path = surplus.pop()
+    if surplus:
         raise UsageRefused(
-            f"{given.positions[0]} contradicts {AT}: give no directory, the node has its own"
+            f"{surplus[0]} contradicts {AT}: give no directory, the node has its own"
         )
-    address, path = given.get(AT), given.get("--backup")
+    address = given.get(AT)
     if not address or not path:
-        raise UsageRefused(f"expected a node and a file: {USAGE.strip()}")
+        raise UsageRefused(f"expected a node and a file: {USAGE.partition('  ')[0]}")
     return BackUp(access(given, address, environment), path)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from errno import EPIPE
 from typing import Final
 
+from surfaces.command.commands import named
 from surfaces.command.descriptors import OutputLost
 from surfaces.command.flags import UsageRefused
 from surfaces.shell.outcomes import INTERRUPTED, REFUSED, USAGE, WELL, CommandEnded
@@ -109,8 +110,10 @@ def _complain(message: str) -> None:
 
 def takes(words: Sequence[str]) -> bool:
     """Return True for the command line of a client. A directory of such a name is written
-    `./shell`; `--at` names a node instead of a directory."""
-    return bool(words) and (words[0] in WORDS or any(_is_at(word) for word in words))
+    `./shell`; `--at` names a node instead of a directory, also after `backup`."""
+    if words and words[0] in WORDS:
+        return True
+    return named(words) in (None, "backup") and any(_is_at(word) for word in words)
 
 
 def _is_at(word: str) -> bool:

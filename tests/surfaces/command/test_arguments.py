@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
 
-from surfaces.command import flags
+from surfaces.command import commands, flags
 from surfaces.command.addresses import Address
 from surfaces.command.arguments import (
     CheckHealth,
@@ -64,6 +65,29 @@ def test_the_other_forms() -> None:
     assert understand(["--version"], {}) == ShowVersion()
     assert understand(["--help"], {}) == ShowHelp()
     assert understand(["d", "--nonsense", "-h"], {}) == ShowHelp()
+    assert understand(["restore", "--help"], {}) == ShowHelp("restore")
+
+
+@pytest.mark.parametrize(
+    ("command", "form"),
+    [
+        ("serve d --http :1 --join t --key-file k", "d --http :1 --join t --key-file k"),
+        ("check d --accept-clock-jump", "d --health --accept-clock-jump"),
+        ("backup d f --from 3", "d --backup f --from 3"),
+        ("backup --despite-damage d f --snapshot", "d --backup f --snapshot --despite-damage"),
+        ("dump d f", "d --dump f"),
+        ("verify --backup-key-file=k f", "--verify f --backup-key-file k"),
+        ("restore d --upto 3 f --reading", "d --restore f --upto 3 --reading"),
+        ("join d t", "d --join t"),
+        ("run -- d -s", "d -f=-s"),
+        ("make-key f", "--make-key f"),
+        ("./check --health", "./check --health"),
+        ("--health check", "./check --health"),
+    ],
+)
+def test_a_command_means_its_flag_form(command: str, form: str) -> None:
+    meant = repr(understand(form.split(), {}))
+    assert repr(understand(command.split(), {})).replace("'check'", "'./check'") == meant
 
 
 def test_flags_win_over_the_environment() -> None:
@@ -150,6 +174,21 @@ REFUSED = [
     ("d --http :", "is not an address"),
     ("d --http :-1", "is not an address"),
     ("d --http -h:1", "is not an address"),
+    (
+        "check",
+        "check: the following arguments are required: <data_dir>; a directory named check is",
+    ),
+    ("check --health", "a directory named check is written ./check"),
+    ("check d --http :1", "--http of storenode check; a directory of that name is written ./check"),
+    ("check d e", "check: unexpected argument 'e'"),
+    ("restore d", "restore: the following arguments are required: <file>"),
+    ("restore d f --uptoo 3", "restore: unknown flag --uptoo (did you mean --upto?)"),
+    ("restore d f --upto", "restore: --upto: expected one argument"),
+    ("restore d f --upto 1 --upto 2", "restore: --upto is given twice"),
+    ("restore d f --key-file=", "restore: --key-file needs a value"),
+    ("restore d -", "restore: <file> - is refused: it takes the name of a file"),
+    ("backup d f --from 0", "backup: --from: 0 is refused"),
+    ("serve d", "serve: give --http, --serve or both"),
 ]
 
 
@@ -192,12 +231,25 @@ def test_empty_environment_variables_are_unset_ones() -> None:
 
 
 def test_help_names_every_flag_and_variable() -> None:
-    text = flags.help_text()
+    text = commands.help_text()
     for flag in flags.FLAGS:
         assert f"{flag.name} " in text
     for variable in ("STORE_USER", "STORE_PASSWORD", "STORE_BACKUP_DIR", "STORE_UNSEAL_FOR"):
         assert variable in text
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_help_of_a_command_names_its_flags_alone() -> None:
+    forms, taken = {"--version"}, set[str]()
+    for word, command in commands.COMMANDS.items():
+        assert f"\n{' '.join((word, *command.arguments))} " in commands.help_text()
+        shown = re.findall(r"^  (-[a-z-]+)", commands.help_text(word), re.MULTILINE)
+        assert sorted(shown) == sorted(flag.name for flag in command.flags)
+        taken.update(shown)
+        forms.add(command.form or "--help")
+    assert taken | forms == {flag.name for flag in flags.FLAGS}, "a flag belongs to no command"
+    assert "--from" in commands.help_text("backup")
+    assert "--from" not in commands.help_text("restore")
 
 
 @pytest.mark.parametrize(

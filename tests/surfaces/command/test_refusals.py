@@ -76,6 +76,11 @@ def test_usage(tmp_path: Path, words: list[str], says: str) -> None:
     assert tree(tmp_path) == {}
 
 
+def test_usage_of_a_command(tmp_path: Path) -> None:
+    refused("restore", str(tmp_path / "store"), code=2, says="restore: the following arguments")
+    assert tree(tmp_path) == {}
+
+
 @pytest.mark.parametrize("form", ["--http", "--serve"])
 def test_taken_port(tmp_path: Path, store: Path, form: str) -> None:
     with socket.socket() as other:

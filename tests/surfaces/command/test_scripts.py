@@ -125,7 +125,7 @@ def test_health_and_the_serving_node_agree_on_the_state(tmp_path: Path, script: 
         state = node.script("INFO FOR STATE")["results"][0]["value"]
         assert node.stop() == 0
     assert f"sequence {state['sequence']}, " in run(str(directory), "--health").stdout
-    assert state["hash"] in run(str(directory), "--health").stdout
+    assert state["hash"] in run("check", str(directory)).stdout
 
 
 def test_help_and_version() -> None:
@@ -133,6 +133,7 @@ def test_help_and_version() -> None:
     helped = run("--help")
     assert helped.returncode == 0
     assert "storenode <data_dir> --health" in helped.stdout
+    assert run("check", "--help").stdout.startswith("usage: storenode check ")
 
 
 # --- scripts that were written as backups ---------------------------------------------------------

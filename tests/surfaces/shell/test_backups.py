@@ -40,7 +40,9 @@ def test_a_snapshot(here: Here, tmp_path: Path) -> None:
 def test_words_in_any_order(here: Here, tmp_path: Path) -> None:
     code, _, _ = here.run(f"--backup={tmp_path / 'x'}", "--snapshot", f"--at={here.address}")
     assert code == 0
-    assert os.listdir(tmp_path) == ["x"]
+    code, _, _ = here.run("backup", "--at", here.address, str(tmp_path / "y"))
+    assert code == 0
+    assert set(os.listdir(tmp_path)) == {"x", "y"}
 
 
 def test_who_may_not(here: Here, tmp_path: Path) -> None:
@@ -70,6 +72,9 @@ def test_who_may_not(here: Here, tmp_path: Path) -> None:
         ("store --at :1 --backup x", "store contradicts --at"),
         ("--at :1 --backup x --http :2", "unknown flag --http"),
         ("--at :1 --at :2 --backup x", "is given twice"),
+        ("backup --at :1", "expected a node and a file: storenode backup --at <host:port> <file>"),
+        ("backup --at :1 store x", "store contradicts --at"),
+        ("backup --at :1 -", "unknown flag -"),
     ],
 )
 def test_usage(words: str, says: str) -> None:
