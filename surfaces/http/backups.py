@@ -17,8 +17,7 @@ from protocol import limits
 from protocol.errors import BadRequest
 from protocol.requests import HeldFile, RunScript
 from surfaces.http.callers import caller
-from surfaces.http.head import RequestHead
-from surfaces.http.queries import integer, parameters
+from surfaces.http.queries import integer
 from surfaces.http.running import RunningDelegate, without_place
 
 FORMS: Final = {"snapshot": "STATE", "log": "LOG", "script": "SCRIPT"}
@@ -35,7 +34,7 @@ class BackupDelegate(RunningDelegate):
         exchange = self._exchange
         assert exchange.head is not None
         who = await caller(exchange)
-        statement = asked(exchange.head)
+        statement = asked(exchange.parameters())
         run = RunScript(who, statement, exchange.request, hands_over=tuple(FORMS.values()))
         self._running = not exchange.connection.closed
         if self._running:
@@ -64,12 +63,11 @@ class BackupDelegate(RunningDelegate):
             file.close()
 
 
-def asked(head: RequestHead) -> str:
+def asked(query: dict[str, str]) -> str:
     """Return the BACKUP statement of a request.
 
     :raises BadRequest: a parameter is invalid
     """
-    query = parameters(head.query, ("as", "from"))
     form = query.get("as", "snapshot")
     if form not in FORMS:
         raise BadRequest(f"as must be one of {', '.join(FORMS)}, not {form[:40]!r}")

@@ -21,6 +21,8 @@ from protocol.errors import AnswerTooLarge, Busy, Failed, Refusal, after
 from protocol.jsonvalues import encode_plain, to_json
 from surfaces.http import answers, cors
 from surfaces.http.head import RequestHead
+from surfaces.http.operation import Json, Operation, Parameter
+from surfaces.http.queries import parameters
 from surfaces.http.shared import Http
 from surfaces.http.stream import Stream
 
@@ -54,6 +56,9 @@ class Route:
     :ivar accepts: media types of the body; empty: a body is read and ignored
     :ivar body_max: maximum size of the body, bytes
     :ivar upgrades: a WebSocket, whose handler itself answers refusals: `Socket`
+    :ivar query: parameters that its query may have
+    :ivar body: schema of its body; None: a body is ignored
+    :ivar operation: description of it; None: it is not in `/openapi.json`
     """
 
     method: str
@@ -65,6 +70,9 @@ class Route:
     accepts: tuple[str, ...] = ()
     body_max: int = limits.SMALL_BODY_BYTES
     upgrades: bool = False
+    query: tuple[Parameter, ...] = ()
+    body: Json | None = None
+    operation: Operation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +190,14 @@ class Exchange:
     def context(self) -> Context:
         """Address and scheme of the client."""
         return self.connection.context
+
+    def parameters(self) -> dict[str, str]:
+        """Return the parameters of the query.
+
+        :raises BadRequest: they are not those of the route
+        """
+        assert self.head is not None and self.route is not None
+        return parameters(self.head.query, self.route.query)
 
     def set_close_callback(self, callback: Callable[[], None] | None) -> None:
         """Set the callback for a client that disconnects before the response is finished."""

@@ -124,7 +124,7 @@ class FastPath:
         route, way = written
         try:
             given = partial(read_value, known.like, body)
-            asked_for = parameters(query.decode("ascii"), way.query)
+            asked_for = parameters(query.decode("ascii"), route.query)
             operation = way.read(given, parts[6].decode("ascii"), asked_for)
         except Refusal:
             return False

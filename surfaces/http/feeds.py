@@ -25,13 +25,10 @@ from protocol.jsonvalues import encode_plain, to_json
 from protocol.requests import Caller
 from protocol.text import format_datetime, format_record
 from protocol.values import RecordId, instant
-from surfaces.http.queries import natural, needed, parameters, sequence
+from surfaces.http.queries import natural, sequence
 from surfaces.http.websocket import Socket, text_frame
 
 SUBPROTOCOL: Final = "store.watch.v1"
-PARAMETERS: Final = (
-    "ns", "db", "table", "from", "store", "epoch", "actions", "before", "where", "after",
-)  # fmt: skip
 
 
 class JsonForm(FeedEncoding):
@@ -161,7 +158,7 @@ class FeedSocket(Socket):
         :raises Refusal: an invalid parameter, or a missing privilege
         """
         self._sink = _Socket(self)
-        self._asked = self._read(parameters(self.asked.query, PARAMETERS), who)
+        self._asked = self._read(self.exchange.parameters(), who)
         await ask_now(self.surface.node.feeds, AuthorizeFeed(self._asked))
 
     def _read(self, asked: dict[str, str], who: Caller) -> OpenFeed:
@@ -173,9 +170,9 @@ class FeedSocket(Socket):
         return OpenFeed(
             who,
             self.exchange.request,
-            needed(asked, "ns"),
-            needed(asked, "db"),
-            needed(asked, "table"),
+            asked["ns"],
+            asked["db"],
+            asked["table"],
             self._sink,
             start=None if start is None else natural(start, "from"),
             store=asked.get("store"),

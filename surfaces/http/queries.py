@@ -8,6 +8,7 @@ from urllib.parse import unquote_to_bytes
 
 from protocol import limits
 from protocol.errors import BadRequest
+from surfaces.http.operation import Parameter
 
 _BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}\Z")
@@ -30,21 +31,28 @@ def decoded(part: str, plus: bool = False) -> str:
         raise BadRequest(f"{part[:80]!r} is not UTF-8") from None
 
 
-def parameters(query: str, known: tuple[str, ...]) -> dict[str, str]:
+def parameters(query: str, known: tuple[Parameter, ...]) -> dict[str, str]:
     """Return the parameters of a query.
 
-    :raises BadRequest: a parameter is unknown or repeated
+    :raises BadRequest: a parameter is unknown or repeated, or a required one is missing
     """
     found: dict[str, str] = {}
     for part in query.split("&") if query else ():
         name, _, value = part.partition("=")
         name = decoded(name, plus=True)
-        if name not in known:
-            takes = f"takes {', '.join(known)}" if known else "takes no query"
+        for one in known:
+            if one.name == name:
+                break
+        else:
+            names = ", ".join([one.name for one in known])
+            takes = f"takes {names}" if names else "takes no query"
             raise BadRequest(f"unknown parameter {name[:80]!r}: this route {takes}")
         if name in found:
             raise BadRequest(f"the parameter {name} is given twice")
         found[name] = decoded(value, plus=True)
+    for one in known:
+        if one.required and one.name not in found:
+            raise BadRequest(f"this route needs the parameter {one.name}")
     return found
 
 
@@ -57,16 +65,6 @@ def integer(text: str, name: str) -> int:
     if number is None or not limits.INT_MIN <= number <= limits.INT_MAX:
         raise BadRequest(f"{name} must be an integer of 64 bits, not {text[:40]!r}")
     return number
-
-
-def needed(query: dict[str, str], name: str) -> str:
-    """Return the value of a required parameter.
-
-    :raises BadRequest: it is missing
-    """
-    if name not in query:
-        raise BadRequest(f"this route needs the parameter {name}")
-    return query[name]
 
 
 def sequence(text: str, name: str) -> int:

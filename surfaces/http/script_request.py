@@ -13,6 +13,7 @@ from protocol.errors import BadRequest
 from protocol.text import check_name, parse_duration
 from protocol.values import MICROSECOND, Tick, Value, check_body, check_unicode
 from surfaces.http.head import RequestHead
+from surfaces.http.operation import SCHEMAS
 
 
 @dataclass(slots=True)
@@ -71,12 +72,7 @@ _DIGITS: Final = re.compile("[0-9]{1,16}")
 _SEQUENCE: Final = f"a sequence, 0 to {limits.SEQUENCE_MAX}"
 _SHOWN: Final = 40
 """Characters of an invalid value shown in its error."""
-_FIELDS: Final = frozenset(
-    {
-        "script", "params", "ns", "db", "timeout", "reason", "moment", "keep", "record", "after",
-        "current",
-    }
-)  # fmt: skip
+_FIELDS: Final = frozenset(SCHEMAS["Script"]["properties"])
 
 
 def _from_object(found: Any, value_of: Callable[[Any], Any]) -> ScriptRequest:

@@ -51,7 +51,7 @@ from surfaces.http.callers import caller
 from surfaces.http.credentials import Token, credential
 from surfaces.http.exchange import Exchange
 from surfaces.http.head import RequestHead
-from surfaces.http.queries import decoded, integer, needed, parameters
+from surfaces.http.queries import decoded, integer
 from surfaces.http.shared import Http
 
 LIST: Final = "/kv/{ns}/{db}/{space}"
@@ -191,7 +191,7 @@ class KeyDelegate(HTTPMessageDelegate):
         parts = head.path.split("/", 6)
         way = self._way
         given = given or partial(read_value, head, exchange.body)
-        operation = way.read(given, parts[-1], parameters(head.query, way.query))
+        operation = way.read(given, parts[-1], exchange.parameters())
         namespace, database, space = map(decoded, parts[2:5])
         exchange.body = b""
         KeyRequest(exchange, way.show).ask(who, (namespace, database, space), operation)
@@ -302,11 +302,11 @@ def _lives(text: str) -> int:
 
 
 def _lasting(query: dict[str, str]) -> int:
-    return _lives(needed(query, "expire"))
+    return _lives(query["expire"])
 
 
 def _holder(query: dict[str, str]) -> str:
-    return check_holder(needed(query, "holder"))
+    return check_holder(query["holder"])
 
 
 def read_value(head: RequestHead, body: bytes, tick: Tick | None = None) -> Value:
@@ -483,21 +483,20 @@ class KeyRoute:
     """Method and path of a key operation: decoder of its request, encoder of its answer."""
 
     read: Callable[[Given, str, dict[str, str]], KeyOperation]
-    query: tuple[str, ...] = ()
     show: Show = _as_is
     pack: Callable[[list[Any], Tick], Any] | None = None
     """Packs the value in a one-element list for storage; None: the body is ignored."""
 
 
 WAYS: Final[dict[tuple[str, str], KeyRoute]] = {
-    ("GET", "key"): KeyRoute(_get, (), shown_value),
-    ("PUT", "key"): KeyRoute(_set, ("expire", "if"), pack=_pack),
+    ("GET", "key"): KeyRoute(_get, shown_value),
+    ("PUT", "key"): KeyRoute(_set, pack=_pack),
     ("DELETE", "key"): KeyRoute(_delete),
-    ("POST", "swap"): KeyRoute(_swap, ("expire",), pack=_pack_pair),
-    ("POST", "incr"): KeyRoute(_incr, ("by",), _shown_count),
-    ("POST", "expire"): KeyRoute(_expiring, ("expire",)),
+    ("POST", "swap"): KeyRoute(_swap, pack=_pack_pair),
+    ("POST", "incr"): KeyRoute(_incr, _shown_count),
+    ("POST", "expire"): KeyRoute(_expiring),
     ("POST", "persist"): KeyRoute(_persist),
-    ("POST", "lock"): KeyRoute(_lock, ("holder", "expire"), _shown_lock),
-    ("POST", "unlock"): KeyRoute(_unlock, ("holder",)),
-    ("GET", ""): KeyRoute(_list, ("prefix", "after", "limit")),
+    ("POST", "lock"): KeyRoute(_lock, _shown_lock),
+    ("POST", "unlock"): KeyRoute(_unlock),
+    ("GET", ""): KeyRoute(_list),
 }

@@ -45,9 +45,7 @@ class HttpSurface(Serving[HttpConnection]):
 
     def __init__(self, node: Node, settings: HttpSettings) -> None:
         super().__init__(node, settings)
-        self.description = encode_plain(
-            document({(route.method, route.path): route.credential for route in ROUTES})
-        )
+        self.description = encode_plain(document(ROUTES))
         self.connections: set[HttpConnection] = set()
         self.flush_queue = FlushQueue(self.broken)
         self.intake = Intake(self, ROUTES)

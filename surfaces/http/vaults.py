@@ -8,7 +8,6 @@ Passphrases go to the vaults actor.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -31,7 +30,7 @@ from surfaces.http import answers, results
 from surfaces.http.body_weights import read_counted, whole
 from surfaces.http.callers import caller
 from surfaces.http.head import RequestHead
-from surfaces.http.queries import decoded, integer, parameters
+from surfaces.http.queries import decoded, integer
 from surfaces.http.running import RunningDelegate, without_place
 
 ALL: Final = "/vault"
@@ -54,18 +53,6 @@ def template(path: str) -> str | None:
     return VAULT_PATHS.get(parts[5]) if len(parts) == 6 else None
 
 
-@dataclass(frozen=True, slots=True)
-class _VaultRoute:
-    """Statement of a route."""
-
-    fields: frozenset[str]
-    """Allowed fields of its body."""
-    needed: frozenset[str]
-    """Required fields of its body."""
-    text: Callable[[str, Mapping[str, Any]], str]
-    """Returns the statement, given the quoted name of the vault, and the body."""
-
-
 def _written(vault: str, body: Mapping[str, Any]) -> str:
     when = ""
     if "expect" in body:
@@ -75,23 +62,14 @@ def _written(vault: str, body: Mapping[str, Any]) -> str:
     return f"WRITE $id IN VAULT {vault} VALUE $value{when}"
 
 
-_WAYS: Final = {
-    "reveal": _VaultRoute(
-        frozenset({"id", "version", "reason"}),
-        frozenset({"id"}),
-        lambda vault, body: (
-            f"REVEAL $id FROM VAULT {vault}{' VERSION $version' if 'version' in body else ''}"
-        ),
+_WAYS: Final[dict[str, Callable[[str, Mapping[str, Any]], str]]] = {
+    "reveal": lambda vault, body: (
+        f"REVEAL $id FROM VAULT {vault}{' VERSION $version' if 'version' in body else ''}"
     ),
-    "write": _VaultRoute(
-        frozenset({"id", "value", "if", "expect", "reason"}), frozenset({"id", "value"}), _written
-    ),
-    "erase": _VaultRoute(
-        frozenset({"id", "reason"}),
-        frozenset({"id"}),
-        lambda vault, _body: f"ERASE $id FROM VAULT {vault}",
-    ),
+    "write": _written,
+    "erase": lambda vault, _body: f"ERASE $id FROM VAULT {vault}",
 }
+"""Statement of each route, given the quoted name of the vault, and the body."""
 
 
 class VaultDelegate(RunningDelegate):
@@ -121,17 +99,16 @@ class VaultDelegate(RunningDelegate):
             return await self._seals(who, None, parts[0], found)
         names = checked_names(*parts[:3])
         if len(parts) == 3:
-            return await self._list(who, names, head)
+            return await self._list(who, names)
         found, who = await self._read(who)
         if parts[3] in SEALS:
             return await self._seals(who, names, parts[3], found)
-        way = _WAYS[parts[3]]
-        given = _object(found, way.fields, way.needed)
+        given = self._object(found)
         if given.get("if") not in (None, "absent"):
             raise BadRequest("if must be 'absent', or left out")
         if "if" in given and "expect" in given:
             raise BadRequest("give either if or expect, not both")
-        text = way.text(_quoted(names[2]), given)
+        text = _WAYS[parts[3]](_quoted(names[2]), given)
         reason = _string(given, "reason")
         bound = await self._bound(given, size)
         if size > LONG:
@@ -152,8 +129,8 @@ class VaultDelegate(RunningDelegate):
             return bind(None)
         return await self._surface.long_work.run(self._exchange.user, bind)
 
-    async def _list(self, who: Caller, names: Names, head: RequestHead) -> Value:
-        query = parameters(head.query, ("prefix", "after", "limit"))
+    async def _list(self, who: Caller, names: Names) -> Value:
+        query = self._exchange.parameters()
         bound: dict[str, Value] = {
             "prefix": query.get("prefix", ""),
             "after": query.get("after", ""),
@@ -189,11 +166,11 @@ class VaultDelegate(RunningDelegate):
             await ask_now(vaults, Seal(who, names, request))
             return {"sealed": True}
         if word == "unseal":
-            given = _object(body, frozenset({"passphrase"}), frozenset({"passphrase"}))
+            given = self._object(body)
             passphrase = _needed(given, "passphrase")
             until = await ask_now(vaults, Unseal(who, names, passphrase, request))
             return {"sealed": False, "until": _moment(until)}
-        given = _object(body, frozenset({"old", "new", "rekey"}), frozenset({"new"}))
+        given = self._object(body)
         rekey = given.get("rekey", False)
         if not isinstance(rekey, bool):
             raise BadRequest("rekey must be true or false")
@@ -201,6 +178,22 @@ class VaultDelegate(RunningDelegate):
             who, names, _string(given, "old"), _needed(given, "new"), rekey, request
         )
         return {"changed": True, "rewrapped": await ask_now(vaults, asked)}
+
+    def _object(self, found: Any) -> dict[str, Any]:
+        """Return the body if it is a valid object.
+
+        :raises BadRequest: the body is not a JSON object of the route's fields
+        """
+        route = self._exchange.route
+        assert route is not None and route.body is not None
+        fields, needed = sorted(route.body["properties"]), sorted(route.body["required"])
+        if not isinstance(found, dict) or not {*needed} <= found.keys() <= {*fields}:
+            raise BadRequest(
+                f"the body must be a JSON object of {', '.join(fields)}",
+                fields=fields,
+                needed=needed,
+            )
+        return found
 
 
 def _values(given: dict[str, Any], tick: Tick | None) -> dict[str, Value]:
@@ -214,20 +207,6 @@ def _values(given: dict[str, Any], tick: Tick | None) -> dict[str, Value]:
 def _quoted(name: str) -> str:
     """Return the name in backquotes. Names that `check_name` accepts have nothing to escape."""
     return f"`{name}`"
-
-
-def _object(found: Any, fields: frozenset[str], needed: frozenset[str]) -> dict[str, Any]:
-    """Return the body if it is a valid object.
-
-    :raises BadRequest: the body is not a JSON object of these fields
-    """
-    if not isinstance(found, dict) or not needed <= found.keys() <= fields:
-        raise BadRequest(
-            f"the body must be a JSON object of {', '.join(sorted(fields)) or 'nothing'}",
-            fields=sorted(fields),
-            needed=sorted(needed),
-        )
-    return found
 
 
 def _string(given: Mapping[str, Any], name: str) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 import surfaces.http
 from actors.node import Node
 from surfaces.http.cors import ANSWER_FIELDS, REQUEST_FIELDS
-from surfaces.http.openapi import OPERATIONS
+from surfaces.http.routes import ROUTES
 from tests.nodes import running
 from tests.surfaces.http.conftest import PASSWORD, script
 from tests.surfaces.http.raw import Answer, Raw
@@ -98,8 +98,8 @@ def test_pages_may_send_and_read_every_field_there_is() -> None:
     assert read <= listed(REQUEST_FIELDS)
     assert said | of_backups <= listed(ANSWER_FIELDS)
     assert named <= read | said
-    script = OPERATIONS["POST", "/script"]["parameters"]
-    assert {one["name"] for one in script} == read
+    described = [one for route in ROUTES if route.operation for one in route.operation.headers]
+    assert {one.name for one in described} == read
 
 
 async def test_only_tokens_from_there(raw: Raw, bearer: str) -> None:
