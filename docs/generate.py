@@ -25,6 +25,51 @@ ROOMS = ("protocol", "language", "storage", "actors", "surfaces")
 MADE = "<!-- Made by `make docs`. Change the table in {source}, not this page. -->\n\n"
 
 
+RETRY = """
+## Retry a conflict
+
+The node runs a transaction again after a conflict, up to 16 times, and then answers `Conflict`.
+Under heavy load on the same records, repeat the whole transaction in the application, with growing
+random pauses. Repeat exactly the refusals whose `retry` is true: nothing of them was committed.
+
+```python
+import random
+import time
+
+from storeclient import Answer, Client, errors
+
+
+def run_again(client: Client, script: str, params: dict[str, object], tries: int = 8) -> Answer:
+    for number in range(tries - 1):
+        try:
+            return client.run(script, params)
+        except errors.Refused as refusal:
+            if not refusal.retry:
+                raise
+        time.sleep(random.uniform(0.5, 1) * 0.05 * 2**number)
+    return client.run(script, params)
+
+
+MOVE = '''
+BEGIN;
+UPDATE account:ana SET money -= $sum;
+UPDATE account:bo SET money += $sum;
+COMMIT
+'''
+with Client("127.0.0.1:8001", user="root", password="...", ns="shop", db="main") as client:
+    client.run("DEFINE TABLE account; CREATE account:ana SET money = 100; CREATE account:bo")
+    run_again(client, MOVE, {"sum": 30})
+    print(client.query("SELECT VALUE money FROM account"))
+# = [70, 30]
+```
+
+`UnknownOutcome` of the node, and `OutcomeUnknown` of a client whose connection broke, have no
+`retry`: the transaction may have been committed. Repeat it only if it is safe to run twice, such as
+one that creates a record with a given id ([cookbook](cookbook.md)).
+"""
+"""Last section of `errors.md`."""
+
+
 def errors_page() -> str:
     """`errors.md`, from the error catalogue."""
     lines = [
@@ -66,26 +111,69 @@ def errors_page() -> str:
     if kept:
         lines += ["", "Kept for what is still to come, and answered by nothing in this version:"]
         lines += [", ".join(kept) + "."]
-    return _page("protocol/errors.py", lines)
+    return _page("protocol/errors.py", [*lines, "", RETRY.strip()])
+
+
+MET = (
+    ("a record", "RECORD_BYTES", "TooLarge"),
+    ("a record id", "RECORD_ID_BYTES", "TooLarge"),
+    ("the nesting of a value", "DEPTH", "TooLarge"),
+    ("a name", "NAME_CHARACTERS", "NameRefused, in a script TooLarge"),
+    ("a transaction", "TRANSACTION_BYTES", "TooLarge"),
+    ("attempts of a transaction after a conflict", "COMMIT_RETRIES", "Conflict"),
+    ("a script", "SCRIPT_BYTES", "TooLarge"),
+    ("the memory of a script", "REQUEST_MEMORY_BYTES", "TooLarge"),
+    ("the memory of all scripts of a user", "USER_MEMORY_BYTES", "Busy"),
+    ("rows that a statement reads", "ROWS_READ", "TooLarge"),
+    ("an answer", "FRAME_BYTES", "AnswerTooLarge"),
+    ("a cache key", "KEY_BYTES", "BadRequest"),
+    ("a cache value", "CACHE_VALUE_BYTES", "TooLarge"),
+    ("a message of a topic", "MESSAGE_BYTES", "TooLarge"),
+    ("messages of one PUBLISH", "MESSAGES_PUBLISHED", "BadRequest"),
+    ("a value in a vault", "VAULT_VALUE_BYTES", "TooLarge"),
+    ("fields of a table", "FIELDS", "TooLarge"),
+    ("fields of an index", "INDEX_FIELDS", "TooLarge"),
+    ("a password, in characters, at least", "PASSWORD_CHARACTERS_MIN", "BadRequest"),
+    ("connections of a surface", "CONNECTIONS", "Full"),
+    ("running requests of a surface", "RUNNING", "Busy"),
+    ("unread changes of a feed", "FEED_BEHIND_BYTES", "TooSlow"),
+    ("moments that a user keeps", "MOMENTS_OF_USER", "Busy"),
+    ("commits of the log that are kept", "LOG_FRAMES_KEPT", "LogPruned"),
+)
+"""Limits that users meet: subject, name, and code of the refusal."""
 
 
 def limits_page() -> str:
-    """`limits.md`, from the constants of `protocol/limits.py` and the reasons beside them."""
+    """`limits.md`, from the constants of `protocol/limits.py` and the texts below them."""
     lines = [
         "# Limits",
         "",
-        "None of these can be configured. Sizes are bytes and times seconds unless the name says",
-        "otherwise.",
+        "For developers and operators: the bounds of a node, and the refusals beyond them.",
         "",
-        "| limit | value | why |",
-        "|---|---|---|",
+        "Limits are constants. Flags set four of them: `LOG_FRAMES_KEPT` (`--keep-log`),",
+        "`ENTRIES_KEPT` (`--keep-statements`), `SLOW_STATEMENT_SECONDS` (`--slow`) and",
+        "`UNSEAL_SECONDS` (`--unseal-for`). Some rows are defaults of clauses and of fields of a",
+        "request, and say so. Sizes are bytes and times seconds unless the name says otherwise.",
+        "",
+        "## Limits that you meet",
+        "",
+        "More than the limit is refused with this [code](errors.md):",
+        "",
+        "| limit on | value | code | name |",
+        "|---|---|---|---|",
     ]
-    used = _used()
-    for name, reason in _limits():
-        if name not in used:
-            continue
-        value = getattr(limits, name)
-        lines.append(f"| {name} | {_figure(name, value)} | {_cell(reason)} |")
+    for subject, name, code in MET:
+        figure = _figure(name, getattr(limits, name))
+        codes = re.sub(r"[A-Z]\w+", r"`\g<0>`", code)
+        lines.append(f"| {subject} | {figure} | {codes} | `{name}` |")
+    used, groups = _used(), dict[str, list[str]]()
+    for group, name, text in _limits():
+        if name in used:
+            figure = _figure(name, getattr(limits, name))
+            groups.setdefault(group, []).append(f"| {name} | {figure} | {_cell(text)} |")
+    for group in sorted(groups, key=lambda one: one.startswith("inside ")):  # stable: those last
+        lines += ["", f"## {group[0].upper()}{group[1:]}", ""]
+        lines += ["| limit | value | bounds |", "|---|---|---|", *groups[group]]
     return _page("protocol/limits.py", lines)
 
 
@@ -208,18 +296,22 @@ def _used() -> set[str]:
     return words
 
 
-def _limits() -> Iterator[tuple[str, str]]:
-    """Names of the limits in the order of their file, each with the text that follows it."""
+def _limits() -> Iterator[tuple[str, str, str]]:
+    """Group, name and text of each limit, in the order of their file."""
     assert limits.__file__ is not None
-    body = ast.parse(Path(limits.__file__).read_text(encoding="utf-8")).body
+    source = Path(limits.__file__).read_text(encoding="utf-8")
+    groups = {
+        source.count("\n", 0, found.start()) + 1: found[1]
+        for found in re.finditer(r"^# --- (.+?) -+$", source, re.MULTILINE)
+    }
+    body = ast.parse(source).body
     for node, following in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             if node.target.id in ("KIB", "MIB"):
                 continue
-            reason = ""
-            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-                reason = str(following.value.value)
-            yield node.target.id, reason
+            assert isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+            group = groups[max(line for line in groups if line < node.lineno)]
+            yield group, node.target.id, str(following.value.value)
 
 
 def _figure(name: str, value: object) -> str:
@@ -227,7 +319,8 @@ def _figure(name: str, value: object) -> str:
         for unit, size in (("MiB", limits.MIB), ("KiB", limits.KIB)):
             if value >= size and value % size == 0:
                 return f"{value // size} {unit}"
-    return f"{value}"
+        return f"{value} bytes"
+    return f"{value:,}".replace(",", " ") if isinstance(value, int) else f"{value}"
 
 
 if __name__ == "__main__":

@@ -336,7 +336,7 @@ class BackupCorrupt(Refusal, status=422):
 
 
 class WrongKey(Refusal, status=422):
-    """A sealed file needs another key."""
+    """An encrypted store or backup needs another key, or a vault another passphrase."""
 
 
 class Sealed(Refusal, status=423):

@@ -1,6 +1,7 @@
-"""Every limit of the node, with its reason. None of them is configurable.
+"""Every limit of the node, with its reason: constants, and defaults of the few settings.
 
-Sizes are bytes and times seconds unless the name says otherwise.
+Sizes are bytes and times seconds unless the name says otherwise. `docs/limits.md` is made from this
+file: the text behind `# ---` is a heading there, and groups that begin with "inside" come last.
 """
 
 from __future__ import annotations
@@ -52,17 +53,20 @@ DEFINITION_BYTES: Final = 16 * KIB
 """Stored text of one DEFINE FIELD (its type, DEFAULT, VALUE and ASSERT), or of one DEFINE FUNCTION.
 """
 
-# --- storage ------------------------------------------------------------------------------------
+# --- records and transactions ---------------------------------------------------------------------
 TRANSACTION_BYTES: Final = 64 * MIB
 """Effects of one commit. A commit is one log frame, which is held in memory until it is written."""
 RECORD_BYTES: Final = 8 * MIB
 """Size of one record; two of them fit a wire frame."""
 KEY_BYTES: Final = KIB
-"""Length of a key of the state engine, and of a cache key."""
+"""Length of a key of the state engine, and of a cache key; a longer one is `BadRequest`."""
 MESSAGE_BYTES: Final = 8 * MIB
 """Size of one message of a topic, as a record."""
+
+# --- the log --------------------------------------------------------------------------------------
 LOG_FRAMES_KEPT: Final = 100_000
-"""Newest log frames that a node keeps while it serves; older segments are pruned."""
+"""Newest commits of the log that a node keeps while it serves, unless `--keep-log` sets an age or a
+size. Older segments are pruned; a reader of them gets `LogPruned`."""
 SEGMENT_BYTES: Final = 64 * MIB
 """Size at which a segment is closed: small enough to prune the log in steps."""
 SEGMENT_FRAMES: Final = 16_384
@@ -71,6 +75,8 @@ IN_FLIGHT_BYTES: Final = 320 * MIB
 """Memory of pending writes: commits that are not applied to the state yet. Above this, changes are
 refused with `Busy` (backpressure). The largest transaction of small records takes 250 MiB until it
 is applied, and must not block other writers meanwhile."""
+
+# --- feeds ----------------------------------------------------------------------------------------
 FEEDS: Final = 16_384
 """Change feeds of one user while no other user has any: as many as a surface holds connections."""
 FEEDS_OF_OTHERS: Final = 4_096
@@ -103,6 +109,8 @@ from ageing while its table is quiet."""
 FEED_IMAGES_BYTES: Final = 16 * MIB
 """Cache of previous versions of records, for feeds that show or filter by them. The next change of
 a record then need not read the log."""
+
+# --- inside the log -------------------------------------------------------------------------------
 TAIL_BYTES: Final = 8 * MIB
 """Newest frames kept in memory for readers of the log. About as many as a disk takes in a tenth of
 a second: a reader that has caught up from the log file finds the next frame here."""
@@ -130,6 +138,8 @@ LOG_CHECK_ROUND_SECONDS: Final = 24 * 3600
 LOG_PIN_SECONDS: Final = 600
 """Longest time that a reader keeps old log segments from being pruned. Enough for a gigabyte at 2
 MB a second, and no longer than an operator in need of space would wait."""
+
+# --- backups --------------------------------------------------------------------------------------
 BACKUP_NAME_BYTES: Final = KIB
 """Length of a backup's name."""
 BACKUP_NAME_PARTS: Final = 16
@@ -145,6 +155,8 @@ BACKUP_SYNC_BYTES: Final = 16 * MIB
 """Bytes after which a backup is synced: the log's fsync waits for dirty pages of the same disk."""
 BACKUPS_KEPT: Final = 4
 """Backup files held for clients that asked to read them: each takes its space on the disk."""
+
+# --- joining a cluster ----------------------------------------------------------------------------
 COPIES: Final = 4
 """Concurrent copies of the store for joining nodes: each takes its space on the disk."""
 COPY_KEPT_SECONDS: Final = 3_600
@@ -164,6 +176,8 @@ CLOCK_JUMP_SECONDS: Final = 366 * 86_400
 """Distance that the wall clock may be ahead of the log's newest frame at a start: longer than any
 store is plausibly left stopped. Log time never goes back, so a clock that is decades ahead would
 end every lease and expire every key, irreversibly."""
+
+# --- conflicts ------------------------------------------------------------------------------------
 COMMIT_RETRIES: Final = 16
 """Retries of a transaction whose validation found a conflict. After these its caller gets
 `Conflict`."""
@@ -182,6 +196,8 @@ range around its keys: more conflicts, but bounded memory."""
 REMEMBERED_KEYS: Final = 1_000_000
 """Changed keys kept to validate transactions that paused. A transaction older than all of these
 that wants to write gets a conflict."""
+
+# --- statement log, audit trail and history -------------------------------------------------------
 STATEMENT_TEXT_BYTES: Final = 4 * KIB
 """Text of a statement in the statement log; longer text is cut and marked as cut."""
 REASON_CHARACTERS: Final = 500
@@ -227,6 +243,7 @@ HISTORY_READ_BYTES: Final = 256 * MIB
 HISTORY_SECONDS: Final = 5
 """Seconds that INFO FOR HISTORY reads the log, which it shares with other readers."""
 
+# --- cache spaces ---------------------------------------------------------------------------------
 CACHE_INLINE_BYTES: Final = 4 * KIB
 """Size above which the value of a cache key is stored beside its entry, so that a listing of keys
 reads no such value."""
@@ -238,6 +255,7 @@ SWEEP_SECONDS: Final = 1
 """Shortest interval between two sweeps of a space for expired keys. Reads check expiry themselves.
 """
 
+# --- topics and groups ----------------------------------------------------------------------------
 MESSAGES_PUBLISHED: Final = 10_000
 """Values of one PUBLISH."""
 MESSAGES_READ: Final = 1_000
@@ -295,7 +313,7 @@ REDRIVEN: Final = 10_000
 TRIM_MESSAGES: Final = 512
 """Messages that retention removes in one commit."""
 
-# --- statements ---------------------------------------------------------------------------------
+# --- scripts and statements -----------------------------------------------------------------------
 SCRIPT_BYTES: Final = 16 * MIB
 """Length of one script: as much as a wire frame carries."""
 STATEMENT_MEMORY_BYTES: Final = 256 * MIB
@@ -376,6 +394,8 @@ COMMENT_CHARACTERS: Final = KIB
 SLOW_STATEMENT_SECONDS: Final = 1
 """Duration from which a statement is logged as slow, unless `--slow` says otherwise. Waits for
 messages do not count."""
+
+# --- indexes --------------------------------------------------------------------------------------
 INDEX_FIELDS: Final = 8
 """Fields of one index."""
 INDEX_VALUES_BYTES: Final = 700
@@ -398,7 +418,7 @@ LOOP_ITERATIONS: Final = 10_000_000
 """Iterations of all FOR loops of a script together, so that it ends even without a TIMEOUT.
 Iterations of an attempt that had a conflict do not count."""
 
-# --- users --------------------------------------------------------------------------------------
+# --- users, passwords and sessions ----------------------------------------------------------------
 PASSWORD_CHARACTERS_MIN: Final = 8
 """Shortest password."""
 PASSWORD_CHARACTERS_MAX: Final = 1024
@@ -460,7 +480,7 @@ SESSIONS: Final = 100_000
 """Open sessions. With one more, the session that is idle longest ends, of the user with most
 sessions."""
 
-# --- surfaces (each has its own count) ------------------------------------------------------------
+# --- connections and requests (each surface has its own count) ------------------------------------
 CONNECTIONS: Final = 16_384
 """Connections of a surface at once; one more is answered that the surface is full. An idle one
 costs a descriptor and about 5 KiB, a WebSocket 18 KiB, TLS 40 KiB more. Both surfaces at this
@@ -487,7 +507,6 @@ FRAME_BYTES: Final = 16 * MIB
 GREETING_SECONDS: Final = 10
 """Time from accepting a wire connection to a completed sign-in: some round trips on a bad line.
 Checking the credential is not counted."""
-PART_BYTES: Final = MIB
 HEAD_BYTES: Final = 64 * KIB
 """Head of an HTTP request."""
 HEAD_FIELDS: Final = 100
@@ -561,7 +580,7 @@ values read for the keys that one connection requests at once."""
 
 # --- vaults -------------------------------------------------------------------------------------
 UNSEAL_SECONDS: Final = 600
-"""Duration of an unseal that names none."""
+"""Duration of an unseal that names none, unless `--unseal-for` says otherwise."""
 UNSEAL_SECONDS_MAX: Final = 366 * 86_400
 """Longest duration of an unseal."""
 VAULT_ID_BYTES: Final = 512
@@ -599,6 +618,8 @@ PEER_ADDRESS_CHARACTERS: Final = 300
 """Length of a `host:port`: a host name has 253 characters at most."""
 JOIN_TOKEN_CHARACTERS: Final = 4 * KIB
 """Length of a join token as a text, including its addresses."""
+
+# --- inside the cluster ---------------------------------------------------------------------------
 LINK_MESSAGE_BYTES: Final = TRANSACTION_BYTES + 17 * MIB
 """Size of a message between nodes: the largest log frame with its envelope."""
 LINK_UNKNOWN_BYTES: Final = 16 * KIB
@@ -628,6 +649,8 @@ PEER_LOOK_SECONDS: Final = 3_600
 for it."""
 GREETING_PEER_SECONDS: Final = 10
 """Time for the handshake of a connection between nodes, and again from there to its greeting."""
+
+# --- the failover policy --------------------------------------------------------------------------
 FAILOVER_ADDRESSES: Final = 16
 """Addresses of the etcd servers that hold the agreement of the nodes."""
 LEASE_SECONDS_MIN: Final = 2
@@ -642,6 +665,8 @@ wait for that long."""
 RELEASE_SECONDS: Final = 30
 """Time that a client waits for the in-sync replicas to hold a commit, or LEASE and BEHIND together
 if that is longer. Then it gets `UnknownOutcome`; the commit stays pending."""
+
+# --- inside replication ---------------------------------------------------------------------------
 SHIP_BATCH_BYTES: Final = 256 * KIB
 """Approximate size of the frames in one message to a follower; a larger frame is sent alone. With
 the smallest commits that is some milliseconds of the loop on both sides."""
@@ -666,7 +691,7 @@ CLUSTER_SILENT_SECONDS: Final = 60
 """Silence of its leader after which a follower answers only owners of the store: other users'
 rights may have been revoked unnoticed."""
 
-# --- actors -------------------------------------------------------------------------------------
+# --- inside the node ------------------------------------------------------------------------------
 MAILBOX: Final = 100_000
 """Messages queued for one actor; the next is refused with `Busy`."""
 MAILBOX_SLICE: Final = 64

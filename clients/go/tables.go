@@ -127,7 +127,7 @@ const (
 	UpgradeRequired Code = "UpgradeRequired"
 	// VersionNotSupported: A protocol version that the node does not speak.
 	VersionNotSupported Code = "VersionNotSupported"
-	// WrongKey: A sealed file needs another key.
+	// WrongKey: An encrypted store or backup needs another key, or a vault another passphrase.
 	WrongKey Code = "WrongKey"
 	// WrongMethod: The path exists, with other methods; see Allow.
 	WrongMethod Code = "WrongMethod"
