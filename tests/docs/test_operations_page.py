@@ -1,18 +1,21 @@
-"""What the page about operations has an operator type."""
+"""What the pages about operations and backups have an operator type."""
 
 from __future__ import annotations
 
 import re
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from storage.backups import scripts
 from storage.files import metadata_file
 from storage.formats import container, frames
 from tests.architecture.sources import ROOT
-from tests.processes import run, serving
+from tests.processes import NodeProcess, run, serving
 
 PAGE = (ROOT / "docs" / "operations.md").read_text()
+BACKUPS = (ROOT / "docs" / "backup.md").read_text()
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 STORE = """
     DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TABLE t; CREATE t:1 SET a = 1;
@@ -21,9 +24,9 @@ STORE = """
 """
 
 
-def section(head: str) -> str:
-    """The text below a head of the page."""
-    return PAGE.partition(f"\n## {head}\n")[2].partition("\n## ")[0]
+def section(head: str, page: str = PAGE) -> str:
+    """The text below a head of a page."""
+    return page.partition(f"\n## {head}\n")[2].partition("\n## ")[0]
 
 
 def test_a_lost_password_is_replaced_as_the_page_says(tmp_path: Path) -> None:
@@ -48,10 +51,71 @@ def test_a_lost_password_is_replaced_as_the_page_says(tmp_path: Path) -> None:
         assert node.request("POST", "/session", user=("root", "forgotten by all")).status == 401
 
 
+def test_a_table_and_a_database_are_restored_as_the_page_says(tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    with ExitStack() as nodes:
+        here = nodes.enter_context(
+            serving(tmp_path / "store", *NodeProcess.words, "--backup-dir", str(folder))
+        )
+
+        def ask(text: str) -> Any:
+            answer = here.request("POST", "/script", {"script": text}).json
+            assert "error" not in answer, answer
+            return answer["results"][-1]["value"]
+
+        def command(line: str) -> None:
+            ended = run(*re.sub(r":\d+(?= |$)", address, line).split()[1:])
+            assert ended.returncode == 0, ended.stderr
+
+        def address(port: re.Match[str]) -> str:
+            host, found = (there if port[0] == ":9001" else here).address("wire")
+            return f"{host}:{found}"
+
+        rows = "[{ id: 1, a: 1 }, { id: 2, a: 2 }]"
+        ask(
+            "DEFINE NAMESPACE shop; DEFINE DATABASE shop.main; USE shop.main; DEFINE TABLE person;"
+            f"DEFINE FIELD a ON person TYPE int; INSERT INTO person {rows}"
+        )
+        command(f"storenode --at :8001 --backup {tmp_path}/night.storesnap")
+        ask(
+            "USE shop.main; UPDATE person:1 SET a = 0, b = 1; DELETE person:2;"
+            "CREATE person:3 SET a = 3"
+        )
+
+        (block,) = BLOCK.findall(section("Restore one table", BACKUPS))
+        block = block.replace("/var/lib/then", f"{tmp_path}/then")
+        block = re.sub(r"\b(night\.storesnap|person\.jsonl)\b", rf"{tmp_path}/\1", block)
+        restore, serve, *copied = block.splitlines()
+        command(restore)
+        assert serve == f"storenode {tmp_path}/then --http :9000 --serve :9001 &"
+        there = nodes.enter_context(
+            serving(tmp_path / "then", *NodeProcess.words, "--backup-dir", str(tmp_path))
+        )
+        for line in copied:
+            command(line)
+        table = "USE shop.main; SELECT VALUE [id, a, b] FROM person"
+        assert [row[1:] for row in ask(table)] == [
+            [1, 1],
+            [2, {"$none": True}],
+            [3, {"$none": True}],
+        ]
+
+        (statement,) = re.findall(
+            r"`(BACKUP SCRIPT OF .*?)`", section("Restore one database", BACKUPS)
+        )
+        assert there.request("POST", "/script", {"script": statement}).status == 200
+        (renamed,) = BLOCK.findall(section("Restore one database", BACKUPS))
+        renamed = renamed.replace("/var/backups/storenode", str(folder))
+        subprocess.run(["bash", "-euc", renamed], check=True, cwd=tmp_path)
+        ask("RESTORE SCRIPT FROM 'renamed.storeql'")
+        assert ask("USE shop.then; SELECT VALUE a FROM person") == [1, 2]
+
+
 def test_the_page_names_the_formats_of_this_version() -> None:
     rows = dict(re.findall(r"^\| (.+?) \| (.*?\|.*?) \|", section("Upgrade and downgrade"), re.M))
     read = ", ".join(map(str, sorted(frames.READ)))
-    assert rows["log"] == f"{frames.FORMAT}, sealed {frames.SEALED_FORMAT} | {read}"
+    assert rows["log"] == f"{frames.FORMAT}, encrypted {frames.SEALED_FORMAT} | {read}"
     assert (
         rows["`STORE`, `NODE` and the like"] == f"{metadata_file.FORMAT} | {metadata_file.FORMAT}"
     )
