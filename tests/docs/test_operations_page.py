@@ -59,6 +59,8 @@ def test_a_table_and_a_database_are_restored_as_the_page_says(tmp_path: Path) ->
             serving(tmp_path / "store", *NodeProcess.words, "--backup-dir", str(folder))
         )
 
+        serve_at = {":8001": here}
+
         def ask(text: str) -> Any:
             answer = here.request("POST", "/script", {"script": text}).json
             assert "error" not in answer, answer
@@ -69,7 +71,7 @@ def test_a_table_and_a_database_are_restored_as_the_page_says(tmp_path: Path) ->
             assert ended.returncode == 0, ended.stderr
 
         def address(port: re.Match[str]) -> str:
-            host, found = (there if port[0] == ":9001" else here).address("wire")
+            host, found = serve_at[port[0]].address("wire")
             return f"{host}:{found}"
 
         rows = "[{ id: 1, a: 1 }, { id: 2, a: 2 }]"
@@ -89,8 +91,9 @@ def test_a_table_and_a_database_are_restored_as_the_page_says(tmp_path: Path) ->
         restore, serve, *copied = block.splitlines()
         command(restore)
         assert serve == f"storenode {tmp_path}/then --http :9000 --serve :9001 &"
-        there = nodes.enter_context(
-            serving(tmp_path / "then", *NodeProcess.words, "--backup-dir", str(tmp_path))
+        (tmp_path / "scripts").mkdir()
+        there = serve_at[":9001"] = nodes.enter_context(
+            serving(tmp_path / "then", *NodeProcess.words, "--backup-dir", f"{tmp_path}/scripts")
         )
         for line in copied:
             command(line)
@@ -107,7 +110,7 @@ def test_a_table_and_a_database_are_restored_as_the_page_says(tmp_path: Path) ->
         assert there.request("POST", "/script", {"script": statement}).status == 200
         (renamed,) = BLOCK.findall(section("Restore one database", BACKUPS))
         renamed = renamed.replace("/var/backups/storenode", str(folder))
-        subprocess.run(["bash", "-euc", renamed], check=True, cwd=tmp_path)
+        subprocess.run(["bash", "-euc", renamed], check=True, cwd=tmp_path / "scripts")
         ask("RESTORE SCRIPT FROM 'renamed.storeql'")
         assert ask("USE shop.then; SELECT VALUE a FROM person") == [1, 2]
 
