@@ -258,6 +258,24 @@ def go_tables() -> str:
     return "\n".join([*lines, ")", ""])
 
 
+TYPESCRIPT_TABLES = HERE.parent / "clients" / "typescript" / "src" / "tables.ts"
+
+
+def typescript_tables() -> str:
+    """Version and codes of refusals for the TypeScript client, from the node's own."""
+    lines = [
+        "/** Made by `make docs` of protocol/errors.py: change that, not this file. */",
+        "",
+        "/** Version of the client, and of the node that it came with. */",
+        f'export const VERSION = "{VERSION}";',
+        "",
+        "/** Codes of refusals. */",
+        "export type Code =",
+    ]
+    lines += [f'  | "{code}"' for code in sorted(CATALOGUE)]
+    return "\n".join(lines) + ";\n"
+
+
 def _export(name: str, rows: list[Any]) -> list[str]:
     told = [f"  {json.dumps(row, ensure_ascii=False)}," for row in rows]
     return [f"export const {name} = [", *told, "];"]
@@ -272,6 +290,8 @@ def main() -> None:
     print("console/words.js")
     GO_TABLES.write_text(go_tables(), encoding="utf-8")
     print("clients/go/tables.go")
+    TYPESCRIPT_TABLES.write_text(typescript_tables(), encoding="utf-8")
+    print("clients/typescript/src/tables.ts")
     html.write()
     print("console/docs/")
 

@@ -26,7 +26,7 @@ PAGES: Final = sorted(
     str(path.relative_to(ROOT))
     for folder in (ROOT, *(ROOT / name for name in ("docs", "clients", "examples")))
     for path in (folder.glob("*.md") if folder == ROOT else folder.rglob("*.md"))
-    if blocks(path.read_text(encoding="utf-8"))
+    if "node_modules" not in path.parts and blocks(path.read_text(encoding="utf-8"))
 )
 DEFINES_ITS_PLACE: Final = "DEFINE NAMESPACE shop;"
 """What a page says that begins with a store in which there is nothing at all."""

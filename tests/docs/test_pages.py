@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
 import tomllib
@@ -61,21 +62,31 @@ def test_generated_pages_are_fresh() -> None:
     assert not stale(DOCS), "run `make docs` and commit what it writes"
     assert GENERATE.WORDS.read_text("utf-8") == GENERATE.words_script()
     assert GENERATE.GO_TABLES.read_text("utf-8") == GENERATE.go_tables()
+    assert GENERATE.TYPESCRIPT_TABLES.read_text("utf-8") == GENERATE.typescript_tables()
+    package = json.loads((ROOT / "clients" / "typescript" / "package.json").read_text("utf-8"))
+    assert package["version"] == VERSION
 
 
-GO_HAS_NONE = {"C37"}
-"""Rules about what the Go client does not do: it gathers no messages."""
+WITHOUT_A_TEST = {"C37"}
+"""Rules about what neither the Go nor the TypeScript client does: they gather no messages."""
 
 
-def test_each_rule_of_clients_has_a_test_of_the_go_client() -> None:
+@pytest.mark.parametrize(
+    ("folder", "files", "head"),
+    [
+        ("go", "*_test.go", r"^func Test((?:C\d+)+)"),
+        ("typescript", "test/*.test.ts", r'^test\("((?:C\d+ )+)'),
+    ],
+)
+def test_each_rule_of_clients_has_a_test(folder: str, files: str, head: str) -> None:
     rules = set(
         re.findall(r"^- \*\*(C\d+)\*\*", (DOCS / "clients.md").read_text("utf-8"), re.MULTILINE)
     )
     named: set[str] = set()
-    for path in (ROOT / "clients" / "go").glob("*_test.go"):
-        for numbers in re.findall(r"^func Test((?:C\d+)+)", path.read_text("utf-8"), re.MULTILINE):
+    for path in (ROOT / "clients" / folder).glob(files):
+        for numbers in re.findall(head, path.read_text("utf-8"), re.MULTILINE):
             named.update(re.findall(r"C\d+", numbers))
-    assert named == rules - GO_HAS_NONE
+    assert named == rules - WITHOUT_A_TEST
 
 
 def test_words_are_those_of_the_grammar() -> None:
@@ -102,7 +113,7 @@ def test_what_the_node_never_answers_stands_apart() -> None:
     "page",
     [
         *(ROOT / name for name in ("README.md", "CHANGELOG.md", "ARCHITECTURE.md")),
-        *sorted((ROOT / "clients").rglob("*.md")),
+        *sorted((ROOT / "clients").glob("*/README.md")),
         *sorted((ROOT / "examples").rglob("*.md")),
         *sorted(DOCS.rglob("*.md")),
     ],
@@ -202,7 +213,7 @@ def torn_tables(text: str) -> list[str]:
 
 
 def test_no_table_is_torn() -> None:
-    for page in [*DOCS.rglob("*.md"), ROOT / "README.md", *(ROOT / "clients").rglob("*.md")]:
+    for page in [*DOCS.rglob("*.md"), ROOT / "README.md", *(ROOT / "clients").glob("*/README.md")]:
         assert torn_tables(page.read_text()) == [], page
 
 
@@ -218,7 +229,7 @@ def unmerged(text: str) -> list[str]:
 
 
 def test_no_page_is_half_merged() -> None:
-    pages = [*ROOT.glob("*.md"), *(ROOT / "clients").rglob("*.md"), *DOCS.rglob("*.md")]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "clients").glob("*/README.md"), *DOCS.rglob("*.md")]
     assert [page for page in pages if unmerged(page.read_text())] == []
 
 
