@@ -28,7 +28,7 @@ SOURCES := protocol language storage actors surfaces bench compiling tests examp
 
 CLUSTER := cluster-status cluster-kill cluster-pause cluster-resume cluster-cut cluster-heal cluster-chaos cluster-down
 
-.PHONY: help run compiled test test-profile check test-hard mutants seeds bench floor builds soak cluster $(CLUSTER) docs images demo format wheel deb cases-accept clean
+.PHONY: help run compiled test test-profile check clients test-hard mutants seeds bench floor builds soak cluster $(CLUSTER) docs images demo format wheel deb cases-accept clean
 .DEFAULT_GOAL := test
 
 help: ## the targets
@@ -94,6 +94,12 @@ check: .venv/.test ## format, lint, types, import directions
 	$(BIN)/mypy $(SOURCES) clients/python
 	$(BIN)/python -m pytest -q tests/architecture
 
+clients: ## build and check the Go and the TypeScript client, each where its toolchain is installed
+	@command -v go >/dev/null || echo "not installed: golang-go"
+	! command -v go >/dev/null || (cd clients/go && go vet ./... && go test ./...)
+	@command -v npm >/dev/null || echo "not installed: nodejs npm"
+	! command -v npm >/dev/null || (cd clients/typescript && npm ci --ignore-scripts && npm test && npm run lint)
+
 format: .venv/.test ## rewrite the files in the form that check asks for
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -102,6 +108,7 @@ test-hard: .venv/.compiled .venv/.bench .venv/schemathesis/bin/st $(if $(COMPILE
 	@$(FOR_TESTS)
 	@.ci/packages strace e2fsprogs xfsprogs btrfs-progs quota util-linux mount eatmydata testssl.sh prometheus etcd-client openssl debhelper lintian procps systemd systemd-container
 	@command -v go >/dev/null || .ci/packages golang-go
+	@command -v npm >/dev/null || .ci/packages nodejs npm
 	$(PYTEST) -m hard --timeout 1800 --dist loadfile $(PYTEST_ARGS)
 
 mutants: .venv/.mutants ## small faults in the sources, and whether tests see them; ROOM=storage SAMPLE=40 SEED=1

@@ -76,7 +76,7 @@ export class Client extends Runner {
       pulse,
     };
     this.nodes = new Nodes(addresses, settings, connectTimeout, options.onConnection);
-    hide(this, "nodes");
+    for (const name of ["nodes", "seen", "makers"]) hide(this, name);
     this.timeout = options.timeout === undefined ? undefined : positive(options.timeout, "timeout");
     this.reads = options.reads ?? "leader";
     this.trace = options.trace;
