@@ -18,7 +18,7 @@ from typing import Final
 from protocol.environment import Clock
 from protocol.errors import Busy
 from protocol.jsonvalues import encode_plain
-from protocol.version import VERSION
+from protocol.version import BUILD, VERSION
 from surfaces.command import addresses
 from surfaces.command.addresses import Address
 from surfaces.http import answers
@@ -75,7 +75,8 @@ class _CopyProgress:
         """Return the body of `GET /health`: the process is alive, without a store."""
         up_us = self._clock.monotonic_us() - self._began_us
         uptime = round(up_us / 1_000_000, 3)
-        return {"status": COPYING, "version": VERSION, "sequence": 0, "uptime": uptime}
+        about = {"version": VERSION, "build": BUILD, "sequence": 0, "uptime": uptime}
+        return {"status": COPYING, **about}
 
     def ready(self) -> dict[str, object]:
         """Return the body of `GET /ready`."""

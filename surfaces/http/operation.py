@@ -98,6 +98,7 @@ SCHEMAS: Final[Json] = {
         {
             "status": {"enum": ["well", "closing", "failed", "copying"]},
             "version": STRING,
+            "build": {"enum": ["plain", "compiled"]},
             "sequence": INTEGER,
             "uptime": {"type": "number", "description": "seconds"},
         }

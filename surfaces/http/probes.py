@@ -11,6 +11,7 @@ from typing import Final
 from tornado.httputil import HTTPMessageDelegate
 
 from protocol.jsonvalues import encode_plain
+from protocol.version import BUILD
 from surfaces.http.exchange import Exchange
 from surfaces.http.shared import Http
 
@@ -31,6 +32,7 @@ class Health(HTTPMessageDelegate):
         body = {
             "status": status.health,
             "version": status.version,
+            "build": BUILD,
             "sequence": status.sequence,
             "uptime": round(status.uptime_seconds, 3),
         }

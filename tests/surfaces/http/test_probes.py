@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from actors.node import Node
-from protocol.version import VERSION
+from protocol.version import BUILD, VERSION
 from surfaces.command.stopping import drain
 from surfaces.http.surface import HttpSurface
 from tests.surfaces.http.conftest import script
@@ -21,7 +21,8 @@ async def test_health_of_a_node_that_is_well(raw: Raw, node: Node) -> None:
     assert answer.json["version"] == VERSION
     assert answer.json["sequence"] == node.status().sequence
     assert answer.json["uptime"] >= 0
-    assert set(answer.json) == {"status", "version", "sequence", "uptime"}
+    assert answer.json["build"] == BUILD
+    assert set(answer.json) == {"status", "version", "build", "sequence", "uptime"}
 
 
 async def test_ready_node_says_its_roles(raw: Raw) -> None:
