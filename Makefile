@@ -3,6 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet install --constraint constraints.txt
+PIP_WHEEL := $(BIN)/pip --disable-pip-version-check --quiet wheel --no-deps --no-build-isolation
 DATA ?= ./data
 HTTP ?= 127.0.0.1:8000
 WIRE ?= 127.0.0.1:8001
@@ -18,6 +19,10 @@ COMPILED ?=
 # Where what is tested, measured or packed lies: the checkout, or with COMPILED=1 its compiled copy.
 TREE := $(if $(COMPILED),build/compiled,.)
 PYTHON_THERE := cd $(TREE) && $(CURDIR)/$(BIN)/python
+# What wheel, deb and image ship is compiled; PLAIN=1 leaves the compiler out.
+PLAIN ?=
+SHIPPED := $(if $(PLAIN),.,build/compiled)
+WHEEL_SHIPPED = rm -rf build/shipped && cd $(SHIPPED) && $(CURDIR)/$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/build/shipped
 # The shell alone is not to be had everywhere: there chromium does, for twice the processor.
 FOR_TESTS := .ci/packages curl faketime 'chromium-headless-shell|chromium' etcd-server
 # What is compiled of sources and tests is kept for the other workers and the next run, also where the environment says
@@ -28,7 +33,7 @@ SOURCES := protocol language storage actors surfaces bench compiling tests examp
 
 CLUSTER := cluster-status cluster-kill cluster-pause cluster-resume cluster-cut cluster-heal cluster-chaos cluster-down
 
-.PHONY: help run compiled test test-profile check clients test-hard mutants seeds bench floor builds soak cluster $(CLUSTER) docs images demo format wheel deb cases-accept clean
+.PHONY: help run compiled test test-profile check clients test-hard mutants seeds bench floor builds soak cluster $(CLUSTER) docs images demo format wheel deb image cases-accept clean
 .DEFAULT_GOAL := test
 
 help: ## the targets
@@ -72,8 +77,13 @@ $(BIN)/python:
 console/docs/index.html: docs/html.py $(wildcard *.md docs/*.md clients/*/README.md examples/*/README.md) | .venv/.node
 	$(BIN)/python -m docs.html
 
-run: .venv/.node console/docs/index.html ## serve ./data, HTTP on :8000, wire on :8001; DATA=, HTTP=, WIRE= change these
-	$(BIN)/storenode $(DATA) --http $(HTTP) --serve $(WIRE)
+.venv/.ship: .venv/.compiled
+	$(PIP) --editable '.[ship]'
+	@touch $@
+
+run: .venv/.node console/docs/index.html $(if $(COMPILED),compiled) ## serve ./data, HTTP on :8000, wire on :8001; DATA=, HTTP=, WIRE= change these, COMPILED=1 the build
+	@$(if $(COMPILED),,echo "the plain build; make run COMPILED=1 compiles the hot modules first, in minutes")
+	$(PYTHON_THERE) -m surfaces.command.main $(abspath $(DATA)) --http $(HTTP) --serve $(WIRE)
 
 compiled: .venv/.compiled ## the hot modules as C, in a copy of the tree: build/compiled. COMPILED=1 has the targets below use it
 	@command -v cc >/dev/null || .ci/packages gcc libc6-dev
@@ -106,7 +116,7 @@ format: .venv/.test ## rewrite the files in the form that check asks for
 
 test-hard: .venv/.compiled .venv/.bench .venv/schemathesis/bin/st $(if $(COMPILED),compiled) ## tier P: power cuts, syscall faults, ceilings, fuzzing
 	@$(FOR_TESTS)
-	@.ci/packages strace e2fsprogs xfsprogs btrfs-progs quota util-linux mount eatmydata testssl.sh prometheus etcd-client openssl debhelper lintian procps systemd systemd-container
+	@.ci/packages strace e2fsprogs xfsprogs btrfs-progs quota util-linux mount eatmydata testssl.sh prometheus etcd-client openssl debhelper lintian procps systemd systemd-container buildah podman runc mmdebstrap
 	@command -v go >/dev/null || .ci/packages golang-go
 	@command -v npm >/dev/null || .ci/packages nodejs npm
 	$(PYTEST) -m hard --timeout 1800 --dist loadfile $(PYTEST_ARGS)
@@ -157,15 +167,24 @@ demo: .venv/.demo ## load real data through the client, ask it ten questions
 docs: .venv/.test ## write the generated pages of docs/, and all of them as the console shows them
 	$(BIN)/python -m docs.generate
 
-wheel: .venv/.test $(if $(COMPILED),compiled) ## the node as one file in dist/, for pip install; COMPILED=1: in dist/compiled, for this interpreter
-	$(PYTHON_THERE) -m hatchling build -t wheel -d $(CURDIR)/dist$(if $(COMPILED),/compiled)
+wheel: .venv/.ship $(if $(PLAIN),,compiled) ## node and client as files in dist/, for pip install: the node compiled for this Python, and plain for any; PLAIN=1: only plain
+	rm -f dist/*.whl
+	$(BIN)/python -m hatchling build -t wheel -d dist
+	$(PIP_WHEEL) --wheel-dir dist clients/python
+	$(if $(PLAIN),,$(WHEEL_SHIPPED) && cd $(CURDIR) && PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/auditwheel repair --wheel-dir dist build/shipped/*.whl)
+	$(BIN)/twine check --strict dist/*.whl
 
-deb: .venv/.test $(if $(COMPILED),compiled) ## the node as a Debian package in dist/, with its libraries and its service, for the Python of this Debian; COMPILED=1: in dist/compiled
+deb: .venv/.test $(if $(PLAIN),,compiled) ## the node as a Debian package in dist/, with its libraries and its service, for the Python of this Debian; PLAIN=1: not compiled
 	@.ci/packages debhelper python3
-	rm -rf build/deb
-	@mkdir -p dist$(if $(COMPILED),/compiled)
-	$(PYTHON_THERE) -m hatchling build -t wheel -d $(CURDIR)/build/deb
-	packaging/debian/build build/deb/*.whl dist$(if $(COMPILED),/compiled) $(BIN)/pip
+	@mkdir -p dist
+	$(WHEEL_SHIPPED)
+	packaging/debian/build build/shipped/*.whl dist $(BIN)/pip
+
+image: .venv/.test $(if $(PLAIN),,compiled) ## the node as an image, here and as a file in dist/, with the Python of this Debian; PLAIN=1: not compiled
+	@.ci/packages buildah mmdebstrap python3
+	@mkdir -p dist
+	$(WHEEL_SHIPPED)
+	packaging/image/build build/shipped/*.whl dist $(BIN)/pip
 
 cases-accept: .venv/.test ## write the present answers into the language case files, the examples and the shell's transcript
 	CASES_ACCEPT=1 $(BIN)/python -m pytest -q tests/cases tests/docs
