@@ -127,9 +127,12 @@ mutants: .venv/.mutants ## small faults in the sources, and whether tests see th
 seeds: .venv/.test ## worlds of the simulated node, from seed FROM=10000 up to TO=11000, OF=inspects, expires, feeds or guests, or clusters: members, watched; says which of them break a promise
 	$(BIN)/python -m tests.simulation.seeds $(FROM) $(TO) $(if $(OF),--of $(OF))
 
-bench: .venv/.bench $(if $(COMPILED),compiled) ## measure, beside the peers; ROW=name runs one row, PUBLISH=1 writes docs/benchmarks.md, COMPILED=1 measures the compiled tree
+bench: .venv/.bench $(if $(PLAIN),,compiled) ## measure the wheel as it is shipped, beside the peers; ROW=name runs one row, PUBLISH=1 writes docs/benchmarks.md, PLAIN=1 measures the plain build
 	@.ci/packages redis-server webdis wrk rabbitmq-server etcd-server postgresql
-	$(PYTHON_THERE) -m bench --top $(CURDIR) $(if $(ROW),--row $(ROW)) $(if $(PUBLISH),--publish)
+	$(WHEEL_SHIPPED)
+	rm -rf build/installed
+	$(PIP) --no-deps --target build/installed build/shipped/*.whl
+	cd build/installed/storenode && PYTHONPATH=$(CURDIR):$(CURDIR)/clients/python $(CURDIR)/$(BIN)/python -m bench --top $(CURDIR) $(if $(ROW),--row $(ROW)) $(if $(PUBLISH),--publish)
 
 floor: .venv/.bench $(if $(COMPILED),compiled) ## what a request costs the node, beside the least it can cost in Python; COMPILED=1
 	$(BIN)/python -m bench.builds --floor $(if $(COMPILED),,--plain)

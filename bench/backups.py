@@ -14,9 +14,10 @@ from typing import Final
 from bench import load, peers, postgres
 from bench.figures import NODE, Measure, Measurement, in_turns
 from bench.load import LoadDescription
-from bench.nodes import NAMESPACE, ROOT, NodeProcess, define_place
+from bench.nodes import NAMESPACE, NodeProcess, define_place
 from bench.peers import ComparedSystem
 from bench.postgres import Postgres
+from bench.processes import MEASURED
 from bench.records import insert
 from bench.settings import Settings
 
@@ -149,7 +150,7 @@ class _BackupSetup:
         subprocess.run(
             [sys.executable, "-m", "surfaces.command.main", str(new), form,
              str(self._folder / name)],
-            cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            cwd=MEASURED, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         took = time.perf_counter() - began
         shutil.rmtree(new)

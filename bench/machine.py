@@ -14,7 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from compiling.modules import ROOT, compiled
+from bench.processes import MEASURED
+from compiling.modules import compiled
 
 SYNCS = 200
 ENOUGH_CORES = 4
@@ -54,7 +55,7 @@ def interpreter() -> str:
     return f"{name} ({' and '.join(told) or 'its build options tell of no optimisation'})"
 
 
-def build(tree: Path = ROOT) -> str:
+def build(tree: Path = MEASURED) -> str:
     """Describe the build of the node's tree: plain, or compiled (`make compiled`)."""
     modules = compiled(tree)
     return f"compiled, {len(modules)} modules by mypyc {version('mypy')}" if modules else "plain"

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from bench.processes import cpu_seconds, environment
+from bench.processes import MEASURED, cpu_seconds, environment
 from storeclient import Client
 
 ROOT: Final = Path(__file__).parents[1]
@@ -34,7 +34,7 @@ class NodeProcess:
 
     :param directory: made when missing; it survives the process
     :param module: the module that is run as the command
-    :param tree: the tree that is run: this one, or a compiled one
+    :param tree: the tree that is run: the measured one, or another build
     :param flags: additional flags
     """
 
@@ -42,7 +42,7 @@ class NodeProcess:
         self,
         directory: Path,
         module: str = "surfaces.command.main",
-        tree: Path = ROOT,
+        tree: Path = MEASURED,
         flags: Sequence[str] = (),
     ) -> None:
         self.directory = directory

@@ -37,8 +37,9 @@ How they come about:
   and what its caller waits. The Python client gathers messages that are published at one time.
 - Sides are measured in turns, after one round for warmth. The median counts; the spread is from the
   least to the most. For the scans node and peer must give the same answer.
-- The line above the table says which interpreter ran the node, and which build of it: `plain`
-  sources, or `compiled` ones (`make bench COMPILED=1`, [why and what](decisions/compiled.md)).
+- The node is the installed wheel, as it is shipped. The line above the table says which interpreter
+  ran it, and which build it is: `compiled`, or `plain` (`make bench PLAIN=1`;
+  [why and what](decisions/compiled.md)).
   Drivers and peers' clients are Python too, and the same in both.
 - "node is" says how many times better the node is; below 1 it is worse.
 """

@@ -11,6 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from protocol import values
+
+MEASURED: Final = Path(values.__file__).parents[1]
+"""Tree of the node: the installed wheel that `make bench` runs in, or this checkout."""
 START_SECONDS: Final = 60
 """Timeout of a peer's start, until its port answers, seconds."""
 WAIT_SECONDS: Final = 120
