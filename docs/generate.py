@@ -50,12 +50,7 @@ def run_again(client: Client, script: str, params: dict[str, object], tries: int
     return client.run(script, params)
 
 
-MOVE = '''
-BEGIN;
-UPDATE account:ana SET money -= $sum;
-UPDATE account:bo SET money += $sum;
-COMMIT
-'''
+MOVE = "BEGIN; UPDATE account:ana SET money -= $sum; UPDATE account:bo SET money += $sum; COMMIT"
 with Client("127.0.0.1:8001", user="root", password="...", ns="shop", db="main") as client:
     client.run("DEFINE TABLE account; CREATE account:ana SET money = 100; CREATE account:bo")
     run_again(client, MOVE, {"sum": 30})

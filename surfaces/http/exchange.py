@@ -21,7 +21,7 @@ from protocol.errors import AnswerTooLarge, Busy, Failed, Refusal, after
 from protocol.jsonvalues import encode_plain, to_json
 from surfaces.http import answers, cors
 from surfaces.http.head import RequestHead
-from surfaces.http.operation import Json, Operation, Parameter
+from surfaces.http.operation import Json, Operation, RouteParameter
 from surfaces.http.queries import parameters
 from surfaces.http.shared import Http
 from surfaces.http.stream import Stream
@@ -70,7 +70,7 @@ class Route:
     accepts: tuple[str, ...] = ()
     body_max: int = limits.SMALL_BODY_BYTES
     upgrades: bool = False
-    query: tuple[Parameter, ...] = ()
+    query: tuple[RouteParameter, ...] = ()
     body: Json | None = None
     operation: Operation | None = None
 

@@ -11,7 +11,7 @@ from protocol.version import VERSION
 from surfaces.http import answers
 from surfaces.http.exchange import Route
 from surfaces.http.handler import Handler
-from surfaces.http.operation import SCHEMAS, STRING, Json, Parameter, content_of, ref
+from surfaces.http.operation import SCHEMAS, STRING, Json, RouteParameter, content_of, ref
 
 EVERYWHERE: Final = (400, 404, 405, 408, 413, 421, 431, 500, 501, 503, 505)
 """Statuses of any route: the request is refused before the route gets it, or the node has no room
@@ -67,7 +67,8 @@ def _operation(route: Route) -> Json:
     if described.description is not None:
         found["description"] = described.description
     in_path = [
-        Parameter(name, IN_PATH[name], required=True) for name in re.findall(r"{(\w+)}", route.path)
+        RouteParameter(name, IN_PATH[name], required=True)
+        for name in re.findall(r"{(\w+)}", route.path)
     ]
     parameters = [
         {

@@ -22,7 +22,7 @@ ANY: Final[Json] = {"description": "a value of the language"}
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class RouteParameter:
     """A parameter of a route's query, or a header field."""
 
     name: str
@@ -45,7 +45,7 @@ class Operation:
     msgpack: bool = False
     """True if it also answers in msgpack, refusals included."""
     body_required: bool = True
-    headers: tuple[Parameter, ...] = ()
+    headers: tuple[RouteParameter, ...] = ()
     """Header fields that it reads."""
     description: str | None = None
 
@@ -76,9 +76,9 @@ def answers(text: str, schema: Json, msgpack: bool = False) -> Json:
     return {"200": {"description": text, "content": content_of(schema, msgpack)}}
 
 
-def parameter(name: str, text: str, *, required: bool = False, **schema: Any) -> Parameter:
+def parameter(name: str, text: str, *, required: bool = False, **schema: Any) -> RouteParameter:
     """Return a parameter. It is a string unless the schema names another type."""
-    return Parameter(name, text, {**STRING, **schema}, required)
+    return RouteParameter(name, text, {**STRING, **schema}, required)
 
 
 SCHEMAS: Final[Json] = {

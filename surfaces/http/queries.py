@@ -8,7 +8,7 @@ from urllib.parse import unquote_to_bytes
 
 from protocol import limits
 from protocol.errors import BadRequest
-from surfaces.http.operation import Parameter
+from surfaces.http.operation import RouteParameter
 
 _BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}\Z")
@@ -31,7 +31,7 @@ def decoded(part: str, plus: bool = False) -> str:
         raise BadRequest(f"{part[:80]!r} is not UTF-8") from None
 
 
-def parameters(query: str, known: tuple[Parameter, ...]) -> dict[str, str]:
+def parameters(query: str, known: tuple[RouteParameter, ...]) -> dict[str, str]:
     """Return the parameters of a query.
 
     :raises BadRequest: a parameter is unknown or repeated, or a required one is missing

@@ -14,7 +14,7 @@ from surfaces.http.operation import (
     STRING,
     Json,
     Operation,
-    Parameter,
+    RouteParameter,
     answers,
     object_of,
     parameter,
@@ -31,7 +31,7 @@ def _route(
     path: str,
     summary: str,
     answer: Json,
-    *query: Parameter,
+    *query: RouteParameter,
     body: Json | None = None,
     body_max: int = limits.SMALL_BODY_BYTES,
 ) -> Route:
