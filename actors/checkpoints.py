@@ -4,7 +4,8 @@ Only log that a flush covers may be pruned. So the order is: flush, then prune b
 sequence.
 
 A checkpoint follows soon after each new segment. Then the state always covers a part of the newest
-segment, or all before it: a segment, or its end, that goes missing is detected (see recovery.py).
+segment, or all before it: a segment, or its end, that goes missing is detected
+(`storage/log/recovery.py`).
 """
 
 from __future__ import annotations

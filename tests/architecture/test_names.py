@@ -104,3 +104,29 @@ def test_no_retired_name_is_used() -> None:
     found = [line for source in files(*ROOMS) for line in retired(source)]
     assert not found, "\n".join(found)
     assert retired(Source("storage/planted.py", "def f(x: Layer): return x.released_upto"))
+
+
+REFERENCE = re.compile(r"(?<![\w/.*{}])[\w-][\w/-]*\.py\b(?!\.)")
+ELSEWHERE = {"storenode/__init__.py"}  # in the wheel
+FILES = [
+    str(path.relative_to(ROOT))
+    for folder in (*ROOMS, "clients", "compiling", "bench", "tests", "docs", "examples")
+    for path in (ROOT / folder).rglob("*.py")
+]
+
+
+def lost_files(source: Source) -> list[str]:
+    """Files that a text names, and that are not in its folder, its room or the repository."""
+    folder, found = source.path.rpartition("/")[0], []
+    for name in {match[0] for match in REFERENCE.finditer(source.text)} - ELSEWHERE:
+        in_room = [p for p in FILES if p.startswith(f"{source.room}/") and p.endswith(f"/{name}")]
+        if name not in FILES and f"{folder}/{name}" not in FILES and len(in_room) != 1:
+            found.append(f"{source.path}: {name} is not one file of {source.room}/: write its path")
+    return found
+
+
+def test_files_that_are_named_exist() -> None:
+    found = [line for source in files(*ROOMS, "bench", "compiling") for line in lost_files(source)]
+    assert not found, "\n".join(sorted(found))
+    planted = lost_files(Source("storage/planted.py", "# see lineage.py, log.py and trail.py"))
+    assert len(planted) == 2  # one is gone, and two are called trail.py

@@ -1,7 +1,7 @@
 """Model of a message queue: random statements on it, with their expected effects.
 
 `q` has a group `g` whose visibility timeouts never expire, so the state of all its messages is
-known: it is a `QueueState` in every `State`. Its dead letters go to `dq`.
+known: it is a `QueueState` in every `StoreState`. Its dead letters go to `dq`.
 """
 
 from __future__ import annotations
