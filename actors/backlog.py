@@ -131,8 +131,8 @@ class Backlog:
     def distrust_places(self) -> None:
         """Attribute all waiting entries to the store, after pending commits were rolled back.
 
-        A place that an entry names may have been declared by a rolled-back commit, and its id may
-        be given to another place. So only the owner of the store may see these entries.
+        A namespace or database that an entry names may have been declared by a rolled-back commit,
+        and its id may be given to another. So only the owner of the store may see these entries.
         """
         self._noted = deque(map(distrusted, self._noted))
 

@@ -57,7 +57,8 @@ class _CheckEntries:
 
 
 _Part = tuple[tuple[object, ...], EntryOrigin, int]
-"""Remaining path to a maker, the maker (user in a place on a node), and its number of entries."""
+"""Remaining path to a maker, the maker (user in a database on a node), and its number of
+entries."""
 
 
 @dataclass(slots=True)

@@ -54,7 +54,7 @@ _REASON: Final = "a script was not restored to its end"
 
 
 class UnfinishedRestores:
-    """Places of incomplete restores, and their removal."""
+    """Namespaces and databases of incomplete restores, and their removal."""
 
     def __init__(
         self,
@@ -73,18 +73,18 @@ class UnfinishedRestores:
         self._topics = topics
         self._left: list[RestoreMark] = []
         self._logged = False
-        """True if the log line about the remaining places was written."""
+        """True if the log line about the remaining marks was written."""
         self._timer: asyncio.TimerHandle | None = None
         """Timer of the next retry."""
 
     async def load(self) -> None:
-        """Load the marks at a start, when no restore runs, and drop their places."""
+        """Load the marks at a start, when no restore runs, and drop what is marked."""
         with self._committer.begin_transaction() as tx:
             self._left = restores.marks(tx)
         await self.drop()
 
     def give_up(self, marks: Iterable[RestoreMark]) -> CommitTicket | None:
-        """Drop the places of an abandoned restore, now or once the node takes the commit.
+        """Drop what an abandoned restore made, now or once the node takes the commit.
 
         :returns: ticket of the commit; None if it has to be retried later
         """
@@ -92,11 +92,11 @@ class UnfinishedRestores:
         return self._drop()
 
     def filled(self, marks: Iterable[RestoreMark], ticket: CommitTicket) -> None:
-        """Watch the commit that completes a restore; a roll back of it drops the places."""
+        """Watch the commit that completes a restore; a roll back of it drops what it made."""
         self._committer.when_released(ticket, partial(self._ended, tuple(marks), ()))
 
     async def drop(self) -> None:
-        """Drop all remaining places. On a node that takes no writes they stay until it does."""
+        """Drop all that is marked. On a node that takes no writes it stays until the node does."""
         ticket = self._drop()
         if ticket is not None:
             await self._committer.released(ticket)

@@ -47,7 +47,7 @@ LATER_SECONDS: Final = 1.0
 LAST_SECONDS: Final = 1.0
 """Seconds that a stopping node waits for the leader to accept its backlog."""
 Places = tuple[Ids, ...]
-"""All places that an entry has touched."""
+"""All namespaces and databases that an entry has touched, by their ids."""
 _NOT_KEPT: Final = "entries of the statement log were not kept"
 
 
@@ -58,14 +58,14 @@ class _Allowance:
     left: float
     since_us: int
     more: Counter[Places]
-    """Entries dropped since the last one kept, by the places they touched: the owner of a place is
-    shown its number."""
+    """Entries dropped since the last one kept, by the namespaces and databases they touched: the
+    owner of one is shown its number."""
 
 
 class Statements:
     """Maker of the entries.
 
-    :param rights: knows which places a transaction has touched
+    :param rights: knows which namespaces and databases a transaction has touched
     :param node: the id of this node
     """
 
@@ -137,7 +137,8 @@ class Statements:
         more = self._admit(("statement", user, refusal.code, places), places)
         if more is None:
             return
-        # After a roll back the ids of the place may belong to another one: attribute to the store.
+        # After a roll back the ids of the database may belong to another one: attribute to the
+        # store.
         generation = self._committer.generation
 
         def keep() -> None:
@@ -166,7 +167,7 @@ class Statements:
         with self._committer.begin_transaction() as tx:
             places = self._rights.home(tx, name)
             known = users.is_taken(tx, name)
-        # Refused sign-ins share one bucket for all places. Whether an entry is kept shows in the
+        # Refused sign-ins share one bucket for all databases. Whether an entry is kept shows in the
         # public sequence, and must not reveal if or where a user of that name exists.
         kind = (action, network(address), refused) if refused else (action, name, places)
         more = self._admit(kind, places)
@@ -186,7 +187,7 @@ class Statements:
         """Admit an entry through its token bucket.
 
         :param kind: key of the bucket
-        :returns: number of like entries with the same places that were dropped since the last one
+        :returns: number of like entries with the same `places` that were dropped since the last one
             kept; None: this one is dropped too
         """
         now_us = self._runtime.clock.monotonic_us()

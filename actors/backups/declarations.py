@@ -1,7 +1,7 @@
 """Declarations of a store, as statements of a script that declare them again.
 
 The statements are built as trees and printed, so each parses back to the same tree. No privileges
-are checked here: the requester of the script was authorized for the places that are in it.
+are checked here: the requester of the script was authorized for the namespaces and databases in it.
 """
 
 from __future__ import annotations

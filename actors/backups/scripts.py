@@ -64,7 +64,7 @@ NOT_CARRIED: Final = (
 )
 """Content that no script carries, as listed in its head."""
 NOT_OF_PLACES: Final = "users and grants"
-"""Content that a script of some places does not carry either."""
+"""Content that a script of some namespaces or databases does not carry either."""
 
 
 @dataclass(frozen=True, slots=True)

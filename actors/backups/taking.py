@@ -177,9 +177,9 @@ class Backups:
     # --- each form --------------------------------------------------------------------------------
 
     def snapshot(self, turn: Fiber, place: BackupScope | None, to: str | None) -> CompletedBackup:
-        """Take a snapshot of the store, or of one place of it.
+        """Take a snapshot of the store, or of one namespace or database of it.
 
-        :raises Unknown: the store has no such place
+        :raises Unknown: the store has no such namespace or database
         """
         with self._one(), self._moment() as view:
             pieces = snapshot_file.pieces(view, place)
@@ -217,7 +217,7 @@ class Backups:
     ) -> CompletedBackup:
         """Take a script (logical dump).
 
-        :param some: the places that it contains; empty: the whole store
+        :param some: the namespaces and databases that it contains; empty: the whole store
         """
         with self._one(), self._moment() as view:
             chunks = text(view, view.sequence)
@@ -229,7 +229,8 @@ class Backups:
             return self._take(turn, facts, to, estimate, parts)
 
     def _estimate(self, turn: Fiber, view: Transaction, some: Sequence[BackupScope]) -> int:
-        """Estimate the bytes of a backup: those of the state, or the share of some places."""
+        """Estimate the bytes of a backup: those of the state, or the share of some namespaces and
+        databases."""
         stored = self._engine.stored_bytes()
         return int(stored * place_copy.share(view, some, turn.tick)) if some else stored
 

@@ -25,8 +25,8 @@ BESIDE_BYTES: Final = 4 * limits.KIB
 
 
 def _is_of_store(statement: tree.Backup) -> bool:
-    """True if it covers more than the named places: a snapshot has the store's users and their
-    hashes, a log every change, and the backup folder is the node's."""
+    """True if it covers more than the named namespaces and databases: a snapshot has the store's
+    users and their hashes, a log every change, and the backup folder is the node's."""
     return statement.form != "SCRIPT" or not statement.places or statement.to is not None
 
 
@@ -38,7 +38,7 @@ def _is_of_store(statement: tree.Backup) -> bool:
     audited=True,
 )
 def backup(run: ScriptRun, statement: tree.Backup) -> Value:
-    """Take a backup of the released state. Return its place, or the backup itself.
+    """Take a backup of the released state. Return its path, or the backup itself.
 
     :raises NotInTransaction: other statements of its transaction would wait with it
     :raises BackupNameRefused, NoBackupFolder, BackupExists: of its name
@@ -106,7 +106,10 @@ def _taken(run: ScriptRun, statement: tree.Backup) -> CompletedBackup:
 
 
 def _place(run: ScriptRun, view: Transaction, part: tree.NounRef) -> Namespace | Database:
-    """Return a place as the backup's snapshot has it. :raises Unknown, NotAllowed:"""
+    """Return a namespace or database as the backup's snapshot has it.
+
+    :raises Unknown, NotAllowed:
+    """
     if part.kind == "NAMESPACE":
         return run.rights.namespace(view, run.caller, part.names[0], OWN)
     namespace, name = part.names

@@ -1,4 +1,4 @@
-"""Statements on places and tables: USE, DEFINE, DROP, INFO."""
+"""Statements on namespaces, databases and tables (DDL): USE, DEFINE, DROP, INFO."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ from storage.topics.topics import Topic
     needs=[Requires(NOTHING, SecurableKind.NAMESPACE, ("namespace",))],
 )
 def use(run: Execution, statement: tree.Use, namespace: Namespace) -> Value:
-    """Change the current place for the rest of the script. :raises Unknown: there is none such"""
+    """Change the current namespace and database for the rest of the script.
+
+    :raises Unknown: there is none such
+    """
     database = statement.database
     run.rights.enter(run.transaction, run.caller, namespace, database)
     run.place = namespace.name, database

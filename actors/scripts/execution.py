@@ -1,4 +1,4 @@
-"""Execution context of a statement: place and variables of its script, transaction, authorization.
+"""Execution context of a statement: database and variables of its script, transaction, rights.
 
 All of it runs synchronously inside the script's fiber; see `fiber.py`. `transactions.py` divides a
 script into transactions.
@@ -54,7 +54,7 @@ from storage.txn.transaction import Transaction
 from storage.vaults.vaults import Vault
 
 Place = tuple[str | None, str | None]
-"""Current place of a script: the names of a namespace and a database, not yet looked up."""
+"""Current namespace and database of a script: their names, not yet looked up."""
 
 
 SEEN_ROLLED_BACK: Final = "a commit that this transaction had read was rolled back"

@@ -60,7 +60,7 @@ def grant(run: Execution, statement: tree.Grant, user: User, noun: Securable) ->
 )
 def revoke(run: Execution, statement: tree.Revoke, user: User, noun: Securable) -> Value:
     """Revoke privileges granted on exactly that securable; those of a role, or of a grant on an
-    enclosing place, stay. Revoking nothing is no error."""
+    enclosing namespace or database, stay. Revoking nothing is no error."""
     users.revoke(run.transaction, user, _verbs(statement, noun), noun)
     return NONE
 

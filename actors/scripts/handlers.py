@@ -54,11 +54,11 @@ class RequiredWhen(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Requires:
-    """Required privileges on a thing that a statement names, or on the current place.
+    """Required privileges on a securable that a statement names, or on the current database.
 
     :ivar fields: fields of the statement's node with its names, from the outside in; an int: that
-        item of `names`. Empty for a place: the current one. A name that is not given requires
-        nothing.
+        item of `names`. Empty: the current namespace or database. A name that is not given
+        requires nothing.
     """
 
     verbs: Verbs
@@ -78,8 +78,8 @@ class RequiresOnRecords:
 
 @dataclass(frozen=True, slots=True)
 class RequiresOnSecurable:
-    """Required privileges on a named securable, or on a place around it; on the store if none is
-    named. The function gets the securable.
+    """Required privileges on a named securable, or on its namespace or database; on the store if
+    none is named. The function gets the securable.
 
     :ivar field: field of the statement's node, a `tree.NounRef` or None
     """
@@ -90,8 +90,8 @@ class RequiresOnSecurable:
 
 @dataclass(frozen=True, slots=True)
 class RequiresOnPlaces:
-    """Required privileges on each place that a statement names, and on the store if it covers more
-    than these. The function gets nothing: it reads another snapshot of the store.
+    """Required privileges on each namespace and database that a statement names, and on the store
+    if it covers more than these. The function gets nothing: it reads another snapshot of the store.
 
     :ivar field: field of the statement's node, a tuple of `tree.NounRef`
     :ivar beyond: of a statement's node; True if it covers more

@@ -47,7 +47,7 @@ search is faster: a record that changes so often has a change nearby."""
 def info_for_history(run: ScriptRun, statement: tree.InfoHistory) -> Value:
     """Return changes of a record, newest first: the newest, or those before a commit.
 
-    :raises NoHistory: it names a place or a table
+    :raises NoHistory: it names a namespace, a database or a table
     :raises BadRequest: it names no record, or LIMIT or BEFORE is invalid
     :raises Failed: a frame that is needed is damaged
     """

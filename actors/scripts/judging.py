@@ -28,12 +28,12 @@ def authorize(run: Execution, claims: Sequence[RequiredPrivilege]) -> list[Any]:
 
 
 def touch_named(run: Execution, claims: Sequence[RequiredPrivilege]) -> None:
-    """Touch every place that a refused statement names: authorization stopped at the first refusal,
-    but the audit entry names all of them."""
+    """Touch every namespace and database that a refused statement names: authorization stopped at
+    the first refusal, but the audit entry names all of them."""
     for claim in claims:
         names: list[str | None] = [name for name in claim.names if name is not None]
         if claim.kind in IN_DATABASE:
-            names = names[:-1]  # the last one is its own, the others its places
+            names = names[:-1]  # the last one is its own, the others those of its database
         if not names or claim.kind not in _PLACED:
             continue
         if len(names) == 1 and claim.kind not in (SecurableKind.NAMESPACE, SecurableKind.VAULTS):
@@ -45,7 +45,7 @@ def touch_named(run: Execution, claims: Sequence[RequiredPrivilege]) -> None:
 _PLACED: Final = frozenset(
     {SecurableKind.NAMESPACE, SecurableKind.DATABASE, SecurableKind.VAULTS, *IN_DATABASE}
 )
-"""Kinds that are places, or may be named with the place that contains them."""
+"""Kinds that are in a namespace or database, or are one themselves."""
 
 
 def _noun(run: Execution, claim: RequiredPrivilege) -> Securable:

@@ -1,10 +1,10 @@
 """RESTORE SCRIPT FROM: a script of the backup folder, run beside the existing data.
 
 The script is read twice. The first pass checks all of it and writes nothing: the script is
-complete, every statement only creates, in places that the script makes, and none of these databases
-exists. The second pass writes, in commits of a few megabytes: the places, each with a mark
-(`storage/catalog/restores.py`); their content; with the last commit the marks go. If it ends
-before, the places are dropped again, at the latest at the next start.
+complete, every statement only creates, in databases that the script makes, and none of these
+exists. The second pass writes, in commits of a few megabytes: namespaces and databases, each with a
+mark (`storage/catalog/restores.py`); their content; with the last commit the marks go. If it ends
+before, they are dropped again, at the latest at the next start.
 
 Each statement runs with the caller's privileges, authorized at its own run.
 """
@@ -53,8 +53,8 @@ Checked = tuple[int, Piece, tree.Script]
     audited=True,
 )
 def restore_script(run: ScriptRun, statement: tree.RestoreScript) -> Value:
-    """Make places from a script. Return `{path, statements, databases}`; with CHECK, without making
-    them.
+    """Make namespaces and databases from a script. Return `{path, statements, databases}`; with
+    CHECK, without making them.
 
     :raises RestoreRefused: it does anything else than create, or runs inside another statement
     :raises RestoreTargetExists: a database that it makes exists
@@ -90,7 +90,7 @@ class Restore:
         """Statements run in this commit; run again after a conflict."""
         self._inside = _Inside(run)
         self._place: tuple[str | None, str | None] = (None, None)
-        """Current place of the script when this commit began."""
+        """Current namespace and database of the script when this commit began."""
         self._refused: Refusal | None = None
         self._done = False
         """True once the last of its commits is made, released or not."""
@@ -114,7 +114,7 @@ class Restore:
         return self._fill()
 
     def leave(self) -> None:
-        """Close the file. Drop the places again, unless they were filled to the end."""
+        """Close the file. Drop what was made, unless it was filled to the end."""
         self._file.close()
         if self._done or not self._marks:
             return
@@ -204,8 +204,8 @@ class Restore:
         return run.rights.namespace(run.transaction, run.caller, name, NOTHING)
 
     def _make_places(self) -> None:
-        """Run the statements that make places, and mark the new ones. An existing namespace is used
-        as it is."""
+        """Run the statements that make namespaces and databases, and mark the new ones. An existing
+        namespace is used as it is."""
         run = self._run
         places: list[Namespace | Database] = []
         for name, made in self._namespaces.items():
@@ -247,7 +247,7 @@ class Restore:
             one = self._part[at]
             at += 1
             if type(one[2].statements[0]) not in (tree.DefineNamespace, tree.DefineDatabase):
-                self._execute(one)  # the skipped ones ran when the places were made
+                self._execute(one)  # the skipped ones ran in `_make_places`
         run.goes_on = True
         run.afterwards.append(self._part_done)
         return NONE
@@ -280,8 +280,8 @@ class Restore:
 
 
 _NOT_ITS_OWN: Final = frozenset({"line", "column", "near", "statement", "table"})
-"""Details removed from the refusal of a statement of the script: its place there, and a table name
-that would be looked up in the caller's place."""
+"""Details removed from the refusal of a statement of the script: its position there, and a table
+name that would be looked up in the caller's database."""
 
 
 class _Inside(Execution):
