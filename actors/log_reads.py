@@ -313,7 +313,7 @@ class LogReads:
 
     async def stored(self, after: int, upto: int, bytes_max: int) -> list[tuple[Frame, bytes]]:
         """Return frames like `frames`, with their digests, from the disk, released or not. Frames
-        that are not released may yet be cut off.
+        that are not released may yet be truncated.
 
         :param upto: in the log
         :raises LogPruned: the log begins later

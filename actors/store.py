@@ -51,7 +51,7 @@ def clock_jumps(wall_us: int, newest_us: int) -> bool:
 
 
 def end_of_released(found: Lineage, opened: LogReader) -> LogEnd:
-    """Return the log position up to which frames may be replayed when later ones may be cut off.
+    """Return the log position up to which frames may be replayed when later ones may be truncated.
 
     That is the commit index in the log, or the highest sequence of which the state holds any
     effect. Commits are applied only once visible, and a partly applied commit is never undone.
@@ -224,8 +224,8 @@ class Store:
 
         Without a cluster all of the log is replayed: any frame may have been shown to a client,
         also one that a crash caught between its fsync and its response. In a cluster only frames
-        known to be released are replayed (`end_of_released`). Later ones may be cut off in
-        favour of another leader's frames, and the state can't be rolled back.
+        known to be released are replayed (`end_of_released`). Later ones may be truncated in favour
+        of another leader's frames, and the state can't be rolled back.
 
         :raises StateUnusable: the log no longer holds frames that the state lacks
         """
