@@ -84,9 +84,9 @@ export class Writer {
       else if (value <= 0xffffffff) this.sized(0xce, 4, value);
       else this.long(0xcf, BigInt(value));
     } else if (value >= -32) this.byte(value & 0xff);
-    else if (value >= -0x80) this.bytes.writeInt8(value, this.coded(0xd0, 1));
-    else if (value >= -0x8000) this.bytes.writeInt16BE(value, this.coded(0xd1, 2));
-    else if (value >= -0x80000000) this.bytes.writeInt32BE(value, this.coded(0xd2, 4));
+    else if (value >= -0x80) this.sized(0xd0, 1, value & 0xff);
+    else if (value >= -0x8000) this.sized(0xd1, 2, value & 0xffff);
+    else if (value >= -0x80000000) this.sized(0xd2, 4, value >>> 0);
     else this.long(0xd3, BigInt(value));
   }
 
