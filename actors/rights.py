@@ -30,7 +30,7 @@ Revocation: these enforce a REVOKE, or a dropped or altered user, on work that r
 | feeds | `actors/feeds/hub.py` has `Feed.reauthorize` called |
 | pinned snapshots | all end: `storage/txn/ledger.py` |
 | sessions, cached passwords | end with their user: `actors/sessions.py`, `actors/sign_ins.py` |
-| requests of an ended session | are ended: `actors/scripts/running.py` |
+| requests of an ended session | are ended: `actors/execution/registry.py` |
 
 A priority lock never delays a revocation (`storage/txn/priority_lock.py`). A follower without news
 of the leader answers only owners of the store (`actors/cluster/member.py`). A read-only transaction

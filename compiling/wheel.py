@@ -19,7 +19,7 @@ class NodeWheel(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Write the pages and add the extension modules, before the files are gathered."""
         # By its path: the tree is not on the import path of a build by pip.
-        runpy.run_path(str(Path(self.root, "docs", "html.py")), run_name="__main__")
+        runpy.run_path(str(Path(self.root, "docs/html.py")), run_name="__main__")
         for library in Path(self.root).glob("*.so"):
             build_data["pure_python"] = False
             build_data["infer_tag"] = True

@@ -8,11 +8,11 @@ Each file of a data directory (`storage/files/directory.py`), and the module wit
 |---|---|---|
 | `log/*.storelog` | segments of the write-ahead log | `frames.py`, `effects.py`, `entries.py` |
 | `log/BEGINS` `NEWEST` `CLOSED` | metadata files of the log | `storage/log/log.py` |
-| `log/HISTORY` | metadata file: ends of leader epochs | `epochs.py` |
+| `log/HISTORY` | metadata file: ends of leader epochs | `positions.py` |
 | `log/RESERVE`… | zeros | `storage/files/disk_reserve.py` |
 | `state/` | RocksDB: key tags | `keys.py`; the modules it names have the values |
 | `state/` | RocksDB: applied position | `storage/txn/applied_position.py` |
-| `state/IMAGE` | state of a sealed store | `container.py`, its stream `pairs.py` |
+| `state/IMAGE` | state of a sealed store | `container.py`, its stream too |
 | `STORE` `RESTORING` | metadata files of the directory | `storage/files/directory.py` |
 | `DAMAGED` | metadata file | `storage/files/rebuild_marker.py` |
 | `NODE` | metadata file | `storage/files/node_file.py` |
@@ -28,8 +28,8 @@ Backups are files elsewhere:
 
 | file | container | stream |
 |---|---|---|
-| `*.storesnap` | `container.py`, `backup_facts.py` | `pairs.py`: keys and values of the state |
-| `*.storelog` | `container.py`, `backup_facts.py` | `frames.py`: frames without segments |
+| `*.storesnap` | `container.py` | `container.py`: keys and values of the state |
+| `*.storelog` | `container.py` | `frames.py`: frames without segments |
 | `*.storeql` | none; `container.py` if sealed | `storage/backups/scripts.py`: text |
 """
 

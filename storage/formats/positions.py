@@ -2,6 +2,8 @@
 
     {"first": 1042, "reigns": [[1, 17, "9c…"], [58, 1041, "04…"]]}     log/HISTORY
 
+`reigns` are the ends of epochs: epoch, last sequence, digest of that frame.
+
 An epoch has one leader, and a leader never rolls back a frame it has written. So two nodes that
 compare the last frame of an epoch and its digest (Kafka KIP-101) know how far their logs agree
 (`actors/cluster/following.py`).

@@ -1,7 +1,7 @@
 """Secondary indexes: the entries of a record, and their maintenance.
 
 `records.py` calls the `IndexMaintainer` of a table for every record that it creates, changes or
-deletes. Nothing else does; a table without indexes has no keeper. The entries of a
+deletes. Nothing else does; a table without indexes has no maintainer. The entries of a
 record depend on that record alone. So they can be written or deleted without a read, in any order
 and repeatedly. This allows building an index while records are written.
 

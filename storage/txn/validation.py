@@ -1,5 +1,8 @@
 """Validation of a transaction at its commit: optimistic concurrency control.
 
+The read set of a transaction that paused is compared with the write sets of later commits, which
+prevents lost updates. One that never paused was overtaken by no commit, and needs no validation.
+
 While any transaction is paused, the write set of every other commit is remembered. A paused
 transaction that writes is validated against all commits after its snapshot. Most of that happens in
 steps before its commit (`compare`); the commit itself checks only the commits since (`validate`).

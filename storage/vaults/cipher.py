@@ -13,6 +13,9 @@ The associated data name its kind and place, so that it fails to decrypt in anot
 | a value | `storenode vault`, 3, domain (16), ns (4), db (4), vault (4), key version (4), |
 | | version (8), id |
 
+Wrapped keys are rows of the state (`storage/vaults/rows.py`). Plain ones are only in memory, in
+`actors/vaults/keyring.py`, from UNSEAL to SEAL.
+
 Numbers are big-endian. The *domain* is 16 random bytes of the store; the vault of the store's own
 root key is 0. A trail's HMAC-SHA256 is under 32 bytes of HKDF-SHA256 of a key, with the domain as
 its salt, and `storenode vault trail` and the vault as its info.

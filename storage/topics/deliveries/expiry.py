@@ -1,4 +1,9 @@
-"""Expiry of ack deadlines (visibility timeout): redelivery, dead letters after the last attempt."""
+"""Expiry of ack deadlines (visibility timeout): redelivery, dead letters after the last attempt.
+
+Past its deadline a delivery waits for the group's backoff and is delivered again. One that has had
+the group's `deliveries` goes to the dead-letter topic. `actors/topics/due.py` has it done in time;
+NACK and GIVE UP are in `acks.py`.
+"""
 
 from __future__ import annotations
 
