@@ -67,10 +67,8 @@ def _statement(space: str, operation: KeyOperation) -> str:
     if isinstance(operation, ListKeys):
         return f"KEYS FROM {quote(space)}"
     word, more = _WORDS[type(operation)]
-    last_common_frame = "FROM" if word in ("GET", "DELETE") else "IN"
-    return (
-        f"{word} {quote_string(operation.key)} {last_common_frame} {quote(space)}{more(operation)}"
-    )
+    preposition = "FROM" if word in ("GET", "DELETE") else "IN"
+    return f"{word} {quote_string(operation.key)} {preposition} {quote(space)}{more(operation)}"
 
 
 def _set_clauses(operation: SetKey) -> str:

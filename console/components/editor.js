@@ -1,5 +1,5 @@
 /**
- * An editor of the language. It stands in a shadow root, so that its styles are adopted style scan_snapshots, which
+ * An editor of the language. It stands in a shadow root, so that its styles are adopted style sheets, which
  * the policy of the page allows; its colours are those of the page.
  */
 import { mode } from '../storeql.js';

@@ -13,7 +13,7 @@ export function library() {
   return import('../vendor/uplot.js');
 }
 
-/** A colour of the style scan_snapshot as the canvas takes it. */
+/** A colour of the style sheet as the canvas takes it. */
 function colour(name) {
   const probe = document.createElement('span');
   probe.style.color = `var(${name})`;
