@@ -46,7 +46,8 @@ def run_again(client: Client, script: str, params: dict[str, object], tries: int
         except errors.Refused as refusal:
             if not refusal.retry:
                 raise
-        time.sleep(random.uniform(0.5, 1) * 0.05 * 2**number)
+            pause = 30 if refusal.code == "TooManyTries" else 0.05 * 2**number
+        time.sleep(random.uniform(0.5, 1) * pause)
     return client.run(script, params)
 
 
@@ -152,7 +153,7 @@ def limits_page() -> str:
         "",
         "## Limits that you meet",
         "",
-        "More than the limit is refused with this [code](errors.md):",
+        "Beyond the limit, the answer is this [code](errors.md):",
         "",
         "| limit on | value | code | name |",
         "|---|---|---|---|",
