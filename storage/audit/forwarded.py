@@ -27,10 +27,13 @@ def note(tx: Transaction, node: str, life: bytes, number: int) -> bool:
     assert len(life) == LIFE_BYTES, "what names a life has one length"
     key = _key(node)
     stands = tx.get(key)
+    # Rows grow with the first entry of a node only, so then the rows of removed nodes go.
     if stands is None:
         _forget_others(tx)
+    # Another life numbers from 1 again, so its numbers are not comparable.
     elif stands[:LIFE_BYTES] == life and number <= int.from_bytes(stands[LIFE_BYTES:], "big"):
         return False
+    # In the commit of the entry itself, so a retry after a crash or a new leader stores no copy.
     tx.put(key, life + number.to_bytes(_NUMBER_BYTES, "big"))
     return True
 

@@ -97,6 +97,7 @@ def of_store(entry: Entry) -> Entry:
 def bounded(entry: Entry) -> Entry:
     """Shorten an entry to the limits that nodes accept from each other."""
     most = limits.ENTRY_NAME_CHARACTERS
+    # A shortened list would widen the circle of readers, so only store owners see the entry.
     if len(entry.places) > limits.ENTRY_PLACES:
         entry = of_store(entry)
     return structs.replace(
@@ -145,6 +146,7 @@ def _kept(key: bytes, value: bytes) -> LoggedEntry:
 
 def _how(row: _Row | _Came) -> tuple[str, str | None, datetime | None]:
     """Split a `how` into surface, node and time, the latter two from `elsewhere`."""
+    # A surface and a node id contain no space, so `elsewhere` splits without escapes.
     if " " not in row.how:
         return row.how, None, None
     surface, node, at_us = row.how.split(" ")
@@ -199,11 +201,14 @@ def _maker(value: bytes) -> EntryOrigin:
     row = _decoder.decode(value)
     entry = row.entry
     first = entry.places[0]
+    # The innermost place that contains all touched ones: their longest common prefix of ids.
     depth = len(first)
     for place in entry.places[1:]:
         while place[:depth] != first[:depth]:
             depth -= 1
+    # Ids begin at 1, so 0 can stand for a level that no place is common to.
     namespace, database = (*first[:depth], 0, 0)[:2]
+    # Without a proven password the user name is a claim, so it must not use up that user's share.
     turned_away = entry.action is not None and entry.refused is not None
     return EntryOrigin(_how(row)[1] or "", namespace, database, turned_away, row.by)
 
@@ -222,4 +227,5 @@ def forget(tx: Transaction, where: int, first: int, last: int) -> None:
 
     :param where: STATEMENTS or AUDIT
     """
+    # One effect in the log for the whole run, however many entries it has.
     tx.delete_range(keys.kept(TAGS[where], first), keys.kept(TAGS[where], last + 1))

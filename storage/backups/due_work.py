@@ -43,6 +43,7 @@ def read_whole_catalog(tx: Transaction) -> None:
     for database in places.every_database(tx, unpaced):
         for topic in topics.each_topic(tx, database, unpaced):
             groups(tx, topic)
+        # Generators: a row is read and decoded by the loop alone.
         for each in (tables.tables, spaces.spaces, functions.each, vaults.each):
             for _ in each(tx, database, unpaced):
                 pass
@@ -61,6 +62,7 @@ def awaiting(tx: Transaction) -> Iterator[PendingExpiry]:
             for space in spaces.spaces(tx, database, unpaced)
         ]
         found += [_of_topic(tx, topic) for topic in topics.each_topic(tx, database, unpaced)]
+        # One database at a time bounds the list. A `PendingExpiry` without work is false.
         yield from filter(None, found)
 
 
@@ -73,5 +75,6 @@ def _too_old(tx: Transaction, topic: Topic) -> int:
     if topic.keep_us is None:
         return 0
     rows = MessageRows(tx, topic)
+    # A message goes when its age reaches KEEP, so the first to stay is a µs younger.
     kept = rows.position_at(StartPosition("TIME", tx.now_us - topic.keep_us + 1))
     return kept - rows.trimmed()[0]

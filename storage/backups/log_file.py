@@ -42,6 +42,7 @@ def before(log: LogReader, first: int) -> LogPosition:
     :raises LogPruned: the log begins later
     :raises LogDamaged: the log is unreadable there
     """
+    # A restore on top compares this digest with the frame at which its store ends.
     return log.standing(first - 1)
 
 
@@ -55,6 +56,7 @@ class LogBackupWriter:
     def __init__(self, facts: LogFacts, sink: Sink, rng: Rng, key: Key | None = None) -> None:
         self._facts = facts
         self._writer = ContainerWriter(facts, sink, rng, key)
+        # Checks of its own salt: a frame copied from another backup or segment fails them.
         self._codec = FrameCodec(self._writer.salt[:SALT_BYTES])
         self._last = facts.before.sequence
 
@@ -62,6 +64,7 @@ class LogBackupWriter:
         """Append the next frames, without a gap in their sequences."""
         for frame in frames:
             assert frame.sequence == self._last + 1, "a gap in the sequences"
+            # Durable and released fields name the frame before, as in a log that syncs each frame.
             self._writer.add(self._codec.encode(frame, self._last, self._last))
             self._last += 1
 
@@ -131,6 +134,7 @@ class LogBackup:
         :raises BackupCorrupt: a frame is not as written; raised at that frame
         """
         stream = _Stream(self._reader)
+        # The length of the stream is unknown until its last chunk, hence an end that never comes.
         walk = FrameWalker(stream, FrameCodec(self._reader.header.salt[:SALT_BYTES]), 0, _ENDLESS)
         epoch = self.facts.before.epoch
         for frame, _, _, _ in walk:
@@ -139,6 +143,7 @@ class LogBackup:
                     f"expected the frame of sequence {self.last + 1}, found that of"
                     f" {frame.sequence}"
                 )
+            # Checksums prove bytes, not history: epochs and log time never fall in a log.
             if frame.epoch < epoch or frame.time < self.time or frame.flags & LOG_FLAGS:
                 raise self._corrupt(
                     "the epoch or time of the frame is lower than that of the frame before it"
@@ -147,6 +152,7 @@ class LogBackup:
                 raise self._corrupt("the epoch or time of the frame is out of range")
             self.last, self.time, epoch = frame.sequence, frame.time, frame.epoch
             yield frame
+        # The cause before its effect: a broken chunk also leaves the last frame incomplete.
         if stream.problem is not None:
             raise stream.problem.also(sequence=self.last + 1)
         if walk.offset != stream.length:
@@ -185,6 +191,7 @@ class _Stream:
 
     def read(self, offset: int, count: int) -> bytes:
         """Read as from a file. Data before `offset` is discarded."""
+        # The walker reads forwards only, so memory holds one window, not the file.
         parts, have = [self._held[offset - self._start :]], self.length - offset
         while have < count and not self._ended:
             part = self._next()
@@ -200,5 +207,6 @@ class _Stream:
             self._ended = True
             return b""
         except (BackupCut, BackupCorrupt) as problem:
+            # Frames carry checksums of their own, so whole frames of a broken chunk still count.
             self._ended, self.problem = True, problem
             return self._reader.unproven()

@@ -45,6 +45,7 @@ def share(view: EngineReader, some: Sequence[BackupScope], tick: Tick) -> float:
     :param tick: called for each table, space and topic of the store
     :raises Unknown: the store has no such place
     """
+    # Keys of data begin with tag and ids, so a prefix behind the tag decides the owner of a key.
     owns = tuple(_numbers(view, place) for place in some)
     mine = everything = 0
     for tag in (keys.COUNT, keys.ENTRY_COUNT, keys.TOPIC_LAST):
@@ -72,6 +73,7 @@ def pairs(view: EngineReader, place: BackupScope) -> Iterator[list[Pair]]:
     :raises EngineFailed: reading the view fails
     """
     own = _numbers(view, place)
+    # First the vaults: the store-wide row depends on them, and precedes them in key order.
     vaults: dict[int, bool] = {}
     for some in view.scan(*keys.within(keys.tagged(keys.VAULT)[0] + own)):
         vaults |= _vaults(some)
@@ -81,16 +83,20 @@ def pairs(view: EngineReader, place: BackupScope) -> Iterator[list[Pair]]:
     yield _reduced_vault_row(view, vaults)
     # The catalog of the whole store, without the rows of the cluster before it and at its end.
     yield from view.scan(keys.tagged(keys.FAILOVER)[1], keys.tagged(keys.REPLICA)[0])
+    # Ascending tags: a reader refuses pairs that are out of key order.
     for tag in sorted(tag for tag in keys.PLACED if tag >= keys.COUNT):
+        # Derived from the records by the restore.
         if tag == keys.INDEX_ENTRY:
             continue
         remains = _REMAINS.get(tag)
+        # A topic that was never trimmed has no such row, but needs one in its reduced form.
         if tag == keys.TOPIC_TRIMMED:
             yield from _trimmed(view, own)
         elif remains is None:
             yield from view.scan(*keys.within(keys.tagged(tag)[0] + own))
         else:
             yield from _with_others(view, tag, own, remains)
+    # Trails are keyed by vault alone, so no prefix of the place finds them.
     for tag in keys.OF_TRAILS:
         for vault in sorted(vaults):
             yield from view.scan(*keys.within(keys.tagged(tag)[0] + _ID.pack(vault)))
@@ -113,6 +119,7 @@ def _reduced_vault_row(view: EngineReader, vaults: dict[int, bool]) -> list[Pair
     row = view.get(vault_rows.STORE_KEY)
     if row is None or not vaults:
         return []
+    # No key of the place is under the root key; in the file it would only help to guess.
     if all(vaults.values()):
         row = replace(vault_rows.read_store(row), root=None).pack()
     return [(vault_rows.STORE_KEY, row)]

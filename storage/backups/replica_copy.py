@@ -60,6 +60,7 @@ def check_begins(data: bytes, key: Key | None) -> None:
     :raises StoreTooNew: a later version made it
     :raises BackupCut, BackupCorrupt: the data is no snapshot
     """
+    # Refuse before gigabytes are transferred and the present store is removed.
     header = Header.decode(data[:HEADER_BYTES])
     if header.form is not BackupFileForm.SNAPSHOT:
         raise CopyFailed(f"the copy received is a {header.form.value}, not a snapshot")
@@ -104,10 +105,12 @@ def make_copy(world: RestoreEnvironment, joining: JoiningDirectory, file: File) 
     backup = SnapshotBackup(file, world.key)
     facts = backup.facts
     _check_facts(facts, str(now.store), now.parts.history)
+    # The whole file is proven before the old content goes.
     found = verify_snapshot(world, backup, file.size(), "checking the copy")
     directory.clear_for_copy(now.store)
     made = _make(world, directory, file, found, now.parts.history)
     _keep_own(directory, now.node, now.sources, facts.at.epoch)
+    # STORE follows state and log. JOINING goes last: until then no node serves the directory.
     directory.copied(facts.created)
     directory.end_copy()
     return CopiedStore(str(now.store), str(now.node), facts.at, backup.records, made)
@@ -123,6 +126,7 @@ def _check_facts(facts: SnapshotFacts, store: str, history: tuple[Told, ...]) ->
     if facts.place is not None:
         raise CopyFailed(f"the copy received holds only {facts.place}, not the whole store")
     at = facts.at
+    # Without a history only the start of a log matches, sequence 0.
     last = history[-1] if history else (at.epoch, 0, at.digest)
     grows = all(one[0] < next[0] and one[1] <= next[1] for one, next in pairwise(history))
     if last != (at.epoch, at.sequence, at.digest) or not grows:
@@ -138,6 +142,7 @@ def _make(
 ) -> str:
     """Build state and log. Return the hash of the state."""
     backup, state = make_state(world, directory, file, world.key, found, "making the store")
+    # The last epoch is still open in this log: its end is the log's own (KIP-101).
     ended = [EpochEnd(*told) for told in history[:-1]]
     Log.begin_after(directory, backup.facts.at, ended)
     return state.hash

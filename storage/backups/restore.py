@@ -94,6 +94,7 @@ def restore_snapshot(
     :raises DiskFull, EngineFailed, OSError: the directory holds an incomplete store; another
         restore removes it
     """
+    # All checks come before `begin_restore`, the first change on disk.
     refuse_unless_empty(world.fs, path)
     first = SnapshotBackup(file, key)
     facts = first.facts
@@ -103,9 +104,11 @@ def restore_snapshot(
     directory = StoreDirectory.begin_restore(path, world.fs, world.clock, world.rng, world.key)
     with closing(directory):
         again, state = make_state(world, directory, file, key, found, "restoring")
+        # The state is durable first: a log that begins behind the snapshot can't rebuild it.
         Log.begin_after(directory, facts.at)
         log = Log.open(directory)
         try:
+            # Commits of the origin may have the same sequences; a higher epoch tells them apart.
             log.begin_epoch()
         finally:
             log.close()
@@ -157,16 +160,19 @@ def restore_log(
         log = Log.inspect(directory)
         try:
             at = log.standing(log.last)
+            # An interrupted restore may have appended frames that STORE does not name yet.
             if not directory.is_restoring and at.sequence != origin.at.sequence:
                 raise NotRestored(
                     f"{path} was restored up to sequence {origin.at.sequence} and written to"
                     f" since, up to {at.sequence}: a log can no longer be applied to it"
                 )
+            # First the proof, then the mark, then the first change to the log.
             _prove(world, backup, file, upto, at, path)
             directory.mark_restoring()
             log.recover()
             return _append_and_replay(world, directory, log, LogBackup(file, key), file, upto)
         finally:
+            # After a failure as after a crash; after success the log is closed already.
             log.close(clean=False)
 
 
@@ -223,6 +229,8 @@ def _prove(
         raise NotRestored(f"{what} ends before sequence {at.sequence}, which {path} already holds")
     if last > facts.last:
         raise NotRestored(f"--upto {upto} is beyond the end of the log at {facts.last}")
+    # The frame at the seam is in the backup, or is the one before its first.
+    # Equal digests prove equal histories: a digest covers all frames before it.
     joins = facts.before.digest if facts.before.sequence == at.sequence else None
     for frame in _read(world, backup, file, upto, "checking the backup"):
         if frame.sequence == at.sequence:
@@ -245,6 +253,7 @@ def _read(
     """
     told, size = backup.offset, file.size()
     try:
+        # With `upto` at the frame before the first there is nothing to read.
         if upto is None or backup.last < upto:
             for frame in backup.frames():
                 yield frame
@@ -254,6 +263,7 @@ def _read(
                 if frame.sequence == upto:
                     break
     except (BackupCut, BackupCorrupt) as problem:
+        # No frame is whole, so there is no sequence to advise.
         if backup.last < backup.facts.first:
             raise
         raise type(problem)(
@@ -272,8 +282,10 @@ def _append_and_replay(
     upto: int | None,
 ) -> Restored:
     """Append the frames, replay them and finish the restore, from RESTORING on."""
+    # Appended frames keep the epochs of their history, which may be lower than the begun one.
     log.leave_epoch()
     added = _append(log, _read(world, backup, file, upto, "restoring"))
+    # The origin ends here, before the store's own epoch begins.
     at = LogPosition(log.last, log.last_epoch, log.last_time, log.digest)
     found = _replay(world, directory, log)
     log.begin_epoch()
@@ -288,6 +300,7 @@ def _append(log: Log, frames: Iterator[Frame]) -> int:
     some: list[Frame] = []
     size = added = 0
     for frame in frames:
+        # The backup may overlap the log; `_prove` has compared the frame at the seam.
         if frame.sequence <= log.last:
             continue
         some.append(frame)
@@ -303,6 +316,7 @@ def _append(log: Log, frames: Iterator[Frame]) -> int:
 def _replay(world: RestoreEnvironment, directory: StoreDirectory, log: Log) -> RestoredState:
     """Replay the log into the state."""
     with opened(world, directory) as engine:
+        # A resumed restore finds a state that has applied a part: it must be of this very log.
         applied_position.require_joined(
             applied_position.read(engine, directory.store_id.bytes), log.digest_at
         )
@@ -324,6 +338,7 @@ def _finish(
 
     Return the roles that are declared.
     """
+    # RESTORING goes last: while it is there, no node serves the directory.
     directory.found(origin)
     facts = load_node(directory)
     if world.roles is not None:

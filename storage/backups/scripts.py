@@ -42,6 +42,7 @@ BEGINS: Final = f"{SCRIPT_BEGINS.decode()} {FORMAT}\n"
 """First line of a script backup."""
 _FORMAT: Final = re.compile(rb" ([0-9]{1,9})\n")
 _END: Final = re.compile(rb"(?<=\n)-- end ([0-9]{1,18}) ([0-9a-f]{64})\n?\Z")
+# At most 92 bytes with the newline before it: two words, 18 and 64 digits, separators.
 _END_BYTES: Final = 128
 """Upper bound for the bytes of the last line."""
 
@@ -96,8 +97,10 @@ class Opening:
 
     def _add(self, chunk: bytes) -> str:
         self._kept += chunk
+        # Enough bytes for the first line, so that the head is judged once.
         if not self._begun and len(self._kept) >= _END_BYTES:
             self._read_head()
+        # The tail may be the last line, which is neither text nor part of the digest.
         known = len(self._kept) - _END_BYTES
         if known <= 0:
             return ""
@@ -107,11 +110,13 @@ class Opening:
     def _read_head(self) -> None:
         self._begun = True
         data = self._kept
+        # Only `_last` comes here with so few bytes: the file ends inside its first line.
         if SCRIPT_BEGINS.startswith(data):
             raise BackupCut("the script is truncated: its first line is incomplete")
         for form, magic in MAGIC.items():
             if data.startswith(magic):
                 raise BackupCorrupt(f"this is a {form}, not a script", offset=0)
+        # Without the first line the text is an ordinary script, and needs no last line.
         self._has_head = data.startswith(SCRIPT_BEGINS)
         if not self._has_head:
             return
@@ -144,6 +149,7 @@ class Opening:
         return rest
 
     def _decoded(self, part: bytes, *, final: bool) -> str:
+        # Bytes as read, before decoding: a change in encoding shows as damage.
         self._digest.update(part)
         try:
             return self._decoder.decode(part, final)
@@ -173,6 +179,7 @@ def writing(facts: ScriptFacts, sink: Sink, rng: Rng, key: Key | None) -> Writin
     return _AsText(facts, sink) if key is None else _InContainer(facts, sink, rng, key)
 
 
+# In both forms the caller adds first and last line to the text, by `ScriptEncoder`.
 class _AsText:
     def __init__(self, facts: ScriptFacts, sink: Sink) -> None:
         self._facts = facts
@@ -247,6 +254,7 @@ class ScriptText:
         """
         if not self.sealed:
             return self._file.read(offset, count)
+        # Chunks decrypt in order only, so a restart decrypts from the beginning.
         if offset == 0:
             self._open_stream()
         assert offset == self._at, "a sealed script is read forwards"
@@ -274,6 +282,7 @@ def _proved(reader: ContainerReader, facts: ScriptFacts) -> Iterator[bytes]:
         yield chunk
     end = reader.end
     assert end is not None, "a stream ends with the file's end"
+    # The END of a script counts bytes of text as its items.
     if (end.items, end.sequence) != (size, facts.sequence):
         raise BackupCorrupt(
             "the end record does not match the data before it", offset=reader.offset

@@ -57,6 +57,7 @@ def pieces(view: EngineReader, place: BackupScope | None = None) -> Iterator[Sna
 
 
 def _everything(view: EngineReader) -> Iterator[list[Pair]]:
+    # In ascending order: the state hash covers the pairs in key order.
     for start, end in keys.LOGGED:
         yield from view.scan(start, end)
 
@@ -110,6 +111,7 @@ def write(
     :raises EngineFailed: reading the view fails
     """
     found = pieces(view, facts.place)
+    # The first piece before the header: an unknown place refuses before a byte is written.
     first = next(found, SnapshotPiece(b"", 0, 0))
     snapshot = SnapshotWriter(facts, sink, rng, key)
     snapshot.add(first)
@@ -165,14 +167,17 @@ class SnapshotBackup:
         for chunk in self._reader.chunks():
             waiting.append(chunk)
             size += len(chunk)
+            # Join once per pair: a large pair spans many chunks, and would be copied for each.
             if size < needed:
                 continue
             data = b"".join(waiting)
             found, at, needed = decode_pairs(data)
+            # A forged length would buffer the rest of the file in memory.
             if needed > PAIR_BYTES_MAX:
                 raise self._corrupt("the length of a key-value pair is out of range")
             waiting, size = [data[at:]], len(data) - at
             for key, _ in found:
+                # Strictly ascending: a key comes once. A key of the engine is no content.
                 if not last < key or not _is_of_state(key):
                     raise self._corrupt(
                         "a key-value pair is out of order, or its key is not one of the state"
@@ -184,6 +189,7 @@ class SnapshotBackup:
         end = self._reader.end
         assert end is not None, "a stream ends with the file's end"
         told = (end.items, end.records, end.sequence)
+        # Bytes left over are a pair that was begun and not finished.
         if size or told != (self.pairs, self.records, self.facts.at.sequence):
             raise self._corrupt("the end record does not match the data before it")
 

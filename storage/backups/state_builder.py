@@ -97,6 +97,7 @@ class RestoreEnvironment:
         :param time_us: log time of the newest frame
         :raises ClockRefused: the wall clock is behind it, and `accept_clock` is False
         """
+        # Log time would start at the newest frame, and run ahead of the clock from then on.
         behind_s = (time_us - self.clock.wall_us()) // 1_000_000
         if behind_s > 0 and not self.accept_clock:
             raise ClockRefused(
@@ -141,6 +142,7 @@ def verify_snapshot(
     found = VerifiedSnapshot()
     for pairs in backup.lists():
         for name, value in pairs:
+            # The records need this progress, but the stream has it behind them.
             if keys.is_build(name):
                 with as_backup_corrupt():
                     found.reached[name] = _reached(value)
@@ -172,6 +174,7 @@ def make_state(
         with as_backup_corrupt():
             fill(ledger, _with_progress(world, backup, size, what), found.reached, store_id, at)
         state = state_of(world, engine, LogEnd(at.sequence, at.epoch, at.time, store_id))
+    # The file may have changed between the passes, and the engine may have kept other bytes.
     if state.hash != found.stream.hex() or backup.stream != found.stream:
         raise BackupCorrupt(
             "the digest of the restored state does not match that of the backup", offset=0
@@ -222,6 +225,7 @@ def state_of(world: RestoreEnvironment, engine: Engine, end: LogEnd) -> Restored
 
     :raises BackupCorrupt: its catalog is unreadable
     """
+    # A row that no node can read is found here, and not when the store is served.
     with ledger_on(world, engine, end).begin_transaction() as tx, as_backup_corrupt():
         read_whole_catalog(tx)
         unfinished = tuple(".".join(mark.names) for mark in restores.marks(tx))
@@ -268,6 +272,7 @@ def fill(
         filling.add(pairs)
     engine = ledger.state.engine
     batch = engine.batch()
+    # The position comes last, with its lineage: until then the state counts as empty.
     Lineage(store_id, at.sequence, at.digest).note(batch)
     engine.write(batch, at.sequence)
     engine.flush()
@@ -284,6 +289,7 @@ class _Filling:
         complete."""
 
     def add(self, pairs: list[Pair]) -> None:
+        # A batch has records or other pairs: the catalog is in the engine before the first record.
         for is_record, some in groupby(pairs, lambda pair: keys.is_record(pair[0])):
             batch = self._engine.batch()
             found = list(some)
@@ -292,16 +298,19 @@ class _Filling:
             if is_record:
                 for entry, holder in self._entries(found):
                     batch.put(entry, holder)
+            # No position yet, see `fill`.
             self._engine.write(batch, 0)
 
     def _entries(self, records: list[Pair]) -> Iterator[Pair]:
         prefix_of = keys.RECORD_PREFIX_BYTES
+        # Pairs come in key order, so the records of a table are adjacent.
         for prefix, some in groupby(records, lambda pair: pair[0][:prefix_of]):
             kept = self._kept(prefix)
             if kept is not None:
                 yield from kept.of_loaded(list(some), self._reached).items()
 
     def _kept(self, prefix: bytes) -> MaintainedIndexes | None:
+        # Once per table, not per chunk: a look-up reads all index declarations of the table.
         if prefix not in self._tables:
             if self._catalog is None:
                 self._catalog = self._ledger.begin_transaction()

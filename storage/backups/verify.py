@@ -63,6 +63,7 @@ def verify(file: File, key: Key | None = None, tick: Tick | None = None) -> Veri
     try:
         sealed = Header.decode(file.read(0, HEADER_BYTES)).sealed
     except (BackupCut, BackupCorrupt) as problem:
+        # The magic is intact, so the form is known; a broken header does not say if it is sealed.
         return _broken(VerifyReport(form, "cut", sealed=False), problem)
     check = _check_snapshot if form is BackupFileForm.SNAPSHOT else _check_log
     return check(file, key, tick or _nothing, VerifyReport(form, "whole", sealed))
@@ -79,6 +80,7 @@ def _check_snapshot(file: File, key: Key | None, tick: Tick, report: VerifyRepor
             tick(backup.offset)
     except (BackupCut, BackupCorrupt) as problem:
         return _broken(replace(report, records=backup.records), problem)
+    # Only the digest of a whole file can be compared with that of its writer.
     return replace(report, records=backup.records, sha256=backup.sha256)
 
 
@@ -91,10 +93,12 @@ def _check_log(file: File, key: Key | None, tick: Tick, report: VerifyReport) ->
     told = backup.offset
     try:
         for _ in backup.frames():
+            # Once per chunk: a chunk has many frames.
             if backup.offset != told:
                 told = backup.offset
                 tick(told)
     except (BackupCut, BackupCorrupt) as problem:
+        # The frames before the damage are proven, so the report names how far a restore can go.
         return _broken(_read(report, backup), problem)
     return replace(_read(report, backup), sha256=backup.sha256)
 

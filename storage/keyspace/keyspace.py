@@ -143,6 +143,7 @@ class SpaceReader:
     ) -> KeyEntry | None:
         if found is None or not 0 < found.expires_us <= self._reader.now_us:
             return found
+        # The caller removes the key and answers after that: the module head says why.
         if note:
             self.lapsed.append(name)
         return None
@@ -153,6 +154,7 @@ class SpaceReader:
     def _stored(self, name: bytes, found: KeyEntry) -> bytes:
         """Return the packed value of an entry."""
         if found.flags & _LARGE:
+            # Both rows are written and deleted by the same commit, and read from one state.
             content = self._reader.get(self._space.contents + name)
             assert content is not None, "a large value stands beside its entry"
         else:
@@ -190,9 +192,11 @@ class SpaceKeys(SpaceReader):
         """
         start = len(self._space.entries)
         for pairs in self._tx.scan(*keys.within(self._space.entries)):
+            # Before each part, also one of locks and expired keys alone: a point to pause.
             yield None
             for key, value in pairs:
                 _, expires_us, flags = _HEAD.unpack_from(value)
+                # A script can't set the fencing token of a lock, so it leaves locks out.
                 if flags & _LOCK or 0 < expires_us <= self._tx.now_us:
                     continue
                 content = value[_HEAD.size :]
@@ -225,10 +229,12 @@ class SpaceKeys(SpaceReader):
         else:
             expires_us = check_expires(expires_us, self._tx.now_us)
         before = self._entry(name)
+        # Not noted yet: if this write replaces the expired entry, the key needs no removal.
         found = self._unless_expired(name, before, note=False)
         if when is not None and (found is None) != (when == "ABSENT"):
             self._note(name, before, found)
             return {"written": False}
+        # A plain SET gives the same result for a live and for an expired key.
         if found is not None and (keep or when is not None):
             self._depend_on_key(name, found)
             if keep:
@@ -252,6 +258,7 @@ class SpaceKeys(SpaceReader):
         expires_us = self._expires(expire_us)
         before = self._entry(name)
         found = self._unless_expired(name, before, note=False)
+        # The refusal may show that the key is gone, so an expired one has to be removed first.
         if not self._is(name, found, wanted):
             self._note(name, before, found)
             return {"written": False}
@@ -270,6 +277,7 @@ class SpaceKeys(SpaceReader):
         content = self._stored(name, found)
         if content == wanted.content:
             return True
+        # The order of fields leaves the packed length as it is.
         if len(content) != len(wanted.content):
             return False
         # Objects with their fields in another order are equal.
@@ -290,6 +298,7 @@ class SpaceKeys(SpaceReader):
         before = self._entry(name)
         found = self._unless_expired(name, before, note=False)
         if found is None:
+            # An expired counter restarts, and takes the default expiry of its space.
             number, expires_us = 0, self._expires(None)
         else:
             present = self._value(name, found)
@@ -357,6 +366,7 @@ class SpaceKeys(SpaceReader):
         expires_us = self._tx.now_us + check_expire(expire_us)
         before = self._entry(name)
         found: KeyEntry | None = self._unless_expired(name, before, note=False)
+        # A client that names a fence has lost its lease here; it must not acquire a second one.
         if fence is not None and found is None:
             self._note(name, before, found)
             return {"held": False, "fence": None, "until": None}
@@ -364,12 +374,14 @@ class SpaceKeys(SpaceReader):
             until = instant(found.expires_us) if found.expires_us else None
             return {"held": False, "fence": None, "until": until}
         if found is not None:
+            # Never shorter. A lock without expiry, after a PERSIST, stays without one.
             expires_us = max(expires_us, found.expires_us) if found.expires_us else 0
         until = instant(expires_us) if expires_us else None
         answer: Answer = {"held": True, "fence": None, "until": until}
         if found is not None:
             self._depend_on_key(name, found)
             self._write(name, found, expires_us)
+            # 0: acquired by this very transaction, so the fence is known at its commit.
             answer["fence"] = found.fence or None
         else:
             self._put(name, content, expires_us, before, lock=True)
@@ -395,6 +407,7 @@ class SpaceKeys(SpaceReader):
         found = self._live(name)
         if found is None or not _is_held(found, content, fence):
             return {"released": False}
+        # No dependency on a live lock: the new entry is expired for every reader from the start.
         self._put(name, _NOTHING, self._tx.now_us, found)
         return {"released": True}
 
@@ -414,6 +427,7 @@ class SpaceKeys(SpaceReader):
         entries, now_us = self._space.entries, self._tx.now_us
         start, end = keys.within(entries + prefix.encode())
         if after:
+            # The smallest key behind `after`, since keys hold no NUL.
             start = max(start, entries + after.encode() + b"\0")
         at, left = len(entries), limit
         for pairs in self._tx.scan(start, end) if limit else ():
@@ -421,6 +435,7 @@ class SpaceKeys(SpaceReader):
             for stored, value in pairs:
                 expires_us = _HEAD.unpack_from(value)[1]
                 if expires_us and expires_us <= now_us:
+                    # Bounds the removal that the answer waits for.
                     if len(self.lapsed) < EXPIRED_NOTED:
                         self.lapsed.append(stored[at:])
                     continue
@@ -442,6 +457,8 @@ class SpaceKeys(SpaceReader):
                 not 0 < expires_us <= tx.now_us
                 for _, expires_us, _ in (_HEAD.unpack_from(value) for _, value in pairs)
             )
+        # The expiry index is ordered by time, so its entries stay, stale, until the sweep.
+        # The counter counts expired entries too, so all of them are subtracted.
         if stored:
             tx.delete_range(start, end)
             tx.delete_range(*keys.within(space.contents + prefix.encode()))
@@ -452,6 +469,7 @@ class SpaceKeys(SpaceReader):
 
         Notes one of the expired keys in `lapsed`.
         """
+        # The counter has every stored entry, so expired ones are subtracted below.
         yield keys.unpack_counter(self._tx.get(self._space.count_key))
         for pairs in self._tx.scan(*self._due()):
             due = [index for index, _ in pairs if self._is_due(index) is not None]
@@ -482,6 +500,7 @@ class SpaceKeys(SpaceReader):
                 else:
                     self._remove(index[keys.EXPIRY_KEY_AT :], found)
                 done += 1
+                # Stale entries count too: `most` bounds the changes of one commit.
                 if done >= most:
                     return done, last
         return done, last
@@ -500,6 +519,7 @@ class SpaceKeys(SpaceReader):
         """Remove those of the given keys that are still expired."""
         for name in names:
             found = self._entry(name)
+            # Another commit may have set the key again since the read that noted it.
             if found is not None and 0 < found.expires_us <= self._tx.now_us:
                 self._remove(name, found)
 
@@ -510,6 +530,7 @@ class SpaceKeys(SpaceReader):
 
     def _due(self) -> keys.Range:
         space = self._space
+        # The end is exclusive, and a key expires at its time: hence + 1.
         return space.expiries, keys.expiry(space.expiries, self._tx.now_us + 1)
 
     def _is_due(self, index: bytes) -> KeyEntry | None:
@@ -549,6 +570,7 @@ class SpaceKeys(SpaceReader):
             flags |= _LARGE
             tx.put(space.contents + name, content)
             content = b""
+        # The new value is inline, so the old row beside the entry would be left over.
         elif before is not None and before.flags & _LARGE:
             tx.delete(space.contents + name)
         head = _TAIL.pack(expires_us, flags)
@@ -557,6 +579,7 @@ class SpaceKeys(SpaceReader):
             head += _FENCE.pack(0)
             tx.put_time(space.entries + name, _fenced)
         self._store(name, head + content, expires_us, before)
+        # An expired entry that is replaced was counted already.
         if before is None:
             tx.add(space.count_key, 1)
 
@@ -568,6 +591,7 @@ class SpaceKeys(SpaceReader):
         at_us, tx = found.expires_us, self._tx
         if not at_us or self._space.entries + name in tx.own.writes:
             return
+        # The earliest expiry decides; the ledger compares it with log time at the commit.
         if not tx.alive_until_us or at_us < tx.alive_until_us:
             tx.alive_until_us = at_us
 
@@ -584,6 +608,7 @@ class SpaceKeys(SpaceReader):
         if expires_us and (not self.soonest_us or expires_us < self.soonest_us):
             self.soonest_us = expires_us
         old_us = before.expires_us if before is not None else 0
+        # A stale time costs the sweep a look; a missing one would keep the key stored for ever.
         if old_us != expires_us:
             if old_us:
                 tx.delete(keys.expiry(expiries, old_us, name))

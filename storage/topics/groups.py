@@ -150,6 +150,7 @@ def differ(before: bytes, row: bytes) -> bool:
     if before == row:
         return False
     same = before[:_FROM] == row[:_FROM] and before[_COUNTS:] == row[_COUNTS:]
+    # Compared as bytes: numbers are big-endian, so byte order is number order.
     earlier = (
         row[_FROM:_READY] < before[_FROM:_READY] or row[_READY:_COUNTS] < before[_READY:_COUNTS]
     )
@@ -176,6 +177,7 @@ def find_group(tx: Transaction, topic: Topic, name: str) -> Group | None:
         key = _key(topic, name)
         value = tx.get(key)
         if value is not None:
+            # Absence is not cached: the key in the read set conflicts with a declaration.
             found = _unpacked(topic, name, value)
             tx.remember(at, found, key, *declared_of_topic(topic))
     return found
@@ -188,6 +190,7 @@ def groups(tx: Transaction, topic: Topic) -> list[Group]:
     if found is None:
         found = list(each(tx, topic, unpaced))
         tx.remember(at, found, _key(topic, ""), *declared_of_topic(topic))
+    # A copy: the cached list is shared with other transactions.
     return list(found)
 
 
@@ -233,6 +236,7 @@ def define_group(
         0 if present is None else present.id,
         topic, name, deadline_us, in_flight, deliveries, dead_letter, backoff_us, ordered,
     )  # fmt: skip
+    # Before anything is written.
     _check(tx, made)
     position = None
     if place is not None or present is None:
@@ -267,6 +271,7 @@ def alter_group(tx: Transaction, changed: Group) -> None:
 
 def drop_group(tx: Transaction, group: Group) -> None:
     """Drop a group with its deliveries."""
+    # The id counter of the topic stays, so no later group accepts these receipts.
     for start, end in keys.in_group(*group.numbers):
         tx.delete_range(start, end)
     tx.delete(group.state)
@@ -276,6 +281,7 @@ def drop_group(tx: Transaction, group: Group) -> None:
 def reset_group(tx: Transaction, group: Group, position: int) -> None:
     """Position a group after `position` and delete its deliveries; a new epoch makes receipts
     stale."""
+    # The cursor must not point at messages that are gone: reads rely on dense positions.
     position = max(position, MessageRows(tx, group.topic).trimmed()[0])
     row = tx.get(group.state)
     if row is None:
@@ -305,6 +311,7 @@ def _check(tx: Transaction, group: Group) -> None:
     if group.dead_letter is not None:
         if group.dead_letter == group.topic.name:
             raise BadRequest("DEAD LETTER must name another topic than the group's own")
+        # The look-up enters the read set, so a concurrent DROP TOPIC of it conflicts.
         topic_of(tx, group.topic.database, group.dead_letter)
 
 

@@ -61,6 +61,7 @@ def held_by_all(tx: Transaction, database: Database, tick: Tick) -> dict[int, To
     :param tick: called for each topic
     """
     numbers = (database.namespace.id, database.id)
+    # Two scans for all topics, not two gets for each.
     trimmed = {
         keys.third(key): unpack_counter(row)
         for key, row in tx.rows(*keys.of_all(keys.TOPIC_TRIMMED, *numbers), tick)
@@ -137,6 +138,7 @@ class MessageRows:
         """
         last, _ = self.end(exactly=False)
         own = self._tx.appends.get(self.topic.last)
+        # Committed messages below the end are final, so a read of them depends on no publisher.
         if begin + count - 1 > (last if own is None else own.seen):
             # The result ends with the last message, so a concurrent publish would have changed it;
             # or it includes own messages, which a concurrent publish may still shift.
@@ -146,6 +148,7 @@ class MessageRows:
             return []
         if count > 1:
             count = self._fitting(begin, count, room)
+        # A get costs less than a scan of one row.
         if count == 1:
             return [(begin, self.get(begin))]
         start, stop = NUMBER.pack(begin), NUMBER.pack(begin + count)
@@ -160,7 +163,9 @@ class MessageRows:
     def _fitting(self, begin: int, count: int, room: int) -> int:
         """Return how many messages from `begin` fit into `room` bytes, at least one."""
         first = self.get(begin)
+        # `room` becomes a running total: the highest that a message in the result may have.
         room += total(first) - len(first)
+        # One more read in the common case; else a binary search over the totals.
         if self._total(begin + count - 1) <= room:
             return count
         return max(self.first_where(begin, begin + count, lambda row: total(row) > room) - begin, 1)
@@ -175,6 +180,7 @@ class MessageRows:
         """
         if place.kind == "START":
             return self.trimmed()[0]
+        # Exact: the place depends on the end, so a concurrent publish conflicts.
         last, _ = self.end()
         if place.kind == "END":
             return last
@@ -185,6 +191,7 @@ class MessageRows:
                 )
             return place.value
         begin = self.trimmed()[0] + 1
+        # Publish times never fall with the position, so the search may be binary.
         return self.first_where(begin, last + 1, lambda row: time_us(row) >= place.value) - 1
 
     def each(self) -> Iterator[list[bytes]]:
@@ -229,6 +236,7 @@ def with_headers(row: bytes, headers: Mapping[str, str]) -> bytes:
     _, _, _, key, id, old = _ROW.unpack_from(row)
     at = _ROW.size + key + id
     packed = binary.pack(dict(headers)) if headers else b""
+    # Key and id are copied as they are; the id is not remembered for deduplication.
     head = _BODY.pack(0, key, id, len(packed))
     return head + row[_ROW.size : at] + packed + row[at + old :]
 

@@ -155,6 +155,7 @@ class TopicMessages:
         """
         bodies = self._bodies(values, key, id, headers, due_us, tick)
         if id is not None:
+            # Before EXPECT and the check of room: neither may refuse a repeated publish.
             known = self._known(id)
             if known is not None:
                 return known
@@ -163,6 +164,7 @@ class TopicMessages:
         self._check_room(bodies)
         append = self._rows.append(bodies)
         count = len(bodies)
+        # Provisional: earlier publishes of this transaction come before it under one counter.
         first = append.seen + append.count - count + 1
         if id is not None and self.topic.dedup_us is not None:
             self._remember(id, append, first)
@@ -194,6 +196,7 @@ class TopicMessages:
         now_us = self._tx.now_us
         if due_us > now_us + limits.SPAN_SECONDS * 1_000_000:
             raise BadRequest("a message is delayed by at most 1000 years")
+        # A past time is no delay, and answers show no `due` then.
         if due_us <= now_us:
             due_us = 0
         packed: list[bytes] = []
@@ -237,12 +240,14 @@ class TopicMessages:
         topic, tx = self.topic, self._tx
         if topic.dedup_us is None:
             return None
+        # In the read set: of two concurrent publishes of one id, the later commit runs again.
         row = tx.get(topic.ids + id.encode())
         if row is None:
             return None
         position, at_us = _ID.unpack(row)
         if tx.now_us >= at_us + topic.dedup_us:
             return None
+        # The position of an own message may still move at the commit, and so must this answer.
         append = tx.appends.get(topic.last)
         own = append is not None and position > append.seen
         return PublishResult(position, 1, append if own else None, duplicate=True)
@@ -250,6 +255,7 @@ class TopicMessages:
     def _remember(self, id: str, append: Append, position: int) -> None:
         topic, tx, name = self.topic, self._tx, id.encode()
         before = tx.get(topic.ids + name)
+        # Past its window but not swept: its row by time would later delete the new one by id.
         if before is not None:
             tx.delete(_id_time(topic, _ID.unpack(before)[1], name))
         tx.mark(
@@ -274,6 +280,7 @@ class TopicMessages:
         topic = self.topic
         if topic.full == "DROP" or topic.max_bytes is None:
             return
+        # `held` reads the end exactly: publishers conflict here, or they exceed BYTES together.
         if self.held.size + sum(map(len, bodies)) + HEAD.size * len(bodies) > topic.max_bytes:
             raise Full(
                 f"topic {topic.path} is full: it holds at most {topic.max_bytes} bytes, its BYTES",
@@ -291,6 +298,7 @@ class TopicMessages:
             raise BadRequest(f"LIMIT is from 1 to {limits.MESSAGES_READ}", limit=limit)
         if after < 0:
             raise BadRequest("a position is 0 or more", position=after)
+        # A reader behind the trimmed messages continues at the oldest one left.
         begin = max(after, self._rows.trimmed()[0]) + 1
         return [
             answer(position, row)
@@ -358,6 +366,7 @@ class TopicMessages:
 
         :raises Unknown, BadRequest:
         """
+        # Refuses an unknown reader: a move must not create one.
         self.reader(name)
         return self._put_reader(name, self.position_at(place))
 
@@ -389,6 +398,7 @@ class TopicMessages:
         if before < 0:
             raise BadRequest("a position is 0 or more", position=before)
         own = self.topic.last in self._tx.appends
+        # Publishers only move the end up, so a trim below it needs no exact end.
         last, _ = self._rows.end(exactly=own)
         if before > last:
             last, _ = self._rows.end()
@@ -401,6 +411,7 @@ class TopicMessages:
         count = first - 1 - trimmed
         if count <= 0:
             return
+        # Before the deletion: the total at the new border comes from a message that goes.
         rows.put_trimmed(first - 1, total(rows.get(first - 1)))
         if count <= limits.TRIM_MESSAGES:
             for position in range(trimmed + 1, first):
@@ -408,6 +419,7 @@ class TopicMessages:
         else:
             tx.delete_range(rows.key(trimmed + 1), rows.key(first))
         yield count
+        # In the same commit: a delivery whose message is gone could not be delivered again.
         for group in groups.groups(tx, self.topic):
             for _ in GroupDeliveries(tx, group).trimmed(first):
                 yield 0
@@ -422,6 +434,7 @@ class TopicMessages:
         last, held_to = rows.end()
         now_us, topic = self._tx.now_us, self.topic
         too_old_us = -1 if topic.keep_us is None else now_us - topic.keep_us
+        # Messages go while the total before them is below this. Totals count trimmed bytes too.
         too_much = held_to - self._kept_bytes(last)
 
         def stays(row: bytes) -> bool:
@@ -430,6 +443,7 @@ class TopicMessages:
         end = min(last, trimmed + most) + 1
         if end == trimmed + 1 or stays(rows.get(trimmed + 1)):
             return 0, False
+        # Age and total are monotonic, so the border of this slice is found by binary search.
         first = end if not stays(rows.get(end - 1)) else rows.first_where(trimmed + 1, end, stays)
         more = first == end <= last and not stays(rows.get(end))
         return sum(self._trim(first)), more
@@ -444,6 +458,7 @@ class TopicMessages:
         topic, rows = self.topic, self._rows
         if topic.max_bytes is None or topic.full != "DROP":
             return limits.INT_MAX
+        # The row of the newest is there unless the topic is empty.
         last_is_held = last > rows.trimmed()[0]
         return max(topic.max_bytes, len(rows.get(last)) if last_is_held else 0)
 
@@ -470,6 +485,7 @@ class TopicMessages:
             before it need not be scanned again
         """
         topic, tx = self.topic, self._tx
+        # Without a window, after an ALTER, all remembered ids are due.
         over_us = tx.now_us - (topic.dedup_us or 0)
         end = topic.id_times + NUMBER.pack(max(over_us + 1, 0))
         done, last = 0, begin
@@ -573,6 +589,7 @@ def redrive(
         raise BadRequest("REDRIVE needs another topic as its target")
     if not 1 <= limit <= limits.REDRIVEN:
         raise BadRequest(f"LIMIT is from 1 to {limits.REDRIVEN}", limit=limit)
+    # Collect, bounded by bytes and number.
     source = MessageRows(tx, dead)
     begin = source.trimmed()[0] + 1
     bodies: list[bytes] = []
@@ -587,11 +604,13 @@ def redrive(
             tick()
     if not bodies:
         return RedriveResult(0, None)
+    # All checks before the first write: a refusal leaves both topics as they were.
     target = TopicMessages(tx, topic)
     target.check_sizes(bodies, begin)
     target._check_room(bodies)
     append = MessageRows(tx, topic).append(bodies)
     first = append.seen + append.count - len(bodies) + 1
+    # One commit appends and trims, so a message is never in both topics or in neither.
     for _ in TopicMessages(tx, dead).trim(begin + len(bodies)):
         if tick is not None:
             tick()
@@ -655,6 +674,7 @@ def _packed(value: Value) -> bytes:
         raise TypeRefused("the value of a message cannot be NONE", found="none")
     check(value)
     if type(value) is dict or type(value) is list:
+        # Wrapped, because the function works on the fields of an object.
         value = without_none({"value": value})["value"]
     return binary.pack(value)
 

@@ -115,6 +115,7 @@ def find_topic(tx: Transaction, database: Database, name: str) -> Topic | None:
         value = tx.get(keys.topic(database.namespace.id, database.id, name))
         if value is not None:
             found = _unpacked(database, name, value)
+            # An absent topic is not cached; its key is in the read set.
             tx.remember(at, found, *declared_of_topic(found))
     return found
 
@@ -188,6 +189,7 @@ def alter_topic(tx: Transaction, changed: Topic) -> None:
     """
     _check(changed)
     present = find_topic(tx, changed.database, changed.name)
+    # A look at the newest message conflicts with publishers, so only when BYTES changes.
     if present is None or present.max_bytes != changed.max_bytes:
         _check_newest(tx, changed)
     _put(tx, changed)
@@ -196,6 +198,7 @@ def alter_topic(tx: Transaction, changed: Topic) -> None:
 def _check_newest(tx: Transaction, topic: Topic) -> None:
     if topic.max_bytes is None:
         return
+    # Exact: a concurrent publish of a larger message must conflict.
     last, _ = unpack_counter(tx.appended(topic.last))
     newest = tx.get(topic.messages + NUMBER.pack(last))
     if newest is not None and len(newest) > topic.max_bytes:
@@ -214,6 +217,7 @@ def drop_topic(tx: Transaction, topic: Topic, tick: Tick = unpaced) -> None:
     :raises StillHeld: a group of another topic has it as DEAD LETTER, or a table as its ON CHANGE
     """
     database = topic.database
+    # Both scans enter the read set: a concurrent declaration that names the topic conflicts.
     table = _published_by(tx, topic, tick)
     if table is not None:
         raise StillHeld(f"table {table} has {topic.name} as its ON CHANGE", table=table)
@@ -223,6 +227,7 @@ def drop_topic(tx: Transaction, topic: Topic, tick: Tick = unpaced) -> None:
             f"group {holder[1]} on topic {holder[0]} has {topic.name} as its DEAD LETTER",
             topic=holder[0], group=holder[1],
         )  # fmt: skip
+    # Range deletes: the size of the commit does not depend on the number of messages.
     for start, end in keys.in_topic(*topic.numbers):
         tx.delete_range(start, end)
     tx.delete(keys.topic(database.namespace.id, database.id, topic.name))
@@ -244,6 +249,7 @@ def _dead_letters_of(tx: Transaction, topic: Topic, tick: Tick) -> tuple[str, st
     numbers = (database.namespace.id, database.id)
     for key, value in tx.rows(*keys.of_all(keys.GROUP, *numbers), tick):
         number, name = keys.group_at(key)
+        # A group of this topic goes with it, so it holds nothing back.
         if number != topic.id and binary.unpack_object(value)["dead_letter"] == topic.name:
             found = next(one for one in each_topic(tx, database, tick) if one.id == number)
             return found.name, name
@@ -323,4 +329,5 @@ def _keys(database: Database, id: int) -> tuple[bytes, bytes, bytes, bytes, byte
 
 def topic_of_reader(key: bytes) -> int | None:
     """Return the topic id in the key of a reader's position; None for other keys."""
+    # Keys of readers and of groups have the same fields before the name.
     return keys.group_at(key)[0] if key[keys.TAG_AT] == keys.READER else None

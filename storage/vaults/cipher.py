@@ -64,12 +64,15 @@ Random = Callable[[int], bytes]
 class Argon2Parameters:
     """Parameters of argon2id, which derives a key from a passphrase."""
 
+    # RFC 9106 §4, the second recommended option.
     memory_kib: int = 64 * 1024
     passes: int = 3
     lanes: int = 4
 
     def is_bearable(self) -> bool:
         """True if a node accepts these parameters when it finds them in its state."""
+        # The lower bounds keep a tampered row from weakening the key, the upper ones from using up
+        # memory and threads. Both apply before the row can be authenticated.
         return (
             19 * 1024 <= self.memory_kib <= 256 * 1024
             and 1 <= self.passes <= 16
@@ -105,6 +108,7 @@ def new_key(random: Random) -> bytearray:
 
 def wipe(key: bytearray) -> None:
     """Overwrite a plain key."""
+    # In place: a new object would leave the old bytes in memory.
     key[:] = bytes(len(key))
 
 
@@ -117,6 +121,7 @@ def stretched(passphrase: str, salt: bytes, stretch: Argon2Parameters) -> bytear
         raise WrongKey(
             "the parameters of the passphrase are out of bounds: they were tampered with"
         )
+    # A passphrase may hold lone surrogates, which strict UTF-8 refuses.
     secret = passphrase.encode("utf-8", "surrogatepass")
     argon2id = Argon2id(
         salt=salt,
@@ -179,6 +184,7 @@ def unwrap_key(
 
 def _of_root(domain: bytes, vault: int, salt: bytes, stretch: Argon2Parameters) -> bytes:
     numbers = (stretch.memory_kib, stretch.passes, stretch.lanes)
+    # Parameters and salt are authenticated too: an altered wrap fails to open.
     return _ROOT.pack(_LABEL, _IS_ROOT, domain, vault, *numbers) + salt
 
 
@@ -192,6 +198,7 @@ def _sealed(key: bytearray, plain: bytearray, aad: bytes, random: Random) -> byt
 
 
 def _opened(key: bytearray, sealed: bytes, aad: bytes) -> bytearray:
+    # `decrypt_into` below needs a buffer of exactly this size.
     if len(sealed) != NONCE_BYTES + KEY_BYTES + TAG_BYTES:
         raise _wrong()
     cipher, nonce, rest = AESGCM(key), sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
@@ -212,6 +219,7 @@ def seal(
     cipher: Cipher, spot: ValueAddress, key_version: int, plain: bytes, random: Random
 ) -> bytes:
     """Encrypt a value under a vault's key."""
+    # Random 96 bits are safe for 2^32 seals of one key (NIST SP 800-38D §8.3).
     nonce = random(NONCE_BYTES)
     return nonce + cipher.encrypt(nonce, plain, _of_value(spot, key_version))
 
@@ -238,6 +246,7 @@ def _of_value(spot: ValueAddress, key_version: int) -> bytes:
 
 def trail_key(key: bytes | bytearray, domain: bytes, vault: int) -> bytes:
     """Derive the HMAC key of a trail."""
+    # A derived key, so that no key serves both AES-GCM and HMAC.
     info = _LABEL + b" trail" + vault.to_bytes(4, "big")
     return HKDF(SHA256(), KEY_BYTES, domain, info).derive(bytes(key))
 

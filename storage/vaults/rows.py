@@ -83,11 +83,13 @@ def record_id(key: bytes) -> bytes:
 
 def value(numbers: Numbers, id: bytes, version: int) -> bytes:
     """Return the key of a value."""
+    # Without the end mark, a version could read as the rest of a longer id.
     return of_vault(keys.VAULT_VALUE, numbers) + id + _END + _LONG.pack(version)
 
 
 def use(numbers: Numbers, key_version: int, id: bytes, version: int) -> bytes:
     """Return the key of the row that records which key has sealed a value."""
+    # By key version first: a rotation finds the values left by one short scan.
     tail = _ONE.pack(key_version) + id + _END + _LONG.pack(version)
     return of_vault(keys.VAULT_USE, numbers) + tail
 
@@ -99,6 +101,7 @@ def uses(numbers: Numbers, key_version: int) -> Range:
 
 def used(key: bytes) -> tuple[bytes, int]:
     """Return the id and the version in the key of a use."""
+    # From both ends: the id between has no fixed length.
     at = keys.RECORD_PREFIX_BYTES + _ONE.size
     (version,) = _LONG.unpack_from(key, len(key) - _LONG.size)
     return key[at : -_LONG.size - len(_END)], version
@@ -145,6 +148,7 @@ class KeysRow:
 
     def pack(self) -> bytes:
         """Encode the row."""
+        # A list of pairs: the decoder takes maps with string keys only.
         wraps = [[version, sealed] for version, sealed in self.wraps.items()]
         return binary.pack(
             {
@@ -158,6 +162,7 @@ class KeysRow:
     @property
     def older(self) -> tuple[int, ...]:
         """Key versions whose values are being re-encrypted."""
+        # Insertion order: the oldest key comes first, and is retired first.
         return tuple(version for version in self.wraps if version != self.current)
 
 

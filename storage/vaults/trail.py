@@ -90,14 +90,17 @@ def append(tx: Transaction, vault: int, entry: VaultEntry, key: bytes | None) ->
     :param key: key of its HMAC; None: the node holds none
     :raises TooLarge: the transaction exceeds its limit
     """
+    # The head enters the read set: concurrent appends conflict, so the chain never forks.
     before = head(tx, vault)
     number, body = before.number + 1, _encoder.encode(entry)
     hash = hashed(vault, number, before.hash, body)
     mac = b"" if key is None else hmac.digest(key, hash, "sha256")
+    # The hash before is stored too, so an entry verifies after its predecessor was deleted.
     tx.put(_at(vault, number), _encoder.encode((body, before.hash, mac)))
     tx.put(_prefix(keys.VAULT_HEAD, vault), _LONG.pack(number) + hash)
     if entry.id is not None and is_about(entry):
         tx.put(_last(vault, entry.id), _LONG.pack(number))
+    # One entry in, one out: the bound holds, and no commit has a bulk deletion.
     if number > limits.VAULT_ENTRIES_KEPT:
         tx.delete(_at(vault, number - limits.VAULT_ENTRIES_KEPT))
     return number
@@ -105,6 +108,7 @@ def append(tx: Transaction, vault: int, entry: VaultEntry, key: bytes | None) ->
 
 def hashed(vault: int, number: int, before: bytes, body: bytes) -> bytes:
     """Return the hash of an entry."""
+    # Vault and number are in the hash, so an entry can't move to another place or trail.
     return sha256(_LABEL + _ONE.pack(vault) + _LONG.pack(number) + before + body).digest()
 
 
@@ -149,6 +153,7 @@ def newest(tx: Transaction, vault: int, before: int | None = None) -> Iterator[T
     """
     start, end = keys.within(_prefix(keys.VAULT_ENTRY, vault))
     if before is not None:
+        # The bound keeps any number of a request within the 64 bits of the key.
         end = min(end, _at(vault, min(before, 2**63)))
     for pairs in tx.scan(start, end, reverse=True):
         for key, value in pairs:
@@ -157,6 +162,7 @@ def newest(tx: Transaction, vault: int, before: int | None = None) -> Iterator[T
 
 def is_authentic(kept: TrailEntry, key: bytes) -> bool:
     """True if an entry's HMAC was made with this key."""
+    # In constant time. An empty MAC of a writer without a key never matches.
     return hmac.compare_digest(kept.mac, hmac.digest(key, kept.hash, "sha256"))
 
 

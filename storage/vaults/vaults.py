@@ -97,6 +97,7 @@ def define(
     check_name(name, "vault")
     check_comment(comment)
     check_versions(versions)
+    # An overwrite would orphan the keys, and with them every value.
     if find(tx, database, name) is not None:
         path = f"{database.path}.{name}"
         raise AlreadyExists(f"vault {path} exists", kind="vault", name=path)
@@ -145,6 +146,7 @@ def check_id(id: object) -> bytes:
     """
     if not isinstance(id, str):
         raise TypeRefused("the id of a record in a vault must be a string")
+    # Control characters are refused: among them is 00, the end mark of an id in keys.
     encoded = id.encode("utf-8", "surrogatepass")
     if not id or any(character < " " or character == "\x7f" for character in id):
         raise BadRequest(
@@ -211,6 +213,7 @@ def put_keys_row(tx: Transaction, vault: Vault, row: KeysRow) -> None:
 def approximate_sealed(tx: Transaction, vault: Vault) -> int:
     """Return the approximate number of values that a vault's keys have sealed. Not added to the
     read set."""
+    # A hint: an exact count would make all writers of a vault conflict.
     at = rows.of_vault(keys.VAULT_SEALED, vault.numbers)
     return keys.unpack_counter(tx.hint(at))
 
@@ -262,6 +265,7 @@ def next_version(tx: Transaction, vault: Vault, id: bytes, present: RecordRow | 
     """Return the version number of a record's next value."""
     if present is not None:
         return present.last + 1
+    # The number goes on behind an erasure: an old sealed value can't pose as the new version.
     return rows.read_version(tx.get(rows.erased(vault.numbers, id))) + 1
 
 
@@ -280,6 +284,7 @@ def put_value(
     """
     numbers = vault.numbers
     kept = (*(() if present is None else present.kept), version)
+    # More than one version goes if the vault keeps fewer than before.
     gone, kept = kept[: -vault.versions], kept[-vault.versions :]
     for old in gone:
         _remove(tx, vault, id, old)
@@ -288,6 +293,7 @@ def put_value(
     tx.put(rows.use(numbers, made.key_version, id, version), b"")
     tx.add(rows.of_vault(keys.VAULT_SEALED, numbers), 1)
     if present is None:
+        # The record itself carries its last version from here on.
         tx.delete(rows.erased(numbers, id))
         tx.add(rows.of_vault(keys.VAULT_COUNT, numbers), 1)
     if gone:
@@ -299,6 +305,7 @@ def seal_again(
 ) -> None:
     """Replace a value by the same value, sealed with another key."""
     numbers = vault.numbers
+    # Same version, so the address that the value is bound to stays.
     tx.put(rows.value(numbers, one.id, one.version), after.pack())
     tx.delete(rows.use(numbers, before.key_version, one.id, one.version))
     tx.put(rows.use(numbers, after.key_version, one.id, one.version), b"")
@@ -311,6 +318,7 @@ def erase(tx: Transaction, vault: Vault, id: bytes, present: RecordRow) -> None:
     for version in present.kept:
         _remove(tx, vault, id, version)
     tx.delete(rows.record(numbers, id))
+    # Outlives the record, see `next_version`.
     tx.put(rows.erased(numbers, id), rows.pack_version(present.last))
     tx.add(rows.of_vault(keys.VAULT_COUNT, numbers), -1)
     note_removed(tx, vault)
@@ -326,6 +334,7 @@ def _remove(tx: Transaction, vault: Vault, id: bytes, version: int) -> None:
 def note_removed(tx: Transaction, vault: Vault) -> None:
     """Record that this commit removes values. The log contains them until it is pruned beyond this
     commit."""
+    # A stamped row: the commit itself fills in its sequence, known only then.
     tx.put_record(rows.of_vault(keys.VAULT_REMOVED, vault.numbers), b"", 0)
 
 

@@ -69,12 +69,14 @@ class DeliveryAcks(DeliveryExpiry):
         done = 0
         for out in self._out(receipts):
             over = ExhaustedMessages(REFUSED)
+            # Before `_return` overwrites the deadline by which the index finds the row.
             self._leave(out)
             for position, row in out.items():
                 row.error = said or row.error
                 if self._is_last(row):
                     over.rows[position] = row
                     continue
+                # The delay counts from the NACK, not from the deadline, which is still to come.
                 self._return(position, row, self._now_us, delay_us)
             self._dead_letter(over)
             done += len(out)
@@ -106,7 +108,9 @@ class DeliveryAcks(DeliveryExpiry):
         """
         done: set[int] = set()
         due_us = self._now_us + self.group.deadline_us
+        # The slow release may have used up the whole deadline already.
         for found in self._out(receipts, overdue=True):
+            # A member may have extended its delivery meanwhile.
             out = {position: row for position, row in found.items() if row.due_us < due_us}
             self._leave(out)
             self._move_deadlines(out, due_us)
@@ -139,12 +143,14 @@ class DeliveryAcks(DeliveryExpiry):
         if done < len(receipts):
             for receipt, one in zip(receipts, parsed_receipts(receipts), strict=True):
                 if one in self._settled:
+                    # So a second copy of the receipt is reported as stale.
                     self._settled.discard(one)
                 else:
                     stale.append(receipt)
         return {word: done, "stale": len(receipts) - done, "stale_receipts": stale}
 
     def _move_deadlines(self, out: dict[int, DeliveryRow], due_us: int) -> None:
+        # Deliveries that shared an entry share the new one, so a batch stays one index row.
         together: dict[tuple[int, int], list[int]] = {}
         for position, row in out.items():
             together.setdefault((row.due_us, row.batch), []).append(position)
@@ -155,6 +161,7 @@ class DeliveryAcks(DeliveryExpiry):
                 row = out[position]
                 row.due_us, row.batch, row.flags = due_us, first, flags
                 self._tx.put(self._place(position), row.pack())
+        # Last: `_leave` has subtracted them, and `_enter` reads the count of the others.
         self._state.out += len(out)
 
     # --- receipts -------------------------------------------------------------------------------
@@ -170,12 +177,14 @@ class DeliveryAcks(DeliveryExpiry):
             process
         :raises BadRequest: a malformed receipt; raised before the first part
         """
+        # All receipts are parsed before the first change: a malformed one refuses the whole call.
         named = parsed_receipts(receipts)
         state = self._load()
         self._settled: set[Named] = set()
         here = topic_named(self._tx.store, self.group.topic), self.group.id, state.epoch
         mine = {(named_one[3], named_one[4]) for named_one in named if named_one[:3] == here}
         wanted = sorted(mine)
+        # Sorted parts: neighbours are read by one scan, and each part ends with a tick.
         for start in range(0, len(wanted), PART):
             found: dict[int, DeliveryRow] = {}
             positions = [position for position, _ in wanted[start : start + PART]]
@@ -189,6 +198,7 @@ class DeliveryAcks(DeliveryExpiry):
                     mine.discard((position, one.attempt))
                     self._settled.add((*here, position, one.attempt))
                     found[position] = one
+            # Before the caller changes them: a TAKE waits for room only in a full group.
             if found and state.out >= self.group.in_flight:
                 self.wakes = True
             yield found

@@ -38,6 +38,7 @@ ALONE: Final = 1
 _ROW: Final = Struct(">BBIQQHH")
 assert _ROW.size == 26
 
+# Enough to tell the topics of a store apart; more would lengthen every receipt.
 _TOPIC_BYTES: Final = 4
 """Bytes of the digest that names a topic.
 
@@ -77,6 +78,7 @@ class DeliveryRow:
 def unpacked(row: bytes) -> DeliveryRow:
     """Decode a row."""
     state, flags, attempt, due, batch, member, key = _ROW.unpack_from(row)
+    # `key` is a length here. The error takes the rest, so it needs no length.
     at = _ROW.size + member
     return DeliveryRow(
         state, flags, attempt, due, batch,
@@ -102,6 +104,7 @@ def parsed_receipts(receipts: Sequence[Any]) -> list[Named]:
         raise BadRequest(f"at most {limits.RECEIPTS} receipts at once", limit=limits.RECEIPTS)
     found: list[Named] = []
     for receipt in receipts:
+        # The digits are bounded, so any position that matches fits the 8 bytes of a key.
         parts = _RECEIPT.fullmatch(receipt) if type(receipt) is str else None
         if parts is None:
             raise BadRequest(f"{str(receipt)[:40]!r} is not a receipt of a TAKE")

@@ -71,9 +71,11 @@ class DeliveryExpiry(DeliveryIndex):
 
     def _expire_deliveries(self, most: int) -> int:
         group, state, now_us = self.group, self._state, self._now_us
+        # Fast path of every TAKE: the state row alone shows that no deadline has passed.
         if not state.out or state.deadlines_from_us > now_us:
             return 0
         done, unreleased, left_us = 0, 0, limits.INT_MAX
+        # If the scan finds nothing later, entries begin behind its end at the earliest.
         next_us = now_us + AHEAD_US
         over = ExhaustedMessages(LAPSED)
         for key, entry in self._from(group.deadlines, state.deadlines_from_us, next_us):
@@ -86,6 +88,7 @@ class DeliveryExpiry(DeliveryIndex):
                 next_us = time_us
                 break
             count, last = ENTRY.unpack(entry)
+            # An entry is processed whole, so the rest of one may exceed `most`.
             taken_back = self._take_back(time_us, first, last, over)
             done += taken_back
             if taken_back == count:
@@ -101,6 +104,7 @@ class DeliveryExpiry(DeliveryIndex):
             if over.bytes >= limits.LAPSE_BYTES:
                 self.more, next_us = True, time_us
                 break
+        # Never beyond an entry that stays, or no later scan would find it.
         state.deadlines_from_us = min(next_us, left_us)
         self._dead_letter(over)
         return done
@@ -116,6 +120,7 @@ class DeliveryExpiry(DeliveryIndex):
         is_full = self._state.out >= self.group.in_flight
         back: dict[int, DeliveryRow] = {}
         for position, row in self._rows_between(first, last):
+            # The span also holds rows of other entries: waiting, extended, delivered again.
             if row.state == OUT and row.due_us == due_us and row.batch == first:
                 if not self._is_past_deadline(position, row):
                     continue
@@ -129,6 +134,7 @@ class DeliveryExpiry(DeliveryIndex):
             self.wakes = True
         for position, row in back.items():
             if position not in over.rows:
+                # The backoff counts from the deadline, so a late expiry delays no redelivery.
                 self._return(position, row, due_us, None)
         return len(back)
 
@@ -143,6 +149,7 @@ class DeliveryExpiry(DeliveryIndex):
         entries = self._from(deadlines, state.deadlines_from_us, end_us)
         for number, (key, entry) in enumerate(entries):
             count, last = ENTRY.unpack(entry)
+            # A released entry has only released deliveries, so its count needs no rows.
             if self._tx.is_unreleased(key):
                 time_us, first = PLACE.unpack_from(key, len(deadlines))
                 count = sum(
@@ -186,6 +193,7 @@ class DeliveryExpiry(DeliveryIndex):
         name = group.dead_letter
         dead = None if name is None else find_topic(self._tx, group.topic.database, name)
         if dead is not None:
+            # Without a check of BYTES or LARGEST: a refusal here would block the expiry for ever.
             rows = MessageRows(self._tx, dead)
             for letters in self._letters(over):
                 rows.append(letters)
@@ -198,6 +206,7 @@ class DeliveryExpiry(DeliveryIndex):
         some: list[bytes] = []
         size = 0
         for position in sorted(over.rows):
+            # `pop` frees each letter with its step: the write set holds a copy by then.
             letter = over.letters.pop(position, None)
             if letter is None:
                 letter = self._letter(position, over.rows[position], over.became)

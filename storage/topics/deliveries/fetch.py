@@ -74,11 +74,14 @@ class DeliveryFetch(DeliveryAcks):
             _check_member(member)
         state = self._load()
         self.more = False
+        # First, so that expired deliveries make room and are offered before new messages.
         self._expire_deliveries(limits.LAPSE_HAND_OUTS)
+        # May be negative: IN FLIGHT can be lowered below the number in flight.
         wanted = min(count, self.group.in_flight - state.out)
         taken = FetchedMessages(self._tx, self.group, state.epoch, wanted, member)
         if taken.wanted > 0 and state.hand_outs > state.out + state.parked:
             self._take_waiting(taken)
+        # A message that did not fit must not be overtaken by newer ones.
         if taken.wanted > 0 and not taken.full:
             self._take_new(taken)
         self._store()
@@ -110,12 +113,14 @@ class DeliveryFetch(DeliveryAcks):
             tx.delete(key)
             row.state, row.attempt, row.member = OUT, row.attempt + 1, taken.member
             row.due_us, row.batch = taken.deadline_us, position
+            # Before `out` grows: with none in flight the known bound of the index is void.
             row.flags = self._enter(taken.deadline_us, position, position, 1)
             tx.put(place, row.pack())
             state.out += 1
             state.redelivered += row.attempt > 1
             state.handed_out = max(state.handed_out, position)
             taken.add(position, message, row.attempt)
+        # Before the dead letters: they release parked messages, which may lower the bound again.
         state.ready_from_us = next_us
         self._dead_letter(over)
         self.more = bool(over.rows)  # more of these, or a parked message of their keys
@@ -130,6 +135,7 @@ class DeliveryFetch(DeliveryAcks):
             if looked >= limits.GROUP_LOOKED:
                 self.more = True
                 break
+            # Only a read that reaches the end of the topic conflicts with publishers.
             rows = self._messages.span(state.cursor + 1, step, taken.room)
             if not rows:
                 break
@@ -139,6 +145,7 @@ class DeliveryFetch(DeliveryAcks):
                 key = key_of(row) if ordered else b""
                 waits_us = due_us(row)
                 head = self._head(key) if key else None
+                # Parked even if it is due: an earlier message of its key is not done.
                 if head is not None:
                     self._park(position, key, head, waits_us)
                 elif waits_us > now_us:
@@ -151,6 +158,7 @@ class DeliveryFetch(DeliveryAcks):
                     taken.add(position, row, 1)
                 else:
                     break
+                # The cursor stays before a message that did not fit: the next TAKE reads it again.
                 state.cursor = position
             looked += len(rows)
             step = max(taken.wanted, STEP)
@@ -161,6 +169,7 @@ class DeliveryFetch(DeliveryAcks):
         tx, group, state = self._tx, self.group, self._state
         first, last, count = batch[0][0], batch[-1][0], len(batch)
         flags = ALONE if count == 1 else 0
+        # One encoded row serves a whole batch, unless the rows hold different keys.
         row = DeliveryRow(OUT, flags, 1, taken.deadline_us, first, taken.member)
         prefix, pack = group.hand_outs, NUMBER.pack
         if group.ordered:

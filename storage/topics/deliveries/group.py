@@ -35,14 +35,17 @@ class GroupDeliveries(DeliveryFetch):
         state, prefix = self._load(), self.group.hand_outs
         if state.committed >= first - 1:
             return
+        # Before the rows go: afterwards the group no longer looks full.
         self.wakes = self.wakes or state.out >= self.group.in_flight
         if state.hand_outs:
             start = prefix + NUMBER.pack(state.committed + 1)
             for pairs in self._tx.scan(start, prefix + NUMBER.pack(first)):
                 for key, _ in pairs:
                     (position,) = NUMBER.unpack_from(key, len(prefix))
+                    # Read again: `_release` may have made this parked row a waiting one.
                     self._trim(position, self._row(key))
                 yield
+        # Trimmed messages count as done; `_commit` goes on to the first that is not.
         state.committed = first - 1
         state.cursor = max(state.cursor, first - 1)
         self._commit()

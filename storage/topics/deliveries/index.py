@@ -97,6 +97,7 @@ class DeliveryIndex:
     def _store(self) -> None:
         """Write the group's state row if it changed."""
         row = self._state.pack()
+        # An unchanged row stays unwritten, so an idle TAKE makes no commit.
         if differ(self._before, row):
             self._tx.put(self.group.state, row)
 
@@ -125,6 +126,7 @@ class DeliveryIndex:
         """
         if row.due_us > self._now_us:
             return False
+        # By the commit index when the transaction began, so it judges all its rows alike.
         return not self._tx.is_unreleased(self._place(position))
 
     # --- ends of a delivery ---------------------------------------------------------------------
@@ -134,6 +136,7 @@ class DeliveryIndex:
         tx, deadlines = self._tx, self.group.deadlines
         entries: Counter[tuple[int, int]] = Counter()
         for row in out.values():
+            # No read: the common TAKE of one message has an entry to itself.
             if row.flags & ALONE:
                 tx.delete(deadlines + PLACE.pack(row.due_us, row.batch))
             else:
@@ -159,6 +162,7 @@ class DeliveryIndex:
         if self.group.ordered:
             for position in sorted(gone):
                 self._release(position, gone[position].key)
+        # `committed` moves only when the first message that was not done goes.
         if state.committed + 1 in gone:
             self._commit()
 
@@ -210,6 +214,7 @@ class DeliveryIndex:
         flags = ALONE if count == 1 else 0
         if entry is not None:
             # An entry of other deliveries with the same deadline and the same first position.
+            # None has the flag ALONE: that row would be at `first`, which is not in flight.
             others, before = ENTRY.unpack(entry)
             count, last, flags = count + others, max(last, before), 0
         self._tx.put(key, ENTRY.pack(count, last))
@@ -263,6 +268,7 @@ class DeliveryIndex:
 
     def _head(self, key: bytes) -> tuple[int, int] | None:
         """Return the position of a key's head, and the number of messages parked behind it."""
+        # Keys hold no NUL, so the end mark keeps a key apart from longer keys that begin with it.
         row = self._tx.get(self.group.heads + key + b"\0")
         return None if row is None else _HEAD.unpack(row)
 
@@ -297,6 +303,7 @@ class DeliveryIndex:
         (behind,) = NUMBER.unpack_from(found, len(prefix))
         self._put_head(key, behind, head[1] - 1)
         row = self._row(self._place(behind))
+        # A delay of the publish still counts. A past time moves up: the message was blocked.
         row.state, row.due_us = WAITING, max(row.due_us, self._now_us)
         state.parked -= 1
         self._wait(behind, row)
