@@ -97,6 +97,7 @@ class _Values:
     def __call__(self, term: Term) -> Any:
         """Return the value of a term. :raises _Unknown:"""
         key = id(term)
+        # The plan holds the terms, so an id() stays unique for the whole run.
         if key not in self._known:
             self._known[key] = self._value(term)
         return self._known[key]
@@ -110,6 +111,7 @@ class _Values:
         except Refusal:
             # A scan may never evaluate it (short circuit): it is refused there, or not at all.
             raise _Unknown from None
+        # IN low..high takes ints only: WHERE itself refuses others.
         if type(bounds[0]) is not int or type(bounds[1]) is not int:
             raise _Unknown
         return bounds
@@ -123,11 +125,13 @@ def access_path(
     :param alone: True if the statement reads nothing else, so that ORDER BY is about these
     """
     question = plan.question
+    # Fast path: no condition and no order that an index could serve.
     if question.plain:
         return _scan(run, table, source, source)
     choice = _Choice(run, plan, table, source, alone)
     try:
         found = choice.made()
+    # WHERE is evaluated for each record then, and raises the refusal if it gets there.
     except _Unknown:
         found = choice.scan(source, ())
     found.why = choice.why
@@ -148,6 +152,7 @@ def _unique(table: Table, path: Path) -> Index | None:
     """Return the UNIQUE index of a table over that field alone."""
     if len(path) == 1:
         for index in table.indexes:
+            # An index under construction misses records, so it cannot show that there is none.
             if index.unique and index.usable and index.paths == (path,):
                 return index
     return None
@@ -177,8 +182,10 @@ class _Choice:
         self._question: Question = plan.question
         self._values = _Values(run)
         order = self._question.order if alone else ()
+        # A scan yields records by id, so ORDER BY id needs no sort.
         self._by_id = bool(order) and order[0][0] == ID
         self._down = self._by_id and order[0][1]
+        # Rows that LIMIT needs: the bound of a walk in the order of an index.
         self._most = plan.most(run) if order and not self._by_id else None
         self._record_ids = records.record_id(table)
         self._worth: int | None = None
@@ -187,6 +194,7 @@ class _Choice:
 
     def made(self) -> AccessPath:
         """Return the access path. :raises _Unknown: a value that it depends on can't be computed"""
+        # Named ids win without a comparison: each costs one lookup by its key.
         named = self._named()
         if named is not None:
             term, ids = named
@@ -216,6 +224,7 @@ class _Choice:
             if term.path == ID and term.operator in ("=", "IN"):
                 value = self._values(term)
                 items = [value] if term.operator == "=" else value
+                # Other operands of IN are left to WHERE.
                 if type(items) is list:
                     ours = filter(self._is_ours, paced(items, self._run.tick))
                     return term, [order.encode(item.id) for item in ours]
@@ -232,9 +241,11 @@ class _Choice:
             if term.path != ID or term.operator not in COMPARISONS:
                 continue
             value = self._values(term)
+            # Ids of other tables, and values that are no id, are left to WHERE.
             if not self._is_ours(value):
                 continue
             key = keys.record(self._table.prefix, value.id)
+            # The next possible key: ranges exclude their end.
             past = key + b"\0"
             used.append(term)
             if term.operator in (">", ">="):
@@ -247,6 +258,7 @@ class _Choice:
         """True if a range of ids is read in one step."""
         if span == keys.within(self._table.prefix):
             return False
+        # At most two steps are read to find out, however long the range is.
         steps = records.scan_keys(self._run.transaction, *span)
         return next(steps, None) is None or next(steps, None) is None
 
@@ -254,6 +266,7 @@ class _Choice:
         """Return the ids without duplicates, in order, and only those that lie in the source."""
         start, end = self._source
         prefix = self._table.prefix
+        # Encoded ids sort as a scan yields them, whichever index gave them.
         found = sorted(set(ids))
         if self._source == keys.within(prefix):
             return found
@@ -292,22 +305,27 @@ class _Choice:
     def _by_index(self) -> AccessPath | None:
         found: list[_IndexLookup] = []
         candidates = self._plan.candidates(self._table.indexes)
+        # A walk needs about LIMIT entries, so other lookups get a small bound beside it.
         in_order = any(map(self._goes_in_order, candidates))
         for candidate in candidates:
             name = candidate.index.name
+            # Records that such an index misses would be lost: WHERE never sees them.
             if self._is_beside(candidate):
                 self.why[name] = _BEYOND_LINKS
                 continue
+            # Candidates come best first: an earlier lookup that succeeded beats a walk.
             if not found and self._goes_in_order(candidate):
                 way = self._walk(candidate) if self._is_exact(candidate) else None
                 if way is not None:
                     return way
+            # An intersection pays only while the further lookup is not much larger.
             most = len(found[0].ids) * BESIDE if found else SHORT if in_order else None
             if found and not self._adds(candidate, found):
                 continue
             ids = self._looked_up(candidate, most)
             if ids is not None:
                 found.append(_IndexLookup((candidate,), candidate.used, ids))
+                # So few records cost less to fetch than another lookup.
                 if len(ids) <= FEW:
                     for other in filter(lambda one: self._adds(one, found), candidates):
                         self.why.setdefault(other.index.name, _ENOUGH)
@@ -331,8 +349,10 @@ class _Choice:
             candidate, some = found
             by.append(candidate)
             ids.update(some)
+            # Branches may overlap: the union is bounded, not the sum.
             if len(ids) > FEW and len(ids) > (most or self._worthwhile()):
                 return None
+        # The OR is fulfilled only if each branch's index covers all of that branch.
         whole = all(
             len(one.used) == len(branch.conditions)
             for one, branch in zip(by, either.branches, strict=True)
@@ -348,6 +368,7 @@ class _Choice:
                 continue
             try:
                 ids = self._looked_up(candidate, most)
+            # The next index of the branch may depend on other values.
             except _Unknown:
                 continue
             if ids is not None:
@@ -360,6 +381,7 @@ class _Choice:
     def _worthwhile(self) -> int:
         """Return the number of records that are fetched one by one faster than a scan reads all."""
         if self._worth is None:
+            # A hint, outside the read set: an insert elsewhere in the table is no conflict.
             self._worth = max(FEW, records.about(self._run.transaction, self._table) // WORTH)
         return self._worth
 
@@ -387,6 +409,7 @@ class _Choice:
     def _together(self, found: list[_IndexLookup]) -> AccessPath:
         by = tuple(candidate for one in found for candidate in one.by)
         used = tuple({id(term): term for one in found for term in one.used}.values())
+        # A superset of the result suffices: WHERE is evaluated for each record.
         ids = set(found[0].ids)
         for others in found[1:]:
             ids.intersection_update(others.ids)
@@ -408,6 +431,8 @@ class _Choice:
             self.why[name] = _NO_HELP
             return None
         index, transaction = self._index(candidate), self._run.transaction
+        # Fast path for claims. NONE, NULL and [] may repeat in a UNIQUE index, and
+        # arrays have an entry for each element: these have no single claimant.
         if candidate.is_point and all(
             indexes.can_claim(value) and type(value) is not list
             for value in map(self._values, candidate.equal)
@@ -418,16 +443,19 @@ class _Choice:
         memory = self._run.memory
         held = memory.held
         side = indexes.ELEMENTS if spans.elements else indexes.WHOLE
+        # CONTAINS holds for strings and objects too: their whole values lie beside.
         for where, several in ((side, spans.here), (indexes.WHOLE, spans.beside)):
             for span in several:
                 for pairs in indexes.entries(transaction, index, *_range(index, where, span)):
                     found += map(indexes.entry_id, pairs)
                     memory.held = held + len(found) * ID_BYTES
                     if len(found) > FEW and len(found) > (most or self._worthwhile()):
+                        # The ids found so far are dropped: a scan follows.
                         memory.held = held
                         self.why[name] = _TOO_MANY.format(most or self._worthwhile())
                         return None
                     self._run.tick()
+        # An attempt with other conditions, those of an OR branch, may have left a reason.
         self.why.pop(name, None)
         return found
 
@@ -445,6 +473,7 @@ class _Choice:
         spans = candidate.spans(self._values)
         if spans is None:
             return None
+        # Only `=` stands on the fields before those of ORDER BY, so there is one range.
         (span,) = spans.here
         entries = indexes.entries(
             self._run.transaction,
@@ -456,6 +485,7 @@ class _Choice:
             lists = _ties_up(entries)
         else:
             lists = _a_few_at_a_time(entries)
+        # Filtered without sorting: the order of the index stays.
         inside = (self._kept(ids) for ids in lists)
         return AccessPath(
             self._table, "index", self._fetched(inside), True, candidate.backwards,
@@ -492,6 +522,7 @@ def _ties_up(entries: Iterator[list[Pair]]) -> Iterator[list[bytes]]:
         ready: list[bytes] = []
         for pair in pairs:
             these = indexes.entry_values(pair)
+            # Equal values may go on in the next step: the last run is held back.
             if these != values:
                 tied.reverse()
                 ready += tied

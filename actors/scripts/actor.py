@@ -54,6 +54,7 @@ class ScriptsActor(LoopActor):
         turn = Fiber(self._turns, request.caller.user)
         execution = ScriptRun(self._services, request, self._plans, turn)
         turn.start(execution.run, execution.pause)
+        # Most scripts end within their first slice.
         if turn.ended:
             return self._answers.of_ended(execution)
         return self._answers.promised(execution)
@@ -65,7 +66,9 @@ class ScriptsActor(LoopActor):
 
     def on_stop(self) -> None:
         """Cancel the running scripts, which notice it at their next slice."""
+        # Waiting answers are listed too: their commits are decided by the log, not here.
         for one in self._registry:
             if isinstance(one, ScriptRun):
+                # A cancelled fiber raises in its own next slice, so it cleans up itself.
                 one.end(Draining("the node is stopping"))
         self._services.moments.end_all()

@@ -22,6 +22,7 @@ _AT_FIRST_SIGHT: Final = re.compile(r"\s*(INFO\s+FOR\s+RUNNING|KILL)\b", re.IGNO
 
 def administers(text: str) -> bool:
     """True if a script consists of INFO FOR RUNNING and KILL only. Rejects others fast."""
+    # Cheap tests first: at the limit of running scripts, parsing all would add load.
     if len(text) > limits.ADMINISTERING_CHARACTERS or _AT_FIRST_SIGHT.match(text) is None:
         return False
     try:
@@ -34,6 +35,7 @@ def administers(text: str) -> bool:
 def _is_of_running(statement: tree.Statement) -> bool:
     if isinstance(statement, tree.Info):
         return statement.subject == "RUNNING"
+    # Any other expression could run a subquery, and so a scan.
     return isinstance(statement, tree.Kill) and isinstance(
         statement.id, (tree.Constant, tree.Parameter)
     )

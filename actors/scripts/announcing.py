@@ -51,6 +51,7 @@ def announce(run: Execution) -> None:
     :raises TooLarge, Full: the topic does not accept it
     """
     noted = take_noted(run.transaction)
+    # Popped from the end: each change is freed as soon as it is published.
     noted.reverse()
     open_topics: dict[int, _Announcer] = {}
     while noted:
@@ -81,11 +82,13 @@ class _Announcer:
         comes_or_goes = before is None or after is None
         if self._on.fields:
             before, after = _parts(before, self._on), _parts(after, self._on)
+        # Without OF each creation and deletion counts. With OF, one without those fields does not.
         may_be_same = bool(self._on.fields) or not comes_or_goes
         if may_be_same and identical(before or {}, after or {}, self._run.tick):
             return  # the same, perhaps in another order
         record = self._record(change.key)
         try:
+            # Opened at the first change to publish: until then no WRITE on the topic is needed.
             if self._messages is None:
                 topic = self._run.topic(self._on.topic, WRITE)
                 self._messages = TopicMessages(self._run.transaction, topic)
@@ -93,6 +96,7 @@ class _Announcer:
             self._messages.publish(told_of, key=_key(record), tick=self._run.tick)
         except Refusal as refusal:
             add_remark(refusal, f"ON CHANGE of {self._table.name}")
+            # Without READ the refusal names no record: WHERE may have selected it by content.
             if not self._run.may_read(self._table):
                 if isinstance(refusal, TooLarge):  # its size would disclose the record's old size
                     raise redacted(refusal, self._table.name, self._table.fields) from None

@@ -44,7 +44,9 @@ def measured(results: Sequence[Result], size: int, most: int, tick: Tick) -> int
     """
     sum = _Sum(size, most)
     for result in results:
+        # An upper bound: an answer that passes here fits.
         sum.size += BESIDE_BYTES
+        # Fast path: few flat parts, so packing them needs no tick.
         if is_low(result.value):
             sum.add(pack(result.value))
         else:

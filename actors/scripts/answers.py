@@ -37,6 +37,7 @@ class ScriptAnswers:
             answer = self._answer_of_ended(execution, promised)
             return answer
         finally:
+            # An answer that waits holds its results, so their memory counts until it is done.
             if isinstance(answer, Reply) and not answer.done():
                 answer.add_callback(lambda _: execution.release_memory())
             else:
@@ -46,14 +47,17 @@ class ScriptAnswers:
         self, execution: ScriptRun, promised: Reply[ScriptAnswer] | None
     ) -> ScriptAnswer | Reply[ScriptAnswer]:
         services = self._services
+        # Listed once at a time: an answer that waits enters in place of its script.
         if execution.listed:
             services.registry.leave(execution)
         execution.keep_results_only()
         refusal = self._refusal(execution)
+        # The ticket covers commits made and commits read: neither is shown before its release.
         if services.committer.is_released(execution.ticket):
             return self._answer(execution, refusal)
         if promised is None:
             promised = Reply(self._runtime.loop)
+        # Made at the release: the commit index and the epoch are those of that time.
         make = partial(self._answer, execution, refusal)
         AwaitedAnswer(services, execution, refusal, make, promised).start_waiting()
         return promised
@@ -174,6 +178,7 @@ class AwaitedAnswer(Waiter):
     def on_result(self, lost: BaseException | None) -> None:
         if self.promised.done():
             return  # the actor has failed
+        # The first wait is for the script's own ticket: its loss is the answer.
         if not self._late.prolongs:
             if lost is not None:
                 told = self._execution.with_outcome(lost) if isinstance(lost, Refusal) else lost

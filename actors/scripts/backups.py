@@ -53,6 +53,7 @@ def backup(run: ScriptRun, statement: tree.Backup) -> Value:
         raise BadRequest("a backup is of the current state: leave `moment` out")
     run.services.backups.check_name(statement.to)
     run.enlist()
+    # Before the backup's own snapshot, so that this covers all that the statement has read.
     _let_go(run)
     taken = _taken(run, statement)
     if statement.to is not None:
@@ -63,6 +64,7 @@ def backup(run: ScriptRun, statement: tree.Backup) -> Value:
         }
     assert taken.file is not None, "a backup without a name is a file that is kept"
     if run.request.hands_over:
+        # Handed over open: the receiver reads it in parts, and closes it.
         run.file = taken.file
         return summary(taken.written)
     try:
@@ -85,6 +87,7 @@ def _let_go(run: ScriptRun) -> None:
     backup. Otherwise old versions would be kept for it as long as the backup takes."""
     tx, committer = run.transaction, run.services.committer
     tx.release()
+    # Every commit up to its begin counts: any of them may have been read.
     if tx.sequence > committer.commit_index:
         run.until_released(CommitTicket(tx.sequence, tx.reads.generation))
 
@@ -92,6 +95,7 @@ def _let_go(run: ScriptRun) -> None:
 def _taken(run: ScriptRun, statement: tree.Backup) -> CompletedBackup:
     backups, turn, to = run.services.backups, run.turn, statement.to
     if statement.form == "LOG":
+        # Sequences begin at 1: by default it is the whole log.
         return backups.log(turn, statement.first or 1, to)
     some = [BackupScope(*part.names) for part in statement.places]
     if statement.form == "STATE":
@@ -99,6 +103,7 @@ def _taken(run: ScriptRun, statement: tree.Backup) -> CompletedBackup:
 
     def text(view: Transaction, sequence: int) -> Iterator[bytes]:
         about = About(run.services.store_id, sequence)
+        # Authorized in the view itself: the name may stand for another place by then.
         places = [_place(run, view, part) for part in statement.places]
         return StoreScript(view, about, run.tick, places or None).chunks()
 
@@ -129,6 +134,7 @@ def _read(run: ScriptRun, taken: CompletedBackup) -> bytes:
             limit=most,
         )
     parts: list[bytes] = []
+    # One wait for each MiB: the loop serves others while the disk reads.
     for at in range(0, size, limits.MIB):
         parts.append(run.turn.wait(file.read(at, limits.MIB)))
     return b"".join(parts)
@@ -142,6 +148,7 @@ def info_for_backups(run: ScriptRun, statement: tree.Info) -> Value:
     """
     run.services.backups.folder.check_given()
     run.enlist()
+    # Inside a transaction the snapshot stays: later statements read it.
     if run.may_run_again:
         _let_go(run)
     return run.services.backups.listed(run.turn)

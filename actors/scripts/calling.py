@@ -45,6 +45,7 @@ def call(run: Execution, name: str, arguments: list[Any]) -> Any:
     except Refusal as refusal:
         if is_of_values(refusal):
             refusal.offset = None  # it pointed into the definition, not into the script
+            # Of nested functions, the innermost is named: it comes first here.
             if "in_function" not in refusal.detail:
                 refusal.detail["in_function"] = function.called
                 add_remark(refusal, f"in {function.called}")
@@ -54,6 +55,7 @@ def call(run: Execution, name: str, arguments: list[Any]) -> Any:
 
 
 def _check_depth(run: Execution, function: Defined) -> None:
+    # The stack is bounded too: RecursionError could strike anywhere, and is no refusal.
     if run.calls < limits.CALLS and not _is_deep():
         return
     raise TooLarge(
@@ -66,6 +68,7 @@ def _check_depth(run: Execution, function: Defined) -> None:
 
 def _is_deep() -> bool:
     try:
+        # Raises on a shallower stack, without counting its frames.
         sys._getframe(_FRAMES)
     except ValueError:
         return False
@@ -84,5 +87,6 @@ def compiled(run: Execution, function: Function) -> Defined:
             None if function.returns is None else parse_type(function.returns),
             parse_expression(function.body),
         )
+        # Rests on the declaration: a changed one drops the cached form.
         tx.remember(at, found, *declared_of_function(function))
     return found

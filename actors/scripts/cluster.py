@@ -71,6 +71,7 @@ def define_replica(run: Execution, statement: tree.DefineReplica) -> Value:
     )
     before = replicas.every(run.transaction)
     replicas.define(run.transaction, made, IF_TAKEN[statement.exists])
+    # By node, not by row: a node that another row names stays in sync.
     named = {row.node for row in replicas.every(run.transaction)}
     _let_go(run, *(row for row in before if row.node not in named))
     return NONE
@@ -192,6 +193,7 @@ def revoke_certificate(run: Execution, statement: tree.RevokeCertificate) -> Val
     :raises NotEnoughReplicas: as `_let_go`
     """
     run.reason = statement.reason
+    # The reason is kept in the revocation, beside the statement log.
     why = statement.reason or run.request.reason
     revoked = check_fingerprint(statement.certificate)
     rows = replicas.every(run.transaction)
@@ -222,7 +224,10 @@ def _let_go(run: Execution, *rows: Replica) -> None:
         )
     transaction = run.transaction  # bound here: a retry replaces `run.transaction`
     cluster = run.services.cluster
+    # The epoch is noted before the wait, and compared at the commit.
     run.holds += (partial(_check_leads_yet, cluster, cluster.epoch),)
+    # First the ISR in etcd, then the commit that shuts the nodes out (Cluster rule 2).
+    # They are kept out until this attempt has ended.
     waited = cluster.take_out(nodes, lambda: transaction.reads.ended)
     if waited is not None:
         run.turn.wait(waited)
@@ -231,6 +236,7 @@ def _let_go(run: Execution, *rows: Replica) -> None:
 def _check_leads_yet(cluster: ClusterRole, epoch: int | None) -> None:
     """Check that the lead was held throughout: a new leadership has a new in-sync set, perhaps with
     those nodes in it. :raises Conflict:"""
+    # Each epoch is above all before it, so an equal one means an unbroken lead.
     if cluster.epoch != epoch:
         raise Conflict("the lead was lost and taken again while nodes were removed: try again")
 
@@ -255,6 +261,7 @@ def define_failover(run: ScriptRun, statement: tree.DefineFailover) -> Value:
     """
     via = check_policy(statement.via, statement.lease, statement.acks, statement.behind)
     policy = Policy(via, statement.lease, statement.acks, statement.behind, statement.promote)
+    # The coordinator commits the policy: no CANCEL of a block could undo that.
     _check_alone(run, "DEFINE FAILOVER")
     _await_policy(run, run.services.cluster.define_failover(policy, run.caller))
     return NONE
@@ -286,6 +293,7 @@ def _await_policy(run: ScriptRun, asked: asyncio.Future[CommitTicket | None]) ->
         return
     try:
         run.until_released(ticket)
+    # The commit is made and may still be released: its outcome is unknown.
     except (*ENDED, Draining) as why:
         raise late(ticket.sequence, why) from why
 
@@ -295,6 +303,7 @@ def outcome_of(run: Execution, asked: asyncio.Future[Outcome]) -> Outcome:
     script was ended meanwhile. :raises Refusal: the coordinator refused"""
     try:
         return run.turn.wait(asked)
+    # `wait` ends only once the future is done, even if the script was ended.
     except Refusal:
         return asked.result()
 
@@ -345,6 +354,7 @@ def info_for_cluster(run: Execution, statement: tree.Info) -> Value:
             _trusted(row, certificate, expires, now)
             for row in rows
             for certificate, expires in row.certificates.items()
+            # A row may still name a revoked certificate, which no node trusts.
             if certificate not in revoked
         ],
         "revoked": list(revoked.values()),

@@ -30,6 +30,7 @@ from protocol.paths import Path, path_text
 from protocol.values import NONE, RecordId, Tick, Value, paced, rank, type_name
 from storage.catalog.tables import Table
 
+# Keyed by `rank` of a value.
 _WORDS = {
     2: "bool",
     3: "number",
@@ -103,17 +104,20 @@ def _met_field(
     """Like `_met`, for another field instead of a value."""
     mine = (item_classes if one.operator == "CONTAINS" else classes)(kind)
     theirs = (item_classes if one.operator == "IN" else classes)(other)
+    # No known classes: such a type may meet any other.
     if mine is None or theirs is None:
         return None
     meets = not mine.isdisjoint(theirs)
     if one.operator in ("=", "!="):
         meets = meets and may_be_alike(kind, other)
+    # Two fields that may both be absent meet in NONE.
     if meets or (one.operator in _BY_EQUALITY and may_be_absent(kind) and may_be_absent(other)):
         return None
     return theirs, print_type(other)
 
 
 def _type_at(path: Path, table: Table, schema: Schema) -> tree.FieldType | None:
+    # No field definition covers `id`: it is a record of its own table.
     return tree.RecordType((table.name,)) if path == ("id",) else schema.type_at(path)
 
 
@@ -127,6 +131,7 @@ def _met(
     """
     if one.operator == "IN" and isinstance(one.value, tree.Range):
         try:
+            # As below, the scan decides about bounds without a value.
             low, high = evaluate(one.value.low), evaluate(one.value.high)
         except Refusal:
             return None
@@ -145,6 +150,7 @@ def _met(
         # A scan may never evaluate it (short circuit): it is refused there, or not at all.
         return None
     if one.operator == "IN" and type(value) is not list:
+        # IN searches a string, or the field names of an object: both need a string field.
         texts, mine = frozenset({rank("")}), classes(kind)
         looks = type(value) in (str, dict) and mine is not None and mine.isdisjoint(texts)
         return (texts, type_name(value)) if looks else None
@@ -154,6 +160,7 @@ def _met(
         held = _ANY if one.operator == "CONTAINS" else kind
         return frozenset({rank(value)}), _named(held, value, tick)
     assert type(value) is list
+    # An empty array is not refused: it holds no item of a wrong type.
     found = {rank(item) for item in paced(value, tick)}
     return (frozenset(found), _named(kind, value, tick)) if found else None
 
@@ -163,6 +170,7 @@ def _may_meet(one: Comparison, kind: tree.FieldType, value: Value, tick: Tick) -
     is_literal = _is_literal(one.value)
     if one.operator == "IN":
         assert type(value) is list
+        # One item that may meet is enough: the others are data.
         for item in paced(value, tick):
             if _in_class(item, mine) and (not is_literal or may_equal(kind, item, tick)):
                 return True
@@ -174,6 +182,7 @@ def _may_meet(one: Comparison, kind: tree.FieldType, value: Value, tick: Tick) -
         return True
     if one.operator == "CONTAINS":
         return may_contain(kind, value, tick)
+    # The class decides for an order comparison; equality needs the value itself.
     return one.operator not in _BY_EQUALITY or may_equal(kind, value, tick)
 
 

@@ -36,6 +36,7 @@ class Confined:
 
     def of_value(self, value: Any) -> Confined:
         """Return the same environment, with `$value`."""
+        # A copy: the variables around this expression stay as they are.
         return Confined(self._run, self._where, {"value": value})
 
     @property
@@ -66,6 +67,7 @@ class Confined:
 
     def call(self, name: str, arguments: list[Any]) -> Any:
         """Return the result of a function of the database."""
+        # The function gets a confined environment of its own.
         return self._run.call(name, arguments)
 
     def tick(self, cost: int = PACE) -> None:

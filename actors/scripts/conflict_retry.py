@@ -57,6 +57,7 @@ class ConflictRetry:
         """
         self._reads = transaction.reads  # and nothing else of it: it may hold 64 MiB of changes
         self._blocked_by_lock = type(refusal) is Conflict and transaction.blocked_by_lock
+        # Not counted as a conflict: the lock ends within a bounded time.
         if self._blocked_by_lock:
             return True
         if not lost or self._lost == limits.COMMIT_RETRIES:
@@ -80,6 +81,7 @@ class ConflictRetry:
     def yield_now(self) -> None:
         """Set the slice for the next attempt, and yield. :raises Refusal: it is ended"""
         if self.barrier:
+            # The lock keeps others' commits off its reads, so short slices are enough.
             self._turn.slice_us, self._turn.high_priority = limits.SLICE_US, True
         else:
             # Longer slices: a transaction that fits into one slice can't conflict.
@@ -103,13 +105,16 @@ class ConflictRetry:
             self._turn.wake()
 
         self._committer.priority_locks.call_when_free(told)
+        # A park may end early: only the callback counts.
         while not gone:
             self._turn.park()
 
     def _wait_for_lock(self) -> None:
+        # A request whose lock ran out of time is left: a new one queues.
         self.leave()
         line = self._committer.priority_locks
         self._place = place = PriorityLockRequest(line, self._request, self._reads, self._turn.wake)
         line.join(place)
+        # Not `holds_lock`: a granted lock may be over before the fiber resumes.
         while not place.was_granted:
             self._turn.park()

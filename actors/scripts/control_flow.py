@@ -59,11 +59,13 @@ def for_(run: Execution, statement: tree.For) -> Value:
     """Run the body once for each item; the whole loop is one transaction."""
     items = _items(run, statement.items)
     loop, variable = id(statement), statement.variable
+    # The array counts as the script's memory until the loop ends.
     if type(items) is list:
         run.keep(loop, items)
     for item in items:
         run.tick()
         run.iterations += 1
+        # Summed over all loops of the script: nested ones share the bound.
         if run.iterations > limits.LOOP_ITERATIONS:
             raise TooLarge(
                 f"a script loops at most {limits.LOOP_ITERATIONS} times",
@@ -82,6 +84,7 @@ def _items(run: Execution, node: tree.Expression) -> list[Any] | range:
     if isinstance(node, tree.Range):
         low, high = run.evaluate(node.low), run.evaluate(node.high)
         check_bounds(low, high)
+        # A range takes no memory: only its iterations are bounded.
         return range(low, high + node.inclusive)
     items = run.evaluate(node)
     if not isinstance(items, list):
@@ -99,6 +102,7 @@ def throw(run: Execution, statement: tree.Throw) -> Value:
             message = value = f"{message[:MESSAGE_CHARACTERS]}… ({len(message)} characters)"
     else:
         message = brief(value, MESSAGE_CHARACTERS)
+        # The value is cut as well: it goes into the answer beside the message.
         if message.endswith("…"):
             value = message
     raise Thrown(message, value=value)

@@ -41,6 +41,7 @@ def use(run: Execution, statement: tree.Use, namespace: Namespace) -> Value:
     :raises Unknown: there is none such
     """
     database = statement.database
+    # Only names are kept: each later statement authorizes its place again.
     run.rights.enter(run.transaction, run.caller, namespace, database)
     run.place = namespace.name, database
     return NONE
@@ -81,6 +82,7 @@ def define_database(run: Execution, statement: tree.DefineDatabase, namespace: N
     writes=True,
     needs=[
         Requires(DEFINE, SecurableKind.DATABASE),
+        # Messages show the content of records, so it takes READ to declare them.
         Requires(READ, SecurableKind.DATABASE, (), RequiredWhen.TELLS),
         Requires(WRITE, SecurableKind.TOPIC, ("topic",)),
     ],
@@ -115,9 +117,12 @@ def drop_namespace(run: Execution, statement: tree.DropNamespace, namespace: Nam
     """Drop a namespace with everything in it."""
     run.reason = statement.reason
     for database in places.databases(run.transaction, namespace, run.tick):
+        # Audit entries first: they are made from the rows that the drop deletes.
         drop_vaults(run, database, statement.reason)
+    # Its users go with it: a later namespace of that name must not inherit them.
     for user in places.drop_namespace(run.transaction, namespace, run.tick):
         end_sessions(run, user)
+    # After the commit: an attempt that conflicts must not end sweeps or waits.
     run.afterwards += (
         partial(run.services.spaces.dropped, namespace),
         run.services.topics.declarations_changed,
@@ -134,6 +139,7 @@ def drop_namespace(run: Execution, statement: tree.DropNamespace, namespace: Nam
 def drop_database(run: Execution, statement: tree.DropDatabase, database: Database) -> Value:
     """Drop a database with everything in it."""
     run.reason = statement.reason
+    # The same order as in DROP NAMESPACE, for the same reasons.
     drop_vaults(run, database, statement.reason)
     for user in places.drop_database(run.transaction, database, run.tick):
         end_sessions(run, user)
@@ -150,6 +156,7 @@ def drop_database(run: Execution, statement: tree.DropDatabase, database: Databa
     writes=True,
     needs=[
         Requires(DEFINE, SecurableKind.DATABASE),
+        # The table has to be visible; DEFINE on its database decides.
         Requires(NOTHING, SecurableKind.TABLE, ("name",)),
     ],
 )
@@ -167,6 +174,7 @@ def info_for_store(run: Execution, statement: tree.Info) -> Value:
     """Return the namespaces of the store, and the sequence of the log."""
     transaction = run.transaction
     namespaces = run.rights.namespaces(transaction, run.caller, run.tick)
+    # Pending commits of others are left out: they may still be rolled back.
     newest = min(transaction.sequence, run.services.committer.commit_index)
     return {
         "store": run.services.store_id,
@@ -183,10 +191,12 @@ def info_for_namespace(run: Execution, statement: tree.Info, namespace: Namespac
     return {**_described(namespace), "databases": [_described(each) for each in databases]}
 
 
+# Names are counted from the end, since the namespace may be left out.
 @informs("DATABASE", needs=[Requires(INFO, SecurableKind.DATABASE, (-2, -1))])
 def info_for_database(run: Execution, statement: tree.Info, database: Database) -> Value:
     """Describe a database with all its declarations, and the sizes of its tables and topics."""
     tx, tick = run.transaction, run.tick
+    # One range read of the counters, instead of a read for each table.
     held = records.counts(tx, database, tick)
     tables = catalog_tables.tables(tx, database, tick)
     return {

@@ -33,15 +33,19 @@ def _keep(run: Execution, statement: Any, name: str, refusal: Refusal) -> None:
     namespace, database = run.place
     if namespace is None or database is None:
         return
+    # Resolved without authorization: the result goes into the trail, never into an answer.
     vault = run.rights.tried(run.transaction, (namespace, database), name)
     if vault is None:
         return
+    # The act is the first word of the node's class: RotateVault is `rotate`.
     word = _FIRST_WORD.match(type(statement).__name__)
     assert word is not None, "nodes are named in capitals"
     id = getattr(statement, "id", None)
+    # Parameters and constants only: no expression runs for a refused caller.
     named = run.variables.get(id.name) if isinstance(id, tree.Parameter) else None
     if isinstance(id, tree.Constant):
         named = id.value
+    # An overlong id names no value, and must not fill the trail.
     if not isinstance(named, str) or len(named) > limits.VAULT_ID_BYTES:
         named = None
     act = VaultAct(word.group().lower(), run.caller, vault, named, None, None, run.request.request)

@@ -203,9 +203,11 @@ class Execution:
             if committer.stall is not None:
                 committer.check_replicated()
             self.need_newest()
+        # Before the authorization: refused statements are audited too.
         if step.audited > self.audited:
             self.audited = step.audited
         try:
+            # Judged in this transaction: the user row enters its read set.
             things = authorize(self, step.claims) if step.claims else ()
         except (NotAllowed, Unknown) as refusal:
             turned_away(self, step.statement, step.claims, refusal)
@@ -213,12 +215,14 @@ class Execution:
             raise
         try:
             value = (step.work or step.compiled())(self, *things)
+            # Published in the same transaction: change and message commit together (outbox).
             if self.transaction.noted is not None:
                 announce(self)
             return value
         except Refusal as refusal:
             self._locate(refusal, step)
             table = refusal.detail.get("table")
+            # UNIQUE or ASSERT would disclose stored values to a caller without READ.
             if isinstance(table, str) and (fields := self._unread(table)) is not None:
                 raise redacted(refusal, table, fields) from refusal.__cause__
             raise
@@ -235,6 +239,7 @@ class Execution:
         """Run the statements of an IF or FOR; return the value of the last one."""
         value: Value = NONE
         self._answered = None  # the condition's subqueries are not run again: free their results
+        # No `finally`: a refusal ends the transaction, and the next one begins at 0.
         self._nested += 1
         for statement in block.statements:
             self.tick()
@@ -295,6 +300,7 @@ class Execution:
         """Have the answer wait for a commit, whatever the outcome of the current transaction. If a
         commit it rests on was rolled back already, the answer reports that."""
         committer = self.services.committer
+        # A lost ticket is kept: merged, it would raise here and not in the answer.
         if ticket.sequence and not committer.was_rolled_back(self.ticket):
             self.ticket = committer.merge(self.ticket, ticket)
 
@@ -322,6 +328,7 @@ class Execution:
             try:
                 yield transaction
             except Refusal as refusal:
+                # The refusal may show data of pending commits, so it waits for them too.
                 if not isinstance(refusal, FROM_OUTSIDE):
                     self.depends_on(transaction.ticket)
                 raise
@@ -337,6 +344,7 @@ class Execution:
         if self.moment is not None:
             return self.moment.begin_transaction()
         committer = self.services.committer
+        # Otherwise reads of a leader that releases nothing would wait in vain.
         if (committer.stall is not None or self.plan.tells_of_cluster) and self._may_read_past():
             return committer.begin_released_read()
         return committer.begin_transaction()
@@ -358,6 +366,7 @@ class Execution:
         """Have the current statement read pending commits too. :raises Conflict: its transaction
         reads released state only, and runs again"""
         if self.transaction.is_past and self.moment is None:
+            # A conflict costs one attempt: the next begins with pending commits.
             self._reads_newest = True
             raise Conflict("newer commits exist that are not released yet")
 
@@ -370,6 +379,7 @@ class Execution:
 
         :param for_us: longest wait; None: as long as the script has time
         """
+        # The deadlines of the fiber end the wait as well.
         until_us = limits.INT_MAX
         if for_us is not None:
             until_us = self.services.clock.monotonic_us() + for_us
@@ -390,6 +400,7 @@ class Execution:
         """
         if name not in self.variables:
             self._check_variables(len(self.variables) + 1)
+        # The variable may have held a counted value before the loop.
         self.variables[name] = item
         self.let_go(name)
 
@@ -424,6 +435,7 @@ class Execution:
             self.says_written = True
         if self._changed is None:
             self._changed = records
+        # Once hidden, the count stays hidden for the whole statement.
         elif self._changed != _UNTOLD:
             self._changed += records
 
@@ -431,6 +443,7 @@ class Execution:
         """Start counting writes to existing records. The count is shown only to a caller who may
         read each of the tables."""
         self.count_changed(0)
+        # A count of the records that WHERE selects would disclose their content.
         if not all(map(self.may_read, tables)):
             self._changed = _UNTOLD
 
@@ -508,6 +521,7 @@ class Execution:
         it may."""
         try:
             table = self.table(name, NOTHING)
+        # A hidden table discloses no field name either.
         except Refusal:
             return ()
         return None if self.may_read(table) else table.fields
@@ -527,10 +541,12 @@ class Execution:
     def select(self, select: tree.Select, parent: Value) -> Value:
         """Return the rows of a subquery. The rows of an uncorrelated one are cached for the
         statement."""
+        # Inside a row the result may depend on that row.
         if self._answered is not None and parent is NONE:
             known = self._answered.get(select)
             if known is not None:
                 return known[1]
+        # `$parent` is restored afterwards: subqueries nest, and share one set of variables.
         step = self.plan.step(select)
         variables = self.variables
         outer = variables.get("parent", _UNBOUND)
@@ -569,6 +585,7 @@ class Execution:
         """Return the fields of a record, `id` among them; as `raw`."""
         raw = self.raw(record, verbs)
         if raw is None:
+            # A missing record costs a lookup too: a loop over dead links has to yield.
             self.tick(FOLLOWED)
             return None
         made(len(raw))

@@ -34,9 +34,12 @@ def explain(run: Execution, statement: tree.Explain) -> Value:
     else:
         plan = run.plan.made(explained, plan_targets)
         sources = (explained.target,)
+    # Before the planning, which looks index entries up: `took` includes that.
     began_us = run.services.clock.monotonic_us()
     alone = len(sources) == 1
+    # Chosen as the statement itself would, with the values of this run.
     ways = [source_of(run, plan, source, READ, alone=alone) for source in sources]
+    # A count of a whole table reads its counter and no record.
     counted = plan.is_count_only
     answer: dict[str, Value] = {
         "statement": type(explained).__name__.upper(),
@@ -71,6 +74,7 @@ class _Reader:
         for batch in chain.from_iterable(self._batches):
             count = len(batch.pairs if isinstance(batch, Pairs) else batch.values)
             self.rows += count
+            # ANALYZE reads for real, within the same bound as the statement.
             self._run.count_read(count)
             yield batch
 
@@ -114,6 +118,7 @@ def _unused(run: Execution, one: AccessPath, plan: SelectPlan) -> Iterator[Value
     known = asked(plan.question, run.tick)
     for index in one.table.indexes:
         run.tick()
+        # Indexes over other fields could not have helped: no reason is shown.
         if index.name in one.indexes or known.keys().isdisjoint(index.paths):
             continue
         why = one.why.get(index.name)
@@ -137,6 +142,7 @@ def _filter(plan: SelectPlan, ways: Sequence[AccessPath | Iterator[Batch]]) -> V
         {id(term.node) for term in one.used} if isinstance(one, AccessPath) else set()
         for one in ways
     ]
+    # Every source has to fulfil a condition; by identity, since equal texts may repeat.
     settled = set.intersection(*taken) if taken else set()
     rest = [node for node in plan.question.conditions if id(node) not in settled]
     if not rest:
@@ -146,10 +152,12 @@ def _filter(plan: SelectPlan, ways: Sequence[AccessPath | Iterator[Batch]]) -> V
 
 
 def _operand(node: tree.Expression, text: str) -> str:
+    # OR binds less than the AND that joins the parts.
     return f"({text})" if isinstance(node, tree.Binary) and node.operator == "OR" else text
 
 
 def _in_order(ways: Sequence[AccessPath | Iterator[Batch]]) -> bool:
+    # Several sources follow one another, so no order spans them.
     return len(ways) == 1 and isinstance(ways[0], AccessPath) and ways[0].ordered
 
 

@@ -118,6 +118,7 @@ class Fiber:
     def cancel(self, refusal: Refusal | None = None) -> None:
         """Make the work's next tick raise. Its commits stay."""
         if self._ended_by is None:
+            # A fiber in `wait` is not woken: it raises once its awaitable is done.
             self._ended_by = refusal or Cancelled("the request was cancelled")
             self.wake()
 
@@ -151,6 +152,7 @@ class Fiber:
             return
         self._charged = 0
         self.now_us = now_us = self._clock.monotonic_us()
+        # Only long calls are looked ahead for: short ones overrun a slice by little.
         ahead_us = cost // ITEMS_A_US if cost > PACE else 0
         if now_us + ahead_us >= self._slice_ends_us:
             self._turns.queue(self._resume, self._user, high_priority=self.high_priority)
@@ -181,6 +183,7 @@ class Fiber:
         :raises StatementTimeout: a deadline has passed
         :raises Cancelled: `cancel` was called
         """
+        # A `cancel` before the park has woken no fiber: without this check it would be lost.
         if self._ended_by is not None:
             raise self._ended_by
         now_us = self._clock.monotonic_us()

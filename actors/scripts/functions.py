@@ -33,8 +33,11 @@ def define_function(run: Execution, statement: tree.DefineFunction, database: Da
     :raises Unknown: it calls a function that does not exist
     """
     check_function(statement)
+    # Its own name is left out: recursion is allowed, and bounded at the call.
+    # Sorted, so that the same missing function is named each time.
     for name in sorted(called(statement.body) - {statement.name}):
         run.function(name, NOTHING)
+    # Kept as text: the catalog does not depend on the form of the tree.
     made = Function(
         database,
         statement.name,
@@ -81,6 +84,7 @@ def drop_function(
 
 def _users(run: Execution, function: Function) -> list[str]:
     """Return the fields and functions of its database that call a function, itself excepted."""
+    # All definitions are searched: DROP is rare, and no index of callers is kept.
     found = []
     for table in tables.tables(run.transaction, function.database, run.tick):
         for field in table.fields:
@@ -88,6 +92,7 @@ def _users(run: Execution, function: Function) -> list[str]:
             if function.name in functions_of_field(field):
                 found.append(f"field {field.name} of table {table.name}")
     for other in functions.each(run.transaction, function.database, run.tick):
+        # A function may go although it calls itself.
         if other.name != function.name and function.name in called(parse_expression(other.body)):
             found.append(f"function {other.name}")
     return found

@@ -29,6 +29,7 @@ from storage.catalog.users import User
     tree.Grant,
     "none",
     writes=True,
+    # Both sides: without OWN of the securable, a caller could hand out more than it holds.
     needs=[Requires(OWN, SecurableKind.USER, ("user",)), RequiresOnSecurable(OWN)],
     audited=True,
 )
@@ -40,6 +41,7 @@ def grant(run: Execution, statement: tree.Grant, user: User, noun: Securable) ->
     :raises GrantOutsideSpace: the securable lies outside the user's space
     """
     verbs = _verbs(statement, noun)
+    # A user of a space gets nothing outside of it, whoever grants.
     if not is_inside(noun.path, user.space):
         raise GrantOutsideSpace(
             f"user {user.name} belongs to {user.space}: privileges outside of it cannot be granted",
@@ -47,6 +49,7 @@ def grant(run: Execution, statement: tree.Grant, user: User, noun: Securable) ->
             space=user.space,
         )
     tx = run.transaction
+    # Grants on dropped objects go first: they would count against the bound of grants.
     users.grant(tx, users.forget(tx, user, run.rights.gone(tx, user)), verbs, noun)
     return NONE
 
@@ -61,6 +64,7 @@ def grant(run: Execution, statement: tree.Grant, user: User, noun: Securable) ->
 def revoke(run: Execution, statement: tree.Revoke, user: User, noun: Securable) -> Value:
     """Revoke privileges granted on exactly that securable; those of a role, or of a grant on an
     enclosing namespace or database, stay. Revoking nothing is no error."""
+    # The changed user row ends running work: see the table in `actors/rights.py`.
     users.revoke(run.transaction, user, _verbs(statement, noun), noun)
     return NONE
 
@@ -73,6 +77,7 @@ def info_for_grants(run: Execution, statement: tree.Info, user: User) -> Value:
     role = ROLES[user.role]
     if role:
         found.append(_held(role - {Verb.OWN}, _space(user), f"role {user.role}"))
+    # Grants on dropped objects may stay in the row until the next GRANT.
     gone = run.rights.gone(run.transaction, user)
     for noun in dict.fromkeys(each.noun for each in user.grants):
         if noun not in gone:
@@ -97,6 +102,7 @@ def _in_order(verbs: Iterable[Verb]) -> list[Value]:
 
 
 def _verbs(statement: tree.Grant | tree.Revoke, noun: Securable) -> Verbs:
+    # OWN comes with a role only: no GRANT passes it on.
     meant = VERBS[noun.kind] - {Verb.OWN}
     known = {verb.value: verb for verb in Verb if verb is not Verb.OWN}
     for word in statement.verbs:

@@ -110,6 +110,7 @@ def _answers(statement: Any) -> bool:
     return returning is not None and returning.kind != "NONE"
 
 
+# By the node alone: privileges are known before any value is computed.
 _ASKS: Final[dict[RequiredWhen, Callable[[Any], bool]]] = {
     RequiredWhen.ALWAYS: lambda statement: True,
     RequiredWhen.ANSWERS: _answers,
@@ -161,12 +162,15 @@ def claims_of(statement: Any) -> RequiredPrivileges:
         if isinstance(need, RequiresOnPlaces):
             parts += _of_parts(statement, need)
             continue
+        # A condition that does not hold leaves the thing: it is resolved, with no verb.
         verbs = need.verbs if _ASKS[need.when](statement) else NOTHING
         if isinstance(need, RequiresOnRecords):
             records |= verbs
         else:
             key = (need.kind, need.fields)
+            # Several needs of one thing are one claim: the function gets it once.
             things[key] = things.get(key, NOTHING) | verbs
+    # Things, then securables: the order of arguments. Places are not passed.
     return RequiredPrivileges(
         tuple(
             RequiredPrivilege(kind, tuple(_named(statement, field) for field in fields), verbs)
@@ -188,6 +192,7 @@ def _of_parts(statement: Any, need: RequiresOnPlaces) -> list[RequiredPrivilege]
         )
         for place in getattr(statement, need.field)
     ]
+    # The store is judged first: without OWN on it no named place is looked up.
     return beyond + named
 
 
@@ -202,6 +207,7 @@ def _named(statement: Any, field: str | int) -> str | None:
     found: str | None
     if isinstance(field, int):
         names = statement.names
+        # INFO may name less than its full path: the rest is the current place.
         found = names[field] if -len(names) <= field < len(names) else None
     elif hasattr(statement, field):
         found = getattr(statement, field)
@@ -223,6 +229,7 @@ class Audited(IntEnum):
     """Always: if it changed something, nothing, or was refused."""
 
 
+# By name: a new statement of this kind cannot miss the audit trail.
 _DECLARES: Final = ("Alter", "Define", "Drop", "Rebuild", "Redrive", "Trim")
 """Prefixes of the names of statements on declarations, and on all of their content."""
 
@@ -293,6 +300,7 @@ def compiles(
 
 
 def _register(statement: type, handler: Handler) -> None:
+    # At import: a second handler would silently replace the first.
     assert statement not in HANDLERS, f"{statement.__name__} has two handlers"
     HANDLERS[statement] = handler
 
@@ -311,6 +319,7 @@ def informs(subject: str, *, needs: Requirements) -> Callable[[Run], Run]:
 def _bound(run: Callable[..., Value], needs: Requirements) -> Make:
     """Return a function that binds a statement's node to its handler."""
     things = _things(needs)
+    # The execution and the node come first, then one argument for each thing.
     takes = len(inspect.signature(run).parameters) - 2
     assert takes == things, f"{run.__name__} takes {takes} things, its needs name {things}"
 
@@ -323,6 +332,7 @@ def _bound(run: Callable[..., Value], needs: Requirements) -> Make:
 def _things(
     needs: Iterable[Requires | RequiresOnRecords | RequiresOnSecurable | RequiresOnPlaces],
 ) -> int:
+    # As `claims_of` joins them: one thing for all needs of the same names.
     named = {
         (need.kind, need.fields)
         for need in needs

@@ -66,8 +66,10 @@ def info_for_history(run: ScriptRun, statement: tree.InfoHistory) -> Value:
     before = whole_number(run, statement.before, "BEFORE")
     if before is not None and before < 0:
         raise BadRequest("BEFORE takes a sequence, 0 or more")
+    # READ shows values; the author and the reason need INFO on the table.
     attributed = run.rights.holds(run.transaction, run.caller, INFO, table)
     newest, upto = _standing(run, table, record)
+    # BEFORE may lie in the future: the released log bounds it.
     below = upto + 1 if before is None else min(before, upto + 1)
     reading = _Reading(run, run.services.reads, keys.record(table.prefix, record.id))
     try:
@@ -94,7 +96,9 @@ def _standing(run: ScriptRun, table: Table, record: RecordId) -> tuple[int, int]
     :raises Conflict: a commit that the transaction has read was rolled back
     """
     tx, committer = run.transaction, run.services.committer
+    # Read before the wait: the ticket then covers the commit that this names.
     newest = records.last_change(tx, table, record.id)
+    # Later commits reuse rolled-back sequences: this one may name another record's change.
     if tx.reads.rolled_back:
         raise Conflict(SEEN_ROLLED_BACK)
     try:
@@ -103,6 +107,7 @@ def _standing(run: ScriptRun, table: Table, record: RecordId) -> tuple[int, int]
         if tx.reads.rolled_back:
             raise Conflict(SEEN_ROLLED_BACK) from lost
         raise
+    # Commits that it has not read may still be pending: they are left out.
     return newest, min(tx.sequence, committer.commit_index)
 
 
@@ -190,8 +195,10 @@ class _Reading:
         """
         found = _RecordChanges()
         at = self._first(newest, below)
+        # A chain leads to a creation; only a search finds earlier lives of the id.
         while at or (at := self._last_before(below, found)):
             if len(found.changes) == most:
+                # BEFORE excludes its commit, so the next answer begins with this change.
                 found.stopped, found.next = "limit", at + 1
                 break
             if not self._down(at, most, found):
@@ -250,6 +257,7 @@ class _Reading:
         is room for more."""
         changes = found.changes
         while at >= self._reads.begins and len(changes) <= most:
+            # One change more than asked for: the last one shown is compared with it.
             trail = self._follow(at, most + 1 - len(changes))
             if not trail.changes:
                 assert at < self._reads.begins, "a record's change is none"
@@ -257,6 +265,7 @@ class _Reading:
             changes += trail.changes
             found.held += sum(len(change.fields or b"") for change in trail.changes)
             at = trail.goes_on
+            # Two at least: a single one is held back, and the next answer would begin here.
             if (found.held > limits.HISTORY_BYTES or self._spent) and len(changes) > 1:
                 break
         found.shown = len(changes)
@@ -290,4 +299,5 @@ class _Reading:
 
     @property
     def _spent(self) -> bool:
+        # Bounds the use of the log thread, which feeds and followers share.
         return self._frames <= 0 or self._bytes <= 0 or self._clock.monotonic_us() >= self._until_us

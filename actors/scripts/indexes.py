@@ -31,6 +31,7 @@ def define_index(run: Execution, statement: tree.DefineIndex, table: Table) -> V
     :raises Duplicate: it is UNIQUE, and two records have the same values
     :raises NotInTransaction: WAIT in a transaction
     """
+    # Second run: the index is declared and committed, its build is awaited.
     if run.work is not None:
         return _await(run, table)
     if statement.wait:
@@ -52,6 +53,7 @@ def define_index(run: Execution, statement: tree.DefineIndex, table: Table) -> V
 @handles(tree.RebuildIndex, "none", writes=True, needs=_ON_TABLE)
 def rebuild_index(run: Execution, statement: tree.RebuildIndex, table: Table) -> Value:
     """Rebuild an index. :raises Duplicate, NotInTransaction: as DEFINE INDEX"""
+    # As in DEFINE INDEX.
     if run.work is not None:
         return _await(run, table)
     if statement.wait:
@@ -117,10 +119,13 @@ def _build(run: Execution, index: Index, *, waits: bool) -> None:
     :raises Duplicate, TooLarge: the statement waits for a build that has failed before
     """
     if index.state in (BUILDING, REBUILDING):
+        # The builder starts after the commit: it reads committed declarations.
         run.afterwards.append(run.services.indexes.wake)
         if waits:
             run.waits = True
+            # The wait begins with the commit: a conflict declares the index again.
             run.afterwards.append(partial(_begin_wait, run, index))
+    # IF NOT EXISTS found an index whose build has failed.
     elif waits and index.state == FAILED:
         raise index_builds.refusal_of(index)
 
@@ -139,9 +144,11 @@ def _await(run: Execution, table: Table) -> Value:
     """
     awaited, wait = run.work, run.wait
     assert isinstance(awaited, _Awaited) and wait is not None
+    # Pending commits count: the last step of the build may not be released yet.
     run.need_newest()
     known = awaited.index
     found = index_rows.find(run.transaction, known.key)
+    # A completed rebuild has the id of its successor.
     if found is None or found.id not in (known.id, known.anew):
         raise Unknown(
             f"index {known.name} of table {table.path} was dropped or rebuilt as another while"
@@ -152,6 +159,7 @@ def _await(run: Execution, table: Table) -> Value:
     if found.state == FAILED:
         raise index_builds.refusal_of(found)
     if found.state in (BUILDING, REBUILDING):
+        # It waits without a time of its own: only the end of the node ends it.
         if wait.over:
             run.services.roles.check_answering(run.caller)
             raise Draining(

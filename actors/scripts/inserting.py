@@ -60,6 +60,8 @@ class _Insertion:
         self._statement = statement
         self._table = table
         self._has_rules = bool(table.fields) or table.schemafull
+        # An expression that reads the store must not see rows of its own statement.
+        # Field rules are computed for all rows before the first write.
         self._at_once = not (
             self._has_rules
             or reads_store(statement.returning)
@@ -84,9 +86,11 @@ class _Insertion:
             if made:
                 self._row += len(made)
                 self._note(made)
+            # `all` stops at the first refused row.
             elif not all(map(self._taken, part)):
                 break
         told = self._answer.value()
+        # After the answer: RETURN reads the state from before the statement.
         passed = self._changes.write(self._run.tick, self._is_passed)
         self._run.count_changed(self._count - len(passed))
         return [one for number, one in enumerate(told) if number not in passed] if passed else told
@@ -105,6 +109,7 @@ class _Insertion:
             part = rows[at : at + TOGETHER]
             made = self._together(part, checked) if self._at_once else []
             yield part, made
+            # A batch may end early: the rest begins the next one.
             at += len(made) or len(part)
 
     def _together(self, rows: list[Any], checked: bool) -> list[tuple[Any, Row]]:
@@ -124,9 +129,11 @@ class _Insertion:
                 # Fast path: an integer is a valid id.
                 ids.append(given if type(given) is int else address(run, table, row, None).id)
                 if "id" in row:
+                    # The rows may be a parameter, which later statements read.
                     row = row.copy()
                     del row["id"]
                 fields.append(row)
+        # Row by row then, so that the refusal gets the number of its row.
         except Refusal:
             return []
         made = records.create_together(
@@ -187,6 +194,7 @@ class _Insertion:
         if self._has_rules:
             try:
                 fields = conform(run, table, record, fields, None, None)
+            # About the run, not the row: later rows could not be judged either.
             except NO_MISFIT:
                 raise
             except Refusal as refusal:
@@ -227,6 +235,7 @@ class _Insertion:
     def _change(self, record: RecordId, data: tree.Data, row: Row) -> None:
         """Change a record, with the colliding row as `$input`."""
         run = self._run
+        # `$input` may be a variable of the script.
         outer = run.variables.get("input", NONE)
         run.variables["input"] = row
         try:

@@ -21,6 +21,7 @@ def authorize(run: Execution, claims: Sequence[RequiredPrivilege]) -> list[Any]:
     """
     found = []
     for claim in claims:
+        # Stops at the first refusal: the names after it disclose nothing.
         thing = _noun(run, claim) if claim.as_noun else _JUDGE[claim.kind](run, claim)
         if claim.is_handed and (claim.as_noun or claim.kind not in UNNAMED):
             found.append(thing)
@@ -37,6 +38,7 @@ def touch_named(run: Execution, claims: Sequence[RequiredPrivilege]) -> None:
         if not names or claim.kind not in _PLACED:
             continue
         if len(names) == 1 and claim.kind not in (SecurableKind.NAMESPACE, SecurableKind.VAULTS):
+            # A database without its namespace lies in the current one.
             names = [run.place[0], *names]
         namespace, database = (*names, None)[:2]
         run.rights.named(run.transaction, run.caller, namespace, database)
@@ -49,6 +51,7 @@ _PLACED: Final = frozenset(
 
 
 def _noun(run: Execution, claim: RequiredPrivilege) -> Securable:
+    # Outer names may be left out: the current place completes them.
     names = [name for name in claim.names if name is not None]
     if claim.kind is SecurableKind.DATABASE and len(names) == 1:
         names = [*run.database_of(None, names[0])]
@@ -82,6 +85,7 @@ def _database(run: Execution, claim: RequiredPrivilege) -> Any:
 
 def _user(run: Execution, claim: RequiredPrivilege) -> Any:
     (name,) = claim.names
+    # Without a name it is about the caller.
     return run.rights.user(run.transaction, run.caller, name or run.caller.user, claim.verbs)
 
 
@@ -97,6 +101,7 @@ def _in_database(
 ) -> Callable[[Execution, RequiredPrivilege], Any]:
     def thing(run: Execution, claim: RequiredPrivilege) -> Any:
         (name,) = claim.names
+        # A thing that is not named requires nothing.
         return None if name is None else judge(run, name, claim.verbs)
 
     return thing
