@@ -24,6 +24,7 @@ from protocol.shares import fits
 from storage.txn.snapshots import PinnedSnapshot
 from storage.txn.transaction import Transaction
 
+# 72 random bits: a name is not guessed, and none comes twice.
 NAME_BYTES: Final = 9
 NAME_CHARACTERS: Final = 64
 """Most characters of an unknown name that the refusal repeats."""
@@ -91,6 +92,7 @@ class NamedSnapshots:
         :raises Busy: the limit of kept snapshots is reached
         """
         kept = self._new(user) if name == NEW_MOMENT else self._kept.get(name)
+        # Another user's snapshot is refused as an unknown one: its existence is not disclosed.
         if kept is None or kept.user != user:
             raise _gone(name[:NAME_CHARACTERS])
         kept.readers += 1
@@ -121,6 +123,7 @@ class NamedSnapshots:
 
     def _new(self, user: str) -> NamedSnapshot:
         held, mine = len(self), sum(one.user == user for one in self._kept.values())
+        # A reserve stays for other users (`protocol/shares.py`).
         alone = min(limits.MOMENTS_OF_USER, limits.MOMENTS)
         if not fits(mine, 1, held, alone, limits.MOMENTS - alone):
             raise Busy(

@@ -32,8 +32,10 @@ def define_node(run: Execution, statement: tree.DefineNode) -> Value:
     run.turn.wait(
         run.services.roles.define(statement.roles, statement.endpoints, statement.origins)
     )
+    # Only after the roles: waiting scripts and the cluster read the new ones.
     run.services.topics.roles_changed()
     run.services.cluster.look_again()
+    # A node that takes writes again can drop the places of a broken restore.
     run.turn.wait(asyncio.ensure_future(run.services.unfinished.drop()))
     return NONE
 
@@ -62,6 +64,7 @@ def kill(run: ScriptRun, statement: tree.Kill) -> Value:
     :raises Unknown: none has that id
     :raises TypeRefused: it is no string
     """
+    # Listed first: a script may end itself by its own id.
     run.enlist()
     id = run.evaluate(statement.id)
     if not isinstance(id, str):
@@ -107,10 +110,12 @@ def info_for_state(run: Execution, statement: tree.Info) -> Value:
         known = facts.state_hash(sequence)
         if known is not None:
             return {"sequence": sequence, "hash": known}
+        # The hash takes many slices: it is of one snapshot.
         transaction.pause()
         digest = _ticking(run, hash_in_slices(transaction))
         if transaction.reads.rolled_back:
             raise Conflict(SEEN_ROLLED_BACK)
+        # Released state only: a pending commit may be rolled back, its sequence used again.
         if sequence <= committer.commit_index:
             facts.keep_state_hash(sequence, digest)
         return {"sequence": sequence, "hash": digest}

@@ -92,6 +92,7 @@ def rowless(expression: tree.Expression) -> Callable[[Any], Any]:
 
     Its value is bounded: one that contains itself twice, again and again, is refused as `TooLarge`.
     """
+    # A bare parameter needs no compiled code; its value was bounded when it was bound.
     if type(expression) is tree.Parameter:
         return partial(_bound, expression)
     compute = compile_rowless(expression)
@@ -158,6 +159,7 @@ class Plan:
             # Printing it all to keep a few lines would cost more than running it.
             kinds = "; ".join(type(statement).__name__.upper() for statement in statements[:8])
             return f"{kinds} … (of a script of {len(self.script.text)} characters)"
+        # Asked of the whole script: a LET elsewhere may bind a secret of these statements.
         if self._binds is None:
             self._binds = binds_secrets(self.script.statements)
         return _cut(redacted_together(statements, self._binds))
@@ -177,6 +179,7 @@ def _cut(text: str) -> str:
     encoded = text.encode()
     if len(encoded) <= limits.STATEMENT_TEXT_BYTES:
         return text
+    # The cut may split a character: its bytes are left out.
     kept = encoded[: limits.STATEMENT_TEXT_BYTES].decode(errors="ignore")
     return f"{kept}… ({len(encoded)} bytes)"
 
@@ -187,6 +190,7 @@ def transactions(script: tree.Script) -> tuple[tuple[int, int], ...]:
 
     :raises NotInTransaction: one without the other, or a BEGIN inside a block
     """
+    # Invariant: the spans cover the statements in order, without gaps, and are never empty.
     spans: list[tuple[int, int]] = []
     begun: int | None = None
     for number, statement in enumerate(script.statements):
@@ -283,6 +287,7 @@ class Plans:
         tick()
         may_keep = len(text) <= KEPT_TEXT_CHARACTERS
         may_keep = may_keep and not _is_secretive(plan.script.statements)
+        # A cached plan counts against KEPT_BYTES, not against this one script.
         if may_keep and self._keep(text, plan) and memory is not None:
             memory.tree = 0
         return plan
@@ -296,6 +301,7 @@ class Plans:
         _, before = self._kept.pop(text, (plan, 0))
         self._kept[text] = plan, size
         self.bytes += size - before
+        # The new plan itself stays: it takes a sixteenth of the limit at most.
         while len(self._kept) > KEPT_PLANS or self.bytes > self._most_bytes:
             _, (_, gone) = self._kept.popitem(last=False)
             self.bytes -= gone

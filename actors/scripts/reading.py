@@ -43,6 +43,7 @@ def select(statement: tree.Select) -> StatementFunction:
 
 def _listing(statement: tree.Select, plan: SelectPlan) -> _Listing:
     """Return the function that finds the rows as a list."""
+    # The cheapest way first: the counter, one id, one UNIQUE entry; else a plan of batches.
     sources = statement.sources
     if plan.is_count_only:
         (source,) = sources
@@ -85,6 +86,7 @@ def _no_way(path: Path, table: Table) -> BadRequest:
 
 
 def _count(plan: SelectPlan, name: str, run: Execution) -> list[Any]:
+    # The table's counter is a row of the state: no record is read.
     return plan.count_result(records.count(run.transaction, run.table(name, READ)))
 
 
@@ -132,6 +134,7 @@ def _point(
 ) -> list[Any] | None:
     """Return the answer for that record; None: the lookup does not suffice."""
     if condition.path == ID:
+        # Any other value goes the general way, which has the rules of comparison.
         named = type(value) is RecordId and value.table == table.name
         return _one(run, plan, value) if named else None
     pairs = unique(run, table, condition.path, value)
@@ -150,6 +153,7 @@ def names_record(expression: tree.Expression) -> bool:
     return type(expression) in _NAMES
 
 
+# Evaluated again if they name no record: that is cheap, and has no effect.
 _NAMES: Final = frozenset({tree.Parameter, tree.RecordLiteral, tree.Constant})
 
 
@@ -163,7 +167,9 @@ def rows(
     :raises Unknown: a named table does not exist, even if its rows are not needed
     """
     alone = len(sources) == 1
+    # A list, not a generator: all sources are authorized before the first row is read.
     found = [source_of(run, plan, source, verbs, alone=alone) for source in sources]
+    # Index order is the order of all rows only with a single source.
     ordered = len(found) == 1 and isinstance(found[0], AccessPath) and found[0].ordered
     batches = [one.batches if isinstance(one, AccessPath) else one for one in found]
     return plan.run(_counted(run, chain.from_iterable(batches)), run, ordered=ordered)
@@ -171,6 +177,7 @@ def rows(
 
 def _counted(run: Execution, batches: Iterable[Batch]) -> Iterator[Batch]:
     for batch in batches:
+        # Counted as they come: LIMIT stops the sources early.
         run.count_read(len(batch.pairs) if isinstance(batch, Pairs) else len(batch.values))
         yield batch
 
@@ -211,6 +218,7 @@ def _values(
     run: Execution, plan: SelectPlan, expression: tree.Expression, verbs: Verbs
 ) -> Iterator[Batch]:
     """Yield a record, an object, or an array of these, in their order."""
+    # Not a generator itself: tables are authorized at the call, not at the first row.
     for table in _named_tables(expression):
         run.table(table, verbs)
     return _valued(run, plan, expression, verbs)
@@ -234,6 +242,7 @@ def _valued(
     met: set[str] = set()
     for item in items:
         if isinstance(item, RecordId):
+            # Each table is checked once, however many of its records are listed.
             if plan.comparisons and item.table not in met:
                 met.add(item.table)
                 check_comparisons(run, plan, run.table(item.table, verbs))

@@ -16,6 +16,7 @@ def check_handed_over(script: tree.Script, forms: Sequence[str]) -> None:
     :raises BadRequest: it is no single backup of one of these forms, or has a name for it
     """
     statements = script.statements
+    # With TO the backup goes to the backup folder: no file would be left to hand over.
     backup = statements[0] if len(statements) == 1 else None
     if not isinstance(backup, tree.Backup) or backup.form not in forms or backup.to is not None:
         raise BadRequest(

@@ -61,6 +61,7 @@ def restore_script(run: ScriptRun, statement: tree.RestoreScript) -> Value:
     :raises BackupCut, BackupCorrupt: the script is incomplete, or damaged
     :raises BackupNameRefused, NoBackupFolder, Unknown: of its name
     """
+    # The statement runs again for each commit and each retry, on the same work.
     if run.work is None:
         if not run.may_run_again:
             raise RestoreRefused("RESTORE SCRIPT must be a statement of its own")
@@ -105,9 +106,11 @@ class Restore:
             run.goes_on = True
             return NONE
         if self._filled is None:
+            # Checked in the transaction that makes them: a name taken meanwhile conflicts.
             self._check_targets()
             if self._statement.check:
                 return self._answer()
+            # All places and their marks are one commit: after a crash each place has its mark.
             self._make_places()
             run.goes_on = True
             return NONE
@@ -120,6 +123,7 @@ class Restore:
             return
         ticket = self._run.services.unfinished.give_up(self._marks)
         if ticket is not None:
+            # The refusal waits for the drop: a retry finds the names free.
             self._run.rest_on(ticket)
 
     # --- reading ----------------------------------------------------------------------------------
@@ -162,6 +166,7 @@ class Restore:
 
         :param at: the statement; without its tree, the refusal says its line
         """
+        # These say nothing about the script: the same statement may pass next time.
         if refusal.retry or isinstance(refusal, FROM_OUTSIDE):
             return refusal
         number, piece, script = at
@@ -229,17 +234,20 @@ class Restore:
 
     def _made(self, marks: list[RestoreMark], only: frozenset[Names]) -> None:
         self._marks = marks
+        # The second pass checks again: it may create only the databases checked to be absent.
         self._filled = self._each(RestoreScriptValidator(self._run.tick, only))
 
     def _fill(self) -> Value:
         run = self._run
         assert self._filled is not None
         self._inside.begin_commit(self._place)
+        # After a conflict the statements of `_part` run again, before any new one is read.
         at = 0
         while run.transaction.size < COMMIT_BYTES:
             if at == len(self._part):
                 following = self._next(self._filled)
                 if following is None:
+                    # With the last content, in one commit: no complete database keeps a mark.
                     restores.finish(run.transaction, self._marks)
                     run.afterwards.append(self._finished)
                     return self._answer()
@@ -294,6 +302,7 @@ class _Inside(Execution):
 
     def begin_commit(self, place: tuple[str | None, str | None]) -> None:
         """Begin a commit."""
+        # A lost attempt may have run USE: the place at the commit's begin counts.
         self.place = place
 
     def execute(self, script: tree.Script) -> None:

@@ -23,6 +23,7 @@ class UserQueues:
 
     def __init__(self) -> None:
         self._lines: dict[str, deque[Callable[[], None]]] = {}
+        # Invariant: a user is in `_order`, once, exactly if it has a queue, which is not empty.
         self._order: deque[str] = deque()
         """Users with waiting calls, in the order of their turns."""
 
@@ -82,6 +83,7 @@ class FiberScheduler:
         :param hurries: high priority: every other slice is for such fibers, however many others
             wait
         """
+        # While fibers wait, exactly one call of `_next` is scheduled.
         if not self.has_waiting:
             self.loop.call_soon(self._next)
         if high_priority:
@@ -110,6 +112,7 @@ class FiberScheduler:
     def _next(self) -> None:
         # One slice in each iteration of the loop: sockets and mailboxes get their turn in between.
         resume = self._pop()
+        # Before `resume`: a fiber that queues itself there would schedule a second call.
         if self.has_waiting:
             self.loop.call_soon(self._next)
         resume()

@@ -106,10 +106,12 @@ def declared_schema(tx: Transaction, table: Table, tick: Tick) -> Schema:
             tick()
             rules.append(_rule(field))
         found = Schema(table.name, rules, table.schemafull)
+        # Shared by all transactions until a declaration of this table changes.
         tx.remember(at, found, *tables.declared_of_table(table))
     return found
 
 
+# Room for eight tables with the most fields that a table may have.
 @lru_cache(maxsize=8 * limits.FIELDS)
 def _rule(field: Field) -> Rule:
     """Return the compiled rule of a field; cached by its definition."""
@@ -188,10 +190,13 @@ def alter_field(run: Execution, statement: tree.AlterField, table: Table) -> Val
         field = replace(field, readonly=statement.readonly)
     if statement.comment is not None:
         field = replace(field, comment=statement.comment or None)
+    # Written first: the checks read the table with the change in it.
+    # A refusal ends the transaction, so the write does not outlive it.
     tables.define_field(run.transaction, table, field, places.IfExists.OVERWRITE)
     table = _as_it_is_now(run, table)
     check_definition(_definition(field))
     schema = _checked(run, table, field)
+    # A new DEFAULT or READONLY concerns later writes only: no stored record is checked.
     changed = (statement.type, statement.value, statement.assertion)
     if any(part is not None for part in changed):
         _check_records(run, table, schema, field)
@@ -224,6 +229,7 @@ def alter_table(
         number)
     """
     comment, told = statement.comment, statement.on_change
+    # An empty comment removes the present one; None keeps it.
     comment = table.comment if comment is None else comment or None
     schemafull = table.schemafull if statement.schemafull is None else statement.schemafull
     tables.define_table(
@@ -237,6 +243,7 @@ def alter_table(
     )
     if schemafull and not table.schemafull:
         table = _as_it_is_now(run, table)
+        # Every defined field accepts any value here: only undefined fields are looked for.
         free = tree.PlainType("any")
         every = (compile_rule(Definition(each.path, free)) for each in table.fields)
         bare = Schema(table.name, every, True)
@@ -264,12 +271,14 @@ def _checked(run: Execution, table: Table, changed: Field) -> Schema:
     :raises BadRequest: the fields contradict each other
     :raises Unknown: it calls a function that does not exist
     """
+    # Sorted: of several unknown functions each run names the same one.
     for name in sorted(functions_of_field(changed)):
         run.function(name, NOTHING)
     definitions = [_definition(field) for field in paced(table.fields, run.tick)]
     types = {each.path: each.type for each in definitions}
     check_values(definitions)
     links = holds_link(types[changed.path])
+    # A path in any field may lead through the new link, beyond the record.
     for field in table.fields if links else (changed,):
         run.tick()
         check_links(_definition(field), types)
@@ -278,6 +287,7 @@ def _checked(run: Execution, table: Table, changed: Field) -> Schema:
 
 def _define(run: Execution, table: Table, field: Field, statement: tree.DefineField) -> None:
     check_definition(_definition(field))
+    # False: IF NOT EXISTS has found the field, which stays as it is.
     if not tables.define_field(run.transaction, table, field, IF_TAKEN[statement.exists]):
         return
     table = _as_it_is_now(run, table)
@@ -295,6 +305,8 @@ def _check_records(run: Execution, table: Table, schema: Schema, field: Field | 
     address = records.record_id(table)
     found, misfits = 0, 0
     first: tuple[RecordId, Refusal] | None = None
+    # The scan enters the read set: a record written meanwhile makes this commit conflict.
+    # So no record escapes the check between the scan and the commit.
     for pairs in records.scan(run.transaction, table):
         for key, raw in pairs:
             run.tick()

@@ -57,6 +57,7 @@ class ScriptState:
             self._held.copy(),
             self._size,
         )
+        # A retry starts from these values: they stay in memory until the commit.
         other._before = self._held
         return other
 
@@ -66,6 +67,7 @@ class ScriptState:
         :param name: name of a variable; an int stands for a loop
         :raises TooLarge: the script keeps more than `limits.SCRIPT_MEMORY_BYTES`
         """
+        # Taken first: the bytes of the replaced value are free for the new one.
         self.take(name)
         if type(value) in FLAT and sys.getsizeof(value) <= SMALL_BYTES:
             return
@@ -80,6 +82,7 @@ class ScriptState:
                     limit=limits.SCRIPT_MEMORY_BYTES,
                 )
             self._size += held.size
+            # It is in `_size` again: a value of the begin must not count twice.
             if key in self._before:
                 self._replaced -= held.size
         self._held[key] = held._replace(names=held.names + 1)

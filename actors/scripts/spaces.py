@@ -66,6 +66,7 @@ def define_space(run: Execution, statement: tree.DefineSpace, database: Database
     "none",
     writes=True,
     needs=[
+        # The database decides; the space is looked up, and needs no privilege of its own.
         Requires(DEFINE, SecurableKind.DATABASE),
         Requires(NOTHING, SecurableKind.SPACE, ("name",)),
     ],
@@ -116,6 +117,7 @@ def list_keys(run: Execution, statement: tree.ListKeys, space: Space) -> Value:
     for part in listed(keys, operation):
         found += part
         run.tick()
+    # Keys passed over as expired may not come back: the answer waits for their removal.
     _afterwards(run, space, keys)
     return {"keys": found}
 
@@ -214,8 +216,10 @@ def _lasting(run: Execution, expression: tree.Expression) -> int:
 
 def _afterwards(run: Execution, space: Space, keys: SpaceKeys) -> None:
     """Register a statement's work for after the transaction's commit."""
+    # Most statements leave no work: no callback is made for them.
     if not (keys.locked or keys.lapsed or keys.soonest_us):
         return
+    # One callback for the whole transaction, always at the front, where it is found.
     first = run.afterwards[0] if run.afterwards else None
     if not isinstance(first, _AfterCommit):
         first = _AfterCommit(run)
@@ -243,17 +247,22 @@ class _AfterCommit:
         at_us = keys.soonest_us
         if at_us:
             known = self._soonest.get(space.id)
+            # The sweep needs the earliest expiry of each space only.
             if known is None or at_us < known[0]:
                 self._soonest[space.id] = at_us, space
+        # One suffices: its removal moves log time past the expiry of all others.
+        # The sweep removes the rest.
         if keys.lapsed and self._noted < EXPIRED_NOTED:
             self._lapsed.append((space, keys.lapsed))
             self._noted += len(keys.lapsed)
 
     def __call__(self) -> None:
         for keys in self._locked:
+            # A fencing token is the log time of the frame, which only the commit assigns.
             keys.fill_fences()
         spaces = self._run.services.spaces
         for at_us, space in self._soonest.values():
             spaces.expiring(space, at_us)
         if self._lapsed:
+            # The answer waits: a key shown as expired must not return after a crash.
             self._run.rest_on(spaces.remove_expired(self._lapsed))

@@ -36,9 +36,12 @@ def info_for_entries(run: Execution, statement: tree.InfoEntries) -> Value:
         raise BadRequest(f"LIMIT of entries is 0 to {most_of_all}", limit=most_of_all)
     if before is not None and before < 0:
         raise BadRequest("BEFORE takes a sequence, 0 or more")
+    # Touches the user's place in the script's transaction: the statement log attributes it.
     run.rights.of_whom(run.transaction, run.caller, statement.user)
     with run.reading_beside() as tx:
+        # Authorized in the transaction that reads: entries and privileges are of one state.
         shown = _shown(run, tx, statement)
+        # The loop yields: without a pause it would mix several states.
         tx.pause()
         found: list[Value] = []
         for some in newest(tx, _WHERE[statement.subject], before) if most else ():
@@ -46,6 +49,7 @@ def info_for_entries(run: Execution, statement: tree.InfoEntries) -> Value:
             found += [_described(kept) for kept in map(shown, some) if kept is not None]
             if len(found) >= most:
                 break
+    # A batch may hold more than LIMIT.
     return found[:most]
 
 

@@ -77,6 +77,7 @@ def define_topic(run: Execution, statement: tree.DefineTopic, database: Database
         comment=statement.comment,
         taken=IF_TAKEN[statement.exists],
     )
+    # A new topic has no due work; an overwritten one may have another KEEP.
     if statement.exists is tree.Exists.OVERWRITE:
         _look_after(run, made)
     return NONE
@@ -110,6 +111,7 @@ def alter_topic(run: Execution, statement: tree.AlterTopic, topic: Topic) -> Val
     "none",
     writes=True,
     needs=[
+        # The database decides; the topic is looked up, and needs no privilege of its own.
         Requires(DEFINE, SecurableKind.DATABASE),
         Requires(NOTHING, SecurableKind.TOPIC, ("name",)),
     ],
@@ -170,6 +172,8 @@ def publish(run: Execution, statement: tree.Publish, topic: Topic) -> Value:
         None if statement.at_time is None else moment(run.evaluate(statement.at_time), "AT"),
         None if statement.expect is None else _integer(run, statement.expect, "EXPECT"),
     )
+    # A nested statement's positions are visible to the rest of its transaction.
+    # Pinned: a concurrent publish is a conflict, instead of moving them at the commit.
     done = operations.publish(
         run.services.topics, run.transaction, topic, operation, pin=run.is_nested, tick=run.tick
     )
@@ -198,6 +202,7 @@ def read_topic(run: Execution, statement: tree.ReadTopic, topic: Topic) -> Value
     limit = limits.MESSAGES_READ_DEFAULT
     if statement.limit is not None:
         limit = _integer(run, statement.limit, "LIMIT")
+    # Before the read: the wait needs the newest state, and may have the transaction run again.
     wait = None
     if statement.wait is not None:
         waits, last = run.services.topics.waits, topic.last
@@ -232,6 +237,7 @@ def redrive_(run: Execution, statement: tree.Redrive, dead: Topic, topic: Topic)
         return answer
     if run.is_nested:
         TopicMessages(run.transaction, topic).pin()
+    # Provisional, unless pinned: the commit assigns the positions, and `follow_up` reads them.
     answer["first"], answer["last"] = published.first, published.last
 
     def follow_up() -> None:
@@ -312,6 +318,7 @@ def define_group(
         place=None if statement.position is None else _place(run, statement.position),
         taken=IF_TAKEN[statement.exists],
     )
+    # Takers of an overwritten group wait by its old settings: they look again.
     run.afterwards.append(lambda: run.services.topics.may_take(made))
     return NONE
 
@@ -341,6 +348,7 @@ def alter_group(
         group = replace(group, **fields)
         groups.alter_group(run.transaction, group)
     if statement.position is not None:
+        # The group moves with its new settings.
         GroupDeliveries(run.transaction, group).move(_place(run, statement.position))
     run.afterwards.append(lambda: run.services.topics.may_take(group))
     return NONE
@@ -381,6 +389,8 @@ def take(run: Execution, statement: tree.Take, topic: Topic) -> Value:
             return []
 
     def stops() -> bool:
+        # Millions of expired deliveries may precede the first message: parts are committed.
+        # A transaction of several statements can't be divided.
         if run.may_run_again and run.transaction.size > limits.TAKE_BYTES:
             return True
         run.tick()
@@ -391,6 +401,7 @@ def take(run: Execution, statement: tree.Take, topic: Topic) -> Value:
     handed_out = done.handed_out
     if handed_out is not None:
         run.hands_out = True
+        # After the commit: a lost attempt must not add its deliveries to the answer.
         run.afterwards.append(partial(_answers, run, handed_out))
     run.afterwards.append(done.follow_up)
     return done.answer  # type: ignore[no-any-return]
@@ -465,6 +476,7 @@ def info_for_group(run: Execution, statement: tree.Info, topic: Topic) -> Value:
 def described_topics(run: Execution, database: Database) -> list[Value]:
     """Describe topics for INFO FOR DATABASE, without their readers and groups."""
     tx, tick = run.transaction, run.tick
+    # One pass for all topics, not a look-up for each.
     held = held_by_all(tx, database, tick)
     every = topics.each_topic(tx, database, tick)
     return [_described(topic, held.get(topic.id, NOTHING_HELD)) for topic in every]
@@ -520,6 +532,7 @@ def _wait(
     :raises BadRequest: it may not wait for so long
     :raises Unknown: the object was dropped, and another has its name
     """
+    # A statement that runs again keeps its wait, with its end and its place in line.
     if run.wait is None:
         run.check_may_wait()
         for_us = waiting(run.evaluate(expression))

@@ -114,6 +114,7 @@ class ScriptRun(Execution):
         after = request.after or 0
         if request.current:
             after = max(after, self._present())
+        # Wait before a new snapshot is pinned: pinned earlier, it would not show `after`.
         if after > self.services.committer.commit_index:
             self._await(after)
         if request.moment is None:
@@ -140,6 +141,7 @@ class ScriptRun(Execution):
 
     def _run(self) -> None:
         self._check_and_compile()
+        # A CURRENT in the text is known only once it is parsed: its wait comes here.
         if self.plan.current and not self.request.current:
             after = self._present()
             if after > self.services.committer.commit_index:
@@ -171,6 +173,7 @@ class ScriptRun(Execution):
         arrival = committer.sequence_waiters.expect(after, turn.wake)
         try:
             with self._aside(), self._limited():
+                # A park may end early: the condition decides.
                 while committer.commit_index < after:
                     turn.park()
         except StatementTimeout:
@@ -202,6 +205,7 @@ class ScriptRun(Execution):
 
         :raises Refusal: as for `_present`
         """
+        # The round to the replicas may take long: no old versions are kept for it.
         self.transaction.release()
         self._present("nothing was changed")
 
@@ -254,6 +258,7 @@ class ScriptRun(Execution):
     def _transact(self, first: int, end: int) -> bool:
         """Run statements `first` to `end` as one transaction. Run it again after a conflict, for
         the next part of its work, or after a wait. Return True if RETURN ended the script."""
+        # Save the state that every attempt starts from: a failed attempt changes any of it.
         place, variables, done = self.place, self.variables, len(self.results)
         held, kept, lost = 0 if self._held is None else self._held.held, self._kept, False
         shown, written = self.ticket, self.written
@@ -280,6 +285,7 @@ class ScriptRun(Execution):
                     if self.says_written and self.written == written:
                         self._prove_found()
                     if not (self.waits or self.goes_on):
+                        # A commit carries its own entry; without one it is kept apart.
                         if self.written == written and (self._is_audited() or self.request.record):
                             self._keep(first, end)
                         return ended
@@ -291,15 +297,18 @@ class ScriptRun(Execution):
                     ):
                         if type(refusal) is NotAllowed or self._is_audited() or self.request.record:
                             self._keep(first, end, refusal)
+                        # A refusal discloses state too: it waits for the commits that it has read.
                         self.rest_on_seen()
                         raise self._located(refusal, first) from refusal.__cause__
                     lost = True
                 finally:
+                    # Before a retry or a wait: neither holds a snapshot meanwhile.
                     self._end_transaction()
                 if not lost:
                     del self.results[done:]
                     if attempts is not None:
                         attempts.leave()
+                    # A committed part counts: the answer waits for it, whatever the next runs read.
                     if self.written != written:
                         shown, written = self.ticket, self.written
                     # It has no answer yet, so the answer need not wait for the commits it has read:
@@ -353,6 +362,7 @@ class ScriptRun(Execution):
         """
         try:
             if attempts.must_wait:
+                # An expiry ends waiting scripts only: check one that precedes the wait.
                 self.check_authenticated()
                 self._forget()
                 with self._aside():
@@ -363,6 +373,7 @@ class ScriptRun(Execution):
 
     def _forget(self) -> None:
         """Hold nothing of the ended transaction during a wait."""
+        # An empty one in its place: the ended one may hold 64 MiB of changes.
         self.transaction = self.new_transaction()
         self.transaction.release()
 
@@ -403,6 +414,7 @@ class ScriptRun(Execution):
             while not told:
                 self.turn.park()
         finally:
+            # A script that was ended meanwhile leaves no callback behind.
             committer.stop_waiting(ticket, hear)
         if told[0] is not None:
             raise told[0]
@@ -421,6 +433,7 @@ class ScriptRun(Execution):
             # A commit between its read and its place in the line has not woken it: a lost wake-up.
             shown = max(self.read_at, self.written.sequence)
             wait.join(overtaken=self.services.committer.committed > shown)
+            # A wake before the park resumes nothing: only `woken` remembers it.
             if not wait.woken:
                 with self._aside():
                     self.turn.park(wait.until_us)
@@ -433,6 +446,7 @@ class ScriptRun(Execution):
         """True after a conflict, or after a refusal that rests on a commit rolled back since."""
         if type(refusal) is Conflict:
             return True
+        # A refusal from outside rests on no read: it stands after a roll back too.
         return self.saw_rolled_back and not isinstance(refusal, FROM_OUTSIDE)
 
     def _end_transaction(self) -> None:
@@ -477,6 +491,7 @@ class ScriptRun(Execution):
 
         :raises DiskFull, UnknownOutcome: a commit that the script made or read was rolled back
         """
+        # `merge` raises for a ticket that was rolled back; its result is not needed.
         self.services.committer.merge(self.ticket, NO_COMMIT)
 
     def _begin_transaction(self, done: int) -> None:
@@ -524,6 +539,8 @@ class ScriptRun(Execution):
             raise Conflict(SEEN_ROLLED_BACK)
         self.rest_on_seen()
         self._end_transaction()
+        # An empty transaction: the commit that follows writes nothing.
+        # The answer keeps the sequence that the cancelled statements have read at.
         self._begin_transaction(done)
         self.read_at = read_at
         self.results.extend([Result(NONE, "none", 0, 0)] * answered)
@@ -549,6 +566,7 @@ class ScriptRun(Execution):
         attempt, the commit, and the waits in between."""
         turn = self.turn
         if self.in_block:
+            # The commit belongs to the block: the limit covers the statement's own work alone.
             self._due_us = turn.now_us + timeout_us
             return self.timed(step)
         if not self._due_us:  # the first attempt
@@ -568,6 +586,7 @@ class ScriptRun(Execution):
 
     def _answer(self, value: Value, kind: ResultKind, took_us: int) -> None:
         rows = len(value) if kind == "rows" and isinstance(value, list) else 0
+        # Measuring costs more than a short statement does: a few quick rows go unmeasured.
         few = rows <= FEW_ROWS and len(self.results) < FEW_RESULTS and took_us < QUICK_US
         if self.listed or not few:
             if self._held is None:
@@ -588,6 +607,7 @@ class ScriptRun(Execution):
         surface."""
         memory = self.memory
         held, apart = memory.held, memory.largest + memory.tree
+        # Small variables are not in `_kept`: each counts as the largest of them.
         apart += SMALL_BYTES * max(0, len(self.variables) - len(self.request.parameters))
         if self._held is not None:
             held += self._held.held
@@ -598,6 +618,7 @@ class ScriptRun(Execution):
         if self.began and not self.transaction.reads.ended:
             apart += self.transaction.size * PACKED_WEIGHT
         if self._account is None:
+            # Most scripts hold little, and never open an account.
             if held + apart <= STEP_BYTES:
                 return
             self._account = MemoryAccount(self.caller.user, self.turn.cancel, self._commits)
@@ -685,6 +706,7 @@ class ScriptRun(Execution):
         # With a new snapshot too: without the answer no client would know its name.
         named = self.request.moment == NEW_MOMENT
         measured = self._measured() if transaction.size or self._commits or named else self._answers
+        # Nothing yields from here to the commit: each check still holds when it is made.
         if self.ticket.sequence:
             self._check_kept()
         if self.saw_rolled_back:

@@ -49,6 +49,7 @@ def define_user(run: Execution, statement: tree.DefineUser, space: Securable) ->
     if is_taken:
         end_sessions(run, statement.name)
     else:
+        # A name may have belonged to a dropped user: its requests must not run as the new one.
         run.afterwards.append(partial(run.services.sessions.on_user_declared, statement.name))
     return NONE
 
@@ -129,10 +130,12 @@ def _hashed(run: Execution, statement: tree.DefineUser | tree.AlterUser) -> str:
     if not isinstance(password, str):
         raise TypeRefused("a password must be a string")
     asker = HashRequester(run.caller.user, network(run.caller.address))
+    # argon2id runs on a thread: the script yields, and its commit validates the user.
     return run.turn.wait(run.services.passwords.hash(password, asker))
 
 
 def end_sessions(run: Execution, name: str) -> None:
     """End a user's sessions and their requests after the commit, this request excepted."""
+    # Not at once: a change that is refused, or runs again, ends no session.
     own = run.request.request
     run.afterwards.append(lambda: run.services.sessions.end_all(name, sparing=own))

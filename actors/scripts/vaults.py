@@ -84,6 +84,7 @@ def define_vault(run: Execution, statement: tree.DefineVault, database: Database
     :raises BadRequest: of the passphrase, or of the versions
     """
     tx, service = run.transaction, run.services.vaults
+    # Before the derivation: argon2id is slow, and a taken name needs none.
     if vault_exists(run, database, statement):
         return NONE
     wrapping, salt = None, service.new_salt()
@@ -93,6 +94,7 @@ def define_vault(run: Execution, statement: tree.DefineVault, database: Database
     if given is not None:
         passphrase = check_passphrase(given)
         asker = HashRequester(run.caller.user, network(run.caller.address))
+        # The script yields here, so the transaction pauses: its commit validates the name.
         wrapping = run.turn.wait(
             run.services.passwords.derive(passphrase, salt, service.stretch, asker)
         )
@@ -105,7 +107,9 @@ def define_vault(run: Execution, statement: tree.DefineVault, database: Database
         comment=statement.comment,
     )
     if wrapping is not None:
+        # The derived key wraps the root key and is wiped; the passphrase is not stored.
         service.give_root(tx, vault, wrapping, salt)
+    # The store's trail leads to the vault's by its number, even once the vault is dropped.
     service.trail.add_to_both(tx, _act(run, "define", vault))
     return NONE
 
@@ -157,6 +161,7 @@ def drop_vault(
 ) -> Value:
     """Drop a vault with its records; its audit trail stays."""
     run.reason = statement.reason
+    # The entry precedes the drop: the vault's key, which authenticates it, goes with the vault.
     _goes(run, vault, statement.reason)
     vaults.drop(run.transaction, vault)
     return NONE
@@ -171,6 +176,7 @@ def drop_vaults(run: Execution, database: Database, reason: str | None) -> None:
 def _goes(run: Execution, vault: Vault, reason: str | None) -> None:
     service = run.services.vaults
     service.trail.add_to_both(run.transaction, _act(run, "drop", vault, reason=reason))
+    # Keys are wiped from memory after the commit: a refused DROP leaves the vault usable.
     run.afterwards.append(partial(service.dropped, vault))
 
 
@@ -201,6 +207,7 @@ def rotate_vault(run: Execution, statement: tree.RotateVault, vault: Vault) -> V
 def write_secret(run: Execution, statement: tree.WriteSecret, vault: Vault) -> Value:
     """Write a secret. :raises Sealed, TypeRefused, TooLarge:"""
     run.reason = statement.reason or run.reason
+    # The clauses are evaluated outside: a failed expression is no attempt on the vault.
     id = run.evaluate(statement.id)
     act = _act(run, "write", vault, id, statement.reason)
     expected = None if statement.expect is None else run.evaluate(statement.expect)
@@ -268,12 +275,14 @@ def list_secrets(run: Execution, statement: tree.ListSecrets, vault: Vault) -> V
                 f"LIMIT of ids is 0 to {limits.VAULT_IDS_LISTED}", limit=limits.VAULT_IDS_LISTED
             )
     _shown(run, act)
+    # The entry is durable by now: only from here on may ids be read.
     found: list[Value] = []
     names = (vault.database.namespace.name, vault.database.name)
     with run.reading_beside() as tx:
         # It waited for its audit entry: privileges, and the vault of that name, may have changed.
         if run.rights.vault(tx, run.caller, names, vault.name, READ).id != vault.id:
             raise Conflict(f"vault {vault.path} was redefined meanwhile")
+        # The loop yields: without a pause it would mix several states.
         tx.pause()
         for some in vaults.ids(tx, vault, _raw(prefix), _raw(after)) if most else ():
             found += some
@@ -302,6 +311,7 @@ def _shown(
     _, text = run.at_statement() or (0, "")
     look = RevealRequest(act, text, run.place, id, version)
     run.stop_reading()
+    # Authorized again there, in the transaction that records the entry.
     asked = run.services.vaults.reveals.ask(look, run.turn.wake)
     try:
         while not asked.over:
@@ -312,6 +322,7 @@ def _shown(
         _keep(run, asked.act, refusal)
         raise
     finally:
+        # A script that was ended meanwhile has no value decrypted for it.
         asked.leave()
     return asked
 
@@ -335,6 +346,7 @@ def info_for_vault(run: Execution, statement: tree.Info, vault: Vault) -> Value:
     """Describe a vault, without its content."""
     tx, service = run.transaction, run.services.vaults
     state, row = service.state(vault), vaults.keys_row(tx, vault)
+    # Removed values stay in the log, encrypted, until retention drops their segments.
     removed = vaults.removed_at(tx, vault)
     head = vault_trail.head(tx, vault.id)
     rotation = "none"
@@ -408,11 +420,14 @@ def info_for_trail(run: Execution, statement: tree.InfoTrail, vault: Vault | Non
         if statement.check:
             checked = check(tx, trail, vault, of, run.tick)
             return _described_check(checked, vault_trail.head(tx, of))
+        # Walk the hash chain from the newest entry back: each holds the hash before it.
+        # With BEFORE it starts below that entry, else at the head.
         behind = vault_trail.find(tx, of, before) if before is not None else None
         head = vault_trail.head(tx, of)
         follows = head.hash if behind is None else behind.before
         at = head.number if behind is None else behind.number - 1
         for kept in islice(vault_trail.newest(tx, of, before), most):
+            # A gap in the numbers, or another hash: an entry was removed or changed.
             chained = kept.number == at and kept.hash == follows
             sound = trail.is_sound(tx, vault, kept) if vault is not None or of == 0 else True
             found.append(_described(kept, chained and sound))

@@ -82,11 +82,13 @@ def _create(
         table, id = run.table(record.table, verbs), record.id
     made = apply({}, run)
     record = address(run, table, made, id)
+    # `storable` copies: `made` is left for another copy after a refusal.
     fields = storable(made, run.tick)
     if table.fields or table.schemafull:
         fields = conform_new(run, table, record, fields, partial(storable, made, run.tick))
     answer = ReturnedRows(run, statement.returning, default_return(run, table))
     answer.add(None, {"id": record, **fields})
+    # RETURN reads the state before the record exists.
     told = answer.value()
     records.create(run.transaction, table, record.id, fields, run.tick)
     run.count_changed(1)
@@ -144,6 +146,7 @@ def _update(statement: tree.Update, targets: _Targets, run: Execution) -> Value:
     if stored is None:
         return []
     run.count_read(1)
+    # With a RETURN the default is not used, and privileges are not asked for it.
     default = AFTER if statement.returning is not None else default_return(run, table)
     answer = ReturnedRows(run, statement.returning, default)
     return _put_one(run, table, record, stored, statement.data, answer)
@@ -156,10 +159,12 @@ def _update_all(run: Execution, statement: tree.Update, targets: _Targets) -> Va
     for table, record in targets.all(run):
         run.tick()
         stored = records.stored(run.transaction, table, record.id)
+        # An expression may name a record that does not exist.
         if stored is None:
             continue
         name = table.name
         if name not in changes:
+            # Without READ an unchanged record is written too: no commit would disclose its values.
             may_read = run.may_read(table)
             changes[name] = RecordChanges(run.transaction, table, skips_same=may_read)
             is_told[name] = statement.returning is not None or may_read
@@ -168,6 +173,8 @@ def _update_all(run: Execution, statement: tree.Update, targets: _Targets) -> Va
         if is_told[name]:
             answer.add(*change)
     told = answer.value()
+    # All is computed by now: no expression has read a write of this statement.
+    # A table's records are written together: UNIQUE holds for the state after all of them.
     for each in changes.values():
         each.write(run.tick)
     return told
@@ -200,6 +207,7 @@ def _delete(statement: tree.Delete, targets: _Targets, run: Execution) -> Value:
     answer = ReturnedRows(run, statement.returning, NOTHING)
     if not answer.is_empty:
         answer.add({"id": record, **unpack_object(stored.raw)}, None)
+    # RETURN is evaluated while the record still exists.
     told = answer.value()
     records.delete(run.transaction, table, record.id, stored, run.tick)
     run.count_changed(1)
@@ -211,6 +219,7 @@ def _delete_all(run: Execution, statement: tree.Delete, targets: _Targets) -> Va
     found, told = targets.all(run), []
     # Without RETURN no record is held: a table deleted whole may be larger than memory.
     if not answer.is_empty:
+        # Walked twice: for the answer, and then to delete.
         found = list(found)
         for table, record in found:
             run.tick()
@@ -235,6 +244,7 @@ class _Targets:
         self._plan: SelectPlan = plan_targets(statement)
         self._verbs = claims_of(statement).records
         target = statement.target
+        # Fast path: one record by its id, without a plan that looks for it.
         self._named: Callable[[Any], Any] | None = None
         """Expression that may name one record, if the statement has no other condition."""
         if (
@@ -249,6 +259,7 @@ class _Targets:
         """Return the record, if the target is a single one; it may not exist."""
         if self._named is None:
             return None
+        # If it names no record, `all` evaluates it again: such an expression has no effect.
         record = self._named(run)
         if type(record) is not RecordId:
             return None
@@ -269,6 +280,7 @@ def _targets(
     for record in found:
         if not isinstance(record, RecordId):
             raise TypeRefused(f"only a record can be written, not {type_name(record)}")
+        # Each table is authorized once, not for each of its records.
         if record.table not in tables:
             tables[record.table] = run.table(record.table, verbs)
     targets = _with_tables(tables, found)
@@ -345,6 +357,7 @@ def _put(
     stored: records.Stored | None,
     data: tree.Data,
 ) -> tuple[Row | None, Row]:
+    # `stored` stays packed beside the decoded fields: `changes.put` compares with it.
     known = None if stored is None else unpack_object_in_steps(stored.raw, run.tick)
     before = None if known is None else {"id": record, **known}
     try:
@@ -352,13 +365,16 @@ def _put(
     except Refusal as refusal:
         if run.may_read(table):
             raise
+        # The message of an expression may quote a field of the record.
         raise redacted(refusal, table.name, table.fields) from None
+    # Data may repeat the id, but not change it: it is the key of the record.
     given = after.get("id", NONE)
     if given is not NONE and _identity(table, given) != record.id:
         raise BadRequest(f"the id of {format_record(record)} cannot be changed")
     fields = storable(after, run.tick)
     if table.fields or table.schemafull:
         fields = conform(run, table, record, fields, before, data)
+    # Held until the statement has written: the caller's memory account counts it.
     run.memory.held += changes.put(record.id, fields, stored, known, run.tick)
     return before, {"id": record, **fields}
 
@@ -456,6 +472,7 @@ class ReturnedRows:
         if self._kind == "NONE":
             return
         self._rows.append(self._shown(before, after))
+        # One of the newest rows is weighed, and stands for all sixteen.
         if not len(self._rows) % ANSWERED:
             if self._budget is None:
                 self._budget = Budget(tick=self._run.tick, memory=self._run.memory)
@@ -464,6 +481,7 @@ class ReturnedRows:
     def _shown(self, before: Row | None, after: Row | None) -> Any:
         if self._kind == "DIFF":
             return diff(before or {}, after or {}, self._run.tick)
+        # Columns are those of the record after the change; of a deleted one, before it.
         if self._kind == "FIELDS":
             return before if after is None else after
         row = before if self._kind == "BEFORE" else after
