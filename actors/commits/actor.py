@@ -17,11 +17,13 @@ class CommitsActor(LoopActor):
     @handles(FramesSynced)
     def durable(self, message: FramesSynced) -> None:
         """The log has synced."""
+        # No handler here replies: one that raises fails the actor, and with it the node.
         self._committer.durable(message)
 
     @handles(LogFull)
     def full(self, message: LogFull) -> None:
         """The log had no room."""
+        # The generation tells this report from one of a roll back that came first.
         self._committer.roll_back(message.generation, message.refusal)
 
     @handles(ApplyMore)

@@ -39,9 +39,11 @@ class Applier:
         stalled."""
         self._takes_nothing = not self.ledger.may_apply
         if self._takes_nothing:
+            # One timer, however many releases come while the engine is stalled.
             if self._stalled is None:
                 self._stalled = self._loop.call_later(STALL_SECONDS, self._retry)
             return False
+        # One part of about a millisecond; the rest follows as a message of its own.
         if self.ledger.apply_next():
             self._schedule()
         return True
@@ -52,6 +54,7 @@ class Applier:
         return self.some()
 
     def _schedule(self) -> None:
+        # At most one message is on its way: each slice schedules the next.
         if not self._coming:
             self._coming = True
             self._later()

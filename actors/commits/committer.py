@@ -279,6 +279,7 @@ class Committer(CommitTickets):
             raise
 
     def _check_room(self) -> None:
+        # Backpressure: pending writes are held in memory until the engine has taken them.
         if self.ledger.state.flight.memory_bytes > limits.IN_FLIGHT_BYTES:
             raise Busy("too many commits wait to be written to the state: the disk is slow")
 
@@ -345,14 +346,18 @@ class Committer(CommitTickets):
         :param refusal: of commits from now on; replaces that of a node that follows already
         :raises Draining: the node stops
         """
+        # Set before the roll back: a waiter that it calls may try to commit at once.
         self._refusal = refusal
         if self._follows and not self._takes_over:
             return
         self._follows, self._takes_over = True, False
         self._following.start_following()
+        # This begins a new generation even if no commit is pending. So reports on frames that are
+        # still at the log are ignored.
         self._roll_back_after(self.commit_index, rolled_back_outcome)
         for look in self.on_lead_lost:
             look()
+        # The mailbox of the log is in order: the answer comes after all frames handed over before.
         self._ends(await ask(self._log, FindEnd()))
 
     async def stop_waiting_for_replicas(self, refusal: Refusal) -> None:
@@ -360,6 +365,7 @@ class Committer(CommitTickets):
 
         :param refusal: of commits from now on, where there are replicas
         """
+        # On a node without replicas every pending commit is released by its own sync.
         if self.releasable is not released_at_once:
             await self.begin_following(refusal)
 
@@ -389,6 +395,7 @@ class Committer(CommitTickets):
         await self._find_end(TruncateLog(after))
 
     async def _find_end(self, asked: FindEnd | TruncateLog) -> None:
+        # A new generation: reports on earlier frames are ignored, since the answer covers them.
         self._roll_back_after(self.commit_index, rolled_back_outcome)
         self._ends(await ask(self._log, asked))
 
@@ -404,6 +411,7 @@ class Committer(CommitTickets):
         return self._following.take(frames, released, partial(self._log_received, frames))
 
     def _log_received(self, frames: list[Frame]) -> None:
+        # A message without frames only carries the commit index: the log gets nothing.
         if frames:
             tell(self._log, AppendFrames(frames, self.generation, self._following.released))
 
@@ -418,6 +426,7 @@ class Committer(CommitTickets):
 
         :raises EngineFailed, EffectsDamaged, LogDamaged:
         """
+        # The message may be late: the node may have failed or taken the lead since.
         if self._lost is not None or not self._follows:
             return
         following, users = self._following, self.ledger.state.users_version
@@ -425,15 +434,20 @@ class Committer(CommitTickets):
         for frame, _ in shown:
             self.tail.add(frame)
         if shown:
+            # Only frames that are synced here are followed, so they are durable already.
             self.ledger.mark_durable(self.ledger.state.committed, [digest for _, digest in shown])
+            # In a takeover `committed` runs ahead of the commit index, and the rest stays
+            # unreleased.
             self._advance_commit_index(
                 max(self.commit_index, min(self.ledger.state.committed, following.told))
             )
             self._idle_marks.on_progress()
+        # A frame of this slice has changed users or grants.
         if self.ledger.state.users_version != users:
             frames = [frame for frame, _ in shown]
             for look in self.on_users_followed:
                 look(frames)
+        # Last: a takeover that waits for the whole log goes on once this slice is complete.
         following.shown()
 
     async def begin_leading(self, epoch: int) -> CommitTicket:
@@ -451,6 +465,8 @@ class Committer(CommitTickets):
             self._refusal = None
         assert epoch > self.ledger.epoch, "an epoch is given once"
         self.ledger.lead(epoch)
+        # Raft §5.4.2: frames of earlier epochs are released with the first frame of this one. So it
+        # is committed at once, whether or not clients write.
         entry = Entry(STATEMENTS, "", "", None, None, ((),))
         statement, reason = "DEFINE NODE LEADS STORE", f"epoch {epoch}"
         leads = Attribution(NODE.user, NODE.surface, statement, reason, entry)
@@ -458,10 +474,12 @@ class Committer(CommitTickets):
 
     async def _take_over(self) -> None:
         """Have all that is in the log in flight. :raises UnknownOutcome: it follows again"""
+        # During the awaits below `begin_following` may run, and rolls back again.
         self._takes_over = True
         self._roll_back_after(self.commit_index, rolled_back_outcome)
         taking = self.generation
         self._ends(await ask(self._log, FindEnd()))
+        # Any roll back meanwhile moves the generation: a lost lead, or a full disk.
         if self.generation == taking:
             await self._following.load_all()
         if self.generation != taking:
@@ -478,6 +496,7 @@ class Committer(CommitTickets):
         """
         if self.disk_full and not (self.has_room(len(frame.body)) or only_removes(frame.body)):
             raise disk_full()
+        # May refuse with `Busy`: the tail must not hold a frame that the log never gets.
         self._batches.add(frame)
         self.tail.add(frame)
 
@@ -487,6 +506,7 @@ class Committer(CommitTickets):
     def hand_over_rest(self) -> None:
         """Send the group being formed: the log is about to close."""
         self._batches.send_all()
+        # Without replicas there is nothing to note: all that is durable is released.
         if self._follows or self.releasable is not released_at_once:
             tell(self._log, NoteCommitIndex(self._known_released))
 
@@ -500,28 +520,35 @@ class Committer(CommitTickets):
 
     def durable(self, message: FramesSynced) -> None:
         """Handle a sync: all up to `message.upto` is durable; release what may be."""
+        # A report of an older generation: its sequences may belong to other commits by now.
         if self._lost is not None or message.generation != self.generation:
             return
         upto, digests = message.upto, message.digests
         self.disk_full = message.reserved
         self.unflushed_bytes += message.written_bytes
         self._present = EpochEnd(message.epoch, upto, digests[-1])
+        # Frames of a leader pass through no group here, and the leader decides on their release.
         if self._follows:
             self._following.synced(upto, digests)
             return
+        # Before the waiters: commits that they make join the next group.
         self._batches.returned()
         self.ledger.mark_durable(upto, digests)
         self._idle_marks.on_progress()
         self._advance_commit_index(self.releasable(upto))
+        # After the waiters: operations held for this return run when all answers are out.
         for go_on in self.on_group_returned:
             go_on()
         self.on_turn_end()
 
     def _advance_commit_index(self, upto: int) -> None:
         """Advance the commit index to `upto`: apply these commits, and call their waiters."""
+        # The ledger first: only released commits are applied.
         self.ledger.release(upto)
         if self._applier.some():
             self._flight_has_room()
+        # Before the waiters: one that waits again for a released commit is called at once. Its
+        # sequence is not visited a second time.
         before, self.commit_index = self.commit_index, upto
         self.tail.advance(self.ledger.synced_seq, upto)
         waiters = self._waiters
@@ -553,6 +580,7 @@ class Committer(CommitTickets):
 
     def roll_back(self, generation: int, refusal: Refusal) -> None:
         """Roll back all pending commits: the disk is full."""
+        # Stale: a change of the lead has begun another generation.
         if generation != self.generation:
             return
         self.disk_full = True
@@ -560,6 +588,7 @@ class Committer(CommitTickets):
             self._following.on_rolled_back(refusal)
         known = isinstance(refusal, DiskFull)
         why, told = (_no_room, refusal) if known else (left_over, None)
+        # Synced commits stay, although unreleased: they only wait for replicas.
         self._roll_back_after(self.ledger.synced_seq, why, told)
 
     def _roll_back_after(self, upto: int, why: Why, refusal: Refusal | None = None) -> None:
@@ -567,7 +596,10 @@ class Committer(CommitTickets):
 
         :param refusal: for their waiters; None: that of `why`
         """
+        # Taken first: the roll back lowers `committed`.
         anything = self.ledger.state.committed > upto
+        # Ledger, group and tail before the waiters. A waiter may commit at once, under a sequence
+        # that was rolled back.
         self.ledger.roll_back(upto, why)
         self._batches.roll_back()
         self.tail.roll_back(upto)
@@ -582,6 +614,7 @@ class Committer(CommitTickets):
         if self._lost is None:
             self._lost = error
             self._batches.roll_back()
+            # All waiters: no commit index moves after this.
             self._fail_waiters(0, unknown)
             if self._follows:
                 self._following.lose(error)

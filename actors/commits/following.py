@@ -104,6 +104,7 @@ class FollowedLog:
         """
         self._check(frames)
         self._said = max(self._said, released)
+        # `Busy` of the log is raised here, before any of the frames counts as accepted.
         hand_over()
         waiter: asyncio.Future[int] = self._runtime.loop.create_future()
         if frames:
@@ -113,6 +114,7 @@ class FollowedLog:
             self._bytes += sum(len(frame.body) for frame in frames)
             if self._bytes > limits.RECEIVED_BYTES:
                 self._forget_frames()
+        # Also true of a message without frames, once all before it is synced.
         if self._handed <= self.log_upto:
             waiter.set_result(self.log_upto)
         else:
@@ -120,6 +122,8 @@ class FollowedLog:
         return waiter
 
     def _check(self, frames: Sequence[Frame]) -> None:
+        # Log matching (Raft §5.3): sequences have no gap, epoch and log time never fall. Each log
+        # sets its `LOG_FLAGS` for itself.
         sequence, epoch, time = self._handed, self._epoch, self._time
         for frame in frames:
             sequence += 1
@@ -148,8 +152,10 @@ class FollowedLog:
         :param digests: of the last of them, those at least that are news
         """
         self.log_upto = upto
+        # Newest sequence whose digest is known.
         known = self._handed - len(self._frames) + len(self._digests)
         if upto > known:
+            # Counted from the end: a report may repeat digests that are known.
             self._digests.extend(digests[known - upto :])
         while self._waiting and self._waiting[0][0] <= upto:
             _, waiter = self._waiting.popleft()
@@ -170,6 +176,8 @@ class FollowedLog:
             self._bytes -= len(self._frames.pop().body)
         while len(self._digests) > len(self._frames):
             self._digests.pop()
+        # The second case: a report of an older generation was ignored, so digests are missing.
+        # Frames without them are read from the log again.
         if first > last + 1 or len(self._digests) < len(self._frames):
             self._forget_frames()
         self._forget_fetched()
@@ -182,6 +190,7 @@ class FollowedLog:
             upto, waiter = self._waiting.popleft()
             if waiter.done():
                 continue
+            # A waiter behind the end has lost its frame: it was cut off, or not written.
             if upto <= last:
                 waiter.set_result(last)
             else:
@@ -193,6 +202,7 @@ class FollowedLog:
         `ends`."""
         self.leads()
         self._end_waiting(rolled_back_outcome(self._handed))
+        # Frames that were not shown count for nothing until `ends` has the answer of the log.
         self.told = self._said = self.log_upto = self._ledger.state.commit_index
 
     def lose(self, error: BaseException) -> None:
@@ -240,8 +250,10 @@ class FollowedLog:
 
     def load_all(self) -> asyncio.Future[None]:
         """Put all that the log holds in flight, released or not; done when it is there."""
+        # A state comparison may hold `show` back; a takeover waits for none.
         self.told = max(self.told, self._said)
         self._all = self._runtime.loop.create_future()
+        # The ledger has all of it: no step would come to resolve this.
         if self._ledger.state.committed >= self.log_upto:
             self._all.set_result(None)
         self.wake()
@@ -265,6 +277,7 @@ class FollowedLog:
 
     def wake(self) -> None:
         """Go on if there is anything to show, and room for it."""
+        # A scheduled step, or a fetch that ends, looks again by itself.
         if not self._turn and self._fetching is None and self._may_go_on:
             self._turn = True
             self._go_on()
@@ -272,6 +285,7 @@ class FollowedLog:
     @property
     def _may_go_on(self) -> bool:
         ledger = self._ledger
+        # A takeover ignores the bound: unreleased frames are not applied, so no room would come.
         has_room = (
             self._all is not None or ledger.state.flight.memory_bytes <= limits.IN_FLIGHT_BYTES
         )
@@ -294,9 +308,11 @@ class FollowedLog:
         ledger, monotonic_us = self._ledger, self._runtime.clock.monotonic_us
         while self._frame is not None or self._next():
             assert self._frame is not None
+            # The iterator keeps its place: the next slice goes on inside the same frame.
             for _ in self._steps:
                 if monotonic_us() >= until_us:
                     break
+            # A frame is pending with its last step, and not in part.
             if ledger.state.committed < self._frame[0].sequence:
                 break
             shown.append(self._frame)
@@ -326,8 +342,10 @@ class FollowedLog:
         return True
 
     def _at_hand(self, sequence: int) -> tuple[Frame, bytes] | None:
+        # Older ones entered from the log while these were received.
         while self._frames and self._digests and self._frames[0].sequence < sequence:
             self._take_first()
+        # With a digest only: the engine notes it beside the sequence that it has reached.
         if self._frames and self._digests and self._frames[0].sequence == sequence:
             return self._take_first()
         while self._fetched:
@@ -349,6 +367,7 @@ class FollowedLog:
             try:
                 self._fetched.extend(await self._stored(sequence - 1, upto, READ_BYTES))
             except asyncio.CancelledError:
+                # `_forget_fetched` has reset `_fetching`, which may be a newer read by now.
                 raise
             except BaseException as error:  # told where the next step is made: it is the node's end
                 self._failed = error

@@ -68,6 +68,7 @@ class GroupCommit:
         waiting.append(frame)
         self.taken += 1
         if self._out:
+            # The loop still has requests to serve: its next yield of the GIL is put off.
             if self._urgent is not None:
                 self._urgent.postpone(self._monotonic_us())
         elif self._gathering is None:
@@ -84,6 +85,7 @@ class GroupCommit:
     def roll_back(self) -> None:
         """Drop all commits, out and waiting: they were rolled back."""
         self._waiting.clear()
+        # The group at the log reports nothing that counts: its generation is over.
         self._out = 0
         if self._urgent is not None:
             self._urgent.end_batch()
@@ -117,16 +119,19 @@ class GroupCommit:
 
     def _check_group(self) -> None:
         waiting = len(self._waiting)
+        # This iteration brought another commit, so the next one may bring more.
         if waiting > self._seen and self._monotonic_us() - self._since_us < GATHER_US:
             self._seen = waiting
             self._gathering = self._loop.call_soon(self._check_group)
             return
         self._gathering = None
+        # A roll back or `send_all` may have come since the look was scheduled.
         if waiting and not self._out:
             self._send_waiting()
 
     def _send_waiting(self) -> None:
         batch, self._waiting = self._waiting, []
+        # Added up: `send_all` may send beside a group that is out.
         self._out += len(batch)
         self._send(batch)
         if self._urgent is not None:

@@ -28,6 +28,7 @@ class IdleMarks:
 
     def on_progress(self) -> None:
         """Start the timer if no commit is unsynced: some became durable, or were rolled back."""
+        # One timer, which re-arms itself: commits that follow neither set nor cancel it.
         if self._timer is None and self.ledger.state.committed == self.ledger.synced_seq:
             self._arm(self.ledger.state.committed)
 
@@ -39,6 +40,7 @@ class IdleMarks:
             self._timer = None
             self._mark()
         else:
+            # Commits came during that second: the idle time starts over.
             self._arm(self.ledger.state.committed)
 
     def close(self) -> None:

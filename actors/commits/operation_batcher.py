@@ -70,6 +70,7 @@ class OperationBatcher:
             self._since_us = self._monotonic_us()
         if self._scheduled:
             return
+        # A hold goes on while its reason lasts: a group at the log, or a crowd not complete.
         if self._hold is None or not (self._committer.log_is_busy or self._awaits()):
             self._let_go()
             self._scheduled = True
@@ -79,12 +80,14 @@ class OperationBatcher:
         """Run now if nothing else can come in this loop iteration: the surface has handled all it
         read."""
         at_end = self._at_end
+        # The one callback that is ready is `_at_turn_end` itself.
         if at_end is not None and self._ready() == 1:
             at_end.cancel()
             self._at_turn_end()
 
     def _awaits(self) -> bool:
         """True if more operations are likely to come in a moment."""
+        # Below two there is no crowd: a lone client never waits.
         return self._together >= 2 and self._waiting() < self._together
 
     def stop(self) -> None:
@@ -114,6 +117,7 @@ class OperationBatcher:
         """Return the time left to wait for a likely crowd (µs)."""
         if self._since_us is None or not self._awaits():
             return 0
+        # From the arrival of the oldest: later arrivals do not prolong its wait.
         return self._since_us + limits.SLICE_US - self._monotonic_us()
 
     def _hold_for(self, for_us: int) -> None:
@@ -122,6 +126,7 @@ class OperationBatcher:
 
     def _held_long_enough(self) -> None:
         self._hold = None
+        # If few are here, the wait was in vain: the estimate falls, for a lone operation to zero.
         self._together = min(self._together, MANY * (self._waiting() - 1.0))
         self._go()
 
@@ -136,12 +141,14 @@ class OperationBatcher:
 
     def _go(self) -> None:
         self._since_us = None
+        # The estimate follows a growing crowd at once, and a shrinking one slowly.
         self._together = max(self._waiting(), self._together * LESS)
         self._running = True
         try:
             left = self._run()
         finally:
             self._running = False
+        # The rest runs in the next iteration, so that other callbacks get the loop between slices.
         if left and not self._scheduled and self._hold is None:
             self._scheduled = True
             self._loop.call_soon(self._run_left)

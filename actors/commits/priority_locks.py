@@ -90,6 +90,7 @@ class PriorityLocks:
     def join(self, place: PriorityLockRequest) -> None:
         """Queue for the lock, which may be granted at once."""
         if self._closed:
+            # The node stops: the request goes on without a lock, instead of a wait without end.
             place.grant(self._runtime.clock.monotonic_us())
             return
         self._line[place] = None
@@ -97,6 +98,7 @@ class PriorityLocks:
 
     def leave(self, place: PriorityLockRequest) -> None:
         """Release the lock, or leave the queue: `PriorityLockRequest.leave`."""
+        # Idempotent: a holder has left the queue, and a former holder is in neither.
         self._line.pop(place, None)
         if place is self.standing:
             self._goes(place, "ended")
@@ -113,6 +115,7 @@ class PriorityLocks:
         future: asyncio.Future[None] = self._runtime.loop.create_future()
 
         def told() -> None:
+            # The future may have been cancelled meanwhile.
             if not future.done():
                 future.set_result(None)
 
@@ -128,12 +131,15 @@ class PriorityLocks:
             self.standing = self.ledger.barrier = None
 
     def _next(self) -> None:
+        # The timer runs while a lock is held, and during the pause after it.
         if self._timer is not None or not self._line:
             return
         place, _ = self._line.popitem(last=False)
         self.standing = place
+        # In force before the holder is woken: no commit slips in before its next read.
         self.ledger.barrier = place.barrier
         self.granted += 1
+        # Bounds the wait of blocked writers; the holder goes on without its lock.
         seconds = limits.BARRIER_SECONDS
         self._timer = self._runtime.loop.call_later(seconds, self._goes, place, "out of time")
         place.grant(self._runtime.clock.monotonic_us())
@@ -142,8 +148,10 @@ class PriorityLocks:
         self._disarm()
         self.standing = self.ledger.barrier = None
         stood_us = self._runtime.clock.monotonic_us() - place.since_us
+        # A pause as long as the lock: long statements leave half of the time to others.
         self._timer = self._runtime.loop.call_later(stood_us / 1_000_000, self._end_cooldown)
         self._say(place, why, stood_us)
+        # After `standing` is cleared: a retry that starts here meets no lock.
         held_back, self._held_back = self._held_back, []
         for told in held_back:
             told()
@@ -159,6 +167,7 @@ class PriorityLocks:
 
     def _say(self, place: PriorityLockRequest, why: str, stood_us: int) -> None:
         now_us = self._runtime.clock.monotonic_us()
+        # Fewer lines, not fewer facts: the next line counts the omitted ones.
         if now_us - self._said_us < SAID_US:
             self._unsaid += 1
             return

@@ -56,6 +56,7 @@ def described(
     :param barrier: True if it holds the priority lock
     """
     namespace, database = place
+    # One set of columns for requests of every kind: the answer is a table.
     return {
         "id": origin.request,
         "user": user,
@@ -66,6 +67,7 @@ def described(
         "statement": statement,
         "text": text,
         "since": duration(since_us),
+        # Not negative: a deadline may pass before its timer fires.
         "left": None if left_us is None else duration(max(left_us, 0)),
         "slices": slices,
         "rows_read": rows_read,

@@ -43,6 +43,7 @@ class SequenceWaiters:
         """
         self._made += 1
         arrival = SequenceWaiter(sequence, self._made)
+        # The serial number makes each entry unique, so that bisection finds exactly one.
         insort(self._order, arrival)
         self._wakes[arrival] = wake
         return arrival
@@ -55,9 +56,11 @@ class SequenceWaiters:
     def wake_upto(self, sequence: int) -> None:
         """The node shows all up to a sequence."""
         order = self._order
+        # The common case: each release asks, and few requests wait.
         if not order or order[0].sequence > sequence:
             return
         end = bisect_right(order, sequence, key=lambda arrival: arrival.sequence)
+        # All are taken out first: a `wake` may leave, or expect another sequence.
         there, self._order = order[:end], order[end:]
         for wake in [self._wakes.pop(arrival) for arrival in there]:
             try:

@@ -71,6 +71,7 @@ class TailFollower:
         if found:
             self.position = found[-1].sequence
         else:
+            # Only after an empty look, and on the loop: no wake-up is lost in between.
             self._waiting = True
         return found
 
@@ -82,6 +83,7 @@ class TailFollower:
     def wake_if_more(self) -> None:
         """Called by the tail: there may be more."""
         if self._waiting and (self.upto > self.position or self._hears_of_release):
+            # Reset first: `wake` may take at once, and wait again.
             self._waiting = False
             self._wake()
 
@@ -144,6 +146,7 @@ class Tail:
         for at in range(position + 1 - self.first, upto + 1 - self.first):
             frame = self._frames[at]
             held += len(frame.body)
+            # The first frame is given whatever its size, or the follower would never get on.
             if found and held > bytes_max:
                 break
             found.append(frame)
@@ -163,18 +166,21 @@ class Tail:
     def advance(self, synced_seq: int, commit_index: int) -> None:
         """More is durable, or released, or both."""
         self.synced_seq = synced_seq
+        # Only released frames count as bytes, so only they are dropped below.
         for at in range(self.commit_index + 1 - self.first, commit_index + 1 - self.first):
             self.bytes += len(self._frames[at].body) + FRAME_BYTES
         self.commit_index = commit_index
         while self.bytes > limits.TAIL_BYTES:
             self.bytes -= len(self._frames.popleft().body) + FRAME_BYTES
             self.first += 1
+        # A copy: a woken follower may leave.
         for follower in tuple(self._followers):
             self._notify_follower(follower)
 
     def roll_back(self, upto: int) -> None:
         """Drop the frames behind a sequence: they were rolled back. :param upto: commit index"""
         self.synced_seq = upto
+        # They were given a frame that is gone, and its sequence comes again.
         for follower in [one for one in self._followers if one.position > upto]:
             follower.leave()
         while len(self._frames) > self.synced_seq + 1 - self.first:

@@ -71,6 +71,7 @@ class CommitTickets:
 
         :raises UnknownOutcome, DiskFull: one of them was rolled back, the first of them first
         """
+        # Once neither is rolled back, the higher sequence covers the lower one.
         for ticket in (one, other):
             if (why := self._why_rolled_back(ticket)) is not None:
                 raise why(ticket.sequence)
@@ -79,6 +80,7 @@ class CommitTickets:
     def is_released(self, ticket: CommitTicket) -> bool:
         """True if there is nothing to wait for. False may mean that it was rolled back."""
         sequence = ticket.sequence
+        # The sequence alone proves nothing: after a roll back it may name another commit.
         return not sequence or (
             sequence <= self.commit_index and self._why_rolled_back(ticket) is None
         )
@@ -110,10 +112,12 @@ class CommitTickets:
         iteration. An answer that may wait as long as the disk takes is a `Waiter`, which can be
         listed and ended."""
         sequence = ticket.sequence
+        # First: since the roll back the sequence may name another commit, released already.
         if (why := self._why_rolled_back(ticket)) is not None:
             told(why(sequence))
         elif sequence <= self.commit_index:
             told(None)
+        # No index moves after a failure of the log, and no other call would come.
         elif self._lost is not None:
             told(unknown(sequence))
         else:
@@ -135,6 +139,7 @@ class CommitTickets:
         :param why: for those that wrote nothing; others get UnknownOutcome
         """
         for sequence in [each for each in self._waiters if each <= upto]:
+            # A copy: an ended wait removes itself.
             for told in list(self._waiters[sequence]):
                 if isinstance(told, Waiter) and told.began_us <= began_us:
                     told.end(why)
@@ -150,6 +155,7 @@ class CommitTickets:
         :param why: for the clients
         """
         for waiter in list(self.waiters):
+            # Its own commits are released, or there are none: it has only seen those of others.
             if self.is_released(waiter.written) and waiter.began_us <= began_us:
                 waiter.end(why)
 
@@ -167,6 +173,7 @@ class CommitTickets:
 
     def at(self, at_us: int, act: Callable[[], None]) -> asyncio.TimerHandle:
         """Have something done at a moment of the monotonic clock."""
+        # A past moment is due in the next iteration, never inside this call.
         wait_us = at_us - self._runtime.clock.monotonic_us()
         return self._runtime.loop.call_later(max(wait_us, 0) / 1_000_000, act)
 
@@ -196,6 +203,7 @@ class CommitTickets:
 
 
 def _resolve(future: asyncio.Future[None], lost: BaseException | None) -> None:
+    # Cancelled by its waiter meanwhile.
     if future.done():
         return
     if lost is None:

@@ -80,6 +80,7 @@ class Waiter(ABC):
         self._committer.registry.enter(self)
         if ends_us is not None:
             self.wait_until(ends_us)
+        # Last: it may call back at once, which undoes the entry and the timer.
         self._committer.when_released(ticket, self)
 
     @property
@@ -94,6 +95,7 @@ class Waiter(ABC):
     def wait_until(self, ends_us: int) -> None:
         """Wait no longer than that, on the monotonic clock."""
         if self.ends_us is not None and self.ends_us <= ends_us:
+            # The earlier deadline stands: no wait is prolonged.
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -111,10 +113,12 @@ class Waiter(ABC):
     def end_soon(self, why: Refusal) -> None:
         """End the wait after a grace period. A working disk brings the answer meanwhile, with
         messages in it, perhaps, that would stay delivered to no consumer."""
+        # The first reason stands.
         self._ended = self._ended or why
         self.wait_at_most(limits.ENDED_SECONDS * 1_000_000)
 
     def _give_up(self, why: Refusal) -> bool:
+        # The committer has called it already: its answer is on the way.
         if not self._committer.stop_waiting(self.ticket, self):
             return False
         self.answer_ended(self.why_ended(why))
@@ -124,9 +128,11 @@ class Waiter(ABC):
         """Return the refusal of an ended wait: the reason, or UnknownOutcome if a commit of its own
         is pending."""
         written, committer = self.written, self._committer
+        # No commit of its own is pending: its outcome is certain.
         if committer.is_released(written):
             return why
         try:
+            # Raises the reason if that commit was rolled back.
             committer.merge(written, NO_COMMIT)
         except Refusal as rolled_back:
             return rolled_back
@@ -141,9 +147,11 @@ class Waiter(ABC):
 
     def __call__(self, lost: BaseException | None) -> None:
         """Handle the release, or its failure: called once for each `wait`."""
+        # Before `on_result`, which may wait for another ticket.
         self._waits = False
         self._committer.registry.leave(self)
         self.on_result(lost)
+        # A further wait keeps the timer: the deadline is that of the whole answer.
         if self._timer is not None and not self._waits:
             self._timer.cancel()
             self._timer = None

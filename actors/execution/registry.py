@@ -100,6 +100,7 @@ class Registry:
         self._resting_of: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[LiveRequest]:
+        # A copy: a request that is ended leaves during the iteration.
         return iter(list(self._live))
 
     # --- entry and exit -------------------------------------------------------------------------
@@ -114,6 +115,7 @@ class Registry:
         """
         if one in self._live:
             return
+        # An answer that waits for a commit: its work was done under a valid credential.
         if credential is None:
             self._live[one] = _WAITS_FOR_COMMIT
             return
@@ -157,6 +159,7 @@ class Registry:
         :param cut: as in `LiveRequest.on_credential_ended`
         :param sparing: as in `LiveRequest.on_credential_ended`
         """
+        # A copy: an ended request leaves.
         for one in list(self._by_credential.get(credential_of(user, session), ())):
             one.on_credential_ended(cut, sparing)
 
@@ -177,6 +180,7 @@ class Registry:
         :raises Busy: the limit of waiting requests is reached
         """
         caller = one.caller
+        # Before any count changes: `Busy` leaves no trace.
         self._check_waiting(caller.surface, self._held(caller.surface, caller.user))
         self._resting += 1
         self._resting_of[caller.user] += 1
@@ -217,6 +221,7 @@ class Registry:
             yield
 
     def _held(self, surface: Surface, user: str) -> int:
+        # Scripts count by surface, operations and feeds over all surfaces.
         return self._aside.by[surface, user] + self._resting_of[user]
 
     def _check_waiting(self, surface: Surface, held: int) -> None:
@@ -254,5 +259,6 @@ class _Waiting:
 def _less(counter: Counter[_Key], key: _Key) -> None:
     """Count one less, and remove a key at zero."""
     counter[key] -= 1
+    # Keys are users and networks: entries at zero would pile up without end.
     if not counter[key]:
         del counter[key]

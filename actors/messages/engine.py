@@ -130,6 +130,7 @@ class MessageEngine:
         if _is_short(operation):
             self.again(asked)
         else:
+            # In a later iteration: the callback may not come before this call returns.
             self._runtime.loop.call_soon(self._run_as_script, asked, timeout_us)
         return asked
 
@@ -155,6 +156,7 @@ class MessageEngine:
         self._refuse_rest()
 
     def _refuse_rest(self) -> None:
+        # Emptied first: an answer may bring the next operation of its client.
         queues, self._queues, self._waiting = self._queues, {}, 0
         for queue in queues.values():
             for asked in queue:
@@ -199,10 +201,12 @@ class MessageEngine:
         if len(done) > 1:
             # The culprit is not known, or one's fault would fail all: run each alone.
             for asked in done:
+                # `_perform_some` counts it down again.
                 self._waiting += 1
                 self._run_together(by, deque((asked,)))
             return
         (alone,) = done
+        # Its result stems from a transaction that was not committed.
         alone.performed = None
         # Only a lone operation is held back: of several, the others may not be blocked.
         if tx.blocked_by_lock and type(refused) is Conflict:
@@ -210,6 +214,7 @@ class MessageEngine:
         else:
             alone.refusal = refused
             alone.leave_line()
+            # The refusal may rest on pending commits that the transaction has read.
             alone.answer_when(tx.ticket)
 
     def _perform_some(
@@ -226,6 +231,7 @@ class MessageEngine:
             self._waiting -= 1
             if asked.over:
                 continue
+            # Behind a blocked operation of the same sender: it must not overtake that one.
             if self._held_back and _keeps_order(asked) and _sender(asked) in self._held_back:
                 self._hold_back(asked)
                 continue
@@ -234,9 +240,11 @@ class MessageEngine:
                 self._perform(tx, asked, judged)
             except Refusal as refusal:
                 asked.refusal = refusal
+                # The one refusal that comes after some changes; any other has changed nothing.
                 if tx.size > limits.TRANSACTION_BYTES:
                     return refusal
             except Exception as error:
+                # A bug may leave changes behind, so nothing of this transaction is committed.
                 return self.refusal_of(error, asked)
         return None
 
@@ -250,10 +258,12 @@ class MessageEngine:
         asked.performed = asked.refusal = None
         asked.wrote = NO_COMMIT
         operation = asked.operation
+        # At the run: the session may have ended while the operation was queued.
         self._sessions.check_authenticated(asked.caller)
         if asked.is_late():
             raise asked.out_of_time()
         names = asked.sender.place, operation.topic, operation.needs
+        # Once for each topic of a transaction: hundreds of operations may name the same one.
         topic = judged.get(names)
         if topic is None:
             self._roles.check_answering(asked.sender.caller)
@@ -290,12 +300,14 @@ class MessageEngine:
         if operation.wait_us is not None:
             of = group.topic.id, group.id
             wait = asked.line_wait(of, operation.wait_us)
+            # A topic or group declared again under this name has a line of its own.
             if wait.queue.of != of:
                 raise Unknown("the topic or group that this waited for was dropped")
             # As the statement does: at the end of its time it looks without the turn too.
             if not self.topics.waits.line(*of).may_look(wait) and not wait.over:
                 return  # it has not looked, and waits
         room = asked.room
+        # Messages delivered without room would use up their deadlines in a buffer.
         if room is not None and room.left <= 0:
             asked.give_back()
             return
@@ -342,10 +354,13 @@ class MessageEngine:
         wait = asked.wait_in_line
         assert wait is not None, "it waits for nothing"
         try:
+            # The registry ends only requests that it lists. A session that ended before is seen
+            # here.
             self._sessions.check_authenticated(asked.caller)
         except SessionEnded as refusal:
             asked.answer_or_refuse(refusal)
             return
+        # Look, commit and join happen without a yield: no wake-up is lost in between.
         wait.join()
         if wait.woken:
             self.again(asked)
@@ -371,7 +386,9 @@ class MessageEngine:
     def _on_lock_released(self) -> None:
         blocked_by_lock, self._blocked_by_lock = self._blocked_by_lock, []
         self._held_back.clear()
+        # In front of operations that came since, in their old order.
         for asked in reversed(blocked_by_lock):
+            # One that rests no more was ended meanwhile.
             if asked.rests:
                 asked.end_waiting()
                 by = asked.caller.user, asked.caller.surface

@@ -66,6 +66,7 @@ def publish(
     :param pin: True if other parts of the transaction use the positions
     """
     messages = TopicMessages(tx, topic)
+    # 0: due at once.
     due_us = 0
     if operation.delay_us is not None:
         due_us = tx.now_us + operation.delay_us
@@ -83,6 +84,8 @@ def publish(
     if pin:
         messages.pin()
     answer: dict[str, Any] = {}
+    # Provisional positions, for the rest of a script. A paused transaction gets the final ones at
+    # its commit (docs/decisions/positions-at-commit.md).
     _fill_in(answer, published, operation.many)
     tell = telling(service, messages)
     follow_up = partial(_has_published, answer, published, operation.many, tell)
@@ -100,6 +103,7 @@ def _fill_in(answer: dict[str, Any], published: PublishResult, many: bool) -> No
 def _has_published(
     answer: dict[str, Any], published: PublishResult, many: bool, tell: Callable[[], None]
 ) -> None:
+    # The commit has numbered the messages.
     _fill_in(answer, published, many)
     tell()
 
@@ -110,6 +114,7 @@ def telling(service: TopicService, messages: TopicMessages) -> Callable[[], None
 
 
 def _notify_service(service: TopicService, messages: TopicMessages) -> None:
+    # False for a duplicate, which appends nothing.
     if messages.wakes:
         service.published(messages.topic, over=messages.may_be_over())
 
@@ -132,11 +137,14 @@ def take(
     hand_outs = GroupDeliveries(tx, group, tick)
     found = hand_outs.take(operation.count, operation.member)
     goes_on = False
+    # A part may expire, dead-letter or pass rows without a delivery; the next goes on behind.
     while not found and hand_outs.more:
+        # The caller commits this part and runs the operation again: work between yields is bounded.
         if stops():
             goes_on = True
             break
         found = hand_outs.take(operation.count, operation.member)
+    # With `over` set, an empty result is the answer.
     waits = wait is not None and not found and not wait.over
     out_us = group.deadline_us if found else None
     done = OperationResult(found, _follow_up(service, tx, hand_outs, out_us, waits), bool(found))
@@ -165,6 +173,7 @@ def apply_receipts(
         out_us = operation.by_us if answer["extended"] else None
     else:
         answer = hand_outs.give_up(receipts, operation.error)
+    # A stale receipt changes nothing (at-least-once delivery).
     wrote = answer["stale"] < len(receipts)
     return OperationResult(answer, _follow_up(service, tx, hand_outs, out_us, False), wrote)
 
@@ -183,6 +192,8 @@ def _follow_up(
     """
     group = hand_outs.group
     at_us = None if out_us is None else tx.now_us + out_us
+    # A taker in line needs the exact time, redeliveries included. Without one TAKE looks by itself,
+    # and the schedule may be somewhat late.
     exact = waited or service.waits.is_taken_from(group.topic.id, group.id)
     if exact:
         at_us = hand_outs.next_due_us()
@@ -201,5 +212,6 @@ def _has_moved(
         service.expects(group.topic, at_us, exact=exact)
     if hand_outs.wakes:
         service.may_take(group)
+    # Dead letters are messages of another topic, which has consumers of its own.
     if hand_outs.dead is not None:
         service.published(hand_outs.dead)

@@ -164,6 +164,7 @@ class MessageRequest(Waiter):
         wait = self.wait_in_line
         if wait is None:
             now_us = self._engine.monotonic_us()
+            # Set once: a run after a priority lock has only the time that is left.
             self.until_us = self.until_us or now_us + for_us
             wait = StatementWait(self._engine.topics.waits.line(*of), self.until_us, self.woken)
             # One that was in line before, and is run again, may have no time left.
@@ -192,6 +193,7 @@ class MessageRequest(Waiter):
         """
         self._engine.registry.begin_waiting(self)
         self.rests = True
+        # Its own time-out or the end of WAIT, whichever is earlier.
         if self._due_us is not None:
             until_us = self._due_us if until_us is None else min(self._due_us, until_us)
         if until_us is not None:
@@ -208,6 +210,7 @@ class MessageRequest(Waiter):
     def _rested(self) -> None:
         """End the rest: its time is over."""
         self._timer_of_rest = None
+        # A time-out is a refusal; the end of WAIT is an answer, maybe an empty one.
         if self.is_late():
             self.answer_or_refuse(self.out_of_time())
         elif self.wait_in_line is not None:
@@ -228,6 +231,7 @@ class MessageRequest(Waiter):
         if performed is not None and performed.handed_out is not None:
             now_us = self._engine.monotonic_us()
             self._late = LateDeadlines(self._engine.topics, (performed.handed_out,), now_us)
+        # Cleared, or the deadline of an earlier wait would hold for this one too.
         self.ends_us = None
         self.wait(ticket, self._due_us)
 
@@ -235,6 +239,7 @@ class MessageRequest(Waiter):
         if self.over:
             return
         late = self._late
+        # With `prolongs` the messages are released; only a new deadline is lost, and they go out.
         if lost is not None and not (late is not None and late.prolongs):
             self.answer_or_refuse(self._engine.refusal_of(lost, self))
             return
@@ -247,6 +252,7 @@ class MessageRequest(Waiter):
         if self.refusal is not None:
             self.answer_or_refuse(self.refusal)
         elif self.performed is not None and self.performed.goes_on:
+            # A kill during the wait for this part: the next part does not begin.
             if self._ended is not None:
                 self.answer_or_refuse(self._ended)
             else:

@@ -34,6 +34,7 @@ _TEXTS_KEPT: Final = 1_000
 def statement(operation: MessageOperation) -> str:
     """Return the equivalent statement of an operation, its arguments as parameters (`parameters`):
     for the statement log, and to run it."""
+    # The shape alone decides the text, since values are parameters. So few texts are made.
     if type(operation) is PublishMessages:
         shape: tuple[Any, ...] = (
             PublishMessages, operation.topic, operation.many, operation.key is None,
@@ -51,6 +52,7 @@ def statement(operation: MessageOperation) -> str:
     made = _TEXTS.get(shape)
     if made is None:
         if len(_TEXTS) >= _TEXTS_KEPT:
+            # Names of topics have no bound: a full cache starts over.
             _TEXTS.clear()
         made = _TEXTS[shape] = _text(operation)
     return made
@@ -65,6 +67,7 @@ def _given(operation: Settling) -> tuple[bool, ...]:
 
 def _text(operation: MessageOperation) -> str:
     given = parameters(operation)
+    # Every other parameter is a clause of the same name, such as `KEY $key`.
     clauses = "".join(f" {name.upper()} ${name}" for name in given if name not in _PLACED)
     if isinstance(operation, PublishMessages):
         many = "VALUES $values" if operation.many else "VALUE $value"
@@ -83,6 +86,7 @@ def parameters(operation: MessageOperation) -> Mapping[str, Value]:
     """Return the parameters of the equivalent statement."""
     given: dict[str, Value]
     if isinstance(operation, PublishMessages):
+        # A single value has a statement form of its own: its answer is a position.
         if operation.many:
             given = {"values": list(operation.values)}
         else:
@@ -109,6 +113,7 @@ def parameters(operation: MessageOperation) -> Mapping[str, Value]:
             given["by"] = _duration(operation.by_us)
         if isinstance(operation, NackMessages | GiveUpMessages):
             given["error"] = operation.error
+    # A null is a message too. Any other None is a clause that was not given.
     return {name: one for name, one in given.items() if one is not None or name == "value"}
 
 

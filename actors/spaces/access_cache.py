@@ -52,10 +52,12 @@ class SpaceAccessCache:
     def known(self, who: CallerOrToken, names: Names) -> tuple[str, SpaceAccess] | None:
         """Return the caller's user and entry, if cached; None: look both up."""
         version = self._committer.ledger.state.catalog_version
+        # Any declaration drops all entries: it may change any privilege.
         if version != self._version:
             self._known.clear()
             self._version = version
         access_cache = self._known.get(names)
+        # A node that may not answer takes the long way, which raises its reason.
         if access_cache is None or not self._roles.answers():
             return None
         if isinstance(who, bytes):
@@ -87,6 +89,8 @@ class SpaceAccessCache:
         namespace, database, name = names
         try:
             space = self._rights.space(tx, caller, (namespace, database), name, NOTHING)
+        # Hidden and absent spaces get one answer, so names are not disclosed. The path is cut,
+        # since the client chose its length.
         except Unknown:
             path = f"{namespace}.{database}.{name}"[:200]
             raise NotASpace(f"{path} is not a cache space", name=path) from None

@@ -97,11 +97,13 @@ class SpaceEngine:
         """
         began_us = self._monotonic_us()
         work = SpaceRequest(self, asker, who, names, operations, room, began_us)
+        # One test for the common case: no queue, no lock, slice not used up.
         if self._put_off or self._late or self._spent_us >= limits.SLICE_US or self._stopped:
             if self._stopped:
                 raise Draining("the node is stopping and accepts no new requests")
             if self._put_off_if_behind(work):
                 return None
+        # A loop busy with keys would keep the GIL from the thread of the log.
         urgent = self.runtime.urgent
         if urgent is not None and urgent.since_us:
             urgent.yield_gil(began_us)
@@ -123,6 +125,7 @@ class SpaceEngine:
 
         :raises Busy: too many are put off
         """
+        # A queue alone suffices: even with time left no request overtakes.
         if self._put_off or self._spent_us >= limits.SLICE_US:
             if len(self._put_off) >= limits.MAILBOX:
                 raise Busy(f"too many requests on keys wait: the limit is {limits.MAILBOX}")
@@ -154,12 +157,14 @@ class SpaceEngine:
         put_off = self._put_off
         while put_off:
             work = put_off.popleft()
+            # A lock may block its space since it was put off.
             if work.names in self._late:
                 self._hold_back(work)
             else:
                 self._do_late(work, until_us)
             if self._monotonic_us() >= until_us:
                 break
+        # Requests that still come in this iteration find this slice used up.
         self._spent_us = self._monotonic_us() - began_us
         if put_off:
             self._schedule_put_off()
@@ -182,6 +187,7 @@ class SpaceEngine:
             if not work.blocked_by_lock:
                 work.let_go()
                 raise
+            # Blocked, it has had no effect: it runs again from its beginning.
             work.forget()
             self._hold_back(work)
             return
@@ -189,6 +195,7 @@ class SpaceEngine:
             work.let_go()
             self.runtime.report_error(type(self).__name__, error)
             raise
+        # Before the release: after a roll back the sweep looks in vain, and no expiry is missed.
         if work.soonest_us:
             self.expiring(work.space, work.soonest_us)
         if work.long:
@@ -231,6 +238,7 @@ class SpaceEngine:
         """Resume requests that a priority lock held back, before all that were put off since."""
         late, self._late = self._late, {}
         for held_back in late.values():
+            # `extendleft` reverses: `reversed` keeps the order of arrival.
             self._put_off.extendleft(reversed(held_back))
         if self._put_off:
             self._schedule_put_off()
@@ -249,6 +257,7 @@ class SpaceEngine:
                 for part in listed(keys, operation):
                     found += part
                     if self._monotonic_us() >= until_us:
+                        # The snapshot is pinned, so commits during the yield do not show.
                         await asyncio.sleep(0)
                         until_us = self._monotonic_us() + limits.SLICE_US
                 work.rest_on(tx.ticket)
@@ -294,6 +303,7 @@ class SpaceEngine:
         """Stop: run requests put off, refuse those held back, end those that wait, then stop
         sweeping."""
         self._stopped = True
+        # Their callers were promised an answer.
         while self._put_off:
             self._run_put_off()
         late, self._late = self._late, {}
@@ -302,6 +312,7 @@ class SpaceEngine:
                 work.on_result(Draining("the node is stopping and accepts no new requests"))
         for task in list(self._listing):
             task.cancel()
+        # A cancelled task leaves in `_listed`, an iteration later.
         while self._listing:
             await asyncio.sleep(0)
         for waiter in list(self.committer.waiters):

@@ -25,6 +25,7 @@ from protocol.spaces import (
 from protocol.text import duration, format_duration, quote_string
 from storage.keyspace.keyspace import SpaceKeys
 
+# A table, not a chain of tests: each operation costs one look-up.
 _PERFORM: Final[dict[type, Callable[[SpaceKeys, Any], Any]]] = {
     GetKey: lambda keys, op: keys.get(op.key),
     SetKey: lambda keys, op: keys.set(
@@ -47,6 +48,7 @@ def perform(keys: SpaceKeys, operation: KeyOperation) -> Any:
 
 def listed(keys: SpaceKeys, operation: ListKeys) -> Iterator[list[str]]:
     """Yield the keys of a listing, in parts. :raises Refusal: its arguments are invalid"""
+    # Arguments are checked at the call, before the first part.
     return keys.listing(
         check_prefix(operation.prefix, "PREFIX"),
         check_prefix(operation.after, "AFTER"),
@@ -67,6 +69,7 @@ def _statement(space: str, operation: KeyOperation) -> str:
     if isinstance(operation, ListKeys):
         return f"KEYS FROM {quote(space)}"
     word, more = _WORDS[type(operation)]
+    # As the grammar has it: GET and DELETE … FROM, all others … IN.
     preposition = "FROM" if word in ("GET", "DELETE") else "IN"
     return f"{word} {quote_string(operation.key)} {preposition} {quote(space)}{more(operation)}"
 
@@ -103,6 +106,7 @@ _WORDS: Final[dict[type, tuple[str, Callable[[Any], str]]]] = {
 
 
 def _cut(text: str) -> str:
+    # UTF-8 takes at most four bytes a character: most texts are not encoded to be measured.
     if len(text) * 4 <= limits.STATEMENT_TEXT_BYTES:
         return text
     encoded = text.encode()

@@ -88,12 +88,14 @@ class Sweepers:
 
     def end_actors(self) -> None:
         """End all actors: another node leads, and sweeps, until the next `start_leading`."""
+        # The count also ends a `start_leading` that is in a pause.
         self._leads, self._leads_ended = False, self._leads_ended + 1
         for sweep in list(self.sweeps.values()):
             self.end(sweep)
 
     def expiring(self, space: Space, at_us: int) -> None:
         """Schedule a sweep: a key of a space expires at that log time."""
+        # A follower gets the removals with its leader's log.
         if self._stopped or not self._leads:
             return
         sweep = self.sweeps.get(space.id)
@@ -116,6 +118,7 @@ class Sweepers:
         gone = [one for one in self.sweeps.values() if _ids(one.space)[: len(ids)] == ids]
         if gone:
             committer = self.committer
+            # The newest commit covers the drop.
             ticket = committer.ticket(committer.committed)
             committer.when_released(ticket, partial(self._end_dropped, gone))
 
@@ -138,6 +141,7 @@ class Sweepers:
         """End an actor: its space has no expiries, or was dropped."""
         if sweep.place is None or self._stopped:
             return
+        # Out of the registry first: a key written from here on starts another actor.
         place, sweep.place = sweep.place, None
         del self.sweeps[sweep.space.id]
         parting = asyncio.ensure_future(place.stop(), loop=self.runtime.loop)
@@ -206,7 +210,9 @@ class SweepActor(LoopActor):
         """Remove a slice of expired keys; then do the next, or wait for the next expiry."""
         committer = self._committer
         began_us = self._monotonic_us()
+        # Unless more keys are due, the next sweep begins `SWEEP_SECONDS` later at the earliest.
         self._swept_us = committer.ledger.log_time()
+        # Before the transaction: expiries written during the wait below are noted.
         self._written_us = limits.INT_MAX
         try:
             with committer.begin_transaction() as tx:
@@ -218,11 +224,14 @@ class SweepActor(LoopActor):
                 ticket = committer.commit(tx, NODE, reason=EXPIRED) if tx.size else None
             took_us = self._monotonic_us() - began_us
             if ticket is not None:
+                # `_swept_to` moves after the release only: a roll back brings index entries back.
                 await committer.released(ticket)
+            # A key was written with an expiry up to that of `last`: the next sweep starts over.
             passed = last and self._written_us <= expiry_time(last)
             self._swept_to = b"" if passed else max(self._swept_to, last)
             self.swept += done
         except Refusal:
+            # Refused or rolled back: the same keys are due again.
             self._arm(self._swept_us + limits.SWEEP_SECONDS * 1_000_000)
             return
         except EngineUnreadable as error:
@@ -231,6 +240,7 @@ class SweepActor(LoopActor):
         if done < limits.SWEEP_KEYS:
             self._look_ahead()
         elif self.actor_ref.is_alive():
+            # More are due. A pause as long as the sweep leaves half of the loop to others.
             self._timer = self.after(took_us / 1_000_000, self._time_to_sweep)
             self._due_us = self._swept_us
 
@@ -284,6 +294,7 @@ class SweepActor(LoopActor):
         `limits.SWEEP_SECONDS`."""
         soonest_us = self._swept_us + limits.SWEEP_SECONDS * 1_000_000
         at_us = max(at_us, soonest_us, self._rests_until_us)
+        # An earlier timer stands: its sweep looks ahead by itself.
         if not self.actor_ref.is_alive() or (self._timer is not None and self._due_us <= at_us):
             return
         self._disarm()

@@ -109,6 +109,7 @@ class SpaceRequest(Waiter):
         if not self._enter():
             return
         self._read_ahead()
+        # With a full byte budget the rest is not done.
         if len(self.answers) < len(self.operations) and not self._is_full(0):
             self._change(until_us)
         if self._lapsed:
@@ -131,6 +132,7 @@ class SpaceRequest(Waiter):
                 self.space, self._standing = spaces.access_cache.find(tx, caller, self.names)
             except Refusal as refusal:
                 self.refusal = refusal
+            # A refusal rests on pending commits too: a pending drop may be rolled back.
             self.rest_on(tx.ticket)
         return self.refusal is None
 
@@ -140,6 +142,7 @@ class SpaceRequest(Waiter):
 
     def _read_ahead(self) -> None:
         """Answer leading GETs from the present state."""
+        # No commit can come between these reads, so they need no read set.
         present = LatestState(self._committer.ledger)
         keys = SpaceReader(present, self.space)
         for operation in self.operations:
@@ -150,6 +153,7 @@ class SpaceRequest(Waiter):
                 self.answers.append(keys.get(operation.key))
             except Refusal as refusal:
                 self.answers.append(refusal)
+        # A pending commit was read: the answers wait for its release.
         if present.saw:
             self.rest_on(present.ticket)
         self._lapsed = keys.lapsed
@@ -180,8 +184,10 @@ class SpaceRequest(Waiter):
                 except Refusal as refusal:
                     self.answers.append(refusal)
                     continue
+                # The slice is over. Changes so far are committed; the listing goes on by itself.
                 if not whole:
                     self._commit(tx, keys, begun)
+                    # After that commit: the snapshot shows the earlier operations of the request.
                     self._list_later()
                     begun = len(self.answers)
                     tx = committer.begin_transaction()
@@ -193,6 +199,7 @@ class SpaceRequest(Waiter):
     def _check(self, operation: KeyOperation) -> None:
         """Check that the node takes writes, and the privilege. :raises NotWritable, NotAllowed:"""
         if operation.writes:
+            # Once for each request, and only for writes: any node answers reads.
             if not self._asked:
                 self._asked = True
                 try:
@@ -216,6 +223,7 @@ class SpaceRequest(Waiter):
         monotonic_us = self._spaces.runtime.clock.monotonic_us
         for part in listed(keys, operation):
             found += part
+            # A listing that has reached its limit is whole, whatever the time.
             if monotonic_us() >= until_us and len(found) < operation.limit:
                 whole = False
                 break
@@ -234,6 +242,7 @@ class SpaceRequest(Waiter):
         """Commit the changes of the operations from number `begun` on, if any."""
         if tx.size:
             assert self._user is not None, "somebody unknown has changed something"
+            # Answers may be fewer than operations: a full budget ends a request early.
             pairs = zip(self.operations[begun:], self.answers[begun:], strict=False)
             done = [pair for pair in pairs if pair[0].writes and type(pair[1]) is dict]
             wrote = [operation for operation, _ in done]
@@ -249,11 +258,13 @@ class SpaceRequest(Waiter):
                 if not self._commits:
                     raise
                 tx.release()
+                # All operations of this commit share its refusal; earlier commits stand.
                 self.answers[begun:] = [refusal] * (len(self.answers) - begun)
                 return
             self._commits = [*self._commits, ticket]
             for _, answer in done:
                 answer[SEQ] = ticket.sequence  # type: ignore[index]
+            # A fencing token is the log time of the frame, known after the commit.
             keys.fill_fences()
             if keys.soonest_us and (not self.soonest_us or keys.soonest_us < self.soonest_us):
                 self.soonest_us = keys.soonest_us
@@ -338,6 +349,7 @@ class SpaceRequest(Waiter):
         """Return answers for changes in durable commits, and the failure for all others. None:
         there are no such commits, or the failure is no refusal."""
         released = self._committer.is_released
+        # A pending commit may still be rolled back: its answers fail with the rest.
         standing = {ticket.sequence for ticket in self._commits if released(ticket)}
         if not standing or not isinstance(lost, Refusal):
             return None
@@ -368,6 +380,7 @@ class SpaceRequest(Waiter):
         self.end(SessionEnded(ENDED))
 
     def end(self, why: Refusal) -> bool:
+        # At the disk: the outcome is unknown if a commit of its own is pending.
         if self.waits:
             return super().end(why)
         if not self._spaces.take_out(self):
@@ -394,6 +407,7 @@ class SpaceRequest(Waiter):
             self.asker.origin,
             self._name_of_user(),
             (namespace, database),
+            # Operations that were run; before the first run, all of them.
             statements(space, self.operations[: len(self.answers)] or self.operations),
             since_us=now_us - self.began_us,
             commit=self.ticket.sequence if self.waits else None,

@@ -51,6 +51,7 @@ class LateDeadlines:
         sent as it is.
         """
         waited_us, self._since_us = now_us - self._since_us, now_us
+        # Below half no commit is made: one for every TAKE would cost more than the lost time.
         late = [each for each in self._handed_out if each.group.deadline_us <= 2 * waited_us]
         if not late or self._times == TIMES:
             return None

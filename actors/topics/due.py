@@ -124,6 +124,7 @@ class TopicActor(LoopActor):
         """Do all due work in slices; after each, pause as long as it took."""
         self._schedule.on_the_way = False
         if self._working:
+            # No second run beside this one: it looks at the noted time in the end.
             self._told_us = self._committer.ledger.log_time()
             return
         self._working = True
@@ -132,6 +133,7 @@ class TopicActor(LoopActor):
         done = _Done(more=True)
         try:
             while done.more:
+                # Before the slice: a message that comes during its awaits is kept.
                 self._told_us = None
                 done = await self._slice()
             # A message during the slice may concern parts it had done before: run again.
@@ -157,6 +159,7 @@ class TopicActor(LoopActor):
         done = _Done()
         self._try(RETENTION, "retention", done, self._retain)
         for group in self._groups(done):
+            # No transaction is open between groups, so the loop may run others here.
             if now_us() - began_us >= limits.SLICE_US:
                 worked_us += now_us() - began_us
                 await asyncio.sleep(0)
@@ -165,9 +168,12 @@ class TopicActor(LoopActor):
                 group.id, f"group {group.name}", done, partial(self._expire_deliveries, group)
             )
         worked_us += now_us() - began_us
+        # A commit that was rolled back raises here, and the work is tried again.
         await committer.released(done.ticket)
+        # After the release: ids of a commit that is rolled back are to be forgotten again.
         self._swept_to = max(self._swept_to, done.swept_to)
         if done.wrote:
+            # A rest as long as the work: half of the loop at most.
             await asyncio.sleep(worked_us / 1_000_000)
         return done
 
@@ -184,6 +190,7 @@ class TopicActor(LoopActor):
         try:
             work(done)
         except (NotWritable, NotEnoughReplicas, Draining, Failed):
+            # Refusals of the node, not of this part.
             raise
         except Conflict:
             # Blocked by another transaction's priority lock: no refusal, retried when that goes.
@@ -191,6 +198,7 @@ class TopicActor(LoopActor):
         except Refusal as refusal:
             done.expects(self._refuse(part, name, refusal))
             if part == RETENTION and isinstance(refusal, TooLarge):
+                # Large messages fill a commit early: fewer at a time, and never none.
                 self._trims = max(self._trims // 8, 1)
         except EngineUnreadable as error:
             done.expects(self._leave(part, error))
@@ -217,6 +225,7 @@ class TopicActor(LoopActor):
     def _refuse(self, part: int, name: str, refusal: Refusal) -> int:
         """Note that a part of the work was refused. Return log time of the retry."""
         before = self._refused.get(part)
+        # The shift is bounded: an unbounded one would grow with every refusal.
         pause_us = min(PAUSE_US << min(before.times if before else 0, 16), PAUSE_MOST_US)
         refused = self._pause(part, pause_us)
         if not isinstance(refusal, OF_THE_NODE):
@@ -251,12 +260,14 @@ class TopicActor(LoopActor):
             trimmed, more = messages.trim_due(self._trims)
             forgotten, last = messages.sweep_ids(SWEPT_IDS, self._swept_to)
             due_us = (
+                # Read before the commit, through the changes of this transaction.
                 messages.next_trim_us(),
                 messages.next_id_us(max(self._swept_to, last)),
             )
             done.end(self._committer, tx)
         if trimmed:
             self._owner.trimmed(self._topic)
+        # A full share of ids: more may be left.
         done.more = more or forgotten == SWEPT_IDS
         done.swept_to = last
         for at_us in due_us:
@@ -268,6 +279,7 @@ class TopicActor(LoopActor):
         with self._committer.begin_transaction() as tx:
             topic = self._present(tx)
             found = find_group(tx, topic, group.name) if topic is not None else None
+            # A group declared again under this name has deliveries of its own.
             if found is None or found.id != group.id:
                 done.rest_on(self._committer, tx.ticket)
                 return
@@ -277,6 +289,7 @@ class TopicActor(LoopActor):
             done.end(self._committer, tx)
         done.expects(due_us)
         done.more = done.more or hand_outs.more
+        # A message may be ready by time alone, without a change: a taker in line looks.
         if hand_outs.wakes or waited:
             self._owner.may_take(found)
         if hand_outs.dead is not None:

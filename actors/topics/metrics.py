@@ -68,6 +68,7 @@ class Scrape:
         self._tx = tx
         self._refused = refused
         self._tick = tick
+        # Budgets of the whole scrape, not of one topic.
         self._readers_left = self._groups_left = limits.METRICS_NAMED
         self._others = _Others()
 
@@ -79,6 +80,8 @@ class Scrape:
             here: set[int] = set()
             for topic in topics:
                 here.add(topic.id)
+                # Ids grow with declarations. So the smallest are the oldest, and the names stay the
+                # same.
                 if len(first) < limits.METRICS_NAMED:
                     heappush(first, (-topic.id, topic))
                 else:
@@ -96,6 +99,7 @@ class Scrape:
         tx, tick = self._tx, self._tick
         messages = TopicMessages(tx, topic)
         held = messages.held
+        # Lazy: `islice` takes the named ones, and the loop behind it sums the rest.
         readers = ((name, held.lag(position)) for name, position in messages.readers(tick))
         shown = tuple(islice(readers, self._readers_left))
         self._readers_left -= len(shown)
@@ -120,6 +124,7 @@ class Scrape:
     def _add(self, database: Database, ids: set[int]) -> None:
         """Add topics of a database to the sum."""
         tx, tick, others = self._tx, self._tick, self._others
+        # One scan for each kind of counter, not one for each topic.
         held = held_by_all(tx, database, tick)
         for id in paced(ids, tick):
             others.add_topic(held.get(id, NOTHING_HELD), self._refused(id))
@@ -127,9 +132,11 @@ class Scrape:
             if id in ids:
                 others.add_reader(held.get(id, NOTHING_HELD).lag(position))
         for id, group, state in groups.standing_of_all(tx, database, tick):
+            # The scan also meets groups of topics with series of their own.
             if id not in ids:
                 continue
             overdue = 0
+            # Only a deadline that has passed makes the stored count too high.
             if state.out and state.deadlines_from_us <= tx.now_us:
                 overdue = GroupDeliveries(tx, groups.numbered(database, id, group), tick).overdue()
             last = held.get(id, NOTHING_HELD).last

@@ -109,12 +109,14 @@ class TopicService:
 
     async def start_leading(self) -> None:
         """Schedule every topic's due work, in slices. This node leads."""
+        # Before the first pause: commits during the scan schedule their own work.
         self._leads, leads_ended = True, self._leads_ended
         self._listen(self._further_callback)
         with self.committer.begin_transaction() as tx:
             slices = Slices(self.runtime.clock, tx.pause)
             for _ in self._expect_all(tx):
                 await slices.tick()
+                # The lead was lost in a pause, maybe taken again by a later call.
                 if self._leads_ended != leads_ended:
                     return
 
@@ -140,6 +142,7 @@ class TopicService:
         self._leads, self._leads_ended = False, self._leads_ended + 1
         schedules, self.schedules = self.schedules, {}
         for schedule in schedules.values():
+            # An actor may still report: a void schedule ignores it.
             schedule.void = True
             self._part(schedule)
         self._agenda.clear()
@@ -147,6 +150,7 @@ class TopicService:
         self.refusals.clear()
         self._disarm()
         self._listen(self._further_callback)
+        # Takers look again, and are refused: a follower delivers nothing.
         self.waits.look_again()
 
     def drain(self) -> None:
@@ -180,14 +184,17 @@ class TopicService:
         """
         if not self._leads:
             return
+        # No consumer waits: runs are kept apart, which bounds their share of the loop.
         if not exact:
             at_us = max(at_us, self._worked_us.get(topic.id, 0) + self._apart_us())
         schedule = self.schedules.get(topic.id)
         if schedule is None:
             schedule = self.schedules[topic.id] = TopicSchedule(topic)
+        # An earlier entry stands: a run may be early, and then reports the next one.
         elif schedule.due_us is not None and schedule.due_us <= at_us:
             return
         schedule.due_us = at_us
+        # The former entry stays in the heap, and is skipped when it comes up.
         heappush(self._agenda, (at_us, topic.id))
         self._tidy()
         self._arm()
@@ -263,6 +270,7 @@ class TopicService:
             self._forget(topic.id)
             return
         if len(self._worked_us) > REMEMBERED:
+            # Older runs bound nothing: no interval between runs is longer.
             ago_us = began_us - APART_MOST_US
             self._worked_us = {id: us for id, us in self._worked_us.items() if us > ago_us}
         self._worked_us[topic.id] = began_us
@@ -318,6 +326,7 @@ class TopicService:
         while self._agenda and self._agenda[0][0] <= now_us and begun < BEGUN_AT_ONCE:
             at_us, id = heappop(self._agenda)
             schedule = self.schedules.get(id)
+            # Obsolete: scheduled for another time, or dropped.
             if schedule is None or schedule.due_us != at_us:
                 continue
             schedule.due_us = None
@@ -328,6 +337,7 @@ class TopicService:
     def _start_topic_work(self, schedule: TopicSchedule) -> None:
         self.begun += 1
         if schedule.place is None:
+            # The first start replaces none; each later one follows a failure.
             replaces = chain((False,), repeat(True))
             schedule.place = Supervised(
                 lambda: TopicActor.start(self.runtime, self, schedule, next(replaces)),
@@ -360,6 +370,7 @@ class TopicService:
         for start, end in ranges:
             for id in self._known(start, end):
                 schedule = self.schedules.get(id)
+                # Its actor is in a slice: `worked` forgets the topic at the end of it.
                 if schedule is not None and schedule.working:
                     schedule.gone = True
                 else:
@@ -376,6 +387,7 @@ class TopicService:
 
     def _known(self, start: bytes, end: bytes) -> list[int]:
         """Return the ids of topics known here whose last positions stand in a key range."""
+        # One dropped topic needs no look at all the others.
         alone = len(start) == keys.RECORD_PREFIX_BYTES  # the range is that of one topic
         ids = {keys.group_at(start)[0]} if alone else {*self.schedules, *self.refusals}
         found = []
@@ -423,6 +435,7 @@ class TopicService:
             for each in late:
                 topic = present(tx, each.group.topic)
                 group = find_group(tx, topic, each.group.name) if topic is not None else None
+                # Dropped meanwhile, maybe declared again: these receipts are stale.
                 if group is None or group.id != each.group.id:
                     continue
                 receipts = [message["receipt"] for message in each.messages]
@@ -452,6 +465,7 @@ class TopicService:
         if not self.roles.answers(caller):
             return [], None
         with self.committer.begin_transaction() as tx:
+            # The caller's `tick` may yield to the loop.
             tx.pause()
             every = self.rights.topics(tx, caller, FIGURES_NEED, tick)
             found = Scrape(tx, self._refused, tick).figures(every)

@@ -83,6 +83,7 @@ class StatementWait:
         :param overtaken: True if a commit came after the statement's look: its wake-up may be lost,
             since this wait did not stand there
         """
+        # A wake from here on counts. One that is over does not wait.
         self.woken = self.over
         self.queue.join(self, overtaken)
 
@@ -124,6 +125,7 @@ class TakeLine:
 
     def may_look(self, wait: StatementWait) -> bool:
         """True if the wait has the turn; it gets the turn here if no other wait is present."""
+        # An empty line: the turn goes to any that asks, and none is passed over.
         if self._turn is None and not self._standing:
             self._turn = wait
         return self._turn is wait
@@ -133,13 +135,16 @@ class TakeLine:
         if self.closing:
             wait.end()
         if self._turn is not wait:
+            # It has not looked in its turn: to the end of the line.
             self._standing[wait] = None
             if self._turn is None and len(self._standing) == 1:
                 self.wake()  # the waits before it have left, maybe without a look
             return
+        # It has looked and found nothing: first again, since it has waited longest.
         self._turn = None
         self._standing[wait] = None
         self._standing.move_to_end(wait, last=False)
+        # A wake during its turn may concern messages that its look has missed.
         if self._again or overtaken:
             self.wake()
 
@@ -147,14 +152,17 @@ class TakeLine:
         """Leave the line; the turn goes to the next."""
         self._standing.pop(wait, None)
         if self._turn is wait:
+            # Messages that woke it may be left for the next.
             self._turn = None
             self.wake()
+        # Waits that never stood count too: the line lives as long as their statements.
         self._here -= 1
         if not self._here:
             self._emptied(self.of)
 
     def wake(self) -> None:
         """Wake the first: there may be messages. If it leaves, the next one looks."""
+        # One look at a time: the holder of the turn looks again, or passes the turn on.
         if self._turn is not None:
             self._again = True
             return
@@ -168,12 +176,14 @@ class TakeLine:
         may have checked that already, and looks once more."""
         if self._turn is not None:
             self._again = True
+        # Emptied first: the woken join again, in this order.
         standing, self._standing = self._standing, OrderedDict()
         for wait in standing:
             wait.wake()
 
     def end(self) -> None:
         """Have all answer with the messages there are."""
+        # A copy: the line may change while its waits end.
         for wait in list(self._standing):
             wait.end()
         if self._turn is not None:
@@ -218,6 +228,7 @@ class ReadWaits:
         if self.closing:
             wait.end()
             return
+        # A lost wake-up: the commit came when the wait did not stand here yet.
         if overtaken:
             wait.wake()
             return
@@ -238,6 +249,7 @@ class ReadWaits:
         self._here -= 1
         if not self._here:
             self._emptied(self.of)
+        # Rebuilt only once entries of gone waits prevail: the cost is spread over many waits.
         if len(self._by_position) > 2 * len(self._waiting) + FORGOTTEN:
             self._by_position = [each for each in self._by_position if each[2] in self._waiting]
             self._by_position.sort()
@@ -246,6 +258,7 @@ class ReadWaits:
         """Wake the waits for messages up to this position, the topic's last."""
         while self._by_position and self._by_position[0][0] < last:
             _, _, wait = heappop(self._by_position)
+            # The values are None, so 0 stands for a wait that has left.
             if self._waiting.pop(wait, 0) is None:
                 wait.wake()
 
@@ -256,6 +269,7 @@ class ReadWaits:
 
     def look_again(self) -> None:
         """Have all check if they may still wait here."""
+        # Emptied first: a woken wait joins again after its look.
         waiting, self._waiting = self._waiting, {}
         self._by_position.clear()
         for wait in waiting:
@@ -361,6 +375,7 @@ class TopicWaits:
             readers = self._readers[topic] = ReadWaits(of, last, self._named, self._drop_readers)
             readers.closing = self.draining
             self._by_last[last] = readers
+            # Only while readers or rows wait: other commits pay nothing for it.
             self._listen(self.on_pending_commit)
         return readers
 
@@ -394,6 +409,7 @@ class TopicWaits:
         """
         by_last, writes, rows = self._by_last, write_set.writes, self._rows
         if rows:
+            # By a write of the row itself, or by a drop that covers its range.
             changed = {
                 key for start, end in write_set.ranges for key in rows if start <= key < end
             } | (rows.keys() & writes.keys())
@@ -401,10 +417,13 @@ class TopicWaits:
                 rows[key].look_again()
         for key in by_last.keys() & writes.keys():
             value = writes[key]
+            # A deleted counter is a dropped topic: all readers look, and are refused.
             by_last[key].wake(limits.INT_MAX if value is None else unpack_counter(value)[0])
         for key in self._named.keys() & writes.keys():
             value = writes[key]
             position = 0 if value is None else keys.unpack_counter(value)
+            # A reader that is moved back wants messages that it has passed. A copy: the woken may
+            # leave.
             for wait in [each for each in self._named[key] if each.after > position]:
                 self._readers[wait.queue.of[0]].moved(wait)
         for key, value in writes.items():
@@ -412,11 +431,13 @@ class TopicWaits:
             if topic in self._readers:
                 self._readers[topic].wake(limits.INT_MAX)
         for start, end in write_set.ranges:
+            # The drop of a database covers the counters of all its topics.
             for key in [key for key in by_last if start <= key < end]:
                 by_last[key].wake(limits.INT_MAX)
 
     def published(self, topic: int) -> None:
         """Wake the takers of a topic that has got messages."""
+        # A copy: the last wait that leaves removes its line.
         for line in list(self._lines.get(topic, {}).values()):
             line.wake()
 
@@ -455,6 +476,7 @@ class TopicWaits:
 
     def _all(self) -> Iterator[TakeLine | ReadWaits | CatalogRowWaits]:
         for lines in list(self._lines.values()):
+            # Copies: a woken wait may leave, and its queue with it.
             yield from list(lines.values())
         yield from list(self._readers.values())
         yield from list(self._rows.values())
