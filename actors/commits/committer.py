@@ -568,7 +568,7 @@ class Committer(CommitTickets):
             self._flight_has_room()
 
     def _flight_has_room(self) -> None:
-        """Resume feeds and replicas: the pending writes have room again."""
+        """Have a follower apply more: the pending writes have room again."""
         if self._follows:
             self._following.wake()
 

@@ -213,7 +213,7 @@ class FollowedLog:
             _fail(self._all, error)
 
     def close(self) -> None:
-        """Fail the waiters."""
+        """Stop fetching frames from the log."""
         if self._fetching is not None:
             self._fetching.cancel()
 

@@ -30,7 +30,7 @@ class SequenceWaiters:
         self._report_error = report_error
         self._made = 0
         self._order: list[SequenceWaiter] = []
-        """Heap of waiters, nearest sequence first."""
+        """Waiters, nearest sequence first."""
         self._wakes: dict[SequenceWaiter, Callable[[], None]] = {}
 
     def __len__(self) -> int:

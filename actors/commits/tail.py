@@ -178,7 +178,7 @@ class Tail:
             self._notify_follower(follower)
 
     def roll_back(self, upto: int) -> None:
-        """Drop the frames behind a sequence: they were rolled back. :param upto: commit index"""
+        """Drop the frames behind a sequence: they were rolled back. :param upto: last one kept"""
         self.synced_seq = upto
         # They were given a frame that is gone, and its sequence comes again.
         for follower in [one for one in self._followers if one.position > upto]:

@@ -80,7 +80,7 @@ class FiberScheduler:
         """Queue a fiber for its next slice.
 
         :param user: user of the fiber; empty: the node
-        :param hurries: high priority: every other slice is for such fibers, however many others
+        :param high_priority: every other slice is for such fibers, however many others
             wait
         """
         # While fibers wait, exactly one call of `_next` is scheduled.
