@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -44,11 +45,12 @@ class Machine:
     """A storage of images and containers of its own, with the image of this tree.
 
     :param folder: where that is, with folders for the volumes
+    :param run: folder of podman while it runs
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, run: Path) -> None:
         self.folder = folder
-        options = ["--root", str(folder / "storage"), "--runroot", str(folder / "run")]
+        options = ["--root", str(folder / "storage"), "--runroot", str(run)]
         self._podman = ["podman", *options, "--runtime", "runc", "--cgroup-manager", "cgroupfs"]
         done(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder))
         (wheel,) = folder.glob("*.whl")
@@ -146,8 +148,9 @@ def ask(address: str, script: str) -> list[dict[str, object]]:
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     folder = tmp_path_factory.mktemp("image")
+    run = Path(mkdtemp(prefix="run-", dir="/tmp"))  # podman refuses more than 50 characters
     try:
-        yield Machine(folder)
+        yield Machine(folder, run)
     finally:
         # Layers are mounted below it.
         ended(
@@ -155,11 +158,12 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
             "--root",
             str(folder / "storage"),
             "--runroot",
-            str(folder / "run"),
+            str(run),
             "system",
             "reset",
             "--force",
         )
+        shutil.rmtree(run, ignore_errors=True)
 
 
 def test_it_serves_stops_and_keeps_its_data(machine: Machine) -> None:

@@ -8,6 +8,7 @@ import subprocess
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -129,8 +130,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(shared_path: Path) -> Story:
-    made = Story(shared_path / "backups")
-    made.here.mkdir()
+    made = Story(Path(mkdtemp(prefix="backups-", dir=shared_path)))
     made.write()
     return made
 
