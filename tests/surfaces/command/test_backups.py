@@ -233,7 +233,7 @@ def test_what_does_not_go_where_it_is_to(story: Story, tmp_path: Path) -> None:
         (other, story.log, (), "holds a store"),
         (early, snapshot, (), "holds a store"),
         (early, tail, (), "the commits between them are missing"),
-        (early, story.log, ("--upto", "4"), "ends before 5"),
+        (early, story.log, ("--upto", "4"), "ends before sequence 5"),
         (tmp_path / "new", tail, (), "holds nothing from before that"),
         (tmp_path / "new", snapshot, ("--upto", "4"), "--upto, which is for logs"),
         (tmp_path / "new", story.log, ("--upto", "99999"), "is beyond the end of the log"),
