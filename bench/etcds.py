@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.ports import free_port
-from bench.processes import START_SECONDS, PeerNotStarted
+from bench.processes import START_SECONDS, NotStarted
 
 NAME: Final = "etcd, 3 members"
 MEMBERS: Final = 3
@@ -94,7 +94,7 @@ class Etcds:
     def leader(self) -> EtcdMember:
         """Wait for an elected leader and return it.
 
-        :raises PeerNotStarted: no member leads in time
+        :raises NotStarted: no member leads in time
         """
         late = time.monotonic() + START_SECONDS
         while time.monotonic() < late:
@@ -104,7 +104,7 @@ class Etcds:
                     if told["leader"] == told["header"]["member_id"]:
                         return member
             time.sleep(0.02)
-        raise PeerNotStarted("etcd: no member leads")
+        raise NotStarted("etcd: no member leads")
 
     def put_anywhere(self) -> None:
         """Put a key on any member, and retry until one accepts it."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 from bench.drivers import Measured, together
 from bench.jetstream import BODY, DRIVERS, STREAM, publish, server_path
 from bench.ports import free_port
-from bench.processes import START_SECONDS, PeerNotStarted
+from bench.processes import START_SECONDS, NotStarted
 from bench.queues import Share
 
 SERVERS: Final = 3
@@ -66,7 +66,7 @@ class Jetstreams:
     def begin(self) -> None:
         """Make the stream, and retry until that succeeds.
 
-        :raises PeerNotStarted: it never did
+        :raises NotStarted: it never did
         """
         self._until(self._make)
         self._until(self._publish)
@@ -108,7 +108,7 @@ class Jetstreams:
                 except (Error, OSError, LookupError) as error:
                     why = error
             time.sleep(0.01)
-        raise PeerNotStarted(f"{self.name}: never: {work.__name__}: {why}")
+        raise NotStarted(f"{self.name}: never: {work.__name__}: {why}")
 
     async def _make(self, stream: Any) -> None:
         from nats.js.api import StreamConfig

@@ -22,10 +22,6 @@ WAIT_SECONDS: Final = 120
 
 
 class NotStarted(Exception):
-    """A process did not come up; the message is the end of its log."""
-
-
-class PeerNotStarted(Exception):
     """The peer's process did not come up; the message is its output."""
 
 
@@ -46,7 +42,7 @@ def serving(
     block.
 
     :param environment: all of it; None: that of this process
-    :raises PeerNotStarted: the process ended, or its port does not answer in time
+    :raises NotStarted: the process ended, or its port does not answer in time
     """
     directory.mkdir(parents=True, exist_ok=True)
     said = directory / "log"
@@ -56,7 +52,7 @@ def serving(
         late = time.monotonic() + START_SECONDS
         while not _stands(port):
             if process.poll() is not None or time.monotonic() > late:
-                raise PeerNotStarted(f"{words[0]}: {said.read_text()[-500:]}")
+                raise NotStarted(f"{words[0]}: {said.read_text()[-500:]}")
             time.sleep(0.01)
         yield port
     finally:

@@ -18,7 +18,7 @@ from bench.drivers import DRIVER_BUSY, Measured
 from bench.figures import NODE, Measure, Measurement, in_turns
 from bench.node_queue import node_queue
 from bench.nodes import NodeProcess, define_place
-from bench.processes import PeerNotStarted
+from bench.processes import NotStarted
 from bench.queues import QueueSide
 from bench.settings import Settings
 
@@ -79,7 +79,7 @@ class _TopicSetup:
             directory = self._settings.directory / f"jetstream{number}"
             try:
                 queue = held.enter_context(jetstream.jetstream(directory, name))
-            except PeerNotStarted as error:
+            except NotStarted as error:
                 self._gaps.append(f"{name}: {error}")
                 continue
             self._peers.append(queue)
@@ -93,7 +93,7 @@ class _TopicSetup:
         try:
             directory = self._settings.directory / "rabbitmq"
             self._peers.append(held.enter_context(rabbitmq.rabbitmq(directory)))
-        except PeerNotStarted as error:
+        except NotStarted as error:
             self._gaps.append(f"RabbitMQ: {error}")
 
     def measured(self, wanted: Callable[[str], bool]) -> Iterator[Measurement]:

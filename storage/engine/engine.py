@@ -1,6 +1,6 @@
 """Engine: the ordered key-value store that holds the state, as one small interface.
 
-Two engines implement it: `rocks.RocksEngine` (RocksDB, an LSM tree on disk) and
+Two engines implement it: `rocksdb.RocksEngine` (RocksDB, an LSM tree on disk) and
 `memory.MemoryEngine`. `sealed.SealedEngine` encrypts either. All pass one conformance suite.
 Keys and values are bytes; keys sort bytewise; a range is half-open, `start <= key < end`.
 

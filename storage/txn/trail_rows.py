@@ -24,7 +24,7 @@ def rows(sequence: int, time_us: int, who: Attribution) -> dict[bytes, bytes]:
     entry = who.entry
     if entry is None:
         return {}
-    # Encode a tuple, not a `statements._Row`: this runs for every change of the store.
+    # A tuple, not a `_Row` of `storage/audit/trail.py`: this runs for every change of the store.
     row = _encoder.encode((time_us, who.by, who.how, who.statement, who.reason, entry))
     if entry.kept == STATEMENTS:
         return {keys.kept(keys.STATEMENT, sequence): row}

@@ -29,7 +29,7 @@ pytestmark = [
 
 
 def run(*words: str, cwd: Path = CLIENT, **more: str) -> str:
-    """What a program prints; the test fails where it does."""
+    """Run a program, which has to succeed. Return its output."""
     ended = subprocess.run(
         words, cwd=cwd, env=environment(**more), capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""What the pages about operations and backups have an operator type."""
+"""Commands of the pages about operations and backups, run as they are written."""
 
 from __future__ import annotations
 

@@ -57,6 +57,9 @@ class Machine:
         build = [str(ROOT / "packaging/image/build"), str(wheel), str(folder)]
         pip = str(Path(sys.executable).with_name("pip"))
         self.file = Path(done(*build, pip, BUILDAH=" ".join(options)).splitlines()[-1])
+        # As on another machine: the file alone.
+        self.podman("rmi", "--all", "--force")
+        done("sh", "-c", 'gunzip -c "$0" | "$@" load', str(self.file), *self._podman)
         (listed,) = json.loads(
             self.podman("images", "--format", "json", "--filter", "dangling=false")
         )

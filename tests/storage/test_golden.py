@@ -147,7 +147,7 @@ def formats() -> dict[str, Case]:
 
 
 def identities() -> Identities:
-    """Those of the golden file: a signature is another each time."""
+    """Return the identities of the golden file, since each signature differs."""
     pem = json.loads(golden("plain")["PEER"].partition(b"\n")[0])
     return Identities(Identity(pem["certificate"], pem["key"]))
 

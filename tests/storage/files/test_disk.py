@@ -458,7 +458,7 @@ def test_a_folder_that_was_moved_is_still_the_one(real: tuple[DiskFolder, Path])
 def test_the_substitutes_are_taken_where_there_is_no_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on an old kernel: the number is nobody's."""
+    """Call a number that no system call has, like on an old kernel."""
     monkeypatch.setattr("storage.files.disk._OPENAT2", 100_000)
 
     class Old:
