@@ -88,7 +88,10 @@ class ClusterBootstrap:
             founded = Founded(members | {member.node}, self._policy, sequence)
             await self._note(agreed, founded)
         except BaseException:
-            await self._drop_policy()
+            # A cancellation of step 3 arrives after the file was written: the node is in the
+            # cluster then, and goes on at its next start.
+            if self._memory.stored is None:
+                await self._drop_policy()
             raise
         # Nothing is undone from here on: a request to etcd may take effect at any later moment.
         member.read_rows()

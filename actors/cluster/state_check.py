@@ -44,22 +44,19 @@ def pin_released(committer: Committer) -> Transaction:
 
 
 async def hashed(kept: Transaction, clock: Clock) -> bytes:
-    """Return the digest of a pinned snapshot and release it. Takes a small share of the loop.
+    """Return the digest of a pinned snapshot. Takes a small share of the loop.
 
     :raises EngineFailed: the state can't be read
     """
-    try:
-        slices = hash_in_slices(kept)
-        while True:
-            began_us = clock.monotonic_us()
-            try:
-                next(slices)
-            except StopIteration as done:
-                return bytes.fromhex(done.value)
-            spent_us = clock.monotonic_us() - began_us
-            await asyncio.sleep(limits.COMPARE_REST * spent_us / 1_000_000)
-    finally:
-        kept.release()
+    slices = hash_in_slices(kept)
+    while True:
+        began_us = clock.monotonic_us()
+        try:
+            next(slices)
+        except StopIteration as done:
+            return bytes.fromhex(done.value)
+        spent_us = clock.monotonic_us() - began_us
+        await asyncio.sleep(limits.COMPARE_REST * spent_us / 1_000_000)
 
 
 class StateComparison:
@@ -102,10 +99,11 @@ class StateComparison:
             or self._committer.ledger.state.engine.stored_bytes() > limits.COMPARE_BYTES
         ):
             return
-        kept, sequence = pin_released(self._committer), self._committer.commit_index
-        for each in followers:
-            each.compare(sequence, ANNOUNCED)
-        digest = await hashed(kept, self._runtime.clock)
+        sequence = self._committer.commit_index
+        with pin_released(self._committer) as kept:
+            for each in followers:
+                each.compare(sequence, ANNOUNCED)
+            digest = await hashed(kept, self._runtime.clock)
         for each in followers:
             each.compare(sequence, digest)
         self.compared += 1
@@ -161,6 +159,8 @@ class FollowerComparison:
             self._kept = True
             kept = pin_released(self._committer)
             self._hashing = self._runtime.loop.create_task(self._hash(kept))
+            # Not in the task: one that `close` cancels before its first step runs nothing.
+            self._hashing.add_done_callback(lambda _done: kept.release())
         else:
             self._at = None
         self._runtime.loop.call_soon(self._tell_kept)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from actors.cluster.coordination import CoordinationActor
 from actors.cluster.durable_state import DurableState
 from protocol.errors import Busy, DiskFull, NotImplementedHere, NotWritable
 from protocol.limits import CLUSTER_SILENT_SECONDS
@@ -151,6 +152,39 @@ def test_a_stop_before_it_was_noted_is_for_the_statement_to_be_said_again(
             assert trio.etcd.insync is None
             await trio.until_done(lambda: first.value(SAID))
             await goes_on(trio, 3)
+
+    played(main)
+
+
+def test_a_founding_that_is_cut_off_while_it_is_noted_stands() -> None:
+    async def main(trio: Trio, first: ClusterMachine) -> None:
+        member = first.runs.member
+        memory = member.memory
+        assert isinstance(memory, DurableState)
+        saves, begun, may_save = memory._save, asyncio.Event(), asyncio.Event()
+
+        async def late(cluster: ClusterState) -> None:
+            begun.set()
+            await may_save.wait()
+            await saves(cluster)
+
+        memory._save = late
+        saying = asyncio.ensure_future(outcome(first.value(SAID)))
+        await begun.wait()
+        (handler,) = [
+            task
+            for task in asyncio.all_tasks()
+            if task.get_coro().__qualname__ == CoordinationActor.found.__qualname__
+        ]
+        handler.cancel()  # as the end of its actor does
+        await asyncio.sleep(1)
+        may_save.set()
+        await asyncio.wait([handler])
+        assert first.life == "founding" and member.kept is not None
+        await saying
+        assert isinstance(await outcome(first.value("CREATE t:x")), Busy), "it is released at once"
+        await first.value(SAID)
+        await goes_on(trio)
 
     played(main)
 

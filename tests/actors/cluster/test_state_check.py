@@ -12,7 +12,7 @@ from actors.cluster import state_check
 from actors.cluster.replica_receiver import ReplicaReceiver
 from actors.cluster.replica_sender import ReplicaSender
 from actors.cluster.role import Alone
-from actors.cluster.state_check import StateComparison
+from actors.cluster.state_check import FollowerComparison, StateComparison
 from actors.cluster.sync_status import SyncStatus
 from actors.node import Node, start
 from protocol import limits
@@ -194,6 +194,28 @@ def test_a_link_that_ends_leaves_nothing_kept(monkeypatch: pytest.MonkeyPatch) -
                 await asyncio.sleep(0.000_1)
             await made.end()
             await asyncio.sleep(0.1)
+            assert not made.follower.committer.ledger.state.moments
+
+    stepped.run(main(), 1)
+
+
+def test_a_comparison_that_ends_before_it_hashes_leaves_nothing_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begins = FollowerComparison._released
+
+    def begins_and_ends(
+        self: FollowerComparison, sequence: int, lost: BaseException | None
+    ) -> None:
+        begins(self, sequence, lost)
+        assert self._hashing is not None
+        self.close()
+
+    async def main() -> None:
+        async with two() as made:
+            monkeypatch.setattr(FollowerComparison, "_released", begins_and_ends)
+            await made.comparing.compare()
+            await asyncio.sleep(1)
             assert not made.follower.committer.ledger.state.moments
 
     stepped.run(main(), 1)
