@@ -25,6 +25,7 @@ async def ways(links: Links, rows: Iterable[Replica], pins_of: PinsOf) -> list[W
     :param rows: replica rows of the nodes to ask
     """
     asked = [_said(links, row.peer, pins_of(row.node)) for row in rows if row.node is not None]
+    # All at once, so that any number of dead nodes cost one timeout.
     return [way for way in await asyncio.gather(*asked) if way is not None]
 
 
@@ -37,6 +38,7 @@ async def ask_for_leader(
     :param leader: id of the leader to look for
     """
     found = await ways(links, rows, pins_of)
+    # Other nodes may still follow an earlier leader: only answers about this one count.
     return next((way.leader for way in found if way.leader and way.leads == leader), None)
 
 

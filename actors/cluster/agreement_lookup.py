@@ -95,12 +95,14 @@ class AgreementLookup:
         ways = await self._ask()
         since = {tuple(way.via): way.since for way in ways if way.since is not None}
         for via in sorted(since, key=since.__getitem__, reverse=True):
+            # An older policy may name an etcd that was given up.
             if since[via] <= kept.since or not _may_be_asked(via, policy):
                 continue
             try:
                 agreed = await self._agreement(via).read()
             except NotAnswered:
                 continue
+            # Another etcd, or one that was set back, could elect a node that lacks commits.
             if known.agreement in (None, agreed.cluster) and agreed.revision >= known.revision:
                 log.warning("using the etcd addresses reported by other nodes", via=via)
                 self._instead = {policy.via: via}

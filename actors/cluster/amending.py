@@ -69,6 +69,7 @@ class PolicyReplacement:
             # The lead was lost meanwhile. The present leadership does not know this policy, even
             # if it is this node's again.
             raise self._not_leading()
+        # Before the commit, whose own release may depend on the new policy.
         restore_policy = leadership.amend(policy)
         self._replica_senders.hurry()
         try:

@@ -76,6 +76,7 @@ class LeaderConnector:
         """Monotonic time of the leader's last message on any link (µs); at first, the time of
         creation."""
         at = self._receiving
+        # A link that is not attached yet has only the time of its creation.
         return self._heard_us if at is None or not at.epoch else at.heard_us
 
     @property
@@ -96,11 +97,13 @@ class LeaderConnector:
         while self._failed is None:
             try:
                 await self._follow()
+            # Before its base class `Refusal`: a stranded node must not attach again.
             except Stranded as why:
                 self._give_up(SyncStatus.STRANDED, why.message)
             except CopyMissing as why:
                 self.copy_from = why.begins
                 self._give_up(SyncStatus.COPY_FAILED, str(why))
+            # All of these may pass, with time or with the next leader.
             except (LinkClosed, Refusal, OSError) as why:
                 await self._pause(str(why))
 
@@ -116,8 +119,10 @@ class LeaderConnector:
             full = True
             raise
         finally:
+            # Read from the ended link before it is dropped.
             self._was_attached, self._has_caught_up = self.was_attached, self.has_caught_up
             self._heard_us, self._receiving = self.heard_us, None
+            # With a full disk each link attaches and then fails: the pauses have to grow.
             if receiving.epoch and not full:
                 self._backoff.over()
 

@@ -25,6 +25,7 @@ class Backoff:
         """Return the pause before the next attempt (s)."""
         at_most, self._next_ms = self._next_ms, min(2 * self._next_ms, LONGEST_MS)
         least = at_most // 2
+        # `below` excludes its bound, so the longest pause is possible.
         return (least + self._rng.below(at_most - least + 1)) / 1_000
 
     def over(self) -> None:

@@ -52,6 +52,7 @@ class ClusterFileActor(ThreadActor):
         try:
             save(self._directory, message.cluster)
         except OSError as error:
+            # A full disk may pass, and leaves the old file: the node goes on with it.
             if error.errno not in NO_ROOM:
                 raise
             raise DiskFull("no room on the disk for the cluster file of the node") from error

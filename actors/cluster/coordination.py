@@ -206,6 +206,7 @@ class CoordinationActor(LoopActor):
                     raise Busy(
                         f"another policy is coming into force: {member.why}. Try again afterwards"
                     )
+                # A repeated statement, as after a timeout, waits for the founding that it began.
                 await self._ask_to_lead(founds=True)
                 return None
             if stands is not None:
@@ -308,9 +309,11 @@ class CoordinationActor(LoopActor):
         if leadership is None:
             return
         leadership.check_removable(message.nodes)
+        # This asks for the removal. It also bars a node that still reports from joining again.
         leadership.keep_out_of_isr(message.nodes, message.is_over)
         try:
             async with asyncio.timeout(LEAD_SECONDS):
+                # `waited_for`, not the ISR alone: an unanswered addition may be in force.
                 while leadership.leading.waited_for & message.nodes:
                     await asyncio.sleep(ASKED_SECONDS)
                     if self._member.leadership is not leadership:
@@ -349,6 +352,7 @@ class CoordinationActor(LoopActor):
         if policy is None:
             await self._follow_upstream(cluster)
             return LOOK_SECONDS
+        # `known` is taken before the request. Otherwise an overtaken answer looks like a set-back.
         agreement, known = self._reach(policy), self._memory.now
         try:
             agreed = await self._wait_for_change(agreement)
@@ -368,12 +372,14 @@ class CoordinationActor(LoopActor):
         via = self._lookup.via(policy)
         if self._agreement is None or self._via != via:
             self._agreement, self._via = self._ways.agreement(via), via
+            # Read first: a watch from a revision of the former addresses could miss the state here.
             self._seen = 0
             self._diagnostics.poll_door(self._agreement)
         return self._agreement
 
     async def _wait_for_change(self, agreement: Agreement) -> AgreedState:
         """Return the state in etcd once it has changed, or after `LOOK_SECONDS`."""
+        # A statement waits for this iteration: read at once.
         if not self._seen or self._asked is not None:
             return await agreement.read()
         looking = asyncio.ensure_future(agreement.changed(self._seen, LOOK_SECONDS))
@@ -396,6 +402,7 @@ class CoordinationActor(LoopActor):
         coordinates = member.coordinates and not member.is_stranded and not self._gives_up
         if asked is not None and agreed.lead is not None and agreed.lead.node != member.node:
             asked.forestalled = leads_already(member, agreed.lead, " since a later statement")
+        # FORCE overrules the distrust of etcd, so it comes before those checks.
         if asked is not None and asked.force and agreed.lead is None and coordinates:
             await self._lead(agreement, await self._takeover.by_order(agreement, policy, agreed))
             return
@@ -408,6 +415,7 @@ class CoordinationActor(LoopActor):
         if was_set_back(known, agreed):
             await memory.doubts()
         if known.founding is not None and known.founds:
+            # An ISR in etcd may be this founder's, from an unanswered request: `first` finds out.
             if coordinates or agreed.insync is not None:
                 taken = await self._takeover.first(agreement, known.founding, agreed)
                 await self._lead(agreement, taken)
@@ -509,6 +517,7 @@ class CoordinationActor(LoopActor):
 
     async def _stop_following(self) -> None:
         follow_task = self._member.follow_task
+        # The role changes before the await: no request may use a task that is ending.
         self._member.become(Waiting())
         if follow_task is not None:
             await follow_task.end()
@@ -599,6 +608,7 @@ class CoordinationActor(LoopActor):
         member.become(Waiting())
         leadership.rounds.end(Busy(f"this node no longer leads: {why}"))
         shown = committer.commit_index
+        # Syncs and acknowledgements that still arrive must release nothing by the old ISR.
         committer.releasable = lambda _durable: shown
         self._leads.clear()
         self._replica_senders.end_all()

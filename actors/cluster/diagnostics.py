@@ -47,11 +47,13 @@ class Diagnostics:
             try:
                 found = await door.faults()
             except NotAnswered:
+                # Silence says nothing of faults: ask again sooner.
                 seconds = AGAIN_SECONDS
             else:
                 for fault in found:
                     if fault not in said:
                         log.warning("etcd has a known fault", fault=fault)
+                # Only the newest answer counts: a fault that comes back is logged again.
                 said = frozenset(found)
                 self._tell(found)
             await asyncio.sleep(seconds)

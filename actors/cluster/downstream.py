@@ -32,6 +32,7 @@ def downstream(member: ClusterMember, replica_senders: ReplicaSenders, clock: Cl
             standing: SyncStatus | None = ships.standing
         else:
             standing = SyncStatus.COPYING if node in copied else None
+        # A member that has not attached to this leader has no known position, and so no lag.
         is_known = one is not None and (one.linked or one.synced > 0)
         found.append(
             {

@@ -53,6 +53,7 @@ class DurableState:
         :raises DiskFull, OSError: nothing was promised
         """
         async with self._saving:
+            # Inside the lock: a concurrent save may have promised a later epoch.
             if epoch > self.promised:
                 await self._keep(self.now._replace(promised=epoch))
 
@@ -71,6 +72,7 @@ class DurableState:
             heard = agreed.lead, agreed.insync
             if heard != self._heard or self.now.agreement != agreed.cluster:
                 await self._keep(self.now._replace(agreement=agreed.cluster))
+                # After the save: if the disk is full, the next answer is written instead.
                 self._heard = heard
 
     async def join(self, cluster: ClusterState) -> None:
@@ -130,4 +132,5 @@ class DurableState:
 
     async def _save_and_adopt(self, cluster: ClusterState) -> None:
         await self._save(cluster)
+        # Memory follows the disk: no decision rests on a promise that a crash would undo.
         self._stands = cluster

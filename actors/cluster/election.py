@@ -143,6 +143,7 @@ class Election:
             )
             return None
         await self._bring_beyond(agreement, agreed, self._newest_promised)
+        # The lead comes before the ISR: while etcd holds no ISR, no other node takes the lead.
         lease, answer = await self._ask(agreement, founding.policy, NO_SET)
         if answer is None:
             return None
@@ -236,6 +237,7 @@ class Election:
 
         :param insync: revision of the ISR that has this node
         """
+        # Read before the request: etcd counts the lease from a later moment.
         sent_us, seconds = self._clock.boottime_us(), policy.lease_seconds
         lease = LeadLease(await agreement.grant(seconds), seconds, sent_us)
         try:

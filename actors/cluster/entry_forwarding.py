@@ -40,6 +40,7 @@ class EntryForwarding:
 
         :param node: id of the follower
         """
+        # The wait slows the follower too: it sends no batch until this one is confirmed.
         await self._wait_for_allowance(node, len(said.entries))
         batch = EntryBatch(said.life, said.first, tuple(map(_from_message, said.entries)))
         while True:
@@ -47,12 +48,14 @@ class EntryForwarding:
                 await self._committer.released(commit(self._committer, node, batch))
                 return
             except Refusal:
+                # Repeating is safe: commits record the entry numbers, so an entry is stored once.
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _wait_for_allowance(self, node: str, count: int) -> None:
         rate, now_us = limits.ENTRIES_CARRIED_A_SECOND, self._monotonic_us()
         left, since_us = self._allowed.get(node, (limits.ENTRIES_CARRIED_AT_ONCE, now_us))
         gained = (now_us - since_us) / 1_000_000 * rate
+        # The count may fall below zero: a large batch is paid for by the wait after it.
         left = min(limits.ENTRIES_CARRIED_AT_ONCE, left + gained) - count
         self._allowed[node] = left, now_us
         if left < 0:

@@ -88,6 +88,7 @@ class FollowTask:
     def is_attached(self) -> bool:
         """True while this node is attached: it knows the leader's commit index at that time."""
         receiving = self._follows.receiving
+        # The epoch is set after the log is truncated to the last common frame.
         return receiving is not None and receiving.epoch > 0
 
     @property
@@ -127,9 +128,11 @@ class FollowTask:
 
     def check(self) -> None:
         """Raise the bug that ended the task, if there is one."""
+        # Called in each iteration of `coordination.py`: otherwise a bug ends replication unnoticed.
         if self._task.done() and not self._task.cancelled():
             self._task.result()
 
     async def end(self) -> None:
         """Cancel the task. Nothing from the leader is in progress once this returns."""
+        # Waited for: no frame of this leader may be taken after the promise of a later epoch.
         await end(self._task)

@@ -48,6 +48,7 @@ class Followers:
             is most likely gone, and was waited for while its lease lapsed. So it has only
             `ATTACHES_US` left
         """
+        # No member begins with a longer silence: each has `ATTACHES_US`, or a shorter BEHIND.
         earliest_us = now_us - max(behind_us - ATTACHES_US, 0)
 
         def heard_us(node: str) -> int:
@@ -61,6 +62,7 @@ class Followers:
 
         :param agree: last frame that both logs share
         """
+        # Its first report says which frames it shows: until then it counts as showing none.
         return self._with(node, FollowerProgress(agree, 0, now_us))
 
     def on_report(self, node: str, synced: int, applied: int, now_us: int) -> Followers:
@@ -120,6 +122,7 @@ def wanted(
 
     :param trusted: nodes of the cluster by its rows; other nodes are no members
     """
+    # A node without a row, or with all certificates revoked, leaves the ISR like a silent one.
     recent = followers.recent(now_us, behind_us) & trusted
     leaving = [
         member
@@ -129,6 +132,7 @@ def wanted(
     for gone in [*([member] for member in leaving), leaving]:
         if leading.may_remove(*gone):
             return leading.members.difference(gone)
+    # Only attached nodes: a detached one would delay every release from its first moment on.
     for node in sorted(recent & followers.linked):
         if leading.may_add(node):
             return leading.members | {node}

@@ -50,10 +50,12 @@ def last_common_frame(ours: EpochHistory, theirs: EpochHistory) -> int:
 
     :raises Diverged: both end there at the same sequence with different frames
     """
+    # Newest first: before the newest epoch that both hold, the logs are equal.
     for own in reversed(ours):
         other = last_of(theirs, own.epoch)
         if other is None:
             continue
+        # One leader wrote both frames. A difference is a fault, and no reason to truncate.
         if own.last == other.last and own.digest != other.digest:
             raise Diverged(
                 f"frame {own.last} of epoch {own.epoch} differs from that in the leader's log",
@@ -65,6 +67,7 @@ def last_common_frame(ours: EpochHistory, theirs: EpochHistory) -> int:
 
 def frame_at(log: EpochHistory, sequence: int) -> ReleasedFrame | None:
     """Return the epoch and sequence of a frame of the log; None: the log has no such frame."""
+    # The frame belongs to the first epoch that ends at its sequence or later.
     at = bisect_left(log, sequence, key=lambda epoch_end: epoch_end.last)
     return ReleasedFrame(log[at].epoch, sequence) if sequence > 0 and at < len(log) else None
 

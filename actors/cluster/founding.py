@@ -79,14 +79,18 @@ class ClusterBootstrap:
                 "this node was not declared coordinating, so it would not take the lead: run"
                 " DEFINE NODE ROLES serving, writable, coordinating first"
             )
+        # Step 1: both checks come before the first change.
         agreed = await self._read_agreed(agreement)
         members = self._members()
+        # Step 2: the bound comes before the commit, whose release has to wait for the members.
         committer.releasable = partial(self._releasable, members)
         member.become(Founder())
         try:
             sequence = await self._commit(members)
             founded = Founded(members | {member.node}, self._policy, sequence)
+            # Step 3: until the file is written, the policy can be dropped again.
             await self._note(agreed, founded)
+        # Cancellation too: without a file CLUSTER the node must not stay a founder.
         except BaseException:
             # A cancellation of step 3 arrives after the file was written: the node is in the
             # cluster then, and goes on at its next start.
@@ -118,6 +122,7 @@ class ClusterBootstrap:
 
     def _members(self) -> frozenset[str]:
         """Return the followers of the first ISR. :raises NotEnoughReplicas: there are too few"""
+        # Attached and in sync, and with a row: a dropped node must not enter the first ISR.
         found = self._replica_senders.in_sync & self._member.nodes
         if len(found) < self._policy.acks:
             raise NotEnoughReplicas(
@@ -136,6 +141,7 @@ class ClusterBootstrap:
             async with asyncio.timeout(SHOWN_SECONDS):
                 await committer.released(ticket)
                 while not member.followers.shown_by(members, ticket.sequence):
+                    # No report is lost: check and `clear` are in one loop iteration.
                     member.news.clear()
                     await member.news.wait()
         except TimeoutError:
@@ -151,9 +157,11 @@ class ClusterBootstrap:
         member, committer = self._member, self._committer
         try:
             commit_policy(committer, member, None, NODE, "the policy did not come into force")
+        # Also if that commit is refused: this node is in no cluster then.
         finally:
             member.become(Alone())
             committer.releasable = released_at_once
+            # Commits that waited for the members need only this disk.
             committer.release_more()
             member.read_rows()
 
@@ -161,6 +169,7 @@ class ClusterBootstrap:
         """Write the file CLUSTER: from here on this node is in a cluster, even after a crash.
         :raises DiskFull:
         """
+        # The present epoch counts as promised: every elected leader needs a later one.
         epoch = self._committer.ledger.epoch
         noted = ClusterState(agreed.cluster, agreed.revision, epoch, True, founding=founded)
         await self._memory.join(noted)
@@ -177,6 +186,7 @@ def commit_policy(
 
     :raises NotWritable, NotEnoughReplicas, Busy, DiskFull: as for any commit
     """
+    # Nothing below waits, so only this commit passes `ClusterMember.check_writable`.
     member.commits_policy = True
     try:
         with committer.begin_transaction() as tx:

@@ -111,6 +111,7 @@ class LeadHolder:
             await self._committer.released(own)
         except Refusal as refusal:
             return refusal.message
+        # Once etcd has this frame, a member whose older directory lacks it can't be elected.
         self._leadership.publish_soon.set()
         await self._on_settled()
         await self._compare()
@@ -137,6 +138,7 @@ class LeadHolder:
             seconds = self._leadership.policy.release_seconds
             now_us = self._clock.monotonic_us()
             began_us = now_us - int(seconds * 1_000_000)
+            # One mark a second: the newest one before `began_us` shows which commits are overdue.
             marks.append((now_us, committer.committed))
             while marks[0][0] <= began_us:
                 committed = marks.popleft()[1]
@@ -168,10 +170,12 @@ class LeadHolder:
         member takes."""
         committer, now_us = self._committer, self._clock.monotonic_us()
         released = committer.commit_index
+        # Any progress restarts the time. Too few followers is a stall with a cause of its own.
         lacks_none = committer.synced_seq <= released
         if released != self._released or lacks_none or self._leadership.lacks_followers:
             self._released, self._since_us = released, now_us
         behind_us = self._leadership.policy.behind_us
+        # BEHIND until a member counts as silent, and as much again for its removal in etcd.
         return now_us - self._since_us > 2 * behind_us + int(WAITS_SECONDS * 1_000_000)
 
     def _warn_of_silence(self, what: str, why: str) -> None:
@@ -191,10 +195,12 @@ class LeadHolder:
                 async with asyncio.timeout(max(wait_us, 0) / 1_000_000):
                     await soon.wait()
             at_once = soon.is_set()
+            # Cleared before the request: a reason that comes during it causes another publication.
             soon.clear()
             known = self._known
             sent_us = self._clock.boottime_us()
             try:
+                # Bounded, so that a lost answer leaves time for another attempt within the lease.
                 async with asyncio.timeout(lease.seconds / RENEWED_IN):
                     if lease.is_over(sent_us):
                         # Renew only if etcd can be heard. If requests arrive and answers are lost,
@@ -215,6 +221,7 @@ class LeadHolder:
                 why = await self._end_reason(known, agreed)
                 if why is not None:
                     return why
+                # Only a trusted answer that still names this lead extends the deadline.
                 self._leadership.lease, self._silent = lease.renewed(sent_us), False
                 self._leadership.on_published(agreed)
 
@@ -317,6 +324,7 @@ class LeadHolder:
             with suppress(DiskFull):
                 await self._memory.doubts()
             return f"etcd was set back: its in-sync replicas are of before revision {known.insync}"
+        # Only a trusted answer may raise the revision that later answers are compared with.
         self._memory.note_revision(agreed)
         return None
 
@@ -326,6 +334,7 @@ async def _first(*ways: Coroutine[Any, Any, str]) -> str:
     tasks = [asyncio.ensure_future(way) for way in ways]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        # Several may end at once: the order of the arguments decides.
         return next(task.result() for task in tasks if task in done)
     finally:
         await end(*tasks)

@@ -135,11 +135,13 @@ async def join(
     """
     fs, clock, rng = environment.fs, environment.clock, environment.rng
     begun = is_joining(fs, path)
+    # Before the directory is touched: a malformed token leaves it as it is.
     invitation = None if begun else _invitation(token)
     world = RestoreEnvironment(
         fs, clock, rng, environment.open_engine, environment.open_in_memory, tick, key=key
     )
     with closing(JoiningDirectory.lock(path, fs, clock, rng, key)) as joining:
+        # Interrupted before the token was redeemed: it is still needed.
         if begun and joining.now.store is None:
             invitation = _invitation(token)
         node = str(joining.now.node)
@@ -210,6 +212,7 @@ class Joiner:
             try:
                 return self._make()
             except (BackupCut, BackupCorrupt, CopyFailed) as problem:
+                # The verification covers the whole file, so no received part is trusted.
                 self._begin_anew()
                 await self._pause(str(problem))
             except OSError as problem:
@@ -258,6 +261,7 @@ class Joiner:
         where = invited.where
         sources = [CopySource("", tuple(where.addresses), (where.fingerprint,))]
         for source in sources:  # grows by the leader that a refusal names
+            # The request needs one expected certificate: each pin is tried at each address.
             for address, pin in product(source.addresses, source.pins):
                 try:
                     store, node = await self._redeemed(address, pin, invited)
@@ -265,6 +269,7 @@ class Joiner:
                     problem = failed
                     _go_on_to(failed, sources)
                 else:
+                    # Durable before any part is fetched: from here on a restart needs no token.
                     self._joining.note(UUID(store), (replace(source, node=node),))
                     return
         raise problem
@@ -298,6 +303,7 @@ class Joiner:
             return  # an earlier process has them all
         problems: list[Exception] = []
         sources = list(self._joining.now.sources)
+        # The list may grow meanwhile, by the leader that a refusal names.
         for source in sources:
             for address in source.addresses:
                 try:
@@ -308,6 +314,7 @@ class Joiner:
                         self._note_sources(sources)
                 else:
                     return
+        # One node may have outdated rows. If all refuse, no other attempt helps.
         if all(isinstance(one, NotKnown) for one in problems):
             raise CopyFailed(
                 "this node is no longer known to the cluster: its row was dropped or its"
@@ -319,9 +326,11 @@ class Joiner:
         link = await self._links.connect(address, pins)
         try:
             now = self._joining.now
+            # The certificate proves the node, not its store.
             if link.peer.store != str(now.store):
                 raise LinkClosed(f"{address} serves another store, {link.peer.store}")
             coming = await self._opened()
+            # The sender resumes only a copy of this id, and otherwise sends from offset 0.
             resume = None if now.parts is None else now.parts.id
             link.send(Copy(resume, coming.size))
             await self._take_parts(link, coming)
@@ -352,8 +361,10 @@ class Joiner:
         if not isinstance(begins, CopyBegins):
             raise _misplaced(begins)
         parts = self._joining.now.parts
+        # Parts of two snapshots must not be mixed.
         if parts is None or begins.id != parts.id or begins.size != parts.size:
             coming.cut()
+            # The file's name is durable before JOINING refers to it.
             self._world.fs.sync_directory(self._joining.directory.tmp_path)
             parts = DownloadProgress(begins.id, begins.size, tuple(begins.history))
             self._note(parts)
@@ -363,6 +374,7 @@ class Joiner:
         except (LinkClosed, CopyRefused, TimeoutError):
             self._sync(coming)  # the received parts need not be sent again
             raise
+        # The digest covers the parts of all links and processes, not only of the last.
         if (coming.size, coming.digest) != (parts.size, digest):
             self._begin_anew()
             raise CopyRefused("the received copy differs from the one that was sent")
@@ -394,6 +406,7 @@ class Joiner:
                 f"expected the part of the copy at byte {coming.size}, received that at"
                 f" {part.offset}"
             )
+        # Key and version stand in the first part: a useless copy ends before the rest is sent.
         if part.offset == 0:
             check_begins(part.data, self._world.key)
         coming.add(part.data)
@@ -403,6 +416,7 @@ class Joiner:
 
     def _sync(self, coming: _Coming) -> None:
         """Make the received parts durable: another process resumes from here."""
+        # Parts before note: JOINING must not count bytes that a crash can lose.
         coming.file.sync()
         parts = self._joining.now.parts
         assert parts is not None, "some copy is on its way"
@@ -445,6 +459,7 @@ class _Coming:
 
         :param known: length of the prefix (bytes)
         """
+        # A shorter file counts as it is: the missing bytes are fetched again.
         known = min(known, self.file.size())
         while self.size < known:
             data = self.file.read(self.size, min(READ_BYTES, known - self.size))
@@ -463,6 +478,7 @@ class _Coming:
         try:
             self.file.append(data)
         except OSError:
+            # A short write would leave bytes that the digest does not cover.
             self.file.truncate(self.size)
             raise
         self._digest.update(data)
@@ -481,6 +497,7 @@ def _go_on_to(refused: Exception, sources: list[CopySource]) -> bool:
     A node is asked once per attempt, however often others name it.
     """
     source = refused.source if isinstance(refused, CopyRefused) else None
+    # Bounded, since each refusal may name another leader.
     if source is None or len(sources) > limits.REPLICAS:
         return False
     if any(source.node == one.node or source.addresses == one.addresses for one in sources):

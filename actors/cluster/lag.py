@@ -26,6 +26,7 @@ class Lag:
 
     def ends(self, upto: int, synced: int, now_us: int) -> None:
         """Note the last frame that it could have now, and the last on its disk."""
+        # A goal stays until it is reached: while clients write, a moving goal never would be.
         if self._goal is None and synced < upto:
             self._goal, self._set_us = upto, now_us
 

@@ -95,6 +95,7 @@ class LeaderState:
         if not self.is_enough:
             return self.released
         acknowledged = dict(self.held)
+        # A member that has not attached to this leader counts as holding nothing.
         others = (acknowledged.get(each, 0) for each in self.waited_for if each != self.node)
         upto = min([self.synced, *others])
         # Raft §5.4.2: the commit index of earlier leaders is not known here. The release of its own
@@ -122,6 +123,7 @@ class LeaderState:
     def attached(self, follower: str, sequence: int) -> LeaderState:
         """Note that a follower has attached, and up to which frame both logs agree. Drops its
         earlier acknowledgements."""
+        # Not the maximum: a truncated log, or an older copy, may hold less than it acknowledged.
         known = dict(self.held) | {follower: sequence}
         return replace(self, held=tuple(sorted(known.items())))
 
@@ -157,6 +159,7 @@ class LeaderState:
         """
         left = self.members.difference(gone)
         are_others = bool(gone) and self.node in left and self.members.issuperset(gone)
+        # A remaining member without the newest policy would lead by an earlier one, with its ACKS.
         least = self.acks if self._all_know(left) else max(self.acks, self.acks_before)
         return self.asked is None and are_others and len(left) >= 1 + least
 
@@ -192,4 +195,5 @@ class LeaderState:
         agreed = answer.agreed
         if agreed.lead is None or agreed.lead.epoch != self.epoch or agreed.insync is None:
             return DEPOSED
+        # Done or refused, it is settled: all requests name one revision, so just one was written.
         return replace(self, insync=agreed.insync, asked=None)

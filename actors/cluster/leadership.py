@@ -192,6 +192,7 @@ class Leadership:
         self._policies.append((self.policy, standing.acks_before, standing.amended))
         # Once its first frame is released, all members have its present policy in their logs.
         before_it = 0 if standing.is_settled else standing.acks_before
+        # No log holds the policy yet: `amended` sets its sequence after the commit.
         self._use_policy(policy, max(standing.acks, before_it), _NOT_BEGUN)
 
         def restore_policy() -> None:
@@ -285,6 +286,8 @@ class Leadership:
         before = self.followers
         self.followers = before.on_report(node, synced, applied, heard_us)
         self._changed()
+        # A report wakes the ISR check only for a node outside: it may now be eligible. Members are
+        # checked on a timer (`holding.py`).
         if node not in self._leading.members:
             self.news.set()
 

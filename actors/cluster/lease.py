@@ -41,4 +41,5 @@ class LeadLease:
 
     def renewed(self, sent_us: int) -> LeadLease:
         """Note that a renewal sent at this time was answered."""
+        # An answer to an older renewal never moves the deadline back.
         return replace(self, sent_us=max(self.sent_us, sent_us))

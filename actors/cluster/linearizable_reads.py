@@ -53,6 +53,7 @@ class LinearizableReads:
             return asyncio.ensure_future(_leader_read_index(role.leadership, self._committer))
         if isinstance(role, Follower) or self._expects_leader:
             return asyncio.ensure_future(self._read_index_of_next_leader())
+        # Before the file CLUSTER is written, no other node can lead: no round is needed.
         if isinstance(role, Alone) or (
             isinstance(role, Founder) and self._member.memory.stored is None
         ):
@@ -60,11 +61,13 @@ class LinearizableReads:
         raise self._no_leader()
 
     async def _read_index_of_next_leader(self) -> int:
+        # Each wait may end in another role, so the role is read again after it.
         while not isinstance(role := self._member.role, Leader):
             if isinstance(role, Follower):
                 try:
                     return await role.follow_task.request_read_index()
                 except Busy:
+                    # Not attached, or the link ended before the answer: a leader may be there soon.
                     if not self._expects_leader:
                         raise
             elif not self._expects_leader:
@@ -99,6 +102,7 @@ class LinearizableReads:
         """Return once there is a leader, or once waiting is useless."""
         if self._attaching is None or self._attaching.done():
             self._attaching = asyncio.create_task(self._check_leader())
+        # One poll serves all waiting reads: a cancelled read must not end it.
         await asyncio.shield(self._attaching)
 
     async def _check_leader(self) -> None:

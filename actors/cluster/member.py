@@ -104,6 +104,7 @@ class ClusterMember:
         self.kept: StoredPolicy | None = None
         """The stored policy, as last read."""
         alone = memory.stored is None
+        # Even a former leader waits after a restart: only etcd knows who leads.
         self._role: Role = Alone() if alone else Waiting()
         self._heard_us: int | None = None
         """Monotonic time of the last message of a leader in earlier roles (µs); None: there was
@@ -138,6 +139,7 @@ class ClusterMember:
 
     def become(self, role: Role) -> None:
         """Take another role. The knowledge about leaders is kept."""
+        # Both are answers of the old role: read before it is replaced.
         self.note_caught_up()
         self._heard_us = self._leader_heard_us
         self._role = role
@@ -275,10 +277,12 @@ class ClusterMember:
 
     def read_rows(self) -> None:
         """Read the policy and this node's own row from the store."""
+        # Pending commits are included: a leader goes by its newest declarations at once.
         with self._committer.begin_transaction() as tx:
             self.kept = failover.find(tx)
             row = _row_of(replicas.every(tx), self.node)
         in_cluster = self.memory.stored is not None
+        # Each answer is checked, but only on a node in a cluster.
         self._roles.check_told = self.check_answering if in_cluster else None
         self._by_row = _roles_of(row)
 
@@ -298,6 +302,7 @@ class ClusterMember:
         """Nodes of the cluster by committed state: those with a row, and no revoked certificate.
         The link of a revoked node lasts until the revocation is released; its row stays."""
         with self._committer.begin_transaction() as tx:
+            # Pending revocations count: a revoked node must not join the ISR before their release.
             rows = [row for row in replicas.every(tx) if not replicas.is_shut_out(tx, row)]
         return frozenset(row.node for row in rows if row.node is not None)
 
@@ -310,10 +315,12 @@ class ClusterMember:
     @property
     def sender_epoch(self) -> int | None:
         """Epoch in which other nodes may follow it; None: none may, as while it stops."""
+        # A node that stops keeps its role, but its committer follows already.
         if self._committer.follows:
             return None
         if self.life in (RoleName.ALONE, RoleName.FOUNDING):
             return self._committer.ledger.epoch
+        # An elected node sends nothing before its own first frame has a sequence.
         return self.leadership.epoch if self.life is RoleName.LEADING and self.leadership else None
 
     @property
@@ -362,6 +369,7 @@ class ClusterMember:
             self.followers = self.followers.left(node)
 
     def _changed(self) -> None:
+        # Only a founder's commit index depends on these followers.
         if self.life is RoleName.FOUNDING:
             self._committer.release_more()
             self.news.set()
@@ -390,6 +398,7 @@ class ClusterMember:
         if isinstance(role, Leader):
             if role.leadership.resigns:
                 raise NotWritable(NOT_COORDINATING, leader=[])
+            # Cluster rule 4: after the deadline another node may lead, and this commit may be lost.
             if not role.leadership.may_be_over:
                 self.check_roles()
                 return
@@ -434,6 +443,7 @@ class ClusterMember:
             raise Busy(self.stranded if self.is_stranded else NOT_TOLD)
         if self.only_looks or not self.is_silent(_SILENT_US):
             return
+        # Read last: this check precedes each answer, and a long silence is rare.
         with self._committer.begin_transaction() as tx:
             owns = caller is not None and self._rights.owns_all(tx, caller)
         if not owns:
@@ -483,6 +493,7 @@ class ClusterMember:
             "life": str(self.life),
             "waits_for": self.waits_for,
             "leader": self.leader,
+            # From the row itself: the value of the last iteration may be outdated.
             "coordinates": self._coordinates(_roles_of(self.row_of(self.node))),
             "lease": None if leadership is None else self._lease_left(leadership),
             "followers": len(followers.linked),
@@ -499,6 +510,7 @@ class ClusterMember:
         leadership, followers = self.leadership, self.all_followers
         if self.life is RoleName.ALONE and not followers.by_node:
             return None
+        # The boot-time clock, as for the lease: it also runs while the machine is suspended.
         left_us = 0 if leadership is None else leadership.lease.ends_us - self._clock.boottime_us()
         return ClusterFigures(
             leads=self.life is RoleName.LEADING,

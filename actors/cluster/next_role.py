@@ -59,10 +59,12 @@ def distrust_reason(memory: ClusterState, agreed: AgreedState) -> str | None:
     """Return the reason to distrust the state in etcd, or None."""
     if memory.agreement is not None and agreed.cluster != memory.agreement:
         return "VIA leads to another etcd cluster, or etcd was rebuilt"
+    # Durable: the comparison below passes once other clients have raised the revision.
     if memory.doubts:
         return f"etcd was set back: its content at revision {agreed.revision} may be outdated"
     if agreed.revision < memory.revision:
         return f"etcd was set back from revision {memory.revision} to {agreed.revision}"
+    # Only a founder may have seen this etcd without an ISR: it writes the first one.
     if memory.agreement is not None and agreed.insync is None and not memory.founds:
         return "etcd was emptied: it names no in-sync replicas"
     return None
@@ -93,6 +95,7 @@ def epoch_distrust_reason(memory: ClusterState, ended: int, epoch: int) -> str |
 
     :param ended: the newest epoch in this node's log
     """
+    # With one epoch of two leaders, log matching would take different frames for equal.
     if epoch <= max(ended, memory.promised):
         return (
             f"etcd was set back: it gives epoch {epoch}, but epoch {max(ended, memory.promised)}"
@@ -145,6 +148,7 @@ def decide_role(
         return StayWaiting("the first leader has not named the in-sync replicas yet")
     if agreed.lead is not None:
         if agreed.lead.node != node:
+            # Cluster rule 5: a rightful leader has no epoch below a promised one.
             if agreed.lead.epoch < memory.promised:
                 why = "the leader uses an epoch that had ended before: etcd was set back"
                 return StayWaiting(f"{why}; {NAME_ONE}", distrust_reason=True)

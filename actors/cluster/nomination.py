@@ -22,6 +22,7 @@ def has_lead(member: ClusterMember, *, force: bool) -> bool:
     leadership = member.leadership
     if leadership is None:
         return False
+    # FORCE is refused to a leader that lacks followers: fewer ACKS go on without a new lineage.
     if leadership.is_settled and not (force and leadership.lacks_followers):
         return True
     raise waits_with_lead(member)
@@ -55,6 +56,7 @@ def check_vacant(
     if member.is_stranded:
         raise NotWritable(member.stranded, leader=[])
     coordinates = member.coordinates
+    # FORCE overrules the distrust of etcd, the ISR and missing frames, but not cluster rule 8.
     if not force:
         found = decide_role(
             known, agreed, member.node, here, coordinates=coordinates, asked=True,
@@ -71,6 +73,7 @@ def leads_already(member: ClusterMember, lead: LeaderEntry, when: str = "") -> N
 
     :param when: since when it leads, as text
     """
+    # An epoch belongs to one run of one process: this run can't use that lead.
     if lead.node == member.node:
         return NotWritable(
             "this node led before it was restarted, and has the lead until the lease of that"

@@ -58,6 +58,7 @@ class PeerAddresses:
         """Answer to nodes that ask for the addresses of the leader and of etcd."""
         member = self._member
         leads = self._leads(member.node) if member.sender_epoch is not None else self.leader
+        # A policy that is not in force here is of no use to other nodes.
         kept = member.kept if member.policy is not None else None
         return Way(
             via=[] if kept is None else list(kept.policy.via),
@@ -89,6 +90,7 @@ class PeerAddresses:
                 why = closed
         if self._is_shut_out(node):
             raise LinkClosed(f"the certificate of node {node} was revoked")
+        # At most every `LOST_US`, unless no address is known at all.
         told = await self._ask(links, node) if not places or self._is_lost(node) else None
         if told is None or told in places:
             raise why
@@ -98,6 +100,7 @@ class PeerAddresses:
             node=node,
             address=told.address,
         )
+        # Kept only after the node has proved itself there.
         self._told[node] = told
         return link
 
@@ -126,6 +129,7 @@ class PeerAddresses:
         addresses = [] if row is None else [row.peer]
         if upstream is not None:
             addresses += upstream.peers
+            # A fingerprint from the time of the copy counts only while the rows name none.
             pins = pins or frozenset({upstream.fingerprint})
         found = [CandidateAddress(address, pins) for address in dict.fromkeys(addresses)]
         if node in self._told:

@@ -177,6 +177,7 @@ class Peering:
         """
         if self.identities is None or self.listens_at is None:
             return None
+        # The row has the address that other nodes reach; a listening address may be local.
         own = next((row.peer for row in rows if row.node == self.node), self.listens_at)
         return TokenLocation([own], self.shown.fingerprint)
 
@@ -196,6 +197,7 @@ class Peering:
         :raises UnknownOutcome: the commit may have happened; a repeated request gets the answer
         :raises Refusal: this node can't commit
         """
+        # Before the throttle: a node that shows the row's certificate is guessing nothing.
         known = await self._redeemed_before(asked.node, certificate)
         if known is not None:
             return Redeemed(self._store, known, self.node)
@@ -208,6 +210,7 @@ class Peering:
             leads = self.leader()
             raise NotWritable(refusal.message, **({} if leads is None else leads.detail)) from None
         except SignInRefused as refusal:
+            # Before the delay: a node that hangs up during it is in the audit trail too.
             self._statements.record_access("redeem join token", "", "peer", address, refusal.code)
             await attempt.failed()
             raise
@@ -226,6 +229,7 @@ class Peering:
             row = replicas.find(tx, self.trust.row_of(node) or "")
             if row is None or certificate not in replicas.trusted(tx, row):
                 return None
+            # An empty commit stands for the commits read here: the answer waits for their release.
             await self._committer.released_in_time(self._committer.commit(tx, PEERS))
         return row.name
 
@@ -261,6 +265,7 @@ class Peering:
         return Renewed(asked.certificate)
 
     async def _committed(self, tx: Transaction, action: str, address: str) -> None:
+        # A repeated request changes nothing, and adds no entry to the audit trail.
         entry = Entry(AUDIT, "", address, None, None, ((),), action) if tx.size else None
         ticket = self._committer.commit(tx, PEERS, reason=action, entry=entry)
         await self._committer.released_in_time(ticket)

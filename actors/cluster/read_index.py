@@ -53,6 +53,7 @@ class ReadIndexRounds:
         if not self._begins:
             self._begins = True
             self.number += 1
+            # One message to each follower serves all requests of this loop iteration.
             loop.call_soon(self._go)
         self._waiting.append((self.number, done))
         return done
@@ -78,6 +79,8 @@ class ReadIndexRounds:
         if not self._waiting or self._begins:
             return
         on_report = self._heard
+        # A leader alone in the ISR needs no echo: no other member could be elected.
+        # The slowest node decides. Numbers only grow, so an echo answers all earlier rounds too.
         upto = min((on_report.get(node, 0) for node in self._asked()), default=self.number)
         while self._waiting and self._waiting[0][0] <= upto:
             _, done = self._waiting.popleft()

@@ -89,6 +89,7 @@ class IdentityActor(ThreadActor):
         now = instant(self.runtime.clock.wall_us())
         made = peer_file.make(message.node, now, self._rng)
         found = Identities(message.shown, made)
+        # Durable before any row names it: a crash must not lose the key of a trusted certificate.
         peer_file.save(self._directory, found)
         return found
 
@@ -99,6 +100,7 @@ class IdentityActor(ThreadActor):
         :raises StoreDamaged: the file is corrupt
         :raises OSError: the disk failed
         """
+        # Each hourly check comes here: the file is written only on a change.
         if peer_file.load(self._directory) != message.identities:
             peer_file.save(self._directory, message.identities)
 
@@ -163,11 +165,13 @@ class RenewingActor(LoopActor):
             return
         peering.check_expiry()
         await self._prepare(peering.identities)
+        # Read after `_prepare`, which may have replaced it.
         has = peering.identities
         self._claim_row(has.shown)
         row = self._own_row()
         if row is None:
             return
+        # Published before it is shown: other nodes refuse a certificate that no row has.
         for one in self._not_in_row(has, row):
             await self._publish_certificate(one, has.shown)
         await self._drop_earlier_certificates(has)
@@ -236,6 +240,7 @@ class RenewingActor(LoopActor):
             # With a timeout: later checks close links of certificates that are revoked.
             await self._committer.released_in_time(ticket)
         except NotWritable:
+            # The leader refuses links with an unknown certificate, so it can't be asked.
             if one is shown:
                 log.warning(
                     "this node's row names another certificate than it shows: other nodes refuse"
@@ -268,6 +273,7 @@ class RenewingActor(LoopActor):
         row = self._own_row()
         if self._peering.is_given or row is None:
             return
+        # The earlier key leaves the file only once no row names its certificate.
         if tuple(row.certificates) == (has.shown.fingerprint,):
             await ask(self._file.ref, SaveIdentities(has))
 
@@ -283,6 +289,7 @@ class RenewingActor(LoopActor):
         # The clock has jumped, or no check ran for half a month: other nodes may know only the
         # first certificate, so keep its file.
         is_sudden = not peering.is_given and has.shown.expires <= self._now
+        # Saved before it is shown: once other nodes have seen it, the row drops the first one.
         if not peering.is_given and not is_sudden:
             await ask(self._file.ref, SaveIdentities(Identities(has.next)))
         if peering.identities is not has:

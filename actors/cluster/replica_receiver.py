@@ -197,6 +197,7 @@ class ReplicaReceiver:
     # --- attaching --------------------------------------------------------------------------------
 
     async def _attach(self) -> None:
+        # Cluster rule 5: from here on no frame of an older leader is acknowledged.
         if self._expected is not None:
             await self._epochs.promise(self._expected)
         committer, promised = self._committer, self._epochs.promised
@@ -217,6 +218,7 @@ class ReplicaReceiver:
             raise LinkClosed(
                 f"the logs agree up to {answer.agree}, but the log of this node ends at {end}"
             )
+        # The epoch may be new here: it is promised before any acknowledgement to its leader.
         await self._epochs.promise(answer.epoch)
         await committer.cut(answer.agree)
         if answer.time:
@@ -244,12 +246,14 @@ class ReplicaReceiver:
             self._check_epoch(message.epoch)
             if message.frames:
                 self._on_frames(_frames(message), message.released)
+            # A message without news is a heartbeat. Without an answer, this node counts as silent.
             elif message.released <= self.released:
                 self._acknowledge_soon()
             if message.round > self._round:
                 self._round = message.round
                 self._acknowledge_soon()
             self._on_commit_index(message.released)
+            # The commit index of this message covers the read index. A later one is valid too.
             while self._asking and self._asking[0][0] <= message.present:
                 _, asking = self._asking.popleft()
                 if not asking.done():
@@ -258,6 +262,7 @@ class ReplicaReceiver:
                 kept, self._carries = self._carries, 0
                 self._backlog.done(kept)
                 self._forward_entries()
+            # Only a leader that ignores its window gets here: its frames must not fill the memory.
             while self._unsynced_bytes > UNSYNCED_BYTES and self._failed is None:
                 self._fewer.clear()
                 await self._fewer.wait()
@@ -284,6 +289,7 @@ class ReplicaReceiver:
         self._unsynced_bytes -= size
         self._fewer.set()
         error = None if synced.cancelled() else synced.exception()
+        # The next link finds these frames by `find_end`.
         if self._over:
             return
         if error is not None or synced.cancelled():
@@ -307,6 +313,7 @@ class ReplicaReceiver:
 
     def _acknowledge(self) -> None:
         self._acknowledges = False
+        # A promise to a later leader ends the acknowledgements to this one.
         if not self._over and self._epochs.promised == self.epoch:
             applied = self._committer.commit_index
             said = Acknowledge(self.epoch, self._synced, applied, self._round, self._asks)

@@ -253,22 +253,26 @@ class ReplicaSender:
         :raises Refusal: sent to the follower. `Stranded`: it shows frames that are not in this
             history
         """
+        # The follower has promised a later leader: this one is deposed, and may not know.
         if asked.promised > self.epoch:
             raise NotWritable(
                 f"this node leads in epoch {self.epoch}, but epoch {asked.promised} was promised"
             )
         theirs = [EpochEnd(*told) for told in asked.history]
+        # Log matching searches by bisection: ends out of order would give a wrong common frame.
         if any(a.epoch >= b.epoch or a.last >= b.last for a, b in pairwise(theirs)):
             raise BadRequest("the epochs and sequences of a history must increase")
         try:
             agree = last_common_frame(self._committer.history(), theirs)
         except Diverged as why:
             raise Stranded(why.message) from why
+        # Cluster rule 6: clients have seen those frames, so they can't be truncated.
         if agree < asked.applied:
             raise Stranded(
                 f"it shows commits up to {asked.applied}, but its log agrees with the leader's"
                 f" only up to {agree}"
             )
+        # Before the answer: retention must not remove the frames that the answer announces.
         self._pin_log(agree + 1)
         self._position = self.synced = agree
         self._told = self._committer.commit_index
@@ -300,6 +304,7 @@ class ReplicaSender:
                 raise BadRequest(f"{type(message).__name__} is not a message of a follower")
 
     def _acknowledged(self, said: Acknowledge) -> None:
+        # Beyond the frames sent, an acknowledgement would release frames that only this disk has.
         if said.epoch != self.epoch or not self.synced <= said.synced <= self._position:
             raise BadRequest(
                 f"frame {said.synced} of epoch {said.epoch} was acknowledged, but the last one"
@@ -375,6 +380,7 @@ class ReplicaSender:
 
     async def _step(self) -> None:
         """Send frames or a heartbeat, or wait until there is something to send."""
+        # Cleared before the checks: a wake-up during them is not lost.
         self._woken.clear()
         frames = await self._next_batch() if self.window.is_open else []
         if frames or self._beat_due or self._committer.commit_index > self._told:
@@ -456,11 +462,13 @@ class ReplicaSender:
         """
         now_us = self._monotonic_us()
         if self._pin is not None:
+            # Half the lifetime of a pin (µs): renewed well before it expires.
             if now_us - self._pinned_us < limits.LOG_PIN_SECONDS * 500_000:
                 self._pin.move(sequence)
                 return
             if sequence == self._pin.sequence:
                 return
+        # The new pin comes first: in a gap, the log thread could prune the log.
         fresh = self._reads.pin(sequence)
         self._release_pin()
         self._pin, self._pinned_us = fresh, now_us

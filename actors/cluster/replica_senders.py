@@ -142,6 +142,7 @@ class ReplicaSenders:
             else:
                 raise BadRequest("the first message of a link must be Attach or Copy")
         except NotWritable as refusal:
+            # The refusal names the leader, so that the node finds it without etcd.
             leads = self._way().leader
             detail = {} if leads is None else leads.detail
             link.send(Refused(refusal.code, refusal.message, detail))
@@ -175,6 +176,7 @@ class ReplicaSenders:
                 task.result()
         finally:
             await end(task)
+            # A newer link of the node may have taken its place.
             if self._by_node.get(node, (None, None))[0] is ships:
                 del self._by_node[node]
                 self._remember(node, ships)
@@ -189,6 +191,7 @@ class ReplicaSenders:
         if not self._is_current(node, ships):
             return
         self._member.attached(node, upto)
+        # Attaching counted as a sign of life. The debt of an earlier link overrides it.
         if node in self._unsynced:
             self._on_progress(node, ships, upto)
         if self.copies is not None:
@@ -199,6 +202,7 @@ class ReplicaSenders:
             return
         owed_us = ships.window.owed_since_us
         unsynced = self._unsynced.get(node)
+        # No progress since the last link ended: the debt counts from the sending over that link.
         if unsynced is not None and (unsynced.epoch, unsynced.after) == (ships.epoch, upto):
             owed_us = unsynced.since_us
         elif unsynced is not None and (unsynced.epoch != ships.epoch or unsynced.after < upto):
@@ -218,6 +222,7 @@ class ReplicaSenders:
         at = ships.epoch, ships.synced
         for other in [each for each, one in self._unsynced.items() if one.epoch != ships.epoch]:
             del self._unsynced[other]  # sent in an epoch that is over
+        # Without progress the oldest time stays: a new link must not hide a disk without syncs.
         if since_us is not None and (before is None or (before.epoch, before.after) != at):
             self._unsynced[node] = Unsynced(ships.epoch, since_us, ships.synced)
 

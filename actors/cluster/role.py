@@ -63,6 +63,7 @@ class Elected:
     """Has the lead, and releases nothing yet."""
 
     leadership: Leadership
+    # To clients it still waits: no frame of its epoch exists.
     life = RoleName.WAITING
     follow_task = None
 

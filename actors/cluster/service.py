@@ -107,6 +107,7 @@ class ClusterService:
         if leadership is None or not gone:
             return None
         if leadership.leading.waited_for.isdisjoint(gone):
+            # No release waits for these nodes, but one could enter the ISR during the statement.
             leadership.keep_out_of_isr(gone, is_over)
             return None
         return ask(self._place.ref, RemoveFromIsr(gone, is_over))

@@ -115,6 +115,7 @@ class CopyInProgress:
             self.renewal.cancel()
         if self.pin is not None:
             self.pin.release()
+        # No effect on a completed snapshot, whose file is closed by the callback instead.
         self.taking.cancel()
         self.taking.add_done_callback(_close_file)
 
@@ -227,10 +228,14 @@ class SnapshotCopies:
         node, now_us = link.peer.node, self._clock.monotonic_us()
         found = self._given.get(node)
         if found is not None and found.has_file:
+            # A node asks over one link at a time: the earlier link is dead.
             found.link.close("the node has asked for its copy again")
+            # Without an id, the node holds no part: an unfinished copy is sent from its start.
+            # A complete one was of no use to the node, so it gets another.
             if asked.resume == found.id or (asked.resume is None and not found.was_whole):
                 found.link, found.asked_us = link, now_us
                 return found
+        # Its own former copy goes first, and makes room.
         self.attached(node)
         self._make_room()
         made = self._given[node] = CopyInProgress(self._new_id(ID_BYTES), link, now_us)
@@ -258,7 +263,9 @@ class SnapshotCopies:
         :raises Refusal: it can't be taken
         """
         while not giving.taking.done():
+            # `wait` does not cancel the snapshot with this request: a later one can use it.
             await asyncio.wait((giving.taking,), timeout=limits.COPY_ALIVE_SECONDS)
+            # Waiting counts as a request: a slow snapshot is not given up.
             giving.asked_us = self._clock.monotonic_us()
             if not giving.taking.done():
                 giving.link.send(ALIVE)
@@ -271,21 +278,26 @@ class SnapshotCopies:
         link, at, size = giving.link, taken.at, taken.written.size
         goes_on = asked.resume == giving.id and asked.offset <= size
         offset = asked.offset if goes_on else 0
+        # The history ends at the snapshot. Its last entry is the snapshot's own frame, with which
+        # log matching begins when the node attaches.
         epoch_ends = [told for told in self._history() if told[0] < at.epoch]
         if at.sequence:
             epoch_ends.append((at.epoch, at.sequence, at.digest))
         link.send(CopyBegins(giving.id, self._store.id, size, at.sequence, at.epoch, epoch_ends))
         while offset < size:
+            # Before each part: a newer request may have replaced this link, or the file is gone.
             if giving.link is not link or not taken.file.kept:
                 raise LinkClosed("the copy is no longer available")
             data = await taken.file.read(offset, PART_BYTES)
             link.send(Part(offset, data))
             offset += len(data)
             giving.sent_bytes += len(data)
+            # Backpressure: a slow link holds one part in memory.
             await link.drained()
             giving.asked_us = self._clock.monotonic_us()
         link.send(CopyEnds(taken.written.sha256))
         giving.was_whole = True
+        # Closing at once could cut off the digest, which is still on its way.
         await _wait_until_closed(link)
 
     # --- the snapshot ---------------------------------------------------------------------------
@@ -302,6 +314,7 @@ class SnapshotCopies:
             moment.end()  # the snapshot lasts until `view` is released
             number, done = next(self._numbers), False
             try:
+                # Pinned together with the view: the node needs every frame after it to attach.
                 giving.pin = self._reads.pin(view.sequence + 1)
                 at = await self._standing(view.sequence)
                 await self._write(view, at)
@@ -336,6 +349,7 @@ class SnapshotCopies:
                 found.append(piece)
                 size += len(piece.data)
                 if size >= PART_BYTES:
+                    # At most two parts are in memory: one is written while the next is read.
                     if writing is not None:
                         await writing
                     writing = ask(files.ref, AddPart(found))
@@ -366,6 +380,7 @@ class SnapshotCopies:
             return
         if giving.pin is not None:
             try:
+                # The new pin comes first: in a gap, the log thread could prune the log.
                 renewed = self._reads.pin(giving.pin.sequence)
             except LogPruned as pruned:
                 log.warning("a copy was given up", node=node, reason=pruned.message)

@@ -69,14 +69,17 @@ def stall(
             f" with fewer ACKS, at most {heard}"
         )
         return StallCause("followers", why, heard, policy.acks)
+    # The newest frames are always on their way: a short wait is no stall.
     if not is_late:
         return None
+    # Enough others are recent for a removal. As a rule, only the answer of etcd is missing.
     if silent:
         why = (
             f"etcd, to remove {_named(silent, name)} from the in-sync replicas, not {within}: it"
             " goes on once etcd answers, or they are back"
         )
         return StallCause("etcd", why, heard, policy.acks)
+    # All members answer, and at least one has not synced the frames yet.
     return StallCause(
         "followers",
         f"{_named(others, name)} to have the newest commits on disk",

@@ -60,6 +60,7 @@ def begin_member(
         await ask(place.ref, SaveCluster(changed))
 
     async def copy_anew(sources: Sequence[CopySource]) -> None:
+        # The mark is durable before the node restarts, so a crash here has the same effect.
         await ask(place.ref, CopyAnew(roles.node_id, sources))
         log.warning("the store is copied anew: the node begins again", sources=sources)
         member.begins_anew.set()
@@ -90,6 +91,7 @@ def begin_coordination(
     :param leads: called with True or False when this node starts or stops to lead
     """
 
+    # One for all links: the rate limit of a follower outlives its link.
     forwarding = EntryForwarding(runtime, committer)
     present = LinearizableReads(runtime.clock, member, committer)
 
@@ -109,6 +111,7 @@ def begin_coordination(
         await StateComparison(runtime, committer, lambda: replica_senders).run()
 
     async def copy_anew(leader: str) -> bool:
+        # The address from the time of the copy is of that node, and of no other leader.
         upstream = member.memory.now.upstream
         if upstream is not None and upstream.node != leader:
             upstream = None
@@ -122,14 +125,17 @@ def begin_coordination(
             return []
         return await address_hints.ways(peering.links, member.others, peering.trust.pins_of)
 
+    # The functions above use these two, and run only later.
     peer_addresses = PeerAddresses(runtime.clock, member, peering)
     replica_senders = ReplicaSenders(runtime.clock, member, ship, lambda: peer_addresses.way)
+    # Before the first link and the first iteration: both go by policy and roles.
     member.read_rows()
     peering.accept = replica_senders.accept
     peering.leader = lambda: peer_addresses.leader
     ways = CoordinationHooks(
         lambda via: agree(via, member.store), follow, leads, compare, copy_anew, ask_way
     )
+    # A successor of a failed actor first steps down from the lead it finds (`live`).
     place = supervise(
         lambda: CoordinationActor.start(runtime, committer, member, replica_senders, ways),
         refoldable=True,

@@ -99,8 +99,10 @@ class StateComparison:
             or self._committer.ledger.state.engine.stored_bytes() > limits.COMPARE_BYTES
         ):
             return
+        # Read and pinned in one loop iteration: the snapshot is of exactly this commit index.
         sequence = self._committer.commit_index
         with pin_released(self._committer) as kept:
+            # A link keeps its order: no follower has a later commit index before the announcement.
             for each in followers:
                 each.compare(sequence, ANNOUNCED)
             digest = await hashed(kept, self._runtime.clock)
@@ -139,6 +141,7 @@ class FollowerComparison:
         """Handle a `Compare` of the leader: an announcement or a digest."""
         if said.digest == ANNOUNCED:
             self.close()
+            # A follower that shows more has no snapshot of that frame: it skips this comparison.
             if said.seq >= self._committer.commit_index:
                 self._at = said.seq
                 ticket = self._committer.ticket(said.seq)
@@ -155,6 +158,7 @@ class FollowerComparison:
         """The announced frame is shown here, or its release failed."""
         if self._at != sequence or self._kept:
             return
+        # A state after that frame has another digest without any fault.
         if lost is None and self._committer.commit_index == sequence:
             self._kept = True
             kept = pin_released(self._committer)
@@ -163,6 +167,7 @@ class FollowerComparison:
             self._hashing.add_done_callback(lambda _done: kept.release())
         else:
             self._at = None
+        # This runs in the middle of a release: the next frames get an iteration of their own.
         self._runtime.loop.call_soon(self._tell_kept)
 
     def close(self) -> None:
@@ -184,6 +189,7 @@ class FollowerComparison:
         ours, theirs, at = self._ours, self._theirs, self._at
         if ours is None or theirs is None:
             return
+        # Judged once: a repeated digest of this frame is ignored.
         self._at = None
         if ours == theirs:
             log.info("the state is the leader's", sequence=at, digest=ours.hex())

@@ -34,9 +34,11 @@ class LeadVacancy:
 
         :param members: members of the ISR
         """
+        # Alone in the ISR, it has no other member to wait for.
         if member.has_caught_up or members <= {member.node}:
             return False
         now_us = self._clock.monotonic_us()
+        # The time counts from the first sight of the vacancy, not from the end of the lease.
         if self._since_us is None:
             self._since_us = now_us
         return now_us - self._since_us < LEFT_SECONDS * 1_000_000

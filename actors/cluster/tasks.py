@@ -11,4 +11,5 @@ async def end(*tasks: asyncio.Future[Any]) -> None:
     them, unless they are retrieved elsewhere."""
     for task in tasks:
         task.cancel()
+    # A cancelled task runs on to the end of its `finally` blocks.
     await asyncio.wait(tasks)

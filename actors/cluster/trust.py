@@ -98,6 +98,7 @@ class Trust:
         yet. A node that has used it may come again."""
         with self._committer.begin_transaction() as tx:
             usable = join_tokens.any_usable(tx, self._store)
+        # If no declaration is pending, the released state says the same.
         if usable or self._committer.ledger.state.catalog_version <= self._committer.commit_index:
             return usable
         with self._committer.begin_released_read() as tx:
@@ -181,6 +182,7 @@ class Trust:
         """Read the declarations, if they have changed. An unreleased commit revokes trust at once,
         but gives none: it may be rolled back."""
         generation, declared = self._declared
+        # Part of the version: a release changes the result without a new declaration.
         released = min(declared, self._committer.commit_index)
         if self._version == (version := (generation, declared, released)):
             return

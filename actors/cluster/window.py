@@ -31,6 +31,7 @@ class Window:
     @property
     def is_open(self) -> bool:
         """True if another batch may be sent, of any size."""
+        # Checked before each batch, so the bound is exceeded by one batch at most.
         return self.bytes < self._bytes_max
 
     def sent(self, upto: int, size: int, now_us: int) -> None:
@@ -45,6 +46,7 @@ class Window:
 
     def acknowledged(self, upto: int) -> None:
         """Note that the follower has synced all frames up to one."""
+        # Any acknowledgement answers a heartbeat. Only synced frames leave the window.
         self._asked_us = None
         while self._sent and self._sent[0][0] <= upto:
             self.bytes -= self._sent.popleft()[1]
