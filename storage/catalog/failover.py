@@ -15,6 +15,7 @@ from protocol.failover import Policy, clauses, of_clauses
 from storage.formats import keys
 from storage.txn.transaction import Transaction
 
+# The tag is the whole key: a store has one policy.
 _KEY: Final = keys.tagged(keys.FAILOVER)[0]
 
 

@@ -47,6 +47,7 @@ class Function:
 
 def find(tx: Transaction, database: Database, name: str) -> Function | None:
     """Return a function by name, or None."""
+    # By id: a database of the same name that is declared later never finds this function.
     at = ("function", database.id, name)
     found: Function | None = tx.known(at)
     if found is None:
@@ -61,6 +62,7 @@ def declared_of_function(function: Function) -> tuple[bytes, ...]:
     """Return the dependency keys of a function; see `catalog_cache.py`."""
     database = function.database
     key = keys.function(database.namespace.id, database.id, function.name)
+    # The cached object holds its database, so a changed declaration of that makes it stale.
     return key, *declared_of(database)
 
 
@@ -79,6 +81,7 @@ def define(tx: Transaction, made: Function, taken: IfExists = IfExists.REFUSE) -
     """
     check_name(made.name, "function")
     check_comment(made.comment)
+    # OVERWRITE needs no look-up, since there is no id to keep.
     if taken is not IfExists.OVERWRITE and find(tx, made.database, made.name) is not None:
         if taken is IfExists.SKIP:
             return
@@ -103,5 +106,6 @@ def drop(tx: Transaction, function: Function) -> None:
 
 def _function(database: Database, name: str, value: bytes) -> Function:
     kept: Any = binary.unpack(value)
+    # The other fields are stored under the names of the attributes.
     parameters = tuple((one, type) for one, type in kept.pop("parameters"))
     return Function(database, name, parameters, **kept)

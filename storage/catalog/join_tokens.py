@@ -82,8 +82,10 @@ def create(
             f"a join token lasts at most {most // timedelta(hours=1)} hours",
             limit=limits.JOIN_TOKEN_SECONDS_MAX,
         )
+    # base64url has no `.`, which separates the parts of a token.
     secret = urlsafe_b64encode(rng.bytes(SECRET_BYTES)).rstrip(b"=").decode()
     token = f"{replica.name}{_NAME_ENDS}{secret}"
+    # Log time never falls: a wall clock that is set back makes no token valid again.
     expires = tx.now + lasting
     replicas.give_token(tx, replica, StoredToken(_digest(store, token), expires, store))
     return token if where is None else f"{token}{_NAME_ENDS}{_encoded_location(where)}", expires
@@ -130,6 +132,7 @@ def _encoded_location(where: TokenLocation) -> str:
 def usable_until(tx: Transaction, store: str, replica: Replica) -> datetime | None:
     """Return the expiry time of a row's token; None: it has no usable one."""
     token = replica.token
+    # A restore brings rows along, but its store has another id, so their tokens are void.
     if token is None or not replica.waits or token.store != store or token.expires <= tx.now:
         return None
     return token.expires
@@ -160,20 +163,24 @@ def redeem(
     found = _opened(tx, store, token)
     if found is None:
         raise SignInRefused("the join token is unknown, used or expired: create a new one")
+    # The row is in the read set: of two nodes that bring the same token only one commits.
     return replicas.assign_node(tx, found, node, certificate, expires)
 
 
 def _opened(tx: Transaction, store: str, token: str) -> Replica | None:
     name, _, _ = token.partition(_NAME_ENDS)
+    # Bounded before any work: the sender is not known yet.
     if len(token) > _LONGEST or not token.isascii() or NAME.match(name) is None:
         return None
     found = replicas.find(tx, name)
     if found is None or found.token is None or usable_until(tx, store, found) is None:
         return None
+    # In constant time: the delay of an answer must not show how much of a digest matches.
     return found if hmac.compare_digest(found.token.digest, _digest(store, token)) else None
 
 
 def _digest(store: str, token: str) -> bytes:
+    # Not stretched as a password is: 256 random bits cannot be guessed.
     return blake2b(
         token.encode(), key=UUID(store).bytes, digest_size=_DIGEST_BYTES, person=_PURPOSE
     ).digest()

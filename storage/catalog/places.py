@@ -90,6 +90,7 @@ def find_namespace(tx: Transaction, name: str) -> Namespace | None:
     if found is None:
         key = keys.namespace(name)
         value = tx.get(key)
+        # Absent names are not cached, so the catalog bounds the cache.
         if value is not None:
             found = tx.remember(name, _namespace(name, value), key)
     return found
@@ -105,6 +106,7 @@ def database(tx: Transaction, namespace: Namespace, name: str) -> Database:
 
 def find_database(tx: Transaction, namespace: Namespace, name: str) -> Database | None:
     """Return a database by name, or None."""
+    # All kinds of look-ups share one cache: this form is that of databases only.
     at = (0, namespace.id, name)
     found: Database | None = tx.known(at)
     if found is None:
@@ -171,6 +173,7 @@ def define_namespace(
             raise AlreadyExists(f"namespace {name} exists", kind="namespace", name=name)
         if taken is IfExists.SKIP:
             return present
+    # The id stays, since the keys of all content contain it, while the name is only here.
     id = present.id if present is not None else next_id(tx, keys.NAMESPACE_IDS)
     made = Namespace(id, name, comment)
     tx.put(keys.namespace(name), pack_declaration(id, comment))
@@ -209,10 +212,12 @@ def drop_namespace(tx: Transaction, namespace: Namespace, tick: Tick = unpaced) 
     :param tick: called for each database in it, each user of the store, and each user dropped
     :returns: the names of the dropped users
     """
+    # Before the ranges are deleted, as this transaction then finds no database any more.
     inside = {one.path for one in databases(tx, namespace, tick)}
     gone = users.drop_of_spaces(tx, {namespace.path, *inside}, tick)
     for start, end in keys.in_namespace(namespace.id):
         tx.delete_range(start, end)
+    # The counter of ids stays, so the id is never allocated again.
     tx.delete(keys.namespace(namespace.name))
     return gone
 

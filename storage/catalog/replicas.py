@@ -103,6 +103,7 @@ def find(tx: Transaction, name: str) -> Replica | None:
 
 def every(tx: Transaction) -> list[Replica]:
     """Return all rows, by name."""
+    # The range joins the read set: of two commits that add colliding rows, one conflicts.
     return [
         _read(key[len(_PREFIX) :].decode(), value)
         for pairs in tx.scan(*keys.tagged(keys.REPLICA))
@@ -122,6 +123,7 @@ def define(tx: Transaction, made: Replica, taken: IfExists = IfExists.REFUSE) ->
     """
     check_name(made.name, "replica")
     check_comment(made.comment)
+    # Before any comparison: one address may be written in several ways.
     made = _in_one_form(made)
     others = every(tx)
     present = next((one for one in others if one.name == made.name), None)
@@ -132,6 +134,8 @@ def define(tx: Transaction, made: Replica, taken: IfExists = IfExists.REFUSE) ->
     if present is None and len(others) >= limits.REPLICAS:
         raise TooLarge(f"a cluster has at most {limits.REPLICAS} rows", limit=limits.REPLICAS)
     stays = present is not None and present.node is not None and present.node == made.node
+    # The same node could not connect any more without its certificates. Revoked ones go, or
+    # `_put` would refuse the row.
     if present is not None and stays and made.certificate is None:
         made = _trusting(made, _without_revoked(tx, present))
     _put(tx, replace(made, created=tx.now if present is None else present.created), others)
@@ -173,6 +177,7 @@ def give_token(tx: Transaction, replica: Replica, token: StoredToken) -> None:
             f"replica {replica.name} already has a node and needs no join token. If the directory"
             " of that node is lost, DROP REPLICA and DEFINE REPLICA first"
         )
+    # Not by `_put`: no value changes that another row could have.
     tx.put(_key(replica.name), _packed(replace(replica, token=token)))
 
 
@@ -213,6 +218,7 @@ def renew(tx: Transaction, replica: Replica, certificate: str, expires: datetime
         renewed = replace(replica, certificate=certificate, certificate_expires=expires)
     else:
         renewed = replace(replica, renewal=NextCertificate(certificate, expires))
+    # A repeated request finds the row as it should be, and writes nothing.
     return renewed if renewed == find(tx, replica.name) else _put(tx, renewed, every(tx))
 
 
@@ -236,6 +242,7 @@ def shown(
         certificate_expires=expires,
         renewal=None if second else replica.renewal,
     )
+    # Called for each new link: an unchanged row must not make a commit.
     return seen if seen == find(tx, replica.name) else _put(tx, _in_one_form(seen), every(tx))
 
 
@@ -258,6 +265,8 @@ def revoke(tx: Transaction, certificate: str, reason: str | None) -> None:
                 renewal=None,
             )
             if alone != row:
+                # Not by `_put`, which refuses revoked certificates. The row keeps this one: with
+                # neither node nor certificate it would wait for a new node.
                 tx.put(_key(row.name), _packed(alone))
 
 
@@ -336,6 +345,7 @@ def _put(tx: Transaction, replica: Replica, others: list[Replica]) -> Replica:
             for what, mine, theirs in (
                 ("address for peers", replica.peer, other.peer),
                 ("node", replica.node, other.node),
+                # Against both certificates of the other row: its renewal is trusted as well.
                 *(("certificate", one, _same(one, other)) for one in replica.certificates),
             ):
                 if mine is not None and mine == theirs:
@@ -344,6 +354,7 @@ def _put(tx: Transaction, replica: Replica, others: list[Replica]) -> Replica:
                         kind="replica",
                         name=other.name,
                     )
+    # A revocation outlives its row, so a later row cannot bring the certificate back.
     for certificate in replica.certificates:
         if find_revocation(tx, certificate) is not None:
             raise BadRequest(
@@ -430,6 +441,7 @@ def add_revocation(tx: Transaction, certificate: str, reason: str | None) -> boo
     key = _revocation_key(check_fingerprint(certificate))
     if tx.get(key) is not None:
         return False
+    # Counted by a scan: the limit bounds it, and revocations are rare.
     if sum(map(len, tx.scan(*keys.tagged(keys.REVOKED)))) >= limits.REVOKED_CERTIFICATES:
         raise TooLarge(
             f"too many revoked certificates: the limit is {limits.REVOKED_CERTIFICATES}. To shut"

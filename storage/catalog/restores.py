@@ -84,6 +84,7 @@ def undo(
     """
     dropped: list[Namespace | Database] = []
     gone: list[str] = []
+    # Databases first: their namespace is dropped only if it is empty by then.
     for one in sorted(made, key=lambda one: one.database == 0):
         if tx.get(one.key) != one.row:
             continue  # another transaction dropped the place, or its creation was rolled back
@@ -95,6 +96,7 @@ def undo(
             goes(database)
             gone += places.drop_database(tx, database)
             dropped.append(database)
+        # Other transactions use the namespace by now, so only the mark goes.
         elif _has_databases(tx, namespace) or _has_users(tx, namespace):
             tx.delete(one.key)
         else:
@@ -108,4 +110,5 @@ def _has_databases(tx: Transaction, namespace: Namespace) -> bool:
 
 
 def _has_users(tx: Transaction, namespace: Namespace) -> bool:
+    # Asked only without databases, so their users need no look.
     return any(user.space == namespace.name for user in users.everyone(tx))

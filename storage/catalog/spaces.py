@@ -122,6 +122,7 @@ def define_space(
 
 def drop_space(tx: Transaction, space: Space) -> None:
     """Drop a cache space with its keys."""
+    # A range for each: the frame is as small for a million keys as for none.
     for prefix in (space.entries, space.contents, space.expiries):
         tx.delete_range(*keys.within(prefix))
     tx.delete(space.count_key)
@@ -140,6 +141,7 @@ def _space(database: Database, name: str, value: bytes) -> Space:
 def _made_space(
     id: int, database: Database, name: str, expire_us: int | None, comment: str | None
 ) -> Space:
+    # Prefixes are kept with the space, since each operation on a key needs some.
     numbers = (database.namespace.id, database.id, id)
     return Space(
         id, database, name, expire_us, comment,

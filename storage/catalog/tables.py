@@ -113,6 +113,7 @@ def declared_of_table(table: Table) -> tuple[bytes, ...]:
     numbers = (table.database.namespace.id, table.database.id)
     return (
         keys.table(*numbers, table.name),
+        # The prefix stands for all fields, also for one that is declared later.
         keys.fields(*numbers, table.id)[0],
         keys.indexes(*numbers, table.id)[0],
         *declared_of(table.database),
@@ -216,6 +217,7 @@ def find_field(table: Table, name: str) -> Field:
 
 def drop_table(tx: Transaction, table: Table) -> None:
     """Drop a table with its records and indexes."""
+    # One range: the frame is as small for a million records as for none.
     tx.delete_range(*keys.within(table.prefix))
     tx.delete(table.count_key)
     # A range delete, since `delete` refuses keys whose values are stamped.
@@ -253,6 +255,7 @@ def load_fields(
         kept: Any = binary.unpack(value)
         path = read_path(kept.pop("path"))
         table, name = keys.field_at(key)
+        # In key order: a path sorts behind its own beginning, so a parent comes first.
         found.setdefault(table, []).append(Field(path, name, **kept))
     return {table: tuple(fields) for table, fields in found.items()}
 
@@ -262,6 +265,7 @@ def pack_field(field: Field) -> bytes:
 
     :raises TooLarge: over `limits.DEFINITION_BYTES`, or the path too long
     """
+    # The path is a part of the key.
     if len(field.name.encode()) > limits.PATH_BYTES:
         raise TooLarge(
             f"a field's path takes at most {limits.PATH_BYTES} bytes", limit=limits.PATH_BYTES
@@ -303,6 +307,7 @@ def _table(
     mine, declared = defined.get(table.id, ()), indexes.get(table.id, ())
     if not mine and not declared:
         return table
+    # Successors are maintained as well, so that they are complete when their build ends.
     to_come = [coming for index in declared if (coming := index_rows.successor(index)) is not None]
     return replace(table, fields=mine, indexes=declared, keeper=keeper([*declared, *to_come]))
 

@@ -115,12 +115,14 @@ def define(
         raise TooLarge(f"a comment has at most {limits.COMMENT_CHARACTERS} characters")
     present = find(tx, name)
     if present is None:
+        # Completed at the commit: `created` tells this user from an earlier one of its name.
         tx.put_time(keys.user(name), _declared_at)
         return _put(tx, User(name, role, space, passhash, comment, tx.now))
     if skip:
         return present
     if not overwrite:
         raise AlreadyExists(f"user {name} exists", kind="user", name=name)
+    # All its grants lie inside its space, and could be outside of another one.
     if present.space != space:
         raise BadRequest(f"user {name} cannot be moved to another namespace or database")
     _keep_an_owner(tx, present, role, tick)
@@ -156,6 +158,7 @@ def grant(tx: Transaction, user: User, verbs: Verbs, noun: Securable) -> User:
     :raises TooLarge: the user has too many grants
     """
     held = {each.verb for each in user.grants if each.noun == noun}
+    # In the order of `Verb`: the order of a set differs from run to run.
     more = tuple(Grant(verb, noun) for verb in Verb if verb in verbs - held)
     if len({each.noun for each in (*user.grants, *more)}) > limits.GRANTS:
         raise TooLarge(
@@ -169,6 +172,7 @@ def grant(tx: Transaction, user: User, verbs: Verbs, noun: Securable) -> User:
 def revoke(tx: Transaction, user: User, verbs: Verbs, noun: Securable) -> User:
     """Revoke verbs that were granted on exactly this object."""
     left = tuple(each for each in user.grants if each.noun != noun or each.verb not in verbs)
+    # No write without a change: a written row ends the running work of its user.
     return user if left == user.grants else _put(tx, replace(user, grants=left))
 
 
@@ -197,6 +201,7 @@ def drop_of_spaces(tx: Transaction, spaces: Collection[str], tick: Tick) -> list
     :param tick: called for each existing user, and each that is dropped
     :returns: their names
     """
+    # No look for the last owner: a user of a space never owns the store.
     gone = [user.name for user in everyone(tx, tick) if user.space in spaces]
     for name in paced(gone, tick):
         tx.delete(keys.user(name))
@@ -205,6 +210,8 @@ def drop_of_spaces(tx: Transaction, spaces: Collection[str], tick: Tick) -> list
 
 def _keep_an_owner(tx: Transaction, user: User, role: str | None, tick: Tick) -> None:
     if user.owns_store and role != OWNER:
+        # All rows join the read set: if two commits each take one of the last two owners, one
+        # of them conflicts (write skew).
         every = everyone(tx, tick)
         if not any(other.owns_store and other.name != user.name for other in every):
             raise LastOwner(
@@ -255,6 +262,7 @@ def read_row(name: str, value: bytes) -> User:
     assert isinstance(fields, dict)
     grants = tuple(
         Grant(Verb(verb), Securable(SecurableKind(kind), tuple(ids), path))
+        # Only rows with grants have the field.
         for kind, ids, path, verbs in fields.pop("grants", ())
         for verb in verbs
     )
@@ -264,5 +272,6 @@ def read_row(name: str, value: bytes) -> User:
 def _stored(grants: tuple[Grant, ...]) -> list[Any]:
     found: dict[Securable, list[str]] = {}
     for each in grants:
+        # By object: its kind, ids and path are stored once for all its verbs.
         found.setdefault(each.noun, []).append(each.verb.value)
     return [[noun.kind.value, list(noun.ids), noun.path, verbs] for noun, verbs in found.items()]

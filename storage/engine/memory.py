@@ -37,6 +37,7 @@ class _Version:
     applied: int
 
     def get(self, key: bytes) -> bytes | None:
+        # The last chunk that begins at or before the key.
         at = bisect_right(self.firsts, key) - 1
         if at < 0:
             return None
@@ -51,6 +52,7 @@ class _Version:
     def scan(self, start: bytes, end: bytes, reverse: bool) -> Iterator[list[Pair]]:
         if start >= end:
             return
+        # The range may begin inside a chunk.
         low = max(bisect_right(self.firsts, start) - 1, 0)
         high = bisect_left(self.firsts, end)
         for at in range(high - 1, low - 1, -1) if reverse else range(low, high):
@@ -100,6 +102,7 @@ class MemoryEngine:
         return self._version.get(key)
 
     def scan(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[Pair]]:
+        # Bound to the version of this call, although the generator runs later.
         return self._version.scan(start, end, reverse)
 
     def none_in(self, start: bytes, end: bytes) -> bool:
@@ -119,6 +122,7 @@ class MemoryEngine:
         return _MemoryView(self._version)
 
     def flush(self, room: Room | None = None) -> None:
+        # A reference is enough: no write modifies a version.
         self._flushed = self._version
 
     def holds(self, count: int) -> bool:
@@ -134,6 +138,7 @@ class MemoryEngine:
         return self._flushed.applied
 
     def unflushed_bytes(self) -> int:
+        # Each write makes a new version, so identity means that nothing was written.
         return 0 if self._flushed is self._version else self.memory_bytes()
 
     def checkpoint(self, path: str) -> None:
@@ -173,12 +178,14 @@ class _MemoryView:
 
 
 def _changed(old: _Version, batch: MemoryBatch, applied: int) -> _Version:
+    # Copies of the lists only: unchanged chunks are shared with the old version.
     firsts, chunks = list(old.firsts), list(old.chunks)
     puts: dict[bytes, bytes | None] = {}
     for key, end, value in batch.changes:
         if end is None:
             puts[key] = value
         else:
+            # Earlier changes first: the range delete removes those inside it.
             _put_all(firsts, chunks, puts)
             puts.clear()
             _cut(firsts, chunks, key, end)
@@ -192,6 +199,7 @@ def _put_all(firsts: list[bytes], chunks: list[_Chunk], puts: dict[bytes, bytes 
     done = 0
     while done < len(ordered):
         at = max(bisect_right(firsts, ordered[done][0]) - 1, 0)
+        # All changes below the next chunk's first key belong to this chunk.
         stop = len(ordered)
         if at + 1 < len(firsts):
             stop = bisect_left(ordered, firsts[at + 1], lo=done, key=_key)
@@ -216,11 +224,13 @@ def _cut(firsts: list[bytes], chunks: list[_Chunk], start: bytes, end: bytes) ->
         if low < high:
             rest = _Chunk(keys[:low] + keys[high:], values[:low] + values[high:])
             _replace(firsts, chunks, at, rest)
+        # An emptied chunk was dropped, and the next one is in its place.
         at += 1 if len(chunks) == count else 0
 
 
 def _replace(firsts: list[bytes], chunks: list[_Chunk], at: int, chunk: _Chunk) -> None:
     """Replace the chunk `at`: split the new one when large, drop it when empty."""
+    # At least 1: an empty chunk has no parts, but `range` needs a step.
     size = CHUNK_KEYS if len(chunk.keys) > 2 * CHUNK_KEYS else max(len(chunk.keys), 1)
     parts = [
         _Chunk(chunk.keys[i : i + size], chunk.values[i : i + size])

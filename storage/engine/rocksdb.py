@@ -179,6 +179,7 @@ class RocksEngine:
         return _RocksView(self._db.snapshot(), self._db.iter(self._unbounded))
 
     def flush(self, room: Room | None = None) -> None:
+        # Read first: the flush may not cover writes that come while it runs.
         covered = self._applied
         try:
             if room is not None:
@@ -307,12 +308,14 @@ class _RocksView:
                 yield pairs
             if ended:
                 return
+            # The smallest key behind the last one.
             start = pairs[-1][0] + b"\0"
 
     def _down(self, start: bytes, end: bytes) -> Iterator[list[Pair]]:
         while start < end:
             cursor = self._sought()
             cursor.seek_for_prev(end)
+            # The end is not part of the range.
             if cursor.key() == end:
                 cursor.prev()
             pairs, ended = _collect(cursor, cursor.prev, start, end)
@@ -417,6 +420,7 @@ def _ascending(
     while pairs := _step(rows, BATCH_PAIRS):
         last = pairs[-1][0]
         yield pairs
+    # The proving iterator has no row behind the last one either, or the rows ended early.
     proof.seek(start if last is None else last)
     if last is not None and proof.valid():
         proof.next()
@@ -430,6 +434,7 @@ def _descending(
     last = None
     while pairs := _step(rows, step):
         last = pairs[-1][0]
+        # Lower bound by hand: `rocksdict` cannot set one.
         if last < start:
             _cut_below(pairs, start)
             if pairs:

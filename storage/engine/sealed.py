@@ -94,6 +94,7 @@ class SealedEngine:
                 raise BackupCorrupt("the state is not sealed, but the store is", offset=0)
             facts = reader.facts(StateFacts)
             for pairs in _pairs(reader):
+                # The sequence follows with the last batch: a part of an image is no state.
                 self._put(pairs, 0)
         except (BackupCut, BackupCorrupt, StoreTooNew) as problem:
             raise EngineUnreadable(f"the state in {self._path}: {problem}") from problem
@@ -113,6 +114,7 @@ class SealedEngine:
         return self._inner.applied
 
     def write(self, batch: Batch, applied: int) -> None:
+        # In the batch: each view then names the sequence of its own contents.
         batch.put(APPLIED_KEY, applied.to_bytes(8, "big"))
         self._inner.write(batch, applied)
 
@@ -121,6 +123,7 @@ class SealedEngine:
     def flush(self, room: Room | None = None) -> None:
         if self.applied == self._flushed:
             return
+        # The old image stays until the rename, so there must be room for both.
         if room is not None and room.bytes < self.flush_bytes() + _SLACK_BYTES:
             raise DiskFull("no room left on the disk for the sealed state")
         view = self._inner.snapshot()
@@ -156,6 +159,7 @@ class SealedEngine:
         for some in view.scan(*_ALL):
             writer.add(pack_pairs(some))
             pairs += len(some)
+            # In parts: the log's fsync on the same disk waits for dirty pages.
             if writer.size - synced >= limits.BACKUP_SYNC_BYTES:
                 file.sync()
                 synced = writer.size
@@ -182,6 +186,7 @@ class SealedEngine:
         try:
             self.flush()
         except DiskFull as refusal:
+            # Nothing is lost: the next start replays the log on top of the old image.
             raise EngineFailed(refusal.message) from refusal
         finally:
             self._inner.close()
@@ -221,6 +226,7 @@ def _pairs(reader: ContainerReader) -> Iterator[list[Pair]]:
     for chunk in reader.chunks():
         data = rest + chunk
         found, at, _ = decode_pairs(data)
+        # A pair may continue in the next chunk.
         rest = data[at:]
         count += len(found)
         yield found

@@ -23,6 +23,7 @@ def hash_in_slices(state: EngineReader) -> Generator[None, None, str]:
     Pass a view if others write in between.
     """
     digest = stream_digest()
+    # In key order, without index entries and the engine's own notes.
     for logged in keys.LOGGED:
         for pairs in state.scan(*logged):
             digest.update(pack_pairs(pairs))

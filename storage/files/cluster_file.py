@@ -66,6 +66,8 @@ class ClusterState(NamedTuple):
 
         :param shown: policy in the state for this store; None: none
         """
+        # The policy names the etcd servers. A start needs it before it may apply the frame
+        # that contains it.
         if self.founding is not None and (self.founds or shown is None):
             return self.founding.policy
         return shown
@@ -85,6 +87,7 @@ def load(directory: StoreDirectory) -> ClusterState | None:
         agreement, upstream = stored["agreement"], stored["upstream"]
         return ClusterState(
             None if agreement is None else str(agreement),
+            # Through `str`: `int` alone would accept the fractions and booleans of a damaged file.
             int(str(stored["revision"])),
             int(str(stored["promised"])),
             stored["coordinating"] is True,

@@ -224,6 +224,7 @@ class StoreDirectory:
         try:
             settle(directory)
         except BaseException:
+            # The flock outlives this object: a retry in the same process would find it held.
             directory.close()
             raise
         return directory
@@ -291,6 +292,8 @@ class StoreDirectory:
         for path in (self.tmp_path, self.log_path, self.state_path):
             self.fs.make_directory(path)
         self.fs.sync_directory(self.path)
+        # A new id, also for a whole restore: failover policy and join tokens of the original
+        # name another store, so they have no effect here.
         self.store_id = new_uuid(self.rng)
         self.created = instant(self.clock.wall_us()).isoformat()
 
@@ -302,6 +305,7 @@ class StoreDirectory:
         if not self.fs.exists(self.tmp_path):
             self.fs.make_directory(self.tmp_path)
         for name in self.fs.names(self.tmp_path):
+            # A partial snapshot stays, since its download continues behind the synced bytes.
             if name != COPIED:
                 self._remove(f"{self.tmp_path}/{name}")
         self.fs.sync_directory(self.path)
@@ -318,6 +322,7 @@ class StoreDirectory:
         :raises WrongKey, StoreDamaged, StoreTooNew: one of them can't be read
         :raises OSError: the disk refused; a retry continues
         """
+        # JOINING last: while it is in clear, a restart comes here again and seals PEER too.
         for path in (self.peer_file, self._joining):
             if self.fs.exists(path):
                 try:
@@ -348,6 +353,7 @@ class StoreDirectory:
 
         :raises OSError: the disk refused
         """
+        # A crash between the removals leaves JOINING, so the remains never pass for a store.
         for name in _OF_A_COPY.intersection(self.fs.names(self.path)):
             self._remove(f"{self.path}/{name}")
         for path in (self.log_path, self.state_path):
@@ -418,6 +424,7 @@ class StoreDirectory:
             self.fs.unlink(path)
 
     def _create(self) -> None:
+        # The name of the directory may not be durable yet: a killed start may have created it.
         self.fs.sync_directory(_parent(self.path))
         store_id = new_uuid(self.rng)
         now_us = self.clock.wall_us()
@@ -459,6 +466,7 @@ def _refuse_unless_ours(fs: Fs, path: str, create: bool, key: Key | None) -> Non
     if not fs.is_directory(path):
         raise StoreForeign(f"{path} is not a directory")
     names = fs.names(path)
+    # Both markers outrank STORE: a restore or a copy writes STORE before it ends.
     if _RESTORING in names:
         raise StoreUnfinished(f"{path} holds an unfinished restore: run --restore again")
     if JOINING in names:
@@ -541,6 +549,7 @@ def restored_from(fs: Fs, path: str, key: Key | None = None) -> RestoreOrigin | 
     if not fs.is_directory(path) or not fs.exists(f"{path}/STORE"):
         return None
     marker = f"{path}/{_RESTORING}"
+    # `onto`: the restore was begun on top of a complete store, so another may continue it.
     if fs.exists(marker) and not read_facts(fs, marker, key)["onto"]:
         return None
     try:
@@ -578,6 +587,7 @@ def _only_begun(fs: Fs, path: str) -> bool:
     file = fs.open_read(f"{log}/{names[0]}")
     try:
         sealed = file.read(0, len(_SEALED_BEGINS)) == _SEALED_BEGINS
+        # Any byte behind the header may belong to a frame, so the directory has lost its STORE.
         return file.size() <= (SEALED_HEADER_BYTES if sealed else SEGMENT_HEADER_BYTES)
     finally:
         file.close()

@@ -52,9 +52,12 @@ class DiskFile:
         """Append all of `data`, finishing short writes, then `ahead` zero bytes that the next
         append overwrites. The descriptor's position is the end of the data."""
         if ahead:
+            # In the same write: later appends keep the file size, so their syncs need no journal
+            # transaction (docs/decisions/preallocated-segments.md).
             data += bytes(ahead)
         written = os.write(self._descriptor, data)
         if written != len(data):
+            # A view, so that the rest of a large batch is not copied for each short write.
             rest = memoryview(data)[written:]
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
@@ -83,6 +86,7 @@ class DiskFile:
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes; durable after the next `sync`."""
         os.ftruncate(self._descriptor, size)
+        # ftruncate keeps the position: the next append would leave a hole before its data.
         os.lseek(self._descriptor, size, os.SEEK_SET)
 
     def size(self) -> int:
@@ -101,6 +105,7 @@ class DiskFile:
     def close(self) -> None:
         """Close without syncing. A second call has no effect."""
         if self._descriptor >= 0:
+            # Forgotten before the close: a number closed twice may belong to another file by then.
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
 
@@ -165,6 +170,7 @@ class DiskFolder:
         try:
             descriptor = self._open(name, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
+            # A link is refused with ELOOP; callers expect one error for all that is no folder.
             if error.errno == errno.ELOOP:
                 raise _failed(errno.ENOTDIR, name) from error
             raise
@@ -194,9 +200,11 @@ class DiskFolder:
         try:
             descriptor = self._open(name, os.O_RDONLY | os.O_NONBLOCK)
         except OSError as error:
+            # ELOOP: a link. ENXIO: a socket, or a device without a driver.
             if error.errno in (errno.ELOOP, errno.ENXIO):
                 raise _failed(errno.ENOENT, name) from error
             raise
+        # By descriptor: between a check by name and the open, another file could get the name.
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise _failed(errno.ENOENT, name)
@@ -245,6 +253,7 @@ class DiskFolder:
         if self._newest and self._renamed(source, target):
             return
         here = self._descriptor
+        # Not `os.rename`, which replaces the target. A crash in between leaves both names.
         os.link(source, target, src_dir_fd=here, dst_dir_fd=here, follow_symlinks=False)
         os.unlink(source, dir_fd=here)
 
@@ -290,6 +299,7 @@ class DiskFolder:
 
     def _open_beneath(self, name: str, flags: int) -> int:
         """Call openat2. :raises NotImplementedError: it is not supported here"""
+        # openat2 refuses a mode without O_CREAT; openat ignores it.
         mode = FILE_MODE if flags & os.O_CREAT else 0
         how = _How(flags, mode, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS)
         for _ in range(_LOOKED):
@@ -300,6 +310,7 @@ class DiskFolder:
             if descriptor >= 0:
                 return descriptor
             number = ctypes.get_errno()
+            # EAGAIN: a concurrent rename kept the kernel from proving that the path stays inside.
             if number not in (errno.EAGAIN, errno.EINTR):
                 break
         if number in _NOT_THERE:
@@ -316,6 +327,7 @@ CAN_NOT_ALLOCATE: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EA
 """Errors that mean fallocate is unavailable. All others are reported: a full or failing disk above
 all."""
 _KEEP_SIZE: Final = 1
+# Without declared types ctypes passes a C int, which cuts off sizes from 2 GiB on.
 _LIBC.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -347,6 +359,7 @@ class Disk:
         if exclusive:
             flags |= os.O_EXCL
         descriptor = os.open(path, flags, FILE_MODE)
+        # Not O_APPEND, which would write behind the preallocated zeros.
         os.lseek(descriptor, 0, os.SEEK_END)
         return DiskFile(descriptor)
 

@@ -85,6 +85,7 @@ class FreeSpaceCheck:
     def turn(self) -> Iterator[None]:
         """Hold the turn during a write: alone, or beside the other writer if there is plenty of
         room."""
+        # Waits only if no trial has shown `PLENTY`. Otherwise both writers may write at once.
         self._has_turn = self.turns.acquire(self._asked_for == self._NEVER)
         try:
             yield
@@ -102,6 +103,7 @@ class FreeSpaceCheck:
         room = self.left(Room(needed.bytes + self.PLENTY, needed.files))
         if room is None:
             if self._beside is not None:
+                # The other writer waits for this one, then makes a trial before it writes.
                 self._beside._asked_for = self._NEVER
             if self.left(needed) is not None:
                 room = needed
@@ -124,6 +126,8 @@ class FreeSpaceCheck:
         """
         self._written += writing
         since = max(self._written, abs(needed.bytes - self._asked_for))
+        # Without the lock a trial waits for the other writer. So it comes as late as the spare
+        # bytes of the last one allow.
         unasked = self.ASKED_EVERY if self._has_turn else self.PLENTY - self.ASKED_EVERY
         if since < unasked:
             return self._fs.room(self._folder).holds(needed)
@@ -152,6 +156,7 @@ class Reserve:
         files = size.files if size.bytes else 0
         path = f"{folder}/RESERVE"
         self._paths = [path, *(f"{path}.{n}" for n in range(1, files))][:files]
+        # Rounded up: together the files hold at least `size`.
         self._part = -(-size.bytes // max(files, 1))
         self.held = False
 
@@ -195,6 +200,7 @@ class Reserve:
 
         :raises OSError: the disk fails
         """
+        # A list: `any` over a generator would stop after the first file.
         given = [self._give_up(path) for path in self._paths]
         self._fs.sync_directory(self._folder)
         return any(given)
@@ -211,6 +217,7 @@ class Reserve:
 
         :raises OSError: the disk fails
         """
+        # Lazy: `any` stops after the first file that existed, so the rest stays in reserve.
         return any(map(self._give_up, reversed(self._paths)))
 
     def spend(self, work: Callable[[], T], allowed: bool = True) -> T:

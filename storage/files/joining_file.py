@@ -143,6 +143,7 @@ class JoiningDirectory:
             facts = self.directory.read_joining()
         except StoreNotSealed:
             # A first attempt without a key was refused by a sealed store; this one brings the key.
+            # Downloaded data is on the disk in clear, and sealing JOINING would not change that.
             if _has_come(self.directory):
                 raise
             self.directory.seal_joining()
@@ -154,10 +155,12 @@ class JoiningDirectory:
                 " used"
             ) from None
         if facts is None:
+            # Durable before the token is redeemed: the token works once, and its row names this id.
             begun = CopyProgress(new_uuid(self.directory.rng))
             self.directory.mark_joining(begun.facts())
             return begun
         found = _read(self.directory.path, facts)
+        # Sealed files are bound to the id of the store; STORE, which gives it, may not exist yet.
         if found.store is not None:
             self.directory.store_id = found.store
         return found
@@ -175,8 +178,10 @@ class JoiningDirectory:
         """
         kept = self.now.sources if sources is None else tuple(sources)
         now = replace(self.now, store=store, sources=kept, parts=parts)
+        # Each write waits for two syncs, so an unchanged record is not written again.
         if now != self.now:
             self.directory.mark_joining(now.facts())
+            # Only after the write: a refused one leaves the old progress in force.
             self.now = now
         self.directory.store_id = store
 
@@ -186,6 +191,7 @@ class JoiningDirectory:
 
         :raises OSError: the disk refused
         """
+        # Once a token is redeemed, a row names the id in JOINING: without it the row has no node.
         assert self.now.store is None, "a token was redeemed"
         self.directory.give_up_copy()
 

@@ -52,8 +52,10 @@ def replace_file(fs: Fs, tmp: str, target: str, data: bytes) -> None:
     temporary = f"{tmp}/{name}{TEMPORARY}"
     file = fs.open(temporary, create=True)
     try:
+        # A crash may have left the temporary file of an earlier attempt, perhaps a longer one.
         file.truncate(0)
         file.append(data)
+        # Before the rename: otherwise a crash could leave the final name with missing content.
         file.sync()
     finally:
         file.close()
@@ -81,6 +83,7 @@ def write_facts(
         closed = base64.b64encode(sealed).decode()
         told = {"format": FORMAT, "key": seal.key.id.hex(), "sealed": closed}
         line = json.dumps(told, sort_keys=True).encode()
+    # The checksum covers the line as sealed, so damage shows without the key.
     replace_file(fs, tmp, path, line + b"\n" + _checksum(line) + b"\n")
 
 

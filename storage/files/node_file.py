@@ -33,6 +33,7 @@ def load_node(directory: StoreDirectory) -> NodeFileContents:
     path = f"{directory.path}/NODE"
     if not directory.fs.exists(path):
         facts = NodeFileContents(new_uuid(directory.rng))
+        # Durable before its first use: rows of the cluster name the node by this id.
         save_node(directory, facts)
         return facts
     stored = directory.read(path)

@@ -101,6 +101,7 @@ class Identities:
         """Return the certificates to present at a time; None if all have expired."""
         if self.shown.expires > now:
             return Identities(self.shown, self.next)
+        # In this order: peers may know the next certificate from its row, but not the late one.
         rest = (one for one in (self.next, self.late) if one is not None and one.expires > now)
         return next((Identities(one) for one in rest), None)
 
@@ -110,6 +111,7 @@ def make(node: str, now: datetime, rng: Rng) -> Identity:
 
     :param node: id of the node, in the certificate for human readers only
     """
+    # OpenSSL draws the key, so runs of one simulated seed have different certificates.
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, node)])
     made = (
@@ -117,9 +119,11 @@ def make(node: str, now: datetime, rng: Rng) -> Identity:
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
+        # X.509 allows no serial number 0 (RFC 5280 §4.1.2.2).
         .serial_number(int.from_bytes(rng.bytes(SERIAL_BYTES), "big") or 1)
         .not_valid_before(BEGINS)
         .not_valid_after(now + LASTS)
+        # Not a CA: trust in this certificate extends to no other one.
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -146,6 +150,7 @@ def current_identities(directory: StoreDirectory, node: str, now: datetime, rng:
     if (found := kept.by(now)) is not None:
         return found
     late = make(node, now, rng)
+    # Beside the expired ones, not in their place: the clock may only be ahead for a while.
     save(directory, replace(kept, late=late))
     return Identities(late)
 
@@ -157,6 +162,7 @@ def given(certificate: bytes, key: bytes, now: datetime) -> Identity:
     """
     try:
         found = Identity(certificate.decode(), key.decode())
+        # The whole chain is parsed: a bad file fails here and not in a handshake.
         fits, own, _ = found.fits, found.parsed, found.chain
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise BadRequest(
@@ -187,6 +193,7 @@ def load(directory: StoreDirectory) -> Identities | None:
             for which in ("", "next_", "late_")
             if f"{which}key" in stored
         }
+        # The checksum of the file holds, but such a pair would fail every handshake.
         if not all(one.fits for one in found.values()):
             raise ValueError("another's key")
         return Identities(found[""], found.get("next_"), found.get("late_"))

@@ -38,6 +38,7 @@ def discard_state(directory: StoreDirectory) -> None:
 
     :raises OSError: the disk fails
     """
+    # DAMAGED is durable by then: after a crash in between, the next start discards the rest.
     directory.fs.remove_tree(directory.state_path)
     directory.fs.make_directory(directory.state_path)
     directory.fs.sync_directory(directory.path)
@@ -48,6 +49,7 @@ def finish(directory: StoreDirectory) -> None:
 
     :raises OSError: the disk fails
     """
+    # A crash before the sync may bring the file back; then the rebuild is only repeated.
     directory.fs.unlink(_path(directory))
     directory.fs.sync_directory(directory.path)
 

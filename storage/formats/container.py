@@ -113,6 +113,7 @@ def form_of(file: File) -> BackupFileForm | None:
     begins = file.read(0, len(SCRIPT_BEGINS))
     for form, magic in MAGIC.items():
         if begins.startswith(magic):
+            # An image is a part of a data directory: no restore may take it for a backup.
             return None if form is BackupFileForm.STATE else form
     return BackupFileForm.SCRIPT if begins == SCRIPT_BEGINS else None
 
@@ -294,12 +295,15 @@ class Header(NamedTuple):
         form = next((form for form, magic in MAGIC.items() if data.startswith(magic)), None)
         if form is None:
             raise BackupCorrupt("the file does not begin with the signature of a backup", offset=0)
+        # After the magic: a short file of another kind is no truncated backup.
         if len(data) < HEADER_BYTES:
             raise BackupCut(f"the file ends inside its header, at byte {len(data)}", offset=0)
         head = data[: _HEADER.size]
+        # Before the format: a damaged number must not pass for that of a later version.
         if _sum(head) != data[_HEADER.size : HEADER_BYTES]:
             raise BackupCorrupt("the checksum of the file header does not match", offset=0)
         _, written, flags, _, key_id, salt = _HEADER.unpack(head)
+        # An unknown flag may change how chunks are read, so it counts as a later format.
         if written != FORMAT or flags & ~SEALED:
             raise StoreTooNew(f"the backup has format {written}; this version reads {FORMAT}")
         return cls(form, key_id, salt, bool(flags & SEALED))
@@ -315,6 +319,7 @@ def key_for(file: File, keys: Sequence[Key]) -> Key | None:
     header = Header.decode(file.read(0, HEADER_BYTES))
     if not header.sealed or not keys:
         return None
+    # Without a match any key will do: the reader then names the key that is missing.
     return next((key for key in keys if key.id == header.key_id), keys[0])
 
 
@@ -336,8 +341,10 @@ class _Checks:
     def __init__(self, header: Header, key: Key | None) -> None:
         self._salt = header.salt
         self._crc_start = crc32(header.salt)
+        # Associated data: a chunk opens only behind this very header.
         self._beside = header.encode()
         self._sealer = (
+            # The form is a part of the purpose, so chunks of a log never open in a snapshot.
             Sealer(key, header.salt, b"backup " + header.form.encode())
             if header.sealed and key is not None
             else None
@@ -349,6 +356,7 @@ class _Checks:
         if self._sealer is None:
             check = self._check(head, content)
         else:
+            # STREAM: the nonce tells the last chunk, so no other one passes for the end of a file.
             sealed = self._sealer.seal(number, kind == END, content, self._beside + head)
             content, check = sealed[:-TAG_BYTES], sealed[-TAG_BYTES:]
         return b"".join((head, self._head_check(head), check, content))
@@ -408,7 +416,9 @@ class ContainerWriter:
         self._waiting.append(data)
         self._waiting_bytes += len(data)
         if self._waiting_bytes >= CHUNK_BYTES:
+            # Joined once for each chunk: callers add thousands of small parts.
             whole = b"".join(self._waiting)
+            # Only full chunks: the cuts depend on the stream, not on the parts in which it came.
             end = len(whole) - len(whole) % CHUNK_BYTES
             for at in range(0, end, CHUNK_BYTES):
                 self._chunk(DATA, whole[at : at + CHUNK_BYTES])
@@ -419,6 +429,7 @@ class ContainerWriter:
         """Write the END chunk. Return the SHA-256 of the whole file."""
         if self._waiting_bytes:
             self._chunk(DATA, b"".join(self._waiting))
+        # Size and digest of the bytes before this chunk: it cannot cover itself.
         end = EndChunk(
             items, records, sequence, self.size, self._digest.digest(), self._stream.digest()
         )
@@ -484,9 +495,11 @@ class ContainerReader:
         :raises BackupCorrupt: a chunk is not as written; raised at that chunk
         """
         while self.end is None:
+            # A copy from before the chunk: END names the digest of the bytes before itself.
             begun, before = self.offset, self._digest.copy()
             kind, content = self._chunk()
             if kind == DATA:
+                # Verified already: the caller may use each chunk as it comes.
                 self._stream.update(content)
                 yield content
                 continue
@@ -496,6 +509,7 @@ class ContainerReader:
             sums = before.digest(), self._stream.digest()
             if end.size != begun or (end.sha256, end.stream) != sums:
                 raise self._corrupt("the end record does not match the data before it", begun)
+            # No check covers bytes behind END, so there may be none.
             if self.offset != self._size:
                 raise self._corrupt("there is data after the end record")
             self.end = end
@@ -516,6 +530,8 @@ class ContainerReader:
         Empty for a sealed chunk, and for one that is out of order.
         """
         head = self._file.read(self.offset, CHUNK_HEAD_BYTES)
+        # Without a valid tag nothing of a sealed chunk can be trusted. Frames in clear have
+        # checksums of their own, which the caller verifies.
         if self.header.sealed or len(head) < CHUNK_HEAD_BYTES or not self._checks.head_holds(head):
             return b""
         length, number, kind = _HEAD.unpack_from(head)
@@ -534,14 +550,17 @@ class ContainerReader:
         length, number, kind = _HEAD.unpack_from(head)
         if number != self._number:
             raise self._corrupt(f"expected chunk {self._number}, found chunk {number}")
+        # Before the read: a CRC proves nothing, and a damaged length may claim 4 GiB.
         if length > CONTENT_BYTES_MAX:
             raise self._corrupt("the length of a chunk is impossible")
         content = file.read(offset + CHUNK_HEAD_BYTES, length)
+        # The head holds, so its length is right: the file ends early.
         if len(content) < length:
             raise self._cut()
         found = self._checks.take_apart(number, kind, head, content)
         if found is None:
             raise self._corrupt("the check value of a chunk does not match")
+        # Digest and offset advance together, and only here: `offset` names the first bad chunk.
         self._digest.update(head)
         self._digest.update(content)
         self._number += 1
@@ -592,6 +611,7 @@ def decode_pairs(data: bytes) -> tuple[list[Pair], int, int]:
         begins = at + PAIR_LENGTHS.size
         middle = begins + key_bytes
         end = middle + value_bytes
+        # The stream is cut anywhere: the rest of this pair comes with the next part.
         if end > size:
             return pairs, at, end - at
         pairs.append((data[begins:middle], data[middle:end]))

@@ -113,6 +113,7 @@ Chunk = tuple[int, bytes]
 
 def encode_some(effects: list[Effect]) -> Chunk:
     """Encode a part of a body, for `join`."""
+    # Without the head of the array: `join` writes one for all parts.
     return len(effects), _encoder.encode(effects)[len(_array_head(len(effects))) :]
 
 
@@ -129,6 +130,7 @@ def join(attribution: Attribution, chunks: list[Chunk]) -> bytes:
 
 def _array_head(count: int) -> bytes:
     if count < 16:
+        # Always the shortest form, as the encoder does, so that both ways give the same bytes.
         return bytes((0x90 | count,))
     return (
         b"\xdc" + count.to_bytes(2, "big") if count < 65_536 else b"\xdd" + count.to_bytes(4, "big")
@@ -141,6 +143,7 @@ def decode(body: bytes) -> FrameBody:
         found: Body = _decoder.decode(body)
     except msgspec.MsgspecError as error:
         raise EffectsDamaged(f"the body of a frame is not a valid commit: {error}") from None
+    # msgspec has checked the body around the effects; of these, only that they are arrays.
     for effect in found.effects:
         _check(effect)
     who = Attribution(found.by, found.how, found.statement, found.reason, found.entry)
@@ -214,6 +217,7 @@ class _BodyFeeder:
             try:
                 return read()
             except msgpack.OutOfData:
+                # The call is made again, and goes on where the decoder stopped.
                 if self._fed == len(self._body):
                     raise
                 self._tick()
@@ -224,6 +228,7 @@ class _BodyFeeder:
 
 def _check(effect: Effect) -> None:
     shape = _SHAPES.get(effect[0]) if effect and type(effect[0]) is int else None
+    # Exact types: `isinstance` would take a boolean for a sequence.
     if shape is None or tuple(map(type, effect[1:])) != shape:
         raise EffectsDamaged("a commit has an effect of an unknown form")
 
@@ -233,6 +238,7 @@ def stamped(key: bytes, value: bytes | None, sequence: int) -> bytes | None:
     one."""
     if value is None or key[keys.TAG_AT] not in keys.STAMPED:
         return value
+    # A write set holds the sequence before this change there (`write_set.py`).
     return sequence.to_bytes(SEQUENCE_BYTES, "big") + value[SEQUENCE_BYTES:]
 
 

@@ -16,6 +16,7 @@ AUDIT: Final = 2
 """Flags of the logs that keep an entry; `Entry.kept` is their sum."""
 
 
+# Arrays: names of fields would be in each frame. So a new field may only be added at the end.
 class Entry(msgspec.Struct, frozen=True, array_like=True):
     """Entry of the statement log or the audit trail, beside the commit's attribution."""
 
@@ -40,6 +41,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     """Number of similar requests since the previous entry that have no entry of their own."""
 
 
+# An unknown item is refused: to skip it could lose a part of a commit.
 class Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """Body of a frame, as `effects.py` defines it."""
 

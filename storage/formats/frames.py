@@ -253,6 +253,7 @@ class SegmentHeader:
             raise BadHeader("the file does not begin with the signature of a segment")
         if _sum(head) != data[_SEGMENT.size : _LASTING_BYTES]:
             raise BadHeader("the checksum of the segment header does not match")
+        # After the checksum: damage must not pass for the format of another version.
         if form not in READ:
             raise OtherFormat(form)
         end = SEGMENT_HEADER_BYTES - CHECKSUM_BYTES
@@ -283,6 +284,7 @@ def begin(header: SegmentHeader, key: Key | None, rng: Rng) -> tuple[SegmentHead
     sealer = FrameSealer(key, salt, _named(header), count=0)
     seal = HeaderSeal(key.id, salt, b"")
     untold = replace(header, form=SEALED_FORMAT, seal=seal)
+    # Seal 0 authenticates the header. The seals of frames follow from 1 under the same key.
     tag = sealer.seal(b"", _covered(untold))[-TAG_BYTES:]
     told = replace(untold, seal=seal._replace(tag=tag))
     return told, FrameCodec(header.salt, sealer)
@@ -298,11 +300,14 @@ def opened(header: SegmentHeader, key: Key | None) -> FrameCodec:
     seal = header.seal
     if seal is None:
         if key is not None:
+            # Otherwise a planted segment in clear would be read as the own log of the store.
             raise BadHeader("the segment is not sealed, but the store is")
         return FrameCodec(header.salt)
     if key is None or key.id != seal.key_id:
         given = "and no key was given" if key is None else f"not with the given key {key.id.hex()}"
         raise WrongKey(f"the log is sealed with key {seal.key_id.hex()}, {given}")
+    # Without a count, so it can only decrypt: a crash or a truncation may have removed frames
+    # whose counts are used up, and a nonce must never be used twice.
     sealer = FrameSealer(key, seal.salt, _named(header))
     first = bytes(FRAME_SEAL_BYTES - TAG_BYTES)
     if sealer.open(first + seal.tag, _covered(header)) is None:
@@ -338,6 +343,7 @@ class FrameCodec:
         sequence, epoch, time, flags, body = frame
         covered = _COVERED.pack(sequence, epoch, synced_seq, released, time, flags)
         if self.sealer is not None:
+            # Associated data as a reader finds them: the length in the header is the sealed one.
             body = self.sealer.seal(body, _WORD.pack(len(body) + FRAME_SEAL_BYTES) + covered)
         length = len(body)
         digest = self._seeded.copy()
@@ -461,6 +467,7 @@ class FrameWalker:
             digest = seeded.copy()
             digest.update(window[covered_at:body_at])
             digest.update(body)
+            # Both: the checksum leaves out the head check, on which a search for proof relies.
             if digest.digest() != checksum or not codec.head_holds(window, at):
                 self.bad = "the checksum of the frame does not match"
                 return
@@ -477,6 +484,7 @@ class FrameWalker:
                 seals, body = found
             fields = _COVERED.unpack_from(window, covered_at)
             sequence, epoch, durable, released, time, flags = fields
+            # Before the yield: a caller that stops early finds `offset` behind the frame it has.
             self.offset = offset + size
             yield PlacedFrame(Frame(sequence, epoch, time, flags, body), durable, released, offset)
 
@@ -490,6 +498,7 @@ class FrameWalker:
 
 def end_of_content(file: File, offset: int, end: int) -> int:
     """Return the offset after the last non-zero byte before `end`; `offset` if there is none."""
+    # Backwards: zeros ahead of the end fit one window, while the content may fill a segment.
     while end > offset:
         start = max(offset, end - _WINDOW_BYTES)
         content = file.read(start, end - start).rstrip(b"\0")
@@ -512,6 +521,7 @@ def find_proof(file: File, codec: FrameCodec, offset: int, end: int, sequence: i
     low, high = sequence.to_bytes(8, "big"), most.to_bytes(8, "big")
     shared = next((i for i in range(8) if low[i] != high[i]), 8)
     lead = re.escape(low[:shared]) + b".{%d}" % (8 - shared)
+    # Sequence 0 is left out: zeros ahead of the end of a log could match at every byte.
     likely = re.compile(b"(?!\0{8})" + lead + b".{8}" + lead, re.DOTALL)
     start = offset
     while start + FRAME_HEADER_BYTES <= end:
@@ -533,6 +543,7 @@ def find_proof(file: File, codec: FrameCodec, offset: int, end: int, sequence: i
                 and codec.head_holds(window, at)
             ):
                 continue
+            # The large hash comes last, for the few candidates that pass all other checks.
             body = file.read(start + at + FRAME_HEADER_BYTES, length)
             if codec.body_holds(covered, body, checksum):
                 return start + at

@@ -159,6 +159,8 @@ OF_VAULTS: Final = (
 """Tags of vault data; their keys continue with namespace, database, vault."""
 OF_TRAILS: Final = (VAULT_ENTRY, VAULT_HEAD, VAULT_LAST)
 """Tags of vault trails; their keys continue with a vault and outlive it."""
+# Without users, which are dropped by the name of their place, and trails, which outlive
+# their vaults.
 PLACED: Final = (
     TABLE,
     SPACE,
@@ -198,6 +200,7 @@ TALLIES: Final = frozenset({COUNT, ENTRY_COUNT, TOPIC_TRIMMED, GROUP_STATE, VAUL
 _CATALOG: Final = 0x10
 _CATALOG_END: Final = 0x20
 
+# The numbers are on the disk: a new counter takes one that was never used.
 NAMESPACE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 1))
 DATABASE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 2))
 TABLE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 3))
@@ -224,6 +227,7 @@ _FOUR: Final = struct.Struct(">IIII")
 _COUNTER: Final = struct.Struct(">q")
 _TIME: Final = struct.Struct(">Q")
 RECORD_PREFIX_BYTES: Final = TAG_AT + 1 + _THREE.size
+# Table, cache space, topic and vault all have three ids, so this is the length for each.
 assert RECORD_PREFIX_BYTES == 15
 ENTRY_PREFIX_BYTES: Final = RECORD_PREFIX_BYTES
 EXPIRY_KEY_AT: Final = ENTRY_PREFIX_BYTES + _TIME.size
@@ -234,6 +238,7 @@ def _tag(tag: int) -> bytes:
     return STORE_RANGE + bytes((tag,))
 
 
+# Made once: nearly each statement asks for keys with these tags.
 _NAMESPACE: Final = _tag(NAMESPACE)
 _DATABASE: Final = _tag(DATABASE)
 _TABLE: Final = _tag(TABLE)
@@ -350,6 +355,7 @@ def record(prefix: bytes, id: Any) -> bytes:
     :raises TooLarge: the encoded id exceeds `limits.RECORD_ID_BYTES`
     """
     encoded = order.encode(id)
+    # This bounds keys of index entries too, which hold an id behind the indexed values.
     if len(encoded) > limits.RECORD_ID_BYTES:
         raise TooLarge(
             f"a record id takes at most {limits.RECORD_ID_BYTES} bytes in a key, this one takes"
@@ -392,6 +398,7 @@ def in_space(tag: int, namespace: int, database: int, space: int) -> bytes:
 
 def expiry(prefix: bytes, time_us: int, key: bytes = b"") -> bytes:
     """Return the key of an entry of a space's expiry index. :param prefix: of its EXPIRY keys"""
+    # Time first: a sweep reads from the start of the range, and stops at the present.
     return prefix + _TIME.pack(time_us) + key
 
 
@@ -435,6 +442,7 @@ def of_index(tag: int, namespace: int, database: int, table: int, index: int) ->
 
 def index_ranges(namespace: int, database: int, table: int) -> list[Range]:
     """Return the ranges of all index data of a table, index declarations included."""
+    # By table, not by index: the entries of successors under construction go too.
     numbers = _THREE.pack(namespace, database, table)
     return [within(_tag(tag) + numbers) for tag in OF_INDEXES]
 
@@ -471,6 +479,7 @@ def of_group(tag: int, namespace: int, database: int, topic: int, group: int) ->
     return _tag(tag) + _FOUR.pack(namespace, database, topic, group)
 
 
+# Made once: each commit with an entry asks for one.
 _KEPT: Final = {tag: _tag(tag) for tag in (STATEMENT, AUDIT)}
 
 
@@ -522,6 +531,7 @@ def in_group(namespace: int, database: int, topic: int, group: int) -> list[Rang
 
 def in_namespace(namespace: int) -> list[Range]:
     """Return the ranges to delete when a namespace is dropped, except its own declaration."""
+    # Keys of all its databases begin with its id, so no list of them is needed.
     number = _ONE.pack(namespace)
     return [within(_tag(tag) + number) for tag in (DATABASE, *PLACED)]
 
@@ -577,11 +587,13 @@ def is_of_access(key: bytes) -> bool:
 
 def is_catalog(key: bytes) -> bool:
     """Return True if a key belongs to the catalog, whose look-ups are cached."""
+    # By range: a new tag of the catalog is covered without a change here.
     return _CATALOG <= key[TAG_AT] < _CATALOG_END
 
 
 def touches_catalog(start: bytes, end: bytes) -> bool:
     """Return True if a range overlaps the catalog."""
+    # Half-open ranges overlap if each begins before the other ends.
     return start < _tag(_CATALOG_END) and end > _tag(_CATALOG)
 
 
@@ -599,6 +611,8 @@ def declared(key: bytes) -> tuple[bytes, ...]:
     """Return the dependency keys of a catalog key: cached look-ups that depend on any of them
     become stale. Always the key itself; for a field, index or group also the prefix that its table
     or topic shares with the others."""
+    # A look-up scans all fields of a table. It cannot depend on the key of a field that is
+    # declared later, so it depends on their common prefix.
     if key[TAG_AT] in _TOGETHER:
         return key, key[:RECORD_PREFIX_BYTES]
     return (key,)
@@ -606,6 +620,7 @@ def declared(key: bytes) -> tuple[bytes, ...]:
 
 def holds_declared(start: bytes, end: bytes, declared: bytes) -> bool:
     """Return True if deleting a range invalidates a dependency key, which is a key or a prefix."""
+    # The last case: the range lies within a prefix, and deletes a part of what was scanned.
     return declared < end and (start <= declared or start.startswith(declared))
 
 

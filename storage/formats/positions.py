@@ -86,6 +86,7 @@ class RestoreOrigin(Struct, frozen=True):
         return cls(
             str(facts["store"]),
             LogPosition(
+                # Through `str`: `int` alone would take fractions and booleans of damaged files.
                 int(str(facts["sequence"])),
                 int(str(facts["epoch"])),
                 int(str(facts["time"])),
@@ -120,8 +121,11 @@ def whole_history(ended: EpochHistory, present: EpochEnd) -> EpochHistory:
     :param ended: epochs in HISTORY
     :param present: end of the log
     """
+    # An empty log has no frame whose digest could be compared.
     if not present.last:
         return ()
+    # HISTORY may go further: it is written before the first frame of the next epoch, and
+    # the log may have been truncated since.
     return (*(one for one in ended if one.epoch < present.epoch), present)
 
 
@@ -131,8 +135,10 @@ def epochs_ended(present: EpochEnd, frames: Sequence[Frame]) -> list[EpochEnd]:
     :param present: end of the log before them
     """
     found: list[EpochEnd] = []
+    # An epoch without frames has no end, so it is left out.
     if present.last and frames[0].epoch > present.epoch:
         found.append(present)
+    # A follower that catches up may append frames of several epochs at once.
     for frame, following in pairwise(frames):
         if following.epoch > frame.epoch:
             found.append(EpochEnd(frame.epoch, frame.sequence, frame.digest()))
@@ -144,6 +150,7 @@ def pack_history(ended: EpochHistory, first: int) -> dict[str, object]:
 
     :param first: sequence of the first frame of the next epoch
     """
+    # The name of the field is on the disk: another one would need another format.
     rows = [[one.epoch, one.last, one.digest.hex()] for one in ended]
     return {"first": first, "reigns": rows}
 

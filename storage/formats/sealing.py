@@ -70,6 +70,7 @@ def name_of(key: Key | None) -> str:
 def key_of(secret: bytes) -> Key:
     """Make a key from its 32 bytes."""
     assert len(secret) == KEY_BYTES, "a key of another length"
+    # Without a salt: the id is the same in all files that the key seals.
     return Key(secret, _derived(secret, b"", b"storenode key id", KEY_ID_BYTES))
 
 
@@ -84,6 +85,7 @@ def read_key(fs: Fs, path: str) -> Key:
         data = file.read(0, _FILE_BYTES_MAX)
     finally:
         file.close()
+    # Raw first: the base64 of 32 bytes has 44 characters, so the two are never confused.
     if len(data) == KEY_BYTES:
         return key_of(data)
     try:
@@ -107,10 +109,12 @@ def make_key(fs: Fs, path: str, rng: Rng) -> Key:
         file.append(base64.b64encode(key.secret) + _LINE)
         file.sync()
     except OSError:
+        # A partial key file would hold no key, and would keep a retry from creating one.
         fs.unlink(path)
         raise
     finally:
         file.close()
+    # The name must last too: without its key file a sealed store can never be opened.
     folder, slash, _ = path.rpartition("/")
     fs.sync_directory(folder or slash or ".")
     return key
@@ -187,6 +191,7 @@ def close_up(key: Key, rng: Rng, data: bytes, name: bytes) -> bytes:
 
     :param name: purpose of the value; decryption requires the same name
     """
+    # A new salt makes a new key, so the fixed nonce is used only once under it.
     salt = rng.bytes(SALT_BYTES)
     return salt + Sealer(key, salt, b"file " + name).seal(0, True, data, b"")
 
@@ -200,8 +205,10 @@ def open_up(key: Key, sealed: bytes, name: bytes) -> bytes | None:
 
 
 def _nonce(number: int, last: bool) -> bytes:
+    # 96 bits, which GCM takes as its nonce without hashing them (NIST SP 800-38D §7.1).
     return number.to_bytes(_COUNT_BYTES, "big") + bytes((last,))
 
 
 def _derived(secret: bytes, salt: bytes, purpose: bytes, count: int) -> bytes:
+    # The purpose separates keys: data sealed for one use never opens for another (RFC 5869).
     return HKDF(SHA256(), length=count, salt=salt, info=purpose).derive(secret)

@@ -58,6 +58,7 @@ class MaintainedIndexes:
                     self._one(entries, one, left, entered)
                 continue
             left += [(entry, holder) for entry, holder in old.items() if entry not in new]
+            # By holder too: a claim keeps its key when it passes to another of these records.
             entered |= {entry: holder for entry, holder in new.items() if old.get(entry) != holder}
         # Deletions first: a claim may pass from one record to another in the same frame.
         gone = [entry for entry, holder in left if _holds(get, entry, holder)]
@@ -90,6 +91,7 @@ class MaintainedIndexes:
                 last = reached.get(index.build)
                 if last is None:
                     continue
+                # Records behind it get their entries from the build, which checks their claims.
                 border = pairs[0][0][: keys.RECORD_PREFIX_BYTES] + last
                 visited = [pair for pair in pairs if pair[0] <= border]
             found |= entries.of_many(*self._columns(visited))[0]
@@ -114,6 +116,7 @@ class MaintainedIndexes:
             self._entries(entries, one.key, one.after),
         )
         left += [(entry, holder) for entry, holder in old.items() if entry not in new]
+        # Both versions are of one record, so equal keys have equal values.
         entered |= {entry: holder for entry, holder in new.items() if entry not in old}
 
     def _entries(
@@ -129,6 +132,7 @@ def _put(
     write_set: WriteSet, entries: IndexEntries, columns: list[list[object]], ids: list[bytes]
 ) -> Iterator[None]:
     for found, _ in entries.in_steps(columns, ids):
+        # Not through the transaction and its limit: the commit has been accepted already.
         write_set.write_all(found)
         write_set.size += sum(map(len, found)) + sum(map(len, found.values()))
         yield
@@ -137,6 +141,7 @@ def _put(
 def _holds(get: Get, entry: bytes, holder: bytes) -> bool:
     """Return True if an entry is the record's own. Entries with the record id in their key always
     are."""
+    # One byte is the length of an id. Every encoded id is longer, so this tells a claim.
     return len(holder) <= 1 or get(entry) == holder
 
 
@@ -146,6 +151,7 @@ def kept(tx: Transaction, prefix: bytes) -> MaintainedIndexes | None:
     A `replay.IndexesOf`.
     """
     declared = index_rows.each(tx, *keys.table_of(prefix))
+    # Successors under construction are maintained from their declaration on.
     coming = [one for index in declared if (one := index_rows.successor(index)) is not None]
     found = [index for index in (*declared, *coming) if index.state != FAILED]
     return MaintainedIndexes(found) if found else None

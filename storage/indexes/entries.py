@@ -42,6 +42,7 @@ from storage.txn.steps import yield_to_others
 if TYPE_CHECKING:
     from storage.txn.transaction import Transaction
 
+# Sides of entries, see the table above. Their bytes are on the disk.
 WHOLE: Final = b"\0"
 ELEMENTS: Final = b"\1"
 CUT_SHORT: Final = b"\2"
@@ -96,6 +97,7 @@ _PARTED: Final = frozenset({list, dict})
 _CLAIMS_NOTHING: Final = frozenset({NoneValue, type(None)})
 _unstamped: Final = itemgetter(slice(SEQUENCE_BYTES, None))
 """Packed fields of a record, from its stored value."""
+# Less by one, so that the longest length, 256, fits a byte.
 _LENGTHS: Final = [b"", *(bytes((length - 1,)) for length in range(1, limits.RECORD_ID_BYTES + 1))]
 """Values of entries whose keys end with an id, indexed by the id's length in bytes."""
 
@@ -124,6 +126,7 @@ def value_at(value: Any, path: Path) -> Any:
     """
     for at, step in enumerate(path):
         kind = type(value)
+        # The linked record may change in a commit that does not touch this one.
         if kind is RecordId and type(step) is not int:
             if step != "id":
                 raise _Linked
@@ -134,6 +137,7 @@ def value_at(value: Any, path: Path) -> Any:
             if at + 1 < len(path):
                 return _of_every(value, path[at + 1 :])
         elif type(step) is str:
+            # As in the language: a name on an array applies to each item.
             if kind is list:
                 return _of_every(value, path[at:])
             value = value.get(step, NONE) if kind is dict else NONE
@@ -157,6 +161,7 @@ class IndexedFields:
         heads = sorted({str(path[0]) for index in indexes for path in index.paths})
         self.heads = tuple(heads)
         self._decode: Callable[[bytes], Any] | None = None
+        # With a name that fits no slot, whole records are decoded.
         if all(map(fits_slot, heads)):
             self._decode = shape_decoder(slots(self.heads))
         self._slots = [f"f{number}" for number in range(len(heads))]
@@ -206,6 +211,7 @@ class IndexEntries:
         length = bytes((len(id) - 1,))
         try:
             values = self._values(row)
+            # Before the encoding, which does not yield: a large value would block the loop.
             if not all(map(order.fits_index, values)):
                 raise _too_many()
         except _Linked:
@@ -216,6 +222,7 @@ class IndexEntries:
         encoded = list(map(order.encode, values))
         kept = [order.shortened(one, self._most) for one in encoded]
         arrays = list in map(type, values)
+        # A claim has no id in its key, so two records with these values meet in one key.
         if self.index.unique and not arrays and all(map(can_claim, values)):
             found = {self._whole + b"".join(kept): id}
         else:
@@ -268,6 +275,7 @@ class IndexEntries:
                 [value_at(value, rest) for value in columns[head]] if rest else columns[head]
                 for head, rest in self._parts
             ]
+        # Record by record, `of` makes the mark or the error that belongs to one of them.
         except (_Linked, TooLarge):
             return None
         return self._of_plain(found, ids)
@@ -278,6 +286,7 @@ class IndexEntries:
         """Compute `of_many` from the final field values. Return None if one needs separate
         treatment."""
         kinds = {kind for column in columns for kind in map(type, column)}
+        # Objects may have very many parts, which `of` counts before it encodes them.
         if dict in kinds:
             return None
         if list in kinds:
@@ -290,6 +299,7 @@ class IndexEntries:
         whole = self._whole
         if not self.index.unique:
             entries = [whole + part + id for part, id in zip(parts, ids, strict=True)]
+            # Ids of one length, as UUIDs are, need one value for all entries.
             lengths = set(map(len, ids))
             if len(lengths) == 1:
                 return dict.fromkeys(entries, _LENGTHS[lengths.pop()]), len(ids)
@@ -310,10 +320,12 @@ class IndexEntries:
         for value, id in zip(column, ids, strict=True):
             length = _LENGTHS[len(id)]
             if type(value) is list:
+                # Only `of` counts the parts of nested values.
                 if len(value) > limits.INDEX_ELEMENTS or not _PARTED.isdisjoint(map(type, value)):
                     return None
                 parts = list(map(encode, value))
                 encoded = order.array_of(parts)
+                # An empty array counts as one element, as in `_combinations`.
                 for part in parts or (encoded,):
                     found[elements + part + id] = length
             else:
@@ -336,6 +348,7 @@ class IndexEntries:
             different = {order.shortened(order.encode(item), self._most): item for item in items}
             choices.append(list(different.items()))
             count *= len(different)
+            # Counted before the product is made: eight arrays may have billions of combinations.
             if count > limits.INDEX_ELEMENTS:
                 raise TooLarge(
                     f"the arrays of one record make at most {limits.INDEX_ELEMENTS} entries in"
@@ -358,6 +371,7 @@ class IndexEntries:
         """
         index, values = self.index, tuple(self._values(row))
         if claim.startswith(self._elements):
+            # The key may hold truncated values, so its combination is found by encoding all again.
             suffix = claim[len(self._elements) :]
             values = next(
                 found for part, found in self._combinations(list(values)) if part == suffix
@@ -399,6 +413,7 @@ def holder(tx: Transaction, index: Index, value: Any) -> bytes | None:
     encoded = order.encode(value)
     if len(encoded) > order.kept_bytes(index.most):
         return None  # truncated in the index: other values may share the prefix
+    # The key joins the read set, so a claim that another commit makes meanwhile is a conflict.
     return tx.get(index.entries + WHOLE + encoded) or b""
 
 
@@ -480,6 +495,7 @@ class IndexMaintainer:
             new = {} if new_row is None else entries.of(new_row, id)
             yield_to_others(tick, old, new)
             if old != new:
+                # Entries in both versions stay: a claim that is kept is never free in between.
                 left = {entry: value for entry, value in old.items() if entry not in new}
                 entered = {entry: value for entry, value in new.items() if entry not in old}
                 moves.append(EntryMove(entries, left, entered))
@@ -506,6 +522,8 @@ class IndexMaintainer:
                 return None
             if entries.index.unique:
                 claims = [entry for entry, value in new.items() if len(value) > 1]
+                # Fewer keys: two of the records have one claim. `none_of` proves only absence, and
+                # then has all claims in the read set.
                 if len(new) < count or (claims and not tx.none_of(claims)):
                     return None
             yield_to_others(tick, new)
@@ -577,6 +595,7 @@ def check_claims(
     """
     for entry, value in found.items():
         if len(value) > 1:
+            # An absent claim joins the read set too: of two commits that take it, one conflicts.
             holder = tx.get(entry)
             if holder is not None and holder != id:
                 raise entries.duplicate(row, entry, holder, id if stored else None)
@@ -600,6 +619,7 @@ def keeper(indexes: Sequence[Index]) -> IndexMaintainer | None:
 def entry_id(pair: Pair) -> bytes:
     """Return the encoded id of the record that an entry belongs to."""
     key, value = pair
+    # A claim has the id as its value. Otherwise the value is the length of the id less one.
     return value if len(value) > 1 else key[-1 - value[0] :]
 
 

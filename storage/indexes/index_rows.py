@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def each(tx: Transaction, namespace: int, database: int, table: int) -> tuple[Index, ...]:
     """Return the indexes of a table by its ids, ordered by name; () if there is no such table."""
+    # A range in the read set: an index that another commit declares meanwhile is a conflict.
     scan = tx.scan(*keys.indexes(namespace, database, table))
     return tuple(read(key, value) for pairs in scan for key, value in pairs)
 
@@ -31,6 +32,7 @@ def load(tx: Transaction, start: bytes, end: bytes, tick: Tick) -> dict[int, tup
     """
     found: dict[int, list[Index]] = {}
     for key, value in tx.rows(start, end, tick):
+        # The name follows the table in the key, so each list is in order of names.
         found.setdefault(keys.third(key), []).append(read(key, value))
     return {table: tuple(indexes) for table, indexes in found.items()}
 
@@ -58,6 +60,7 @@ def put(tx: Transaction, index: Index) -> None:
 
 def placed(key: bytes, index: Index) -> Index:
     """Return an index with the keys derived from the key of its declaration."""
+    # Prefixes are kept with the index, since each write of a record needs them.
     numbers = (*keys.index_table(key), index.id)
     return replace(
         index,
@@ -72,6 +75,7 @@ def successor(index: Index) -> Index | None:
     rebuilt."""
     if index.anew is None:
         return None
+    # Both have one row in the catalog until the successor replaces the index.
     coming = replace(index, id=index.anew, state=BUILDING, anew=None)
     return placed(index.key, coming)
 

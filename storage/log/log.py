@@ -137,6 +137,7 @@ class Log(LogWriter):
         log = cls(directory, LogSizes())
         log.last, log.epoch, log.last_time = at.sequence, at.epoch, at.time
         log.digest, log.released = at.digest, at.sequence
+        # BEGINS first: without it the frames before this segment would count as lost.
         log._facts.write("BEGINS", {"first": at.sequence + 1}, reserved=False)
         if history:
             facts = positions.pack_history(history, at.sequence + 1)
@@ -159,6 +160,7 @@ class Log(LogWriter):
         assert file is not None and ending is not None, "recovered once, and not when closed"
         self._file = self._ending = None
         try:
+            # Refuse before anything is changed.
             refuse_lost(segment, ending, proven)
             if self._closed_file:
                 self._file = file
@@ -179,6 +181,7 @@ class Log(LogWriter):
     ) -> None:
         """Copy the frames that were not provably durable to a new segment (invariant 8)."""
         good = ending.good
+        # Never written to: one segment with only its header.
         is_new = len(self._segments) == 1 and good == old.size == old.header.size
         cut_bytes = old.size - good
         cut_file = None
@@ -186,6 +189,7 @@ class Log(LogWriter):
             cut_file = recovery.save_torn_tail(self._fs, self._path, self._tmp, file, old, good)
         # Behind a proven end the header records the epoch of the next frame, as after a roll.
         at = ending.durable_at if ending.unproven else self._here
+        # Named before the old segment is cut. After a crash in between COPIED decides.
         copied = partial(self._begin_segment, at, unproven, COPIED)
         fresh = self._reserve.spend(copied)
         if fresh.path != old.path:
@@ -232,6 +236,7 @@ class Log(LogWriter):
             assert not frame.flags & LOG_FLAGS, "a flag of the log's own"
             assert len(frame.body) <= BODY_BYTES_MAX, "a frame over its limit"
             epoch, time = frame.epoch, frame.time
+        # HISTORY must be durable before the first frame of the next epoch (positions.py).
         if epoch > self.last_epoch:
             self._note_epoch_ends(frames, reserved)
         # Encode last, and then write in any case: each seal uses up a nonce count, and a gap in the
@@ -242,6 +247,7 @@ class Log(LogWriter):
         parts = [encode(frame, durable, shown) for frame in frames]
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         self._write(data, reserved, len(parts[0]))
+        # Only after the sync: a refused frame leaves no offset behind.
         for frame, data in zip(frames, parts, strict=True):
             segment.note(frame.sequence, offset)
             offset += len(data)
@@ -306,6 +312,7 @@ class Log(LogWriter):
             return
         self._refuse_failed()
         self._prepare_to_write(reserved=False)
+        # The new header takes its epoch from here; a refused roll restores it.
         epoch, self.epoch = self.epoch, header.epoch
         try:
             self._roll(reserved=False)
@@ -325,6 +332,7 @@ class Log(LogWriter):
             return
         try:
             if clean and self._failed is None and not self._closed_file:
+                # CLOSED comes last: it records the size without zeros, and with the mark.
                 self.mark(clean=True, released=released)
                 self._take_zeros_off(reserved=True)
                 segment = self._segments[-1]
@@ -355,6 +363,7 @@ class Log(LogWriter):
         if after >= self.last:
             return
         self._refuse_failed()
+        # Reads first: they may find damage, and nothing is changed yet.
         at = self.standing(after)
         count = bisect_right(self._segments, after + 1, key=FIRST_OF)
         old, gone = self._segments[count - 1], self._segments[count:]
@@ -366,6 +375,7 @@ class Log(LogWriter):
         try:
             self._close_file()
             self._set_aside([(old, offset), *((segment, 0) for segment in gone)])
+            # Newest first, each durably: a crash in between leaves no gap.
             for segment in reversed(gone):
                 self._unlink_all([segment.path])
             self._segments = self._segments[:count]
@@ -378,6 +388,7 @@ class Log(LogWriter):
             if old.first <= after:
                 self._truncate(old, offset)
         except (OSError, DiskFull) as error:
+            # Perhaps truncated in part: only the next open can tell which frames are left.
             self._fail(error)
         self._marked = False
 
@@ -471,6 +482,7 @@ class Log(LogWriter):
         if flushed >= self.last >= last.first and last.size >= self._sizes.reserve_bytes:
             self._refuse_failed()
             self._prepare_to_write(reserved=True)
+            # `_prepare_to_write` may have begun a new segment already.
             if self._segments[-1] is last:
                 self._roll(reserved=True)
         self.prune(flushed + 1)
@@ -537,6 +549,7 @@ class Log(LogWriter):
         :raises DiskFull: the frames must not be written yet
         """
         present = self.present
+        # HISTORY may be ahead of the log after a crash or a truncation: the log decides.
         before = [one for one in self.epoch_ends if one.epoch < present.epoch]
         ended = tuple([*before, *positions.epochs_ended(present, frames)][-positions.EPOCHS_KEPT :])
         if ended == self.epoch_ends:
@@ -586,9 +599,11 @@ class Log(LogWriter):
             # was interrupted.
             header = self._segments[-1].header
             flags |= header.flags & COPIED
+            # The replaced segment began an epoch without a frame: the new one begins it.
             if header.flags & NEW_EPOCH and self.epoch > header.epoch:
                 flags, epoch = flags | NEW_EPOCH, header.epoch
         salt = self._rng.bytes(SALT_BYTES)
+        # Commit indexes never fall in a segment, so begin with that of the first copied frame.
         released = copied[0].released if copied else self.released
         plain = SegmentHeader(
             self._store_id, salt, first, epoch, at.time,

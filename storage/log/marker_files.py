@@ -38,6 +38,7 @@ class MarkerFiles:
             raise LogDamaged(path, 0, 1, str(error)) from None
         except (KeyError, ValueError):
             raise LogDamaged(path, 0, 1, "it does not say where the log begins") from None
+        # Bounds of another store's log would make this one look cut or complete.
         if store != self._store:
             raise LogDamaged(path, 0, first, "the file belongs to another store")
         return facts
@@ -62,6 +63,7 @@ class MarkerFiles:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
+            # Before the retry: the partial file takes room that is needed again.
             drop_temporary(self._fs, self._directory.tmp_path, path)
             raise disk_full() from error
 
@@ -71,4 +73,5 @@ class MarkerFiles:
         :raises OSError: the disk fails
         """
         self._fs.unlink(f"{self._folder}/{name}")
+        # Without this sync a crash could bring the file back.
         self._fs.sync_directory(self._folder)

@@ -146,6 +146,7 @@ class LogReader:
         self._reserve.inspect()
         self._file = file = self._fs.open(segment.path)
         if closed is None:
+            # The page cache may show bytes that no fsync has brought to the disk (invariant 8).
             file.forget_cache()
         self._ending = ending = find_ending(file, segment)
         self.last, self.epoch, self.last_time = ending.last, ending.epoch, ending.time
@@ -276,6 +277,7 @@ class LogReader:
 
         :raises LogDamaged: the frame is not as written
         """
+        # Without a read: the end, and the frame before the first of each segment.
         if sequence == self.last:
             return self.digest
         for segment in self._segments:

@@ -92,6 +92,7 @@ def find_ending(file: File, segment: Segment) -> SegmentEnd:
     """
     header, before = segment.header, segment.first - 1
     epoch = header.epoch + bool(header.flags & NEW_EPOCH)
+    # The frame before the segment was durable when the segment was begun (invariant 3).
     durable_at = LogPosition(before, header.epoch, header.time, header.joins)
     ending = SegmentEnd(
         before, epoch, header.time, before, header.joins, durable_at, header.released
@@ -101,7 +102,9 @@ def find_ending(file: File, segment: Segment) -> SegmentEnd:
     for placed in walk:
         frame, upto, released, offset = placed
         _refuse_misplaced(segment, placed, ending)
+        # Proof that all up to `upto` was durable when this frame was encoded (invariant 4).
         if upto > ending.durable:
+            # `unproven` begins with the frame after `durable`, and has no gaps.
             newest_durable = ending.unproven[upto - ending.durable - 1].frame
             ending.unproven = ending.unproven[upto - ending.durable :]
             ending.durable = upto
@@ -113,6 +116,7 @@ def find_ending(file: File, segment: Segment) -> SegmentEnd:
             ending.last = frame.sequence
             segment.note(frame.sequence, offset)
         ending.epoch, ending.time = frame.epoch, max(ending.time, frame.time)
+    # No crash makes an intact frame in the wrong place, so this is damage (invariant 6).
     if walk.forged:
         raise LogDamaged(segment.path, walk.offset, ending.last + 1, str(walk.bad))
     ending.good, ending.bad = walk.offset, walk.bad
@@ -188,9 +192,11 @@ def end_of_torn(file: File, segment: Segment, ending: SegmentEnd) -> int:
 
     :raises LogDamaged: the bytes are not torn, but the rest of acknowledged frames
     """
+    # Zeros behind the last frame are preallocated space (invariant 10).
     end = end_of_content(file, ending.good, segment.size)
     if end > ending.good:
         assert ending.bad is not None, "a walk ends at a bad frame, or at the end"
+        # A later frame that records these bytes as durable makes them damage (invariant 7).
         proof = find_proof(file, segment.codec, ending.good, segment.size, ending.last + 1)
         if proof is not None:
             what = f"{ending.bad}, but byte {proof} shows that it had been acknowledged"
@@ -226,6 +232,7 @@ def save_torn_tail(
 
 def drop_old_tails(fs: Fs, folder: str) -> None:
     """Remove all but the newest `CUT_FILES_KEPT` files."""
+    # Names sort by sequence: the last ones are nearest to the end of the log.
     names = [name for name in fs.names(folder) if name.endswith(CUT_SUFFIX)]
     for name in names[:-CUT_FILES_KEPT]:
         fs.unlink(f"{folder}/{name}")

@@ -50,6 +50,7 @@ def _not_before(segments: Sequence[Segment], time_us: int) -> int:
 
 def _at_most(segments: Sequence[Segment], size: int) -> int:
     first, held = segments[-1].first, segments[-1].size
+    # From the newest back, until the bytes are used up.
     for segment in reversed(segments[:-1]):
         held += segment.size
         if held > size:

@@ -66,6 +66,7 @@ class Segment:
 
     def place_before(self, sequence: int) -> tuple[int, int]:
         """Return sequence and offset of the nearest remembered frame at or before a sequence."""
+        # Offsets may be known only for the first part of the segment.
         at = min((sequence - self.header.first) // PLACE_FRAMES, len(self.places) - 1)
         if at < 0:
             return self.header.first, self.header.size
@@ -125,9 +126,11 @@ def find_segments(
             continue
         path = f"{folder}/{name}"
         if int(stem) < begins:
+            # BEGINS is durable before a prune removes files, which a crash then leaves.
             left_over.append(path)
         else:
             found.append(open_segment(fs, path, int(stem), store_id, key))
+    # Ends only: a read that meets a gap in between refuses it.
     missing = None
     if not found or found[0].first != begins:
         missing = begins
@@ -169,16 +172,19 @@ class LogExtent:
         while sequence <= last:
             segment, newest = segments[at], at + 1 == len(segments)
             end = self.last + 1 if newest else segments[at + 1].first
+            # A COPIED segment takes over at its first sequence; later frames here are ignored.
             superseded = not newest and bool(segments[at + 1].header.flags & COPIED)
             stop = min(end, last + 1)
             try:
                 file = self.fs.open_read(segment.path)
             except FileNotFoundError:
+                # A prune advances the beginning before it removes files; a loss does not.
                 if self.begins() > sequence:
                     raise pruned(sequence, self.begins()) from None
                 raise LogDamaged(segment.path, 0, sequence, "the segment is missing") from None
             # The writer notes the newest segment's offsets, and may have appended meanwhile.
             places = None if newest else _Places(segment)
+            # The newest may grow, and a superseded one has frames to ignore.
             whole = stop == end and not newest and not superseded
             try:
                 frames = _read_one(file, segment, sequence, stop, whole, places)
@@ -190,6 +196,7 @@ class LogExtent:
                     places.keep()
             sequence = stop
             at += 1
+            # Each header has the digest of the frame before: no foreign segment passes.
             if sequence <= last and segments[at].header.joins != frame.digest():
                 what = "the segment does not continue the one before it"
                 raise LogDamaged(segments[at].path, 0, sequence, what)
@@ -213,6 +220,7 @@ class _Places:
         if sequence != self._next:
             return
         if self._found is None:
+            # A copy: other walks use the segment's list meanwhile.
             self._found = self._segment.places[:]
         self._found.append(offset)
         self._next += PLACE_FRAMES
@@ -220,6 +228,7 @@ class _Places:
     def keep(self) -> None:
         """Store the offsets after the walk."""
         found = self._found
+        # Another walk may have come further.
         if found is not None and len(found) > len(self._segment.places):
             self._segment.places = found
 
@@ -234,6 +243,7 @@ def _read_one(
     """
     expected, offset = segment.place_before(sequence)
     walk = FrameWalker(file, segment.codec, offset, segment.size)
+    # Bodies before the first wanted frame are neither read nor verified.
     for found, flags, at in walk.heads(sequence):
         if _belongs(segment, found, flags, at, expected, stop):
             if places is not None:

@@ -35,7 +35,9 @@ class LogWriter(LogReader):
         ahead = 0 if ends else self._zeros_wanted(len(data))
         error = self._try(file, data, first, ahead)
         if error is not None and ahead:
+            # The zeros alone may be too much: try without them.
             error = self._try(file, data, first)
+        # One file of the reserve first, then all of it.
         for give_up in (self._reserve.lend, self._reserve.release):
             if error is not None and reserved and give_up():
                 error = self._try(file, data, first)
@@ -44,6 +46,7 @@ class LogWriter(LogReader):
         try:
             file.sync()
         except OSError as failure:
+            # Final: after a failed fsync the kernel may drop dirty pages, and report success.
             self._fail(failure)
 
     def _try(self, file: File, data: bytes, first: int | None, ahead: int = 0) -> OSError | None:
@@ -90,6 +93,7 @@ class LogWriter(LogReader):
         :raises DiskFull: there is no room even for that; the rest holds no whole frame
         :raises UnknownOutcome: likewise, but whole frames are left, which a start would find
         """
+        # The next frames go to a new segment, whose salt voids left-over bytes.
         self._zeros, self._worn = 0, True
         try:
             self._shorten(file, reserved=True)

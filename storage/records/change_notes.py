@@ -31,6 +31,7 @@ def note(
 
     :raises TooLarge: the notes of the transaction exceed its size limit
     """
+    # Only bytes are compared here: equal fields in another order are found at the publication.
     if table.on_change is not None and before != after:
         tx.note(Noted(table, key, before, after), len(before or b"") + len(after or b""))
 

@@ -71,6 +71,7 @@ def _note(commit: FeedCommit, each: Iterable[Any], wanted: Container[bytes]) -> 
     changes = commit.changes
     for effect in each:
         op, key = effect[0], effect[1]
+        # Other stamped keys have these ops too; `wanted` holds prefixes of records only.
         if op == effects.PUT_RECORD or op == effects.DELETE_RECORD:
             prefix = key[: keys.RECORD_PREFIX_BYTES]
             if prefix in wanted:
@@ -85,6 +86,8 @@ def _note(commit: FeedCommit, each: Iterable[Any], wanted: Container[bytes]) -> 
                 else:
                     known.append(made)
         elif op == effects.DELETE_RANGE:
+            # A frame begins with its range deletes, so these come before all writes.
             commit.dropped.append((key, effect[2]))
+        # Declarations, counters and index builds end here too, and are passed over.
         elif keys.is_of_access(key):
             commit.users[keys.user_name(key)] = effect[2] if op == effects.PUT else None

@@ -72,10 +72,12 @@ def change_in(frame: Frame, key: bytes) -> HistoryEntry | None:
     :raises EffectsDamaged: the body is not a valid commit
     """
     body = frame.body
+    # Before the decoding: most frames lack the key, and a search in bytes is far cheaper.
     if not _holds(body, key):
         return None
     who, each = effects.read(body, _nothing)
     for effect in each:
+        # The bytes of the key may also be in a value, or be the bound of a range.
         if effect[1] != key:
             continue
         if effect[0] == effects.PUT_RECORD:
@@ -96,14 +98,17 @@ def follow(log: LogReader, key: bytes, at: int, count: int) -> HistoryPart:
     :raises LogDamaged: the first frame is corrupt
     """
     found, read = list[HistoryEntry](), 0
+    # Bytes are checked before a read, so one change is read whatever its size.
     while at and len(found) < min(count, PART_CHANGES) and read < PART_BYTES:
         try:
             frame = log.frame(at)
+        # `goes_on` keeps the sequence, and shows the caller that the log begins later.
         except LogPruned:
             break
         read += len(frame.body)
         change = change_in(frame, key)
         if change is None:
+            # Only the start may change another record: callers also try a likely commit.
             assert not found, "what a record's change names as the one before is one"
             return HistoryPart(found, 0, read)
         found.append(change)
@@ -128,6 +133,7 @@ def search(log: LogReader, key: bytes, below: int) -> SearchResult:
                 read += len(frame.body)
                 if _holds(frame.body, key):
                     holding.append(frame.sequence)
+            # Newest first. Frames are read again, as their bodies together may take much memory.
             for sequence in reversed(holding):
                 if change_in(log.frame(sequence), key) is not None:
                     return SearchResult(sequence, sequence, frames + below - sequence, read)
@@ -144,6 +150,7 @@ def _holds(body: bytes, key: bytes) -> bool:
     megabytes would block every other thread."""
     if len(body) <= PART_BYTES:
         return key in body
+    # Each piece goes on into the next one, so that no key is cut in two.
     overlap = len(key) - 1
     return any(
         body.find(key, at, at + PART_BYTES + overlap) >= 0 for at in range(0, len(body), PART_BYTES)

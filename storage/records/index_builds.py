@@ -83,6 +83,7 @@ def define_index(
             raise AlreadyExists(f"table {table.path} has an index {name}", kind="index", name=name)
         if taken is IfExists.SKIP:
             return present
+        # Also while it is under construction: its build goes on.
         if present.paths == tuple(paths) and present.unique == unique and present.state != FAILED:
             kept = replace(present, comment=comment)
             index_rows.put(tx, kept)
@@ -90,6 +91,7 @@ def define_index(
         drop_index(tx, present)
     database = table.database
     key = keys.index(database.namespace.id, database.id, table.id, name)
+    # A new id gives its entries a prefix apart from those that are deleted.
     id = next_id(tx, keys.INDEX_IDS)
     made = Index(id, name, table.name, tuple(paths), unique, comment, BUILDING)
     return _declare_build(tx, table, index_rows.placed(key, made), tick)
@@ -102,11 +104,13 @@ def rebuild_index(
 
     :raises Duplicate: as `define_index`
     """
+    # Nothing reads it, so its own entries are made again, without a successor.
     if not index.usable:
         _clear(tx, index)
         anew = replace(index, state=BUILDING, problem=None, anew=None)
         return _declare_build(tx, table, anew, tick)
     coming = index_rows.successor(index)
+    # A rebuild that is under way begins again.
     if coming is not None:
         _clear(tx, coming)
     number = next_id(tx, keys.INDEX_IDS)
@@ -135,14 +139,17 @@ def _declare_build(
     index_rows.put(tx, declared)
     index = _to_build(declared)
     assert index is not None
+    # An exact count: a record that another commit creates meanwhile is a conflict.
     if records.count(tx, table) > limits.INDEX_AT_ONCE or not _at_once(tx, table, index, tick):
         return declared
+    # The frame names only the records; a replay derives their entries.
     tx.derive(index.entries, *keys.within(table.prefix))
     return _complete(tx, declared, index)
 
 
 def _at_once(tx: Transaction, table: Table, index: Index, tick: Callable[[], None]) -> bool:
     """Visit all records. Return False if they make too many entries; then none was kept."""
+    # The bound is for these entries, beside what the transaction has changed before.
     visit, most = _Visit(tx, index), tx.size + limits.INDEX_AT_ONCE_BYTES
     for pairs in tx.scan(*keys.within(table.prefix)):
         for _ in visit.records(pairs):
@@ -157,6 +164,7 @@ def _complete(tx: Transaction, declared: Index, index: Index) -> Index:
     """Make an index ready, since all records were visited. :param index: `declared` or its
     successor"""
     if index.id != declared.id:
+        # Without `anew`, since `_clear` deletes the entries of a successor as well.
         _clear(tx, replace(declared, anew=None))
     ready = replace(index, state=READY)
     index_rows.put(tx, ready)
@@ -208,6 +216,7 @@ class _Visit:
             return False
         found, count = made
         if self._entries.index.unique:
+            # If a claim may be taken, `_alone` finds the two records that collide.
             claims = [entry for entry, value in found.items() if len(value) > 1]
             if len(found) < count or (claims and not self._tx.none_of(claims)):
                 return False
@@ -246,6 +255,7 @@ def unfinished(
     """
     found: list[bytes] = []
     start, end = keys.all_indexes()
+    # The first key behind `after`; from an empty one it sorts before the range.
     for pairs in tx.scan(max(start, after + b"\0"), end):
         for key, value in pairs:
             if _to_build(index_rows.read(key, value)) is not None:
@@ -282,8 +292,10 @@ def build_slice(tx: Transaction, key: bytes, enough: Callable[[], bool]) -> bool
     """
     declared = index_rows.find(tx, key)
     index = None if declared is None else _to_build(declared)
+    # Dropped or completed since a search found it.
     if declared is None or index is None:
         return False
+    # In the same transaction as the entries: a crash repeats a slice or keeps it whole.
     done, last = _progress(tx, index)
     prefix = keys.record_prefix(*keys.index_table(key))
     start, end = keys.within(prefix)
@@ -297,6 +309,7 @@ def build_slice(tx: Transaction, key: bytes, enough: Callable[[], bool]) -> bool
                 if tx.size > limits.INDEX_SLICE_BYTES or enough():
                     reached = {"visited": done, "last": record[keys.RECORD_PREFIX_BYTES :]}
                     tx.put(index.build, binary.pack(reached))
+                    # The end is exclusive: the first key behind the last record visited.
                     tx.derive(index.entries, start, record + b"\0")
                     return True
     except Refusal as problem:  # the index fails; the transaction commits that

@@ -76,9 +76,11 @@ def new_id(tx: Transaction, nth: int) -> UUID:
 
     :param nth: number of ids that the transaction made before, so that its ids sort in order
     """
+    # RFC 9562 §6.2, method 3: a fraction of the millisecond in the 12 bits behind the version.
     milliseconds, rest = divmod(tx.now_us, 1000)
     fraction = rest * 4096 // 1000
     chance = int.from_bytes(tx.rng.bytes(5), "big")
+    # 22 bits of counter and 40 of chance fill the 62 bits behind the variant.
     tail = ((nth & 0x3FFFFF) << 40) | chance
     return UUID(int=milliseconds << 80 | 0x7 << 76 | fraction << 64 | 0b10 << 62 | tail)
 
@@ -101,6 +103,7 @@ def create(
         table.keeper.keep(tx, key, None, fields, tick)
     tx.put_record(key, raw, 0)
     note(tx, table, key, None, raw)
+    # An increment reads nothing, so commits that create records in a table do not conflict.
     tx.add(table.count_key, 1)
 
 
@@ -125,9 +128,11 @@ def create_together(
     keys_made = [table.prefix + id for id in ids]
     if len(set(keys_made)) < len(keys_made) or max(map(len, ids)) > limits.RECORD_ID_BYTES:
         return 0
+    # One look-up for all. It proves only absence, so otherwise each is checked by itself.
     if not tx.none_of(keys_made):
         return 0
     try:
+        # Perhaps only the first ones: the caller makes the rest its next batch.
         raw = binary.pack_some(rows, TOGETHER_BYTES)
     except binary.HoldsNone:
         return 0
@@ -259,6 +264,7 @@ def fetch(
     found = []
     prefix, get, room = table.prefix, tx.get, BATCH_BYTES
     end = min(at + most, len(ids))
+    # The room is checked before a read, so one record comes whatever its size.
     while at < end and room > 0:
         key = prefix + ids[at]
         at += 1
@@ -294,6 +300,7 @@ def pack_record(fields: dict[str, Any], tick: Tick | None = None) -> bytes:
     :param tick: called now and then while a large record is packed
     :raises TooLarge: over `limits.RECORD_BYTES`
     """
+    # `is_flat` is the fast path for most records: it looks at a few values only.
     if tick is None or is_flat(fields) or not is_large(fields):
         found = binary.pack(fields)
     else:
@@ -393,6 +400,7 @@ class RecordChanges:
             and known is not None
             and _is_same(before.raw, known, packed, fields, tick)
         ):
+            # Counted although it is left out: `write` names records by their place among all.
             self._count += 1
             return 0
         key = keys.record(self._table.prefix, id)
@@ -421,6 +429,7 @@ class RecordChanges:
         :raises Refusal: a refusal given to `refuse`
         :raises TooLarge: the transaction exceeds its limit
         """
+        # All leave before the first one enters: claims may pass between them in any order.
         self._leave(tick)
         passed: set[int] = set()
         collected = self._collected
@@ -450,6 +459,7 @@ class RecordChanges:
 
     def _change(self, change: _RecordWrite, before: Stored, tick: Tick) -> None:
         moves = self._moves.pop(change.number, None)
+        # No moves: nothing is gained. As an argument of `enter`, None would mean a new record.
         if moves is not None and self._table.keeper is not None:
             self._table.keeper.enter(self._tx, change.key, change.packed, moves, tick)
         self._tx.put_record(change.key, change.packed, before.sequence)
@@ -458,10 +468,12 @@ class RecordChanges:
     def _make(self, change: _RecordWrite, is_passed: IsPassed, tick: Tick) -> bool:
         tx, table = self._tx, self._table
         try:
+            # At the write: an earlier record of the statement may have taken the id or the values.
             check_absent(tx, table, change.key)
             if table.keeper is not None:
                 table.keeper.enter(tx, change.key, change.packed, None, tick)
         except (AlreadyExists, Duplicate) as taken:
+            # All checks come before the first write, so a skipped record has left nothing.
             if is_passed(taken):
                 return False
             raise

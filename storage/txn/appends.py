@@ -90,6 +90,7 @@ class Append:
     def late_keys(self, write_set: WriteSet) -> list[bytes]:
         """Return the keys whose rows may change at commit."""
         marked = [key for _, _, rows in self._marks for key in rows]
+        # `undo_writes` and range deletes may have taken some of them out of the write set.
         return [key for key in (*self._keys, *marked, self.counter) if key in write_set.writes]
 
     def renumber(self, write_set: WriteSet, present: bytes | None, time_us: int) -> None:
@@ -100,6 +101,7 @@ class Append:
         number, total = unpack_counter(present)
         # Values and bytes that other commits appended since this transaction's snapshot.
         shift, more = number - self.seen, total - self._seen_total
+        # Usual without a pause: numbers and time are those that the rows have already.
         if not shift and time_us == self._time_us:
             return
         self.shift, self.total, self._time_us = shift, self.total + more, time_us
@@ -120,6 +122,7 @@ class Append:
                 rows.update(self.mark(number + shift, mark))
         if self.counter in writes:  # else this transaction has dropped the topic since
             rows[self.counter] = self.row
+        # Old and new numbers may overlap: `replace` undoes all old rows before it writes.
         write_set.replace(gone, rows)
 
 

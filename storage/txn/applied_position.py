@@ -61,6 +61,7 @@ def read(engine: Engine, store_id: bytes) -> Lineage:
     :raises EngineFailed:
     """
     stored = engine.get(NOTE_KEY)
+    # An empty state fits every store: the replay begins with the first frame.
     if stored is None and engine.applied == 0:
         return Lineage(store_id)
     if stored is None or len(stored) != _NOTE.size:
@@ -72,6 +73,7 @@ def read(engine: Engine, store_id: bytes) -> Lineage:
             f" {UUID(bytes=store_id)}. If the log is right, rebuild the state with"
             " --rebuild-state"
         )
+    # Each batch writes both numbers, so no crash can make them differ.
     if found.sequence != engine.applied:
         raise StateForeign(
             f"the state is at sequence {engine.applied}, but its lineage names {found.sequence}"
@@ -88,8 +90,10 @@ def require_joined(found: Lineage, digest_at: Callable[[int], bytes | None]) -> 
     :param digest_at: `Log.digest_at`; what it raises is passed on
     :raises StateForeign: the log has another frame at the state's position
     """
+    # The frame begun counts too: a part of its effects is in the state.
     for sequence, digest in ((found.sequence, found.digest), (found.sequence + 1, found.begun)):
         there = digest_at(sequence)
+        # Zeros name no frame: the beginning of the store, or no partly applied frame.
         if digest != NO_DIGEST and there is not None and there != digest:
             raise StateForeign(
                 f"the state was built from another history than this log: frame {sequence} has"

@@ -56,6 +56,7 @@ class CatalogCache:
 
     def add(self, at: Hashable, value: Any, rests_on: tuple[bytes, ...]) -> CachedLookup:
         """Cache a result that was found in a state with the newest declarations."""
+        # Since the newest change of any declaration, every state gives this result.
         made = self._found[at] = CachedLookup(value, rests_on, self.since)
         for declared in rests_on:
             self._resting.setdefault(declared, set()).add(at)
@@ -88,6 +89,7 @@ class CatalogCache:
         # Entries that they invalidated stay dropped; older ones did not depend on their changes.
         for at in [at for at, found in self._found.items() if found.since > upto]:
             self._forget(at)
+        # An upper bound: the newest change that stays may be older, which only costs look-ups.
         self.since = upto
         self.users_since = min(self.users_since, upto)
 

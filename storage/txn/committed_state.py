@@ -42,6 +42,7 @@ class CommittedState:
 
     def __init__(self, engine: Engine, rng: Rng, store_id: bytes) -> None:
         self.engine = engine
+        # Commits that the engine lacks. Reads look here before the engine.
         self.flight = PendingWrites()
         self.rng = rng
         self.store = store_id[:4].hex()
@@ -76,13 +77,16 @@ class CommittedState:
 
         From now on the changes of other commits are kept for validation, until `thaw`.
         """
+        # After another commit the live reads so far would be of an older state than the view.
         assert reads.since == self.committed, "control was given away without a pause"
+        # The same list is registered here, so that `is_frozen` protects its write sets.
         write_sets = self.paused[reads] = list(reversed(self.flight.write_sets))
         return self.engine.snapshot(), write_sets
 
     def thaw(self, reads: ReadSet) -> None:
         """End a paused transaction, and forget changes that only its validation needed."""
         del self.paused[reads]
+        # Nothing older is validated any more: without paused transactions, all of it goes.
         oldest = min((other.since for other in self.paused), default=self.committed)
         self.conflicts.forget(oldest)
 

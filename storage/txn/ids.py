@@ -33,6 +33,7 @@ class RolledBackIds:
 
     def add(self, write_set: WriteSet) -> None:
         """Record the ids that a rolled back commit had allocated."""
+        # Each id is allocated in the commit of its declaration, which is a catalog change.
         if not write_set.catalog:
             return
         for counter in (*COUNTERS, *_of_groups(write_set.declared)):
@@ -61,6 +62,7 @@ class Counters(Protocol):
 
 def next_id(tx: Counters, counter: bytes, after: int = 0) -> int:
     """Allocate an unused id. :param after: lower bound from another counter"""
+    # The read makes concurrent declarations conflict: both would get the same id.
     last = max(keys.unpack_counter(tx.get(counter)), tx.rolled_back_ids.last(counter), after)
     tx.put(counter, keys.pack_counter(last + 1))
     return last + 1
@@ -69,5 +71,6 @@ def next_id(tx: Counters, counter: bytes, after: int = 0) -> int:
 def _of_groups(declared: Collection[bytes]) -> Iterator[bytes]:
     """Yield the id counters of the topics in which groups were declared."""
     for each in declared:
+        # The prefix that all groups of a topic share: it is in `declared` beside their keys.
         if each[TAG_AT] == keys.GROUP and len(each) == RECORD_PREFIX_BYTES:
             yield each[:TAG_AT] + bytes((keys.GROUP_IDS,)) + each[TAG_AT + 1 :]

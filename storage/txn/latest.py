@@ -41,9 +41,11 @@ class LatestState:
         """Return the value of a key, or None."""
         state = self._ledger.state
         flight = state.flight
+        # Pending writes are newer than the engine; most of the time there are none.
         found = flight.get(key) if flight.write_sets else None
         if found is None:
             return state.engine.get(key)
+        # A pending deletion counts as found, with the value None: the engine is not asked.
         sequence, value = found
         if sequence > self.saw:
             self.saw = sequence

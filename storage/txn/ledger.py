@@ -79,6 +79,7 @@ class Ledger:
         hand_over: Callable[[Frame], None],
         derived: IndexesOf,
     ) -> None:
+        # Only durable frames are applied, so no crash leaves the state ahead of its log.
         if engine.applied > end.sequence:
             raise StateUnusable(
                 f"the state is at sequence {engine.applied}, beyond the end of the log at"
@@ -93,12 +94,14 @@ class Ledger:
         self._epochs: list[tuple[int, int]] = [(0, end.epoch)]
         """First sequences and epochs of the earlier epochs, as far as known."""
         self._end = end.sequence
+        # Later frames of the log are durable too, but count here once they are replayed.
         self._durable = engine.applied
         self._applied_seq = applied_position.read(engine, end.store_id)
         self._digests: deque[bytes] = deque()
         """Frame digests of the commits that are durable but not applied, in order."""
         self._hand_over = hand_over
         self._log_time = LogTime(clock, end.time)
+        # Log time of the newest commit, and of the newest commit that the engine has.
         self._frame_time = self._settled_time = end.time
         self._following = False
         """True while a leader's commit is being decoded, which reads the commits before it."""
@@ -164,6 +167,7 @@ class Ledger:
         commit, replay, sequence = effects.decode(frame.body), self._replay, frame.sequence
         alone = self._applied_seq.begun != NO_DIGEST or needs_own_write(commit.effects)
         if alone:
+            # `add_alone` reads the engine, which must hold all frames before this one.
             self._replayed()
         add = replay.add_alone if alone else replay.add
         if add(commit.effects, sequence):
@@ -172,6 +176,7 @@ class Ledger:
         state.committed, self._replayed_last = sequence, frame
         self._frame_time = self._settled_time = max(self._frame_time, frame.time)
         self._replaying_bytes += len(frame.body)
+        # The last frame always completes a batch: no replayed frame stays outside the engine.
         if alone or self._replaying_bytes > REPLAY_BATCH_BYTES or sequence >= self._end:
             self._replayed()
 
@@ -182,10 +187,12 @@ class Ledger:
             stands = Lineage(self._applied_seq.store_id, last.sequence, last.digest())
             self._write(self._replay.take(), stands)
             self._replaying_bytes = 0
+            # A single node may have shown every frame. In a cluster only released ones come.
             self._durable = self.state.commit_index = self.state.committed
 
     def _write(self, batch: Batch, stands: Lineage) -> None:
         """Write a batch, with a note of the log position that it brings the state to."""
+        # In the same batch: no crash separates the state from its position.
         stands.note(batch)
         self.state.engine.write(batch, stands.sequence)
         self._applied_seq = stands
@@ -226,6 +233,7 @@ class Ledger:
                     raise Conflict("a key that this transaction changes has expired meanwhile")
                 self.state.conflicts.validate(tx.reads)
             else:
+                # Without a pause no commit came in between: there is nothing to validate.
                 assert tx.sequence == self.state.committed, "control was given away without a pause"
             return CommitTicket(self._commit(tx, attribution), self.state.roll_backs.generation)
         finally:
@@ -233,9 +241,11 @@ class Ledger:
 
     def _commit(self, tx: Transaction, attribution: Attribution) -> int:
         own, sequence = tx.own, self.state.committed + 1
+        # An unpaused transaction keeps its time, so its appended values mostly stay as written.
         now_us = self.log_time() if tx.paused else tx.now_us
         # Log time never falls, and completes timed values with one later than any earlier frame's.
         time = tx.time = max(self._frame_time + (tx.timed is not None), now_us)
+        # Before the encoding, which needs the final numbers and times.
         for append in tx.appends.values():
             append.renumber(own, self._present(append.counter), time)
         if tx.timed is not None:
@@ -244,17 +254,20 @@ class Ledger:
                 if value is not None:
                     own.write(key, make(value, time))
         if tx.prepared is None:
+            # Sums last: they are written to `own` too, and would be encoded twice.
             changes = [*tx.first_effects(), *_write_effects(tx, own.writes.items())]
             body = effects.encode(attribution, changes + self._sums(tx))
         else:
             late = _write_effects(tx, ((key, own.writes[key]) for key in tx.late_keys()))
             some = effects.encode_some(late + self._sums(tx))
             body = effects.join(attribution, [*tx.prepared, some])
+        # After the encoding: every replay derives these rows from the frame itself.
         if attribution.entry is not None:
             own = tx.fold(trail_rows.rows(sequence, time, attribution))
         # May raise to refuse the commit, so the ledger changes only after it.
         self._hand_over(Frame(sequence, self.epoch, time, 0, body))
         own.sequence, own.size, own.built = sequence, tx.size, bool(tx.derives)
+        # `paused` has this transaction too, if it has paused.
         self._put_in_flight(own, time, len(self.state.paused) > tx.paused)
         return sequence
 
@@ -295,6 +308,7 @@ class Ledger:
         assert sequence == self.state.committed + 1, "frames are followed without a gap"
         self._following = True
         try:
+            # Nothing commits between the steps, so it reads the live state without a pause.
             with Transaction(self.state, self.state.committed, frame.time) as tx:
                 write_set = tx.own = WriteSet(sequence)
                 write_set.size = len(frame.body)
@@ -306,6 +320,7 @@ class Ledger:
             yield from write_set.put_in_order(
                 PREPARE_KEYS
             )  # for the validation of paused transactions
+        # Before `committed` advances: the epoch begins with this frame.
         if frame.epoch != self.epoch:
             self._begin_epoch(frame.epoch)
         self._put_in_flight(write_set, max(self._frame_time, frame.time), bool(self.state.paused))
@@ -331,6 +346,7 @@ class Ledger:
         :raises Conflict: as `commit`
         """
         chunks = [effects.encode_some(tx.first_effects())]
+        # The commit completes the values of these keys, and encodes them.
         late = frozenset(tx.late_keys())
         for part in tx.own.in_steps(PREPARE_KEYS):
             rows = [row for row in part if row[0] not in late] if late else part
@@ -347,6 +363,8 @@ class Ledger:
         """Resolve counter increments to absolute values. Write them, and return them as effects."""
         found: list[Effect] = []
         for key, delta in tx.adds.items():
+            # The newest value, not that of the snapshot: concurrent increments do not conflict.
+            # A range delete of its own has removed that value; the sum begins at 0.
             base = None if _covered(tx.own, key) else self._present(key)
             value = keys.pack_counter(keys.unpack_counter(base) + delta)
             tx.own.write(key, value)
@@ -417,6 +435,7 @@ class Ledger:
         count = len(write_sets)
         digest = self._digests[count - 1]
         self._write(batch, Lineage(self._applied_seq.store_id, write_sets[-1].sequence, digest))
+        # Only after the write: if it fails, all stay pending, with their digests.
         self._settled_time = write_sets[-1].time
         for _ in range(count):
             self._digests.popleft()
@@ -428,6 +447,7 @@ class Ledger:
         count = 0
         for write_set in self.state.flight.write_sets:
             count += len(write_set.writes) + len(write_set.ranges)
+            # Never beyond the commit index: the engine cannot undo a commit.
             if write_set.sequence > self.state.commit_index or (found and count > APPLY_KEYS):
                 break
             if found and (write_set.built or found[-1].built):
@@ -445,6 +465,7 @@ class Ledger:
         # Index entries first, so two passes over all keys. A replay on top of a part of the commit
         # takes a record's index entries as done when the record itself is there (derived.py).
         count = len(self._part_of)
+        # Without index entries the first pass is left out.
         at = begun if write_set.entries else begun + count
         part = looked = self._part_of[at % count : at % count + APPLY_KEYS]
         if write_set.entries:
@@ -457,6 +478,7 @@ class Ledger:
             self._part_at += len(looked)
             return True
         self._write_applied(batch, [write_set])
+        # Emptied only if no transaction or snapshot reads through it any more.
         if not (self._following or self.state.is_frozen(write_set)):
             self._gone += [*write_set.hollow(), self._part_of]
         self._part_at, self._part_of = 0, []
@@ -495,11 +517,13 @@ class Ledger:
         for _ in range(self._durable - upto):
             self._digests.pop()
         state.roll_backs.add(upto, why)
+        # Before the pending writes go: their ids must not be assigned again.
         for write_set in state.flight.write_sets:
             if write_set.sequence > upto:
                 state.rolled_back_ids.add(write_set)
         state.flight.keep(upto)
         state.committed = self._durable = upto
+        # No later frame may be earlier than the newest commit that stays.
         left = state.flight.write_sets
         self._frame_time = left[-1].time if left else self._settled_time
         while self._since > upto + 1 and self._epochs:
@@ -509,6 +533,7 @@ class Ledger:
         for reads in state.paused:
             reads.compared = min(reads.compared, upto)
         state.catalog_cache.roll_back(upto)
+        # Its cached indexes may come from a declaration that was rolled back.
         self._folding.forget()
 
 
@@ -527,6 +552,7 @@ def _write_effects(tx: Transaction, writes: Iterable[tuple[bytes, bytes | None]]
         elif value is None:
             found.append((effects.DELETE_RECORD, key, tx.previous(key)))
         else:
+            # The head of an uncommitted value is the sequence of the change before.
             previous = int.from_bytes(value[:SEQUENCE_BYTES], "big")
             found.append((effects.PUT_RECORD, key, value[SEQUENCE_BYTES:], previous))
     return found
@@ -541,6 +567,7 @@ def _apply_together(write_sets: list[WriteSet], batch: Batch) -> None:
     together: dict[bytes, tuple[int, bytes | None]] = {}
     for write_set in write_sets:
         for start, end in write_set.ranges:
+            # `together` is written behind all range deletes, and must not revive older writes.
             for key in [key for key in together if start <= key < end]:
                 del together[key]
             batch.delete_range(start, end)

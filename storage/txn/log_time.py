@@ -22,6 +22,7 @@ class LogTime:
     def __init__(self, clock: Clock, end: int) -> None:
         self._clock = clock
         self._ticks = clock.monotonic_us()
+        # A wall clock that was set back must not put log time behind the newest frame.
         self._time = max(end, clock.wall_us())
         self._own = self._time - self._ticks
         """Offset (µs) of the node's own log time from its monotonic clock."""
@@ -47,6 +48,7 @@ class LogTime:
         replaces it, even by an earlier time.
         """
         if epoch != self._epoch:
+            # Use up the ticks so far: they belong to the time that is replaced.
             self.now()
             self._epoch, self._time = epoch, time
         self.reaches(time)

@@ -47,6 +47,7 @@ class PriorityLock:
     def protect_attempt(self, holder: Transaction) -> None:
         """Start protecting a new attempt, and keep the read set of the previous one."""
         if self._holder is not None:
+            # Until the new attempt has read the same again, the former read set protects it.
             self._before = self._holder.reads
         self._holder = holder
 
@@ -60,6 +61,7 @@ class PriorityLock:
         return True
 
     def _conflicts_with(self, tx: Transaction) -> bool:
+        # Increments enter `own.writes` only in the commit itself.
         own, adds = tx.own, frozenset(tx.adds)
         writes: AbstractSet[bytes] = own.writes.keys()
         ordered, declared = own.ordered(), own.declared

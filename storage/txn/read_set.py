@@ -66,11 +66,13 @@ class ReadSet:
 
     def add_key(self, key: bytes) -> None:
         """Add a point read."""
+        # An UPDATE reads each record of the range that it has just scanned.
         if self._start <= key < self._end:
             return
         if key in self._keys:
             return
         self._keys.add(key)
+        # No commit was compared with the new key: validation starts over.
         self.compared = 0
         if len(self._keys) > limits.READ_KEYS:
             self._widen()
@@ -90,6 +92,7 @@ class ReadSet:
         keys, self._keys = self._keys, set()
         self._ordered = []
         for start, last in _around(keys):
+            # Half-open: the zero byte takes the last key in.
             self._ranges.add((start, last + b"\0"))
         self._bound()
 
@@ -102,9 +105,12 @@ class ReadSet:
 
     def _bound(self) -> None:
         self.compared = 0
+        # The merged bounds are stale; `_in_order` computes them again on demand.
         self._starts.clear()
         if len(self._ranges) > limits.READ_RANGES:
+            # Merging loses nothing. Widening can cause false conflicts, so it comes second.
             self._ranges = set(_joined(self._ranges))
+            # Down to half of the limit: otherwise each further range would widen again.
             if len(self._ranges) > limits.READ_RANGES // 2:
                 self._ranges = _widened(self._ranges)
 
@@ -118,8 +124,10 @@ class ReadSet:
         if not (self._ranges and ordered):
             return False
         starts, ends = self._in_order()
+        # A commit outside the span of all ranges needs no search.
         if ordered[-1] < starts[0] or ordered[0] >= ends[-1]:
             return False
+        # Search the longer list by each item of the shorter one.
         if len(ordered) < len(starts):
             for key in ordered:
                 at = bisect_right(starts, key) - 1
@@ -168,6 +176,7 @@ class ReadSet:
         """True if any key in a range was read."""
         if any(start < high and low < end for start, end in self._ranges):
             return True
+        # `_keys` only grows: with equal lengths the sorted copy is complete.
         ordered = self._ordered
         if len(ordered) < len(self._keys):
             return any(low <= key < high for key in self._keys)
@@ -178,6 +187,7 @@ class ReadSet:
 def _around(keys: Collection[bytes]) -> Collection[Range]:
     """Return the first and last key of each table, space or topic."""
     first, last = min(keys), max(keys)
+    # Keys sort by table first: equal prefixes at both ends mean a single table.
     if first[:RECORD_PREFIX_BYTES] == last[:RECORD_PREFIX_BYTES]:
         return ((first, last),)
     found: dict[bytes, Range] = {}

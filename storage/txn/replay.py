@@ -79,10 +79,12 @@ def fold(found: Iterable[Effect], write_set: WriteSet) -> list[Derive]:
     for effect in found:
         op, key = effect[0], effect[1]
         if op == effects.PUT_RECORD:
+            # As on the leader: until the commit is applied, the stamp is of the change before.
             writes[key] = effect[3].to_bytes(SEQUENCE_BYTES, "big") + effect[2]
         elif op == effects.DERIVE:
             derives.append(Derive(*effect[1:]))
         elif op == effects.DELETE_RANGE:
+            # Earlier writes first: the range delete drops those inside it.
             write_set.write_all(writes)
             writes.clear()
             write_set.delete_range(key, effect[2])
@@ -115,6 +117,7 @@ class FrameDecoder:
             derives += fold(some, tx.own)
             if len(some) == effects.EFFECTS_A_STEP:
                 yield
+        # After all effects: index entries follow from the final version of each record.
         yield from self._enter(tx, derives)
 
     def follow(self, body: bytes, tx: Transaction) -> Generator[None, None, Attribution]:
@@ -127,6 +130,7 @@ class FrameDecoder:
             yield from self.fold(commit.effects, tx)
             return commit.attribution
         told = effects.decode_in_steps(body, lambda: None)
+        # First comes the attribution without its entry; the complete one comes last.
         next(told)
         derives: list[Derive] = []
         some: list[Effect] = []
@@ -152,6 +156,7 @@ class FrameDecoder:
         """Derive the index entries."""
         write_set = tx.own
         if write_set.catalog:
+            # The frame may have declared or dropped an index.
             self.forget()
         tables: dict[bytes, list[bytes]] = {}
         for part in write_set.in_steps(RECORDS_A_STEP):
@@ -163,6 +168,7 @@ class FrameDecoder:
         if len(write_set.writes) > RECORDS_A_STEP:
             yield from write_set.put_in_order(RECORDS_A_STEP)  # catalog look-ups scan it
         for prefix, records in tables.items():
+            # Looked up in this transaction, so the frame's own declarations count.
             kept = self.kept(prefix, lambda: tx)
             if kept is not None:
                 yield from _follow(kept, records, tx)
@@ -185,6 +191,7 @@ def _follow(kept: TableIndexes, records: list[bytes], tx: Transaction) -> Iterat
     for changed in _together(records, tx):
         entries = yield from kept.follow(changed, tx.beneath)
         for entry, holder in entries.items():
+            # An entry that one record leaves may be taken by another: the addition wins.
             if holder is not None or found.get(entry) is None:
                 found[entry] = holder
     write_set.entries = write_set.entries or bool(found)
@@ -242,6 +249,7 @@ class Replay:
     def add(self, found: list[Effect], sequence: int) -> bool:
         """Add a frame. True if it changed the catalog."""
         catalog = apply_effects(found, sequence, self._batch)
+        # Index entries do not depend on the stamp, so zeros stand for it.
         stamp = bytes(SEQUENCE_BYTES)
         for effect in found:
             op, key = effect[0], effect[1]
@@ -256,6 +264,7 @@ class Replay:
         if key[keys.TAG_AT] != keys.RECORD or self._folding.kept(prefix, self._begin) is None:
             return
         records = self._changed.setdefault(prefix, {})
+        # A record that this batch has deleted before is still in the engine.
         if previous == 0 and key not in records:
             self._made.add(key)
         records[key] = value
@@ -277,6 +286,7 @@ class Replay:
         for prefix, records in self._changed.items():
             kept = self._folding.kept(prefix, self._begin)
             assert kept is not None, "records without an index were noted"
+            # The batch is not written yet: the engine has the versions before its first frame.
             changed = [
                 RecordVersions(key, None if key in self._made else get(key), value)
                 for key, value in records.items()

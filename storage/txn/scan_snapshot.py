@@ -46,6 +46,7 @@ class ScanSnapshot:
         """Save the old value of a write that is about to change, unless the scan has passed it."""
         low, high = self._low, self._high
         if low < high and self._ordered[low] <= key <= self._ordered[high - 1]:
+            # Only the first old value is that of the scan's start.
             self._kept.setdefault(key, value)
 
     @property
@@ -66,6 +67,7 @@ class ScanSnapshot:
     def take(self, last: bytes, reverse: bool) -> dict[bytes, bytes | None]:
         """Consume and return the next writes, up to a key (inclusive)."""
         ordered, low, high = self._ordered, self._low, self._high
+        # The list is shared with the write set: consuming moves a bound, and changes no item.
         if reverse:
             self._high = begin = bisect_left(ordered, last, low, high)
             due = ordered[begin:high]
@@ -78,6 +80,7 @@ class ScanSnapshot:
             if kept and key in kept:
                 value = kept.pop(key)
             else:
+                # Still the value of the start: `keep` has saved each that was replaced or undone.
                 value = writes[key]
             found[key] = stamped(key, value, sequence) if sequence else value
         return found

@@ -29,7 +29,9 @@ class PinnedSnapshot:
         """Sequence of the commit whose state is read."""
         self.time_us = now_us
         """Log time (µs) of its creation, which `time::now()` returns in it."""
+        # The engine is never ahead of the commit index, so its snapshot fits as it is.
         self.view = state.engine.snapshot()
+        # Later pending commits may still be rolled back.
         self.write_sets = [
             one for one in reversed(state.flight.write_sets) if one.sequence <= self.sequence
         ]
@@ -68,6 +70,7 @@ def read_released(state: CommittedState, now_us: int) -> Transaction:
     """
     moment = PinnedSnapshot(state, now_us)
     transaction = moment.begin_transaction()
+    # Its only reader keeps it open, and closes it at its own end.
     moment.end()
     return transaction
 
@@ -88,6 +91,7 @@ class _Reading(Transaction):
         raise AssertionError("nothing is changed in a moment that is over")
 
     def release(self) -> None:
+        # It is not among the paused transactions: no commit is validated against its reads.
         if not self._reads.ended:
             self._reads.ended = True
             self._moment.left()

@@ -26,6 +26,7 @@ def together(pairs: list[Pair]) -> Iterator[list[Pair]]:
     ends = list(accumulate(map(len, map(_value, pairs))))
     begun = before = 0
     while begun < len(pairs):
+        # At least one pair: a large record exceeds the bound by itself.
         end = max(bisect_right(ends, before + TOGETHER_BYTES), begun + 1)
         yield pairs[begun:end]
         begun, before = end, ends[end - 1]

@@ -53,6 +53,7 @@ class RollBacks:
     def add(self, upto: int, why: Why) -> None:
         """Record a roll-back of all commits after `upto`, and begin the next generation."""
         last = self._done[-1] if self._done else None
+        # Equal roll-backs in a row share an entry: a disk that stays full adds only one.
         if last is None or (last.upto, last.why) != (upto, why):
             self._done.append(_RollBack(self.generation, upto, why))
         self.generation += 1
@@ -60,9 +61,11 @@ class RollBacks:
     def why(self, ticket: CommitTicket) -> Why | None:
         """Return the reason for which a commit was rolled back; None if it was not."""
         sequence, generation = ticket
+        # The usual case: no roll-back since.
         if generation == self.generation or not sequence:
             return None
         at = bisect_right(self._done, generation, key=attrgetter("generation")) - 1
+        # A later roll-back may reach further back than the first one after the ticket.
         for one in self._done[at:]:
             if sequence > one.upto:
                 return one.why

@@ -73,6 +73,7 @@ class Transaction:
         self.now_us = now_us
         """Log time at the beginning (µs since 1970), which `time::now()` returns."""
         self.rng = state.rng
+        # Increments of counters, by key. The commit makes absolute values of them.
         self.adds: dict[bytes, int] = {}
 
     @property
@@ -157,6 +158,7 @@ class Transaction:
         transaction itself has changed it.
         """
         own = self.own
+        # Its own write hides the committed value, which is not read then.
         if own.writes and key in own.writes:
             return own.writes[key]
         if own.ranges:
@@ -177,10 +179,12 @@ class Transaction:
 
         Use it to choose an access path, never as a result.
         """
+        # The newest state, even for a paused transaction: an estimate needs no fixed one.
         return self._engine.get(key)
 
     def _read_committed(self, key: bytes) -> bytes | None:
         """Return the committed value of a key, without adding it to the read set."""
+        # Paused: the frozen view. Otherwise the live state is still that of `sequence`.
         if self._view is not None:
             found = lookup(self._frozen, key) if self._frozen else None
             if found is None:
@@ -208,6 +212,7 @@ class Transaction:
 
         Unlike `get`, this does not add the key to the read set.
         """
+        # All that it reads was released when it began.
         if self.sequence <= self.released:
             return False
         found = self._flight.get(key) if self._view is None else lookup(self._frozen, key)
@@ -232,6 +237,7 @@ class Transaction:
                 return False
             # A key that no commit has changed since the view was taken has the same value in both.
             get, now = self._view.get, self._state.conflicts.is_untouched(self._reads, wanted)
+        # One seek for keys that lie close together; without its proof, each key is read.
         absent = now and self._engine.none_in(min(wanted), max(wanted) + b"\0")
         if absent or all(get(key) is None for key in wanted):
             self._reads.add_keys(wanted)
@@ -248,9 +254,11 @@ class Transaction:
         """
         if start >= end:
             return iter(())
+        # The whole range at once: a reader that stops early only risks a false conflict.
         self._reads.add_range(start, end)
         if self._view is not None:
             over = Overlay()
+            # Oldest first: each write set lies over those before it.
             for write_set in reversed(self._frozen):
                 over.lay(write_set, start, end)
             rows = self._view.scan(start, end, reverse)
@@ -259,6 +267,7 @@ class Transaction:
             rows = self._engine.scan(start, end, reverse)
         if over.newest > self.saw:
             self.saw = over.newest
+        # Last: its own changes lie over all committed ones.
         over.lay(self.own, start, end)
         for key in self.adds:
             if start <= key < end:
@@ -289,6 +298,7 @@ class Transaction:
         """
         assert not keys.is_stamped(key), "what is stamped is put with put_record"
         self._write(key, value)
+        # The absolute value replaces the increments so far.
         if self.adds:
             self.adds.pop(key, None)
 
@@ -319,7 +329,9 @@ class Transaction:
         """
         if start >= end:
             return
+        # Effects encoded by `prepare` are stale after a change.
         self.prepared = None
+        # The range covers single deletions inside it, which need no previous sequence any more.
         for key in self._changing().delete_range(start, end):
             self._gone.pop(key, None)
         for key in [key for key in self.adds if start <= key < end]:
@@ -354,7 +366,9 @@ class Transaction:
         """
         append = self.appends.get(counter)
         if append is None:
+            # Not in the read set: the commit renumbers instead of a conflict.
             append = Append(counter, prefix, self._read_committed(counter), self.now_us)
+            # A new mapping: all transactions share the empty one.
             self.appends = {**self.appends, counter: append}
         self.put_new(append.add(bodies))
         self._write(counter, append.row)
@@ -447,6 +461,7 @@ class Transaction:
         :raises TooLarge:
         """
         if self.own is not UNCHANGED:
+            # Deleted and put again is one change: the sequence before the deletion counts.
             previous = self._gone.pop(key, previous)
         self._write(key, previous.to_bytes(SEQUENCE_BYTES, "big") + fields)
 
@@ -539,8 +554,10 @@ class Transaction:
             if self.own.catalog or self._reads.rolled_back:
                 return None  # the shared cache does not match this transaction's catalog
             found = self._state.catalog_cache.get(at)
+            # Valid only from a later commit on than this transaction reads.
             if found is None or found.since > self.sequence:
                 return None
+            # The declaration may be pending: the answer then waits for its release.
             since = found.since
             if since > self.released and since > self.saw and since > self._state.commit_index:
                 self.saw = since
@@ -553,6 +570,7 @@ class Transaction:
         :param rests_on: the declared keys it depends on, as `keys.declared` returns them
         """
         catalog_cache = self._state.catalog_cache
+        # Found with its own or with outdated declarations: not for other transactions.
         if self.own.catalog or self._reads.rolled_back or catalog_cache.since > self.sequence:
             made = self._mine[at] = CachedLookup(value, rests_on, self.sequence)
         else:

@@ -99,6 +99,7 @@ class CommitValidator:
         if write_set.catalog:
             self._declaring.append(sequence)
         while self.keys > limits.REMEMBERED_KEYS:
+            # Needed or not: memory stays bounded, and older transactions fail validation.
             self._forgotten = self._first
             self.forget(self._first)
 
@@ -124,6 +125,7 @@ class CommitValidator:
         self.keys -= len(change.keys)
         if self._large.pop(sequence, None) is None:
             for key in change.ordered:
+                # A later commit that changed the key too keeps its entry.
                 if newest.get(key) == sequence:
                     del newest[key]
 
@@ -137,6 +139,7 @@ class CommitValidator:
                 gone |= change.keys
             self._last -= 1
         self._last = min(self._last, upto)
+        # Sequences behind `upto` are assigned again, to other commits.
         self._forgotten = min(self._forgotten, upto)
         for sequences in (self._ranged, self._declaring):
             while sequences and sequences[-1] > upto:
@@ -159,7 +162,9 @@ class CommitValidator:
         if self._ranged and self._ranged[-1] > _compared(reads):
             # A deleted range is searched in the sorted read keys; sort them in steps first.
             yield from reads.put_in_order(COMPARE_KEYS)
+        # During a yield the transaction may end, or its state be rolled back.
         while not (reads.ended or reads.rolled_back) and (at := _compared(reads)) < self._last:
+            # Commits before the oldest remembered one are judged by `validate`.
             at = min(max(at + 1, self._first), self._last)
             change = self._changes.get(at)
             if change is not None:
@@ -200,6 +205,7 @@ class CommitValidator:
         since = reads.since
         if reads.rolled_back or since < self._forgotten:
             return False
+        # A deleted range may hold any of the keys; it is not searched here.
         if self._ranged and self._ranged[-1] > since:
             return False
         newest = self._newest

@@ -97,6 +97,7 @@ class KeyOrder:
         :param held: the dictionary
         """
         ordered = self.about(held)
+        # `about` may keep deleted keys; this list must not.
         if len(ordered) != len(held):
             ordered = self._sorted = sorted(held)
         self._lent = True
@@ -124,9 +125,11 @@ class KeyOrder:
         """Return all keys, sorted, and perhaps some deleted ones. Valid until the next change."""
         fresh, ordered = self._fresh, self._sorted
         come = len(held) - len(ordered)
+        # With many new or deleted keys one sort is faster than single insertions.
         if max(len(fresh), come) * 8 > len(held) or len(ordered) > 2 * len(held) + _FEW:
             ordered, self._lent = sorted(held), False
         elif fresh:
+            # Copy on write: a caller holds the list.
             if self._lent:
                 ordered, self._lent = ordered.copy(), False
             for key in fresh:
@@ -175,6 +178,7 @@ class WriteSet:
 
     def write(self, key: bytes, value: bytes | None) -> None:
         """Set or delete a key."""
+        # Running scans have the keys of their start, so a new key concerns none of them.
         if key not in self.writes:
             self._order.add((key,), self.writes)
         elif self._seen:
@@ -185,6 +189,7 @@ class WriteSet:
         """Preserve the old values of these keys for running scans, before they are replaced or
         undone."""
         live = [scan_snapshot for seen in self._seen if (scan_snapshot := seen()) is not None]
+        # Scans that have ended leave dead references behind.
         if len(live) < len(self._seen):
             self._seen = [ref(scan_snapshot) for scan_snapshot in live]
         writes = self.writes
@@ -223,6 +228,7 @@ class WriteSet:
         gone = self.within(start, end)
         if self._seen:
             self._changes(gone)
+        # `_order` keeps these keys; its next exact list leaves them out.
         for key in gone:
             del self.writes[key]
         self.ranges.append((start, end))
@@ -257,6 +263,7 @@ class WriteSet:
             if ordered is not None:
                 keys = sorted([key for key, _ in part])
                 if ordered and keys[0] < ordered[-1]:
+                    # Out of order: the first ordered read sorts, or `put_in_order` in steps.
                     ordered = None
                 else:
                     ordered += keys
@@ -277,6 +284,7 @@ class WriteSet:
         """Return a scan's snapshot of a range. None if the range has few writes: use `within`."""
         if len(self.writes) <= COPIED:
             return None
+        # The exact list, never modified: the scan holds it while the write set changes.
         ordered = self._order.all(self.writes)
         low, high = bisect_left(ordered, start), bisect_left(ordered, end)
         if high - low <= COPIED:
@@ -341,6 +349,7 @@ def in_order(keys: Iterable[bytes], step: int) -> Generator[None, None, list[byt
     places = [*some[_SAMPLES::_SAMPLES], None]
     ordered: list[bytes] = []
     begins = [0] * len(runs)
+    # Merge piece by piece: the keys of all runs between two cuts.
     for place in places:
         between: list[bytes] = []
         for at, run in enumerate(runs):
@@ -348,6 +357,7 @@ def in_order(keys: Iterable[bytes], step: int) -> Generator[None, None, list[byt
             end = len(run) if place is None else bisect_left(run, place, begin)
             between += run[begin:end]
             begins[at] = end
+        # Timsort finds the sorted runs, and merges them.
         between.sort()
         ordered += between
         yield
@@ -411,14 +421,17 @@ class Overlay:
         """Merge a newer write set over the writes so far."""
         ranges = [(low, high) for low, high in write_set.ranges if low < end and high > start]
         if scan_snapshot := write_set.scan_snapshot(start, end):
+            # Too large to copy. The copies so far are older, and stay below it.
             self._begin_scan_snapshot()
             scan_snapshot.ranges = ranges
             self._scan_snapshots.append(scan_snapshot)
         else:
+            # A write set's range deletes come before its writes.
             for low, high in ranges:
                 self._delete_range(low, high)
             keys = write_set.within(start, end)
             if not (keys or ranges):
+                # The scan sees nothing of this commit, so its answer need not wait for it.
                 return
             writes, sequence = write_set.writes, write_set.sequence
             if sequence == 0:  # not committed: records show the change before
@@ -437,12 +450,14 @@ class Overlay:
             self._copied, self._ranges = {}, []
 
     def _delete_range(self, low: bytes, high: bytes) -> None:
+        # Copied writes go at once; `_with` drops what lies below the copies.
         for key in [key for key in self._copied if low <= key < high]:
             del self._copied[key]
         self._ranges.append((low, high))
 
     def over(self, rows: Iterator[list[Pair]], reverse: bool) -> Iterator[list[Pair]]:
         """Merge the overlay into `rows`, a scan of the engine."""
+        # The copies that are left become the newest scan snapshot.
         self._begin_scan_snapshot()
         return _merged(rows, self._scan_snapshots, reverse) if self._scan_snapshots else rows
 
@@ -454,6 +469,7 @@ def lookup(write_sets: Iterable[WriteSet], key: bytes) -> tuple[int, bytes | Non
     """
     for write_set in write_sets:
         writes = write_set.writes
+        # Writes first: they lie over the range deletes of the same write set.
         if key in writes:
             return write_set.sequence, stamped(key, writes[key], write_set.sequence)
         for start, end in write_set.ranges:
@@ -496,6 +512,7 @@ class PendingWrites:
         self.write_sets.append(write_set)
         self.bytes += write_set.size
         for start, end in write_set.ranges:
+            # Deletions replace the older merged writes inside, so one look-up stays enough.
             for key in [key for key in self.values if start <= key < end]:
                 self.values[key] = None
                 self._sequences[key] = sequence
@@ -511,6 +528,7 @@ class PendingWrites:
         """Look up a key as `lookup` does, in one step, or in one for each write set if there are
         large ones."""
         if self._large:
+            # Only a key that a large write set changes is searched one by one.
             return (
                 lookup(reversed(self.write_sets), key) if self._in_large(key) else self._merged(key)
             )
@@ -521,6 +539,7 @@ class PendingWrites:
 
     def _merged(self, key: bytes) -> tuple[int, bytes | None] | None:
         sequence = self._sequences.get(key)
+        # No newer range delete hides this: `add` would have made a deletion of it.
         if sequence is not None:
             return sequence, stamped(key, self.values[key], sequence)
         for sequence, start, end in reversed(self._ranges):
@@ -538,12 +557,14 @@ class PendingWrites:
         """Return the pending writes over a range of the engine."""
         over = Overlay()
         if self._ranges or self._large or len(self.values) > _MANY:
+            # Write set by write set: merged values show no ranges, and lack large commits.
             for write_set in self.write_sets:
                 over.lay(write_set, start, end)
             return over
         values = self.values
         ordered = self._order.about(values)
         for key in ordered[bisect_left(ordered, start) : bisect_left(ordered, end)]:
+            # The list may have keys that were dropped since.
             if key in values:
                 sequence = self._sequences[key]
                 over.put(key, stamped(key, values[key], sequence))
@@ -552,6 +573,7 @@ class PendingWrites:
 
     def keep(self, upto: int) -> None:
         """Roll back all commits after `upto`."""
+        # A merged value has lost the older ones below it, so merge what stays again.
         kept = [write_set for write_set in self.write_sets if write_set.sequence <= upto]
         self.drop(len(self.write_sets))
         for write_set in kept:
@@ -579,6 +601,7 @@ class PendingWrites:
             self._large.popleft()
         else:
             for key in write_set.writes:
+                # A newer commit that changed the key too keeps its value.
                 if sequences.get(key) == sequence:
                     del sequences[key]
                     del self.values[key]
@@ -597,6 +620,7 @@ def _merged(
     nearer = max if reverse else min
     for step in rows:
         while step:
+            # Bounds the step: each snapshot adds BATCH_PAIRS writes at most.
             ends = [
                 end
                 for scan_snapshot in scan_snapshots
@@ -606,6 +630,7 @@ def _merged(
             part, step = _split(step, last, reverse)
             if found := _with(part, scan_snapshots, last, reverse):
                 yield found
+    # Writes behind the engine's last row.
     while left := [scan_snapshot for scan_snapshot in scan_snapshots if not scan_snapshot.empty]:
         last = nearer(
             scan_snapshot.bound(BATCH_PAIRS, reverse) or scan_snapshot.end(reverse)
@@ -620,6 +645,7 @@ def _split(step: list[Pair], last: bytes, reverse: bool) -> tuple[list[Pair], li
     if step[-1][0] == last:
         return step, []
     if reverse:
+        # Descending keys: bisect does not apply.
         cut = sum(pair[0] >= last for pair in step)
     else:
         cut = bisect_right(step, last, key=_by_key)
@@ -631,6 +657,7 @@ def _with(
 ) -> list[Pair]:
     """Return a step of a scan merged with the snapshots' writes up to a key."""
     found: dict[bytes, bytes | None] | None = None
+    # Oldest first: a range delete hides the rows and writes below its snapshot.
     for scan_snapshot in scan_snapshots:
         for start, end in scan_snapshot.ranges:
             if found is None:
@@ -643,6 +670,7 @@ def _with(
             found.update(due)
     if found is None:
         return step
+    # Deletions drop out last: until here they hide older writes and rows.
     pairs = [(key, value) for key, value in found.items() if value is not None]
     pairs.sort(key=_by_key, reverse=reverse)
     return pairs
