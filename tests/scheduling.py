@@ -22,8 +22,9 @@ APART = {
 }  # fmt: skip
 """Files that one worker runs one after the other, by the beginnings of their paths: they share a
 browser or the parsed sources, or need several processes at once."""
-SHARING = ("tests/test_compiled.py",)
-"""Files whose hard tests stay together too: they share what takes minutes to make."""
+SHARING = ("tests/test_compiled.py", "tests/clients/test_go.py", "tests/clients/test_typescript.py")
+"""Files whose hard tests stay together too: they share a folder of built files, or what takes
+minutes to make."""
 
 
 def group_of(nodeid: str) -> str:

@@ -60,10 +60,10 @@ class Machine:
         # As on another machine: the file alone.
         self.podman("rmi", "--all", "--force")
         done("sh", "-c", 'gunzip -c "$0" | "$@" load', str(self.file), *self._podman)
-        (listed,) = json.loads(
+        listed = json.loads(
             self.podman("images", "--format", "json", "--filter", "dangling=false")
         )
-        self.image = listed["Names"][0]
+        (self.image,) = {each["Id"] for each in listed}  # listed once for each of its names
         for name in ("data", "backups"):
             (folder / name).mkdir()
             os.chown(folder / name, 10001, 10001)
