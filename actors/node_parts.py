@@ -28,6 +28,7 @@ from actors.commits import CommitsActor, Committer
 from actors.entry_retention import EntryRetentionActor
 from actors.environment import Environment
 from actors.execution.registry import Registry
+from actors.execution.scheduler import FiberScheduler
 from actors.feeds import Feeds, FeedsActor
 from actors.indexes import IndexBuilderHandle, IndexesActor
 from actors.log import LogActor, LogFigures, has_room
@@ -97,6 +98,8 @@ class NodeParts:
         self.store = Store(settings, environment)
         self.registry = Registry()
         """Live requests."""
+        self.scheduler = FiberScheduler(runtime.loop, runtime.clock)
+        """Slices of the loop for scripts, feeds and surfaces."""
         self._log_figures = LogFigures()
         self.log_checks = LogChecks()
         """Damage found in older segments since the start."""
@@ -238,7 +241,7 @@ class NodeParts:
         runtime, committer, sessions = self.runtime, self.committer, self._open_sessions
         self.moments = NamedSnapshots(runtime, committer)
         self.open_feeds = feeds = Feeds(
-            runtime, committer, self.reads, self.rights, sessions, self.registry
+            runtime, self.scheduler, committer, self.reads, self.rights, sessions, self.registry
         )
         self._feeds = self._supervise(
             lambda: FeedsActor.start(
@@ -315,7 +318,7 @@ class NodeParts:
             )
         plans = Plans()
         self._scripts = self._supervise(
-            lambda: ScriptsActor.start(runtime, services, plans), refoldable=True
+            lambda: ScriptsActor.start(runtime, self.scheduler, services, plans), refoldable=True
         )
         self._certificates = self._supervise(
             lambda: CertificatesActor.start(runtime, self.facts), refoldable=True

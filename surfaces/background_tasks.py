@@ -6,8 +6,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
+from actors.execution.loop_budget import LoopBudget
 from actors.rate_limited_log import RateLimitedLog
 from actors.runtime import Reply
 from protocol import limits
@@ -15,8 +16,6 @@ from surfaces.eager_tasks import start
 
 Then = Callable[[asyncio.Future[Any]], None]
 """Callback for a finished future."""
-
-_SLICE_SECONDS: Final = limits.SLICE_US / 1_000_000
 
 
 class BackgroundTasks:
@@ -32,24 +31,21 @@ class BackgroundTasks:
         self._limited_log = limited_log
         self._none_left = none_left
         self._futures: set[asyncio.Future[Any]] = set()
-        self._spent = 0.0
-        """Seconds of the current slice used by eagerly started work."""
-        self._renews = False
-        """True if the renewal of the slice is scheduled on the loop. Scheduled once half a slice is
-        used."""
+        self._budget = LoopBudget(limits.SLICE_US)
+        """Time of one iteration of the loop for eagerly started work."""
 
     def __bool__(self) -> bool:
         """True if any work is left."""
         return bool(self._futures)
 
     def start(self, work: Coroutine[Any, Any, None], waits: Callable[[], None]) -> None:
-        """Start `work` before this returns (`eager_tasks.py`). Once eager work has used up the
-        slice, only spawn it, like `spawn`.
+        """Start `work` before this returns (`eager_tasks.py`). Once eager work has used up its
+        budget, only spawn it, like `spawn`.
 
         :param waits: called when the work first blocks, before the loop knows of its task
         """
         loop = asyncio.get_running_loop()
-        if self._spent >= _SLICE_SECONDS:
+        if self._budget.is_spent:
             self.spawn(work)
             return
         began, rest = loop.time(), None
@@ -62,14 +58,7 @@ class BackgroundTasks:
         if rest is not None:
             waits()
             self.spawn(rest)
-        self._spent += loop.time() - began
-        if self._spent > _SLICE_SECONDS / 2 and not self._renews:
-            self._renews = True
-            loop.call_soon(self._renew)
-
-    def _renew(self) -> None:
-        """Start a new slice: other callbacks of the loop have run."""
-        self._spent, self._renews = 0.0, False
+        self._budget.spend(int((loop.time() - began) * 1_000_000))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` in a task until it ends, or the surface does."""

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import pykka
 from greenlet import getcurrent, greenlet
 
-from actors.scripts import scheduler
+from actors.execution import scheduler
 
 DESCRIPTORS = Path("/proc/self/fd")
 

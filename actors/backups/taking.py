@@ -57,7 +57,7 @@ from storage.formats.container import (
 from storage.txn.transaction import Transaction
 
 if TYPE_CHECKING:
-    from actors.scripts.fiber import Fiber
+    from actors.execution.fiber import Fiber
 
 PART_BYTES: Final = limits.MIB
 """Bytes handed to the thread at once."""
@@ -114,15 +114,15 @@ def _forget(files: Supervised[Any], number: int) -> None:
 class FolderFile:
     """A script of the backup folder, read from within a fiber."""
 
-    def __init__(self, turn: Fiber, lists: Supervised[Any], file: ScriptText) -> None:
-        self._turn, self._lists, self._file = turn, lists, file
+    def __init__(self, fiber: Fiber, lists: Supervised[Any], file: ScriptText) -> None:
+        self._fiber, self._lists, self._file = fiber, lists, file
 
     def read(self, offset: int, count: int) -> bytes:
         """Return up to `count` bytes of its text, as `ScriptText.read`.
 
         :raises Failed: they can't be read
         """
-        found: bytes = self._turn.wait(ask(self._lists.ref, ReadFile(self._file, offset, count)))
+        found: bytes = self._fiber.wait(ask(self._lists.ref, ReadFile(self._file, offset, count)))
         return found
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ class Backups:
 
     # --- each form --------------------------------------------------------------------------------
 
-    def snapshot(self, turn: Fiber, place: BackupScope | None, to: str | None) -> CompletedBackup:
+    def snapshot(self, fiber: Fiber, place: BackupScope | None, to: str | None) -> CompletedBackup:
         """Take a snapshot of the store, or of one namespace or database of it.
 
         :raises Unknown: the store has no such namespace or database
@@ -184,15 +184,15 @@ class Backups:
         with self._one(), self._moment() as view:
             pieces = snapshot_file.pieces(view, place)
             first = next(pieces, None)
-            at = turn.wait(self._reads.standing(view.sequence))
+            at = fiber.wait(self._reads.standing(view.sequence))
             facts = SnapshotFacts(
                 VERSION, self._store.id, self._store.created, self._clock.wall_us(), at, place
             )
             some = () if first is None else (first,)
-            estimate = self._estimate(turn, view, () if place is None else (place,))
-            return self._take(turn, facts, to, estimate, _together(turn, some, pieces))
+            estimate = self._estimate(fiber, view, () if place is None else (place,))
+            return self._take(fiber, facts, to, estimate, _together(fiber, some, pieces))
 
-    def log(self, turn: Fiber, first: int, to: str | None) -> CompletedBackup:
+    def log(self, fiber: Fiber, first: int, to: str | None) -> CompletedBackup:
         """Back up the log from the sequence `first` to the newest released one.
 
         :raises LogPruned: the log begins after `first`
@@ -205,15 +205,15 @@ class Backups:
             )
         with self._one(), ExitStack() as held, _report_damage():
             pin = held.enter_context(self._reads.pin(first))
-            before = turn.wait(self._reads.standing(first - 1))
+            before = fiber.wait(self._reads.standing(first - 1))
             facts = LogFacts(
                 VERSION, self._store.id, self._store.created, self._clock.wall_us(), before, upto
             )
-            parts = self._frames(turn, upto, held, pin)
-            return self._take(turn, facts, to, self._reads.bytes_from(first), parts)
+            parts = self._frames(fiber, upto, held, pin)
+            return self._take(fiber, facts, to, self._reads.bytes_from(first), parts)
 
     def script(
-        self, turn: Fiber, text: Text, to: str | None, some: Sequence[BackupScope] = ()
+        self, fiber: Fiber, text: Text, to: str | None, some: Sequence[BackupScope] = ()
     ) -> CompletedBackup:
         """Take a script (logical dump).
 
@@ -223,30 +223,30 @@ class Backups:
             chunks = text(view, view.sequence)
             first = next(chunks, b"")
             parts = _joined(first, chunks)
-            estimate = self._estimate(turn, view, some)
+            estimate = self._estimate(fiber, view, some)
             store, now_us = self._store, self._clock.wall_us()
             facts = ScriptFacts(VERSION, store.id, store.created, now_us, view.sequence)
-            return self._take(turn, facts, to, estimate, parts)
+            return self._take(fiber, facts, to, estimate, parts)
 
-    def _estimate(self, turn: Fiber, view: Transaction, some: Sequence[BackupScope]) -> int:
+    def _estimate(self, fiber: Fiber, view: Transaction, some: Sequence[BackupScope]) -> int:
         """Estimate the bytes of a backup: those of the state, or the share of some namespaces and
         databases."""
         stored = self._engine.stored_bytes()
-        return int(stored * place_copy.share(view, some, turn.tick)) if some else stored
+        return int(stored * place_copy.share(view, some, fiber.tick)) if some else stored
 
-    def listed(self, turn: Fiber) -> list[Value]:
+    def listed(self, fiber: Fiber) -> list[Value]:
         """Return the files of the folder, as INFO FOR BACKUPS shows them.
 
         :raises NoBackupFolder: the node was started without a backup folder
         """
         ref = self._lists.ref
-        over = lambda: turn.over  # noqa: E731  (asked from the thread)
+        over = lambda: fiber.over  # noqa: E731  (asked from the thread)
         return [
-            turn.wait(ask(ref, LookInto(listed, over)))
-            for listed in turn.wait(ask(ref, ListFiles()))
+            fiber.wait(ask(ref, LookInto(listed, over)))
+            for listed in fiber.wait(ask(ref, ListFiles()))
         ]
 
-    def opened(self, turn: Fiber, name: str) -> FolderFile:
+    def opened(self, fiber: Fiber, name: str) -> FolderFile:
         """Open a script of the folder; the caller closes it.
 
         :raises BackupNameRefused, NoBackupFolder, Unknown: of its name
@@ -254,9 +254,9 @@ class Backups:
         """
         opening = ask(self._lists.ref, OpenFile(name))
         try:
-            return FolderFile(turn, self._lists, turn.wait(opening))
+            return FolderFile(fiber, self._lists, fiber.wait(opening))
         except BaseException:  # the file may be opened later: close it then
-            opening.add_done_callback(partial(_closed, turn, self._lists))
+            opening.add_done_callback(partial(_closed, fiber, self._lists))
             raise
 
     @contextmanager
@@ -284,12 +284,12 @@ class Backups:
         finally:
             view.release()
 
-    def _frames(self, turn: Fiber, upto: int, held: ExitStack, pin: Pin) -> Iterator[Part]:
+    def _frames(self, fiber: Fiber, upto: int, held: ExitStack, pin: Pin) -> Iterator[Part]:
         """Yield the frames of the log from a pin on. The pin keeps them from being pruned until
         they are read."""
         after = pin.sequence - 1
         while after < upto:
-            frames = turn.wait(self._reads.frames(after, upto, PART_BYTES))
+            frames = fiber.wait(self._reads.frames(after, upto, PART_BYTES))
             after = frames[-1].sequence
             yield frames
             pin = self._moved(held, pin, after + 1)
@@ -310,13 +310,13 @@ class Backups:
 
     def _take(
         self,
-        turn: Fiber,
+        fiber: Fiber,
         facts: BackupFacts,
         to: str | None,
         estimate: int,
         parts: Iterator[Part],
     ) -> CompletedBackup:
-        taken = self._take_one(turn, facts, to, estimate, parts)
+        taken = self._take_one(fiber, facts, to, estimate, parts)
         self._taken_us[taken.written.form.value] = self._clock.monotonic_us()
         return taken
 
@@ -328,7 +328,7 @@ class Backups:
 
     def _take_one(
         self,
-        turn: Fiber,
+        fiber: Fiber,
         facts: BackupFacts,
         to: str | None,
         estimate: int,
@@ -338,16 +338,16 @@ class Backups:
             raise Busy(f"too many backups are being read: the limit is {limits.BACKUPS_KEPT}")
         number, done = next(self._numbers), False
         try:
-            self._wait(turn, BeginBackup(facts, to, estimate))
-            self._write(turn, parts)
-            written = self._wait(turn, FinishBackup(lambda: turn.over))
+            self._wait(fiber, BeginBackup(facts, to, estimate))
+            self._write(fiber, parts)
+            written = self._wait(fiber, FinishBackup(lambda: fiber.over))
             if to is None:
-                self._wait(turn, KeepUnnamed(number))
+                self._wait(fiber, KeepUnnamed(number))
                 file = KeptFile(self._files, number, written)
                 self._kept.add(file)
                 done = True
                 return CompletedBackup(written, file)
-            self._wait(turn, PublishBackup())
+            self._wait(fiber, PublishBackup())
             tell(self._files.ref, ConfirmBackup())
             done = True
             return CompletedBackup(written, None)
@@ -356,22 +356,22 @@ class Backups:
                 tell(self._files.ref, AbandonBackup())
                 tell(self._files.ref, RemoveKept(number))
 
-    def _write(self, turn: Fiber, parts: Iterator[Part]) -> None:
+    def _write(self, fiber: Fiber, parts: Iterator[Part]) -> None:
         """Write each part while the next is read."""
         writing: asyncio.Future[None] | None = None
         try:
             for part in parts:
                 if writing is not None:
-                    turn.wait(writing)
+                    fiber.wait(writing)
                 writing = ask(self._files.ref, AddPart(part))
             if writing is not None:
-                turn.wait(writing)
+                fiber.wait(writing)
         finally:
             if writing is not None:  # the requester may have been killed while it waited
                 writing.add_done_callback(retrieve_result)
 
-    def _wait(self, turn: Fiber, asked: Request[Reply]) -> Reply:
-        found: Reply = turn.wait(ask(self._files.ref, asked))
+    def _wait(self, fiber: Fiber, asked: Request[Reply]) -> Reply:
+        found: Reply = fiber.wait(ask(self._files.ref, asked))
         return found
 
 
@@ -385,7 +385,7 @@ class CompletedBackup:
 
 
 def _together(
-    turn: Fiber,
+    fiber: Fiber,
     first: Sequence[snapshot_file.SnapshotPiece],
     pieces: Iterator[snapshot_file.SnapshotPiece],
 ) -> Iterator[Part]:
@@ -398,7 +398,7 @@ def _together(
         if size >= PART_BYTES:
             yield found
             found, size = [], 0
-        turn.tick()
+        fiber.tick()
     yield found
 
 
@@ -429,10 +429,10 @@ def _report_damage() -> Iterator[None]:
         ) from damage
 
 
-def _closed(turn: Fiber, lists: Supervised[Any], opened: asyncio.Future[ScriptText]) -> None:
+def _closed(fiber: Fiber, lists: Supervised[Any], opened: asyncio.Future[ScriptText]) -> None:
     """Close a file that was opened after its requester had ended."""
     if not opened.cancelled() and opened.exception() is None:
-        FolderFile(turn, lists, opened.result()).close()
+        FolderFile(fiber, lists, opened.result()).close()
 
 
 def retrieve_result(done: asyncio.Future[None]) -> None:

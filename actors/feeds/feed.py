@@ -16,10 +16,10 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from actors.commits import RequestOrigin, described
+from actors.execution.fiber import Fiber
 from actors.feeds.request import FeedCursor, FeedSink, OpenFeed
 from actors.feeds.views import LONG, FeedView, Parts
 from actors.rights import Privileges
-from actors.scripts.fiber import Fiber
 from actors.sessions import ENDED
 from protocol import limits
 from protocol.errors import NotAllowed, Refusal, SessionEnded, TooSlow, Unknown
@@ -171,26 +171,26 @@ class Feed:
 
     # --- reading the log --------------------------------------------------------------------------
 
-    def read(self, turn: Fiber) -> None:
+    def read(self, fiber: Fiber) -> None:
         """Deliver from the log until caught up; inside a fiber of its own. An exception has ended
         the feed."""
-        self._reading = turn
+        self._reading = fiber
         pin = self._hub.reads.pin(self._place.sequence + 1)
         try:
-            while not self._hub.make_live(self, turn):
-                for commit in self._hub.after(self._place.sequence, turn):
+            while not self._hub.make_live(self, fiber):
+                for commit in self._hub.after(self._place.sequence, fiber):
                     place = FeedCursor(commit.sequence, commit.epoch)
                     ends = commit.drops(self.view.wanted.prefix)
-                    parts = self._tell_short(commit, turn)
+                    parts = self._tell_short(commit, fiber)
                     del commit  # it may be tens of megabytes, and its reader slow
-                    self._tell_parts(place.sequence, parts, turn)
+                    self._tell_parts(place.sequence, parts, fiber)
                     self._place = place
                     if ends:
                         self.drop()
                         return
                 pin.move(self._place.sequence + 1)
                 # A slow reader stays BEHIND: LIVE feeds are not throttled.
-                self._keep_pace(turn)
+                self._keep_pace(fiber)
         finally:
             pin.release()
             self.view.forget()  # another feed in a long commit encodes its parts again, once
@@ -199,37 +199,37 @@ class Feed:
             self._caught_up = True
             self.deliver(self.sink.form.caught_up(self.known), self.place)
 
-    def _tell_short(self, commit: FeedCommit, turn: Fiber) -> Parts:
+    def _tell_short(self, commit: FeedCommit, fiber: Fiber) -> Parts:
         """Deliver a commit that fits into one message; for a longer one return the parts still to
         send."""
-        hub, view, tick = self._hub, self.view, turn.tick
-        images, fetch = hub.images, hub.fetcher(turn)
+        hub, view, tick = self._hub, self.view, fiber.tick
+        images, fetch = hub.images, hub.fetcher(fiber)
         data = view.encode(commit, images, fetch, tick)
         if data is LONG:
             return view.parts(commit, images, fetch, tick)
         if data is not None:
-            self._send(data, turn)
+            self._send(data, fiber)
             hub.told += 1
         return []
 
-    def _tell_parts(self, sequence: int, parts: Parts, turn: Fiber) -> None:
+    def _tell_parts(self, sequence: int, parts: Parts, fiber: Fiber) -> None:
         hub = self._hub
         for number in range(1, len(parts) + 1):
-            commit, fetch = hub.commit(sequence, turn), hub.fetcher(turn)
-            data = self.view.written(commit, parts, number, hub.images, fetch, turn.tick)
+            commit, fetch = hub.commit(sequence, fiber), hub.fetcher(fiber)
+            data = self.view.written(commit, parts, number, hub.images, fetch, fiber.tick)
             del commit
-            self._send(data, turn)
+            self._send(data, fiber)
         hub.told += bool(parts)
 
-    def _send(self, data: bytes, turn: Fiber) -> None:
-        self._keep_pace(turn)
+    def _send(self, data: bytes, fiber: Fiber) -> None:
+        self._keep_pace(fiber)
         self.sink.send(data)
 
-    def _keep_pace(self, turn: Fiber) -> None:
+    def _keep_pace(self, fiber: Fiber) -> None:
         """Backpressure: wait until the reader takes more."""
         while not self.sink.ready:
-            self.sink.when_ready(turn.wake)
-            turn.park()
+            self.sink.when_ready(fiber.wake)
+            fiber.park()
 
     # --- INFO FOR RUNNING -------------------------------------------------------------------------
 

@@ -29,7 +29,9 @@ from typing import Final
 
 from actors.commits import Committer
 from actors.commits.tail import FellBehind, TailFollower
+from actors.execution.fiber import Fiber
 from actors.execution.registry import Registry, credential_of
+from actors.execution.scheduler import FEED, NODE, FiberScheduler
 from actors.feeds.before_images import BeforeImages
 from actors.feeds.feed import Feed, FeedState
 from actors.feeds.pipelines import Pipeline
@@ -38,8 +40,6 @@ from actors.feeds.views import LONG, FeedView, Long, ViewParameters
 from actors.log_reads import LogReads
 from actors.rights import Rights
 from actors.runtime import Runtime
-from actors.scripts.fiber import Fiber
-from actors.scripts.scheduler import FiberScheduler
 from actors.sessions import Sessions
 from language.filters import Filter
 from protocol import limits
@@ -84,6 +84,7 @@ class Feeds:
     def __init__(
         self,
         runtime: Runtime,
+        scheduler: FiberScheduler,
         committer: Committer,
         reads: LogReads,
         rights: Rights,
@@ -96,9 +97,7 @@ class Feeds:
         self._rights = rights
         self._sessions = sessions
         self._registry = registry
-        self._turns = FiberScheduler(runtime.loop, runtime.clock)
-        """Scheduler of feeds that read the log. The hub's own work does not queue among them."""
-        self._hub_turns = FiberScheduler(runtime.loop, runtime.clock)
+        self._scheduler = scheduler
         self._views: dict[ViewParameters, FeedView] = {}
         self._used: Counter[ViewParameters] = Counter()
         """Number of feeds of each view."""
@@ -118,7 +117,7 @@ class Feeds:
         self._passing = False
         """True in the midst of a commit."""
         self._follower: TailFollower | None = None
-        self._turn: Fiber | None = None
+        self._fiber: Fiber | None = None
         """Fiber that processes released commits; None: there is none."""
         self._joining: list[Fiber] = []
         """Fibers of feeds that wait for the end of a commit."""
@@ -252,10 +251,10 @@ class Feeds:
     # --- reading the log --------------------------------------------------------------------------
 
     def _have_read(self, feed: Feed) -> None:
-        def work(turn: Fiber) -> None:
+        def work(fiber: Fiber) -> None:
             try:
                 if feed.state is not FeedState.OVER:
-                    feed.read(turn)
+                    feed.read(fiber)
             except Cancelled:
                 if feed.state is not FeedState.OVER:
                     raise
@@ -272,8 +271,8 @@ class Feeds:
         be called inside one."""
 
         def start() -> None:
-            turn = Fiber(self._turns, user)
-            turn.start_in_line(lambda: work(turn), _nothing)
+            fiber = Fiber(self._scheduler, FEED, user)
+            fiber.start_in_line(lambda: work(fiber), _nothing)
 
         self._runtime.loop.call_soon(start)
 
@@ -281,7 +280,7 @@ class Feeds:
         """Report a failed pipeline."""
         self._runtime.report_error("feeds", error)
 
-    def make_live(self, feed: Feed, turn: Fiber) -> bool:
+    def make_live(self, feed: Feed, fiber: Fiber) -> bool:
         """Make a feed LIVE that has read the whole log. Return False if there is more to read."""
         assert feed.state is FeedState.BEHIND, "who is over is nobody to be told"
         line, position = self._lines.get(feed.view.wanted), self.place_of(feed.view).sequence
@@ -289,12 +288,12 @@ class Feeds:
             return False
         # The log is ahead of the hub, or the hub is in the midst of a commit: wait for its end.
         if feed.position > self.position or (self._passing and position == self.position):
-            self._joining.append(turn)
-            turn.park()
+            self._joining.append(fiber)
+            fiber.park()
             return False
         # Likewise for the view's pipeline.
         if line is not None and (line.passing or feed.position > position):
-            line.join(turn)
+            line.join(fiber)
             return False
         self._attach(feed)
         feed.state = FeedState.LIVE
@@ -305,7 +304,7 @@ class Feeds:
         line = self._lines.get(view.wanted)
         return self.place if line is None else line.place
 
-    def after(self, position: int, turn: Fiber) -> Iterator[FeedCommit]:
+    def after(self, position: int, fiber: Fiber) -> Iterator[FeedCommit]:
         """Yield the commits after a position, at most up to the hub's.
 
         :raises LogPruned: the log begins later by now
@@ -313,22 +312,24 @@ class Feeds:
         upto = self.position
         if position >= upto:
             return
-        frames = deque(turn.wait(self.reads.frames(position, upto, READ_BYTES)))
+        frames = deque(fiber.wait(self.reads.frames(position, upto, READ_BYTES)))
         while frames:
-            turn.tick()
-            yield self._commit(frames.popleft(), turn)  # no reference is kept here: it may be large
+            fiber.tick()
+            yield self._commit(
+                frames.popleft(), fiber
+            )  # no reference is kept here: it may be large
 
-    def commit(self, sequence: int, turn: Fiber) -> FeedCommit:
+    def commit(self, sequence: int, fiber: Fiber) -> FeedCommit:
         """Return a commit delivered in part. :raises LogPruned: the log no longer has it"""
         known = self._known(self._long, sequence)
-        return known or self._commit(turn.wait(self.reads.frame(sequence)), turn)
+        return known or self._commit(fiber.wait(self.reads.frame(sequence)), fiber)
 
-    def fetcher(self, turn: Fiber) -> Callable[[int], Frame | None]:
+    def fetcher(self, fiber: Fiber) -> Callable[[int], Frame | None]:
         """Return a function that reads one commit of the log, for a view."""
 
         def fetch(sequence: int) -> Frame | None:
             try:
-                return turn.wait(self.reads.frame(sequence))
+                return fiber.wait(self.reads.frame(sequence))
             except LogPruned:
                 return None
 
@@ -348,9 +349,9 @@ class Feeds:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._turn is not None:
-            self._turn.cancel()
-            self._turn = None
+        if self._fiber is not None:
+            self._fiber.cancel()
+            self._fiber = None
         self._passing = False
         self._joining.clear()
         self._due.clear()
@@ -359,14 +360,14 @@ class Feeds:
         self.images = BeforeImages()
 
     def _woken(self) -> None:
-        assert self._turn is None, "it is woken where it has asked to be"
-        turn = self._turn = Fiber(self._hub_turns, "")
+        assert self._fiber is None, "it is woken where it has asked to be"
+        fiber = self._fiber = Fiber(self._scheduler, NODE, "")
 
         def work() -> None:
             try:
-                self._follow_log(turn)
+                self._follow_log(fiber)
             except Cancelled:
-                if self._turn is turn:
+                if self._fiber is fiber:
                     raise
             except Refusal as refusal:  # of the log, once it has fallen behind the tail
                 self.end_all(refusal)
@@ -374,18 +375,18 @@ class Feeds:
                 self._runtime.report_error("feeds", error)
                 self.end_all(Failed("the node failed on what its feeds follow"))
             finally:
-                if self._turn is turn:
-                    self._turn = None
+                if self._fiber is fiber:
+                    self._fiber = None
 
-        turn.start_in_line(work, _nothing)
+        fiber.start_in_line(work, _nothing)
 
-    def _follow_log(self, turn: Fiber) -> None:
-        while frames := self._take(turn):
+    def _follow_log(self, fiber: Fiber) -> None:
+        while frames := self._take(fiber):
             for frame in frames:
                 before = self.place
                 self._passing = True
-                self._pass(frame, turn)
-                if self._turn is not turn:
+                self._pass(frame, fiber)
+                if self._fiber is not fiber:
                     return  # its last feed has ended: see `_stop_following`
                 self.place = FeedCursor(frame.sequence, frame.epoch)
                 self._passing = False
@@ -395,9 +396,9 @@ class Feeds:
                 joining, self._joining = self._joining, []
                 for each in joining:
                     each.wake()
-                turn.tick()
+                fiber.tick()
 
-    def _take(self, turn: Fiber) -> list[Frame]:
+    def _take(self, fiber: Fiber) -> list[Frame]:
         """Return the next frames, mostly from memory. Empty: the tail will wake it."""
         try:
             if self._follower is None:
@@ -406,16 +407,16 @@ class Feeds:
         except FellBehind as behind:
             self._follower = None
             upto = behind.begins - 1
-        return turn.wait(self.reads.frames(self.position, upto, READ_BYTES))
+        return fiber.wait(self.reads.frames(self.position, upto, READ_BYTES))
 
-    def _pass(self, frame: Frame, turn: Fiber) -> None:
+    def _pass(self, frame: Frame, fiber: Fiber) -> None:
         """Deliver one commit to the feeds that have caught up."""
-        commit = self._commit(frame, turn)
+        commit = self._commit(frame, fiber)
         for name, row in commit.users.items():
             self._judge(commit.sequence, name, row)
         for prefix in commit.changes:
             if prefix in self._of_table:
-                self._deliver_to_table(commit, prefix, turn)
+                self._deliver_to_table(commit, prefix, fiber)
         if commit.dropped:
             for prefix in list(self._of_table):
                 if commit.drops(prefix):
@@ -442,7 +443,7 @@ class Feeds:
             if feed.authorized_at < sequence:
                 feed.reauthorize(standing)
 
-    def _deliver_to_table(self, commit: FeedCommit, prefix: bytes, turn: Fiber) -> None:
+    def _deliver_to_table(self, commit: FeedCommit, prefix: bytes, fiber: Fiber) -> None:
         for wanted in list(self._of_table[prefix]):
             view = self._views.get(wanted)
             if view is None:
@@ -450,11 +451,11 @@ class Feeds:
             if view.looks_back:
                 self._due.append(self._lines[wanted])
                 continue
-            data = view.encode(commit, self.images, self.fetcher(turn), turn.tick)
+            data = view.encode(commit, self.images, self.fetcher(fiber), fiber.tick)
             if data is not None:
-                self.pass_on(data, view, FeedCursor(commit.sequence, commit.epoch), turn)
+                self.pass_on(data, view, FeedCursor(commit.sequence, commit.epoch), fiber)
 
-    def pass_on(self, data: bytes | Long, view: FeedView, place: FeedCursor, turn: Fiber) -> None:
+    def pass_on(self, data: bytes | Long, view: FeedView, place: FeedCursor, fiber: Fiber) -> None:
         """Deliver an encoded commit to the LIVE feeds of a view."""
         for feed in self.live(view):
             # During delivery to another feed it may have ended, or moved to another view. It may
@@ -470,20 +471,20 @@ class Feeds:
             else:
                 feed.deliver(data, place)
                 self.told += 1
-            turn.tick()
+            fiber.tick()
 
     def live(self, view: FeedView) -> list[Feed]:
         """Return the feeds of a view that have caught up."""
         return list(self._of_table.get(view.wanted.prefix, {}).get(view.wanted, ()))
 
-    def _commit(self, frame: Frame, turn: Fiber) -> FeedCommit:
+    def _commit(self, frame: Frame, fiber: Fiber) -> FeedCommit:
         long = len(frame.body) > limits.FEED_PART_BYTES
         decoded, most = (self._long, LONG_KEPT) if long else (self._short, SHORT_KEPT)
         known = self._known(decoded, frame.sequence)
         if known is not None:
             return known
         wanted = self._prefixes
-        commit = commit_changes.read(frame, wanted, turn.tick)
+        commit = commit_changes.read(frame, wanted, fiber.tick)
         decoded[frame.sequence] = commit, wanted
         while len(decoded) > most:
             del decoded[next(iter(decoded))]

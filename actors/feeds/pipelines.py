@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from actors.execution.fiber import Fiber
 from actors.feeds.request import FeedCursor
 from actors.feeds.views import FeedView
-from actors.scripts.fiber import Fiber
 from protocol.errors import Cancelled, Failed, Refusal
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Pipeline:
         self._start = start
         self._place: FeedCursor | None = None
         """None while it is idle."""
-        self._turn: Fiber | None = None
+        self._fiber: Fiber | None = None
         self._joining: list[Fiber] = []
         """Fibers of feeds that wait for the end of a commit."""
         self._closed = False
@@ -50,10 +50,10 @@ class Pipeline:
         """Sequence of the last commit processed whole."""
         return self.place.sequence
 
-    def join(self, turn: Fiber) -> None:
+    def join(self, fiber: Fiber) -> None:
         """Have a feed's fiber wait for the end of a commit."""
-        self._joining.append(turn)
-        turn.park()
+        self._joining.append(fiber)
+        fiber.park()
 
     def start_behind_hub(self, place: FeedCursor) -> None:
         """Start on a commit that the hub has processed and this pipeline has to deliver.
@@ -67,16 +67,16 @@ class Pipeline:
     def close(self) -> None:
         """Close the pipeline: its last feed is gone."""
         self._closed = True
-        if self._turn is not None:
-            self._turn.cancel()
+        if self._fiber is not None:
+            self._fiber.cancel()
         self._wake()
 
-    def _run(self, turn: Fiber) -> None:
+    def _run(self, fiber: Fiber) -> None:
         view = self._view
         try:
-            self._turn = turn
+            self._fiber = fiber
             if not self._closed:
-                self._go_through(turn)
+                self._go_through(fiber)
         except Cancelled:
             if not self._closed:
                 raise
@@ -88,34 +88,34 @@ class Pipeline:
             for feed in self._hub.live(view):
                 feed.end(Failed("the node failed on the filter of its feeds"))
         finally:
-            self._turn = self._place = None
+            self._fiber = self._place = None
             self.passing = False
             self._wake()
 
-    def _go_through(self, turn: Fiber) -> None:
+    def _go_through(self, fiber: Fiber) -> None:
         hub, prefix = self._hub, self._view.wanted.prefix
         pin = hub.reads.pin(self.position + 1)
         try:
             while self.position < hub.position:
-                for commit in hub.after(self.position, turn):
+                for commit in hub.after(self.position, fiber):
                     self.passing = True
-                    self._deliver(commit, turn)
+                    self._deliver(commit, fiber)
                     if commit.drops(prefix):
                         for feed in hub.live(self._view):
                             feed.drop()
                     self._place = FeedCursor(commit.sequence, commit.epoch)
                     self.passing = False
                     self._wake()
-                    turn.tick()
+                    fiber.tick()
                 pin.move(self.position + 1)
         finally:
             pin.release()
 
-    def _deliver(self, commit: FeedCommit, turn: Fiber) -> None:
+    def _deliver(self, commit: FeedCommit, fiber: Fiber) -> None:
         hub, view = self._hub, self._view
-        data = view.encode(commit, hub.images, hub.fetcher(turn), turn.tick)
+        data = view.encode(commit, hub.images, hub.fetcher(fiber), fiber.tick)
         if data is not None:
-            hub.pass_on(data, view, FeedCursor(commit.sequence, commit.epoch), turn)
+            hub.pass_on(data, view, FeedCursor(commit.sequence, commit.epoch), fiber)
 
     def _wake(self) -> None:
         joining, self._joining = self._joining, []

@@ -1,9 +1,11 @@
-"""Scripts actor: runs many scripts at once, each in time slices on the loop (`fiber.py`)."""
+"""Scripts actor: runs many scripts at once, each in slices of the loop (`execution/fiber.py`)."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from actors.execution.fiber import Fiber
+from actors.execution.scheduler import SCRIPT, FiberScheduler
 from actors.runtime import LoopActor, Runtime, handles
 from actors.scripts import (  # noqa: F401  (handlers)
     backups,
@@ -28,9 +30,7 @@ from actors.scripts import (  # noqa: F401  (handlers)
     writing,
 )
 from actors.scripts.answers import ScriptAnswers
-from actors.scripts.fiber import Fiber
 from actors.scripts.plans import Plans
-from actors.scripts.scheduler import FiberScheduler
 from actors.scripts.services import Services
 from actors.scripts.transactions import ScriptRun
 from protocol.errors import Draining
@@ -40,22 +40,24 @@ from protocol.requests import CancelScript, RunScript, ScriptAnswer
 class ScriptsActor(LoopActor):
     """Answers `RunScript` and `CancelScript`."""
 
-    def __init__(self, runtime: Runtime, services: Services, plans: Plans) -> None:
+    def __init__(
+        self, runtime: Runtime, scheduler: FiberScheduler, services: Services, plans: Plans
+    ) -> None:
         super().__init__(runtime)
+        self._scheduler = scheduler
         self._services = services
         self._registry = services.registry
         self._plans = plans
-        self._turns = FiberScheduler(runtime.loop, runtime.clock)
         self._answers = ScriptAnswers(services, runtime)
 
     @handles(RunScript)
     def run(self, request: RunScript) -> ScriptAnswer | Awaitable[ScriptAnswer]:
         """Run a script; the answer comes once all that it shows is durable."""
-        turn = Fiber(self._turns, request.caller.user)
-        execution = ScriptRun(self._services, request, self._plans, turn)
-        turn.start(execution.run, execution.pause)
+        fiber = Fiber(self._scheduler, SCRIPT, request.caller.user)
+        execution = ScriptRun(self._services, request, self._plans, fiber)
+        fiber.start(execution.run, execution.pause)
         # Most scripts end within their first slice.
-        if turn.ended:
+        if fiber.ended:
             return self._answers.of_ended(execution)
         return self._answers.promised(execution)
 

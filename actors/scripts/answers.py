@@ -65,7 +65,7 @@ class ScriptAnswers:
     def promised(self, execution: ScriptRun) -> asyncio.Future[ScriptAnswer]:
         """Return a future for the answer of a script that runs on."""
         promised: Reply[ScriptAnswer] = Reply(self._runtime.loop)
-        execution.turn.outcome.add_done_callback(partial(self._has_ended, execution, promised))
+        execution.fiber.outcome.add_done_callback(partial(self._has_ended, execution, promised))
         return promised
 
     def _has_ended(
@@ -107,7 +107,7 @@ class ScriptAnswers:
     def _refusal(self, execution: ScriptRun) -> Refusal | None:
         """Return the refusal that a script stopped at. Anything but a refusal is a bug, or a failed
         state engine: its traceback goes to the log only, and the node is notified."""
-        error = execution.turn.error
+        error = execution.fiber.error
         if error is None or isinstance(error, Refusal):
             return error
         request = execution.request.request
@@ -134,7 +134,7 @@ class AwaitedAnswer(Waiter):
         make: Callable[[], ScriptAnswer],
         promised: asyncio.Future[ScriptAnswer],
     ) -> None:
-        super().__init__(services.committer, execution.turn.began_us)
+        super().__init__(services.committer, execution.fiber.began_us)
         self._services = services
         self._execution = execution
         self._refusal = refusal

@@ -93,13 +93,13 @@ def _let_go(run: ScriptRun) -> None:
 
 
 def _taken(run: ScriptRun, statement: tree.Backup) -> CompletedBackup:
-    backups, turn, to = run.services.backups, run.turn, statement.to
+    backups, fiber, to = run.services.backups, run.fiber, statement.to
     if statement.form == "LOG":
         # Sequences begin at 1: by default it is the whole log.
-        return backups.log(turn, statement.first or 1, to)
+        return backups.log(fiber, statement.first or 1, to)
     some = [BackupScope(*part.names) for part in statement.places]
     if statement.form == "STATE":
-        return backups.snapshot(turn, some[0] if some else None, to)
+        return backups.snapshot(fiber, some[0] if some else None, to)
 
     def text(view: Transaction, sequence: int) -> Iterator[bytes]:
         about = About(run.services.store_id, sequence)
@@ -107,7 +107,7 @@ def _taken(run: ScriptRun, statement: tree.Backup) -> CompletedBackup:
         places = [_place(run, view, part) for part in statement.places]
         return StoreScript(view, about, run.tick, places or None).chunks()
 
-    return backups.script(turn, text, to, some)
+    return backups.script(fiber, text, to, some)
 
 
 def _place(run: ScriptRun, view: Transaction, part: tree.NounRef) -> Namespace | Database:
@@ -136,7 +136,7 @@ def _read(run: ScriptRun, taken: CompletedBackup) -> bytes:
     parts: list[bytes] = []
     # One wait for each MiB: the loop serves others while the disk reads.
     for at in range(0, size, limits.MIB):
-        parts.append(run.turn.wait(file.read(at, limits.MIB)))
+        parts.append(run.fiber.wait(file.read(at, limits.MIB)))
     return b"".join(parts)
 
 
@@ -151,4 +151,4 @@ def info_for_backups(run: ScriptRun, statement: tree.Info) -> Value:
     # Inside a transaction the snapshot stays: later statements read it.
     if run.may_run_again:
         _let_go(run)
-    return run.services.backups.listed(run.turn)
+    return run.services.backups.listed(run.fiber)

@@ -230,7 +230,7 @@ def _let_go(run: Execution, *rows: Replica) -> None:
     # They are kept out until this attempt has ended.
     waited = cluster.take_out(nodes, lambda: transaction.reads.ended)
     if waited is not None:
-        run.turn.wait(waited)
+        run.fiber.wait(waited)
 
 
 def _check_leads_yet(cluster: ClusterRole, epoch: int | None) -> None:
@@ -302,7 +302,7 @@ def outcome_of(run: Execution, asked: asyncio.Future[Outcome]) -> Outcome:
     """Return the coordinator's result, which comes within a bound of its own. It counts even if the
     script was ended meanwhile. :raises Refusal: the coordinator refused"""
     try:
-        return run.turn.wait(asked)
+        return run.fiber.wait(asked)
     # `wait` ends only once the future is done, even if the script was ended.
     except Refusal:
         return asked.result()

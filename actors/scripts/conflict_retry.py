@@ -13,12 +13,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from actors.commits.priority_locks import PriorityLockRequest
+from actors.execution.scheduler import LOCK, SCRIPT
 from protocol import limits
 from protocol.errors import Conflict, Refusal
 
 if TYPE_CHECKING:
     from actors.commits import Committer
-    from actors.scripts.fiber import Fiber
+    from actors.execution.fiber import Fiber
     from storage.txn.read_set import ReadSet
     from storage.txn.transaction import Transaction
 
@@ -29,9 +30,9 @@ class ConflictRetry:
     :param request: id of the request, for the log
     """
 
-    def __init__(self, committer: Committer, turn: Fiber, request: str) -> None:
+    def __init__(self, committer: Committer, fiber: Fiber, request: str) -> None:
         self._committer = committer
-        self._turn = turn
+        self._fiber = fiber
         self._request = request
         self._lost = 0
         self._blocked_by_lock = False
@@ -82,17 +83,17 @@ class ConflictRetry:
         """Set the slice for the next attempt, and yield. :raises Refusal: it is ended"""
         if self.barrier:
             # The lock keeps others' commits off its reads, so short slices are enough.
-            self._turn.slice_us, self._turn.high_priority = limits.SLICE_US, True
+            self._fiber.slice_us, self._fiber.rank = limits.SLICE_US, LOCK
         else:
             # Longer slices: a transaction that fits into one slice can't conflict.
-            self._turn.slice_us = min(limits.SLICE_US << self._lost, limits.RETRY_SLICE_US)
-            self._turn.high_priority = False
-        self._turn.yield_now()
+            self._fiber.slice_us = min(limits.SLICE_US << self._lost, limits.RETRY_SLICE_US)
+            self._fiber.rank = SCRIPT
+        self._fiber.yield_now()
 
     def leave(self) -> None:
         """Give the lock up: it has ended, or waits for something else, and blocks no other
         transaction."""
-        self._turn.slice_us, self._turn.high_priority = limits.SLICE_US, False
+        self._fiber.slice_us, self._fiber.rank = limits.SLICE_US, SCRIPT
         if self._place is not None:
             self._place.leave()
             self._place = None
@@ -102,19 +103,21 @@ class ConflictRetry:
 
         def told() -> None:
             gone.append(None)
-            self._turn.wake()
+            self._fiber.wake()
 
         self._committer.priority_locks.call_when_free(told)
         # A park may end early: only the callback counts.
         while not gone:
-            self._turn.park()
+            self._fiber.park()
 
     def _wait_for_lock(self) -> None:
         # A request whose lock ran out of time is left: a new one queues.
         self.leave()
         line = self._committer.priority_locks
-        self._place = place = PriorityLockRequest(line, self._request, self._reads, self._turn.wake)
+        self._place = place = PriorityLockRequest(
+            line, self._request, self._reads, self._fiber.wake
+        )
         line.join(place)
         # Not `holds_lock`: a granted lock may be over before the fiber resumes.
         while not place.was_granted:
-            self._turn.park()
+            self._fiber.park()

@@ -12,12 +12,12 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 from uuid import UUID
 
+from actors.execution.fiber import Fiber
 from actors.redaction import redacted
 from actors.rights import Names
 from actors.scripts import calling
 from actors.scripts.announcing import announce
 from actors.scripts.denied_access import turned_away
-from actors.scripts.fiber import Fiber
 from actors.scripts.handlers import Audited
 from actors.scripts.judging import authorize, touch_named
 from actors.scripts.named_snapshots import NamedSnapshot
@@ -91,13 +91,13 @@ class Execution:
     plan: Plan
     transaction: Transaction
 
-    def __init__(self, services: Services, request: RunScript, turn: Fiber) -> None:
+    def __init__(self, services: Services, request: RunScript, fiber: Fiber) -> None:
         self.services = services
         self.rights = services.rights
         self.request = request
         self.caller = request.caller
-        self.turn = turn
-        self.tick = turn.tick
+        self.fiber = fiber
+        self.tick = fiber.tick
         self.place: Place = (request.namespace, request.database)
         self.variables: dict[str, Any] = request.parameters  # type: ignore[assignment]
         """Bound variables. Copied before the first statement: the request's parameters stay
@@ -183,11 +183,11 @@ class Execution:
         """Like `perform`, within the statement's own TIMEOUT."""
         if step.timeout_us is None:
             return self.perform(step)
-        self.turn.push_deadline(step.timeout_us)
+        self.fiber.push_deadline(step.timeout_us)
         try:
             return self.perform(step)
         finally:
-            self.turn.pop_deadline()
+            self.fiber.pop_deadline()
 
     def perform(self, step: Step) -> Value:
         """Authorize a statement, and run it with the things it names.
@@ -383,7 +383,7 @@ class Execution:
         until_us = limits.INT_MAX
         if for_us is not None:
             until_us = self.services.clock.monotonic_us() + for_us
-        self.wait = StatementWait(queue, until_us, self.turn.wake)
+        self.wait = StatementWait(queue, until_us, self.fiber.wake)
         return self.wait
 
     def bind(self, name: str, value: Any) -> None:

@@ -287,12 +287,12 @@ class _Reading:
             return HistoryPart([], 0, 0)
 
     def _follow(self, at: int, count: int) -> HistoryPart:
-        trail = self._run.turn.wait(self._reads.changes(self._key, at, count))
+        trail = self._run.fiber.wait(self._reads.changes(self._key, at, count))
         self._bytes -= trail.read
         return trail
 
     def _search(self, below: int) -> SearchResult:
-        searched = self._run.turn.wait(self._reads.search(self._key, below))
+        searched = self._run.fiber.wait(self._reads.search(self._key, below))
         self._bytes -= searched.read
         self._frames -= searched.frames
         return searched

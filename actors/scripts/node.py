@@ -29,14 +29,14 @@ def define_node(run: Execution, statement: tree.DefineNode) -> Value:
     beside the log, so it can't be part of a transaction that might be cancelled."""
     if run.in_block:
         raise NotInTransaction("DEFINE NODE cannot be part of a transaction")
-    run.turn.wait(
+    run.fiber.wait(
         run.services.roles.define(statement.roles, statement.endpoints, statement.origins)
     )
     # Only after the roles: waiting scripts and the cluster read the new ones.
     run.services.topics.roles_changed()
     run.services.cluster.look_again()
     # A node that takes writes again can drop the places of a broken restore.
-    run.turn.wait(asyncio.ensure_future(run.services.unfinished.drop()))
+    run.fiber.wait(asyncio.ensure_future(run.services.unfinished.drop()))
     return NONE
 
 

@@ -78,7 +78,7 @@ class Restore:
     def __init__(self, run: ScriptRun, statement: tree.RestoreScript) -> None:
         self._run = run
         self._statement = statement
-        self._file = run.services.backups.opened(run.turn, statement.name)
+        self._file = run.services.backups.opened(run.fiber, statement.name)
         self._checked = False
         self._namespaces: dict[str, Checked] = {}
         """Statements that define a namespace, by its name; the first of several."""
@@ -296,7 +296,7 @@ class _Inside(Execution):
     """Runs the statements of a script, in the transaction of the restoring statement."""
 
     def __init__(self, run: ScriptRun) -> None:
-        super().__init__(run.services, run.request, run.turn)
+        super().__init__(run.services, run.request, run.fiber)
         self._outer = run
         self.variables: dict[str, Any] = {}
 

@@ -15,12 +15,12 @@ from typing import Any, Final
 import structlog
 
 from actors.commits import BoundedCallback, RequestOrigin, Waiter, described
+from actors.execution.fiber import Fiber
 from actors.execution.registry import credential_of
 from actors.memory import STEP_BYTES, MemoryAccount
 from actors.scripts.answer_sizes import measured
 from actors.scripts.conflict_retry import ConflictRetry
 from actors.scripts.execution import SEEN_ROLLED_BACK, Execution, Returned
-from actors.scripts.fiber import Fiber
 from actors.scripts.handlers import Audited
 from actors.scripts.plans import Plans, Step
 from actors.scripts.request_checks import check_handed_over, check_keep
@@ -66,8 +66,8 @@ LARGE_BYTES: Final = 256 * limits.KIB
 class ScriptRun(Execution):
     """Run of a script, from its text to the tickets that its answer has to wait for."""
 
-    def __init__(self, services: Services, request: RunScript, plans: Plans, turn: Fiber) -> None:
-        super().__init__(services, request, turn)
+    def __init__(self, services: Services, request: RunScript, plans: Plans, fiber: Fiber) -> None:
+        super().__init__(services, request, fiber)
         self._plans = plans
         self._commits: list[CommitTicket] = []
         """Its commits so far, oldest first."""
@@ -110,7 +110,7 @@ class ScriptRun(Execution):
         if request.keep_us is not None:
             check_keep(request)
         if request.timeout_us is not None:
-            self.turn.push_deadline(request.timeout_us)
+            self.fiber.push_deadline(request.timeout_us)
         after = request.after or 0
         if request.current:
             after = max(after, self._present())
@@ -169,13 +169,13 @@ class ScriptRun(Execution):
         :raises StatementTimeout: it is not shown in time
         """
         self._check_and_compile()
-        committer, turn = self.services.committer, self.turn
-        arrival = committer.sequence_waiters.expect(after, turn.wake)
+        committer, fiber = self.services.committer, self.fiber
+        arrival = committer.sequence_waiters.expect(after, fiber.wake)
         try:
             with self._aside(), self._limited():
                 # A park may end early: the condition decides.
                 while committer.commit_index < after:
-                    turn.park()
+                    fiber.park()
         except StatementTimeout:
             shown = committer.commit_index
             raise StatementTimeout(
@@ -189,15 +189,15 @@ class ScriptRun(Execution):
     @contextmanager
     def _limited(self) -> Iterator[None]:
         """Limit a wait by the request's deadline, or by the default if it has none."""
-        turn = self.turn
-        limited = turn.ends_us is not None
+        fiber = self.fiber
+        limited = fiber.ends_us is not None
         if not limited:
-            turn.push_deadline(limits.AFTER_SECONDS * 1_000_000)
+            fiber.push_deadline(limits.AFTER_SECONDS * 1_000_000)
         try:
             yield
         finally:
             if not limited:
-                turn.pop_deadline()
+                fiber.pop_deadline()
 
     def _prove_found(self) -> None:
         """Confirm this node's lead after a write that found its target state already there. Under
@@ -225,12 +225,12 @@ class ScriptRun(Execution):
         found = self.services.cluster.present()
         if isinstance(found, int):
             return found
-        turn = self.turn
-        found.add_done_callback(lambda _: turn.wake())
+        fiber = self.fiber
+        found.add_done_callback(lambda _: fiber.wake())
         try:
             with self._aside(), self._limited():
                 while not found.done():
-                    turn.park()
+                    fiber.park()
         except StatementTimeout:
             shown = self.services.committer.commit_index
             raise StatementTimeout(
@@ -320,7 +320,7 @@ class ScriptRun(Execution):
                         self._wait(first)
         finally:
             if self._due_us and not self.in_block:
-                self.turn.pop_deadline()
+                self.fiber.pop_deadline()
             if attempts is not None:
                 attempts.leave()
             if self.wait is not None:
@@ -352,7 +352,7 @@ class ScriptRun(Execution):
         return self.audited is Audited.ALWAYS
 
     def _first_attempt(self) -> ConflictRetry:
-        return ConflictRetry(self.services.committer, self.turn, self.request.request)
+        return ConflictRetry(self.services.committer, self.fiber, self.request.request)
 
     def _prepare_retry(self, number: int, attempts: ConflictRetry) -> None:
         """Prepare the next attempt after a conflict or a block by a priority lock: wait if needed,
@@ -412,7 +412,7 @@ class ScriptRun(Execution):
         committer.when_released(ticket, hear)
         try:
             while not told:
-                self.turn.park()
+                self.fiber.park()
         finally:
             # A script that was ended meanwhile leaves no callback behind.
             committer.stop_waiting(ticket, hear)
@@ -421,7 +421,7 @@ class ScriptRun(Execution):
 
     def _on_released(self, told: list[Any], lost: BaseException | None) -> None:
         told.append(lost)
-        self.turn.wake()
+        self.fiber.wake()
 
     def _wait(self, number: int) -> None:
         """Wait for messages or an index, or until the time is up. :raises Refusal: the script is
@@ -436,7 +436,7 @@ class ScriptRun(Execution):
             # A wake before the park resumes nothing: only `woken` remembers it.
             if not wait.woken:
                 with self._aside():
-                    self.turn.park(wait.until_us)
+                    self.fiber.park(wait.until_us)
         except Refusal as refusal:
             raise self._located(refusal, number) from refusal.__cause__
         if self.services.clock.monotonic_us() >= wait.until_us:
@@ -477,7 +477,7 @@ class ScriptRun(Execution):
     def due_us(self) -> int | None:
         """Deadline of the answer, on the monotonic clock: that of the request, or of the statement
         it ended with. None: there is none."""
-        due_us = self.turn.ends_us
+        due_us = self.fiber.ends_us
         if self._at is None:
             return due_us
         own_us = self._due_us
@@ -546,8 +546,8 @@ class ScriptRun(Execution):
         self.results.extend([Result(NONE, "none", 0, 0)] * answered)
 
     def _statement(self, step: Step) -> None:
-        turn = self.turn
-        began_us, timeout_us = turn.now_us, step.timeout_us
+        fiber = self.fiber
+        began_us, timeout_us = fiber.now_us, step.timeout_us
         self.rows_read = 0
         self._changed = self._answered = None
         memory = self.memory
@@ -556,7 +556,7 @@ class ScriptRun(Execution):
             value = self.perform(step) if timeout_us is None else self._in_time(step, timeout_us)
         finally:
             memory.return_to(held)
-            took_us = turn.refresh_clock() - began_us
+            took_us = fiber.refresh_clock() - began_us
             if took_us >= self.services.slow_us:
                 self._say_slow(took_us)
         self._answer(value, step.kind, took_us)
@@ -564,14 +564,14 @@ class ScriptRun(Execution):
     def _in_time(self, step: Step, timeout_us: int) -> Value:
         """Run a statement within its own TIMEOUT. If it is the whole transaction, that covers every
         attempt, the commit, and the waits in between."""
-        turn = self.turn
+        fiber = self.fiber
         if self.in_block:
             # The commit belongs to the block: the limit covers the statement's own work alone.
-            self._due_us = turn.now_us + timeout_us
+            self._due_us = fiber.now_us + timeout_us
             return self.timed(step)
         if not self._due_us:  # the first attempt
-            turn.push_deadline(timeout_us)  # `_transact` pops it
-            self._due_us = turn.refresh_clock() + timeout_us
+            fiber.push_deadline(timeout_us)  # `_transact` pops it
+            self._due_us = fiber.refresh_clock() + timeout_us
         return self.perform(step)
 
     def _say_slow(self, took_us: int) -> None:
@@ -621,7 +621,7 @@ class ScriptRun(Execution):
             # Most scripts hold little, and never open an account.
             if held + apart <= STEP_BYTES:
                 return
-            self._account = MemoryAccount(self.caller.user, self.turn.cancel, self._commits)
+            self._account = MemoryAccount(self.caller.user, self.fiber.cancel, self._commits)
         self.services.registry.memory.set(self._account, held, apart)
 
     def keep_results_only(self) -> None:
@@ -658,11 +658,11 @@ class ScriptRun(Execution):
     @property
     def began_us(self) -> int:
         """Time of its start, on the monotonic clock."""
-        return self.turn.began_us
+        return self.fiber.began_us
 
     def end(self, why: Refusal) -> bool:
         """End it at its next slice."""
-        self.turn.cancel(why)
+        self.fiber.cancel(why)
         return True
 
     def on_credential_ended(self, cut: bool, sparing: str | None) -> None:
@@ -681,7 +681,7 @@ class ScriptRun(Execution):
         """
         request = self.request
         number, text = self.at_statement() or (None, None)
-        ends_us = self.turn.ends_us if waiter is None else waiter.ends_us
+        ends_us = self.fiber.ends_us if waiter is None else waiter.ends_us
         return described(
             RequestOrigin.of(self.id, request.caller),
             request.caller.user,
@@ -690,7 +690,7 @@ class ScriptRun(Execution):
             since_us=now_us - self.began_us,
             left_us=None if ends_us is None else ends_us - now_us,
             statement=number,
-            slices=self.turn.slices,
+            slices=self.fiber.slices,
             rows_read=self.rows_read,
             waiting=self.waiting or waiter is not None,
             commit=None if waiter is None else waiter.ticket.sequence,

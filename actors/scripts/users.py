@@ -131,7 +131,7 @@ def _hashed(run: Execution, statement: tree.DefineUser | tree.AlterUser) -> str:
         raise TypeRefused("a password must be a string")
     asker = HashRequester(run.caller.user, network(run.caller.address))
     # argon2id runs on a thread: the script yields, and its commit validates the user.
-    return run.turn.wait(run.services.passwords.hash(password, asker))
+    return run.fiber.wait(run.services.passwords.hash(password, asker))
 
 
 def end_sessions(run: Execution, name: str) -> None:

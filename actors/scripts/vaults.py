@@ -95,7 +95,7 @@ def define_vault(run: Execution, statement: tree.DefineVault, database: Database
         passphrase = check_passphrase(given)
         asker = HashRequester(run.caller.user, network(run.caller.address))
         # The script yields here, so the transaction pauses: its commit validates the name.
-        wrapping = run.turn.wait(
+        wrapping = run.fiber.wait(
             run.services.passwords.derive(passphrase, salt, service.stretch, asker)
         )
     vault = vaults.define(
@@ -312,10 +312,10 @@ def _shown(
     look = RevealRequest(act, text, run.place, id, version)
     run.stop_reading()
     # Authorized again there, in the transaction that records the entry.
-    asked = run.services.vaults.reveals.ask(look, run.turn.wake)
+    asked = run.services.vaults.reveals.ask(look, run.fiber.wake)
     try:
         while not asked.over:
-            run.turn.park()
+            run.fiber.park()
         if asked.refusal is not None:
             raise asked.refusal
     except Refusal as refusal:

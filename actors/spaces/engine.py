@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from actors.commits import NODE, Committer, Requester
+from actors.execution.loop_budget import LoopBudget
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Runtime
@@ -63,11 +64,7 @@ class SpaceEngine:
         self.expiring = self.sweepers.expiring
         self.dropped = self.sweepers.dropped
         self._monotonic_us = runtime.clock.monotonic_us
-        self._spent_us = 0
-        """Time (µs) used of the slice that keys may take before they yield."""
-        self._renews = False
-        """True if `_renew` is scheduled. Scheduling costs as much as a GET, so it is done only
-        where much of the slice is used up."""
+        self._budget = LoopBudget(limits.SLICE_US)
         self._put_off: deque[SpaceRequest] = deque()
         self._put_off_scheduled = False
         """True if `_run_put_off` is scheduled."""
@@ -98,7 +95,7 @@ class SpaceEngine:
         began_us = self._monotonic_us()
         work = SpaceRequest(self, asker, who, names, operations, room, began_us)
         # One test for the common case: no queue, no lock, slice not used up.
-        if self._put_off or self._late or self._spent_us >= limits.SLICE_US or self._stopped:
+        if self._put_off or self._late or self._budget.is_spent or self._stopped:
             if self._stopped:
                 raise Draining("the node is stopping and accepts no new requests")
             if self._put_off_if_behind(work):
@@ -110,10 +107,7 @@ class SpaceEngine:
         try:
             self._do(work, began_us + limits.SLICE_US)
         finally:
-            self._spent_us += self._monotonic_us() - began_us
-            if self._spent_us > limits.SLICE_US // 2 and not self._renews:
-                self._renews = True
-                self.runtime.loop.call_soon(self._renew)
+            self._budget.spend(self._monotonic_us() - began_us)
         if work.answered:
             return work.outcome()
         work.promised = True
@@ -126,7 +120,7 @@ class SpaceEngine:
         :raises Busy: too many are put off
         """
         # A queue alone suffices: even with time left no request overtakes.
-        if self._put_off or self._spent_us >= limits.SLICE_US:
+        if self._put_off or self._budget.is_spent:
             if len(self._put_off) >= limits.MAILBOX:
                 raise Busy(f"too many requests on keys wait: the limit is {limits.MAILBOX}")
             self._put_off.append(work)
@@ -138,11 +132,6 @@ class SpaceEngine:
             return False
         work.promised = True
         return True
-
-    def _renew(self) -> None:
-        """Give keys a slice again: the loop has run other work."""
-        self._renews = False
-        self._spent_us = 0
 
     def _schedule_put_off(self) -> None:
         if not self._put_off_scheduled:
@@ -165,7 +154,7 @@ class SpaceEngine:
             if self._monotonic_us() >= until_us:
                 break
         # Requests that still come in this iteration find this slice used up.
-        self._spent_us = self._monotonic_us() - began_us
+        self._budget.spend(self._monotonic_us() - began_us)
         if put_off:
             self._schedule_put_off()
         urgent = self.runtime.urgent

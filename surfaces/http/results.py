@@ -15,7 +15,7 @@ from protocol import binary, jsonvalues
 from protocol.requests import Result
 from protocol.values import Tick, Value, is_large
 from surfaces.http import answers
-from surfaces.iteration_budget import LongWork
+from surfaces.long_work import LongWork
 
 SMALL: Final = 256
 """Number of parts up to which a response takes the fast path."""

@@ -18,8 +18,8 @@ from surfaces.counters import CountedWire, HttpCounters
 from surfaces.http import answers
 from surfaces.http.header_cache import HeaderCache
 from surfaces.http.hosts import Hosts
-from surfaces.iteration_budget import LongWork
 from surfaces.logs import RefusalLog
+from surfaces.long_work import LongWork
 from surfaces.memory_quota import MemoryQuota
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from surfaces.http.openapi import document
 from surfaces.http.routes import ROUTES
 from surfaces.http.serving import Serving
 from surfaces.http.shared import HttpSettings
-from surfaces.iteration_budget import LongWork
 from surfaces.listener import Listener
+from surfaces.long_work import LongWork
 
 if TYPE_CHECKING:
     from actors.node import Node
@@ -62,7 +62,7 @@ class HttpSurface(Serving[HttpConnection]):
         :raises OSError: the address is taken or not local
         """
         self.loop = asyncio.get_running_loop()
-        self.long_work = LongWork(self.loop)
+        self.long_work = LongWork(self.node.scheduler)
         self._listener = Listener(
             lambda: HttpConnection(self),
             lambda _connection: None,  # counted only once established

@@ -171,7 +171,7 @@ class WireConnection(asyncio.Protocol):
         self._read_at = self._loop.time()
         try:
             self.talk.receive(data)
-            if not self.wire.pace.is_spent:
+            if not self.wire.budget.is_spent:
                 self.advance()
             else:
                 self._stand_in_line()
@@ -248,13 +248,13 @@ class WireConnection(asyncio.Protocol):
         began = self._loop.time()
         self._act_on_all(message)
         self.wire.gate.on_turn_end()
-        self.wire.pace.spend(self._loop.time() - began)
+        self.wire.budget.spend(int((self._loop.time() - began) * 1_000_000))
 
     def _stand_in_line(self) -> None:
         """Continue in a later iteration of the loop, fairly among users."""
         if not self._waits & PACED:
             self.hold(PACED)
-            self.wire.pace.later(self.user, self._turn_has_come)
+            self.wire.budget.later(self.user, self._turn_has_come)
 
     def _turn_has_come(self) -> None:
         self.release(PACED)

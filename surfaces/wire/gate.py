@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import structlog
 
 from actors.commits import Requester
+from actors.execution.scheduler import FiberScheduler
 from actors.feeds import Feed, OpenFeed
 from actors.messages.request import Sender, TakeRoom
 from actors.runtime import ask, ask_now, call_now, tell
@@ -129,6 +130,10 @@ class Gate(Protocol):
     def call_after_each_release(self, call: Callable[[], None]) -> None:
         """Register a callback for the end of each release: every waiter of it has been notified."""
 
+    @property
+    def scheduler(self) -> FiberScheduler:
+        """Slices of the loop."""
+
     def on_turn_end(self) -> None:
         """Report the end of a read: this surface submits nothing more in this iteration of the
         loop, unless it is called again."""
@@ -216,6 +221,10 @@ class NodeGate:
 
     def call_after_each_release(self, call: Callable[[], None]) -> None:
         self._node.committer.on_release_notified.append(call)
+
+    @property
+    def scheduler(self) -> FiberScheduler:
+        return self._node.scheduler
 
     def on_turn_end(self) -> None:
         self._node.messages.on_turn_end()

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
+from actors.execution.loop_budget import LoopBudget
 from actors.rate_limited_log import RateLimitedLog
 from protocol import limits
 from surfaces.admission import Admission
 from surfaces.background_tasks import BackgroundTasks
 from surfaces.counters import WireCounters
 from surfaces.flush_queue import FlushQueue
-from surfaces.iteration_budget import IterationBudget, LongWork
 from surfaces.logs import RefusalLog
+from surfaces.long_work import LongWork
 from surfaces.memory_quota import MemoryQuota
 from surfaces.wire.gate import Gate
 
+CONNECTIONS_US: Final = 8 * limits.SLICE_US
+"""Time that all connections together may take of one iteration of the loop (µs)."""
 LOOK_SECONDS: Final = 0.25
 """Seconds between two checks of peers with unread responses."""
 
@@ -55,9 +58,10 @@ class Wire:
         """Connections since the start; numbers them in request ids."""
         self.background = BackgroundTasks(self.limited_log, self.check_left)
         self._none_left = asyncio.Event()
-        self._long_work: LongWork | None = None
-        self.pace = IterationBudget()
-        """Time budget per loop iteration, shared by all connections."""
+        self.long_work = LongWork(gate.scheduler)
+        """Decodes and encodes long frames."""
+        self.budget = LoopBudget(CONNECTIONS_US)
+        """Time of one iteration of the loop that all connections share."""
         self.flush_queue: FlushQueue[Connected] = FlushQueue(self.broken)
         gate.call_after_each_release(self.flush_queue.say)
         self._slow: set[Connected] = set()
@@ -67,13 +71,6 @@ class Wire:
     def held(self) -> int:
         """Number of connections counted against the ceiling."""
         return len(self.connections) + len(self.coming)
-
-    @property
-    def long_work(self) -> LongWork:
-        """Scheduler for decoding and encoding of long frames."""
-        if self._long_work is None:
-            self._long_work = LongWork(asyncio.get_running_loop())
-        return self._long_work
 
     def check_left(self) -> None:
         """Check if anything is left; called whenever something has ended."""

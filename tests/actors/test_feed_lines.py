@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from actors.execution.fiber import Fiber
+from actors.execution.scheduler import FiberScheduler
 from actors.feeds import Feed
 from actors.feeds.feed import FeedState
 from actors.feeds.hub import Feeds
 from actors.feeds.pipelines import Pipeline
 from actors.node import Node
-from actors.scripts.fiber import Fiber
-from actors.scripts.scheduler import FiberScheduler
 from language.filters import Filter
 from protocol.errors import Unknown
 from tests.actors.test_feeds import BOB, Reader, follow, node_with_tables, seq
@@ -184,9 +184,9 @@ async def test_a_commit_is_judged_once_for_all_who_want_the_same(
         judged.append(key)
         return passes(self, key, *rest)
 
-    def gone(self: Pipeline, turn: Fiber) -> None:
+    def gone(self: Pipeline, fiber: Fiber) -> None:
         lines.append(self.position)
-        go(self, turn)
+        go(self, fiber)
 
     monkeypatch.setattr(Filter, "passes", counted)
     monkeypatch.setattr(Pipeline, "_go_through", gone)
@@ -277,7 +277,7 @@ async def test_a_feed_that_rights_move_to_another_line_is_told_each_commit_once(
 async def test_a_planted_hub_that_lets_feeds_join_at_any_time_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def hasty(self: Feeds, feed: Feed, turn: Fiber) -> bool:
+    def hasty(self: Feeds, feed: Feed, fiber: Fiber) -> bool:
         self._attach(feed)
         feed.state = FeedState.LIVE
         return True

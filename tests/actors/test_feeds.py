@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from actors.execution.fiber import Fiber
 from actors.feeds import (
     CommitHead,
     CommitPart,
@@ -24,7 +25,6 @@ from actors.feeds.feed import FeedState
 from actors.feeds.hub import Feeds
 from actors.node import Node
 from actors.runtime import ask
-from actors.scripts.fiber import Fiber
 from language.filters import Filter
 from protocol import limits
 from protocol.binary import unpack_object
@@ -372,11 +372,11 @@ async def test_a_filter_that_takes_long_makes_no_other_feed_late(
         await other.reached(last)
         await follow(node, later, table="u", start=0)
         await later.reached(last)
-        turn = node.open_feeds._lines[feed.view.wanted]._turn
-        assert turn is not None
+        fiber = node.open_feeds._lines[feed.view.wanted]._fiber
+        assert fiber is not None
         assert spinning.commits == []
         feed.close()
-        while not turn.ended:  # nothing is computed for nobody
+        while not fiber.ended:  # nothing is computed for nobody
             await asyncio.sleep(0)
 
 
@@ -965,7 +965,7 @@ async def test_the_hub_ends_with_its_last_feed_also_in_its_own_turn(last: str) -
 async def test_a_log_that_too_many_wait_for_ends_the_feeds_saying_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def busy(self: Feeds, turn: Fiber) -> list[Frame]:
+    def busy(self: Feeds, fiber: Fiber) -> list[Frame]:
         raise Busy("too many wait for the log to be read")
 
     async with node_with_tables() as node:

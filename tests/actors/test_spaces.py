@@ -470,6 +470,7 @@ class TestTurns:
     @pytest.fixture(autouse=True)
     def a_slice_is_one_request(self, here: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(limits, "SLICE_US", 0)
+        monkeypatch.setattr(here.node.spaces._budget, "limit_us", 0)
 
     async def test_what_comes_after_a_slice_waits_for_a_turn(self, here: Desk) -> None:
         turns = 0

@@ -44,7 +44,7 @@ class Tables:
         self.rng = Dice()
         self.memory = WorkingMemory()
         self.ticks = 0
-        """Looks at the clock, as those of `actors.scripts.fiber`."""
+        """Looks at the clock, as those of `actors.execution.fiber`."""
         self._charged = 0
         self.selected = 0
         self.pulled = 0

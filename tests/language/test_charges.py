@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from actors.scripts.fiber import ITEMS_A_US
+from actors.execution.fiber import ITEMS_A_US
 from language import patterns
 from language.charges import STRETCH, WIDE, charged, cost_of_nodes
 from language.closures import Closure

@@ -60,9 +60,7 @@ class Machine:
         # As on another machine: the file alone.
         self.podman("rmi", "--all", "--force")
         done("sh", "-c", 'gunzip -c "$0" | "$@" load', str(self.file), *self._podman)
-        listed = json.loads(
-            self.podman("images", "--format", "json", "--filter", "dangling=false")
-        )
+        listed = json.loads(self.podman("images", "--format", "json", "--filter", "dangling=false"))
         (self.image,) = {each["Id"] for each in listed}  # listed once for each of its names
         for name in ("data", "backups"):
             (folder / name).mkdir()

@@ -30,8 +30,8 @@ from typing import Any, Final
 import pytest
 
 from actors import sign_in_throttle
+from actors.execution import scheduler
 from actors.rights import Privileges, Rights
-from actors.scripts import scheduler
 from actors.sessions import Sessions
 from actors.vaults import VaultSettings
 from protocol import limits

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from greenlet import greenlet
 
-from actors.scripts.scheduler import FiberScheduler
+from actors.execution.scheduler import FiberScheduler
 from tests.simulation.loop import SteppedLoop
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from surfaces.iteration_budget import LongWork
+from surfaces.long_work import LongWork
 from tests.memory import shared_path, tmp_path
 
 __all__ = ["shared_path", "tmp_path", "under_way"]

@@ -7,8 +7,15 @@ import gc
 
 import pytest
 
+from actors.environment import SystemClock
+from actors.execution.loop_budget import LoopBudget
+from actors.execution.scheduler import FiberScheduler
 from protocol.values import Tick
-from surfaces.iteration_budget import IterationBudget, LongWork
+from surfaces.long_work import LongWork
+
+
+def long_work() -> LongWork:
+    return LongWork(FiberScheduler(asyncio.get_running_loop(), SystemClock()))
 
 
 async def test_of_many_that_begin_together_each_waits_for_its_turn() -> None:
@@ -23,7 +30,7 @@ async def test_of_many_that_begin_together_each_waits_for_its_turn() -> None:
     async def one(work: LongWork) -> None:
         await work.run("", lambda tick: told.append("work"))
 
-    work = LongWork(loop)
+    work = long_work()
     tasks = [asyncio.ensure_future(one(work)) for _ in range(20)]
     loop.call_soon(other)
     await asyncio.gather(*tasks)
@@ -32,7 +39,7 @@ async def test_of_many_that_begin_together_each_waits_for_its_turn() -> None:
 
 
 async def test_who_no_longer_waits_has_nothing_begun() -> None:
-    work, begun = LongWork(asyncio.get_running_loop()), list[str]()
+    work, begun = long_work(), list[str]()
 
     async def one(name: str) -> None:
         await work.run("", lambda tick: begun.append(name))
@@ -49,14 +56,14 @@ async def test_who_no_longer_waits_has_nothing_begun() -> None:
 
 async def test_what_it_raises_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
-        await LongWork(asyncio.get_running_loop()).run("", lambda tick: 1 // 0)
+        await long_work().run("", lambda tick: 1 // 0)
 
 
 async def test_what_it_raises_in_the_turn_in_which_its_waiter_is_cancelled_is_told_to_nobody() -> (
     None
 ):
     """Nor does asyncio tell of it, which would fail this."""
-    work = LongWork(asyncio.get_running_loop())
+    work = long_work()
 
     def fails(tick: Tick) -> None:
         task.cancel()
@@ -76,7 +83,7 @@ def _answers(tick: Tick) -> str:
 
 async def test_what_waits_for_an_iteration_comes_before_what_is_ready_later() -> None:
     """Many short calls share one, and users take turns."""
-    pace, order, turn = IterationBudget(), list[str](), asyncio.Event()
+    pace, order, turn = LoopBudget(16_000), list[str](), asyncio.Event()
     for number in range(100):
         pace.later("a", lambda number=number: order.append(f"a{number}"))  # type: ignore[misc]
     pace.later("b", lambda: order.append("b"))
@@ -84,7 +91,7 @@ async def test_what_waits_for_an_iteration_comes_before_what_is_ready_later() ->
     await turn.wait()
     assert order[:3] == ["a0", "b", "a1"] and len(order) == 101
 
-    pace.later("a", lambda: pace.spend(1.0))
+    pace.later("a", lambda: pace.spend(16_000))
     pace.later("a", lambda: order.append("late"))
     await asyncio.sleep(0)
     assert pace.is_spent and order[-1] != "late"

@@ -362,12 +362,12 @@ class Held:
         wait = taking.Backups._wait
         held = self
 
-        def waiting(self: taking.Backups, turn: Any, asked: Any) -> Any:
+        def waiting(self: taking.Backups, fiber: Any, asked: Any) -> Any:
             if isinstance(asked, files.FinishBackup):
                 while not held.go_on.is_set():
                     held.reached.set()
-                    turn.park()
-            return wait(self, turn, asked)
+                    fiber.park()
+            return wait(self, fiber, asked)
 
         monkeypatch.setattr(taking.Backups, "_wait", waiting)
 
@@ -400,7 +400,7 @@ async def test_one_at_a_time(node: Running, folder: Path, held: Held) -> None:
     assert [one["text"] for one in running if one["text"].startswith("BACKUP")] == ["BACKUP TO 'x'"]
     held.go_on.set()
     for run in running_scripts(node.node):
-        run.turn.wake()
+        run.fiber.wake()
     answer = await task
     assert answer.refusal is None
     assert report(folder / "x").records == 0, "what came later is not in it"
@@ -434,11 +434,11 @@ async def test_ended_at_its_last_step(
     """Its name is given, or its file kept, and nobody hears of it: it is taken back."""
     wait = taking.Backups._wait
 
-    def ending(self: taking.Backups, turn: Any, asked: Any) -> Any:
-        found = wait(self, turn, asked)
+    def ending(self: taking.Backups, fiber: Any, asked: Any) -> Any:
+        found = wait(self, fiber, asked)
         if isinstance(asked, files.PublishBackup | files.KeepUnnamed):
-            turn.cancel()
-            turn.yield_now()
+            fiber.cancel()
+            fiber.yield_now()
         return found
 
     monkeypatch.setattr(taking.Backups, "_wait", ending)
@@ -466,11 +466,11 @@ async def test_reading_back_ends_too(
     await node.value(FEW)
     asked = []
 
-    def over(turn: Any) -> bool:
-        asked.append(turn)
+    def over(fiber: Any) -> bool:
+        asked.append(fiber)
         return True
 
-    from actors.scripts.fiber import Fiber
+    from actors.execution.fiber import Fiber
 
     monkeypatch.setattr(Fiber, "over", property(over))
     assert type(await refused(node, "BACKUP TO 'x'")) is Cancelled

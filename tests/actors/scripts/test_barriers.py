@@ -250,7 +250,7 @@ async def test_the_end_of_its_time_lets_go_of_a_barrier(node: Running) -> None:
     long = await a_barrier(node, LONG)
     small = asyncio.ensure_future(node.answer(SMALL))
     (run,) = [run for run in running_scripts(node.node) if run.barrier]
-    run.turn.push_deadline(1)
+    run.fiber.push_deadline(1)
     assert type((await long).refusal) is StatementTimeout
     assert (await small).refusal is None
     assert not standing(node)
@@ -273,7 +273,7 @@ async def test_who_has_signed_out_gets_no_barrier(node: Running) -> None:
         while refusal is None:  # else nobody has met it: the disk was slower than its statement
             session = await ask(node.node.sessions, SignIn("root", PASSWORD, "http", "127.0.0.1:1"))
             long = asyncio.ensure_future(node.answer(ALL, caller=session.caller))
-            await until(lambda: any(run.turn.slices for run in running_scripts(node.node)), long)
+            await until(lambda: any(run.fiber.slices for run in running_scripts(node.node)), long)
             await ask(node.node.sessions, SignOut(session.token))
             refusal = (await long).refusal
     assert type(refusal) is SessionEnded

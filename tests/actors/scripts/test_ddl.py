@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from argon2 import PasswordHasher
 
+from actors.execution.scheduler import FiberScheduler
 from actors.passwords import Cost
 from actors.runtime import Slices, ask
 from actors.scripts import node as statements_on_the_node
-from actors.scripts.scheduler import FiberScheduler
 from protocol.errors import (
     AlreadyExists,
     BadRequest,
@@ -303,10 +303,12 @@ async def test_what_goes_through_all_that_is_declared_gives_others_their_turn_at
         await node.values("; ".join(made.replace("%", str(number)) for number in range(MANY)))
     given, queue = 0, FiberScheduler.queue
 
-    def counted(turns: FiberScheduler, resume: Callable[[], None], user: str, **how: bool) -> None:
+    def counted(
+        scheduler: FiberScheduler, rank: int, user: str, resume: Callable[[], None]
+    ) -> None:
         nonlocal given
         given += 1
-        queue(turns, resume, user, **how)
+        queue(scheduler, rank, user, resume)
 
     monkeypatch.setattr(FiberScheduler, "slice_us", 0)
     monkeypatch.setattr(FiberScheduler, "queue", counted)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from actors.scripts.scheduler import FiberScheduler
+from actors.execution.scheduler import FiberScheduler
 from protocol import limits
 from protocol.errors import Conflict, SessionEnded
 from tests.actors.live import running_scripts

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.scripts.scheduler import FiberScheduler
+from actors.execution.scheduler import FiberScheduler
 from protocol.requests import ScriptAnswer
 from storage.formats.effects import Attribution
 from storage.txn.read_set import ReadSet

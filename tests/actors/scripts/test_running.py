@@ -73,7 +73,7 @@ async def begun(node: Running, *running: asyncio.Future[ScriptAnswer]) -> None:
 
 
 def _in_the_middle(run: ScriptRun) -> bool:
-    return run.turn.slices > 0 and run.at_statement() is not None
+    return run.fiber.slices > 0 and run.at_statement() is not None
 
 
 async def shown(node: Running) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ async def fill(node: Running, **fields: Any) -> None:
 
 async def begun(node: Running) -> None:
     """Wait until a script has handed the loop back: it is in the middle of something long."""
-    while not sum(run.turn.slices for run in running_scripts(node.node)):
+    while not sum(run.fiber.slices for run in running_scripts(node.node)):
         await asyncio.sleep(0)
 
 

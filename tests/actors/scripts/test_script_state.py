@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from actors.execution.scheduler import FiberScheduler
 from actors.memory import STEP_BYTES, MemoryAccount, NodeMemory
 from actors.runtime import ask
 from actors.scripts.execution import FOLLOWED
-from actors.scripts.scheduler import FiberScheduler
 from actors.scripts.script_state import ScriptState, SubqueryCache
 from language import tree
 from language.parser import parse

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from argon2 import PasswordHasher
 
-from actors.scripts.scheduler import FiberScheduler
+from actors.execution.scheduler import FiberScheduler
 from protocol.errors import StatementTimeout
 from tests.holds import Holds
 from tests.nodes import Running

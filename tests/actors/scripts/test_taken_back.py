@@ -14,9 +14,9 @@ import actors.vaults.actor
 import storage.engine.memory
 import storage.txn.ledger
 from actors.commits import NODE
+from actors.execution.scheduler import FiberScheduler
 from actors.node import Node
 from actors.runtime import ask
-from actors.scripts.scheduler import FiberScheduler
 from protocol.errors import DiskFull, NotAllowed, NotWritable, Unknown, UnknownOutcome
 from protocol.requests import Caller
 from protocol.rights import READ
@@ -488,7 +488,7 @@ async def reads_beside(node: Node, statement: str) -> None:
     def slices() -> int:
         """Of the script that has come to it."""
         return sum(
-            run.turn.slices
+            run.fiber.slices
             for run in running_scripts(node)
             if (run.at_statement() or (0, ""))[1].startswith(statement)
         )

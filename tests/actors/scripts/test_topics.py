@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from actors.execution.fiber import Fiber
 from actors.runtime import ask, tell
-from actors.scripts.fiber import Fiber
 from protocol import limits
 from protocol.errors import (
     BadRequest,
@@ -179,7 +179,7 @@ async def test_publishers_that_pause_get_positions_that_are_theirs(here: Running
     slow = "BEGIN; PUBLISH INTO t VALUE '{0}'; FOR $x IN 0..20000 {{ LET $y = $x }};" \
         " PUBLISH INTO t VALUES ['{0}1', '{0}2']; COMMIT"  # fmt: skip
     running = [started(here, slow.format(name)) for name in "ab"]
-    await until(lambda: sum(run.turn.slices > 0 for run in running_scripts(here.node)) == 2)
+    await until(lambda: sum(run.fiber.slices > 0 for run in running_scripts(here.node)) == 2)
     assert (await here.value("PUBLISH INTO t VALUE 'between'"))["position"] == 1
     answers = await asyncio.gather(*running)
     assert all(answer.refusal is None for answer in answers), answers
@@ -207,7 +207,7 @@ async def test_publishers_that_pause_lose_no_race_where_the_oldest_make_room(
         " PUBLISH INTO x VALUE $v; COMMIT"
     )
     running = started(here, script, parameters=text)
-    await until(lambda: any(run.turn.slices > 0 for run in running_scripts(here.node)))
+    await until(lambda: any(run.fiber.slices > 0 for run in running_scripts(here.node)))
     assert await here.value("PUBLISH INTO x VALUE $v", text) == {"position": 1, "duplicate": False}
     answer = await running
     assert answer.refusal is None
@@ -266,7 +266,7 @@ async def test_a_transaction_makes_use_of_where_it_redrives_to(here: Running) ->
         " CREATE log:1 SET first = $r.first, said = $r; COMMIT"
     )
     running = started(here, script)
-    await until(lambda: any(run.turn.slices > 0 for run in running_scripts(here.node)))
+    await until(lambda: any(run.fiber.slices > 0 for run in running_scripts(here.node)))
     await here.value("PUBLISH INTO t VALUE 'between'")
     found(await running)
     held = {m["value"]: m["position"] for m in await here.value("READ FROM t AFTER 0")}
@@ -420,12 +420,12 @@ class Meanwhile:
         """The tick at which it is to happen; below 1: it has."""
         tick = Fiber.tick
 
-        def paused(turn: Fiber, cost: int = PACE) -> None:
+        def paused(fiber: Fiber, cost: int = PACE) -> None:
             self.left -= 1
             if self.left == 0:
-                turn.wait(act())
+                fiber.wait(act())
             else:
-                tick(turn, cost)
+                tick(fiber, cost)
 
         monkeypatch.setattr(Fiber, "tick", paused)
 
@@ -482,11 +482,11 @@ async def test_a_reader_that_is_moved_back_is_waited_for_no_more(here: Running) 
         await here.values("DEFINE READER OVERWRITE r ON t AT END")
         reading = started(here, "READ FROM t AS r WAIT 1m")
         await waiting(here, 1)
-        slices = max(run.turn.slices for run in running_scripts(here.node))
+        slices = max(run.fiber.slices for run in running_scripts(here.node))
         await here.values("ALTER READER other ON t SET POSITION START")
         await here.values("COMMIT READER other ON t AT 2; COMMIT READER r ON t AT 2")
         await waiting(here, 1)
-        assert max(run.turn.slices for run in running_scripts(here.node)) == slices, (
+        assert max(run.fiber.slices for run in running_scripts(here.node)) == slices, (
             "not for others"
         )
         await here.values(moves)
@@ -812,12 +812,15 @@ async def test_who_waits_while_idle_costs_nothing(here: Running) -> None:
     takers = [started(here, "TAKE FROM t AS g WAIT 5m") for _ in range(200)]
     await waiting(here, 200)
     slices, begun = (
-        sum(run.turn.slices for run in running_scripts(here.node)),
+        sum(run.fiber.slices for run in running_scripts(here.node)),
         here.node.topics.begun,
     )
     committed = here.node.committer.committed
     await asyncio.sleep(0.2)
-    assert (sum(run.turn.slices for run in running_scripts(here.node)), here.node.topics.begun) == (
+    assert (
+        sum(run.fiber.slices for run in running_scripts(here.node)),
+        here.node.topics.begun,
+    ) == (
         slices,
         begun,
     )

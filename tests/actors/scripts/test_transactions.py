@@ -170,7 +170,7 @@ async def test_a_statement_that_lost_its_race_is_run_again(node: Running) -> Non
     """The long update pauses again and again; a write to what it reads makes it start over."""
     await node.values("INSERT INTO thing $rows", {"rows": [{"id": n, "n": 0} for n in range(5000)]})
     long = asyncio.ensure_future(node.values("UPDATE thing SET n = n + 1 RETURN NONE"))
-    while not sum(run.turn.slices for run in running_scripts(node.node)):
+    while not sum(run.fiber.slices for run in running_scripts(node.node)):
         await asyncio.sleep(0)
     await node.values("UPDATE thing:4999 SET n = 10")
     await long

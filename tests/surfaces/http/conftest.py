@@ -17,7 +17,7 @@ from actors.settings import FirstOwner, NodeSettings
 from surfaces.http import surface as surface_module
 from surfaces.http.shared import Deadlines, HttpSettings
 from surfaces.http.surface import HttpSurface
-from surfaces.iteration_budget import LongWork
+from surfaces.long_work import LongWork
 from tests.nodes import CHEAP
 from tests.surfaces.http.raw import Raw, request
 from tests.surfaces.served import Clock

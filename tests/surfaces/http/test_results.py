@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from actors.environment import SystemClock
+from actors.execution.scheduler import FiberScheduler
 from protocol import binary, jsonvalues
 from protocol.requests import Result
 from protocol.values import NONE, RecordId
 from surfaces.http import results
 from surfaces.http.results import JSON, MSGPACK, SMALL, ResponseEncoding, in_turns, whole
-from surfaces.iteration_budget import LongWork
+from surfaces.long_work import LongWork
 from tests.tables import case
 
 ROW = {
@@ -30,7 +32,7 @@ OTHERS: dict[str, Any] = {"seq": 7, "ns": "shop", "db": None}
 
 def work() -> LongWork:
     """On the loop of the test."""
-    return LongWork(asyncio.get_running_loop())
+    return LongWork(FiberScheduler(asyncio.get_running_loop(), SystemClock()))
 
 
 def answered(rows: list[Any]) -> tuple[Result, ...]:

@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any
 
 from actors.commits import Requester
+from actors.environment import SystemClock
+from actors.execution.scheduler import FiberScheduler
 from actors.feeds import Feed, OpenFeed
 from actors.messages.request import TakeRoom
 from actors.sessions import token_digest
@@ -81,6 +83,10 @@ class FakeNode:
         """Answers on keys wait for this, as for a slow disk."""
         self.questions = 0
         self.made = 0
+
+    @property
+    def scheduler(self) -> FiberScheduler:
+        return FiberScheduler(asyncio.get_running_loop(), SystemClock())
 
     async def sign_in(
         self, user: str, password: str, address: str, is_gone: Callable[[], bool] = stays

@@ -80,7 +80,7 @@ class TestTurns:
                 loop.call_soon(turn)
 
         monkeypatch.setattr(WireConnection, "_act", acts)
-        monkeypatch.setattr("surfaces.iteration_budget.PACE_SECONDS", 0.0)
+        monkeypatch.setattr(surface._wire.budget, "limit_us", 1)
         loop.call_soon(turn)
         peer.writer.write(self.FLOOD)
         for id in range(1, 4 * TURN_FRAMES + 1):
@@ -91,7 +91,7 @@ class TestTurns:
         self, surface: WireSurface, peer: Peer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The first connection spends the time of an iteration; all are answered, each in order."""
-        monkeypatch.setattr("surfaces.iteration_budget.PACE_SECONDS", 0.0)
+        monkeypatch.setattr(surface._wire.budget, "limit_us", 1)
         async with connected(surface) as other:
             await other.sign_in(OTHER)
             for each in (peer, other):

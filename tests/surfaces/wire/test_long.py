@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from actors.execution.scheduler import SURFACE
 from protocol import limits
 from protocol.frames import FrameReader, MessageKind, encode, encode_in_steps
 from surfaces.wire import WireSurface, scripts
@@ -20,7 +21,7 @@ ROWS = [{"n": n, "name": f"row {n}", "tags": ["a"]} for n in range(15_000)]
 
 def long_work(surface: WireSurface) -> Any:
     """How the surface's long work stands: its queue."""
-    return surface._wire.long_work._turns.has_waiting
+    return surface._wire.long_work._scheduler.waiting_of(SURFACE, USER)
 
 
 async def test_a_long_question_and_its_long_answer_come_through_whole(peer: Peer) -> None:

@@ -18,7 +18,7 @@ from protocol.frames import MessageKind, WireMessage, encode
 from protocol.rights import Verb
 from protocol.values import NONE
 from storage.topics.messages import TopicMessages as Rows
-from surfaces.iteration_budget import LongWork
+from surfaces.long_work import LongWork
 from surfaces.wire import NodeGate, WireSettings, WireSurface, topics
 from tests.actors.scripts.test_stalled_disk import Stall
 from tests.callers import Granted, declare

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from actors.environment import ready_calls
-from actors.scripts.scheduler import FiberScheduler
+from actors.execution.scheduler import FiberScheduler
 from protocol import limits
 from protocol.frames import MessageKind, WireMessage, encode
 from surfaces.wire import NodeGate, WireSettings, WireSurface
@@ -98,13 +98,13 @@ async def test_hundreds_that_wait(hall: Hall, figure: Callable[[str, object], No
         await hall.wait(peer, number + 1, f"TAKE FROM t AS g MEMBER 'm{number}' WAIT 5m")
     assert (hall.waiting, hall.surface.running) == (WAITERS, 0)
 
-    slices = sum(run.turn.slices for run in running_scripts(node))
+    slices = sum(run.fiber.slices for run in running_scripts(node))
     begun, committed = node.topics.begun, node.committer.committed
     await until(lambda: node.committer.commit_index == committed)
     with turns() as count:
         await asyncio.sleep(0.2)
         idle = count()
-    assert sum(run.turn.slices for run in running_scripts(node)) == slices
+    assert sum(run.fiber.slices for run in running_scripts(node)) == slices
     assert (node.topics.begun, node.committer.committed) == (begun, committed)
     # A mark of the idle log may fall into either window, and with it a few turns.
     assert idle <= empty + 20
@@ -129,11 +129,11 @@ async def test_hundreds_that_wait(hall: Hall, figure: Callable[[str, object], No
         assert taken["member"] == f"m{message.id - 1}"
     assert positions == {number: number + 1 for number in range(WAITERS - 100)}
     assert hall.waiting == 100
-    ran = sum(run.turn.slices for run in running_scripts(node))
+    ran = sum(run.fiber.slices for run in running_scripts(node))
     runner.say(MessageKind.RUN, 1, {"script": "PUBLISH INTO t VALUE 1", **PLACE})
     assert value(await runner.hear())["position"] == WAITERS - 99
     await until(lambda: hall.waiting == 99)
-    assert sum(run.turn.slices for run in running_scripts(node)) - ran <= 6, (
+    assert sum(run.fiber.slices for run in running_scripts(node)) - ran <= 6, (
         "one message woke more than one and the next"
     )
     figure(

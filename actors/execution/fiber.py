@@ -6,7 +6,7 @@ SELECT may call an expression that runs a subquery that scans a table, without `
 and without holding the loop for longer than a slice. Code that never ticks, a commit above all, is
 atomic.
 
-Scripts that used up a slice queue for their next one, and the loop resumes one of them in each
+Fibers that used up a slice queue for their next one, and the loop resumes one of them in each
 iteration. However many long scripts there are, a short one waits for one slice, not for all of
 them. If two users run long scripts, each user gets every second slice (`scheduler.py`).
 """
@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from actors.scripts.scheduler import FiberScheduler
+from actors.execution.scheduler import FiberScheduler
 from language.planning import CHARGES
 from protocol.errors import Cancelled, Refusal, StatementTimeout
 from protocol.values import PACE
@@ -35,9 +35,10 @@ PARKED_US: Final = 3_600_000_000
 
 
 class Fiber:
-    """Fiber: greenlet, time slice, deadlines and cancellation of one script's run.
+    """Fiber: greenlet, time slice, deadlines and cancellation of one piece of work.
 
-    :param user: user of the script; empty: the node
+    :param rank: of `scheduler.py`
+    :param user: user whose work it is; empty: the node
     """
 
     # Class attributes are defaults: a fiber is made for each script, and most never set them.
@@ -54,8 +55,6 @@ class Fiber:
     """Number of yields."""
     slice_us: int
     """Length of its slices (µs), from the next one on."""
-    high_priority = False
-    """High priority: runs in every other time slice."""
     _slice_ends_us = 0
     _charged = 0
     """Work charged since the last read of the clock."""
@@ -68,19 +67,21 @@ class Fiber:
     _paused: Callable[[], None]
     _loop_side: greenlet
 
-    def __init__(self, turns: FiberScheduler, user: str) -> None:
-        self._turns = turns
+    def __init__(self, scheduler: FiberScheduler, rank: int, user: str) -> None:
+        self._scheduler = scheduler
+        self.rank = rank
+        """Rank of its slices, from the next one on."""
         self._user = user
-        self._clock = turns.clock
-        self.slice_us = turns.slice_us
-        self._worker = turns.worker()
+        self._clock = scheduler.clock
+        self.slice_us = scheduler.slice_us
+        self._worker = scheduler.worker()
 
     @property
     def outcome(self) -> asyncio.Future[None]:
         """Future that is done when the work has ended, with its exception. Made on first use: most
         work has ended before a caller could wait for it."""
         if self._outcome is None:
-            self._outcome = self._turns.loop.create_future()
+            self._outcome = self._scheduler.loop.create_future()
             if self.ended:
                 self._resolve_outcome(self._outcome)
         return self._outcome
@@ -100,14 +101,15 @@ class Fiber:
         """
         self._paused = paused
         self._work = work
-        self._start_fiber(self.slice_us // (1 + self._turns.waiting_of(self._user)))
+        waiting = self._scheduler.waiting_of(self.rank, self._user)
+        self._start_fiber(self.slice_us // (1 + waiting))
 
     def start_in_line(self, work: Callable[[], None], paused: Callable[[], None]) -> None:
         """Start in the queue, as after a used-up slice: of hundreds that are there at once each
         would hold the loop for one before other work runs."""
         self._paused = paused
         self._work = work
-        self._turns.queue(partial(self._start_fiber, self.slice_us), self._user)
+        self._scheduler.queue(self.rank, self._user, partial(self._start_fiber, self.slice_us))
 
     def _start_fiber(self, slice_us: int) -> None:
         self.began_us = self.now_us = now_us = self._clock.monotonic_us()
@@ -155,7 +157,7 @@ class Fiber:
         # Only long calls are looked ahead for: short ones overrun a slice by little.
         ahead_us = cost // ITEMS_A_US if cost > PACE else 0
         if now_us + ahead_us >= self._slice_ends_us:
-            self._turns.queue(self._resume, self._user, high_priority=self.high_priority)
+            self._scheduler.queue(self.rank, self._user, self._resume)
             self._hand_back()
 
     def refresh_clock(self) -> int:
@@ -165,12 +167,12 @@ class Fiber:
 
     def yield_now(self) -> None:
         """Yield now, and begin a new slice. Raises as `tick`."""
-        self._turns.queue(self._resume, self._user, high_priority=self.high_priority)
+        self._scheduler.queue(self.rank, self._user, self._resume)
         self._hand_back()
 
     def wait(self, awaitable: Awaitable[Awaited]) -> Awaited:
         """Return the result of an awaitable of the loop; yield until it is done."""
-        awaited = asyncio.ensure_future(awaitable, loop=self._turns.loop)
+        awaited = asyncio.ensure_future(awaitable, loop=self._scheduler.loop)
         if not awaited.done():
             awaited.add_done_callback(self._awaited)
             self._hand_back()
@@ -191,17 +193,17 @@ class Fiber:
         if self._deadlines_us:
             until_us = min(until_us, self._deadlines_us[-1])
         left_us = min(max(until_us - now_us, 0), PARKED_US)
-        self._parked = self._turns.loop.call_later(left_us / 1_000_000, self._unpark)
+        self._parked = self._scheduler.loop.call_later(left_us / 1_000_000, self._unpark)
         self._hand_back()
 
     def _unpark(self) -> None:
         self._parked = None
-        self._turns.queue(self._resume, self._user, high_priority=self.high_priority)
+        self._scheduler.queue(self.rank, self._user, self._resume)
 
     def _awaited(self, done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
             done.exception()  # retrieved, or asyncio would log it if the work was ended meanwhile
-        self._turns.queue(self._resume, self._user, high_priority=self.high_priority)
+        self._scheduler.queue(self.rank, self._user, self._resume)
 
     def push_deadline(self, after_us: int) -> None:
         """Add a deadline, after which `tick` raises. An earlier outer deadline counts too."""

@@ -1,4 +1,9 @@
-"""Scheduler: the queue of fibers that wait for a time slice, and the pool of greenlets."""
+"""Scheduler of a node: the queue of fibers that wait for a time slice, and the pool of greenlets.
+
+Each iteration of the loop runs one slice, whatever waits. Every second slice is for the holders of
+priority locks, as other commits wait for these. The other ranks take turns, and users within a
+rank: four hundred scripts of one user delay another's by one slice each time, not by four hundred.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,18 @@ from protocol.environment import Clock
 
 IDLE_WORKERS: Final = 256
 """Greenlets kept for the next script: a new one costs 30 µs, most of it for its stack."""
+
+
+LOCK: Final = 0
+"""Rank of a script that holds a priority lock."""
+NODE: Final = 1
+"""Rank of the node's own work."""
+SCRIPT: Final = 2
+FEED: Final = 3
+"""Rank of feeds that read the log."""
+SURFACE: Final = 4
+"""Rank of surfaces: decoding and encoding of long values."""
+RANKS: Final = 5
 
 
 class UserQueues:
@@ -56,11 +73,7 @@ class UserQueues:
 
 
 class FiberScheduler:
-    """Scheduler: queue of fibers that wait for a time slice on one loop, and greenlets to run them.
-
-    Slices go round robin by user: four hundred scripts of one user delay another's by one slice
-    each time, not by four hundred.
-    """
+    """Queue of fibers that wait for a time slice on one loop, and greenlets to run them."""
 
     slice_us = limits.SLICE_US
     """Default length of a slice (µs)."""
@@ -68,41 +81,32 @@ class FiberScheduler:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self.loop = loop
         self.clock = clock
-        self._lines = UserQueues()
-        """Waiting fibers, by user."""
-        self._high_priority: deque[Callable[[], None]] = deque()
-        self._high_priority_last = False
-        """True if the last slice was of high priority."""
+        self._lines: list[UserQueues] = [UserQueues() for _ in range(RANKS)]
+        """Waiting fibers by rank, then by user."""
+        self._waiting = 0
+        """Number of waiting fibers."""
+        self._last = LOCK
+        """Rank of the last slice."""
+        self._turn = NODE
+        """Rank that has the next slice which is not for LOCK."""
         self.idle: list[greenlet] = []
         """Idle greenlets."""
 
-    def queue(self, resume: Callable[[], None], user: str, *, high_priority: bool = False) -> None:
-        """Queue a fiber for its next slice.
-
-        :param user: user of the fiber; empty: the node
-        :param high_priority: every other slice is for such fibers, however many others
-            wait
-        """
+    def queue(self, rank: int, user: str, resume: Callable[[], None]) -> None:
+        """Queue a fiber for its next slice. :param user: user of the fiber; empty: the node"""
         # While fibers wait, exactly one call of `_next` is scheduled.
-        if not self.has_waiting:
+        if not self._waiting:
             self.loop.call_soon(self._next)
-        if high_priority:
-            self._high_priority.append(resume)
-        else:
-            self._lines.add(user, resume)
+        self._waiting += 1
+        self._lines[rank].add(user, resume)
 
-    @property
-    def has_waiting(self) -> bool:
-        """True if a fiber waits for a slice."""
-        return bool(self._lines or self._high_priority)
-
-    def waiting_of(self, user: str) -> int:
-        """Return the number of a user's fibers that wait for a slice."""
-        return self._lines.waiting_of(user)
+    def waiting_of(self, rank: int, user: str) -> int:
+        """Return the number of a user's fibers of a rank that wait for a slice."""
+        return self._lines[rank].waiting_of(user)
 
     def worker(self) -> greenlet:
         """Return a greenlet that runs the function passed by a switch, and then is idle again."""
-        assert getcurrent().parent is None, "a turn is made on the loop, and not in another turn"
+        assert getcurrent().parent is None, "a fiber is made on the loop, and not in another fiber"
         if self.idle:
             return self.idle.pop()
         worker = greenlet(partial(_serve, weakref.ref(self)))
@@ -112,20 +116,27 @@ class FiberScheduler:
     def _next(self) -> None:
         # One slice in each iteration of the loop: sockets and mailboxes get their turn in between.
         resume = self._pop()
+        self._waiting -= 1
         # Before `resume`: a fiber that queues itself there would schedule a second call.
-        if self.has_waiting:
+        if self._waiting:
             self.loop.call_soon(self._next)
         resume()
 
     def _pop(self) -> Callable[[], None]:
-        # High priority gets every other slice, and all of them while no other fiber waits.
-        high_priority = self._high_priority_last = bool(
-            self._high_priority and not (self._high_priority_last and self._lines)
-        )
-        return self._high_priority.popleft() if high_priority else self._lines.pop()
+        lines = self._lines
+        if self._last == LOCK or not lines[LOCK]:
+            rank = self._turn
+            for _ in range(NODE, RANKS):
+                following = rank + 1 if rank + 1 < RANKS else NODE
+                if lines[rank]:
+                    self._last, self._turn = rank, following
+                    return lines[rank].pop()
+                rank = following
+        self._last = LOCK
+        return lines[LOCK].pop()
 
 
-def _serve(turns: weakref.ref[FiberScheduler]) -> None:
+def _serve(scheduler: weakref.ref[FiberScheduler]) -> None:
     """Body of a worker greenlet: run the function it is switched to with, then be idle until the
     next.
 
@@ -138,7 +149,7 @@ def _serve(turns: weakref.ref[FiberScheduler]) -> None:
         work = loop_side.switch()
         work()
         del work  # an idle worker must not keep its last script alive
-        owner = turns()
+        owner = scheduler()
         if owner is None or len(owner.idle) >= IDLE_WORKERS:
             return
         owner.idle.append(getcurrent())
