@@ -180,8 +180,12 @@ class Election:
         if taken is not None and agreed.revision < max(self._newest_promised, known.revision):
             # Nodes that have seen a higher revision would distrust etcd. Raise it while the ISR is
             # this node alone: with an older ISR another node might lead once the revision is high.
-            await self._bring_beyond(agreement, agreed, max(self._newest_promised, known.revision))
-            await self.give_back(agreement, taken.lease)
+            try:
+                await self._bring_beyond(
+                    agreement, agreed, max(self._newest_promised, known.revision)
+                )
+            finally:
+                await self.give_back(agreement, taken.lease)
             taken = await self._alone(agreement, policy, await agreement.read())
         if taken is None:
             return None

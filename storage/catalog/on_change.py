@@ -26,5 +26,5 @@ def pack_on_change(on_change: OnChange | None) -> list[str] | None:
 
 
 def unpack_on_change(value: Any) -> OnChange | None:
-    """Decode the result of `kept`."""
+    """Decode the result of `pack_on_change`."""
     return None if value is None else OnChange(value[0], tuple(value[1:]))

@@ -241,7 +241,7 @@ class StoreDirectory:
         write_facts(self.fs, self.tmp_path, path, facts, seal)
 
     def read(self, path: str) -> dict[str, object]:
-        """Read a metadata file. Raises as `facts.read_facts`."""
+        """Read a metadata file. Raises as `metadata_file.read_facts`."""
         return read_facts(self.fs, path, self.key, self._bound(path))
 
     def _bound(self, path: str) -> bytes:
@@ -311,7 +311,7 @@ class StoreDirectory:
         self.fs.sync_directory(self.path)
 
     def read_joining(self, *, in_clear: bool = False) -> dict[str, object] | None:
-        """Read JOINING; None: it does not exist. Raises as `facts.read_facts`."""
+        """Read JOINING; None: it does not exist. Raises as `metadata_file.read_facts`."""
         if not self.fs.exists(self._joining):
             return None
         return read_facts(self.fs, self._joining, None if in_clear else self.key)

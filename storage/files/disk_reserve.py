@@ -28,7 +28,7 @@ def disk_full() -> DiskFull:
 
 
 def drop_temporary(fs: Fs, tmp: str, target: str) -> None:
-    """Remove the temporary file of a `facts.replace_file` that failed."""
+    """Remove the temporary file of a `metadata_file.replace_file` that failed."""
     with suppress(FileNotFoundError):
         fs.unlink(f"{tmp}/{target.rpartition('/')[2]}.new")
 

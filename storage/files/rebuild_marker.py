@@ -34,7 +34,7 @@ def record_damage(directory: StoreDirectory, what: str) -> None:
 
 
 def discard_state(directory: StoreDirectory) -> None:
-    """Replace the state by an empty one, after `note`.
+    """Replace the state by an empty one, after `record_damage`.
 
     :raises OSError: the disk fails
     """

@@ -195,7 +195,9 @@ def decode_in_steps(body: bytes, tick: Tick) -> Generator[Any, None, Attribution
             yield effect
         if parts > BEFORE_EFFECTS + 1:
             entry = msgspec.convert(take(reader.unpack), Entry)
-            return msgspec.structs.replace(who, entry=entry)
+            who = msgspec.structs.replace(who, entry=entry)
+        if parts > BEFORE_EFFECTS + 2 or reader.tell() < len(body):
+            raise ValueError("it is longer than a commit")
         return who
     except (ValueError, TypeError, msgpack.UnpackException, msgspec.MsgspecError) as error:
         raise EffectsDamaged(f"the body of a frame is not a valid commit: {error}") from None

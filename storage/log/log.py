@@ -169,7 +169,7 @@ class Log(LogWriter):
             else:
                 self._move_tail(file, segment, ending, ending.unproven)
             self._unlink_all(self._left_over)
-            recovery.drop_old_tails(self._fs, self._path)
+            recovery.drop_old_tails(self._fs, self._path, (self.recovery.cut_file,))
             self._reserve.fill()
         except BaseException:
             file.close()
@@ -414,13 +414,16 @@ class Log(LogWriter):
 
         :param cut: segments, each with the offset of the first byte to be cut
         """
+        saved = []
         for segment, offset in cut:
             file = self._fs.open_read(segment.path)
             try:
-                recovery.save_torn_tail(self._fs, self._path, self._tmp, file, segment, offset)
+                saved.append(
+                    recovery.save_torn_tail(self._fs, self._path, self._tmp, file, segment, offset)
+                )
             finally:
                 file.close()
-        recovery.drop_old_tails(self._fs, self._path)
+        recovery.drop_old_tails(self._fs, self._path, saved)
 
     def _shorten_old(self, file: File, segment: Segment, size: int) -> None:
         """Truncate an old segment, best effort.

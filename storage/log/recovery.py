@@ -19,6 +19,7 @@ frames behind the cut and the state are removed too, the loss is not detected.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -206,7 +207,7 @@ def end_of_torn(file: File, segment: Segment, ending: SegmentEnd) -> int:
 
 CUT_SUFFIX: Final = ".cut"
 CUT_FILES_KEPT: Final = 8
-"""Number of `.cut` files kept, the newest ones."""
+"""Number of `.cut` files kept."""
 
 
 def save_torn_tail(
@@ -230,9 +231,17 @@ def save_torn_tail(
     return target
 
 
-def drop_old_tails(fs: Fs, folder: str) -> None:
-    """Remove all but the newest `CUT_FILES_KEPT` files."""
-    # Names sort by sequence: the last ones are nearest to the end of the log.
-    names = [name for name in fs.names(folder) if name.endswith(CUT_SUFFIX)]
+def drop_old_tails(fs: Fs, folder: str, saved: Collection[str | None]) -> None:
+    """Remove all but `CUT_FILES_KEPT` files: those just saved, then the last ones of the log.
+
+    :param saved: paths returned by `save_torn_tail`
+    """
+
+    def place(name: str) -> tuple[bool, int, int]:
+        first, offset, _ = name.split(".")
+        # A log that is cut farther back than before has its new file before the older ones.
+        return f"{folder}/{name}" in saved, int(first), int(offset)
+
+    names = sorted((name for name in fs.names(folder) if name.endswith(CUT_SUFFIX)), key=place)
     for name in names[:-CUT_FILES_KEPT]:
         fs.unlink(f"{folder}/{name}")

@@ -392,6 +392,20 @@ def test_an_etcd_that_was_lost_lets_nobody_lead_until_one_is_named_and_all_go_on
     played(main)
 
 
+def test_an_order_that_can_not_be_carried_out_leaves_the_lead() -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
+        emptied(trio.etcd)
+        await trio.until(lambda: leader.life == "waiting")
+        leader.once = {"grow": Fate.REFUSED}
+        began = asyncio.get_running_loop().time()
+        await trio.until_done(lambda: leader.value(FORCED))
+        took = asyncio.get_running_loop().time() - began
+        assert not leader.once and took < LEASE_SECONDS, "it waited for its own lease"
+        await trio.in_sync("a", "b", "c")
+
+    played(main)
+
+
 @pytest.mark.parametrize("lost", [emptied, of_another_id, without_keys])
 def test_who_has_followed_who_was_named_before_it_heard_of_that_goes_on(
     lost: Callable[[AgreementModel], None],

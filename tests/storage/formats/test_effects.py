@@ -119,5 +119,7 @@ def test_steps_refuse_what_is_no_commit(cut: int) -> None:
     with pytest.raises(effects.EffectsDamaged):
         list(effects.decode_in_steps(body[:cut], lambda: None))
     strange = effects.encode(effects.Attribution("ana", "http"), [(99, b"x")])
-    with pytest.raises(effects.EffectsDamaged):
-        list(effects.decode_in_steps(strange, lambda: None))
+    more = bytes((body[0] + 2,)) + body[1:] + b"\xc0\xc0"
+    for longer in (strange, body + b"\xc0", more):
+        with pytest.raises(effects.EffectsDamaged):
+            list(effects.decode_in_steps(longer, lambda: None))

@@ -26,6 +26,7 @@ from storage.formats.positions import (
 )
 from storage.log.log import Log
 from storage.log.reader import LogSizes
+from storage.log.recovery import CUT_FILES_KEPT
 from tests.simulation.disk import Fault, SimulatedDisk
 from tests.simulation.environment import ManualClock, SeededRng
 
@@ -219,6 +220,25 @@ def test_a_log_that_is_cut_at_what_a_recovery_copied_ends_in_the_epoch_before(
     assert [(one.epoch, one.last) for one in whole_history(log.epoch_ends, log.present)] == [
         (2, last), (15, last + 1),
     ]  # fmt: skip
+    log.close()
+    directory.close()
+
+
+def test_what_was_cut_last_is_kept() -> None:
+    """Also where each cut is farther back than those before."""
+    disk = SimulatedDisk()
+    directory = opened(disk)
+    log = Log.open(directory, SMALL)
+    for _ in range(40):
+        filled(log, 1)
+
+    def files() -> set[str]:
+        return {name for name in disk.names("/s/log") if name.endswith(".cut")}
+
+    for after in range(38, 10, -2):
+        before = files()
+        log.cut(after)
+        assert files() - before and len(files()) <= CUT_FILES_KEPT
     log.close()
     directory.close()
 
