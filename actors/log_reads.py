@@ -185,7 +185,7 @@ class LogReadActor(ThreadActor):
         :raises LogDamaged: the frame is damaged
         """
         try:
-            return self._log.standing(asked.sequence)
+            return self._log.position_at(asked.sequence)
         except (LogPruned, LogDamaged, OSError) as error:
             raise self._caller_error(error, asked.sequence) from error
 
@@ -338,7 +338,7 @@ class LogReads:
             raise pruned(sequence, self.begins)
         return await ask(self._reader.ref, ReadFrame(sequence))
 
-    async def standing(self, sequence: int) -> LogPosition:
+    async def position_at(self, sequence: int) -> LogPosition:
         """Return the log position at a frame, or before the first frame of the log.
 
         :param sequence: like `upto` of `frames`

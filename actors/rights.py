@@ -47,7 +47,7 @@ from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from actors.entry_views import Ids, shown_inside, since
-from actors.nouns import SecurableObject, noun_of, told_apart
+from actors.securables import SecurableObject, securable_of, told_apart
 from protocol.errors import NotAllowed, SessionEnded
 from protocol.requests import Caller
 from protocol.rights import (
@@ -98,7 +98,7 @@ Judgement = tuple[Verbs, bool, tuple[Securable, ...]]
 
 - the verbs that the user holds on it
 - True if its role, or a grant on the object or around it, makes the object visible
-- otherwise the nouns inside it that the user holds grants on; these may be dropped
+- otherwise the securables inside it that the user holds grants on; these may be dropped
 """
 
 Found = TypeVar("Found", Table, Topic, Space, Function, Vault)
@@ -119,59 +119,61 @@ class Privileges:
     """True if everything is allowed: for a store-wide owner, or the operator of the directory."""
     _known: dict[tuple[Any, ...], Judgement] = field(default_factory=dict)
     _at: dict[tuple[int, ...], list[Grant]] = field(default_factory=dict)
-    """Grants of the user, by the ids of their nouns; filled at the first authorization."""
+    """Grants of the user, by the ids of their securables; filled at the first authorization."""
 
-    def holds(self, thing: SecurableObject) -> Verbs:
+    def holds(self, target: SecurableObject) -> Verbs:
         """Return the verbs that the user holds on an object."""
-        return ALL if self.all else self._judged(thing)[0]
+        return ALL if self.all else self._judged(target)[0]
 
-    def sees(self, tx: Transaction, thing: SecurableObject) -> bool:
+    def sees(self, tx: Transaction, target: SecurableObject) -> bool:
         """True if the user holds a privilege on an object, on a place around it, or on an object
         inside it that exists. The latter is checked, since a grant may be on a dropped object."""
         if self.all:
             return True
-        _, has_part, inside = self._judged(thing)
-        return has_part or any(_is_there(tx, noun) for noun in inside)
+        _, has_part, inside = self._judged(target)
+        return has_part or any(_is_there(tx, securable) for securable in inside)
 
-    def check(self, thing: SecurableObject, verbs: Verbs) -> None:
+    def check(self, target: SecurableObject, verbs: Verbs) -> None:
         """Check that the user holds all of these verbs. :raises NotAllowed: it does not"""
         if self.all:
             return
-        missing = verbs - self._judged(thing)[0]
+        missing = verbs - self._judged(target)[0]
         if missing:
-            raise self.refusal(needed(missing, noun_of(thing)))
+            raise self.refusal(needed(missing, securable_of(target)))
 
     def refusal(self, needs: str) -> NotAllowed:
         """Return the refusal for an object that is visible but not allowed."""
         return NotAllowed(f"{self.name} may not: {needs} is needed", needs=needs)
 
-    def _judged(self, thing: SecurableObject) -> Judgement:
-        if isinstance(thing, Function):
-            return self._judged(thing.database)
-        key = told_apart(thing)
+    def _judged(self, target: SecurableObject) -> Judgement:
+        if isinstance(target, Function):
+            return self._judged(target.database)
+        key = told_apart(target)
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= REMEMBERED_THINGS:
                 self._known.clear()
-            found = self._known[key] = self._judge(noun_of(thing))
+            found = self._known[key] = self._judge(securable_of(target))
         return found
 
-    def _judge(self, noun: Securable) -> Judgement:
+    def _judge(self, securable: Securable) -> Judgement:
         user = self.user
         assert user is not None, "who may do everything is not judged"
         held: Verbs = NOTHING
-        is_vault = noun.kind in (SecurableKind.VAULT, SecurableKind.VAULTS)
-        if is_inside(noun.path, user.space) and (not is_vault or user.role == OWNER):
+        is_vault = securable.kind in (SecurableKind.VAULT, SecurableKind.VAULTS)
+        if is_inside(securable.path, user.space) and (not is_vault or user.role == OWNER):
             held = ROLES[user.role]
-        held |= {grant.verb for grant in self._about(noun) if grant.noun.covers(noun)}
+        held |= {
+            grant.verb for grant in self._about(securable) if grant.securable.covers(securable)
+        }
         # A privilege on a place makes its objects visible, even one with no meaning for them.
-        if held or noun.kind not in PLACES:
-            return held & VERBS[noun.kind], bool(held), ()
-        if ROLES[user.role] and user.space is not None and is_inside(user.space, noun.path):
+        if held or securable.kind not in PLACES:
+            return held & VERBS[securable.kind], bool(held), ()
+        if ROLES[user.role] and user.space is not None and is_inside(user.space, securable.path):
             return NOTHING, True, ()
-        return NOTHING, False, self._inside(noun, user)
+        return NOTHING, False, self._inside(securable, user)
 
-    def _about(self, noun: Securable) -> Iterator[Grant]:
+    def _about(self, securable: Securable) -> Iterator[Grant]:
         """Return the grants that may cover an object: those on it and on the places around it.
 
         Not all grants are scanned: a user may hold a thousand, and /metrics authorizes thousands of
@@ -181,19 +183,22 @@ class Privileges:
         assert user is not None, "who may do everything is not judged"
         if not self._at:
             for grant in user.grants:
-                self._at.setdefault(grant.noun.ids, []).append(grant)
-        for depth in range(len(noun.ids) + 1):
-            yield from self._at.get(noun.ids[:depth], ())
+                self._at.setdefault(grant.securable.ids, []).append(grant)
+        for depth in range(len(securable.ids) + 1):
+            yield from self._at.get(securable.ids[:depth], ())
 
     def _inside(self, place: Securable, user: User) -> tuple[Securable, ...]:
-        """Return the nouns with grants of the user that lie, or lay, inside a place."""
+        """Return the securables with grants of the user that lie, or lay, inside a place."""
         depth = len(place.ids)
         return tuple(
             dict.fromkeys(
-                grant.noun
+                grant.securable
                 for grant in user.grants
-                if grant.noun.ids[:depth] == place.ids
-                or (grant.noun.kind is SecurableKind.VAULTS and place.ids[:1] == grant.noun.ids)
+                if grant.securable.ids[:depth] == place.ids
+                or (
+                    grant.securable.kind is SecurableKind.VAULTS
+                    and place.ids[:1] == grant.securable.ids
+                )
             )
         )
 
@@ -209,9 +214,9 @@ class Rights:
     """
 
     def __init__(self) -> None:
-        self._standings: OrderedDict[str, Privileges] = OrderedDict()
+        self._remembered: OrderedDict[str, Privileges] = OrderedDict()
 
-    def standing(self, tx: Transaction, caller: Caller) -> Privileges:
+    def privileges(self, tx: Transaction, caller: Caller) -> Privileges:
         """Return the privileges of a caller. :raises SessionEnded: its user was dropped"""
         if caller.surface == "command":
             return _OPERATOR  # file access to the directory already gives full control
@@ -224,32 +229,32 @@ class Rights:
         """Return the privileges of a user, given its row."""
         if user.role == OWNER and user.space is None:
             return _STORE_OWNER
-        known = self._standings.get(user.name)
+        known = self._remembered.get(user.name)
         if known is None or known.user is not user:
-            if known is None and len(self._standings) >= REMEMBERED_USERS:
-                self._standings.popitem(last=False)
-            known = self._standings[user.name] = Privileges(user.name, user)
+            if known is None and len(self._remembered) >= REMEMBERED_USERS:
+                self._remembered.popitem(last=False)
+            known = self._remembered[user.name] = Privileges(user.name, user)
         return known
 
-    def holds(self, tx: Transaction, caller: Caller, verbs: Verbs, thing: SecurableObject) -> bool:
+    def holds(self, tx: Transaction, caller: Caller, verbs: Verbs, target: SecurableObject) -> bool:
         """True if a caller holds all of these verbs on an object."""
-        return verbs <= self.standing(tx, caller).holds(thing)
+        return verbs <= self.privileges(tx, caller).holds(target)
 
-    def sees(self, tx: Transaction, caller: Caller, thing: SecurableObject) -> bool:
+    def sees(self, tx: Transaction, caller: Caller, target: SecurableObject) -> bool:
         """True if a caller may know that an object exists."""
-        return self.standing(tx, caller).sees(tx, thing)
+        return self.privileges(tx, caller).sees(tx, target)
 
     # --- store and node -------------------------------------------------------------------------
 
     def store(self, tx: Transaction, caller: Caller, verbs: Verbs) -> None:
         """Authorize an action on the store. :raises NotAllowed:"""
         tx.touch(STORE)
-        self.standing(tx, caller).check(STORE, verbs)
+        self.privileges(tx, caller).check(STORE, verbs)
 
     def node(self, tx: Transaction, caller: Caller, verbs: Verbs) -> None:
         """Authorize an action on the node. :raises NotAllowed:"""
         tx.touch(STORE)
-        self.standing(tx, caller).check(NODE, verbs)
+        self.privileges(tx, caller).check(NODE, verbs)
 
     def replica(self, tx: Transaction, caller: Caller, name: str, verbs: Verbs) -> Replica:
         """Return a row of the cluster by its name. :raises NotAllowed, Unknown:"""
@@ -261,17 +266,17 @@ class Rights:
 
     def reads_node(self, tx: Transaction, caller: Caller) -> bool:
         """True if a caller may see INFO FOR NODE."""
-        return self.standing(tx, caller).holds(NODE) >= INFO
+        return self.privileges(tx, caller).holds(NODE) >= INFO
 
     def owns_all(self, tx: Transaction, caller: Caller) -> bool:
         """True if a caller owns the store."""
-        return self.standing(tx, caller).holds(STORE) >= OWN
+        return self.privileges(tx, caller).holds(STORE) >= OWN
 
     # --- places ---------------------------------------------------------------------------------
 
     def namespace(self, tx: Transaction, caller: Caller, name: str, verbs: Verbs) -> Namespace:
         """Return a namespace by its name. :raises Unknown, NotAllowed:"""
-        who = self.standing(tx, caller)
+        who = self.privileges(tx, caller)
         found = _namespace(tx, who, name)
         if verbs:
             tx.touch(found)
@@ -282,7 +287,7 @@ class Rights:
         self, tx: Transaction, caller: Caller, namespace: str, name: str, verbs: Verbs
     ) -> Database:
         """Return a database by its names. :raises Unknown, NotAllowed:"""
-        who = self.standing(tx, caller)
+        who = self.privileges(tx, caller)
         found = _database(tx, who, namespace, name)
         tx.touch(found)
         who.check(found, verbs)
@@ -347,7 +352,7 @@ class Rights:
 
         There may be very many, and the loop can be yielded at each.
         """
-        who = self.standing(tx, caller)
+        who = self.privileges(tx, caller)
         for database in _databases(tx, who, unpaced):
             yield None
             for vault in vaults.each(tx, database, unpaced):
@@ -360,7 +365,7 @@ class Rights:
 
         :param tick: called for each vault of the database
         """
-        who = self.standing(tx, caller)
+        who = self.privileges(tx, caller)
         for vault in vaults.each(tx, database, tick):
             if who.sees(tx, vault):
                 yield vault
@@ -392,7 +397,7 @@ class Rights:
 
         :param tick: called for each database and topic of the store
         """
-        who = self.standing(tx, caller)
+        who = self.privileges(tx, caller)
         for database in _databases(tx, who, tick):
             yield database, _held(who, topics.each_topic(tx, database, tick), verbs)
 
@@ -406,7 +411,7 @@ class Rights:
         find: Callable[[Transaction, Database, str], Found | None],
         kind: str,
     ) -> Found:
-        who = self.standing(tx, caller)
+        who = self.privileges(tx, caller)
         # The resolved object is cached for this transaction, as one read that depends on all the
         # names. Visibility is checked each time; it implies that of the places around.
         at = (kind, place, name)
@@ -433,7 +438,7 @@ class Rights:
 
         A user may see itself. Only owners of the place that a user belongs to may see or change it.
         """
-        who = self.standing(tx, caller)
+        who = self.privileges(tx, caller)
         found = self._touched_user(tx, who, name)
         if found is None:
             raise absent("user", name)
@@ -455,7 +460,7 @@ class Rights:
 
     def owns_user(self, tx: Transaction, caller: Caller, name: str) -> bool:
         """True if a caller owns the place that a user belongs to."""
-        return _owns(self.standing(tx, caller), users.find(tx, name))
+        return _owns(self.privileges(tx, caller), users.find(tx, name))
 
     def users(self, tx: Transaction, caller: Caller, tick: Tick) -> list[User]:
         """Return the users that an owner owns: all of them for the store, or those that belong to
@@ -464,7 +469,7 @@ class Rights:
         :param tick: called for each user of the store
         :raises NotAllowed: the caller is no owner; the result is never silently narrowed
         """
-        who = self.standing(tx, caller)
+        who = self.privileges(tx, caller)
         if self._owned(tx, who) is None:
             tx.touch(STORE)
             raise who.refusal(needed(OWN, STORE))
@@ -515,7 +520,7 @@ class Rights:
 
     def of_whom(self, tx: Transaction, caller: Caller, user: str | None) -> None:
         """Touch the place of a request for entries of one user, or for all visible entries."""
-        self._touched_user(tx, self.standing(tx, caller), caller.user if user is None else user)
+        self._touched_user(tx, self.privileges(tx, caller), caller.user if user is None else user)
 
     def entries(self, tx: Transaction, caller: Caller, user: str | None) -> Shown:
         """Return the filter of statement log entries for a caller.
@@ -526,7 +531,7 @@ class Rights:
         :param user: user whose entries are wanted; None: all
         :raises Unknown: the caller is no owner and wants the entries of another user
         """
-        who = self.standing(tx, caller)
+        who = self.privileges(tx, caller)
         of_place = self._owned(tx, who)
         own = who.user if who.user is not None else users.find(tx, caller.user)
         if of_place is None and user is not None and (own is None or user != own.name):
@@ -546,7 +551,7 @@ class Rights:
     def audited(self, tx: Transaction, caller: Caller) -> Shown:
         """Return the filter of audit trail entries for an owner. :raises NotAllowed: the caller is
         none"""
-        who = self.standing(tx, caller)
+        who = self.privileges(tx, caller)
         of_place = self._owned(tx, who)
         if of_place is None:
             raise who.refusal(needed(OWN, STORE))
@@ -561,9 +566,9 @@ class Rights:
             return None
         return ids_of(self._place_of(tx, who.user)) or None
 
-    # --- nouns of grants --------------------------------------------------------------------------
+    # --- securables of grants ---------------------------------------------------------------------
 
-    def noun(
+    def securable(
         self,
         tx: Transaction,
         caller: Caller,
@@ -571,7 +576,7 @@ class Rights:
         names: Sequence[str],
         verbs: Verbs,
     ) -> Securable:
-        """Return the noun that a grant, or the space of a user, names.
+        """Return the securable that a grant, or the space of a user, names.
 
         :param names: from the namespace down to the object's own name
         :param verbs: required privileges on the place, or on the place around the object
@@ -584,17 +589,17 @@ class Rights:
             self.node(tx, caller, verbs)
             return NODE
         if kind is SecurableKind.NAMESPACE or len(names) == 1:
-            return _on(kind, noun_of(self.namespace(tx, caller, names[0], verbs)))
+            return _on(kind, securable_of(self.namespace(tx, caller, names[0], verbs)))
         place = (names[0], names[1])
         database = self.database(tx, caller, *place, verbs)
         if kind in (SecurableKind.DATABASE, SecurableKind.VAULTS):
-            return _on(kind, noun_of(database))
+            return _on(kind, securable_of(database))
         find, word = IN_DATABASE[kind], kind.value.lower()
-        return noun_of(self._inside(tx, caller, place, names[2], NOTHING, find, word))
+        return securable_of(self._inside(tx, caller, place, names[2], NOTHING, find, word))
 
     def gone(self, tx: Transaction, user: User) -> set[Securable]:
-        """Return the nouns of a user's grants that no longer exist."""
-        return {grant.noun for grant in user.grants if not _is_there(tx, grant.noun)}
+        """Return the securables of a user's grants that no longer exist."""
+        return {grant.securable for grant in user.grants if not _is_there(tx, grant.securable)}
 
 
 Names = tuple[str, str]
@@ -617,27 +622,27 @@ _OPERATOR: Final = Privileges("operator", None, all=True)
 def ids_of(place: object) -> Ids:
     """Return the ids of an authorized place, in the form of an entry.
 
-    It builds no noun, since every commit calls it.
+    It builds no securable, since every commit calls it.
     """
     if type(place) is Database:
         return place.namespace.id, place.id
     return (place.id,) if type(place) is Namespace else ()
 
 
-def _is_there(tx: Transaction, noun: Securable) -> bool:
-    if noun.kind in (SecurableKind.STORE, SecurableKind.NODE):
+def _is_there(tx: Transaction, securable: Securable) -> bool:
+    if securable.kind in (SecurableKind.STORE, SecurableKind.NODE):
         return True
-    names = noun.path.split(".")
+    names = securable.path.split(".")
     found: Any = catalog_places.find_namespace(tx, names[0])
     if found is not None and len(names) > 1:
         found = catalog_places.find_database(tx, found, names[1])
     if found is not None and len(names) > 2:
-        found = IN_DATABASE[noun.kind](tx, found, names[2])
-    return found is not None and _on(noun.kind, noun_of(found)) == noun
+        found = IN_DATABASE[securable.kind](tx, found, names[2])
+    return found is not None and _on(securable.kind, securable_of(found)) == securable
 
 
 def _on(kind: SecurableKind, place: Securable) -> Securable:
-    """Return the noun of a place, or of all vaults in it."""
+    """Return the securable of a place, or of all vaults in it."""
     return Securable(kind, place.ids, place.path) if kind is SecurableKind.VAULTS else place
 
 

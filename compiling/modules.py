@@ -24,6 +24,8 @@ MODULES: Final = (
     "actors.commits.tail",
     "actors.commits.tickets",
     "actors.commits.waiters",
+    "actors.execution.fiber",
+    "actors.execution.loop_budget",
     "actors.execution.registry",
     # Operations on messages, gathered.
     "actors.messages.engine",
@@ -31,7 +33,6 @@ MODULES: Final = (
     "actors.messages.request",
     "actors.messages.texts",
     # Sessions and their privileges.
-    "actors.nouns",
     "actors.rights",
     "actors.runtime.asking",
     "actors.runtime.inboxes",
@@ -39,8 +40,6 @@ MODULES: Final = (
     "actors.scripts.answer_sizes",
     "actors.scripts.answers",
     "actors.scripts.execution",
-    "actors.execution.fiber",
-    "actors.execution.loop_budget",
     "actors.scripts.judging",
     "actors.scripts.plans",
     "actors.scripts.reading",
@@ -48,6 +47,7 @@ MODULES: Final = (
     "actors.scripts.script_state",
     "actors.scripts.transactions",
     "actors.scripts.writing",
+    "actors.securables",
     "actors.sessions",
     # Operations on keys.
     "actors.spaces.access_cache",

@@ -135,18 +135,18 @@ export const dropUser = (user) => statement(`DROP USER ${name(user)}`);
 
 const dotted = (path) => path.split('.').map(name).join('.');
 
-/** A noun as INFO FOR GRANTS writes it, `TABLE shop.main.item`, as a statement does. */
-function noun(text) {
+/** A securable as INFO FOR GRANTS writes it, `TABLE shop.main.item`, as a statement does. */
+function securable(text) {
   const at = text.lastIndexOf(' ');
   return at < 0 ? text : `${text.slice(0, at)} ${dotted(text.slice(at + 1))}`;
 }
 
 /** @param {string[]} verbs @param {string} on as INFO FOR GRANTS writes it */
 export const grant = (verbs, on, user) =>
-  statement(`GRANT ${verbs.join(', ')} ON ${noun(on)} TO ${name(user)}`);
+  statement(`GRANT ${verbs.join(', ')} ON ${securable(on)} TO ${name(user)}`);
 
 export const revoke = (verbs, on, user) =>
-  statement(`REVOKE ${verbs.join(', ')} ON ${noun(on)} FROM ${name(user)}`);
+  statement(`REVOKE ${verbs.join(', ')} ON ${securable(on)} FROM ${name(user)}`);
 
 // --- the node ---
 

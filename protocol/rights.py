@@ -1,7 +1,7 @@
-"""Privileges as values: verbs (privileges), nouns (securables), roles and grants.
+"""Privileges as values: verbs, securables, roles and grants.
 
-`VERBS` lists the verbs that apply to each kind of noun, `ROLES` the verbs of a role without any
-grant. Authorization itself happens in one place, `actors/rights.py`.
+`VERBS` lists the verbs that apply to each kind of securable, `ROLES` the verbs of a role without
+any grant. Authorization itself happens in one place, `actors/rights.py`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SecurableKind(Enum):
 Verbs = frozenset[Verb]
 
 NOTHING: Final[Verbs] = frozenset()
-"""No verb. As a requirement: the caller may see the noun."""
+"""No verb. As a requirement: the caller may see the securable."""
 READ: Final[Verbs] = frozenset({Verb.READ})
 WRITE: Final[Verbs] = frozenset({Verb.WRITE})
 CONSUME: Final[Verbs] = frozenset({Verb.CONSUME})
@@ -75,7 +75,7 @@ VERBS: Final[dict[SecurableKind, Verbs]] = {
     SecurableKind.VAULTS: READ | WRITE | INFO | UNSEAL,
     SecurableKind.USER: OWN,
 }
-"""Verbs that apply to each kind of noun."""
+"""Verbs that apply to each kind of securable."""
 
 ROLES: Final[dict[str, Verbs]] = {
     "owner": ALL,
@@ -91,8 +91,8 @@ counts."""
 class Securable:
     """A securable: one object that privileges apply to.
 
-    Two nouns are equal if their kinds and ids are. An object that was dropped and another declared
-    later under its name are unrelated.
+    Two securables are equal if their kinds and ids are. An object that was dropped and another
+    declared later under its name are unrelated.
     """
 
     kind: SecurableKind
@@ -105,7 +105,7 @@ class Securable:
         return f"{self.kind.value} {self.path}" if self.path else self.kind.value
 
     def covers(self, other: Securable) -> bool:
-        """True if a grant on this noun applies to the other: itself, or a securable inside it. A
+        """True if a grant on this securable applies to the other: itself, or one inside it. A
         grant on a namespace or database does not cover its vaults. Those need a grant on the vault,
         or on all vaults of a namespace or database."""
         if self.kind is SecurableKind.VAULTS:
@@ -118,10 +118,10 @@ class Securable:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A verb that a user holds on a noun, in addition to its role."""
+    """A verb that a user holds on a securable, in addition to its role."""
 
     verb: Verb
-    noun: Securable
+    securable: Securable
 
 
 _VAULTS: Final = frozenset({SecurableKind.VAULT, SecurableKind.VAULTS})
@@ -136,8 +136,8 @@ def is_inside(path: str, place: str | None) -> bool:
     return place is None or path == place or path.startswith(f"{place}.")
 
 
-def needed(verbs: Verbs, noun: Securable) -> str:
+def needed(verbs: Verbs, securable: Securable) -> str:
     """Return a missing privilege in the words of GRANT where a grant would provide it: `READ, WRITE
     ON TABLE a.b.t`, `OWNER OF DATABASE a.b`."""
     words = ", ".join(verb.value for verb in Verb if verb in verbs)
-    return f"{words} {'OF' if Verb.OWN in verbs else 'ON'} {noun}"
+    return f"{words} {'OF' if Verb.OWN in verbs else 'ON'} {securable}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from actors.commits import NODE
 from actors.node import Node
-from actors.nouns import noun_of
+from actors.securables import securable_of
 from protocol.requests import Caller
 from protocol.rights import Securable, Verb
 from storage.catalog import places, spaces, tables, users
@@ -41,32 +41,32 @@ class Granted:
 
     def grant(self, name: str, verb: Verb, *path: str, kind: str = "table") -> None:
         """One verb on a place, or on what is called `path` in a database."""
-        noun = self._noun(path, kind)
+        securable = self._securable(path, kind)
         with self._node.committer.begin_transaction() as tx:
-            users.grant(tx, users.get(tx, name), frozenset({verb}), noun)
+            users.grant(tx, users.get(tx, name), frozenset({verb}), securable)
             self._node.committer.commit(tx, NODE)
 
     def revoke(self, name: str) -> None:
         """All of them."""
         with self._node.committer.begin_transaction() as tx:
             user = users.get(tx, name)
-            users.forget(tx, user, {each.noun for each in user.grants})
+            users.forget(tx, user, {each.securable for each in user.grants})
             self._node.committer.commit(tx, NODE)
 
-    def _noun(self, path: Sequence[str], kind: str) -> Securable:
+    def _securable(self, path: Sequence[str], kind: str) -> Securable:
         with self._node.committer.begin_transaction() as tx:
             place = places.namespace(tx, path[0])
             if len(path) == 1:
-                return noun_of(place)
+                return securable_of(place)
             database: Database = places.database(tx, place, path[1])
             if len(path) == 2:
-                return noun_of(database)
+                return securable_of(database)
             if kind == "table":
-                return noun_of(tables.table(tx, database, path[2]))
+                return securable_of(tables.table(tx, database, path[2]))
             if kind == "space":
-                return noun_of(spaces.space(tx, database, path[2]))
+                return securable_of(spaces.space(tx, database, path[2]))
             if kind == "vault":
                 vault = vaults.find(tx, database, path[2])
                 assert vault is not None, path
-                return noun_of(vault)
-            return noun_of(topics.topic(tx, database, path[2]))
+                return securable_of(vault)
+            return securable_of(topics.topic(tx, database, path[2]))

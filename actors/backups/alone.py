@@ -46,7 +46,7 @@ class BackupInProgress:
         moment = node.committer.ledger.moment()
         with moment.begin_transaction() as view:
             moment.end()  # the snapshot stays open as long as its only view
-            at = await node.reads.standing(view.sequence)
+            at = await node.reads.position_at(view.sequence)
             facts = SnapshotFacts(VERSION, node.store.id, directory.created, self._taken_us, at)
             snapshot = snapshot_file.SnapshotWriter(
                 facts, self._write, node.environment.rng, self._key
@@ -72,7 +72,7 @@ class BackupInProgress:
         if first < node.reads.begins:
             raise pruned(first, node.reads.begins)
         try:
-            before = await node.reads.standing(first - 1)
+            before = await node.reads.position_at(first - 1)
             created = directory.created
             facts = LogFacts(VERSION, node.store.id, created, self._taken_us, before, upto)
             copy = LogBackupWriter(facts, self._write, node.environment.rng, self._key)

@@ -32,31 +32,35 @@ SKIP: Final = tree.Exists.SKIP
 OVERWRITE: Final = tree.Exists.OVERWRITE
 
 
-def namespace(thing: Namespace) -> tree.DefineNamespace:
+def namespace(declared: Namespace) -> tree.DefineNamespace:
     """Return the statement that declares a namespace."""
-    return tree.DefineNamespace(thing.name, SKIP, thing.comment)
+    return tree.DefineNamespace(declared.name, SKIP, declared.comment)
 
 
-def database(thing: Database) -> tree.DefineDatabase:
+def database(declared: Database) -> tree.DefineDatabase:
     """Return the statement that declares a database."""
-    return tree.DefineDatabase(thing.namespace.name, thing.name, SKIP, thing.comment)
+    return tree.DefineDatabase(declared.namespace.name, declared.name, SKIP, declared.comment)
 
 
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def table(thing: Table) -> tree.DefineTable:
+def table(declared: Table) -> tree.DefineTable:
     """Return a table for loading: it accepts any record and publishes no change."""
-    return tree.DefineTable(thing.name, SKIP, comment=thing.comment)
+    return tree.DefineTable(declared.name, SKIP, comment=declared.comment)
 
 
-def table_as_it_is(thing: Table) -> tree.DefineTable | None:
+def table_as_it_is(declared: Table) -> tree.DefineTable | None:
     """Return the statement that gives a loaded table its final options; None if it has them
     already."""
-    if not thing.schemafull and thing.on_change is None:
+    if not declared.schemafull and declared.on_change is None:
         return None
     return tree.DefineTable(
-        thing.name, OVERWRITE, thing.schemafull, thing.comment, _on_change(thing.on_change)
+        declared.name,
+        OVERWRITE,
+        declared.schemafull,
+        declared.comment,
+        _on_change(declared.on_change),
     )
 
 
@@ -64,19 +68,19 @@ def _on_change(told: OnChange | None) -> tree.OnChange | None:
     return None if told is None else tree.OnChange(told.topic, told.fields)
 
 
-def field(of: Table, thing: Field) -> tree.DefineField:
+def field(of: Table, declared: Field) -> tree.DefineField:
     """Return a field. Loaded records are not checked against it: they may have violated it
     before."""
     return tree.DefineField(
-        thing.path,
+        declared.path,
         of.name,
-        parse_type(thing.type),
+        parse_type(declared.type),
         SKIP,
-        _expression(thing.default),
-        _expression(thing.value),
-        _expression(thing.assertion),
-        thing.readonly,
-        thing.comment,
+        _expression(declared.default),
+        _expression(declared.value),
+        _expression(declared.assertion),
+        declared.readonly,
+        declared.comment,
         unchecked=True,
     )
 
@@ -85,9 +89,11 @@ def _expression(text: str | None) -> tree.Expression | None:
     return None if text is None else parse_expression(text)
 
 
-def index(of: Table, thing: Index) -> tree.DefineIndex:
+def index(of: Table, declared: Index) -> tree.DefineIndex:
     """Return the statement that declares an index."""
-    return tree.DefineIndex(thing.name, of.name, thing.paths, thing.unique, SKIP, thing.comment)
+    return tree.DefineIndex(
+        declared.name, of.name, declared.paths, declared.unique, SKIP, declared.comment
+    )
 
 
 # --- functions ------------------------------------------------------------------------------------
@@ -116,43 +122,47 @@ def functions(things: Iterable[Function]) -> Iterator[tree.DefineFunction]:
         )
 
 
-def _function(thing: Function) -> tree.DefineFunction:
+def _function(declared: Function) -> tree.DefineFunction:
     return tree.DefineFunction(
-        thing.name,
-        tuple(tree.FunctionParameter(name, parse_type(of)) for name, of in thing.parameters),
-        parse_expression(thing.body),
-        None if thing.returns is None else parse_type(thing.returns),
+        declared.name,
+        tuple(tree.FunctionParameter(name, parse_type(of)) for name, of in declared.parameters),
+        parse_expression(declared.body),
+        None if declared.returns is None else parse_type(declared.returns),
         SKIP,
-        thing.comment,
+        declared.comment,
     )
 
 
 # --- topics and spaces ----------------------------------------------------------------------------
 
 
-def topic(thing: Topic) -> tree.DefineTopic:
+def topic(declared: Topic) -> tree.DefineTopic:
     """Return a topic for loading, without bounds: no message is refused, trimmed or
     deduplicated."""
-    return tree.DefineTopic(thing.name, SKIP, comment=thing.comment)
+    return tree.DefineTopic(declared.name, SKIP, comment=declared.comment)
 
 
-def topic_as_it_is(thing: Topic, *, bounded: bool) -> tree.DefineTopic | None:
+def topic_as_it_is(declared: Topic, *, bounded: bool) -> tree.DefineTopic | None:
     """Return the statement that gives a loaded topic its final options; None if it has them
     already.
 
     :param bounded: False if BYTES is smaller than the newest message: the bound would be refused
     """
     made = tree.DefineTopic(
-        thing.name,
+        declared.name,
         OVERWRITE,
-        _span(thing.keep_us),
-        thing.max_bytes if bounded else None,
-        None if thing.largest == limits.MESSAGE_BYTES else thing.largest,
-        _span(thing.dedup_us),
-        thing.full,
-        thing.comment,
+        _span(declared.keep_us),
+        declared.max_bytes if bounded else None,
+        None if declared.largest == limits.MESSAGE_BYTES else declared.largest,
+        _span(declared.dedup_us),
+        declared.full,
+        declared.comment,
     )
-    return None if made == tree.DefineTopic(thing.name, OVERWRITE, comment=thing.comment) else made
+    return (
+        None
+        if made == tree.DefineTopic(declared.name, OVERWRITE, comment=declared.comment)
+        else made
+    )
 
 
 def reader(of: Topic, name: str, position: int) -> tree.DefineReader:
@@ -160,18 +170,18 @@ def reader(of: Topic, name: str, position: int) -> tree.DefineReader:
     return tree.DefineReader(name, of.name, SKIP, _after(position))
 
 
-def group(of: Topic, thing: Group, position: int) -> tree.DefineGroup:
+def group(of: Topic, declared: Group, position: int) -> tree.DefineGroup:
     """Return a group whose cursor is `position`, counted in the messages of the script."""
     return tree.DefineGroup(
-        thing.name,
+        declared.name,
         of.name,
-        timedelta(microseconds=thing.deadline_us),
+        timedelta(microseconds=declared.deadline_us),
         SKIP,
-        thing.in_flight,
-        thing.deliveries,
-        thing.dead_letter,
-        tuple(timedelta(microseconds=step) for step in thing.backoff_us),
-        thing.ordered,
+        declared.in_flight,
+        declared.deliveries,
+        declared.dead_letter,
+        tuple(timedelta(microseconds=step) for step in declared.backoff_us),
+        declared.ordered,
         _after(position),
     )
 
@@ -180,17 +190,17 @@ def _after(position: int) -> tree.Position:
     return tree.Position("NUMBER", tree.Constant(position))
 
 
-def space(thing: Space) -> tree.DefineSpace:
+def space(declared: Space) -> tree.DefineSpace:
     """Return a cache space for loading: its keys do not expire."""
-    return tree.DefineSpace(thing.name, SKIP, comment=thing.comment)
+    return tree.DefineSpace(declared.name, SKIP, comment=declared.comment)
 
 
-def space_as_it_is(thing: Space) -> tree.DefineSpace | None:
+def space_as_it_is(declared: Space) -> tree.DefineSpace | None:
     """Return the statement that gives a loaded space its final options; None if it has them
     already."""
-    if thing.expire_us is None:
+    if declared.expire_us is None:
         return None
-    return tree.DefineSpace(thing.name, OVERWRITE, _span(thing.expire_us), thing.comment)
+    return tree.DefineSpace(declared.name, OVERWRITE, _span(declared.expire_us), declared.comment)
 
 
 def _span(span_us: int | None) -> timedelta | None:
@@ -200,24 +210,26 @@ def _span(span_us: int | None) -> timedelta | None:
 # --- users ----------------------------------------------------------------------------------------
 
 
-def user(thing: User) -> tree.DefineUser:
+def user(declared: User) -> tree.DefineUser:
     """Return a user, with the hash of its password."""
     space = None
-    if thing.space is not None:
-        names = tuple(thing.space.split("."))
-        space = tree.NounRef("NAMESPACE" if len(names) == 1 else "DATABASE", names)
-    return tree.DefineUser(thing.name, thing.role, None, thing.passhash, SKIP, thing.comment, space)
+    if declared.space is not None:
+        names = tuple(declared.space.split("."))
+        space = tree.SecurableRef("NAMESPACE" if len(names) == 1 else "DATABASE", names)
+    return tree.DefineUser(
+        declared.name, declared.role, None, declared.passhash, SKIP, declared.comment, space
+    )
 
 
-def grants(thing: User, held: Iterable[Grant]) -> Iterator[tree.Grant]:
+def grants(declared: User, held: Iterable[Grant]) -> Iterator[tree.Grant]:
     """Yield a user's grants in the order in which they were made, one statement for each
     securable."""
     verbs: dict[Securable, list[Verb]] = {}
     for one in held:
-        if one.noun.kind is SecurableKind.VAULT:
+        if one.securable.kind is SecurableKind.VAULT:
             continue  # scripts don't carry vaults
-        verbs.setdefault(one.noun, []).append(one.verb)
-    for noun, some in verbs.items():
-        names = tuple(noun.path.split(".")) if noun.path else ()
+        verbs.setdefault(one.securable, []).append(one.verb)
+    for securable, some in verbs.items():
+        names = tuple(securable.path.split(".")) if securable.path else ()
         words = tuple(verb.value for verb in some)
-        yield tree.Grant(words, tree.NounRef(noun.kind.value, names), thing.name)
+        yield tree.Grant(words, tree.SecurableRef(securable.kind.value, names), declared.name)

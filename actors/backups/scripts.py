@@ -261,7 +261,7 @@ class StoreScript:
         for reader, position in TopicMessages(tx, topic).readers(self._tick):
             yield self._said(declarations.reader(topic, reader, max(position - trimmed, 0)))
         for group in groups.each(tx, topic, self._tick):
-            done = groups.standing(tx, group)[0].committed
+            done = groups.state_of(tx, group)[0].committed
             yield self._said(declarations.group(topic, group, max(done - trimmed, 0)))
 
     def _space(self, space: Space) -> Text:
@@ -280,7 +280,7 @@ class StoreScript:
             yield self._said(declarations.user(user))
         for user in users.everyone(self._tx, self._tick):
             gone = self._rights.gone(self._tx, user)
-            there = [grant for grant in user.grants if grant.noun not in gone]
+            there = [grant for grant in user.grants if grant.securable not in gone]
             for made in declarations.grants(user, there):
                 yield self._said(made)
 

@@ -184,7 +184,7 @@ class Backups:
         with self._one(), self._moment() as view:
             pieces = snapshot_file.pieces(view, place)
             first = next(pieces, None)
-            at = fiber.wait(self._reads.standing(view.sequence))
+            at = fiber.wait(self._reads.position_at(view.sequence))
             facts = SnapshotFacts(
                 VERSION, self._store.id, self._store.created, self._clock.wall_us(), at, place
             )
@@ -205,7 +205,7 @@ class Backups:
             )
         with self._one(), ExitStack() as held, _report_damage():
             pin = held.enter_context(self._reads.pin(first))
-            before = fiber.wait(self._reads.standing(first - 1))
+            before = fiber.wait(self._reads.position_at(first - 1))
             facts = LogFacts(
                 VERSION, self._store.id, self._store.created, self._clock.wall_us(), before, upto
             )

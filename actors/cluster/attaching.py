@@ -59,7 +59,7 @@ class LeaderConnector:
         """First frame of the leader's log, if this node needs a copy because it begins too late."""
 
     @property
-    def standing(self) -> SyncStatus:
+    def sync_status(self) -> SyncStatus:
         """Sync status of this node."""
         if self._failed is not None:
             return self._failed
@@ -92,7 +92,7 @@ class LeaderConnector:
         return self._has_caught_up or (at is not None and at.has_caught_up)
 
     async def run(self) -> None:
-        """Follow until cancelled, or until another attempt is useless; `standing` tells which.
+        """Follow until cancelled, or until another attempt is useless; `sync_status` tells which.
         Raises bugs."""
         while self._failed is None:
             try:
@@ -126,9 +126,9 @@ class LeaderConnector:
             if receiving.epoch and not full:
                 self._backoff.over()
 
-    def _give_up(self, standing: SyncStatus, why: str) -> None:
-        self._failed, self.reason = standing, why
-        log.error("this node stopped following the leader", standing=standing.value, reason=why)
+    def _give_up(self, sync_status: SyncStatus, why: str) -> None:
+        self._failed, self.reason = sync_status, why
+        log.error("this node stopped following the leader", standing=sync_status.value, reason=why)
 
     async def _pause(self, why: str) -> None:
         seconds = self._backoff.next_seconds()

@@ -502,7 +502,7 @@ class CoordinationActor(LoopActor):
         Cluster rule 2: no frame is dropped before this node is out of the ISR in etcd.
         """
         member = self._member
-        if member.standing is not SyncStatus.COPY_FAILED or self._copied_anew:
+        if member.sync_status is not SyncStatus.COPY_FAILED or self._copied_anew:
             return
         if insync is not None and member.node in insync.members:
             self._warn_once(

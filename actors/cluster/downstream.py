@@ -29,15 +29,15 @@ def downstream(member: ClusterMember, replica_senders: ReplicaSenders, clock: Cl
     for node in sorted(there | (heard.keys() & member.nodes)):
         one, ships = heard.get(node), attached.get(node)
         if ships is not None:
-            standing: SyncStatus | None = ships.standing
+            sync_status: SyncStatus | None = ships.sync_status
         else:
-            standing = SyncStatus.COPYING if node in copied else None
+            sync_status = SyncStatus.COPYING if node in copied else None
         # A member that has not attached to this leader has no known position, and so no lag.
         is_known = one is not None and (one.linked or one.synced > 0)
         found.append(
             {
                 "node": node,
-                "standing": None if standing is None else str(standing),
+                "standing": None if sync_status is None else str(sync_status),
                 "lag": member.lag_of(one.synced) if one is not None and is_known else None,
                 "silent": None if one is None else timedelta(microseconds=now_us - one.heard_us),
                 "in_set": None if members is None else node in members,

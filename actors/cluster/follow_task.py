@@ -38,7 +38,7 @@ class FollowsLeader(Protocol):
     """Repeated attaching to one leader: `attaching.py`."""
 
     @property
-    def standing(self) -> SyncStatus:
+    def sync_status(self) -> SyncStatus:
         """Sync status of this node."""
 
     @property
@@ -80,9 +80,9 @@ class FollowTask:
         self._task = asyncio.ensure_future(follows.run())
 
     @property
-    def standing(self) -> SyncStatus:
+    def sync_status(self) -> SyncStatus:
         """Sync status of this node."""
-        return self._follows.standing
+        return self._follows.sync_status
 
     @property
     def is_attached(self) -> bool:

@@ -188,12 +188,12 @@ class Leadership:
                 followers=found,
                 acks=policy.acks,
             )
-        standing, depth = self._leading, len(self._policies)
-        self._policies.append((self.policy, standing.acks_before, standing.amended))
+        leading, depth = self._leading, len(self._policies)
+        self._policies.append((self.policy, leading.acks_before, leading.amended))
         # Once its first frame is released, all members have its present policy in their logs.
-        before_it = 0 if standing.is_settled else standing.acks_before
+        before_it = 0 if leading.is_settled else leading.acks_before
         # No log holds the policy yet: `amended` sets its sequence after the commit.
-        self._use_policy(policy, max(standing.acks, before_it), _NOT_BEGUN)
+        self._use_policy(policy, max(leading.acks, before_it), _NOT_BEGUN)
 
         def restore_policy() -> None:
             if len(self._policies) > depth:  # else an earlier one was rolled back, and this with it

@@ -217,14 +217,14 @@ class ClusterMember:
         return COORDINATING in (by_row if declared is None else declared)
 
     @property
-    def standing(self) -> SyncStatus | None:
+    def sync_status(self) -> SyncStatus | None:
         """Sync status of this node; None: it follows no node."""
-        return None if self.follow_task is None else self.follow_task.standing
+        return None if self.follow_task is None else self.follow_task.sync_status
 
     @property
     def is_stranded(self) -> bool:
         """True if it shows frames that are not in its leader's history."""
-        return self.standing is SyncStatus.STRANDED
+        return self.sync_status is SyncStatus.STRANDED
 
     @property
     def waits_for(self) -> str | None:
@@ -498,7 +498,7 @@ class ClusterMember:
             "lease": None if leadership is None else self._lease_left(leadership),
             "followers": len(followers.linked),
             "furthest_lag": followers.furthest_lag(self._committer.synced_seq),
-            "upstream": None if self.standing is None else str(self.standing),
+            "upstream": None if self.sync_status is None else str(self.sync_status),
             "upstream_silent": None if follow_task is None else self._silent(follow_task),
             "upstream_why": None if follow_task is None else follow_task.why,
             "etcd_faults": list(self.agreement_faults),
@@ -518,7 +518,7 @@ class ClusterMember:
             lease_seconds=max(left_us, 0) / 1_000_000,
             followers=len(followers.linked),
             lags=tuple(follower_lags(followers, self.nodes, self._committer.synced_seq)),
-            in_sync=self.standing is SyncStatus.IN_SYNC,
+            in_sync=self.sync_status is SyncStatus.IN_SYNC,
             held_up=self.held_up is not None,
         )
 

@@ -160,7 +160,7 @@ class ReplicaSender:
         return max(self._committer.synced_seq - self.synced, 0)
 
     @property
-    def standing(self) -> SyncStatus:
+    def sync_status(self) -> SyncStatus:
         """Sync status of the follower, as far as known here."""
         if self._failed is not None:
             return self._failed

@@ -33,7 +33,7 @@ class FollowerSender(Protocol):
     window: Window
 
     @property
-    def standing(self) -> SyncStatus:
+    def sync_status(self) -> SyncStatus:
         """Sync status of the follower."""
 
     @property
@@ -125,7 +125,7 @@ class ReplicaSenders:
         """Nodes that hold everything that was on this disk a second ago."""
         return frozenset(
             node for node, (ships, _) in self._by_node.items()
-            if ships.standing is SyncStatus.IN_SYNC
+            if ships.sync_status is SyncStatus.IN_SYNC
         )  # fmt: skip
 
     async def accept(self, link: Link) -> None:

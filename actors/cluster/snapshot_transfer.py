@@ -316,7 +316,7 @@ class SnapshotCopies:
             try:
                 # Pinned together with the view: the node needs every frame after it to attach.
                 giving.pin = self._reads.pin(view.sequence + 1)
-                at = await self._standing(view.sequence)
+                at = await self._position_at(view.sequence)
                 await self._write(view, at)
                 written = await ask(self._files.ref, FinishBackup(lambda: False))
                 await ask(self._files.ref, KeepUnnamed(number))
@@ -328,9 +328,9 @@ class SnapshotCopies:
                     tell(self._files.ref, AbandonBackup())
                     tell(self._files.ref, RemoveKept(number))
 
-    async def _standing(self, sequence: int) -> LogPosition:
+    async def _position_at(self, sequence: int) -> LogPosition:
         try:
-            return await self._reads.standing(sequence)
+            return await self._reads.position_at(sequence)
         except LogDamaged as damage:
             raise Failed(
                 f"the log is damaged at commit {damage.sequence}", sequence=damage.sequence

@@ -92,7 +92,7 @@ class StateComparison:
         :raises EngineFailed: the state of this node can't be read
         """
         followers = [
-            each for each in self._replica_senders() if each.standing is SyncStatus.IN_SYNC
+            each for each in self._replica_senders() if each.sync_status is SyncStatus.IN_SYNC
         ]
         if (
             not followers

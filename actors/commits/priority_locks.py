@@ -55,7 +55,7 @@ class PriorityLockRequest:
     @property
     def holds_lock(self) -> bool:
         """True if it holds the lock."""
-        return self._line.standing is self
+        return self._line.holder is self
 
     def grant(self, now_us: int) -> None:
         """Grant the lock."""
@@ -76,7 +76,7 @@ class PriorityLocks:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.standing: PriorityLockRequest | None = None
+        self.holder: PriorityLockRequest | None = None
         self.granted = 0
         """Number of locks granted since the start."""
         self._line: OrderedDict[PriorityLockRequest, None] = OrderedDict()
@@ -100,12 +100,12 @@ class PriorityLocks:
         """Release the lock, or leave the queue: `PriorityLockRequest.leave`."""
         # Idempotent: a holder has left the queue, and a former holder is in neither.
         self._line.pop(place, None)
-        if place is self.standing:
+        if place is self.holder:
             self._goes(place, "ended")
 
     def call_when_free(self, told: Callable[[], None]) -> None:
         """Call `told` when the lock held now has ended; at once if none is held."""
-        if self.standing is None:
+        if self.holder is None:
             told()
         else:
             self._held_back.append(told)
@@ -127,15 +127,15 @@ class PriorityLocks:
         self._closed = True
         self._line.clear()
         self._disarm()
-        if self.standing is not None:
-            self.standing = self.ledger.barrier = None
+        if self.holder is not None:
+            self.holder = self.ledger.barrier = None
 
     def _next(self) -> None:
         # The timer runs while a lock is held, and during the pause after it.
         if self._timer is not None or not self._line:
             return
         place, _ = self._line.popitem(last=False)
-        self.standing = place
+        self.holder = place
         # In force before the holder is woken: no commit slips in before its next read.
         self.ledger.barrier = place.barrier
         self.granted += 1
@@ -146,12 +146,12 @@ class PriorityLocks:
 
     def _goes(self, place: PriorityLockRequest, why: str) -> None:
         self._disarm()
-        self.standing = self.ledger.barrier = None
+        self.holder = self.ledger.barrier = None
         stood_us = self._runtime.clock.monotonic_us() - place.since_us
         # A pause as long as the lock: long statements leave half of the time to others.
         self._timer = self._runtime.loop.call_later(stood_us / 1_000_000, self._end_cooldown)
         self._say(place, why, stood_us)
-        # After `standing` is cleared: a retry that starts here meets no lock.
+        # After `holder` is cleared: a retry that starts here meets no lock.
         held_back, self._held_back = self._held_back, []
         for told in held_back:
             told()

@@ -122,22 +122,22 @@ class Feed:
             self._reading.cancel()
             self._reading = None
 
-    def reauthorize(self, standing: Privileges | None) -> None:
+    def reauthorize(self, privileges: Privileges | None) -> None:
         """Check the privileges again after a change of its user: end the feed, or adjust the
         details that the user may see.
 
-        :param standing: its new privileges; None: the user no longer exists
+        :param privileges: its new privileges; None: the user no longer exists
         """
         table = self.view.table
-        if standing is None:
+        if privileges is None:
             self.end(SessionEnded(f"user {self.caller.user} no longer exists: sign in again"))
             return
         try:
-            standing.check(table, READ)
+            privileges.check(table, READ)
         except NotAllowed as refusal:
             self.end(refusal)
             return
-        self._hub.attribute(self, standing.holds(table) >= INFO)
+        self._hub.attribute(self, privileges.holds(table) >= INFO)
 
     def drop(self) -> None:
         """End the feed: its table was dropped. A table declared later under the name is another."""

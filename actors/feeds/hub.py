@@ -438,10 +438,10 @@ class Feeds:
         if mine is None:
             return
         user = None if row is None else users.read_row(name, row)
-        standing = None if user is None else self._rights.privileges_of(user)
+        privileges = None if user is None else self._rights.privileges_of(user)
         for feed in list(mine):
             if feed.authorized_at < sequence:
-                feed.reauthorize(standing)
+                feed.reauthorize(privileges)
 
     def _deliver_to_table(self, commit: FeedCommit, prefix: bytes, fiber: Fiber) -> None:
         for wanted in list(self._of_table[prefix]):

@@ -110,7 +110,7 @@ def _taken(run: ScriptRun, statement: tree.Backup) -> CompletedBackup:
     return backups.script(fiber, text, to, some)
 
 
-def _place(run: ScriptRun, view: Transaction, part: tree.NounRef) -> Namespace | Database:
+def _place(run: ScriptRun, view: Transaction, part: tree.SecurableRef) -> Namespace | Database:
     """Return a namespace or database as the backup's snapshot has it.
 
     :raises Unknown, NotAllowed:

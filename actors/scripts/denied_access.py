@@ -25,7 +25,11 @@ def turned_away(
     """Record in a vault's audit trail that the caller lacks a privilege, or names a vault it may
     not see."""
     for claim in claims:
-        if claim.kind is SecurableKind.VAULT and not claim.as_noun and claim.names[0] is not None:
+        if (
+            claim.kind is SecurableKind.VAULT
+            and not claim.as_securable
+            and claim.names[0] is not None
+        ):
             _keep(run, statement, claim.names[0], refusal)
 
 

@@ -208,13 +208,13 @@ class Execution:
             self.audited = step.audited
         try:
             # Judged in this transaction: the user row enters its read set.
-            things = authorize(self, step.claims) if step.claims else ()
+            targets = authorize(self, step.claims) if step.claims else ()
         except (NotAllowed, Unknown) as refusal:
             turned_away(self, step.statement, step.claims, refusal)
             touch_named(self, step.claims)
             raise
         try:
-            value = (step.work or step.compiled())(self, *things)
+            value = (step.work or step.compiled())(self, *targets)
             # Published in the same transaction: change and message commit together (outbox).
             if self.transaction.noted is not None:
                 announce(self)

@@ -33,16 +33,16 @@ from storage.catalog.users import User
     needs=[Requires(OWN, SecurableKind.USER, ("user",)), RequiresOnSecurable(OWN)],
     audited=True,
 )
-def grant(run: Execution, statement: tree.Grant, user: User, noun: Securable) -> Value:
+def grant(run: Execution, statement: tree.Grant, user: User, securable: Securable) -> Value:
     """Grant a user privileges on a securable, in addition to those it has.
 
     :raises Unknown: there is no such privilege
     :raises BadRequest: the privilege does not apply to that kind of securable
     :raises GrantOutsideSpace: the securable lies outside the user's space
     """
-    verbs = _verbs(statement, noun)
+    verbs = _verbs(statement, securable)
     # A user of a space gets nothing outside of it, whoever grants.
-    if not is_inside(noun.path, user.space):
+    if not is_inside(securable.path, user.space):
         raise GrantOutsideSpace(
             f"user {user.name} belongs to {user.space}: privileges outside of it cannot be granted",
             user=user.name,
@@ -50,7 +50,7 @@ def grant(run: Execution, statement: tree.Grant, user: User, noun: Securable) ->
         )
     tx = run.transaction
     # Grants on dropped objects go first: they would count against the bound of grants.
-    users.grant(tx, users.forget(tx, user, run.rights.gone(tx, user)), verbs, noun)
+    users.grant(tx, users.forget(tx, user, run.rights.gone(tx, user)), verbs, securable)
     return NONE
 
 
@@ -61,11 +61,11 @@ def grant(run: Execution, statement: tree.Grant, user: User, noun: Securable) ->
     needs=[Requires(OWN, SecurableKind.USER, ("user",)), RequiresOnSecurable(OWN)],
     audited=True,
 )
-def revoke(run: Execution, statement: tree.Revoke, user: User, noun: Securable) -> Value:
+def revoke(run: Execution, statement: tree.Revoke, user: User, securable: Securable) -> Value:
     """Revoke privileges granted on exactly that securable; those of a role, or of a grant on an
     enclosing namespace or database, stay. Revoking nothing is no error."""
     # The changed user row ends running work: see the table in `actors/rights.py`.
-    users.revoke(run.transaction, user, _verbs(statement, noun), noun)
+    users.revoke(run.transaction, user, _verbs(statement, securable), securable)
     return NONE
 
 
@@ -79,10 +79,10 @@ def info_for_grants(run: Execution, statement: tree.Info, user: User) -> Value:
         found.append(_held(role - {Verb.OWN}, _space(user), f"role {user.role}"))
     # Grants on dropped objects may stay in the row until the next GRANT.
     gone = run.rights.gone(run.transaction, user)
-    for noun in dict.fromkeys(each.noun for each in user.grants):
-        if noun not in gone:
-            verbs = frozenset(each.verb for each in user.grants if each.noun == noun)
-            found.append(_held(verbs, f"{noun}", "grant"))
+    for securable in dict.fromkeys(each.securable for each in user.grants):
+        if securable not in gone:
+            verbs = frozenset(each.verb for each in user.grants if each.securable == securable)
+            found.append(_held(verbs, f"{securable}", "grant"))
     return found
 
 
@@ -101,9 +101,9 @@ def _in_order(verbs: Iterable[Verb]) -> list[Value]:
     return [verb.value for verb in Verb if verb in verbs]
 
 
-def _verbs(statement: tree.Grant | tree.Revoke, noun: Securable) -> Verbs:
+def _verbs(statement: tree.Grant | tree.Revoke, securable: Securable) -> Verbs:
     # OWN comes with a role only: no GRANT passes it on.
-    meant = VERBS[noun.kind] - {Verb.OWN}
+    meant = VERBS[securable.kind] - {Verb.OWN}
     known = {verb.value: verb for verb in Verb if verb is not Verb.OWN}
     for word in statement.verbs:
         if word not in known:
@@ -112,5 +112,5 @@ def _verbs(statement: tree.Grant | tree.Revoke, noun: Securable) -> Verbs:
             )
         if known[word] not in meant:
             may = ", ".join(map(str, _in_order(meant)))
-            raise BadRequest(f"{word} does not apply to {noun}: use {may}")
+            raise BadRequest(f"{word} does not apply to {securable}: use {may}")
     return frozenset(known[word] for word in statement.verbs)

@@ -81,11 +81,11 @@ class RequiresOnSecurable:
     """Required privileges on a named securable, or on its namespace or database; on the store if
     none is named. The function gets the securable.
 
-    :ivar field: field of the statement's node, a `tree.NounRef` or None
+    :ivar field: field of the statement's node, a `tree.SecurableRef` or None
     """
 
     verbs: Verbs
-    field: str = "noun"
+    field: str = "securable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class RequiresOnPlaces:
     """Required privileges on each namespace and database that a statement names, and on the store
     if it covers more than these. The function gets nothing: it reads another snapshot of the store.
 
-    :ivar field: field of the statement's node, a tuple of `tree.NounRef`
+    :ivar field: field of the statement's node, a tuple of `tree.SecurableRef`
     :ivar beyond: of a statement's node; True if it covers more
     """
 
@@ -133,7 +133,7 @@ class RequiredPrivilege:
     kind: SecurableKind
     names: tuple[str | None, ...]
     verbs: Verbs
-    as_noun: bool = False
+    as_securable: bool = False
     """True if its function gets the securable itself."""
     is_handed: bool = True
     """True if its function gets an argument for it."""
@@ -143,7 +143,7 @@ class RequiredPrivilege:
 class RequiredPrivileges:
     """Privileges that one statement requires."""
 
-    things: tuple[RequiredPrivilege, ...]
+    targets: tuple[RequiredPrivilege, ...]
     """In the order of the handler's arguments."""
     records: Verbs
     """On the tables of the records it names."""
@@ -151,13 +151,13 @@ class RequiredPrivileges:
 
 def claims_of(statement: Any) -> RequiredPrivileges:
     """Return the privileges that a statement requires, by its handler's declaration."""
-    things: dict[tuple[SecurableKind, tuple[str | int, ...]], Verbs] = {}
-    nouns: list[RequiredPrivilege] = []
+    targets: dict[tuple[SecurableKind, tuple[str | int, ...]], Verbs] = {}
+    securables: list[RequiredPrivilege] = []
     parts: list[RequiredPrivilege] = []
     records: Verbs = NOTHING
     for need in handler_of(statement).needs:
         if isinstance(need, RequiresOnSecurable):
-            nouns.append(_of_noun(getattr(statement, need.field), need.verbs))
+            securables.append(_of_securable(getattr(statement, need.field), need.verbs))
             continue
         if isinstance(need, RequiresOnPlaces):
             parts += _of_parts(statement, need)
@@ -169,14 +169,14 @@ def claims_of(statement: Any) -> RequiredPrivileges:
         else:
             key = (need.kind, need.fields)
             # Several needs of one thing are one claim: the function gets it once.
-            things[key] = things.get(key, NOTHING) | verbs
+            targets[key] = targets.get(key, NOTHING) | verbs
     # Things, then securables: the order of arguments. Places are not passed.
     return RequiredPrivileges(
         tuple(
             RequiredPrivilege(kind, tuple(_named(statement, field) for field in fields), verbs)
-            for (kind, fields), verbs in things.items()
+            for (kind, fields), verbs in targets.items()
         )
-        + tuple(nouns)
+        + tuple(securables)
         + tuple(parts),
         records,
     )
@@ -188,7 +188,7 @@ def _of_parts(statement: Any, need: RequiresOnPlaces) -> list[RequiredPrivilege]
     )
     named = [
         RequiredPrivilege(
-            SecurableKind(place.kind), place.names, need.verbs, as_noun=True, is_handed=False
+            SecurableKind(place.kind), place.names, need.verbs, as_securable=True, is_handed=False
         )
         for place in getattr(statement, need.field)
     ]
@@ -196,10 +196,10 @@ def _of_parts(statement: Any, need: RequiresOnPlaces) -> list[RequiredPrivilege]
     return beyond + named
 
 
-def _of_noun(named: tree.NounRef | None, verbs: Verbs) -> RequiredPrivilege:
+def _of_securable(named: tree.SecurableRef | None, verbs: Verbs) -> RequiredPrivilege:
     if named is None:
-        return RequiredPrivilege(SecurableKind.STORE, (), verbs, as_noun=True)
-    return RequiredPrivilege(SecurableKind(named.kind), named.names, verbs, as_noun=True)
+        return RequiredPrivilege(SecurableKind.STORE, (), verbs, as_securable=True)
+    return RequiredPrivilege(SecurableKind(named.kind), named.names, verbs, as_securable=True)
 
 
 def _named(statement: Any, field: str | int) -> str | None:
@@ -292,7 +292,7 @@ def compiles(
     but records."""
 
     def register(make: Compiler) -> Compiler:
-        assert not _things(needs), f"{make.__name__}: what is compiled is handed no things"
+        assert not _targets(needs), f"{make.__name__}: what is compiled is handed no things"
         _register(statement, Handler(make, kind, writes, tuple(needs)))
         return make
 
@@ -318,10 +318,10 @@ def informs(subject: str, *, needs: Requirements) -> Callable[[Run], Run]:
 
 def _bound(run: Callable[..., Value], needs: Requirements) -> Make:
     """Return a function that binds a statement's node to its handler."""
-    things = _things(needs)
-    # The execution and the node come first, then one argument for each thing.
+    targets = _targets(needs)
+    # The execution and the node come first, then one argument for each target.
     takes = len(inspect.signature(run).parameters) - 2
-    assert takes == things, f"{run.__name__} takes {takes} things, its needs name {things}"
+    assert takes == targets, f"{run.__name__} takes {takes} objects, its needs name {targets}"
 
     def make(statement: Any) -> StatementFunction:
         return lambda execution, *found: run(execution, statement, *found)
@@ -329,7 +329,7 @@ def _bound(run: Callable[..., Value], needs: Requirements) -> Make:
     return make
 
 
-def _things(
+def _targets(
     needs: Iterable[Requires | RequiresOnRecords | RequiresOnSecurable | RequiresOnPlaces],
 ) -> int:
     # As `claims_of` joins them: one thing for all needs of the same names.

@@ -51,7 +51,7 @@ def info_for_history(run: ScriptRun, statement: tree.InfoHistory) -> Value:
     :raises BadRequest: it names no record, or LIMIT or BEFORE is invalid
     :raises Failed: a frame that is needed is damaged
     """
-    if isinstance(statement.of, tree.NounRef):
+    if isinstance(statement.of, tree.SecurableRef):
         kind, names = statement.of.kind.lower(), ".".join(statement.of.names)
         raise NoHistory(f"a {kind} has no history: ask for that of a record, table:id, not {names}")
     record = run.evaluate(statement.of)

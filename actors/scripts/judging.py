@@ -22,9 +22,9 @@ def authorize(run: Execution, claims: Sequence[RequiredPrivilege]) -> list[Any]:
     found = []
     for claim in claims:
         # Stops at the first refusal: the names after it disclose nothing.
-        thing = _noun(run, claim) if claim.as_noun else _JUDGE[claim.kind](run, claim)
-        if claim.is_handed and (claim.as_noun or claim.kind not in UNNAMED):
-            found.append(thing)
+        target = _securable(run, claim) if claim.as_securable else _JUDGE[claim.kind](run, claim)
+        if claim.is_handed and (claim.as_securable or claim.kind not in UNNAMED):
+            found.append(target)
     return found
 
 
@@ -50,7 +50,7 @@ _PLACED: Final = frozenset(
 """Kinds that are in a namespace or database, or are one themselves."""
 
 
-def _noun(run: Execution, claim: RequiredPrivilege) -> Securable:
+def _securable(run: Execution, claim: RequiredPrivilege) -> Securable:
     # Outer names may be left out: the current place completes them.
     names = [name for name in claim.names if name is not None]
     if claim.kind is SecurableKind.DATABASE and len(names) == 1:
@@ -60,7 +60,7 @@ def _noun(run: Execution, claim: RequiredPrivilege) -> Securable:
             names = [*run.names(), *names]
         elif len(names) == 2:
             names = [run.namespace_of(None), *names]
-    return run.rights.noun(run.transaction, run.caller, claim.kind, names, claim.verbs)
+    return run.rights.securable(run.transaction, run.caller, claim.kind, names, claim.verbs)
 
 
 def _store(run: Execution, claim: RequiredPrivilege) -> None:
@@ -99,12 +99,12 @@ def _replica(run: Execution, claim: RequiredPrivilege) -> Any:
 def _in_database(
     judge: Callable[[Execution, str, Any], Any],
 ) -> Callable[[Execution, RequiredPrivilege], Any]:
-    def thing(run: Execution, claim: RequiredPrivilege) -> Any:
+    def target(run: Execution, claim: RequiredPrivilege) -> Any:
         (name,) = claim.names
         # A thing that is not named requires nothing.
         return None if name is None else judge(run, name, claim.verbs)
 
-    return thing
+    return target
 
 
 _JUDGE: Final[dict[SecurableKind, Callable[[Execution, RequiredPrivilege], Any]]] = {

@@ -67,7 +67,7 @@ class Step:
         given one; or it does not know the commit index, and an owner can help."""
         self.writes = handler.writes
         self.audited = handler.audited
-        self.claims = claims_of(statement).things
+        self.claims = claims_of(statement).targets
         """Privileges that it requires on things it names."""
         self.timeout_us = None if timeout is None else timeout // MICROSECOND
         """The statement's own TIMEOUT (µs)."""

@@ -31,7 +31,7 @@ class SpaceAccess(NamedTuple):
     """A space that a user may see, with the user's privileges."""
 
     space: Space
-    standing: Privileges
+    privileges: Privileges
 
 
 class SpaceAccessCache:
@@ -94,7 +94,7 @@ class SpaceAccessCache:
         except Unknown:
             path = f"{namespace}.{database}.{name}"[:200]
             raise NotASpace(f"{path} is not a cache space", name=path) from None
-        entrance = SpaceAccess(space, self._rights.standing(tx, caller))
+        entrance = SpaceAccess(space, self._rights.privileges(tx, caller))
         # A pending commit may be rolled back, and its version given to another declaration.
         if self._version <= tx.released and caller.surface != "command":
             self._remember(names, caller.user, entrance)

@@ -96,7 +96,7 @@ class SpaceRequest(Waiter):
         self._room = room
         self.answers: list[KeyAnswer] = []
         self.space: Space
-        self._standing: Privileges
+        self._privileges: Privileges
 
     # --- doing them -----------------------------------------------------------------------------
 
@@ -123,13 +123,13 @@ class SpaceRequest(Waiter):
         spaces = self._spaces
         known = spaces.access_cache.known(self._who, self.names)
         if known is not None:
-            self._user, (self.space, self._standing) = known
+            self._user, (self.space, self._privileges) = known
             return True
         with self._committer.begin_transaction() as tx:
             try:
                 caller: Caller = spaces.access_cache.caller(tx, self._who)
                 self._user = caller.user
-                self.space, self._standing = spaces.access_cache.find(tx, caller, self.names)
+                self.space, self._privileges = spaces.access_cache.find(tx, caller, self.names)
             except Refusal as refusal:
                 self.refusal = refusal
             # A refusal rests on pending commits too: a pending drop may be rolled back.
@@ -209,7 +209,7 @@ class SpaceRequest(Waiter):
             if self._unwritable is not None:
                 raise self._unwritable
         try:
-            self._standing.check(self.space, operation.needs)
+            self._privileges.check(self.space, operation.needs)
         except NotAllowed as refusal:
             assert self._user is not None, "nobody knows whom this is refused"
             text = statements(self.space.name, [operation])
@@ -330,7 +330,7 @@ class SpaceRequest(Waiter):
 
     def _report_result(self) -> None:
         lost = self.lost or self.refusal
-        answers = tuple(self.answers) if lost is None else self._standing_yet(lost)
+        answers = tuple(self.answers) if lost is None else self._answers_kept(lost)
         try:
             self.asker.on_result(answers, lost if answers is None else None)
         except Exception as error:  # a bug in one callback must not fail the other requests
@@ -339,22 +339,22 @@ class SpaceRequest(Waiter):
     def outcome(self) -> Answers:
         """Return the answers. :raises BaseException: the reason why there are none"""
         lost = self.lost or self.refusal
-        answers = tuple(self.answers) if lost is None else self._standing_yet(lost)
+        answers = tuple(self.answers) if lost is None else self._answers_kept(lost)
         if answers is None:
             assert lost is not None, "there are no answers, and nobody knows why"
             raise lost
         return answers
 
-    def _standing_yet(self, lost: BaseException) -> Answers | None:
+    def _answers_kept(self, lost: BaseException) -> Answers | None:
         """Return answers for changes in durable commits, and the failure for all others. None:
         there are no such commits, or the failure is no refusal."""
         released = self._committer.is_released
         # A pending commit may still be rolled back: its answers fail with the rest.
-        standing = {ticket.sequence for ticket in self._commits if released(ticket)}
-        if not standing or not isinstance(lost, Refusal):
+        kept = {ticket.sequence for ticket in self._commits if released(ticket)}
+        if not kept or not isinstance(lost, Refusal):
             return None
         return tuple(
-            answer if type(answer) is dict and answer.get(SEQ) in standing else lost
+            answer if type(answer) is dict and answer.get(SEQ) in kept else lost
             for answer in self.answers
         )
 

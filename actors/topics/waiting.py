@@ -108,7 +108,7 @@ class TakeLine:
 
     def __init__(self, of: WaitTarget, emptied: Callable[[WaitTarget], None]) -> None:
         self.of = of
-        self._standing: OrderedDict[StatementWait, None] = OrderedDict()
+        self._blocked: OrderedDict[StatementWait, None] = OrderedDict()
         self._turn: StatementWait | None = None
         self._again = False
         self._here = 0
@@ -126,7 +126,7 @@ class TakeLine:
     def may_look(self, wait: StatementWait) -> bool:
         """True if the wait has the turn; it gets the turn here if no other wait is present."""
         # An empty line: the turn goes to any that asks, and none is passed over.
-        if self._turn is None and not self._standing:
+        if self._turn is None and not self._blocked:
             self._turn = wait
         return self._turn is wait
 
@@ -136,21 +136,21 @@ class TakeLine:
             wait.end()
         if self._turn is not wait:
             # It has not looked in its turn: to the end of the line.
-            self._standing[wait] = None
-            if self._turn is None and len(self._standing) == 1:
+            self._blocked[wait] = None
+            if self._turn is None and len(self._blocked) == 1:
                 self.wake()  # the waits before it have left, maybe without a look
             return
         # It has looked and found nothing: first again, since it has waited longest.
         self._turn = None
-        self._standing[wait] = None
-        self._standing.move_to_end(wait, last=False)
+        self._blocked[wait] = None
+        self._blocked.move_to_end(wait, last=False)
         # A wake during its turn may concern messages that its look has missed.
         if self._again or overtaken:
             self.wake()
 
     def leave(self, wait: StatementWait) -> None:
         """Leave the line; the turn goes to the next."""
-        self._standing.pop(wait, None)
+        self._blocked.pop(wait, None)
         if self._turn is wait:
             # Messages that woke it may be left for the next.
             self._turn = None
@@ -167,8 +167,8 @@ class TakeLine:
             self._again = True
             return
         self._again = False
-        if self._standing:
-            self._turn, _ = self._standing.popitem(last=False)
+        if self._blocked:
+            self._turn, _ = self._blocked.popitem(last=False)
             self._turn.wake()
 
     def look_again(self) -> None:
@@ -177,14 +177,14 @@ class TakeLine:
         if self._turn is not None:
             self._again = True
         # Emptied first: the woken join again, in this order.
-        standing, self._standing = self._standing, OrderedDict()
-        for wait in standing:
+        blocked, self._blocked = self._blocked, OrderedDict()
+        for wait in blocked:
             wait.wake()
 
     def end(self) -> None:
         """Have all answer with the messages there are."""
         # A copy: the line may change while its waits end.
-        for wait in list(self._standing):
+        for wait in list(self._blocked):
             wait.end()
         if self._turn is not None:
             self._turn.end()

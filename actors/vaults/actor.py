@@ -539,16 +539,16 @@ class VaultsActor(LoopActor):
         while True:
             self._sessions.check_authenticated(message.caller)
             self._roles.check_answering(message.caller)
-            standings, ticket = await self._standings(message.caller)
+            states, ticket = await self._states(message.caller)
             try:
                 await self._committer.released_in_time(ticket)
             except (DiskFull, UnknownOutcome):
                 if not self._committer.was_rolled_back(ticket):
                     raise
             else:
-                return standings
+                return states
 
-    async def _standings(self, caller: Caller) -> tuple[VaultStates, CommitTicket]:
+    async def _states(self, caller: Caller) -> tuple[VaultStates, CommitTicket]:
         """Return the current seal states, and the ticket that their answer depends on."""
         service, found = self._service, list[VaultState]()
         with self._committer.begin_read_only() as tx:

@@ -29,9 +29,9 @@ export async function namespaces() {
   }
   const grants = await node.run(info.grants());
   const found = new Map();
-  const nouns = [...grants.map(({ on }) => on.split(' ').at(-1)), space ?? ''];
-  for (const noun of nouns) {
-    const [ns, db] = noun.split('.');
+  const securables = [...grants.map(({ on }) => on.split(' ').at(-1)), space ?? ''];
+  for (const securable of securables) {
+    const [ns, db] = securable.split('.');
     if (!isName(ns) || ['NODE', 'STORE'].includes(ns)) continue;
     if (!found.has(ns)) found.set(ns, new Set());
     if (db) found.get(ns).add(db);

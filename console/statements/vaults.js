@@ -35,13 +35,13 @@ export const list = (vault, { prefix, after, limit }) => statement(
   `LIST FROM VAULT ${name(vault)} PREFIX $prefix AFTER $after LIMIT $limit`, { prefix, after, limit },
 );
 
-const noun = (vault) => (vault === null ? 'ALL VAULTS' : `VAULT ${name(vault)}`);
+const securable = (vault) => (vault === null ? 'ALL VAULTS' : `VAULT ${name(vault)}`);
 
 /** A whole trail looked through, with the records that it speaks of. @param {?string} vault null: the store's own */
-export const check = (vault) => statement(`INFO FOR AUDIT OF ${noun(vault)} CHECK`);
+export const check = (vault) => statement(`INFO FOR AUDIT OF ${securable(vault)} CHECK`);
 
 /** Entries of a trail, newest first. @param {?string} vault null: the store's own trail */
 export function trail(vault, { before, limit }) {
   const params = before === undefined ? { limit } : { before, limit };
-  return statement(`INFO FOR AUDIT OF ${noun(vault)}${before === undefined ? '' : ' BEFORE $before'} LIMIT $limit`, params);
+  return statement(`INFO FOR AUDIT OF ${securable(vault)}${before === undefined ? '' : ' BEFORE $before'} LIMIT $limit`, params);
 }

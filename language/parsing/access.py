@@ -13,9 +13,9 @@ define_user = DEFINE USER [exists] name ROLE word [ON (NAMESPACE name | DATABASE
     (PASSWORD (string | parameter) | PASSHASH string) [comment]
 alter_user = ALTER USER name SET (PASSWORD (string | parameter) | ROLE word)
 drop_user = DROP USER name [reason]
-grant = GRANT word {"," word} ON noun TO name
-revoke = REVOKE word {"," word} ON noun FROM name
-noun = NODE | NAMESPACE name | DATABASE database
+grant = GRANT word {"," word} ON securable TO name
+revoke = REVOKE word {"," word} ON securable FROM name
+securable = NODE | NAMESPACE name | DATABASE database
     | (TABLE | TOPIC | SPACE | VAULT) [[name "."] name "."] name
     | ALL VAULTS IN name ["." name]
 """
@@ -46,15 +46,15 @@ class AccessParser(PlaceParser):
             return None, self.variable()
         return self.string("PASSWORD"), None
 
-    def _space(self) -> tree.NounRef:
+    def _space(self) -> tree.SecurableRef:
         if self.take_word("NAMESPACE"):
-            return tree.NounRef("NAMESPACE", (self.name("namespace"),))
+            return tree.SecurableRef("NAMESPACE", (self.name("namespace"),))
         if self.word() != "DATABASE":
             self.unexpected("NAMESPACE or DATABASE")
         self.i += 1
         namespace = self.name("namespace")
         self.expect_mark(".")
-        return tree.NounRef("DATABASE", (namespace, self.name("database")))
+        return tree.SecurableRef("DATABASE", (namespace, self.name("database")))
 
     def alter_user(self, at: int) -> tree.Statement:
         name = self.name("user")
@@ -71,15 +71,15 @@ class AccessParser(PlaceParser):
 
     def grant(self) -> tree.Statement:
         at = self._begin_statement("GRANT")
-        verbs, noun = self._verbs(), self.noun()
+        verbs, securable = self._verbs(), self.securable()
         self.expect_word("TO")
-        return tree.Grant(verbs, noun, self.name("user"), at)
+        return tree.Grant(verbs, securable, self.name("user"), at)
 
     def revoke(self) -> tree.Statement:
         at = self._begin_statement("REVOKE")
-        verbs, noun = self._verbs(), self.noun()
+        verbs, securable = self._verbs(), self.securable()
         self.expect_word("FROM")
-        return tree.Revoke(verbs, noun, self.name("user"), at)
+        return tree.Revoke(verbs, securable, self.name("user"), at)
 
     def _verbs(self) -> tuple[str, ...]:
         """Parse verbs up to ON. The node checks them: valid verbs are not part of the grammar."""
@@ -96,13 +96,13 @@ class AccessParser(PlaceParser):
         self.i += 1
         return self.texts[self.i - 1].upper()
 
-    def noun(self) -> tree.NounRef:
+    def securable(self) -> tree.SecurableRef:
         """Parse the securable of a privilege."""
         if self.take_word("ALL", "VAULTS", "IN"):
             within = [self.name("namespace")]
             if self.take_mark("."):
                 within.append(self.name("database"))
-            return tree.NounRef("ALL VAULTS IN", tuple(within))
+            return tree.SecurableRef("ALL VAULTS IN", tuple(within))
         word = self.word()
         if word not in _PARTS:
             self.unexpected(either(*_PARTS, "ALL VAULTS IN"))
@@ -111,7 +111,7 @@ class AccessParser(PlaceParser):
         names = [self.name(word.lower())] if parts else []
         while len(names) < parts and self.take_mark("."):
             names.append(self.name(word.lower()))
-        return tree.NounRef(word, tuple(names))
+        return tree.SecurableRef(word, tuple(names))
 
 
 _PARTS: Final = {

@@ -63,21 +63,21 @@ class BackupParser(PlaceParser):
         self.i += 1
         return found
 
-    def _parts(self) -> list[tree.NounRef]:
+    def _parts(self) -> list[tree.SecurableRef]:
         found = [self._part()]
         while self.separated():
             found.append(self._part())
             self.at_most(found, "places")
         return found
 
-    def _part(self) -> tree.NounRef:
+    def _part(self) -> tree.SecurableRef:
         """Parse a namespace or database that can be backed up by itself."""
         if self.word() == "NAMESPACE" and not self.is_mark(".", 1):
             self.i += 1
-            return tree.NounRef("NAMESPACE", (self.name("namespace"),))
+            return tree.SecurableRef("NAMESPACE", (self.name("namespace"),))
         namespace = self.name("namespace")
         self.expect_mark(".")
-        return tree.NounRef("DATABASE", (namespace, self.name("database")))
+        return tree.SecurableRef("DATABASE", (namespace, self.name("database")))
 
     def _to(self) -> str | None:
         if not self.take_word("TO"):

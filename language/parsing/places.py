@@ -272,22 +272,22 @@ class PlaceParser(RecordParser):
         before = self.expression() if self.take_word("BEFORE") else None
         return before, self.expression() if self.take_word("LIMIT") else None
 
-    def _historic(self) -> tree.Expression | tree.NounRef:
+    def _historic(self) -> tree.Expression | tree.SecurableRef:
         """Parse the subject of a history: a record, or an object that has none."""
         word = self.word()
         nouns = ("NAMESPACE", "DATABASE", "TABLE")
         if word in nouns and self.kinds[self.i + 1] in (NAME, QUOTED):
             self.i += 1
             names = self._database() if word == "DATABASE" else (None, self.name(word.lower()))
-            return tree.NounRef(word, tuple(name for name in names if name is not None))
+            return tree.SecurableRef(word, tuple(name for name in names if name is not None))
         target = self.target()
         if isinstance(target, tree.ExpressionTarget):
             return target.expression
         if isinstance(target, tree.RecordRange):
             self.unexpected("one record, table:id")
         if self.take_mark("."):
-            return tree.NounRef("DATABASE", (target.table, self.name("database")))
-        return tree.NounRef("TABLE", (target.table,))
+            return tree.SecurableRef("DATABASE", (target.table, self.name("database")))
+        return tree.SecurableRef("TABLE", (target.table,))
 
     def kill(self) -> tree.Kill:
         at = self._begin_statement("KILL")

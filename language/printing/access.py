@@ -14,7 +14,7 @@ def _define_user(node: tree.DefineUser) -> str:
         node.exists.value,
         quote(node.name),
         f"ROLE {node.role}",
-        f"ON {_noun(node.space)}" if node.space else "",
+        f"ON {_securable(node.space)}" if node.space else "",
         _password(node),
         text("PASSHASH", node.passhash),
         text("COMMENT", node.comment),
@@ -29,12 +29,12 @@ def _password(node: tree.DefineUser | tree.AlterUser) -> str:
     return text("PASSWORD", node.password) if node.bound is None else f"PASSWORD ${node.bound}"
 
 
-def _noun(node: tree.NounRef) -> str:
+def _securable(node: tree.SecurableRef) -> str:
     return join(node.kind, dotted(*node.names))
 
 
 def _verbs_on(node: tree.Grant | tree.Revoke) -> str:
-    return f"{', '.join(node.verbs)} ON {_noun(node.noun)}"
+    return f"{', '.join(node.verbs)} ON {_securable(node.securable)}"
 
 
 STATEMENTS.update(

@@ -17,7 +17,7 @@ def _backup(node: tree.Backup) -> str:
     )
 
 
-def _part(place: tree.NounRef) -> str:
+def _part(place: tree.SecurableRef) -> str:
     prefix = "NAMESPACE " if place.kind == "NAMESPACE" else ""
     return prefix + dotted(*place.names)
 

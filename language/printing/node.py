@@ -33,7 +33,7 @@ def _info(node: tree.Info) -> str:
 
 def _history(node: tree.InfoHistory) -> str:
     of = node.of
-    if isinstance(of, tree.NounRef):
+    if isinstance(of, tree.SecurableRef):
         asked = f"{of.kind} {dotted(*of.names)}"
     else:
         asked = target(tree.ExpressionTarget(of))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from language.tree.node import NounRef
+from language.tree.node import SecurableRef
 
 BackupForm = Literal["STATE", "LOG", "SCRIPT"]
 
@@ -27,7 +27,7 @@ class Backup:
     form: BackupForm = "STATE"
     first: int | None = None
     """First sequence of a log backup; None: the whole log."""
-    places: tuple[NounRef, ...] = ()
+    places: tuple[SecurableRef, ...] = ()
     """Namespaces and databases; empty: the whole store."""
     to: str | None = None
     """Name of a file in the backup folder; None: the backup is returned as the result."""

@@ -14,7 +14,7 @@ SECRET: Final[Mapping[str, Any]] = {"secret": True}
 
 
 @dataclass(frozen=True, slots=True)
-class NounRef:
+class SecurableRef:
     """Securable of a privilege as named in a statement: `TABLE shop.main.item`.
 
     `names` holds the given names of the enclosing namespace and database, then its own. It is empty
@@ -38,7 +38,7 @@ class DefineUser:
     passhash: str | None = field(default=None, repr=False, metadata=SECRET)
     exists: Exists = Exists.REFUSE
     comment: str | None = None
-    space: NounRef | None = None
+    space: SecurableRef | None = None
     """Namespace or database that the user belongs to; None: the whole store."""
     bound: str | None = None
     at: int = field(default=0, compare=False)
@@ -67,7 +67,7 @@ class Grant:
     """`GRANT`. Verbs are kept in the order written and are checked by the node."""
 
     verbs: tuple[str, ...]
-    noun: NounRef
+    securable: SecurableRef
     user: str
     at: int = field(default=0, compare=False)
 
@@ -77,7 +77,7 @@ class Revoke:
     """`REVOKE`. Fields as in `Grant`."""
 
     verbs: tuple[str, ...]
-    noun: NounRef
+    securable: SecurableRef
     user: str
     at: int = field(default=0, compare=False)
 
@@ -143,7 +143,7 @@ class InfoEntries:
 class InfoHistory:
     """`INFO FOR HISTORY OF`: the changes of a record, newest first."""
 
-    of: Expression | NounRef
+    of: Expression | SecurableRef
     """Expression that denotes the record; or a namespace, database or table, which has no history.
     """
     before: Expression | None = None

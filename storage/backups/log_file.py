@@ -43,7 +43,7 @@ def before(log: LogReader, first: int) -> LogPosition:
     :raises LogDamaged: the log is unreadable there
     """
     # A restore on top compares this digest with the frame at which its store ends.
-    return log.standing(first - 1)
+    return log.position_at(first - 1)
 
 
 class LogBackupWriter:

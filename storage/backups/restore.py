@@ -159,7 +159,7 @@ def restore_log(
     with closing(directory):
         log = Log.inspect(directory)
         try:
-            at = log.standing(log.last)
+            at = log.position_at(log.last)
             # An interrupted restore may have appended frames that STORE does not name yet.
             if not directory.is_restoring and at.sequence != origin.at.sequence:
                 raise NotRestored(

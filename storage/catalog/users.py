@@ -152,15 +152,15 @@ def alter(
     return _put(tx, user)
 
 
-def grant(tx: Transaction, user: User, verbs: Verbs, noun: Securable) -> User:
+def grant(tx: Transaction, user: User, verbs: Verbs, securable: Securable) -> User:
     """Grant verbs on an object, beside the user's other grants.
 
     :raises TooLarge: the user has too many grants
     """
-    held = {each.verb for each in user.grants if each.noun == noun}
+    held = {each.verb for each in user.grants if each.securable == securable}
     # In the order of `Verb`: the order of a set differs from run to run.
-    more = tuple(Grant(verb, noun) for verb in Verb if verb in verbs - held)
-    if len({each.noun for each in (*user.grants, *more)}) > limits.GRANTS:
+    more = tuple(Grant(verb, securable) for verb in Verb if verb in verbs - held)
+    if len({each.securable for each in (*user.grants, *more)}) > limits.GRANTS:
         raise TooLarge(
             f"user {user.name} has grants on {limits.GRANTS} objects, which is the limit: grant"
             " on the namespace or database that contains them",
@@ -169,9 +169,11 @@ def grant(tx: Transaction, user: User, verbs: Verbs, noun: Securable) -> User:
     return _put(tx, replace(user, grants=user.grants + more)) if more else user
 
 
-def revoke(tx: Transaction, user: User, verbs: Verbs, noun: Securable) -> User:
+def revoke(tx: Transaction, user: User, verbs: Verbs, securable: Securable) -> User:
     """Revoke verbs that were granted on exactly this object."""
-    left = tuple(each for each in user.grants if each.noun != noun or each.verb not in verbs)
+    left = tuple(
+        each for each in user.grants if each.securable != securable or each.verb not in verbs
+    )
     # No write without a change: a written row ends the running work of its user.
     return user if left == user.grants else _put(tx, replace(user, grants=left))
 
@@ -180,7 +182,7 @@ def forget(tx: Transaction, user: User, gone: Collection[Securable]) -> User:
     """Remove the grants on dropped objects."""
     if not gone:
         return user
-    return _put(tx, replace(user, grants=tuple(g for g in user.grants if g.noun not in gone)))
+    return _put(tx, replace(user, grants=tuple(g for g in user.grants if g.securable not in gone)))
 
 
 def drop(tx: Transaction, user: User, tick: Tick = unpaced) -> None:
@@ -273,5 +275,8 @@ def _stored(grants: tuple[Grant, ...]) -> list[Any]:
     found: dict[Securable, list[str]] = {}
     for each in grants:
         # By object: its kind, ids and path are stored once for all its verbs.
-        found.setdefault(each.noun, []).append(each.verb.value)
-    return [[noun.kind.value, list(noun.ids), noun.path, verbs] for noun, verbs in found.items()]
+        found.setdefault(each.securable, []).append(each.verb.value)
+    return [
+        [securable.kind.value, list(securable.ids), securable.path, verbs]
+        for securable, verbs in found.items()
+    ]

@@ -364,7 +364,7 @@ class Log(LogWriter):
             return
         self._refuse_failed()
         # Reads first: they may find damage, and nothing is changed yet.
-        at = self.standing(after)
+        at = self.position_at(after)
         count = bisect_right(self._segments, after + 1, key=FIRST_OF)
         old, gone = self._segments[count - 1], self._segments[count:]
         offset = self._offset_of(old, after + 1)

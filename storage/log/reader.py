@@ -237,7 +237,7 @@ class LogReader:
         """
         if sequence >= self.last:
             return self.end
-        epoch = self.standing(sequence).epoch
+        epoch = self.position_at(sequence).epoch
         return LogEnd(sequence, epoch, self.last_time, self._store_id, epoch)
 
     def _begins_epoch(self, header: SegmentHeader) -> bool:
@@ -287,7 +287,7 @@ class LogReader:
             return None
         return self.frame(sequence).digest()
 
-    def standing(self, sequence: int) -> LogPosition:
+    def position_at(self, sequence: int) -> LogPosition:
         """Return the log position of a frame, or of the one before the first.
 
         Time and epoch of the latter come from the first header: those with which the log began.

@@ -120,7 +120,7 @@ class GroupState:
         )  # fmt: skip
 
 
-def standing(tx: Transaction, group: Group) -> tuple[GroupState, bytes]:
+def state_of(tx: Transaction, group: Group) -> tuple[GroupState, bytes]:
     """Return the state of a group, and its row."""
     row = tx.get(group.state)
     assert row is not None, "a group that is declared stands somewhere"
@@ -250,7 +250,7 @@ def define_group(
     elif present is not None and present.ordered != ordered:
         # Deliveries of the other mode can't be kept. Acknowledged messages after `committed` are
         # delivered again.
-        reset_group(tx, made, standing(tx, made)[0].committed)
+        reset_group(tx, made, state_of(tx, made)[0].committed)
     return made
 
 

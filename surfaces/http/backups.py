@@ -20,7 +20,7 @@ from surfaces.http.callers import caller
 from surfaces.http.queries import integer
 from surfaces.http.running import RunningDelegate, without_place
 
-FORMS: Final = {"snapshot": "STATE", "log": "LOG", "script": "SCRIPT"}
+FORMS: Final[dict[str, str]] = {"snapshot": "STATE", "log": "LOG", "script": "SCRIPT"}
 """Values of `as`, with the keyword of the statement."""
 EXTENSIONS: Final = {"snapshot": ".storesnap", "log": ".storelog", "script": ".storeql"}
 PART_BYTES: Final = 256 * limits.KIB

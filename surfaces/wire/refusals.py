@@ -23,15 +23,15 @@ class Refusals:
 
     def __init__(self, word: bytes) -> None:
         self.word = word
-        self.standing: set[_RefusedConnection] = set()
+        self.open: set[_RefusedConnection] = set()
 
     def one(self) -> asyncio.Protocol | None:
         """Return the protocol of one more; None if there are too many of them."""
-        return _RefusedConnection(self) if len(self.standing) < LAST_WORDS else None
+        return _RefusedConnection(self) if len(self.open) < LAST_WORDS else None
 
     def end(self) -> None:
         """Abort all of them."""
-        for refused in list(self.standing):
+        for refused in list(self.open):
             refused.abort()
 
 
@@ -44,7 +44,7 @@ class _RefusedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._refusals.standing.add(self)
+        self._refusals.open.add(self)
         transport.write(self._refusals.word)
         if not half_close(transport):
             transport.close()
@@ -53,7 +53,7 @@ class _RefusedConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._timer.cancel()
-        self._refusals.standing.discard(self)
+        self._refusals.open.discard(self)
 
     def abort(self) -> None:
         """Abort the connection."""

@@ -136,7 +136,7 @@ class Parts:
 
 
 def key(name: str) -> bytes:
-    """A key of the state that no noun owns."""
+    """A key of the state that no securable owns."""
     return keys.STORE_RANGE + b"\xf0" + name.encode()
 
 

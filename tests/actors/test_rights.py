@@ -11,9 +11,9 @@ from time import perf_counter_ns
 import pytest
 
 from actors.commits import NODE as SYSTEM
-from actors.nouns import noun_of
 from actors.redaction import redacted
 from actors.rights import Privileges, Rights
+from actors.securables import securable_of
 from protocol.errors import (
     Conflict,
     Duplicate,
@@ -101,8 +101,8 @@ def held(node: Running, caller: Caller) -> dict[SecurableKind, Verbs]:
             topics.topic(tx, database, "q"), spaces.space(tx, database, "c"),
             Securable(SecurableKind.VAULT, (namespace.id, database.id, 1), "shop.main.v"),
         )  # fmt: skip
-        standing = node.node.rights.standing(tx, caller)
-        return {noun_of(thing).kind: standing.holds(thing) for thing in things}
+        privileges = node.node.rights.privileges(tx, caller)
+        return {securable_of(thing).kind: privileges.holds(thing) for thing in things}
 
 
 DATA = (
@@ -288,9 +288,9 @@ async def test_much_that_is_remembered_is_forgotten_again(
     for number in range(6):
         who = await declare(node.node, f"eve{number}", ROLES[1 + number % 3])
         assert held(node, who) == HELD[who.role, None]
-    standings = node.node.rights._standings
-    assert len(standings) == 3
-    assert all(len(standing._known) <= 2 for standing in standings.values())
+    remembered = node.node.rights._remembered
+    assert len(remembered) == 3
+    assert all(len(privileges._known) <= 2 for privileges in remembered.values())
 
 
 # --- users --------------------------------------------------------------------------------------
@@ -357,8 +357,8 @@ def test_of_a_field_only_what_is_defined_is_told(found: str, told: str | None) -
 
 
 def test_what_is_needed_reads_as_a_grant_would() -> None:
-    noun = Securable(SecurableKind.TABLE, (1, 2, 3), "a.b.t")
-    assert needed(WRITE | READ, noun) == "READ, WRITE ON TABLE a.b.t"
+    securable = Securable(SecurableKind.TABLE, (1, 2, 3), "a.b.t")
+    assert needed(WRITE | READ, securable) == "READ, WRITE ON TABLE a.b.t"
     assert needed(OWN, STORE) == "OWNER OF STORE"
     assert needed(INFO, NODE) == "INFO ON NODE"
 
@@ -376,24 +376,24 @@ async def test_judging_an_owner_takes_little(
             thing = rights.table(tx, who, PLACE, "t", READ)
             began = perf_counter_ns()
             for _ in range(rounds):
-                rights.standing(tx, who).check(thing, READ)
+                rights.privileges(tx, who).check(thing, READ)
             took = (perf_counter_ns() - began) / rounds
             began = perf_counter_ns()
             for _ in range(rounds):
                 rights.table(tx, who, PLACE, "t", READ)
             by_name = (perf_counter_ns() - began) / rounds
         figure(f"judging, ns: {name}", f"{took:.0f}; with finding a table by name {by_name:.0f}")
-    assert isinstance(rights.standing(tx, who), Privileges)
+    assert isinstance(rights.privileges(tx, who), Privileges)
 
 
 def test_of_a_thousand_grants_those_around_a_thing_are_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    nouns = [
+    securables = [
         Securable(SecurableKind.TOPIC, (1, 2, number), f"shop.main.q{number}")
         for number in range(1000)
     ]
-    held = [Grant(Verb.READ, noun) for noun in nouns[:900]]
+    held = [Grant(Verb.READ, securable) for securable in securables[:900]]
     held += [
         Grant(Verb.WRITE, Securable(SecurableKind.DATABASE, (1, 2), "shop.main")),
         Grant(Verb.INFO, Securable(SecurableKind.NAMESPACE, (1,), "shop")),
@@ -417,10 +417,12 @@ def test_of_a_thousand_grants_those_around_a_thing_are_looked_at(
         Securable(SecurableKind.TABLE, (1, 2, 7), "shop.main.t"),
     ]
     who = Privileges("ann", user)
-    for noun in (*nouns, *others):
-        naive = {grant.verb for grant in held if covers(grant.noun, noun)} & VERBS[noun.kind]
-        assert who._judge(noun)[0] == naive, noun
-    assert 0 < compared < 6 * len(nouns)
+    for securable in (*securables, *others):
+        naive = {grant.verb for grant in held if covers(grant.securable, securable)} & VERBS[
+            securable.kind
+        ]
+        assert who._judge(securable)[0] == naive, securable
+    assert 0 < compared < 6 * len(securables)
 
 
 NAMES = {"TABLE": "t", "TOPIC": "q", "SPACE": "c", "FUNCTION": "f"}

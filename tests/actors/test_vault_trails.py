@@ -155,17 +155,17 @@ def test_rights() -> None:
                 assert isinstance(await told("bob", script), Unknown)
                 assert await told("sue", script) is None, script
             verbs = ("READ", "READ", "WRITE", "WRITE", "INFO", "INFO", "UNSEAL")
-            for noun in ("VAULT a.b.v", "ALL VAULTS IN a.b", "ALL VAULTS IN a"):
+            for securable in ("VAULT a.b.v", "ALL VAULTS IN a.b", "ALL VAULTS IN a"):
                 for verb in verbs:
-                    await value(node, f"GRANT {verb} ON {noun} TO mo")
+                    await value(node, f"GRANT {verb} ON {securable} TO mo")
                     for other, needed in zip(scripts, verbs, strict=True):
                         found = await told("mo", other)
                         if needed == verb:
-                            assert found is None, (noun, verb, other)
+                            assert found is None, (securable, verb, other)
                         else:
-                            assert isinstance(found, NotAllowed), (noun, verb, other)
+                            assert isinstance(found, NotAllowed), (securable, verb, other)
                             assert needed in str(found.detail["needs"])
-                    await value(node, f"REVOKE {verb} ON {noun} FROM mo")
+                    await value(node, f"REVOKE {verb} ON {securable} FROM mo")
             await value(node, "GRANT READ, WRITE, INFO ON DATABASE a.b TO mo")
             for script in scripts:  # no grant on a place reaches a vault
                 assert isinstance(await told("mo", script), Unknown)

@@ -438,18 +438,20 @@ NOUNS = [
 
 
 def held() -> list[tuple[dict[str, str], list[bool]]]:
-    """Each grant and each role in each space, and which nouns it reaches by the node's rules."""
+    """Each grant and each role in each space, and which objects it reaches by the node's rules."""
     found = [
-        ({"on": str(on), "from": "grant"}, [on.covers(noun) for noun in NOUNS]) for on in NOUNS
+        ({"on": str(on), "from": "grant"}, [on.covers(securable) for securable in NOUNS])
+        for on in NOUNS
     ]
     for role in ("owner", "viewer"):
         for space, on in ((None, "STORE"), ("a", "NAMESPACE a"), ("a.x", "DATABASE a.x")):
             reached = [
-                is_inside(noun.path, space)
+                is_inside(securable.path, space)
                 and (
-                    role == "owner" or noun.kind not in (SecurableKind.VAULT, SecurableKind.VAULTS)
+                    role == "owner"
+                    or securable.kind not in (SecurableKind.VAULT, SecurableKind.VAULTS)
                 )
-                for noun in NOUNS
+                for securable in NOUNS
             ]
             found.append(({"on": on, "from": f"role {role}"}, reached))
     return found
@@ -460,8 +462,8 @@ def test_why_somebody_may_is_what_the_node_goes_by(opened: Opened) -> None:
     base = page.evaluate("document.querySelector('script[src$=\"main.js\"]').src")
     path = base.replace("main.js", "tabs/access/rights.js")
     told = page.evaluate(
-        "async ([path, all, nouns]) => { const rights = await import(path);"
-        " const reached = (one) => nouns.map((noun) => rights.covers(one, noun));"
+        "async ([path, all, securables]) => { const rights = await import(path);"
+        " const reached = (one) => securables.map((securable) => rights.covers(one, securable));"
         " return [rights.KINDS, all.map(reached)]; }",
         [path, [one for one, _ in held()], list(map(str, NOUNS))],
     )

@@ -9,8 +9,8 @@ from language.parser import parse
 from language.printing import print_script
 from protocol.errors import NameRefused, Refusal, TooLarge, UnexpectedToken
 
-SHOP = tree.NounRef("NAMESPACE", ("shop",))
-MAIN = tree.NounRef("DATABASE", ("shop", "main"))
+SHOP = tree.SecurableRef("NAMESPACE", ("shop",))
+MAIN = tree.SecurableRef("DATABASE", ("shop", "main"))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ MAIN = tree.NounRef("DATABASE", ("shop", "main"))
         ("BACKUP OF shop.main TO '../x'", tree.Backup("STATE", None, (MAIN,), "../x")),
         (
             "BACKUP OF `namespace`.`to`",
-            tree.Backup("STATE", places=(tree.NounRef("DATABASE", ("namespace", "to")),)),
+            tree.Backup("STATE", places=(tree.SecurableRef("DATABASE", ("namespace", "to")),)),
         ),
     ],
 )

@@ -228,26 +228,30 @@ SINGLE = st.one_of(NAMES.map(tree.TableTarget), SMALL.map(tree.ExpressionTarget)
 EXISTS = st.sampled_from(tree.Exists)
 COMMENTS = st.none() | TEXT
 SPACES = st.none() | st.one_of(
-    NAMES.map(lambda name: tree.NounRef("NAMESPACE", (name,))),
-    st.tuples(NAMES, NAMES).map(lambda names: tree.NounRef("DATABASE", names)),
+    NAMES.map(lambda name: tree.SecurableRef("NAMESPACE", (name,))),
+    st.tuples(NAMES, NAMES).map(lambda names: tree.SecurableRef("DATABASE", names)),
 )
 NOUNS = st.one_of(
     st.lists(NAMES, min_size=1, max_size=2).map(
-        lambda names: tree.NounRef("ALL VAULTS IN", (*names,))
+        lambda names: tree.SecurableRef("ALL VAULTS IN", (*names,))
     ),
-    st.just(tree.NounRef("NODE")),
-    NAMES.map(lambda name: tree.NounRef("NAMESPACE", (name,))),
-    st.lists(NAMES, min_size=1, max_size=2).map(lambda names: tree.NounRef("DATABASE", (*names,))),
+    st.just(tree.SecurableRef("NODE")),
+    NAMES.map(lambda name: tree.SecurableRef("NAMESPACE", (name,))),
+    st.lists(NAMES, min_size=1, max_size=2).map(
+        lambda names: tree.SecurableRef("DATABASE", (*names,))
+    ),
     st.builds(
-        tree.NounRef,
+        tree.SecurableRef,
         st.sampled_from(["TABLE", "TOPIC", "SPACE", "VAULT"]),
         st.lists(NAMES, min_size=1, max_size=3).map(tuple),
     ),
 )
 HISTORYLESS = st.one_of(
-    NAMES.map(lambda name: tree.NounRef("NAMESPACE", (name,))),
-    NAMES.map(lambda name: tree.NounRef("TABLE", (name,))),
-    st.lists(NAMES, min_size=1, max_size=2).map(lambda names: tree.NounRef("DATABASE", (*names,))),
+    NAMES.map(lambda name: tree.SecurableRef("NAMESPACE", (name,))),
+    NAMES.map(lambda name: tree.SecurableRef("TABLE", (name,))),
+    st.lists(NAMES, min_size=1, max_size=2).map(
+        lambda names: tree.SecurableRef("DATABASE", (*names,))
+    ),
 )
 VERBS = st.lists(st.sampled_from(["READ", "WRITE", "ODD"]), min_size=1, max_size=3).map(tuple)
 ROLES = st.sampled_from(["owner", "editor", "viewer", "member", "writable", "odd"])
@@ -305,8 +309,8 @@ PLACES = st.one_of(
     ),
 )
 PARTS = st.one_of(
-    NAMES.map(lambda name: tree.NounRef("NAMESPACE", (name,))),
-    st.tuples(NAMES, NAMES).map(lambda names: tree.NounRef("DATABASE", names)),
+    NAMES.map(lambda name: tree.SecurableRef("NAMESPACE", (name,))),
+    st.tuples(NAMES, NAMES).map(lambda names: tree.SecurableRef("DATABASE", names)),
 )
 BACKUPS = st.one_of(
     st.builds(

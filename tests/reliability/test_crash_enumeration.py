@@ -159,7 +159,7 @@ class CutsWithoutSync(Log):
 
     def cut(self, after: int) -> None:
         offset = self._offset_of(self._segments[-1], after + 1)
-        at = self.standing(after)
+        at = self.position_at(after)
         if self._segments[-1].first > after or after >= self.last:
             super().cut(after)
             return

@@ -132,15 +132,15 @@ class Race:
     uses: tuple[str, ...]
 
 
-def granted(verb: str, noun: str, uses: tuple[str, ...]) -> Race:
-    return Race(f"GRANT {verb} ON {noun} TO $u", f"REVOKE {verb} ON {noun} FROM $u", uses)
+def granted(verb: str, securable: str, uses: tuple[str, ...]) -> Race:
+    return Race(f"GRANT {verb} ON {securable} TO $u", f"REVOKE {verb} ON {securable} FROM $u", uses)
 
 
-def of_place(noun: str) -> dict[str, Race]:
+def of_place(securable: str) -> dict[str, Race]:
     """The verbs on a place."""
-    more = ("define a database",) if noun.startswith("NAMESPACE") else ()
+    more = ("define a database",) if securable.startswith("NAMESPACE") else ()
     return {
-        f"{verb} ON {noun}": granted(verb, noun, uses)
+        f"{verb} ON {securable}": granted(verb, securable, uses)
         for verb, uses in (
             ("READ", (*READS_T[:2], *READS_C[:2], *READS_Q)),
             ("WRITE", (*WRITES_T, *WRITES_C[:2], *WRITES_Q)),
@@ -555,13 +555,13 @@ async def test_nothing_is_done_behind_the_end_of_a_right(
 
 # --- the checker ----------------------------------------------------------------------------------
 
-_standing = Rights.standing
+_privileges = Rights.privileges
 
 
 def _as_it_was(self: Rights, tx: Transaction, caller: Caller) -> Privileges:
     """What somebody held when that was first asked."""
-    known = self._standings.get(caller.user)
-    return _standing(self, tx, caller) if known is None else known
+    known = self._remembered.get(caller.user)
+    return _privileges(self, tx, caller) if known is None else known
 
 
 _judged: dict[int, tuple[Transaction, Privileges]] = {}
@@ -572,7 +572,7 @@ def _judged_once(self: Rights, tx: Transaction, caller: Caller) -> Privileges:
     known = _judged.get(id(tx))
     if known is None or known[0] is not tx:
         with Transaction(tx._state, tx._state.committed, tx.now_us) as aside:
-            known = _judged[id(tx)] = tx, _standing(self, aside, caller)
+            known = _judged[id(tx)] = tx, _privileges(self, aside, caller)
     return known[1]
 
 
@@ -583,9 +583,9 @@ def _go_on(self: Sessions, token: str) -> Caller:
 
 Planted = tuple[tuple[Any, str, Any], ...]
 FAULTS: Final[dict[str, tuple[Planted, str]]] = {
-    "standings are remembered": (((Rights, "standing", _as_it_was),), "READ ON SPACE"),
+    "privileges are remembered": (((Rights, "privileges", _as_it_was),), "READ ON SPACE"),
     "commits rest on no right": (
-        ((Rights, "standing", _judged_once), (Transaction, "rest_on", lambda *_: None)),
+        ((Rights, "privileges", _judged_once), (Transaction, "rest_on", lambda *_: None)),
         "WRITE ON TABLE big",
     ),
     "sign-outs end nothing": (((Sessions, "end", _go_on),), "DELETE /session"),

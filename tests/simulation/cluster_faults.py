@@ -220,7 +220,7 @@ class FaultyCluster(Course):
         return all(
             each.node is not None
             and each.node.committer.commit_index == at
-            and (each is leader or each.node.member.standing is SyncStatus.IN_SYNC)
+            and (each is leader or each.node.member.sync_status is SyncStatus.IN_SYNC)
             for each in self.machines
         )
 

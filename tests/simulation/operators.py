@@ -108,7 +108,7 @@ class Operators:
         It is in the ISR still, which would be too small without it.
         """
         machines = [each for each in self.world.machines if each.answers]
-        fail = [each for each in machines if each.runs.member.standing is SyncStatus.COPY_FAILED]
+        fail = [each for each in machines if each.runs.member.sync_status is SyncStatus.COPY_FAILED]
         if any(each.id in members for each in fail) and self.policies.most > 0:
             for machine in machines:
                 if machine.runs.member.leadership is not None:

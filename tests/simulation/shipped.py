@@ -205,7 +205,7 @@ class Shipped(Cluster3):
                     f"{one.name} does not hold all {released} that were released"
                 )
         for side in self.sides.values():
-            if side.follows is not None and side.follows.standing is SyncStatus.STRANDED:
+            if side.follows is not None and side.follows.sync_status is SyncStatus.STRANDED:
                 raise InvariantViolated(f"stranded: {side.follows.reason}")
             if side.following is not None and side.following.done():
                 side.following.result()

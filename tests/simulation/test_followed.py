@@ -79,7 +79,7 @@ def _acknowledges_at_once(following: FollowedLog, *taken: Any) -> Any:
 
 def _cuts_nothing(log: Log, after: int) -> None:
     """Planted fault: report a cut without making it."""
-    at = log.standing(after)
+    at = log.position_at(after)
     log.last, log.epoch, log.last_time, log.digest = after, at.epoch, at.time, at.digest
 
 

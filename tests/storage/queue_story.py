@@ -27,7 +27,7 @@ from storage.indexes import derived
 from storage.topics import groups, messages, topics
 from storage.topics.deliveries.delivery import unpacked
 from storage.topics.deliveries.group import GroupDeliveries
-from storage.topics.groups import Group, standing
+from storage.topics.groups import Group, state_of
 from storage.topics.messages import PublishResult, TopicMessages
 from storage.topics.topics import END, START, StartPosition, Topic
 from storage.txn.appends import HEAD, NUMBER
@@ -593,7 +593,7 @@ class QueueStory:
                 assert stored == {id: position for id, (position, _) in one.ids.items()}, name
                 for group in groups.groups(tx, topic):
                     assert rows_of(tx, group) == one.groups[group.name].rows, (name, group.name)
-                    assert standing(tx, group)[0].cursor == one.groups[group.name].cursor
+                    assert state_of(tx, group)[0].cursor == one.groups[group.name].cursor
 
 
 def short(figures: dict[str, Any]) -> dict[str, Any]:
@@ -672,7 +672,7 @@ def check_topic(tx: Transaction, topic: Topic) -> None:
 
 def check_group(tx: Transaction, group: Group) -> None:
     """What is stored of a group fits together."""
-    state, _ = standing(tx, group)
+    state, _ = state_of(tx, group)
     rows = {NUMBER.unpack(key)[0]: unpacked(row) for key, row in _all(tx, group.hand_outs).items()}
     out = {n: row for n, row in rows.items() if row.state == OUT}
     waiting = {n: row for n, row in rows.items() if row.state == WAITING}

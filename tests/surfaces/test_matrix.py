@@ -344,12 +344,12 @@ def grants(name: str, needs: tuple[str, ...], given: bool) -> Iterator[str]:
     if needs[0] in ON_NODE:
         yield f"GRANT {needs[0] if given else 'INFO ON TABLE t'} TO {name}"
         return
-    for noun, kind in NOUNS.items():
+    for securable, kind in NOUNS.items():
         needed = {word for word in needs if Verb(word) in VERBS[kind]}
         others = {verb.value for verb in VERBS[kind]} - set(needs)
         words = sorted(needed if given else others)
         if words:
-            yield f"GRANT {', '.join(words)} ON {noun} TO {name}"
+            yield f"GRANT {', '.join(words)} ON {securable} TO {name}"
 
 
 def told_http(answer: Answer) -> str:
@@ -503,7 +503,7 @@ async def test_a_planted_answer_of_a_drained_node_is_found(
 
 FAULTS: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "everybody holds everything": lambda patch: patch.setattr(
-        Privileges, "_judge", lambda self, noun: (ALL, True, ())
+        Privileges, "_judge", lambda self, securable: (ALL, True, ())
     ),
     "everybody sees everything": lambda patch: patch.setattr(Privileges, "sees", lambda *_: True),
 }

@@ -713,7 +713,7 @@ def _raw(run: Execution, record: RecordId, verbs: Verbs = READ) -> bytes | None:
 
 FAULTS: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "everybody holds everything": lambda patch: patch.setattr(
-        Privileges, "_judge", lambda self, noun: (ALL, True, ())
+        Privileges, "_judge", lambda self, securable: (ALL, True, ())
     ),
     "everybody sees everything": lambda patch: patch.setattr(Privileges, "sees", lambda *_: True),
     "links are followed by their names": lambda patch: patch.setattr(Execution, "record", _record),

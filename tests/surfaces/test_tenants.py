@@ -515,7 +515,7 @@ def _unjudged(self: Rights, tx: Transaction, caller: Caller, verbs: Verbs, tick:
 FAULTS: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "everybody sees everything": lambda patch: patch.setattr(Privileges, "sees", lambda *_: True),
     "everybody holds everything": lambda patch: patch.setattr(
-        Privileges, "_judge", lambda self, noun: (ALL, True, ())
+        Privileges, "_judge", lambda self, securable: (ALL, True, ())
     ),
     "owners own all users": lambda patch: patch.setattr(
         rights, "_owns", lambda who, user: user is not None

@@ -1,4 +1,4 @@
-/** What one user holds: a matrix of nouns and verbs that can be edited, and why it may do what. */
+/** What one user holds: a matrix of securables and verbs that can be edited, and why it may do what. */
 import { Button, Choice, Form, Text, useDoing } from '../../components/form.js';
 import { Refused } from '../../components/notices.js';
 import { databases, namespaces } from '../../components/places.js';
@@ -14,7 +14,7 @@ const MANY = 20;
 /** Rows that are drawn at once: a user may hold a thousand grants. */
 const DRAWN = 50;
 const KIND_OF = { tables: 'TABLE', topics: 'TOPIC', spaces: 'SPACE', vaults: 'VAULT' };
-const key = (noun, verb) => `${verb} ${noun}`;
+const key = (securable, verb) => `${verb} ${securable}`;
 
 /**
  * @param {object} props `user`, `held` (of INFO FOR GRANTS), `place` (what is offered first), `onDone`
@@ -32,18 +32,18 @@ export function Grants({ user, held, place, onDone }) {
   const verbsOn = useMemo(() => {
     const found = new Map();
     for (const { on, verbs } of granted) found.set(on, new Set([...found.get(on) ?? [], ...verbs]));
-    for (const noun of added) if (!found.has(noun)) found.set(noun, new Set());
+    for (const securable of added) if (!found.has(securable)) found.set(securable, new Set());
     return found;
   }, [held, added]);
-  const nouns = [...verbsOn.keys()];
-  const has = (noun, verb) => verbsOn.get(noun).has(verb);
-  const fitting = nouns.filter((noun) => noun.toLowerCase().includes(wanted.trim().toLowerCase()));
-  const turn = (noun, verb, to) => change({ ...changed, [key(noun, verb)]: to });
-  const statements = nouns.flatMap((noun) => {
-    const turned = (to) => VERBS.filter((verb) => changed[key(noun, verb)] === to && has(noun, verb) !== to);
+  const securables = [...verbsOn.keys()];
+  const has = (securable, verb) => verbsOn.get(securable).has(verb);
+  const fitting = securables.filter((securable) => securable.toLowerCase().includes(wanted.trim().toLowerCase()));
+  const turn = (securable, verb, to) => change({ ...changed, [key(securable, verb)]: to });
+  const statements = securables.flatMap((securable) => {
+    const turned = (to) => VERBS.filter((verb) => changed[key(securable, verb)] === to && has(securable, verb) !== to);
     return [
-      ...(turned(true).length ? [grant(turned(true), noun, user)] : []),
-      ...(turned(false).length ? [revoke(turned(false), noun, user)] : []),
+      ...(turned(true).length ? [grant(turned(true), securable, user)] : []),
+      ...(turned(false).length ? [revoke(turned(false), securable, user)] : []),
     ];
   });
   const composed = statements.length > 1 ? inOne(...statements) : statements[0];
@@ -64,22 +64,22 @@ export function Grants({ user, held, place, onDone }) {
       <h3 id="grants-title">Privileges</h3>
       <${Why} held=${held} />
       <${Form} onSubmit=${submit}>
-        ${nouns.length > DRAWN && html`<${Text} label="Find in its grants" type="search" value=${wanted} onInput=${look}
-          hint=${`${fitting.length} of ${nouns.length}`} />`}
+        ${securables.length > DRAWN && html`<${Text} label="Find in its grants" type="search" value=${wanted} onInput=${look}
+          hint=${`${fitting.length} of ${securables.length}`} />`}
         <div class="table" tabindex="0" role="region" aria-label="Grants">
           <table class="matrix">
             <caption class="unseen">Grants: a ticked privilege is granted</caption>
             <thead><tr><th scope="col">On</th>${VERBS.map((verb) => html`<th scope="col">${verb}</th>`)}</tr></thead>
             <tbody>
-              ${fitting.filter((noun, at) => at < most || added.includes(noun)).map((noun) => html`<tr key=${noun}>
-                <th scope="row"><bdi>${noun}</bdi></th>
-                ${VERBS.map((verb) => html`<${Cell} noun=${noun} verb=${verb} held=${held}
-                  ticked=${changed[key(noun, verb)] ?? has(noun, verb)}
-                  changed=${(changed[key(noun, verb)] ?? has(noun, verb)) !== has(noun, verb)} onTurn=${(to) => turn(noun, verb, to)} />`)}
+              ${fitting.filter((securable, at) => at < most || added.includes(securable)).map((securable) => html`<tr key=${securable}>
+                <th scope="row"><bdi>${securable}</bdi></th>
+                ${VERBS.map((verb) => html`<${Cell} securable=${securable} verb=${verb} held=${held}
+                  ticked=${changed[key(securable, verb)] ?? has(securable, verb)}
+                  changed=${(changed[key(securable, verb)] ?? has(securable, verb)) !== has(securable, verb)} onTurn=${(to) => turn(securable, verb, to)} />`)}
               </tr>`)}
             </tbody>
           </table>
-          ${nouns.length === 0 && html`<p class="nothing">No grants.</p>`}
+          ${securables.length === 0 && html`<p class="nothing">No grants.</p>`}
         </div>
         ${fitting.length > most && html`<p class="actions"><${Button} onClick=${() => draw(most + DRAWN)}>Show more of ${fitting.length}<//></p>`}
         ${composed && html`
@@ -90,17 +90,17 @@ export function Grants({ user, held, place, onDone }) {
           <${Button} onClick=${() => change({})}>Cancel<//>
           <${Button} look="main" submit busy=${doing || done === held}>Grant and revoke<//></p>`}
       <//>
-      <${Added} place=${place} known=${nouns} onAdd=${(noun) => add([...added, noun])} />
+      <${Added} place=${place} known=${securables} onAdd=${(securable) => add([...added, securable])} />
       <${May} held=${held} />
     </section>`;
 }
 
-/** One verb on one noun: ticked where it is granted there, and marked where something else brings it too. */
-function Cell({ noun, verb, held, ticked, changed, onTurn }) {
-  if (!means(noun, verb)) return html`<td class="soft"><span aria-hidden="true">·</span><span class="unseen">not applicable</span></td>`;
-  const others = reasons(held.filter(({ on, from }) => from !== 'grant' || on !== noun), noun, verb);
+/** One verb on one securable: ticked where it is granted there, and marked where something else brings it too. */
+function Cell({ securable, verb, held, ticked, changed, onTurn }) {
+  if (!means(securable, verb)) return html`<td class="soft"><span aria-hidden="true">·</span><span class="unseen">not applicable</span></td>`;
+  const others = reasons(held.filter(({ on, from }) => from !== 'grant' || on !== securable), securable, verb);
   return html`<td class=${changed ? 'changed' : ''}><span class="cell">
-    <input type="checkbox" aria-label=${`${verb} on ${noun}`} checked=${ticked}
+    <input type="checkbox" aria-label=${`${verb} on ${securable}`} checked=${ticked}
       onInput=${(event) => onTurn(event.target.checked)} />
     ${others.length > 0 && html`<span class="chip" title=${`also: ${others.join('; ')}`}>
       also<span class="unseen">: ${others.join('; ')}</span></span>`}
@@ -115,20 +115,20 @@ function Added({ place, known, onAdd }) {
   const [least, most] = KINDS[kind].names;
   const names = typed.trim() ? typed.trim().split('.') : [];
   const whole = names.length >= least && names.length <= most && names.every(isName);
-  const noun = names.length ? `${kind} ${names.join('.')}` : kind;
+  const securable = names.length ? `${kind} ${names.join('.')}` : kind;
   const submit = () => {
-    if (!whole || known.includes(noun)) return;
-    onAdd(noun);
+    if (!whole || known.includes(securable)) return;
+    onAdd(securable);
     type('');
   };
   return html`
     <${Form} onSubmit=${submit} class="added">
       <${Choice} label="Kind" value=${kind} onInput=${choose} options=${Object.keys(KINDS)} />
-      ${most > 0 && html`<${Text} label="Name" value=${typed} onInput=${type} list="nouns-offered"
+      ${most > 0 && html`<${Text} label="Name" value=${typed} onInput=${type} list="securables-offered"
         placeholder=${['', 'namespace', 'namespace.database', 'namespace.database.name'][most]}
-        wrong=${known.includes(noun) && 'Already in the table'} />
-        <datalist id="nouns-offered">${(offered.value ?? []).map((one) => html`<option value=${one} />`)}</datalist>`}
-      <${Button} submit disabled=${!whole || known.includes(noun)}>Add a row<//>
+        wrong=${known.includes(securable) && 'Already in the table'} />
+        <datalist id="securables-offered">${(offered.value ?? []).map((one) => html`<option value=${one} />`)}</datalist>`}
+      <${Button} submit disabled=${!whole || known.includes(securable)}>Add a row<//>
     <//>`;
 }
 

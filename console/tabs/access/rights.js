@@ -19,7 +19,7 @@ export const BRINGS = {
 const PLACE = ['READ', 'WRITE', 'CONSUME', 'DEFINE', 'INFO'];
 const VAULT = ['READ', 'WRITE', 'INFO', 'UNSEAL'];
 
-/** Which verbs mean something on which kind of noun, and of how many names it is at least and at most. */
+/** Which verbs mean something on which kind of securable, and of how many names it is at least and at most. */
 export const KINDS = {
   NODE: { verbs: ['INFO', 'UNSEAL'], names: [0, 0] },
   NAMESPACE: { verbs: PLACE, names: [1, 1] },
@@ -31,22 +31,22 @@ export const KINDS = {
   'ALL VAULTS IN': { verbs: VAULT, names: [1, 2] },
 };
 
-/** The kind and the names of a noun as the node writes it. @param {string} noun `TABLE shop.main.item` */
-export function parted(noun) {
-  const at = noun.lastIndexOf(' ');
-  if (at < 0) return { kind: noun, names: [] };
-  return { kind: noun.slice(0, at), names: noun.slice(at + 1).split('.') };
+/** The kind and the names of a securable as the node writes it. @param {string} securable `TABLE shop.main.item` */
+export function parted(securable) {
+  const at = securable.lastIndexOf(' ');
+  if (at < 0) return { kind: securable, names: [] };
+  return { kind: securable.slice(0, at), names: securable.slice(at + 1).split('.') };
 }
 
-/** Whether a verb means something on a noun. */
-export const means = (noun, verb) => KINDS[parted(noun).kind]?.verbs.includes(verb) ?? false;
+/** Whether a verb means something on a securable. */
+export const means = (securable, verb) => KINDS[parted(securable).kind]?.verbs.includes(verb) ?? false;
 
 const within = (names, around) => around.every((name, at) => name === names[at]);
 const isVault = (kind) => kind === 'VAULT' || kind === 'ALL VAULTS IN';
 
-/** Whether what is held reaches a noun. @param {Held} held @param {string} noun */
-export function covers(held, noun) {
-  const { kind, names } = parted(noun);
+/** Whether what is held reaches a securable. @param {Held} held @param {string} securable */
+export function covers(held, securable) {
+  const { kind, names } = parted(securable);
   const on = parted(held.on);
   if (held.from.startsWith('role ')) {
     if (isVault(kind) && held.from !== 'role owner') return false;
@@ -55,15 +55,15 @@ export function covers(held, noun) {
   }
   if (on.kind === 'ALL VAULTS IN' && kind === 'VAULT') return within(names, on.names);
   if (on.kind === 'NAMESPACE' || on.kind === 'DATABASE') return !isVault(kind) && kind !== 'NODE' && within(names, on.names);
-  return held.on === noun;
+  return held.on === securable;
 }
 
 /**
  * Why a user may do something: each right that lets it, in words. Empty: it may not.
- * @param {Held[]} all @param {string} noun @param {string} verb
+ * @param {Held[]} all @param {string} securable @param {string} verb
  */
-export const reasons = (all, noun, verb) => (means(noun, verb)
-  ? all.filter((held) => held.verbs.includes(verb) && covers(held, noun)).map(told) : []);
+export const reasons = (all, securable, verb) => (means(securable, verb)
+  ? all.filter((held) => held.verbs.includes(verb) && covers(held, securable)).map(told) : []);
 
 /** One right in words. @param {Held} held */
 export function told(held) {

@@ -12,11 +12,11 @@ export function Why({ held }) {
     <span class="soft">${from === 'grant' ? 'granted on ' : `by its ${from} on `}</span><bdi>${on}</bdi></li>`)}</ul>`;
 }
 
-/** What a user may do on something, and why: asked for one noun. @param {{held: object[]}} props */
+/** What a user may do on something, and why: asked for one securable. @param {{held: object[]}} props */
 export function May({ held }) {
   const [typed, type] = useState('');
-  const noun = typed.trim();
-  const { kind, names } = parted(noun);
+  const securable = typed.trim();
+  const { kind, names } = parted(securable);
   const [least, most] = KINDS[kind]?.names ?? [1, 0];
   const whole = names.length >= least && names.length <= most && names.every(isName);
   return html`
@@ -25,7 +25,7 @@ export function May({ held }) {
         hint="A securable with its full name: shows its privileges and their source." />
       ${whole && html`<dl class="pairs" aria-label="Effective privileges">
         ${KINDS[kind].verbs.map((verb) => {
-          const why = reasons(held, noun, verb);
+          const why = reasons(held, securable, verb);
           return html`<dt><span class="chip ${why.length ? 'well' : ''}">${verb}</span></dt>
             <dd>${why.length ? `yes: ${why.join('; ')}` : 'no: neither its role nor a grant gives it'}</dd>`;
         })}

@@ -15,7 +15,7 @@ from protocol.text import format_datetime
 from protocol.values import instant
 from storage.topics.deliveries.delivery import OUT, DeliveryRow
 from storage.topics.deliveries.index import AHEAD_US, ENTRY, PLACE, DeliveryIndex
-from storage.topics.groups import GroupState, standing
+from storage.topics.groups import GroupState, state_of
 from storage.topics.message_rows import MessageRows, headers_of, with_headers
 from storage.topics.topics import find_topic
 
@@ -164,7 +164,7 @@ class DeliveryExpiry(DeliveryIndex):
 
     def overdue(self) -> int:
         """Count the deliveries whose ack deadline has passed and that have not been taken back."""
-        return self._count_expired(standing(self._tx, self.group)[0])
+        return self._count_expired(state_of(self._tx, self.group)[0])
 
     # --- dead letters ---------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from storage.topics import groups
 from storage.topics.deliveries.delivery import OUT, WAITING, DeliveryRow
 from storage.topics.deliveries.fetch import DeliveryFetch
 from storage.topics.deliveries.index import PLACE, Answer
-from storage.topics.groups import standing
+from storage.topics.groups import state_of
 from storage.topics.topics import StartPosition
 from storage.txn.appends import NUMBER
 
@@ -28,7 +28,7 @@ class GroupDeliveries(DeliveryFetch):
         """
         groups.reset_group(self._tx, self.group, self._messages.position_at(place))
         self.wakes = True
-        return standing(self._tx, self.group)[0].committed
+        return state_of(self._tx, self.group)[0].committed
 
     def trimmed(self, first: int) -> Iterator[None]:
         """Forget the deliveries of messages trimmed before `first`. Yields between steps."""
@@ -71,7 +71,7 @@ class GroupDeliveries(DeliveryFetch):
         dead_lettered, deadline, max_in_flight, deliveries, dead_letter, epoch, backoff, ordered}`
         """
         group = self.group
-        state, _ = standing(self._tx, group)
+        state, _ = state_of(self._tx, group)
         last, _ = self._messages.end()
         in_flight = state.out - self._count_expired(state)
         pending = state.pending(last)

@@ -35,7 +35,7 @@ from typing import Any, Final
 from protocol.values import Tick
 from storage.formats import keys
 from storage.topics.deliveries.delivery import ALONE, PARKED, WAITING, DeliveryRow, unpacked
-from storage.topics.groups import Group, GroupState, differ, standing
+from storage.topics.groups import Group, GroupState, differ, state_of
 from storage.topics.message_rows import MessageRows
 from storage.topics.topics import Topic
 from storage.txn.appends import NUMBER
@@ -91,7 +91,7 @@ class DeliveryIndex:
     # --- rows -----------------------------------------------------------------------------------
 
     def _load(self) -> GroupState:
-        self._state, self._before = standing(self._tx, self.group)
+        self._state, self._before = state_of(self._tx, self.group)
         return self._state
 
     def _store(self) -> None:
@@ -243,7 +243,7 @@ class DeliveryIndex:
             the maximum in flight, no message counts as ready for redelivery.
         """
         group = self.group
-        state, _ = standing(self._tx, group)
+        state, _ = state_of(self._tx, group)
         found = []
         if state.out:
             found.append(self._first(group.deadlines, state.deadlines_from_us))

@@ -317,7 +317,7 @@ async def test_a_token_that_is_older_than_the_users_is_replaced(tmp_path: Path) 
     (tmp_path / "public").write_bytes(
         public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     )
-    told = f"jwt,pub-key={tmp_path}/public,priv-key={key},sign-method=RS256,ttl=1s"
+    told = f"jwt,pub-key={tmp_path}/public,priv-key={key},sign-method=RS256,ttl=2s"
     with etcd_process(tmp_path / "etcd", "--auth-token", told) as etcd:
         etcd.ask_for_users(*ROOT)
         access = EtcdCredentials(ROOT)
@@ -326,7 +326,7 @@ async def test_a_token_that_is_older_than_the_users_is_replaced(tmp_path: Path) 
             token = etcd.post("/v3/auth/authenticate", {"name": ROOT[0], "password": ROOT[1]})
             etcd.post("/v3/auth/user/add", {"name": "other", "password": "x"}, token["token"])
             assert (await one.read()).insync is not None  # "revision of auth store is old"
-            ends = asyncio.get_running_loop().time() + 2
+            ends = asyncio.get_running_loop().time() + 3
             while asyncio.get_running_loop().time() < ends:  # it ends within
                 lease = await one.grant(60)
                 await one.renew(lease)

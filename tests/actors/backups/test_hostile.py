@@ -239,7 +239,7 @@ FACTS: Final[list[tuple[str, dict[str, object]]]] = [
 def test_facts_that_no_store_writes(
     history: CommitHistory, name: str, change: dict[str, Any]
 ) -> None:
-    at = history.standing(history.last)
+    at = history.position_at(history.last)
     facts = as_dict(replace_facts(at))
     (facts if name in facts else facts["at"]).update(change)
     data = forged(BackupFileForm.SNAPSHOT, msgspec.msgpack.encode(facts), b"", (0, 0, at.sequence))
@@ -273,7 +273,7 @@ def pairs_in(data: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def snapshot_of(history: CommitHistory, stream: bytes, count: int) -> bytes:
-    at = history.standing(history.last)
+    at = history.position_at(history.last)
     facts = msgspec.msgpack.encode(held.snapshot_facts(at))
     return forged(BackupFileForm.SNAPSHOT, facts, stream, (count, 0, at.sequence))
 
@@ -290,7 +290,7 @@ def test_values_that_no_store_writes(history: CommitHistory, value: bytes) -> No
         piece = snapshot_file._piece(some)
         parts: list[bytes] = []
         snapshot = snapshot_file.SnapshotWriter(
-            held.snapshot_facts(history.standing(history.last)), parts.append, SeededRng(1)
+            held.snapshot_facts(history.position_at(history.last)), parts.append, SeededRng(1)
         )
         snapshot.add(piece)
         snapshot.end()

@@ -380,7 +380,7 @@ class Fleet:
     def __repr__(self) -> str:
         return ", ".join(
             f"{node.name} {node.log.commit_index} of {node.log.synced_seq}"
-            f" {node.attaching.standing if node.attaching else 'leads'}"
+            f" {node.attaching.sync_status if node.attaching else 'leads'}"
             for node in self.nodes.values()
         )
 

@@ -136,7 +136,7 @@ def test_who_shows_what_its_leader_does_not_have_is_stranded(logbook: Logbook) -
         await _given_up(fleet)
         follows = fleet["b"].attaching
         assert follows is not None
-        assert follows.standing is SyncStatus.STRANDED, follows.reason
+        assert follows.sync_status is SyncStatus.STRANDED, follows.reason
         assert "shows commits up to 3" in follows.reason
         assert own.disk[-1].body == b"from nowhere", "nothing is cut"
         await asyncio.sleep(100)
@@ -167,7 +167,7 @@ def test_who_was_away_for_longer_than_the_log_is_kept_has_to_be_copied(logbook: 
         await _given_up(fleet)
         follows = fleet["b"].attaching
         assert follows is not None
-        assert (follows.standing, follows.copy_from) == (SyncStatus.COPY_FAILED, 10)
+        assert (follows.sync_status, follows.copy_from) == (SyncStatus.COPY_FAILED, 10)
         await fleet.close()
 
     run(main(), 1)

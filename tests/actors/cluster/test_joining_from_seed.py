@@ -181,7 +181,7 @@ class JoinWorld:
             return
         directory.close()
         opened = self.machine.opened()
-        at = opened.log.standing(opened.log.last)
+        at = opened.log.position_at(opened.log.last)
         node, hash = "?", opened.hash
         self.copied = CopiedStore(str(opened.directory.store_id), node, at, 0, hash)
         opened.close()

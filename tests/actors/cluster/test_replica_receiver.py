@@ -290,9 +290,9 @@ def test_it_comes_again_until_another_attempt_would_bring_nothing(logbook: Logbo
         )
         task = asyncio.ensure_future(follows.run())
         await until(lambda: len(times) == 2)
-        assert (follows.standing, follows.reason) == (SyncStatus.CATCHING_UP, "nobody is there")
+        assert (follows.sync_status, follows.reason) == (SyncStatus.CATCHING_UP, "nobody is there")
         await task
-        assert (follows.standing, follows.copy_from) == (SyncStatus.COPY_FAILED, 7)
+        assert (follows.sync_status, follows.copy_from) == (SyncStatus.COPY_FAILED, 7)
         pauses = [later - before for before, later in pairwise(times)]
         assert pauses[0] < pauses[2] < pauses[4] < pauses[6]
 

@@ -53,8 +53,8 @@ class Leads:
             lambda node, upto: self.heard.append((node, upto)),
         )  # fmt: skip
 
-    def standing(self) -> SyncStatus:
-        return self.shipping.standing
+    def sync_status(self) -> SyncStatus:
+        return self.shipping.sync_status
 
     def owes(self) -> bool:
         return self.shipping.window.owed_since_us is not None
@@ -118,19 +118,19 @@ def test_frames_follow_where_both_agree() -> None:
             assert answer == Attached(1, 4, 10)
             assert await leader.frames(10) == leader.node.log.disk[4:]
             assert leader.heard == [], "telling a history is no acknowledgement"
-            assert leader.shipping.standing is SyncStatus.CATCHING_UP
+            assert leader.shipping.sync_status is SyncStatus.CATCHING_UP
             leader.acknowledge(4)
             leader.acknowledge(10)
             leader.commit()
             await leader.frames(11)
             assert leader.heard == [("attached", 4), ("b", 10)]
-            assert (leader.shipping.standing, leader.shipping.lag) == (SyncStatus.IN_SYNC, 1)
+            assert (leader.shipping.sync_status, leader.shipping.lag) == (SyncStatus.IN_SYNC, 1)
 
     run(main(), 1)
 
 
 @pytest.mark.parametrize(
-    ("asked", "code", "standing"),
+    ("asked", "code", "sync_status"),
     [
         (Attach([], 0, 0, 2), "NotWritable", SyncStatus.CATCHING_UP),
         (Attach([(1, 20, b"x")], 20, 11, 1), "Stranded", SyncStatus.STRANDED),
@@ -139,7 +139,7 @@ def test_frames_follow_where_both_agree() -> None:
     ],
 )
 def test_who_is_not_shipped_to_is_told_why(
-    asked: Attach, code: str, standing: SyncStatus, logbook: Logbook
+    asked: Attach, code: str, sync_status: SyncStatus, logbook: Logbook
 ) -> None:
     logbook.allow("a follower is stranded")
 
@@ -149,7 +149,7 @@ def test_who_is_not_shipped_to_is_told_why(
             assert isinstance(answer, Refused)
             assert answer.code == code
             await leader.ended()
-            assert leader.shipping.standing is standing
+            assert leader.shipping.sync_status is sync_status
             assert leader.shipping.reason == answer.message
             with pytest.raises(LinkClosed):
                 await leader.there.receive()
@@ -163,7 +163,7 @@ def test_a_log_that_is_gone_is_not_waited_for() -> None:
             leader.node.reads.prune(6)
             assert await leader.attach() == CopyNeeded(6)
             await leader.ended()
-            assert leader.shipping.standing is SyncStatus.COPY_FAILED
+            assert leader.shipping.sync_status is SyncStatus.COPY_FAILED
 
     run(main(), 1)
 
@@ -265,7 +265,7 @@ def test_a_slow_follower_costs_no_more_than_the_window() -> None:
                 await asyncio.sleep(0.01)
             assert log.tail.bytes < limits.TAIL_BYTES + 100_000 + FRAME_BYTES
             assert WINDOW <= leader.shipping.window.bytes < WINDOW + BATCH
-            assert leader.standing() is SyncStatus.CATCHING_UP
+            assert leader.sync_status() is SyncStatus.CATCHING_UP
             assert leader.node.reads.asked == 0
             # It comes back to life: the rest is read from the log, and kept there until it was.
             while not follows.done():
@@ -277,7 +277,7 @@ def test_a_slow_follower_costs_no_more_than_the_window() -> None:
             leader.acknowledge(800)
             assert leader.node.reads.asked > 100
             await asyncio.sleep(0.1)
-            assert leader.standing() is SyncStatus.IN_SYNC
+            assert leader.sync_status() is SyncStatus.IN_SYNC
             assert leader.node.reads.pins.held == 0, "the tail needs none"
 
     run(main(), 1)

@@ -180,7 +180,7 @@ def test_three_nodes_show_the_same_and_another_leads_on(tmp_path: Path, logbook:
                 states.append(await value(one.node, "SELECT * FROM t ORDER BY id"))
             assert len(states[0]) == rows + 1
             assert states[0] == states[1] == states[2]
-            assert {each.standing for each in a.replica_senders} == {SyncStatus.IN_SYNC}
+            assert {each.sync_status for each in a.replica_senders} == {SyncStatus.IN_SYNC}
             # a is cut off with something that nobody else has; b leads on.
             for one in (b, c):
                 await one.rest()

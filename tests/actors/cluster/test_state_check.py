@@ -62,7 +62,7 @@ class Two:
         asked = await self.here.receive()
         assert isinstance(asked, Attach)
         self.leads = asyncio.ensure_future(self.shipping.run(asked))
-        while self.shipping.standing is not SyncStatus.IN_SYNC:
+        while self.shipping.sync_status is not SyncStatus.IN_SYNC:
             await asyncio.sleep(0.01)
 
     async def end(self) -> None:
@@ -145,7 +145,7 @@ def test_a_state_that_differs_strands_its_node(logbook: Logbook) -> None:
             with pytest.raises(Stranded, match="has digest"):
                 await made.following
             await made.leads
-            assert made.shipping.standing is SyncStatus.STRANDED
+            assert made.shipping.sync_status is SyncStatus.STRANDED
             assert made.shipping.reason in next(
                 line for line in logbook.loud if "not its leader's" in line
             )

@@ -210,7 +210,7 @@ class Trio:
             lines.append(
                 f"{each.name} {each.id}: {member.life} ({member.why}), log {committer.log_upto},"
                 f" released {committer.commit_index}, follows {follow_task and follow_task.node}"
-                f" {member.standing}, failure {node.failure}"
+                f" {member.sync_status}, failure {node.failure}"
             )
         return "\n".join(lines)
 

@@ -100,7 +100,7 @@ async def until(condition: Callable[[], Any], *running: asyncio.Future[ScriptAns
 
 
 def standing(node: Running) -> bool:
-    return node.node.committer.priority_locks.standing is not None
+    return node.node.committer.priority_locks.holder is not None
 
 
 async def a_barrier(

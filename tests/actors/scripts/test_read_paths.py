@@ -429,6 +429,6 @@ async def test_no_place_lets_a_record_be_read(
 async def test_a_gate_that_lets_all_read_is_found(
     node: Running, eve: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Privileges, "_judge", lambda self, noun: (ALL, True, ()))
+    monkeypatch.setattr(Privileges, "_judge", lambda self, securable: (ALL, True, ()))
     found, _ = await leaks(node, eve)
     assert len(found) > len(PLACES)

@@ -60,7 +60,7 @@ class Row(NamedTuple):
     """What a member needs to be granted, where that is enough."""
 
 
-def of(text: str, verb: str, noun: str, *, both: str = "", given: bool = True) -> Row:
+def of(text: str, verb: str, securable: str, *, both: str = "", given: bool = True) -> Row:
     """A statement that needs one verb on something, or `both` of two.
 
     :param given: False: they alone don't do, for it names another thing too
@@ -69,17 +69,17 @@ def of(text: str, verb: str, noun: str, *, both: str = "", given: bool = True) -
     answers = []
     for role in ("editor", "viewer"):
         missing = [each for each in (both or verb).split(", ") if each not in held[role]]
-        answers.append(f"{', '.join(missing)} ON {noun}" if missing else MAY)
-    needs = f"{both or verb} ON {noun}"
-    owner = needs if noun == ON_SHOP else MAY
+        answers.append(f"{', '.join(missing)} ON {securable}" if missing else MAY)
+    needs = f"{both or verb} ON {securable}"
+    owner = needs if securable == ON_SHOP else MAY
     return Row(text, answers[0], answers[1], HIDDEN, owner, HIDDEN, needs if given else "")
 
 
 def owns(
-    text: str, noun: str, member: str | None = None, owner: str = "", other: str | None = None
+    text: str, securable: str, member: str | None = None, owner: str = "", other: str | None = None
 ) -> Row:
     """A statement that needs the owner of something."""
-    needs = f"OWNER OF {noun}"
+    needs = f"OWNER OF {securable}"
     member = needs if member is None else member
     return Row(text, needs, needs, member, owner or member, member if other is None else other)
 
@@ -401,7 +401,7 @@ def test_a_handler_must_declare_and_take_what_it_needs() -> None:
     with pytest.raises(TypeError):
         informs("PLANTED")  # type: ignore[call-arg]
     declared = HANDLERS[tree.Publish].needs
-    with pytest.raises(AssertionError, match="takes 0 things, its needs name 1"):
+    with pytest.raises(AssertionError, match="takes 0 objects, its needs name 1"):
         handles(type("Planted", (), {}), "none", writes=True, needs=declared)(run)
 
 
@@ -453,14 +453,14 @@ async def _granted(node: Running) -> dict[str, tuple[Caller, Caller]]:
     needs = sorted({row.needs for rows in ROWS.values() for row in rows} - {""})
     found = {}
     for number, need in enumerate(needs):
-        words, _, noun = need.partition(" ON ")
-        others = {verb.value for verb in VERBS[SecurableKind[noun.split()[0]]] - OWN} - {
+        words, _, securable = need.partition(" ON ")
+        others = {verb.value for verb in VERBS[SecurableKind[securable.split()[0]]] - OWN} - {
             *words.split(", ")
         }
         pair = []
         for kind, held in (("given", words), ("but", ", ".join(sorted(others)))):
             pair.append(await declare(node.node, f"{kind}{number}", "member"))
-            await node.values(f"GRANT {held} ON {noun} TO {kind}{number}")
+            await node.values(f"GRANT {held} ON {securable} TO {kind}{number}")
         found[need] = (pair[0], pair[1])
     return found
 
@@ -474,9 +474,9 @@ async def test_what_each_is_answered(node: Running, figure: Callable[[str, objec
 @pytest.mark.parametrize(
     "planted",
     [
-        lambda self, noun: (ALL, True, ()),
-        lambda self, noun: (NOTHING, False, ()),
-        lambda self, noun: (READ & VERBS[noun.kind], True, ()),
+        lambda self, securable: (ALL, True, ()),
+        lambda self, securable: (NOTHING, False, ()),
+        lambda self, securable: (READ & VERBS[securable.kind], True, ()),
     ],
 )
 async def test_a_gate_that_judges_otherwise_is_found(

@@ -512,7 +512,7 @@ async def test_nobody_answers_that_there_is_nothing_without_having_looked(here: 
     first = started(here, "TAKE FROM t AS g WAIT 1m")
     await waiting(here, 1)
     line: Any = here.node.topics.waits.line(1, 1)
-    (wait,) = line._standing
+    (wait,) = line._blocked
     wake, wait._wake = wait._wake, lambda: None  # it has the turn, and has not come to look yet
     await here.value("PUBLISH INTO t VALUE 1")
     assert positions(await here.value("TAKE FROM t AS g WAIT 1ms")) == [1]

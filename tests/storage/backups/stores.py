@@ -81,7 +81,7 @@ class CommitHistory:
         """A clock that says when it ended."""
         return ManualClock(self.book.clock.wall_us())
 
-    def standing(self, sequence: int) -> LogPosition:
+    def position_at(self, sequence: int) -> LogPosition:
         if sequence == 0:
             return LogPosition(0, 1, 0, NO_DIGEST)
         frame = self.frames[sequence - 1]
@@ -95,7 +95,7 @@ class CommitHistory:
     ) -> bytes:
         """A snapshot of one moment."""
         parts: list[bytes] = []
-        facts = replace_facts(held.snapshot_facts(self.standing(sequence)), place)
+        facts = replace_facts(held.snapshot_facts(self.position_at(sequence)), place)
         steps = snapshot_file.write(
             self.views[sequence], facts, parts.append, SeededRng(sequence), key
         )
@@ -106,7 +106,7 @@ class CommitHistory:
         """A log backup of a part of it."""
         last = self.last if last is None else last
         parts: list[bytes] = []
-        facts = held.log_facts(last, self.standing(first - 1))
+        facts = held.log_facts(last, self.position_at(first - 1))
         some = self.frames[first - 1 : last]
         held.finished(log_file.write(some, facts, parts.append, SeededRng(first), key))
         return b"".join(parts)

@@ -52,7 +52,7 @@ OLDER: Told = (0, 3, bytes(16))
 
 def told(history: CommitHistory, sequence: int) -> tuple[Told, ...]:
     """The reigns up to a commit."""
-    at = history.standing(sequence)
+    at = history.position_at(sequence)
     return (OLDER, (at.epoch, at.sequence, at.digest)) if sequence >= 3 else ()
 
 
@@ -94,7 +94,7 @@ def test_it_is_the_same_store(history: CommitHistory, key: Key | None) -> None:
         machine = machine_of(history, key)
         done = copy(machine, history, sequence)
         assert (done.store, done.hash) == (held.STORE, history.hash(sequence))
-        assert done.at == history.standing(sequence)
+        assert done.at == history.position_at(sequence)
         store = machine.opened()
         assert store.directory.store_id == STORE and store.directory.origin is None
         assert store.directory.created == "2026-01-01T00:00:00+00:00"

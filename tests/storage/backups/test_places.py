@@ -35,8 +35,8 @@ def figures(tx: Transaction, at: Database) -> dict[str, object]:
         "keys": sum(SpaceKeys(tx, spaces.space(tx, at, "cache")).count()),
         "messages": (found.first, found.held),
         "readers": list(found.readers(unpaced)),
-        "hand-outs": [groups.standing(tx, each)[0].hand_outs for each in groups.groups(tx, mail)],
-        "committed": [groups.standing(tx, each)[0].committed for each in groups.groups(tx, mail)],
+        "hand-outs": [groups.state_of(tx, each)[0].hand_outs for each in groups.groups(tx, mail)],
+        "committed": [groups.state_of(tx, each)[0].committed for each in groups.groups(tx, mail)],
     }
 
 

@@ -45,7 +45,7 @@ def restored(history: CommitHistory, sequence: int, key: Key | None = None) -> S
     """A machine with a store of a snapshot."""
     machine = StoreMachine(clock=history.clock_at_end())
     done = machine.restore(history.snapshot(sequence, key), key)
-    assert done.origin == RestoreOrigin(held.STORE, history.standing(sequence))
+    assert done.origin == RestoreOrigin(held.STORE, history.position_at(sequence))
     assert (done.begins, done.state.hash) == (sequence + 1, history.hash(sequence))
     return machine
 
@@ -59,8 +59,8 @@ def test_a_snapshot_of_any_moment_and_the_log_on_top(history: CommitHistory) -> 
         assert store.hash == history.hash(sequence)
         assert store.differences() == []
         assert (store.log.first, store.log.last) == (sequence + 1, sequence)
-        assert store.log.epoch == history.standing(sequence).epoch + 1
-        assert store.ledger.epoch_at(sequence) == history.standing(sequence).epoch
+        assert store.log.epoch == history.position_at(sequence).epoch + 1
+        assert store.ledger.epoch_at(sequence) == history.position_at(sequence).epoch
         assert store.ledger.epoch_at(sequence + 1) == store.log.epoch
         built += bool(everything(store.engine) != everything(history.views[sequence]))
         store.close()
@@ -68,7 +68,9 @@ def test_a_snapshot_of_any_moment_and_the_log_on_top(history: CommitHistory) -> 
         assert done.records == history.last - sequence
         store = machine.opened()
         assert store.everything() == everything(history.views[history.last])
-        assert store.directory.origin == RestoreOrigin(held.STORE, history.standing(history.last))
+        assert store.directory.origin == RestoreOrigin(
+            held.STORE, history.position_at(history.last)
+        )
         assert list(store.log.read(store.log.first)) == history.frames[sequence:]
         store.close()
     assert built >= 2  # records that were written while an index was built, and not visited yet
@@ -84,8 +86,8 @@ def test_a_log_up_to_any_moment(history: CommitHistory, key: Key | None) -> None
         store = machine.opened()
         assert store.everything() == everything(history.views[upto])
         assert list(store.log.read(1)) == history.frames[:upto]
-        assert store.log.epoch == history.standing(upto).epoch + 1
-        assert store.ledger.epoch_at(upto) == history.standing(upto).epoch
+        assert store.log.epoch == history.position_at(upto).epoch + 1
+        assert store.ledger.epoch_at(upto) == history.position_at(upto).epoch
         store.close()
 
 
@@ -244,7 +246,7 @@ def test_a_log_of_another_store_or_history_is_refused(history: CommitHistory) ->
 def test_no_log_goes_on_top_of_what_was_written_to(history: CommitHistory) -> None:
     machine = restored(history, 10)
     store = machine.opened()
-    at = history.standing(10)
+    at = history.position_at(10)
     store.log.append([Frame(11, at.epoch + 1, at.time, 0, b"")])
     store.close()
     with pytest.raises(NotRestored, match="written to since"):
@@ -258,7 +260,7 @@ def test_no_log_goes_on_top_of_a_place(history: CommitHistory) -> None:
 
 
 def test_a_clock_behind_the_backup_is_refused_unless_it_is_meant(history: CommitHistory) -> None:
-    early = ManualClock(history.standing(3).time)
+    early = ManualClock(history.position_at(3).time)
     for data in (history.snapshot(20), history.log()):
         machine = StoreMachine(clock=early)
         assert isinstance(refused(machine, data), ClockRefused)
@@ -291,22 +293,22 @@ def test_a_restored_store_goes_on_and_can_be_backed_up(history: CommitHistory) -
             store.log.close(clean=clean)
             store.directory.close()
             store = machine.opened()
-            assert store.log.known_epoch(10) in (None, history.standing(10).epoch)
-            epoch = history.standing(10).epoch + 1
+            assert store.log.known_epoch(10) in (None, history.position_at(10).epoch)
+            epoch = history.position_at(10).epoch + 1
             assert store.log.epoch == store.ledger.epoch == epoch
-            store.log.append([Frame(11, epoch, history.standing(10).time, 0, b"next")])
+            store.log.append([Frame(11, epoch, history.position_at(10).time, 0, b"next")])
             store.log.close(clean=clean)
             store.directory.close()
             store = machine.opened()
             assert (store.log.last, store.log.epoch) == (11, epoch)
-            assert store.log.standing(10) == history.standing(10)
-            assert store.log.standing(11).epoch == epoch
+            assert store.log.position_at(10) == history.position_at(10)
+            assert store.log.position_at(11).epoch == epoch
             store.close()
 
 
 def test_what_is_awaiting_is_told_and_nothing_is_done(history: CommitHistory) -> None:
     """Five years later."""
-    clock = ManualClock(history.standing(history.last).time + 5 * 366 * 86_400 * SECOND_US)
+    clock = ManualClock(history.position_at(history.last).time + 5 * 366 * 86_400 * SECOND_US)
     told = {}
     for data in (history.snapshot(history.last), history.log()):
         machine = StoreMachine(clock=clock)
@@ -320,7 +322,7 @@ def test_what_is_awaiting_is_told_and_nothing_is_done(history: CommitHistory) ->
     found = {one.path: (one.messages, one.keys, one.hand_outs) for one in done.state.awaiting}
     assert found["shop.main.cache"] == found["shop.other.cache"] == (0, 2, 0)
     assert found["shop.main.mail"][0] == 6 and found["shop.main.mail"][2] >= 3
-    at_once = StoreMachine(clock=ManualClock(history.standing(27).time))
+    at_once = StoreMachine(clock=ManualClock(history.position_at(27).time))
     assert at_once.restore(history.log(), upto=27).state.awaiting == ()
 
 

@@ -209,7 +209,7 @@ def test_a_log_that_is_cut_at_what_a_recovery_copied_ends_in_the_epoch_before(
     assert log.recovery.copied == 1
     if pruned:
         log.prune(last + 1)
-    at = log.standing(last)
+    at = log.position_at(last)
     assert (at.epoch, at.time) == (2, time)
     assert log.known_epoch(last) in (2, None)
     log.cut(last)

@@ -18,7 +18,7 @@ from storage.formats import keys
 from storage.formats.keys import Pair
 from storage.topics import groups, topics
 from storage.topics.deliveries.group import GroupDeliveries
-from storage.topics.groups import Group, standing
+from storage.topics.groups import Group, state_of
 from storage.topics.messages import TopicMessages
 from storage.topics.topics import END, START, StartPosition, Topic
 from storage.txn.transaction import Transaction
@@ -932,7 +932,7 @@ def test_the_indexes_are_looked_at_from_where_something_stands(
 
     def since() -> tuple[int, int]:
         with queues.book.begin_transaction() as tx:
-            state, _ = standing(tx, made)
+            state, _ = state_of(tx, made)
         return state.deadlines_from_us - START_US, state.ready_from_us - START_US
 
     taken = receipts(queues.take(made, 2))

@@ -1,4 +1,4 @@
-"""Nouns: maps declared objects to the securables that privileges are granted on."""
+"""Securables: maps declared objects to the securables that privileges are granted on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from storage.topics.topics import Topic
 from storage.vaults.vaults import Vault
 
 SecurableObject = Namespace | Database | Table | Topic | Space | Function | Vault | Securable
-"""Object of an authorization: a declared object, or the nouns `STORE` and `NODE`.
+"""Object of an authorization: a declared object, or the securables `STORE` and `NODE`.
 
 A function is authorized as its database: it holds no data, and works only on its caller's
 arguments.
@@ -25,33 +25,33 @@ _KINDS: Final[dict[type, SecurableKind]] = {
 }  # fmt: skip
 
 
-def noun_of(thing: SecurableObject) -> Securable:
-    """Return the noun of a declared object."""
-    match thing:
+def securable_of(target: SecurableObject) -> Securable:
+    """Return the securable of a declared object."""
+    match target:
         case Securable():
-            return thing
+            return target
         case Namespace():
-            return Securable(SecurableKind.NAMESPACE, (thing.id,), thing.path)
+            return Securable(SecurableKind.NAMESPACE, (target.id,), target.path)
         case Database():
-            return Securable(SecurableKind.DATABASE, (thing.namespace.id, thing.id), thing.path)
+            return Securable(SecurableKind.DATABASE, (target.namespace.id, target.id), target.path)
         case Function():
-            return noun_of(thing.database)
-    within = thing.database
-    ids = (within.namespace.id, within.id, thing.id)
-    kind = _KINDS[type(thing)]
-    return Securable(kind, ids, thing.path)
+            return securable_of(target.database)
+    within = target.database
+    ids = (within.namespace.id, within.id, target.id)
+    kind = _KINDS[type(target)]
+    return Securable(kind, ids, target.path)
 
 
-def told_apart(thing: SecurableObject) -> tuple[object, ...]:
+def told_apart(target: SecurableObject) -> tuple[object, ...]:
     """Return a key that identifies an object by all that authorization depends on.
 
     The id alone is not enough: after a roll back of the declaring commit, another object may get
     it.
     """
-    if isinstance(thing, (Table, Topic, Space, Vault)):
-        within = thing.database
+    if isinstance(target, (Table, Topic, Space, Vault)):
+        within = target.database
         around = within.namespace
-        ids = (thing.id, within.id, around.id)
-        return (type(thing), ids, thing.name, within.name, around.name)
-    noun = noun_of(thing)
-    return (noun.kind, noun.ids, noun.path)
+        ids = (target.id, within.id, around.id)
+        return (type(target), ids, target.name, within.name, around.name)
+    securable = securable_of(target)
+    return (securable.kind, securable.ids, securable.path)
