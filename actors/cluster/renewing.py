@@ -136,8 +136,8 @@ class RenewingActor(LoopActor):
 
     @handles(CheckCertificate)
     async def check(self, _message: CheckCertificate) -> None:
-        """Run a check; requests during it cause one more. A damaged file PEER is left for the
-        operator: the shown certificate is in memory."""
+        """Run a check; requests during it cause one more, even if it fails. A damaged file PEER is
+        left for the operator: the shown certificate is in memory."""
         self._again = True
         if self._looking:
             return
@@ -145,11 +145,12 @@ class RenewingActor(LoopActor):
         try:
             while self._again:
                 self._again = False
-                await self._check_certificate()
-        except (Refusal, LinkClosed, OSError, StoreFault) as why:
-            log.warning("the check of this node's certificate failed", why=str(why))
-        except EngineUnreadable as error:
-            self.runtime.report_error(type(self).__name__, error)
+                try:
+                    await self._check_certificate()
+                except (Refusal, LinkClosed, OSError, StoreFault) as why:
+                    log.warning("the check of this node's certificate failed", why=str(why))
+                except EngineUnreadable as error:
+                    self.runtime.report_error(type(self).__name__, error)
         finally:
             self._looking = False
             if self._next is not None:

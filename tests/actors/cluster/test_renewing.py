@@ -10,9 +10,11 @@ from typing import Any
 from actors.cluster.renewing import CheckCertificate, RenewingActor
 from actors.node import Node
 from actors.runtime import stop, tell
+from protocol.errors import UnknownOutcome
 from protocol.values import instant
 from storage.files import peer_file
 from storage.files.peer_file import Identities, Identity
+from storage.txn.tickets import CommitTicket
 from tests.actors.cluster.whole import cluster
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
@@ -52,6 +54,32 @@ def test_one_that_is_given_while_another_comes_into_the_row_is_shown() -> None:
                     await asyncio.sleep(0)
                 peering.accept_certificate(third)
                 await trio.until(lambda: peering.shown == third)
+
+    stepped.run(main(), 1)
+
+
+def test_one_that_is_given_while_a_check_fails_is_shown(logbook: Logbook) -> None:
+    logbook.allow("certificate failed")
+
+    async def main() -> None:
+        async with cluster(count=1, founded=False) as trio:
+            node = trio.named("a").runs
+            peering, committer = node.peering, node.committer
+            first, second, third = (made(node, seed) for seed in range(3))
+            in_time = committer.released_in_time
+
+            async def fails(_ticket: CommitTicket) -> None:
+                committer.released_in_time = in_time  # type: ignore[method-assign]
+                peering.accept_certificate(third)
+                await asyncio.sleep(0.01)
+                raise UnknownOutcome("the disk took too long")
+
+            async with renewing(node, first):
+                await trio.until(lambda: first.fingerprint in peering.trust.pins_of(peering.node))
+                committer.released_in_time = fails  # type: ignore[assignment,method-assign]
+                peering.accept_certificate(second)
+                async with asyncio.timeout(60):
+                    await trio.until(lambda: peering.shown == third)
 
     stepped.run(main(), 1)
 
