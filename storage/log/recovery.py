@@ -19,6 +19,7 @@ frames behind the cut and the state are removed too, the loss is not detected.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
@@ -206,6 +207,7 @@ def end_of_torn(file: File, segment: Segment, ending: SegmentEnd) -> int:
 
 
 CUT_SUFFIX: Final = ".cut"
+_CUT_NAME: Final = re.compile(rf"[0-9]{{20}}\.[0-9]+{re.escape(CUT_SUFFIX)}")
 CUT_FILES_KEPT: Final = 8
 """Number of `.cut` files kept."""
 
@@ -232,16 +234,17 @@ def save_torn_tail(
 
 
 def drop_old_tails(fs: Fs, folder: str, saved: Collection[str | None]) -> None:
-    """Remove all but `CUT_FILES_KEPT` files: those just saved, then the last ones of the log.
+    """Remove all but `CUT_FILES_KEPT` files: those just saved, then the last ones of the log. Files
+    that another program put there stay.
 
     :param saved: paths returned by `save_torn_tail`
     """
 
     def place(name: str) -> tuple[bool, int, int]:
-        first, offset, _ = name.split(".")
+        first, offset = name.removesuffix(CUT_SUFFIX).split(".")
         # A log that is cut farther back than before has its new file before the older ones.
         return f"{folder}/{name}" in saved, int(first), int(offset)
 
-    names = sorted((name for name in fs.names(folder) if name.endswith(CUT_SUFFIX)), key=place)
+    names = sorted((name for name in fs.names(folder) if _CUT_NAME.fullmatch(name)), key=place)
     for name in names[:-CUT_FILES_KEPT]:
         fs.unlink(f"{folder}/{name}")

@@ -195,7 +195,11 @@ def test_torn_tail_is_cut_and_kept_aside(store: LogStore) -> None:
     path = Path(store.path, "log", segment_name(1))
     torn = b"torn bytes of a batch nobody was told of"
     path.write_bytes(path.read_bytes().rstrip(b"\0") + torn + bytes(70))
+    foreign = [path.with_name(name) for name in ("notes.cut", "my.own.cut", "1.2.3.cut")]
+    for each in foreign:
+        each.touch()
     log = store.open()
+    assert all(each.exists() for each in foreign)
     assert (log.recovery.cut_bytes, log.last) == (len(torn), 4)
     assert log.recovery.cut_file is not None
     assert Path(log.recovery.cut_file).read_bytes() == torn
