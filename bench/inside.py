@@ -349,10 +349,13 @@ async def begin(directory: str) -> Here:
     return here
 
 
-async def serve(directory: str) -> None:
+async def serve(directory: str, counts: bool) -> None:
     """Execute the requests of the parent, line by line."""
-    from protocol import limits
+    if counts:
+        from protocol import limits
 
+        # Counting takes long, and nothing may be put off. Before other modules read it.
+        limits.SLICE_US = 10**12  # type: ignore[misc]
     here = await begin(directory)
     print(f"{SAID}ready", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
@@ -360,7 +363,6 @@ async def serve(directory: str) -> None:
         if word == "time":
             found: Any = await here.once(row, int(rounds), time.thread_time) * 1e6
         elif word == "count":
-            limits.SLICE_US = 10**12  # type: ignore[misc]  # counting takes long: nothing is put off
             await here.once(row, 3, lambda: 0.0)
             steps = Steps()
             sys.settrace(steps)
@@ -398,11 +400,11 @@ ROWS: Final = (
 class CheckoutProcess:
     """Process of a checkout."""
 
-    def __init__(self, tree: Path, directory: Path) -> None:
+    def __init__(self, tree: Path, directory: Path, counts: bool) -> None:
         path = os.pathsep.join([str(tree), str(tree / "clients" / "python")])
         self.figures: dict[str, list[float]] = {}
         self._process = subprocess.Popen(
-            [sys.executable, "-P", __file__, "--worker", str(directory)],
+            [sys.executable, "-P", __file__, "--worker", str(directory)] + ["--count"] * counts,
             cwd=tree, env={**os.environ, "PYTHONPATH": path}, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
@@ -465,7 +467,7 @@ def main() -> None:
     parser.add_argument("--within", default="", help="only stacks with this function")
     asked = parser.parse_args()
     if asked.worker:
-        asyncio.run(serve(asked.worker))
+        asyncio.run(serve(asked.worker, asked.count))
         return
     rows = asked.row or ROWS
     trees = {"now": asked.tree.resolve()}
@@ -473,7 +475,10 @@ def main() -> None:
         trees["before"] = asked.before.resolve()
     (ROOT / "build").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="inside-", dir=ROOT / "build") as folder:
-        sides = {name: CheckoutProcess(tree, Path(folder) / name) for name, tree in trees.items()}
+        sides = {
+            name: CheckoutProcess(tree, Path(folder) / name, asked.count)
+            for name, tree in trees.items()
+        }
         try:
             for row in rows:
                 told(row, sides, asked)
