@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
+    analytics,
     backups,
     clients,
     clusters,
@@ -39,6 +40,7 @@ WIDTH = 140
 SOURCES = (
     records,
     indexes,
+    analytics,
     spaces,
     topics,
     feeds,

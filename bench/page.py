@@ -25,6 +25,8 @@ How they come about:
   driven through the client libraries that their users have (`nats-py`, `pika`), by up to four
   processes. An acknowledgement is answered by the node, when it is synced, and by JetStream;
   RabbitMQ answers none.
+- Analytic reads and bulk writes have three: PostgreSQL, DuckDB and SQLite, with the same rows. Node
+  and peers must give the same answers; the first run of a question is not counted.
 - Backups have two: PostgreSQL, a server of its own on files, with `pg_dump` and `pg_restore`; and
   SurrealDB as above, whose Python package exports nothing by itself: all rows are asked for, and
   inserted again.

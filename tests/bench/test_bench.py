@@ -8,11 +8,13 @@ import tempfile
 from contextlib import ExitStack
 from multiprocessing import resource_tracker
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench import __main__ as command
 from bench import (
+    analytics,
     backups,
     builds,
     clients,
@@ -69,14 +71,16 @@ def test_every_row_about_records_is_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.hard
-def test_every_row_about_backups_is_measured() -> None:
+@pytest.mark.parametrize("module", [analytics, backups], ids=lambda module: module.__name__)
+def test_every_row_beside_postgresql_is_measured(module: Any) -> None:
     # PostgreSQL's own user has to get there; each pytest closes those of all of them to others.
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         settings = Settings(Path(folder), rounds=1, scale=0.002)
-        found = {row.name: row for row in backups.rows(settings, lambda name: True)}
-    assert sorted(found) == sorted(backups.NAMES)
+        found = {row.name: row for row in module.rows(settings, lambda name: True)}
+    assert sorted(found) == sorted(module.NAMES)
     for row in found.values():
         assert min(row.sides[NODE]) > 0
+        assert len(row.sides) > 1 or row.gaps, "a peer was left out without a word"
 
 
 @pytest.mark.hard
