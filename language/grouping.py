@@ -35,7 +35,7 @@ from language.functions.aggregates import (
 from language.functions.table import check_array
 from language.generate import Code, Memo, order_source
 from language.names import NODE, Numbers, children, parent_fields, rebuilt
-from language.numbers import add
+from language.numbers import add_decimals
 from language.operators import hashable
 from language.pieces import slices
 from language.planning import charge
@@ -70,7 +70,7 @@ _UNSET: Final = _Unset()
 def add_up(exact: Decimal | None, value: Any) -> Decimal | None:
     """Add a value that is neither int nor float to the decimal part of a sum."""
     if type(value) is Decimal:
-        return value if exact is None else add(exact, value)
+        return value if exact is None else add_decimals(exact, value)
     if present(value):
         raise not_a_number(value)
     return exact

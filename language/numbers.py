@@ -32,6 +32,8 @@ DECIMAL: Final = Context(
 )
 """Context of every decimal operation."""
 
+_SAFE: Final = limits.DECIMAL_EXPONENT - limits.DECIMAL_DIGITS
+
 NUMBERS: Final = frozenset({int, float, Decimal})
 
 
@@ -50,7 +52,10 @@ def finite(value: float) -> float:
 
 
 def bounded(value: Decimal) -> Decimal:
-    """Return the value itself. :raises NumberTooLarge: its exponent is out of range"""
+    """Return a result of `DECIMAL` itself. :raises NumberTooLarge: its exponent is out of range"""
+    # The exponent is at most DECIMAL_DIGITS below this, so that most results need no tuple.
+    if -_SAFE <= value.adjusted() <= _SAFE and value.is_finite():
+        return value
     exponent = value.as_tuple().exponent
     if (
         isinstance(exponent, int)
@@ -88,6 +93,14 @@ def _decimals(
 ) -> Decimal:
     try:
         return bounded(work(Decimal(left), Decimal(right)))
+    except (InvalidOperation, Overflow):
+        raise NumberTooLarge("a decimal is out of range") from None
+
+
+def add_decimals(left: Decimal, right: Decimal) -> Decimal:
+    """Return the sum. :raises NumberTooLarge: it is out of range"""
+    try:
+        return bounded(DECIMAL.add(left, right))
     except (InvalidOperation, Overflow):
         raise NumberTooLarge("a decimal is out of range") from None
 
@@ -137,6 +150,8 @@ def add(left: Any, right: Any, env: Env | None = None) -> Any:
                 return left + right
             env.tick(size)
             return joined(left, right, env)
+        if kind is Decimal:
+            return add_decimals(left, right)
         if kind is timedelta:
             return duration(left // MICROSECOND + right // MICROSECOND)
     if kind is datetime and type(right) is timedelta:

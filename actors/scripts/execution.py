@@ -22,7 +22,7 @@ from actors.scripts.handlers import Audited
 from actors.scripts.judging import authorize, touch_named
 from actors.scripts.named_snapshots import NamedSnapshot
 from actors.scripts.plans import Plan, Step, rowless
-from actors.scripts.script_state import ScriptState, SubqueryCache
+from actors.scripts.script_state import ScriptState, StatementCache
 from actors.scripts.services import Services
 from actors.topics import DeliveredMessages, StatementWait, WaitQueue
 from language import tree
@@ -51,6 +51,7 @@ from storage.records import records
 from storage.topics.topics import Topic
 from storage.txn.tickets import NO_COMMIT, CommitTicket
 from storage.txn.transaction import Transaction
+from storage.txn.write_set import UNCHANGED
 from storage.vaults.vaults import Vault
 
 Place = tuple[str | None, str | None]
@@ -163,20 +164,20 @@ class Execution:
     """Blocks of IF and FOR around the current statement."""
     _kept: ScriptState | None = None
     """Values kept from one statement to the next; None: nothing so far."""
-    _answered: SubqueryCache | None = None
-    """Cached results of the current statement's subqueries; None: nothing so far."""
+    _cached: StatementCache | None = None
+    """Cached results of the current statement; None: nothing so far."""
 
     # --- statements -------------------------------------------------------------------------------
 
     def run_step(self, step: Step) -> Value:
-        """Run a statement, possibly nested. Cached subquery results are dropped at its end: the
-        next statement reads its writes."""
-        outer, self._answered = self._answered, None
+        """Run a statement, possibly nested. Cached results are dropped at its end: the next
+        statement reads its writes."""
+        outer, self._cached = self._cached, None
         held = self.memory.held
         try:
             return self.timed(step)
         finally:
-            self._answered = outer
+            self._cached = outer
             self.memory.return_to(held)
 
     def timed(self, step: Step) -> Value:
@@ -238,7 +239,7 @@ class Execution:
     def block(self, block: tree.Block) -> Value:
         """Run the statements of an IF or FOR; return the value of the last one."""
         value: Value = NONE
-        self._answered = None  # the condition's subqueries are not run again: free their results
+        self._cached = None  # the condition's subqueries are not run again: free their results
         # No `finally`: a refusal ends the transaction, and the next one begins at 0.
         self._nested += 1
         for statement in block.statements:
@@ -542,8 +543,8 @@ class Execution:
         """Return the rows of a subquery. The rows of an uncorrelated one are cached for the
         statement."""
         # Inside a row the result may depend on that row.
-        if self._answered is not None and parent is NONE:
-            known = self._answered.get(select)
+        if self._cached is not None and parent is NONE:
+            known = self._cached.subquery(select)
             if known is not None:
                 return known[1]
         # `$parent` is restored afterwards: subqueries nest, and share one set of variables.
@@ -563,9 +564,7 @@ class Execution:
             else:
                 variables["parent"] = outer
         if parent is NONE and step.is_steady():
-            if self._answered is None:
-                self._answered = SubqueryCache(self.tick)
-            self._answered.add(select, found)
+            self._cache().add_subquery(select, found)
         return found
 
     def call(self, name: str, arguments: list[Any]) -> Any:
@@ -581,13 +580,33 @@ class Execution:
         """
         return records.read(self.transaction, self.table(record.table, verbs), record.id)
 
-    def record(self, record: RecordId, verbs: Verbs = READ) -> dict[str, Any] | None:
-        """Return the fields of a record, `id` among them; as `raw`."""
+    def record(self, record: RecordId) -> dict[str, Any] | None:
+        """Return the fields of a linked record, `id` among them. They are shared by all rows of
+        the statement that link to it."""
+        # A transaction without changes reads the same each time.
+        if self.transaction.own is not UNCHANGED:
+            return self.read_record(record, READ)[0]
+        cache = self._cache()
+        found = cache.linked(record, _UNBOUND)
+        if found is _UNBOUND:
+            found, size = self.read_record(record, READ)
+            cache.add_linked(record, found, size)
+        else:
+            self.tick(1)
+        return found  # type: ignore[no-any-return]
+
+    def read_record(self, record: RecordId, verbs: Verbs) -> tuple[dict[str, Any] | None, int]:
+        """Return the fields of a record, `id` among them, and their packed size; as `raw`."""
         raw = self.raw(record, verbs)
         if raw is None:
             # A missing record costs a lookup too: a loop over dead links has to yield.
             self.tick(FOLLOWED)
-            return None
+            return None, 0
         made(len(raw))
         self.tick(FOLLOWED + cost_of(len(raw)))
-        return {"id": record, **unpack_object(raw)}
+        return {"id": record, **unpack_object(raw)}, len(raw)
+
+    def _cache(self) -> StatementCache:
+        if self._cached is None:
+            self._cached = StatementCache(self.tick)
+        return self._cached

@@ -246,7 +246,7 @@ def _valued(
             if plan.comparisons and item.table not in met:
                 met.add(item.table)
                 check_comparisons(run, plan, run.table(item.table, verbs))
-            found = run.record(item, verbs)
+            found, _ = run.read_record(item, verbs)
             if found is not None:
                 objects.append(found)
         elif isinstance(item, dict):

@@ -14,12 +14,20 @@ from typing import Any, Final, NamedTuple
 from language import tree
 from protocol import limits
 from protocol.errors import TooLarge
-from protocol.values import Tick, Value
+from protocol.values import RecordId, Tick, Value
 from protocol.weights import FLAT, weigh
 
 SMALL_BYTES: Final = limits.KIB
 """Largest plain value that is not counted here (bytes). It counts as this much for the user and the
 node alone: `limits.VARIABLES` of them are 16 MiB."""
+
+PACKED_WEIGHT: Final = 4
+"""Memory of a value, as a multiple of its packed size: the largest transaction of small records
+takes 250 MiB."""
+LINKED_BYTES: Final = 8 * limits.MIB
+"""Largest size of the cached records of one statement (bytes)."""
+LINK_BYTES: Final = 500
+"""Memory of an entry of that cache beside the record's fields (bytes)."""
 
 
 class _Held(NamedTuple):
@@ -108,28 +116,44 @@ class ScriptState:
                 self._replaced += held.size
 
 
-class SubqueryCache:
-    """Cached results of one statement's uncorrelated subqueries.
+class StatementCache:
+    """Results that one statement would compute again: its uncorrelated subqueries, and the records
+    whose links it follows.
 
-    A result beyond the memory limit is not cached, and computed again.
+    A result beyond the limit is not cached, and computed again.
     """
 
-    __slots__ = ("_known", "_tick", "size")
+    __slots__ = ("_linked", "_linked_size", "_subqueries", "_tick", "size")
 
     def __init__(self, tick: Tick) -> None:
         self._tick = tick
-        self._known: dict[int, tuple[tree.Select, Value]] = {}
+        self._subqueries: dict[int, tuple[tree.Select, Value]] = {}
+        self._linked: dict[RecordId, dict[str, Any] | None] = {}
+        self._linked_size = 0
         self.size = 0
         """Bytes held, about."""
 
-    def get(self, select: tree.Select) -> tuple[tree.Select, Value] | None:
+    def subquery(self, select: tree.Select) -> tuple[tree.Select, Value] | None:
         """Return a subquery with its cached result, if any."""
-        return self._known.get(id(select))
+        return self._subqueries.get(id(select))
 
-    def add(self, select: tree.Select, found: Value) -> None:
+    def add_subquery(self, select: tree.Select, found: Value) -> None:
         """Cache a result."""
         size = weigh(found, self._tick)
         if self.size + size <= limits.STATEMENT_MEMORY_BYTES:
             self.size += size
             # Keep the tree alive, so that no other object gets its id().
-            self._known[id(select)] = select, found
+            self._subqueries[id(select)] = select, found
+
+    def linked(self, record: RecordId, otherwise: Any) -> Any:
+        """Return the cached fields of a record, None if it is known to be missing, or
+        `otherwise`."""
+        return self._linked.get(record, otherwise)
+
+    def add_linked(self, record: RecordId, fields: dict[str, Any] | None, packed: int) -> None:
+        """Cache the fields of a record. :param packed: bytes of the packed fields"""
+        size = LINK_BYTES + packed * PACKED_WEIGHT
+        if self._linked_size + size <= LINKED_BYTES:
+            self._linked_size += size
+            self.size += size
+            self._linked[record] = fields

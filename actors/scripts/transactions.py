@@ -24,7 +24,7 @@ from actors.scripts.execution import SEEN_ROLLED_BACK, Execution, Returned
 from actors.scripts.handlers import Audited
 from actors.scripts.plans import Plans, Step
 from actors.scripts.request_checks import check_handed_over, check_keep
-from actors.scripts.script_state import SMALL_BYTES
+from actors.scripts.script_state import PACKED_WEIGHT, SMALL_BYTES
 from actors.scripts.services import Services
 from actors.sessions import ENDED
 from language import tree
@@ -53,8 +53,6 @@ FEW_ROWS: Final = 16
 FEW_RESULTS: Final = 8
 QUICK_US: Final = 500
 """Duration (µs) below which a statement's value is assumed to be small."""
-PACKED_WEIGHT: Final = 4
-"""Memory for a byte of changes: the largest transaction of small records takes 250 MiB."""
 ANSWER_BYTES: Final = limits.STATEMENT_MEMORY_BYTES
 """Memory limit of all results of one script."""
 TEXT_CHARACTERS: Final = 512
@@ -457,7 +455,7 @@ class ScriptRun(Execution):
         self.afterwards.clear()
         if self.holds:
             self.holds = ()
-        self._answered = None
+        self._cached = None
         self.memory.largest = 0
 
     @property
@@ -549,7 +547,7 @@ class ScriptRun(Execution):
         fiber = self.fiber
         began_us, timeout_us = fiber.now_us, step.timeout_us
         self.rows_read = 0
-        self._changed = self._answered = None
+        self._changed = self._cached = None
         memory = self.memory
         memory.largest, held = 0, memory.held
         try:
@@ -613,8 +611,8 @@ class ScriptRun(Execution):
             held += self._held.held
         if self._kept is not None:
             held += self._kept.size
-        if self._answered is not None:
-            held += self._answered.size
+        if self._cached is not None:
+            held += self._cached.size
         if self.began and not self.transaction.reads.ended:
             apart += self.transaction.size * PACKED_WEIGHT
         if self._account is None:
@@ -627,7 +625,7 @@ class ScriptRun(Execution):
     def keep_results_only(self) -> None:
         """Release everything but the results: the script has ended."""
         self.variables = {}
-        self._kept = self._answered = None
+        self._kept = self._cached = None
         self.memory.held = self.memory.largest = 0
         if self._account is not None:
             self._account.can_end = False

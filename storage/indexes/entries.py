@@ -24,9 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import product
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
 
 from protocol import limits, order
 from protocol.binary import fits_slot, shape_decoder, slots, unpack_object
@@ -94,6 +96,8 @@ class Index:
 
 
 _PARTED: Final = frozenset({list, dict})
+_EXACT: Final = frozenset({type(None), NoneValue, bool, int, str, bytes, datetime, UUID})
+"""Types whose equal values have equal entries. Equal decimals may differ, as 0.0 and -0.0 do."""
 _CLAIMS_NOTHING: Final = frozenset({NoneValue, type(None)})
 _unstamped: Final = itemgetter(slice(SEQUENCE_BYTES, None))
 """Packed fields of a record, from its stored value."""
@@ -200,6 +204,19 @@ class IndexEntries:
         self._kept = order.kept_bytes(index.most)
         self._whole = index.entries + WHOLE
         self._elements = index.entries + ELEMENTS
+
+    def is_same(self, old: list[Any], new: list[Any]) -> bool:
+        """True if two versions of a record have the same values, so that no entry changes. False
+        for values that are to be encoded first.
+
+        :param old: values from `IndexedFields`, like `new`
+        """
+        for head, _ in self._parts:
+            before, after = old[head], new[head]
+            kind = type(before)
+            if kind is not type(after) or kind not in _EXACT or before != after:
+                return False
+        return True
 
     def of(self, row: list[Any], id: bytes) -> dict[bytes, bytes]:
         """Return the keys and values of a record's entries.
@@ -491,6 +508,9 @@ class IndexMaintainer:
     ) -> list[EntryMove]:
         moves = []
         for entries in self._all:
+            # Most updates leave most indexed fields as they are.
+            if old_row is not None and new_row is not None and entries.is_same(old_row, new_row):
+                continue
             old = {} if old_row is None else entries.of(old_row, id)
             new = {} if new_row is None else entries.of(new_row, id)
             yield_to_others(tick, old, new)

@@ -52,7 +52,7 @@ KEPT = {
     "actors/scripts/plans.py _redacted": "places in a text",
     "actors/scripts/script_state.py _before": "variables of a script",
     "actors/scripts/script_state.py _held": "variables of a script",
-    "actors/scripts/script_state.py _known": "nodes of a plan",
+    "actors/scripts/script_state.py _subqueries": "nodes of a plan",
 }
 
 

@@ -13,8 +13,9 @@ import pytest
 from actors.execution.scheduler import FiberScheduler
 from actors.memory import STEP_BYTES, MemoryAccount, NodeMemory
 from actors.runtime import ask
+from actors.scripts import script_state
 from actors.scripts.execution import FOLLOWED
-from actors.scripts.script_state import ScriptState, SubqueryCache
+from actors.scripts.script_state import ScriptState, StatementCache
 from language import tree
 from language.parser import parse
 from protocol import limits
@@ -28,8 +29,11 @@ from protocol.errors import (
     TooLarge,
 )
 from protocol.requests import CancelScript, RunScript
-from protocol.values import PACE, RecordId
+from protocol.values import NONE, PACE, RecordId
 from protocol.weights import weigh
+from storage.catalog.tables import Table
+from storage.records import records
+from storage.txn.transaction import Transaction
 from tests.actors.parts import until
 from tests.actors.scripts.test_stalled_disk import Stall
 from tests.nodes import OWNER, Running, running
@@ -157,11 +161,45 @@ def test_answers_that_are_too_much_are_not_remembered(monkeypatch: pytest.Monkey
         (select,) = parse(text).statements
         assert isinstance(select, tree.Select)
         selects.append(select)
-    answered = SubqueryCache(lambda: None)
-    answered.add(selects[0], ["x"] * 1_000)
-    answered.add(selects[1], ["x"] * 90_000)
-    answered.add(selects[2], [])
-    assert [answered.get(select) is not None for select in selects] == [True, False, True]
+    answered = StatementCache(lambda: None)
+    answered.add_subquery(selects[0], ["x"] * 1_000)
+    answered.add_subquery(selects[1], ["x"] * 90_000)
+    answered.add_subquery(selects[2], [])
+    assert [answered.subquery(select) is not None for select in selects] == [True, False, True]
+
+
+@pytest.mark.parametrize("room", [script_state.LINKED_BYTES, 0])
+async def test_a_linked_record_is_read_once_for_all_rows_of_a_statement(
+    node: Running, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    reads: list[Any] = []
+
+    def read(tx: Transaction, table: Table, id: Any) -> bytes | None:
+        reads.append(id)
+        return read_record(tx, table, id)
+
+    read_record = records.read
+    monkeypatch.setattr(records, "read", read)
+    monkeypatch.setattr(script_state, "LINKED_BYTES", room)
+    await node.values(
+        "DEFINE TABLE city; CREATE city:1 SET name = 'Lima'; DEFINE TABLE person;"
+        " INSERT INTO person [{ id: 1, of: city:1 }, { id: 2, of: city:1 },"
+        " { id: 3, of: city:2 }, { id: 4, of: city:2 }]"
+    )
+    names = "SELECT VALUE of.name FROM person"
+    reads.clear()
+    assert await node.value(names) == ["Lima", "Lima", NONE, NONE]
+    assert reads == ([1, 2] if room else [1, 1, 2, 2])
+    # A transaction reads what it has written itself.
+    told = await node.values(
+        f"BEGIN; {names}; UPDATE city:1 SET name = 'Oslo'; {names};"
+        f" CREATE city:2 SET name = 'Bonn'; {names}; COMMIT"
+    )
+    assert [told[at] for at in (1, 3, 5)] == [
+        ["Lima", "Lima", NONE, NONE],
+        ["Oslo", "Oslo", NONE, NONE],
+        ["Oslo", "Oslo", "Bonn", "Bonn"],
+    ]
 
 
 # --- what all scripts of a user and of the node hold ----------------------------------------------
@@ -279,9 +317,9 @@ async def test_links_that_are_followed_are_charged_for(
 ) -> None:
     """Links to records that do not exist too."""
     monkeypatch.setattr(FiberScheduler, "slice_us", 0)
-    await node.values("CREATE thing:1 SET n = 1")
-    for id in (1, 2):
-        links = [RecordId("thing", id)] * 1_000
+    await node.value("INSERT INTO thing $rows", {"rows": [{"id": id} for id in range(1_000)]})
+    for first in (0, 1_000):
+        links = [RecordId("thing", id) for id in range(first, first + 1_000)]
         asked = asyncio.ensure_future(node.answer(script, {"l": links}))
         turns = 0
         while not asked.done():
