@@ -43,7 +43,7 @@ class PublishMessages(Struct, frozen=True):
 
 
 class TakeMessages(Struct, frozen=True):
-    """Answer: `{messages}`, as `GroupDeliveries.take` builds them; the statement answers only the
+    """Answer: `{messages}`, as `deliveries.fetch.take` builds them; the statement answers only the
     messages."""
 
     needs: ClassVar[Verbs] = CONSUME

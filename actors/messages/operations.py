@@ -21,7 +21,8 @@ from protocol.messages import (
     TakeMessages,
 )
 from protocol.values import Tick
-from storage.topics.deliveries.group import GroupDeliveries
+from storage.topics.deliveries import acks, fetch
+from storage.topics.deliveries.index import DeliveryIndex
 from storage.topics.groups import Group
 from storage.topics.messages import PublishResult, TopicMessages
 from storage.topics.topics import Topic
@@ -134,20 +135,20 @@ def take(
     :param stops: asked after each part of the work without a result; True: that part is to be a
         commit of its own
     """
-    hand_outs = GroupDeliveries(tx, group, tick)
-    found = hand_outs.take(operation.count, operation.member)
+    index = DeliveryIndex(tx, group, tick)
+    found = fetch.take(index, operation.count, operation.member)
     goes_on = False
     # A part may expire, dead-letter or pass rows without a delivery; the next goes on behind.
-    while not found and hand_outs.more:
+    while not found and index.more:
         # The caller commits this part and runs the operation again: work between yields is bounded.
         if stops():
             goes_on = True
             break
-        found = hand_outs.take(operation.count, operation.member)
+        found = fetch.take(index, operation.count, operation.member)
     # With `over` set, an empty result is the answer.
     waits = wait is not None and not found and not wait.over
     out_us = group.deadline_us if found else None
-    done = OperationResult(found, _follow_up(service, tx, hand_outs, out_us, waits), bool(found))
+    done = OperationResult(found, _follow_up(service, tx, index, out_us, waits), bool(found))
     done.waits, done.goes_on = waits, goes_on
     if found:
         done.handed_out = DeliveredMessages(group, found)
@@ -162,26 +163,26 @@ def apply_receipts(
     tick: Tick | None = None,
 ) -> OperationResult:
     """Apply a member's ACK, NACK, EXTEND or GIVE UP for its deliveries."""
-    hand_outs = GroupDeliveries(tx, group, tick)
+    index = DeliveryIndex(tx, group, tick)
     receipts, out_us = operation.receipts, None
     if isinstance(operation, AckMessages):
-        answer = hand_outs.ack(receipts)
+        answer = acks.ack(index, receipts)
     elif isinstance(operation, NackMessages):
-        answer = hand_outs.nack(receipts, operation.delay_us, operation.error)
+        answer = acks.nack(index, receipts, operation.delay_us, operation.error)
     elif isinstance(operation, ExtendMessages):
-        answer = hand_outs.extend(receipts, operation.by_us)
+        answer = acks.extend(index, receipts, operation.by_us)
         out_us = operation.by_us if answer["extended"] else None
     else:
-        answer = hand_outs.give_up(receipts, operation.error)
+        answer = acks.give_up(index, receipts, operation.error)
     # A stale receipt changes nothing (at-least-once delivery).
     wrote = answer["stale"] < len(receipts)
-    return OperationResult(answer, _follow_up(service, tx, hand_outs, out_us, False), wrote)
+    return OperationResult(answer, _follow_up(service, tx, index, out_us, False), wrote)
 
 
 def _follow_up(
     service: TopicService,
     tx: Transaction,
-    hand_outs: GroupDeliveries,
+    index: DeliveryIndex,
     out_us: int | None,
     waited: bool,
 ) -> Callable[[], None]:
@@ -190,28 +191,26 @@ def _follow_up(
     :param out_us: ack deadline of deliveries, from now on; None: there are none
     :param waited: True if the operation itself will wait
     """
-    group = hand_outs.group
+    group = index.group
     at_us = None if out_us is None else tx.now_us + out_us
     # A taker in line needs the exact time, redeliveries included. Without one TAKE looks by itself,
     # and the schedule may be somewhat late.
     exact = waited or service.waits.is_taken_from(group.topic.id, group.id)
     if exact:
-        at_us = hand_outs.next_due_us()
+        at_us = index.next_due_us()
         # A due message that can't be delivered waits for something other than time.
         exact = at_us is not None and at_us > tx.now_us
     elif at_us is not None:
         exact = service.is_awaited(tx, group)
-    return partial(_has_moved, service, hand_outs, at_us, exact)
+    return partial(_has_moved, service, index, at_us, exact)
 
 
-def _has_moved(
-    service: TopicService, hand_outs: GroupDeliveries, at_us: int | None, exact: bool
-) -> None:
-    group = hand_outs.group
+def _has_moved(service: TopicService, index: DeliveryIndex, at_us: int | None, exact: bool) -> None:
+    group = index.group
     if at_us is not None:
         service.expects(group.topic, at_us, exact=exact)
-    if hand_outs.wakes:
+    if index.wakes:
         service.may_take(group)
     # Dead letters are messages of another topic, which has consumers of its own.
-    if hand_outs.dead is not None:
-        service.published(hand_outs.dead)
+    if index.dead is not None:
+        service.published(index.dead)

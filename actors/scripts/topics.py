@@ -41,7 +41,8 @@ from protocol.text import duration
 from protocol.values import MICROSECOND, NONE, Value
 from storage.catalog.places import Database
 from storage.topics import groups, topics
-from storage.topics.deliveries.group import GroupDeliveries
+from storage.topics.deliveries import group as group_deliveries
+from storage.topics.deliveries.index import DeliveryIndex
 from storage.topics.groups import Group
 from storage.topics.message_rows import NOTHING_HELD, TopicContents, held_by_all
 from storage.topics.messages import TopicMessages, bounded_bytes, redrive
@@ -349,7 +350,8 @@ def alter_group(
         groups.alter_group(run.transaction, group)
     if statement.position is not None:
         # The group moves with its new settings.
-        GroupDeliveries(run.transaction, group).move(_place(run, statement.position))
+        index = DeliveryIndex(run.transaction, group)
+        group_deliveries.move(index, _place(run, statement.position))
     run.afterwards.append(lambda: run.services.topics.may_take(group))
     return NONE
 
@@ -470,7 +472,7 @@ def info_for_topic(run: Execution, statement: tree.Info, topic: Topic) -> Value:
 def info_for_group(run: Execution, statement: tree.Info, topic: Topic) -> Value:
     """Describe a group of a topic."""
     group = groups.group(run.transaction, topic, statement.names[0])
-    return GroupDeliveries(run.transaction, group, run.tick).figures()
+    return group_deliveries.figures(DeliveryIndex(run.transaction, group, run.tick))
 
 
 def described_topics(run: Execution, database: Database) -> list[Value]:

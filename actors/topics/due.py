@@ -33,7 +33,8 @@ from protocol.requests import Request
 from protocol.values import unpaced
 from storage.catalog import places
 from storage.engine.engine import EngineUnreadable
-from storage.topics.deliveries.group import GroupDeliveries
+from storage.topics.deliveries import expiry
+from storage.topics.deliveries.index import DeliveryIndex
 from storage.topics.groups import Group, each, find_group, groups
 from storage.topics.messages import TopicMessages
 from storage.topics.topics import Topic, find_topic
@@ -283,17 +284,17 @@ class TopicActor(LoopActor):
             if found is None or found.id != group.id:
                 done.rest_on(self._committer, tx.ticket)
                 return
-            hand_outs = GroupDeliveries(tx, found)
-            hand_outs.expire_overdue()
-            due_us = hand_outs.next_due_us(ready=waited)
+            index = DeliveryIndex(tx, found)
+            expiry.expire(index)
+            due_us = index.next_due_us(ready=waited)
             done.end(self._committer, tx)
         done.expects(due_us)
-        done.more = done.more or hand_outs.more
+        done.more = done.more or index.more
         # A message may be ready by time alone, without a change: a taker in line looks.
-        if hand_outs.wakes or waited:
+        if index.wakes or waited:
             self._owner.may_take(found)
-        if hand_outs.dead is not None:
-            self._owner.published(hand_outs.dead)
+        if index.dead is not None:
+            self._owner.published(index.dead)
 
     def _present(self, tx: Transaction) -> Topic | None:
         return present(tx, self._topic)
@@ -360,4 +361,4 @@ def due_times(tx: Transaction, topic: Topic) -> Iterator[int | None]:
     yield messages.next_trim_us()
     yield messages.next_id_us()
     for group in each(tx, topic, unpaced):
-        yield GroupDeliveries(tx, group).next_due_us(ready=False)
+        yield DeliveryIndex(tx, group).next_due_us(ready=False)

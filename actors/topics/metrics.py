@@ -18,7 +18,9 @@ from protocol import limits
 from protocol.values import Tick, paced
 from storage.catalog.places import Database
 from storage.topics import groups
-from storage.topics.deliveries.group import GroupDeliveries
+from storage.topics.deliveries import expiry
+from storage.topics.deliveries import group as group_deliveries
+from storage.topics.deliveries.index import DeliveryIndex
 from storage.topics.message_rows import NOTHING_HELD, TopicContents, held_by_all
 from storage.topics.messages import TopicMessages, readers_of_all
 from storage.topics.topics import Topic
@@ -105,7 +107,7 @@ class Scrape:
         self._readers_left -= len(shown)
         for _, lag in readers:
             self._others.add_reader(lag)
-        every = (_of_group(GroupDeliveries(tx, one, tick)) for one in groups.each(tx, topic, tick))
+        every = (_of_group(DeliveryIndex(tx, one, tick)) for one in groups.each(tx, topic, tick))
         shared = tuple(islice(every, self._groups_left))
         self._groups_left -= len(shared)
         for figures in every:
@@ -138,7 +140,8 @@ class Scrape:
             overdue = 0
             # Only a deadline that has passed makes the stored count too high.
             if state.out and state.deadlines_from_us <= tx.now_us:
-                overdue = GroupDeliveries(tx, groups.numbered(database, id, group), tick).overdue()
+                index = DeliveryIndex(tx, groups.numbered(database, id, group), tick)
+                overdue = expiry.overdue(index)
             last = held.get(id, NOTHING_HELD).last
             pending, out = state.pending(last), state.out - overdue
             others.add_group(
@@ -158,8 +161,8 @@ def _by_id(entry: tuple[int, Topic]) -> int:
     return entry[1].id
 
 
-def _of_group(hand_outs: GroupDeliveries) -> GroupFigures:
-    figures = hand_outs.figures()
+def _of_group(index: DeliveryIndex) -> GroupFigures:
+    figures = group_deliveries.figures(index)
     return GroupFigures(
         figures["name"],
         figures["lag"],

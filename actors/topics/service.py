@@ -43,7 +43,8 @@ from storage.catalog import places as catalog_places
 from storage.engine.engine import EngineUnreadable
 from storage.formats import keys
 from storage.formats.keys import Range
-from storage.topics.deliveries.group import GroupDeliveries
+from storage.topics.deliveries import acks
+from storage.topics.deliveries.index import DeliveryIndex
 from storage.topics.groups import Group, find_group
 from storage.topics.topics import Topic, each_topic, find_topic
 from storage.txn.tickets import CommitTicket
@@ -439,7 +440,7 @@ class TopicService:
                 if group is None or group.id != each.group.id:
                     continue
                 receipts = [message["receipt"] for message in each.messages]
-                out = GroupDeliveries(tx, group).restart_deadlines(receipts)
+                out = acks.restart_deadlines(DeliveryIndex(tx, group), receipts)
                 until = tx.now + timedelta(microseconds=group.deadline_us)
                 told += [(one, until) for one in each.messages if one["position"] in out]
                 self.expects(group.topic, tx.now_us + group.deadline_us)

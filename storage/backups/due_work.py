@@ -14,7 +14,8 @@ from protocol.values import unpaced
 from storage.catalog import functions, places, replicas, spaces, tables, users
 from storage.keyspace.keyspace import SpaceKeys
 from storage.topics import topics
-from storage.topics.deliveries.expiry import DeliveryExpiry
+from storage.topics.deliveries.expiry import overdue
+from storage.topics.deliveries.index import DeliveryIndex
 from storage.topics.groups import groups
 from storage.topics.message_rows import MessageRows
 from storage.topics.topics import StartPosition, Topic
@@ -67,7 +68,7 @@ def awaiting(tx: Transaction) -> Iterator[PendingExpiry]:
 
 
 def _of_topic(tx: Transaction, topic: Topic) -> PendingExpiry:
-    hand_outs = sum(DeliveryExpiry(tx, group).overdue() for group in groups(tx, topic))
+    hand_outs = sum(overdue(DeliveryIndex(tx, group)) for group in groups(tx, topic))
     return PendingExpiry(topic.path, _too_old(tx, topic), hand_outs=hand_outs)
 
 

@@ -2,7 +2,7 @@
 
 - A message's position is final at the commit; so are the positions of `PublishResult`.
 - Messages are removed from the front only, by retention, TRIM and REDRIVE, together with the
-  deliveries of all groups (`GroupDeliveries.trimmed`).
+  deliveries of all groups (`deliveries.group.trim`).
 - An id is remembered for `Topic.dedup_us` of log time after its first message (idempotent publish).
   It has two rows, which always change together: by id, and by time.
 """
@@ -31,8 +31,9 @@ from protocol.values import NONE, Tick, Value, check, check_unicode, type_name, 
 from storage.catalog.places import Database, IfExists, each_named
 from storage.formats import keys
 from storage.topics import groups
+from storage.topics.deliveries import group as group_deliveries
 from storage.topics.deliveries.expiry import DEAD_HEADERS
-from storage.topics.deliveries.group import GroupDeliveries
+from storage.topics.deliveries.index import DeliveryIndex
 from storage.topics.message_rows import (
     MessageRows,
     TopicContents,
@@ -421,7 +422,7 @@ class TopicMessages:
         yield count
         # In the same commit: a delivery whose message is gone could not be delivered again.
         for group in groups.groups(tx, self.topic):
-            for _ in GroupDeliveries(tx, group).trimmed(first):
+            for _ in group_deliveries.trim(DeliveryIndex(tx, group), first):
                 yield 0
 
     def trim_due(self, most: int = limits.TRIM_MESSAGES) -> tuple[int, bool]:
@@ -526,7 +527,7 @@ class TopicMessages:
             for name, position in self.readers(tick)
         ]
         shared = [
-            GroupDeliveries(self._tx, group, tick).figures()
+            group_deliveries.figures(DeliveryIndex(self._tx, group, tick))
             for group in groups.each(self._tx, topic, tick)
         ]
         return {

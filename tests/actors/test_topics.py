@@ -23,7 +23,8 @@ from protocol.errors import DiskFull, Draining, NotEnoughReplicas, Refusal, TooL
 from protocol.values import NONE, unpaced
 from storage.engine.engine import Engine
 from storage.engine.memory import MemoryEngine
-from storage.topics.deliveries.group import GroupDeliveries
+from storage.topics.deliveries import acks, expiry
+from storage.topics.deliveries.index import DeliveryIndex
 from storage.topics.groups import find_group
 from tests.actors import nodes
 from tests.actors.parts import outcome, until
@@ -316,16 +317,16 @@ async def test_what_one_group_is_refused_holds_up_no_other(
         "DEFINE GROUP bad ON t DEADLINE 10s; TAKE 2 FROM t AS bad;"
         "DEFINE GROUP good ON t DEADLINE 10s DELIVERIES 1 DEAD LETTER dead; TAKE 2 FROM t AS good"
     )
-    expire_overdue, tried, refuses = GroupDeliveries.expire_overdue, [], True
+    expire_overdue, tried, refuses = expiry.expire, [], True
 
-    def refused(hand_outs: GroupDeliveries, *most: int) -> int:
+    def refused(hand_outs: DeliveryIndex, *most: int) -> int:
         if hand_outs.group.name == "bad":
             tried.append(here.clock.monotonic_us() // SECOND)
             if refuses:
                 raise TooLarge("a transaction changes at most so much")
         return expire_overdue(hand_outs, *most)
 
-    monkeypatch.setattr(GroupDeliveries, "expire_overdue", refused)
+    monkeypatch.setattr(expiry, "expire", refused)
     await here.pass_time(10 * SECOND)
     assert await here.messages("dead") == 2, "that of another group goes on"
     began = tried[0]
@@ -615,7 +616,7 @@ async def test_work_that_comes_as_the_last_ends_is_done(
         with committer.begin_transaction() as tx:
             group = find_group(tx, schedule.topic, "g")
             assert group is not None
-            assert GroupDeliveries(tx, group).extend([second["receipt"]], HOUR)["extended"] == 1
+            assert acks.extend(DeliveryIndex(tx, group), [second["receipt"]], HOUR)["extended"] == 1
             committer.commit(tx, NamedAuthor("ana", "wire"))
         schedule.due_us = None
         topics._start_topic_work(schedule)
@@ -663,10 +664,10 @@ async def test_how_often_work_was_refused_is_forgotten_with_the_topic(
 ) -> None:
     logbook.allow("due work of a topic was refused")
 
-    def refused(_hand_outs: GroupDeliveries) -> None:
+    def refused(_hand_outs: DeliveryIndex) -> None:
         raise TooLarge("a transaction changes at most so much")
 
-    monkeypatch.setattr(GroupDeliveries, "expire_overdue", refused)
+    monkeypatch.setattr(expiry, "expire", refused)
     for number, drop in enumerate(("DROP TOPIC t", "DROP DATABASE a.b"), start=1):
         await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 10s;"
                          "PUBLISH INTO t VALUE 1; TAKE FROM t AS g")  # fmt: skip

@@ -298,18 +298,18 @@ def overfills() -> None:
     """A group hands out more than it says."""
     from dataclasses import replace
 
-    from storage.topics.deliveries.group import GroupDeliveries
+    from storage.topics.deliveries.index import DeliveryIndex
     from storage.topics.groups import Group
     from storage.txn.transaction import Transaction
 
-    make = GroupDeliveries.__init__
+    make = DeliveryIndex.__init__
 
     def generous(
-        self: GroupDeliveries, tx: Transaction, group: Group, *more: Any, **named: Any
+        self: DeliveryIndex, tx: Transaction, group: Group, *more: Any, **named: Any
     ) -> None:
         make(self, tx, replace(group, in_flight=group.in_flight * 2), *more, **named)
 
-    GroupDeliveries.__init__ = generous  # type: ignore[method-assign, assignment]
+    DeliveryIndex.__init__ = generous  # type: ignore[method-assign]
 
 
 def promises_too_long() -> None:

@@ -32,8 +32,9 @@ from storage.indexes import entries
 from storage.indexes.derived import MaintainedIndexes
 from storage.keyspace.keyspace import SpaceKeys
 from storage.records import records
-from storage.topics.deliveries import index
-from storage.topics.deliveries.group import GroupDeliveries
+from storage.topics.deliveries import expiry, index
+from storage.topics.deliveries import group as group_deliveries
+from storage.topics.deliveries.index import DeliveryIndex
 from storage.topics.message_rows import MessageRows
 from storage.txn import replay, validation
 from storage.txn.appends import Append
@@ -345,23 +346,23 @@ def _never_differs(_before: bytes, _row: bytes) -> bool:
     return False
 
 
-def _keeps_hand_outs(_hand_outs: GroupDeliveries, *_: object) -> None:
+def _keeps_hand_outs(_hand_outs: DeliveryIndex, *_: object) -> None:
     pass
 
 
-_fine_lapse = GroupDeliveries._expire_deliveries
+_fine_lapse = expiry.expire_deliveries
 
 
-def _lapses_early(hand_outs: GroupDeliveries, most: int) -> int:
-    now_us, hand_outs._now_us = hand_outs._now_us, hand_outs._now_us + 15_000
+def _lapses_early(hand_outs: DeliveryIndex, most: int) -> int:
+    now_us, hand_outs.now_us = hand_outs.now_us, hand_outs.now_us + 15_000
     try:
         return _fine_lapse(hand_outs, most)
     finally:
-        hand_outs._now_us = now_us
+        hand_outs.now_us = now_us
 
 
-def _leaves_deadlines(hand_outs: GroupDeliveries, out: dict[int, Any]) -> None:
-    hand_outs._state.out -= len(out)
+def _leaves_deadlines(hand_outs: DeliveryIndex, out: dict[int, Any]) -> None:
+    hand_outs.state.out -= len(out)
 
 
 _fine_end = MessageRows.end
@@ -386,13 +387,13 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "an index keeps what is no more": (entries, "_may_delete", _deletes_no_entry),
     "what was published in a pause stays where it was": (Append, "renumber", _stays_where_it_was),
     "where a group stands is not written": (index, "differ", _never_differs),
-    "what is trimmed stays handed out": (GroupDeliveries, "trimmed", _keeps_hand_outs),
+    "what is trimmed stays handed out": (group_deliveries, "trim", _keeps_hand_outs),
     "hand-outs are taken back before their deadline": (
-        GroupDeliveries,
-        "_expire_deliveries",
+        expiry,
+        "expire_deliveries",
         _lapses_early,
     ),
-    "a deadline stays of what was acknowledged": (GroupDeliveries, "_leave", _leaves_deadlines),
+    "a deadline stays of what was acknowledged": (DeliveryIndex, "leave_flight", _leaves_deadlines),
     "who looked at the end of a topic is not validated": (MessageRows, "end", _forgets_the_end),
     "all share their look-ups": (Transaction, "known", _looks_up_what_others_see),
 }

@@ -25,8 +25,10 @@ from storage.formats.frames import Frame
 from storage.formats.positions import LogEnd
 from storage.indexes import derived
 from storage.topics import groups, messages, topics
+from storage.topics.deliveries import acks, expiry, fetch
+from storage.topics.deliveries import group as group_deliveries
 from storage.topics.deliveries.delivery import unpacked
-from storage.topics.deliveries.group import GroupDeliveries
+from storage.topics.deliveries.index import DeliveryIndex
 from storage.topics.groups import Group, state_of
 from storage.topics.messages import PublishResult, TopicMessages
 from storage.topics.topics import END, START, StartPosition, Topic
@@ -260,8 +262,8 @@ class QueueStory:
         place = places.namespace(tx, "n")
         return topics.topic(tx, places.database(tx, place, "d"), name)
 
-    def _hand_outs(self, tx: Transaction, topic: str, name: str) -> GroupDeliveries:
-        return GroupDeliveries(tx, groups.group(tx, self._topic(tx, topic), name))
+    def _hand_outs(self, tx: Transaction, topic: str, name: str) -> DeliveryIndex:
+        return DeliveryIndex(tx, groups.group(tx, self._topic(tx, topic), name))
 
     def _operation(self) -> tuple[str, Real, Meant]:
         kinds = (
@@ -307,7 +309,7 @@ class QueueStory:
         count, member = self.random.choice((1, 1, 2, 3, 10)), self.random.choice((None, "m"))
 
         def real(tx: Transaction) -> Any:
-            taken = self._hand_outs(tx, topic, name).take(count, member)
+            taken = fetch.take(self._hand_outs(tx, topic, name), count, member)
             self.receipts += [(topic, name, answer["receipt"]) for answer in taken]
             return taken
 
@@ -337,7 +339,7 @@ class QueueStory:
 
         return (
             f"ack {topic} {name} {receipts}",
-            lambda tx: self._hand_outs(tx, topic, name).ack(receipts),
+            lambda tx: acks.ack(self._hand_outs(tx, topic, name), receipts),
             meant,
         )
 
@@ -353,7 +355,7 @@ class QueueStory:
 
         return (
             f"nack {topic} {name} {receipts} {delay}",
-            lambda tx: self._hand_outs(tx, topic, name).nack(receipts, delay, error),
+            lambda tx: acks.nack(self._hand_outs(tx, topic, name), receipts, delay, error),
             meant,
         )
 
@@ -368,7 +370,7 @@ class QueueStory:
 
         return (
             f"extend {topic} {name} {receipts} {by}",
-            lambda tx: self._hand_outs(tx, topic, name).extend(receipts, by),
+            lambda tx: acks.extend(self._hand_outs(tx, topic, name), receipts, by),
             meant,
         )
 
@@ -382,7 +384,7 @@ class QueueStory:
 
         return (
             f"give up {topic} {name} {receipts}",
-            lambda tx: self._hand_outs(tx, topic, name).give_up(receipts, "worse"),
+            lambda tx: acks.give_up(self._hand_outs(tx, topic, name), receipts, "worse"),
             meant,
         )
 
@@ -390,7 +392,7 @@ class QueueStory:
         topic, name = self._some_group()
         return (
             f"expire_overdue {topic} {name}",
-            lambda tx: self._hand_outs(tx, topic, name).expire_overdue(),
+            lambda tx: expiry.expire(self._hand_outs(tx, topic, name)),
             lambda model: model.expire_overdue(topic, name),
         )
 
@@ -411,7 +413,7 @@ class QueueStory:
         place = self._some_place(topic)
         return (
             f"move {topic} {name} {place}",
-            lambda tx: self._hand_outs(tx, topic, name).move(place),
+            lambda tx: group_deliveries.move(self._hand_outs(tx, topic, name), place),
             lambda model: model.move(topic, name, place),
         )
 

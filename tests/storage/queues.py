@@ -10,7 +10,9 @@ from protocol.values import unpaced
 from storage.catalog import places
 from storage.formats import keys
 from storage.topics import groups, topics
-from storage.topics.deliveries.group import GroupDeliveries
+from storage.topics.deliveries import acks, expiry, fetch
+from storage.topics.deliveries import group as group_deliveries
+from storage.topics.deliveries.index import DeliveryIndex
 from storage.topics.groups import Group
 from storage.topics.messages import TopicMessages
 from storage.topics.topics import Topic
@@ -24,6 +26,15 @@ SECOND = 1_000_000
 def moment(time_us: int) -> datetime:
     """A time as it is answered."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
+
+
+def operate(index: DeliveryIndex, name: str, *arguments: Any, **named: Any) -> Any:
+    """What an operation on hand-outs answers, by its name."""
+    if name == "next_due_us":
+        return index.next_due_us(*arguments, **named)
+    modules = (fetch, acks, expiry, group_deliveries)
+    (module,) = [module for module in modules if vars(module).get(name)]
+    return getattr(module, name)(index, *arguments, **named)
 
 
 class Queues:
@@ -84,8 +95,8 @@ class Queues:
         return [message["value"] for message in self.read(topic)]
 
     def call(self, group: Group, method: str, *arguments: Any, **named: Any) -> Any:
-        """What a method of the group's hand-outs answers."""
-        return self.do(lambda tx: getattr(GroupDeliveries(tx, group), method)(*arguments, **named))
+        """What an operation on the group's hand-outs answers."""
+        return self.do(lambda tx: operate(DeliveryIndex(tx, group), method, *arguments, **named))
 
     def take(self, group: Group, count: int = 1, member: str | None = None) -> list[Any]:
         """Values and receipts."""

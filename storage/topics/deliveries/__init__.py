@@ -1,7 +1,7 @@
 """Deliveries of a group: at least once, with ack deadlines, redelivery and dead letters.
 
-`index` keeps the rows consistent and its head lists the invariants; each of `expiry`, `acks`,
-`fetch` and `group` adds operations by inheritance, since a compiled class has one parent.
+`index` keeps the rows consistent and its head lists the invariants. `fetch`, `acks`, `expiry` and
+`group` are functions on a `DeliveryIndex`: TAKE; ACK, NACK, EXTEND, GIVE UP; expiry; seek and trim.
 """
 
-PUBLIC = ("expiry", "group")
+PUBLIC = ("acks", "expiry", "fetch", "group", "index")

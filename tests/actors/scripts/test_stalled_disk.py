@@ -22,7 +22,8 @@ from protocol.values import NONE
 from storage.catalog import places
 from storage.engine.memory import MemoryEngine
 from storage.topics import groups, topics
-from storage.topics.deliveries.group import GroupDeliveries
+from storage.topics.deliveries import fetch
+from storage.topics.deliveries.index import DeliveryIndex
 from tests.actors.live import running_scripts
 from tests.actors.nodes import ANA, OWNER, prepare, running, simulated_environment, value
 from tests.actors.parts import code, outcome, play
@@ -118,14 +119,14 @@ def test_who_waits_at_a_group_that_is_full_looks_when_there_is_a_reason(
     """A deadline that has passed unseen makes no room: whoever took that for room woke itself, and
     looked as often as the processor could, for as long as the disk stood still."""
     looked: list[int] = []
-    take = GroupDeliveries.take
+    take = fetch.take
 
-    def counted(hand_outs: GroupDeliveries, *told: Any) -> Any:
+    def counted(hand_outs: DeliveryIndex, *told: Any) -> Any:
         looked.append(1)
         assert len(looked) < 100, "it looks again and again"
         return take(hand_outs, *told)
 
-    monkeypatch.setattr(GroupDeliveries, "take", counted)
+    monkeypatch.setattr(fetch, "take", counted)
 
     async def main(node: Node, _disk: SimulatedDisk) -> None:
         await value(node, "DEFINE GROUP full ON q DEADLINE 5s IN FLIGHT 1")
@@ -153,7 +154,7 @@ def test_what_is_told_is_what_holds_over_a_restart() -> None:
         with node.committer.begin_transaction() as tx:
             place = places.database(tx, places.namespace(tx, "a"), "b")
             group = groups.group(tx, topics.topic(tx, place, "q"), "g")
-            due_us = GroupDeliveries(tx, group).next_due_us()
+            due_us = DeliveryIndex(tx, group).next_due_us()
             assert tx.saw <= node.committer.commit_index
         assert due_us is not None
         stored = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=due_us)

@@ -27,7 +27,8 @@ from storage.keyspace.keyspace import SpaceKeys
 from storage.log.log import Log
 from storage.records import index_builds, records
 from storage.topics import groups, topics
-from storage.topics.deliveries.group import GroupDeliveries
+from storage.topics.deliveries import expiry, fetch
+from storage.topics.deliveries.index import DeliveryIndex
 from storage.topics.messages import TopicMessages
 from storage.txn import applied_position
 from storage.txn.ledger import Ledger
@@ -205,14 +206,14 @@ def _take(tx: Transaction) -> None:
     for name in ("main", "other"):
         database = places.database(tx, places.namespace(tx, "shop"), name)
         for group in groups.groups(tx, topics.topic(tx, database, "mail")):
-            GroupDeliveries(tx, group).take(3)
+            fetch.take(DeliveryIndex(tx, group), 3)
 
 
 def _lapse(tx: Transaction) -> None:
     for name in ("main", "other"):
         database = places.database(tx, places.namespace(tx, "shop"), name)
         for group in groups.groups(tx, topics.topic(tx, database, "mail")):
-            GroupDeliveries(tx, group).expire_overdue()
+            expiry.expire(DeliveryIndex(tx, group))
 
 
 def _tell(history: CommitHistory) -> None:

@@ -17,14 +17,15 @@ from storage.engine.memory import MemoryEngine
 from storage.formats import keys
 from storage.formats.keys import Pair
 from storage.topics import groups, topics
-from storage.topics.deliveries.group import GroupDeliveries
+from storage.topics.deliveries import acks, expiry, fetch
+from storage.topics.deliveries.index import DeliveryIndex
 from storage.topics.groups import Group, state_of
 from storage.topics.messages import TopicMessages
 from storage.topics.topics import END, START, StartPosition, Topic
 from storage.txn.transaction import Transaction
 from tests.receipts import STORE, named, settled
 from tests.simulation.environment import START_US
-from tests.storage.queues import SECOND, Queues, moment
+from tests.storage.queues import SECOND, Queues, moment, operate
 
 
 @pytest.fixture
@@ -202,7 +203,7 @@ def test_a_take_that_finds_nothing_writes_nothing(queues: Queues, topic: Topic) 
     queues.advance(5)
     before = queues.book.ledger.state.committed
     assert queues.take(made) == []
-    assert queues.call(made, "expire_overdue") == 0
+    assert queues.call(made, "expire") == 0
     assert queues.book.ledger.state.committed == before
 
 
@@ -338,7 +339,7 @@ def test_no_deadline_passes_of_what_nobody_has_been_shown(queues: Queues, topic:
 
     def commit(method: str, *arguments: Any) -> Any:
         with queues.book.begin_transaction() as tx:
-            answer = getattr(GroupDeliveries(tx, made), method)(*arguments)
+            answer = operate(DeliveryIndex(tx, made), method, *arguments)
             if tx.size:
                 queues.book.commit(tx)
         queues.check()
@@ -347,16 +348,16 @@ def test_no_deadline_passes_of_what_nobody_has_been_shown(queues: Queues, topic:
     taken = commit("take", 3)
     queues.advance(10)
     assert commit("figures")["in_flight"] == 3
-    assert commit("expire_overdue") == 1, "the one that was shown"
+    assert commit("expire") == 1, "the one that was shown"
     assert commit("ack", [taken[0]["receipt"]]) == settled("acked", 1)
     assert commit("extend", [taken[1]["receipt"]], SECOND) == settled("extended", 1)
     assert [message["value"] for message in commit("take", 1)] == [5]
     queues.advance(10)
-    assert (commit("expire_overdue"), commit("figures")["in_flight"]) == (0, 3)
+    assert (commit("expire"), commit("figures")["in_flight"]) == (0, 3)
     queues.book.durable()
     assert commit("figures")["in_flight"] == 0
     assert commit("restart_deadlines", [taken[1]["receipt"]]) == {3}, "nobody has taken it back yet"
-    assert commit("expire_overdue") == 2
+    assert commit("expire") == 2
     assert commit("restart_deadlines", [taken[2]["receipt"]]) == set(), "it has lapsed"
     assert commit("figures")["in_flight"] == 1
 
@@ -384,8 +385,8 @@ def test_a_timer_takes_back_in_slices(queues: Queues) -> None:
 
     def expire_overdue() -> tuple[int, bool, bool]:
         def work(tx: Any) -> tuple[int, bool, bool]:
-            here = GroupDeliveries(tx, made)
-            return here.expire_overdue(8), here.more, here.wakes
+            here = DeliveryIndex(tx, made)
+            return expiry.expire(here, 8), here.more, here.wakes
 
         found: tuple[int, bool, bool] = queues.do(work)
         return found
@@ -464,7 +465,7 @@ def test_dead_letters(queues: Queues, topic: Topic) -> None:
     assert queues.figures(made) == (11, 10, 0, 0, 1)
     queues.take(made)
     queues.advance(10)
-    assert queues.call(made, "expire_overdue") == 1
+    assert queues.call(made, "expire") == 1
     assert queues.figures(made) == (11, 11, 0, 1, 2)
     letter, other = queues.read(dead)[1], queues.read(dead)[0]
     assert (letter["key"], letter["id"], letter["value"]) == ("k", "i", "v")
@@ -478,7 +479,7 @@ def test_dead_letters(queues: Queues, topic: Topic) -> None:
     queues.advance(10)
     queues.take(made)
     queues.advance(10)
-    queues.call(made, "expire_overdue")
+    queues.call(made, "expire")
     assert queues.read(dead)[2]["headers"]["dead-error"] == "the deadline passed"
 
 
@@ -490,7 +491,7 @@ def test_a_dead_letter_says_what_became_of_its_last_hand_out(queues: Queues, top
     queues.call(made, "give_up", [given_up])
     queues.call(made, "give_up", [said], "no such order")
     queues.advance(10)
-    queues.call(made, "expire_overdue")
+    queues.call(made, "expire")
     assert {letter["value"]: letter["headers"]["dead-error"] for letter in queues.read(dead)} == {
         1: "it was refused", 2: "it was given up", 3: "the deadline passed", 4: "no such order",
     }  # fmt: skip
@@ -513,8 +514,8 @@ def test_dead_letters_that_fall_due_together_are_cut_by_their_bytes(
     assert queues.figures(made)[2] == 0
 
     def expire_overdue(tx: Transaction) -> tuple[int, bool]:
-        hand_outs = GroupDeliveries(tx, made)
-        return hand_outs.expire_overdue(), hand_outs.more
+        hand_outs = DeliveryIndex(tx, made)
+        return expiry.expire(hand_outs), hand_outs.more
 
     done, lapses = 0, 0
     while True:
@@ -578,7 +579,7 @@ def test_others_have_their_turn_while_large_dead_letters_are_made(
     ticks: list[int] = []
 
     def work(tx: Transaction) -> Any:
-        return getattr(GroupDeliveries(tx, made, lambda: ticks.append(tx.size)), method)(taken)
+        return operate(DeliveryIndex(tx, made, lambda: ticks.append(tx.size)), method, taken)
 
     assert queues.do(work)["stale"] == 0
     steps = [after - before for before, after in pairwise([0, *ticks])]
@@ -627,8 +628,8 @@ def test_a_take_looks_at_a_bounded_number_of_delayed_messages(
 
     def take() -> tuple[list[Any], bool]:
         def work(tx: Any) -> tuple[list[Any], bool]:
-            here = GroupDeliveries(tx, made)
-            return [message["value"] for message in here.take(1)], here.more
+            here = DeliveryIndex(tx, made)
+            return [message["value"] for message in fetch.take(here, 1)], here.more
 
         found: tuple[list[Any], bool] = queues.do(work)
         return found
@@ -698,8 +699,8 @@ def test_a_hot_key_holds_up_no_other(queues: Queues) -> None:
     assert values(taken) == [0]
 
     def another(tx: Transaction) -> tuple[int, list[Any]]:
-        hand_outs, looks = GroupDeliveries(tx, made), 1
-        while not (found := hand_outs.take()) and hand_outs.more:
+        hand_outs, looks = DeliveryIndex(tx, made), 1
+        while not (found := fetch.take(hand_outs)) and hand_outs.more:
             looks += 1
         return looks, [message["value"] for message in found]
 
@@ -783,8 +784,8 @@ def told(queues: Queues, group: Group, method: str, *arguments: Any) -> tuple[bo
     """Whether somebody is to be woken, and what time is to be waited for, after now."""
 
     def work(tx: Any) -> tuple[bool, int]:
-        here = GroupDeliveries(tx, group)
-        getattr(here, method)(*arguments)
+        here = DeliveryIndex(tx, group)
+        operate(here, method, *arguments)
         return here.wakes, here.soonest_us and here.soonest_us - tx.now_us
 
     found: tuple[bool, int] = queues.do(work)
@@ -823,7 +824,7 @@ def test_next_due(queues: Queues, topic: Topic) -> None:
 def test_two_that_take_at_once_never_get_the_same(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic)
     slow = queues.book.begin_transaction()
-    GroupDeliveries(slow, made).take(2)
+    fetch.take(DeliveryIndex(slow, made), 2)
     slow.pause()
     assert values(queues.take(made, 1)) == [1]
     with pytest.raises(Conflict):
@@ -834,7 +835,7 @@ def test_a_take_that_saw_the_end_conflicts_with_a_publish(queues: Queues, topic:
     made = queues.group(topic)
     for count, conflicts in ((3, False), (99, True)):
         slow = queues.book.begin_transaction()
-        GroupDeliveries(slow, made).take(count)
+        fetch.take(DeliveryIndex(slow, made), count)
         slow.pause()
         queues.publish(topic, "new")
         if conflicts:
@@ -848,15 +849,15 @@ def test_all_of_a_transaction_is_one_commit(queues: Queues, topic: Topic) -> Non
     made = queues.group(topic)
     results = queues.topic("results")
     with queues.book.begin_transaction() as tx:
-        (message,) = GroupDeliveries(tx, made).take(1)
+        (message,) = fetch.take(DeliveryIndex(tx, made), 1)
         TopicMessages(tx, results).publish([message["value"] * 2])
-        GroupDeliveries(tx, made).ack([message["receipt"]])
+        acks.ack(DeliveryIndex(tx, made), [message["receipt"]])
     assert queues.figures(made) == (0, 0, 0, 0, 0)
     assert queues.values(results) == []
     with queues.book.begin_transaction() as tx:
-        (message,) = GroupDeliveries(tx, made).take(1)
+        (message,) = fetch.take(DeliveryIndex(tx, made), 1)
         TopicMessages(tx, results).publish([message["value"] * 2])
-        GroupDeliveries(tx, made).ack([message["receipt"]])
+        acks.ack(DeliveryIndex(tx, made), [message["receipt"]])
         queues.book.commit(tx)
     assert queues.figures(made) == (1, 1, 0, 0, 0)
     assert queues.values(results) == [2]
@@ -898,10 +899,10 @@ def test_a_take_costs_the_same_whatever_lies_before_and_behind(
         """Of a TAKE and an ACK of ten."""
         queues.book.durable()
         engine.reads = 0
-        taken = receipts(queues.do(lambda tx: _pairs(GroupDeliveries(tx, made).take(10))))
+        taken = receipts(queues.do(lambda tx: _pairs(fetch.take(DeliveryIndex(tx, made), 10))))
         queues.book.durable()
         took, engine.reads = engine.reads, 0
-        queues.do(lambda tx: GroupDeliveries(tx, made).ack(taken))
+        queues.do(lambda tx: acks.ack(DeliveryIndex(tx, made), taken))
         queues.book.durable()
         engine.gone |= {made.hand_outs + int(r.split(".")[2]).to_bytes(8, "big") for r in taken}
         return took, engine.reads
@@ -953,8 +954,8 @@ def test_many_receipts_are_worked_on_in_parts(queues: Queues) -> None:
     def work(method: str, *arguments: Any) -> tuple[dict[str, Any], int]:
         ticks.clear()
         answer = queues.do(
-            lambda tx: getattr(GroupDeliveries(tx, made, lambda: ticks.append(None)), method)(
-                *arguments
+            lambda tx: operate(
+                DeliveryIndex(tx, made, lambda: ticks.append(None)), method, *arguments
             )
         )
         return answer, len(ticks)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from storage.topics.deliveries import group as group_deliveries
 from storage.topics.deliveries.delivery import DeliveryRow
-from storage.topics.deliveries.group import GroupDeliveries
+from storage.topics.deliveries.index import DeliveryIndex
 from storage.topics.groups import GroupState
 from storage.topics.message_rows import MessageRows
 from storage.topics.messages import PublishResult, TopicMessages
@@ -64,7 +65,7 @@ def only_numbers(self: Append, write_set: WriteSet, present: bytes | None, time_
     _renumber(self, write_set, present, self._time_us)
 
 
-_renumber, _end, _leave = Append.renumber, MessageRows.end, GroupDeliveries._leave
+_renumber, _end, _leave = Append.renumber, MessageRows.end, DeliveryIndex.leave_flight
 
 
 def never_exactly(self: MessageRows, exactly: bool = True) -> tuple[int, int]:
@@ -80,35 +81,35 @@ def for_ever(self: TopicMessages, id: str) -> PublishResult | None:
     return PublishResult(int.from_bytes(row[:8], "big"), 1, None, duplicate=True)
 
 
-def once_more(self: GroupDeliveries, row: DeliveryRow) -> bool:
+def once_more(self: DeliveryIndex, row: DeliveryRow) -> bool:
     """One delivery too many."""
     return self.group.deliveries is not None and row.attempt > self.group.deliveries
 
 
-def stays_listed(self: GroupDeliveries, out: dict[int, DeliveryRow]) -> None:
+def stays_listed(self: DeliveryIndex, out: dict[int, DeliveryRow]) -> None:
     """A deadline remains of what was acknowledged."""
-    self._state.out -= len(out)
+    self.state.out -= len(out)
 
 
-def nothing_trimmed(self: GroupDeliveries, first: int) -> Iterator[None]:
+def nothing_trimmed(self: DeliveryIndex, first: int) -> Iterator[None]:
     """Hand-outs of messages that are gone."""
     return iter(())
 
 
-def never_earlier(self: GroupDeliveries, due_us: int) -> None:
+def never_earlier(self: DeliveryIndex, due_us: int) -> None:
     """A deadline before all others is overlooked."""
-    if not self._state.out:
-        self._state.deadlines_from_us = due_us
+    if not self.state.out:
+        self.state.deadlines_from_us = due_us
 
 
 def since_now(
-    self: GroupDeliveries, position: int, row: DeliveryRow, since_us: int, delay: Any
+    self: DeliveryIndex, position: int, row: DeliveryRow, since_us: int, delay: Any
 ) -> None:
     """What lapsed is due since somebody looked."""
-    _return(self, position, row, self._now_us, delay)
+    _return(self, position, row, self.now_us, delay)
 
 
-_return = GroupDeliveries._return
+_return = DeliveryIndex.schedule_redelivery
 
 
 def same_epoch(self: GroupState) -> bytes:
@@ -122,17 +123,18 @@ _pack = GroupState.pack
 PLANTED = [
     (Append, "renumber", same_numbers), (Append, "renumber", only_numbers),
     (MessageRows, "end", never_exactly), (TopicMessages, "_known", for_ever),
-    (GroupDeliveries, "_is_last", once_more), (GroupDeliveries, "_leave", stays_listed),
-    (GroupDeliveries, "trimmed", nothing_trimmed),
-    (GroupDeliveries, "_expects_deadline", never_earlier), (GroupDeliveries, "_return", since_now),
-    (GroupDeliveries, "_release", nothing), (GroupDeliveries, "_commit", nothing),
+    (DeliveryIndex, "is_last", once_more), (DeliveryIndex, "leave_flight", stays_listed),
+    (group_deliveries, "trim", nothing_trimmed),
+    (DeliveryIndex, "expect_deadline", never_earlier),
+    (DeliveryIndex, "schedule_redelivery", since_now),
+    (DeliveryIndex, "release_key", nothing), (DeliveryIndex, "advance_committed", nothing),
     (GroupState, "pack", same_epoch),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("whose, name, bug", PLANTED, ids=lambda one: getattr(one, "__name__", one))
 def test_planted_bugs_are_seen(
-    whose: type, name: str, bug: Any, monkeypatch: pytest.MonkeyPatch
+    whose: Any, name: str, bug: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(whose, name, bug)
     with pytest.raises(Exception):  # noqa: B017
