@@ -16,11 +16,9 @@ waits.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, Protocol
 
-from actors.cluster.leadership import Leadership
-from actors.cluster.member import FOUNDING, ClusterMember
-from actors.cluster.role import Alone, Elected, Follower, Founder, Leader, Waiting
+from actors.cluster.read_index import ReadIndexRounds
 from actors.commits import Committer
 from protocol.environment import Clock
 from protocol.errors import Busy
@@ -32,10 +30,71 @@ LOOK_SECONDS: Final = 0.02
 _SILENT_US: Final = int(SILENT_SECONDS * 1_000_000)
 
 
+class ReadingLeadership(Protocol):
+    """A leadership, as reads see it: `Leadership`."""
+
+    @property
+    def rounds(self) -> ReadIndexRounds:
+        """Its read index rounds."""
+
+    @property
+    def own(self) -> int | None:
+        """Sequence of its first frame; None: not written yet."""
+
+
+class ReadingFollowTask(Protocol):
+    """A link to the leader, as reads see it: `FollowTask`."""
+
+    @property
+    def is_attached(self) -> bool:
+        """True while this node is attached."""
+
+    def silent_us(self, now_us: int) -> int:
+        """Return the time since the leader's last message (µs)."""
+
+    def request_read_index(self) -> asyncio.Future[int]:
+        """Ask the leader for its read index. :raises Busy: can't ask; also from the future"""
+
+
+class ReadingMember(Protocol):
+    """The role of this node, as reads see it: `ClusterMember`."""
+
+    @property
+    def leading(self) -> ReadingLeadership | None:
+        """Its leadership, in the role `Leader`."""
+
+    @property
+    def follow_task(self) -> ReadingFollowTask | None:
+        """Its link, in the role `Follower`."""
+
+    @property
+    def is_elected(self) -> bool:
+        """True in the role `Elected`."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """True in the role `Waiting`."""
+
+    @property
+    def releases_alone(self) -> bool:
+        """True if no other node can release a commit of this store."""
+
+    @property
+    def no_leader(self) -> str:
+        """Reason why it knows of no leader."""
+
+    @property
+    def is_stranded(self) -> bool:
+        """True if it shows frames that are not in its leader's history."""
+
+    def is_silent(self, for_us: int) -> bool:
+        """True if no leader was heard for so long."""
+
+
 class LinearizableReads:
     """On the loop only."""
 
-    def __init__(self, clock: Clock, member: ClusterMember, committer: Committer) -> None:
+    def __init__(self, clock: Clock, member: ReadingMember, committer: Committer) -> None:
         self._clock = clock
         self._member = member
         self._committer = committer
@@ -48,24 +107,23 @@ class LinearizableReads:
 
         :raises Busy: this node knows or reaches no leader; the future may fail with it too
         """
-        role = self._member.role
-        if isinstance(role, Leader):
-            return asyncio.ensure_future(_leader_read_index(role.leadership, self._committer))
-        if isinstance(role, Follower) or self._expects_leader:
+        member = self._member
+        if member.leading is not None:
+            return asyncio.ensure_future(_leader_read_index(member.leading, self._committer))
+        if member.follow_task is not None or self._expects_leader:
             return asyncio.ensure_future(self._read_index_of_next_leader())
-        # Before the file CLUSTER is written, no other node can lead: no round is needed.
-        if isinstance(role, Alone) or (
-            isinstance(role, Founder) and self._member.memory.stored is None
-        ):
+        # No other node can lead: no round is needed.
+        if member.releases_alone:
             return self._committer.commit_index
         raise self._no_leader()
 
     async def _read_index_of_next_leader(self) -> int:
         # Each wait may end in another role, so the role is read again after it.
-        while not isinstance(role := self._member.role, Leader):
-            if isinstance(role, Follower):
+        while (leadership := self._member.leading) is None:
+            follow_task = self._member.follow_task
+            if follow_task is not None:
                 try:
-                    return await role.follow_task.request_read_index()
+                    return await follow_task.request_read_index()
                 except Busy:
                     # Not attached, or the link ended before the answer: a leader may be there soon.
                     if not self._expects_leader:
@@ -73,29 +131,27 @@ class LinearizableReads:
             elif not self._expects_leader:
                 raise self._no_leader()
             await self._wait_for_leader()
-        return await _leader_read_index(role.leadership, self._committer)
+        return await _leader_read_index(leadership, self._committer)
 
     def _no_leader(self) -> Busy:
-        member = self._member
-        why = FOUNDING if isinstance(member.role, Founder) else "this node follows no leader"
-        return Busy(f"cannot serve a linearizable read: {member.why or why}")
+        return Busy(f"cannot serve a linearizable read: {self._member.no_leader}")
 
     @property
     def _expects_leader(self) -> bool:
         """True if a leader is likely to be there in a moment."""
-        member, role = self._member, self._member.role
-        if isinstance(role, Follower):
-            silent_us = role.follow_task.silent_us(self._clock.monotonic_us())
+        member, follow_task = self._member, self._member.follow_task
+        if follow_task is not None:
+            silent_us = follow_task.silent_us(self._clock.monotonic_us())
             return silent_us < _SILENT_US and not member.is_stranded
-        if isinstance(role, Waiting):
+        if member.is_waiting:
             return not member.is_silent(_SILENT_US)
-        return isinstance(role, Elected)
+        return member.is_elected
 
     @property
     def _has_leader(self) -> bool:
-        role = self._member.role
-        return isinstance(role, Leader) or (
-            isinstance(role, Follower) and role.follow_task.is_attached
+        member = self._member
+        return member.leading is not None or (
+            member.follow_task is not None and member.follow_task.is_attached
         )
 
     async def _wait_for_leader(self) -> None:
@@ -110,7 +166,7 @@ class LinearizableReads:
             await asyncio.sleep(LOOK_SECONDS)
 
 
-async def _leader_read_index(leadership: Leadership, committer: Committer) -> int:
+async def _leader_read_index(leadership: ReadingLeadership, committer: Committer) -> int:
     await leadership.rounds.start_round()
     own = leadership.own
     if own is None:

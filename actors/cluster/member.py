@@ -15,7 +15,7 @@ from actors.cluster.follow_task import FollowTask
 from actors.cluster.followers import Followers, follower_lags
 from actors.cluster.leadership import Leadership
 from actors.cluster.replica_senders import BEAT_SECONDS
-from actors.cluster.role import Alone, Follower, Founder, Leader, Role, RoleName, Waiting
+from actors.cluster.role import Alone, Elected, Follower, Founder, Leader, Role, RoleName, Waiting
 from actors.cluster.sync_status import SyncStatus, stranded
 from actors.commits import Committer
 from actors.rights import Rights
@@ -155,6 +155,30 @@ class ClusterMember:
         return self._role.leadership
 
     @property
+    def leading(self) -> Leadership | None:
+        """Present leadership, from its first frame on; None: it does not lead."""
+        return self._role.leadership if isinstance(self._role, Leader) else None
+
+    @property
+    def is_elected(self) -> bool:
+        """True if it has the lead, and has not written its first frame yet."""
+        return isinstance(self._role, Elected)
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if it has no leader to follow."""
+        return isinstance(self._role, Waiting)
+
+    @property
+    def releases_alone(self) -> bool:
+        """True if no other node can release a commit of this store.
+
+        A founder does until the file CLUSTER is written: then etcd may name another leader.
+        """
+        role = self._role
+        return isinstance(role, Alone) or (isinstance(role, Founder) and self.memory.stored is None)
+
+    @property
     def follow_task(self) -> FollowTask | None:
         """Task that follows another node; None: it follows none."""
         return self._role.follow_task
@@ -225,6 +249,12 @@ class ClusterMember:
     def is_stranded(self) -> bool:
         """True if it shows frames that are not in its leader's history."""
         return self.sync_status is SyncStatus.STRANDED
+
+    @property
+    def no_leader(self) -> str:
+        """Reason why it knows of no leader."""
+        founds = isinstance(self._role, Founder)
+        return self.why or (FOUNDING if founds else "this node follows no leader")
 
     @property
     def waits_for(self) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -14,9 +14,6 @@ from actors.cluster.window import Window
 from protocol.environment import Clock
 from protocol.errors import BadRequest, NotWritable, Refusal
 from protocol.links import AskWay, Attach, Copy, Link, LinkClosed, Refused, Way
-
-if TYPE_CHECKING:
-    from actors.cluster.member import ClusterMember
 
 log = structlog.get_logger("cluster")
 
@@ -75,6 +72,33 @@ class CopyProvider(Protocol):
         """Drop the copy of a node: it has attached."""
 
 
+class SendingMember(Protocol):
+    """The role of this node, as its replica senders see it: `ClusterMember`."""
+
+    @property
+    def sender_epoch(self) -> int | None:
+        """Epoch in which other nodes may follow it; None: none may."""
+
+    @property
+    def beat_seconds(self) -> float:
+        """Interval of heartbeats to followers (s)."""
+
+    def check_copied(self) -> None:
+        """Check that the store may be copied from this node. :raises NotWritable: it may not"""
+
+    def attached(self, node: str, upto: int) -> None:
+        """Note that a follower has attached, and up to which frame both logs agree."""
+
+    def on_report(self, node: str, synced: int, applied: int, heard_us: int) -> None:
+        """Note a follower's progress report."""
+
+    def said(self, node: str, number: int) -> None:
+        """Note that a follower has echoed the number of a read index round."""
+
+    def left(self, node: str) -> None:
+        """Note that a follower has detached."""
+
+
 Heard = Callable[[str, int], None]
 Begin = Callable[[Link, int, Heard, Heard, Callable[[], float]], FollowerSender]
 """Makes a replica sender from a link, an epoch, the callbacks for attaching and acknowledgements,
@@ -91,7 +115,7 @@ class ReplicaSenders:
     def __init__(
         self,
         clock: Clock,
-        member: ClusterMember,
+        member: SendingMember,
         begin: Begin,
         way: Callable[[], Way] = Way,
     ) -> None:

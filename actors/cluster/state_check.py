@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Protocol
 
 import structlog
 
-from actors.cluster.replica_senders import FollowerSender
 from actors.cluster.sync_status import SyncStatus
 from actors.commits import Committer
 from actors.runtime import Runtime
@@ -59,6 +59,17 @@ async def hashed(kept: Transaction, clock: Clock) -> bytes:
         await asyncio.sleep(limits.COMPARE_REST * spent_us / 1_000_000)
 
 
+class ComparedFollower(Protocol):
+    """Replica sender of a follower: `replica_sender.py`."""
+
+    @property
+    def sync_status(self) -> SyncStatus:
+        """Sync status of the follower."""
+
+    def compare(self, sequence: int, digest: bytes) -> None:
+        """Send the digest of the state at a frame."""
+
+
 class StateComparison:
     """The leader's part.
 
@@ -69,7 +80,7 @@ class StateComparison:
         self,
         runtime: Runtime,
         committer: Committer,
-        replica_senders: Callable[[], Iterable[FollowerSender]],
+        replica_senders: Callable[[], Iterable[ComparedFollower]],
     ) -> None:
         self._runtime = runtime
         self._committer = committer
