@@ -18,12 +18,11 @@ from actors.backups.starting import start_backups
 from actors.backups.taking import Backups
 from actors.certificates import CertificatesActor, CheckCertificates
 from actors.checkpoints import CheckpointsActor, FlushActor
-from actors.cluster import renewing, snapshot_transfer
-from actors.cluster.member import ClusterMember
-from actors.cluster.peering import Peering
-from actors.cluster.service import ClusterService
+from actors.cluster import identity, snapshot_transfer
+from actors.cluster.membership import Peering
+from actors.cluster.role import ClusterMember
+from actors.cluster.service import ClusterService, begin_coordination, begin_member
 from actors.cluster.snapshot_transfer import SnapshotCopies
-from actors.cluster.starting import begin_coordination, begin_member
 from actors.commits import CommitsActor, Committer
 from actors.entry_retention import EntryRetentionActor
 from actors.environment import Environment
@@ -352,7 +351,7 @@ class NodeParts:
         :raises StoreDamaged, OSError: from the file of the certificate
         """
         directory = self.store.parts.directory
-        self._places += await renewing.begin_renewing(
+        self._places += await identity.begin_renewing(
             self.runtime, self.peering, self.committer, directory, listens_at, given
         )
         self.copies = snapshot_transfer.begin_copies(

@@ -33,7 +33,7 @@ Revocation: these enforce a REVOKE, or a dropped or altered user, on work that r
 | requests of an ended session | are ended: `actors/execution/registry.py` |
 
 A priority lock never delays a revocation (`storage/txn/priority_lock.py`). A follower without news
-of the leader answers only owners of the store (`actors/cluster/member.py`). A read-only transaction
+of the leader answers only owners of the store (`actors/cluster/role.py`). A read-only transaction
 that runs already ends on its snapshot.
 """
 

@@ -6,43 +6,29 @@ a member of the ISR takes a vacant lead in one etcd transaction.
 
 | file | holds |
 |---|---|
-| `leader_state.py` | leader state: commit index and ISR changes |
-| `following.py` | follower state: promised epoch, log matching |
-| `next_role.py` | decides the next role of a node that does not lead |
-| `lease.py` | the leader's lease |
-| `followers.py` | progress of each follower, and the ISR to ask for |
-| `trust.py` | trusted peer certificates, from the replica rows |
-| `peering.py` | requests of other nodes: join tokens, certificate renewals |
-| `renewing.py` | this node's certificate: made, published in its row, shown, renewed |
-| `replica_sender.py` | replica sender: the leader's end of one link |
-| `replica_receiver.py` | replica receiver: the follower's end of one link |
-| `entry_forwarding.py` | statement-log and audit entries that followers forward to the leader |
-| `attaching.py` | reconnects the replica receiver, with backoff |
+| `log_matching.py` | follower state: promised epoch, log matching; flow control, lag, sync status |
+| `read_index.py` | linearizable reads, and the rounds that confirm a leader (Raft §6.4) |
+| `leader_state.py` | commit index, ISR, followers, lease and stalls of one leadership |
+| `replica_senders.py` | the leader's ends of all links; entries that followers forward |
 | `state_check.py` | compares the state checksum of leader and follower |
-| `window.py`, `lag.py`, `sync_status.py`, `backoff.py` | flow control, lag, status, backoff |
-| `cluster_file.py` | the thread that writes the file CLUSTER |
+| `replica_receiver.py` | the follower's end of the link, opened again and again; the follow task |
+| `durable_state.py` | durable cluster memory of a node: the file CLUSTER, and its thread |
+| `role.py` | the role of this node; the checks before a write or an answer |
+| `election.py` | decides the next role; takes a vacant lead, as a member, as founder or by order |
+| `leader.py` | holds the lead: its lease, ISR requests and end |
+| `failover_policy.py` | DEFINE FAILOVER: founds a cluster, and replaces the policy in force |
+| `coordinator.py` | the actor that polls etcd and changes the role |
+| `membership.py` | trusted peer certificates; join tokens and renewals that other nodes ask for |
+| `identity.py` | this node's certificate: made, published in its row, shown, renewed |
+| `discovery.py` | current addresses of other nodes and of etcd |
 | `snapshot_transfer.py` | sends snapshot copies to nodes that join |
-| `joining.py` | fetches a snapshot copy into a new directory |
-| `durable_state.py` | durable cluster memory of a node: the file CLUSTER |
-| `role.py` | the role of this node, with its leadership or follow task |
-| `member.py` | this node as a cluster member: the checks before a write or an answer |
-| `coordination.py` | the actor that polls etcd and changes the role |
-| `requests.py` | requests to that actor |
-| `founding.py` | DEFINE FAILOVER: the first failover policy, up to the first request to etcd |
-| `amending.py` | DEFINE FAILOVER: replaces the policy in force |
-| `nomination.py` | DEFINE NODE LEADS STORE: may this node lead, and the refusals |
-| `election.py` | election: takes a vacant lead as a member, as founder or by order |
-| `linearizable_reads.py`, `read_index.py` | linearizable reads; read index rounds (Raft §6.4) |
-| `leadership.py`, `holding.py` | one leadership: its state; its lease, ISR requests and end |
-| `stalls.py` | why a leader's commit index stands still, and the remedy |
-| `follow_task.py`, `replica_senders.py` | the task that follows a leader; the replica senders |
-| `peer_addresses.py`, `agreement_lookup.py` | current addresses of other nodes and of etcd |
-| `address_hints.py` | asks other nodes for those addresses |
-| `diagnostics.py`, `tasks.py` | known faults of etcd; cancelling tasks |
-| `service.py`, `starting.py` | the interface for statements; wiring |
+| `bootstrap.py` | fetches a snapshot copy into a new directory |
+| `diagnostics.py` | known faults of etcd; the replicas of this node in INFO FOR NODE |
+| `service.py` | the interface for statements; wiring |
 
-The first five files are pure values without clock, disk or network: each event returns a new value.
-So every order of events can be tried on them.
+`log_matching.py`, `decide_role`, and the lease, followers and state of a leader are pure values
+without clock, disk or network: each event returns a new value. So every order of events can be
+tried on them.
 
 Invariant: **each member of the ISR in etcd holds, synced, every frame ever released.**
 

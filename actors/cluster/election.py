@@ -1,4 +1,18 @@
-"""Election of a leader: takes a vacant lead in etcd, as an ISR member, as founder, or by an
+"""Decides the next role of a node that does not lead: follow, take the lead, or wait.
+
+The node checks the state in etcd against its own memory on disk (the file CLUSTER). An etcd that
+was emptied, restored or rebuilt has lost the ISR, and could elect a node without all released
+frames. It also checks its own log against etcd: an older copy of its directory has the same node
+id.
+
+Succession: which ISR member goes first when the lead is vacant.
+
+A member that has shown something since its start holds everything released by then. A node that was
+just started may have an older copy of its directory: frames after the last published commit index
+may be missing (`docs/decisions/older-copies.md`). So it leaves the lead to the others for a moment;
+they take it as soon as they learn of the vacancy.
+
+Election of a leader: takes a vacant lead in etcd, as an ISR member, as founder, or by an
 operator's order.
 
 | node | condition |
@@ -11,39 +25,237 @@ An unanswered request may have taken effect, or may do so later. So its lease is
 undoes all that was taken with it, and the election starts over.
 
 There is no vote: cluster rules 3 and 9 (`actors/cluster/__init__.py`) decide the election.
+
+Nomination, DEFINE NODE LEADS STORE: checks whether a node may be named leader.
+
+Each refusal says which action helps instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import structlog
 
-from actors.cluster.leadership import Leadership
-from actors.cluster.lease import LeadLease
-from actors.cluster.member import ClusterMember
-from actors.cluster.next_role import (
-    NAME_ONE,
-    StayWaiting,
-    distrust_reason,
-    epoch_distrust_reason,
-    missing_entries,
-)
+from actors.cluster.leader_state import Leadership, LeadLease, may_take
+from actors.cluster.log_matching import EpochHistory, holds
+from actors.cluster.role import ClusterMember
 from actors.commits import Committer
 from protocol.agreement import (
     AgreedState,
     Agreement,
     CompareAndSetResult,
     InSyncReplicas,
+    LeaderEntry,
     LeaseLapsed,
     NotAnswered,
 )
 from protocol.environment import Clock
-from protocol.errors import DiskFull
+from protocol.errors import DiskFull, NotWritable
 from protocol.failover import Policy
-from storage.files.cluster_file import BootstrapState
+from storage.files.cluster_file import BootstrapState, ClusterState
+
+# --- decide_role ----------------------------------------------------------------------------------
+
+
+NAME_ONE: Final = (
+    "no node leads until an operator names one: on the node with the most log, by log_ends in"
+    " INFO FOR NODE of each, run DEFINE NODE LEADS STORE FORCE REASON 's'"
+)
+UNDECLARED: Final = (
+    "this node is not declared coordinating: to let it lead, run DEFINE NODE ROLES serving,"
+    " writable, coordinating on it"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowLeader:
+    """Follow the leader."""
+
+    lead: LeaderEntry
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimLead:
+    """The lead is vacant: take it, if the ISR in etcd is still this one."""
+
+    insync: InSyncReplicas
+
+
+@dataclass(frozen=True, slots=True)
+class StayWaiting:
+    """There is no leader to follow, and nothing to do."""
+
+    why: str
+    distrust_reason: bool = False
+    """True if an operator has to decide."""
+    lacks: bool = False
+    """True if this node is in the ISR, but lacks frames that each member holds."""
+
+
+NextRole = FollowLeader | ClaimLead | StayWaiting
+
+
+def distrust_reason(memory: ClusterState, agreed: AgreedState) -> str | None:
+    """Return the reason to distrust the state in etcd, or None."""
+    if memory.agreement is not None and agreed.cluster != memory.agreement:
+        return "VIA leads to another etcd cluster, or etcd was rebuilt"
+    # Durable: the comparison below passes once other clients have raised the revision.
+    if memory.doubts:
+        return f"etcd was set back: its content at revision {agreed.revision} may be outdated"
+    if agreed.revision < memory.revision:
+        return f"etcd was set back from revision {memory.revision} to {agreed.revision}"
+    # Only a founder may have seen this etcd without an ISR: it writes the first one.
+    if memory.agreement is not None and agreed.insync is None and not memory.founds:
+        return "etcd was emptied: it names no in-sync replicas"
+    return None
+
+
+def was_set_back(memory: ClusterState, agreed: AgreedState) -> bool:
+    """True if etcd was set back to a state older than this node has seen.
+
+    It is distrusted from then on, even when its revision has grown past the one seen. Another etcd
+    cluster is not set back: it holds no earlier state of this one.
+    """
+    return memory.agreement == agreed.cluster and distrust_reason(memory, agreed) is not None
+
+
+def was_ordered_since(memory: ClusterState, agreed: AgreedState) -> bool:
+    """True if an operator has named a leader after everything that this node has seen.
+
+    A promised epoch above the seen revision came over a link, perhaps from the named leader, which
+    this node was still following. If the revision in etcd has reached that epoch, the epoch is one
+    of this etcd.
+    """
+    is_of_it = memory.revision < memory.promised <= agreed.revision
+    return agreed.lineage > (memory.revision if is_of_it else max(memory.promised, memory.revision))
+
+
+def epoch_distrust_reason(memory: ClusterState, ended: int, epoch: int) -> str | None:
+    """Return the reason why an epoch must not be led in, or None.
+
+    :param ended: the newest epoch in this node's log
+    """
+    # With one epoch of two leaders, log matching would take different frames for equal.
+    if epoch <= max(ended, memory.promised):
+        return (
+            f"etcd was set back: it gives epoch {epoch}, but epoch {max(ended, memory.promised)}"
+            " was used before"
+        )
+    return None
+
+
+def missing_entries(log: EpochHistory, agreed: AgreedState) -> str | None:
+    """Cluster rule 9: return the reason why this log lacks frames that the ISR holds, or None.
+
+    None also where etcd has no published commit index.
+
+    :param log: epoch history of this node's log
+    """
+    if agreed.released is None or holds(log, agreed.released):
+        return None
+    epoch, sequence = agreed.released
+    ends = log[-1].last if log else 0
+    return (
+        f"this node lost frames that it had acknowledged: frame {sequence} of epoch {epoch} was"
+        f" released, but its log ends at {ends}. An older copy of its directory was put back, or"
+        " its disk lost writes. Another in-sync replica may lead and bring it up to date; with"
+        " FORCE this node leads, and the missing frames are lost"
+    )
+
+
+def decide_role(
+    memory: ClusterState,
+    agreed: AgreedState,
+    node: str,
+    log: EpochHistory,
+    *,
+    coordinates: bool,
+    asked: bool,
+    name: Callable[[str], str] = str,
+) -> NextRole:
+    """Decide the next role of a node that does not lead.
+
+    :param log: epoch history of this node's log
+    :param coordinates: True if the node was declared coordinating. No other node takes the lead, so
+        a copy of a node's files never leads
+    :param asked: True if it may take a vacant lead: PROMOTE is AUTO, or a statement has ordered it
+    :param name: returns the display name of a node id
+    """
+    why = distrust_reason(memory, agreed)
+    if why is not None:
+        return StayWaiting(f"{why}; {NAME_ONE}", distrust_reason=True)
+    if agreed.insync is None:
+        return StayWaiting("the first leader has not named the in-sync replicas yet")
+    if agreed.lead is not None:
+        if agreed.lead.node != node:
+            # Cluster rule 5: a rightful leader has no epoch below a promised one.
+            if agreed.lead.epoch < memory.promised:
+                why = "the leader uses an epoch that had ended before: etcd was set back"
+                return StayWaiting(f"{why}; {NAME_ONE}", distrust_reason=True)
+            return FollowLeader(agreed.lead)
+        # An epoch belongs to one run of one process: the lease of an earlier run has to lapse.
+        return StayWaiting(
+            "this node led before it was restarted: the lease of that time has not expired yet"
+        )
+    if not may_take(agreed, node):
+        members = ", ".join(sorted(map(name, agreed.insync.members)))
+        return StayWaiting(
+            "no node leads, and this node may lack commits: start the in-sync replicas"
+            f" {members}. If they are lost, DEFINE NODE LEADS STORE FORCE REASON 's' makes this"
+            " node lead with the commits that it has"
+        )
+    why = missing_entries(log, agreed)
+    if why is not None:
+        return StayWaiting(why, lacks=True)
+    if not coordinates:
+        return StayWaiting(f"no node leads, and {UNDECLARED}")
+    if not asked:
+        return StayWaiting(
+            "no node leads, and this node needs an order to lead: DEFINE NODE LEADS STORE"
+        )
+    return ClaimLead(agreed.insync)
+
+
+# --- order of succession --------------------------------------------------------------------------
+
+
+LEFT_SECONDS: Final = 2.0
+"""Time for which a node that was just started leaves a vacant lead to other ISR members (s)."""
+JUST_STARTED: Final = "this node was just started: other in-sync replicas take the lead before it"
+
+
+class LeadVacancy:
+    """Present vacancy, as this node has seen it. On the loop only."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since_us: int | None = None
+
+    def ends(self) -> None:
+        """Note that there is a leader."""
+        self._since_us = None
+
+    def is_left(self, member: ClusterMember, members: frozenset[str]) -> bool:
+        """True if this node leaves the vacant lead to others.
+
+        :param members: members of the ISR
+        """
+        # Alone in the ISR, it has no other member to wait for.
+        if member.has_caught_up or members <= {member.node}:
+            return False
+        now_us = self._clock.monotonic_us()
+        # The time counts from the first sight of the vacancy, not from the end of the lease.
+        if self._since_us is None:
+            self._since_us = now_us
+        return now_us - self._since_us < LEFT_SECONDS * 1_000_000
+
+
+# --- claiming the lead ----------------------------------------------------------------------------
+
 
 log = structlog.get_logger("cluster")
 
@@ -284,3 +496,83 @@ class Election:
     def _newest_promised(self) -> int:
         """Highest epoch that this node knows."""
         return max(self._newest_epoch, self._memory.promised)
+
+
+# --- nomination by a statement --------------------------------------------------------------------
+
+
+def has_lead(member: ClusterMember, *, force: bool) -> bool:
+    """True if this node leads already, and nothing is to be done. With FORCE: only if its commits
+    wait for no other node.
+
+    :raises NotWritable: it has the lead, and can't use it
+    """
+    leadership = member.leadership
+    if leadership is None:
+        return False
+    # FORCE is refused to a leader that lacks followers: fewer ACKS go on without a new lineage.
+    if leadership.is_settled and not (force and leadership.lacks_followers):
+        return True
+    raise waits_with_lead(member)
+
+
+def waits_with_lead(member: ClusterMember) -> NotWritable:
+    """Return the refusal of a node that has the lead, but can't use it yet."""
+    waits_for = member.waits_for or (
+        "in-sync replicas that do not answer: to go on without them, DEFINE FAILOVER with fewer"
+        " ACKS"
+    )
+    return NotWritable(f"this node has the lead, and waits for {waits_for}", leader=[])
+
+
+def check_vacant(
+    member: ClusterMember,
+    agreed: AgreedState,
+    known: ClusterState,
+    here: EpochHistory,
+    *,
+    force: bool,
+) -> None:
+    """Check that the lead is vacant and this node may take it.
+
+    :raises NotWritable: another node leads, or this node may not
+    :param known: this node's memory from before the request to etcd
+    :param here: epoch history of this node's log
+    """
+    if agreed.lead is not None:
+        raise leads_already(member, agreed.lead)
+    if member.is_stranded:
+        raise NotWritable(member.stranded, leader=[])
+    coordinates = member.coordinates
+    # FORCE overrules the distrust of etcd, the ISR and missing frames, but not cluster rule 8.
+    if not force:
+        found = decide_role(
+            known, agreed, member.node, here, coordinates=coordinates, asked=True,
+            name=member.name_of,
+        )  # fmt: skip
+        if isinstance(found, StayWaiting):
+            raise NotWritable(found.why, leader=[])
+    elif not coordinates:
+        raise NotWritable(UNDECLARED, leader=[])
+
+
+def leads_already(member: ClusterMember, lead: LeaderEntry, when: str = "") -> NotWritable:
+    """Return the refusal while another node leads.
+
+    :param when: since when it leads, as text
+    """
+    # An epoch belongs to one run of one process: this run can't use that lead.
+    if lead.node == member.node:
+        return NotWritable(
+            "this node led before it was restarted, and has the lead until the lease of that"
+            " time expires: it then takes the lead again by itself, or try again",
+            leader=[],
+        )
+    why = (
+        f"{member.name_of(lead.node)} leads{when}: the lead can only be taken while no node has it"
+    )
+    if member.is_stranded:
+        why = f"{why}. {member.stranded}"
+    else:
+        why = f"{why}. If that node should not lead, stop it and try again"
+    return NotWritable(why, leader=list(member.endpoints_of(lead.node)))

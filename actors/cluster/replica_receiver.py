@@ -20,27 +20,42 @@ Invariants:
 Statement-log and sign-in entries that can't be committed here (`actors/backlog.py`) are forwarded
 to the leader over the same link. The next batch goes out once the leader has confirmed the last
 one.
+
+Connects the replica receiver to its leader, again and again, with exponential backoff.
+
+It gives up only when another attempt is useless: this node is stranded, or needs a snapshot copy.
+
+The task that follows one leader in one epoch.
+
+`coordinator.py` decides which leader to follow. A follower keeps following a leader that has
+vanished until another one leads: frames received before still count, and the leader may come back.
+
+Exponential backoff with jitter: each pause is about twice the one before, up to a bound.
+
+Each pause is drawn from the upper half of its range, so that nodes that lost a connection together
+do not all come back at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, Protocol
 
 import structlog
 
 from actors.backlog import Backlog
-from actors.cluster.entry_forwarding import message_of
-from actors.cluster.follow_task import detached
-from actors.cluster.following import frame_at
-from actors.cluster.lag import Lag
+from actors.cluster.log_matching import Lag, SyncStatus, frame_at
+from actors.cluster.replica_senders import message_of
 from actors.cluster.state_check import FollowerComparison
 from actors.commits import Committer
 from actors.runtime import Runtime
+from actors.runtime.tasks import end
 from protocol import limits
-from protocol.errors import CATALOGUE, BadRequest, Failed, Stranded
+from protocol.environment import Rng
+from protocol.errors import CATALOGUE, BadRequest, Busy, DiskFull, Failed, Refusal, Stranded
 from protocol.links import (
     Acknowledge,
     Attach,
@@ -55,6 +70,161 @@ from protocol.links import (
     Told,
 )
 from storage.formats.frames import FRAME_HEADER_BYTES, Frame
+
+# --- backoff --------------------------------------------------------------------------------------
+
+
+FIRST_MS: Final = 100
+LONGEST_MS: Final = 10_000
+
+
+class Backoff:
+    """Pauses between the attempts of one client."""
+
+    def __init__(self, rng: Rng) -> None:
+        self._rng = rng
+        self._next_ms = FIRST_MS
+
+    def next_seconds(self) -> float:
+        """Return the pause before the next attempt (s)."""
+        at_most, self._next_ms = self._next_ms, min(2 * self._next_ms, LONGEST_MS)
+        least = at_most // 2
+        # `below` excludes its bound, so the longest pause is possible.
+        return (least + self._rng.below(at_most - least + 1)) / 1_000
+
+    def over(self) -> None:
+        """Reset after a success: the next pause is a short one."""
+        self._next_ms = FIRST_MS
+
+
+# --- follow task ----------------------------------------------------------------------------------
+
+
+def detached() -> Busy:
+    """Return the refusal of a linearizable read while this node is attached to no leader."""
+    return Busy("cannot serve a linearizable read: this node is not connected to a leader")
+
+
+class ReceiverLink(Protocol):
+    """A link to the leader: `ReplicaReceiver`."""
+
+    epoch: int
+    """Leader epoch in which this node is attached; 0: not yet."""
+
+    @property
+    def has_caught_up(self) -> bool:
+        """True if this node shows every frame that it may have shown before it attached."""
+
+    def request_read_index(self) -> asyncio.Future[int]:
+        """Ask the leader for its read index. :raises Busy: can't ask; also from the future"""
+
+
+class FollowsLeader(Protocol):
+    """Repeated attaching to one leader: `LeaderConnector`."""
+
+    @property
+    def sync_status(self) -> SyncStatus:
+        """Sync status of this node."""
+
+    @property
+    def reason(self) -> str:
+        """Reason why it has stopped following, or why the last link ended."""
+
+    @property
+    def receiving(self) -> ReceiverLink | None:
+        """The current link; None: there is none."""
+
+    @property
+    def heard_us(self) -> int:
+        """Monotonic time of the leader's last message on any link (µs); at first, the time of
+        creation."""
+
+    @property
+    def was_attached(self) -> bool:
+        """True if this node is attached, or was."""
+
+    @property
+    def has_caught_up(self) -> bool:
+        """True once this node shows every frame that it may have shown before it attached."""
+
+    def run(self) -> Awaitable[None]:
+        """Follow until cancelled, or until another attempt is useless."""
+
+
+class FollowTask:
+    """Starts when constructed. On the loop only.
+
+    :param node: id of the leader
+    :param epoch: leader epoch; None: etcd knows of no leader
+    """
+
+    def __init__(self, node: str, epoch: int | None, follows: FollowsLeader) -> None:
+        self.node = node
+        self.epoch = epoch
+        self._follows = follows
+        self._task = asyncio.ensure_future(follows.run())
+
+    @property
+    def sync_status(self) -> SyncStatus:
+        """Sync status of this node."""
+        return self._follows.sync_status
+
+    @property
+    def is_attached(self) -> bool:
+        """True while this node is attached: it knows the leader's commit index at that time."""
+        receiving = self._follows.receiving
+        # The epoch is set after the log is truncated to the last common frame.
+        return receiving is not None and receiving.epoch > 0
+
+    @property
+    def was_attached(self) -> bool:
+        """True if this node is attached, or was by this task."""
+        return self._follows.was_attached
+
+    @property
+    def has_caught_up(self) -> bool:
+        """True once this node shows every frame that it may have shown before it attached."""
+        return self._follows.has_caught_up
+
+    @property
+    def why(self) -> str | None:
+        """Last known reason why it is not attached; None: it is, or no reason is known yet."""
+        return None if self.is_attached else self._follows.reason or None
+
+    @property
+    def heard_us(self) -> int:
+        """Monotonic time of the leader's last message (µs); at first, the time of creation."""
+        return self._follows.heard_us
+
+    def silent_us(self, now_us: int) -> int:
+        """Return the time since the leader's last message (µs)."""
+        return now_us - self.heard_us
+
+    def request_read_index(self) -> asyncio.Future[int]:
+        """Ask the leader for its read index: its commit index, once it has confirmed that it still
+        leads.
+
+        :raises Busy: the leader can't be asked; the future may fail with it too
+        """
+        receiving = self._follows.receiving
+        if receiving is None:
+            raise detached()
+        return receiving.request_read_index()
+
+    def check(self) -> None:
+        """Raise the bug that ended the task, if there is one."""
+        # Called in each iteration of `coordinator.py`: otherwise a bug ends replication unnoticed.
+        if self._task.done() and not self._task.cancelled():
+            self._task.result()
+
+    async def end(self) -> None:
+        """Cancel the task. Nothing from the leader is in progress once this returns."""
+        # Waited for: no frame of this leader may be taken after the promise of a later epoch.
+        await end(self._task)
+
+
+# --- one link -------------------------------------------------------------------------------------
+
 
 log = structlog.get_logger("cluster")
 
@@ -394,3 +564,120 @@ def _unexpected_message(message: object) -> Exception:
     if not isinstance(message, Refused):
         return BadRequest(f"{type(message).__name__} is not a message of a leader")
     return CATALOGUE.get(message.code, Failed)(message.message)
+
+
+# --- attaching again and again --------------------------------------------------------------------
+
+
+class LeaderConnector:
+    """Follows one leader in one epoch. On the loop only.
+
+    :param connect: opens a link to the leader at one of its addresses. :raises LinkClosed:
+    :param epoch: leader epoch; None: etcd knows of no leader
+    :param backlog: entries to forward to the leader; None: none are
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        rng: Rng,
+        committer: Committer,
+        epochs: PromisedEpochs,
+        connect: Callable[[], Awaitable[Link]],
+        epoch: int | None = None,
+        backlog: Backlog | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._committer = committer
+        self._epochs = epochs
+        self._connect = connect
+        self._epoch = epoch
+        self._backlog = backlog
+        self._backoff = Backoff(rng)
+        self._receiving: ReplicaReceiver | None = None
+        self._heard_us = runtime.clock.monotonic_us()
+        self._was_attached = self._has_caught_up = False
+        """True for the links that have ended."""
+        self._failed: SyncStatus | None = None
+        self.reason = ""
+        """Reason why it is stranded or needs a copy, or why the last link ended."""
+        self.copy_from: int | None = None
+        """First frame of the leader's log, if this node needs a copy because it begins too late."""
+
+    @property
+    def sync_status(self) -> SyncStatus:
+        """Sync status of this node."""
+        if self._failed is not None:
+            return self._failed
+        at = self._receiving
+        return SyncStatus.IN_SYNC if at is not None and at.is_in_sync else SyncStatus.CATCHING_UP
+
+    @property
+    def receiving(self) -> ReplicaReceiver | None:
+        """The current link; None: there is none."""
+        return self._receiving
+
+    @property
+    def heard_us(self) -> int:
+        """Monotonic time of the leader's last message on any link (µs); at first, the time of
+        creation."""
+        at = self._receiving
+        # A link that is not attached yet has only the time of its creation.
+        return self._heard_us if at is None or not at.epoch else at.heard_us
+
+    @property
+    def was_attached(self) -> bool:
+        """True if this node is attached, or was."""
+        at = self._receiving
+        return self._was_attached or (at is not None and at.epoch > 0)
+
+    @property
+    def has_caught_up(self) -> bool:
+        """True once this node shows every frame that it may have shown before it attached."""
+        at = self._receiving
+        return self._has_caught_up or (at is not None and at.has_caught_up)
+
+    async def run(self) -> None:
+        """Follow until cancelled, or until another attempt is useless; `sync_status` tells which.
+        Raises bugs."""
+        while self._failed is None:
+            try:
+                await self._follow()
+            # Before its base class `Refusal`: a stranded node must not attach again.
+            except Stranded as why:
+                self._give_up(SyncStatus.STRANDED, why.message)
+            except CopyMissing as why:
+                self.copy_from = why.begins
+                self._give_up(SyncStatus.COPY_FAILED, str(why))
+            # All of these may pass, with time or with the next leader.
+            except (LinkClosed, Refusal, OSError) as why:
+                await self._pause(str(why))
+
+    async def _follow(self) -> None:
+        link = await self._connect()
+        receiving = ReplicaReceiver(
+            self._runtime, self._committer, self._epochs, link, self._epoch, self._backlog
+        )
+        self._receiving, full = receiving, False
+        try:
+            await receiving.run()
+        except DiskFull:
+            full = True
+            raise
+        finally:
+            # Read from the ended link before it is dropped.
+            self._was_attached, self._has_caught_up = self.was_attached, self.has_caught_up
+            self._heard_us, self._receiving = self.heard_us, None
+            # With a full disk each link attaches and then fails: the pauses have to grow.
+            if receiving.epoch and not full:
+                self._backoff.over()
+
+    def _give_up(self, sync_status: SyncStatus, why: str) -> None:
+        self._failed, self.reason = sync_status, why
+        log.error("this node stopped following the leader", standing=sync_status.value, reason=why)
+
+    async def _pause(self, why: str) -> None:
+        seconds = self._backoff.next_seconds()
+        self.reason = why
+        log.info("no link to the leader", reason=why, again_after_ms=round(seconds * 1_000))
+        await asyncio.sleep(seconds)

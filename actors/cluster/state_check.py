@@ -19,7 +19,7 @@ from typing import Protocol
 
 import structlog
 
-from actors.cluster.sync_status import SyncStatus
+from actors.cluster.log_matching import SyncStatus
 from actors.commits import Committer
 from actors.runtime import Runtime
 from protocol import limits
@@ -60,7 +60,7 @@ async def hashed(kept: Transaction, clock: Clock) -> bytes:
 
 
 class ComparedFollower(Protocol):
-    """Replica sender of a follower: `replica_sender.py`."""
+    """Replica sender of a follower: `replica_senders.py`."""
 
     @property
     def sync_status(self) -> SyncStatus:

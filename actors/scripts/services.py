@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from actors.backups.taking import Backups
-from actors.cluster.peering import Peering
+from actors.cluster.membership import Peering
 from actors.commits import Author, Committer
 from actors.execution.registry import Registry
 from actors.log_reads import LogReads

@@ -6,7 +6,7 @@
 
 An epoch has one leader, and a leader never rolls back a frame it has written. So two nodes that
 compare the last frame of an epoch and its digest (Kafka KIP-101) know how far their logs agree
-(`actors/cluster/following.py`).
+(`actors/cluster/log_matching.py`).
 
 HISTORY holds the ended epochs (`EpochEnd`), also those whose frames were pruned. It is durable
 before the first frame of the next epoch is written. For the current epoch the log itself takes

@@ -43,10 +43,10 @@ Invariants, on which the code below relies:
     begins a new one. Only the previous process knew which nonce counts it had used under the key of
     the old segment (`sealing.py`), and a copy of the directory would reuse them for other data.
 12. Released frames are never cut. Others are truncated, if a new leader went on differently
-    (`actors/cluster/following.py` finds the last common frame, KIP-101): whole segments, the newest
-    first and each durably before the next, NEWEST before any of them. Then, as in a recovery, a new
-    segment, empty and flagged COPIED, takes over behind the last frame that stays. So no truncated
-    bytes are in a segment that is written again.
+    (`actors/cluster/log_matching.py` finds the last common frame, KIP-101): whole segments, the
+    newest first and each durably before the next, NEWEST before any of them. Then, as in a
+    recovery, a new segment, empty and flagged COPIED, takes over behind the last frame that stays.
+    So no truncated bytes are in a segment that is written again.
 
 Crashes in between, and why each is harmless:
 

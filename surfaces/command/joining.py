@@ -9,9 +9,9 @@ from ssl import SSLContext
 
 import structlog
 
-from actors.cluster.joining import CopiedStore, DirectoryState, place_of
-from actors.cluster.joining import join as copy_store
-from actors.cluster.peering import Identity
+from actors.cluster.bootstrap import CopiedStore, DirectoryState, place_of
+from actors.cluster.bootstrap import join as copy_store
+from actors.cluster.membership import Identity
 from actors.environment import Environment, system_environment
 from actors.node import START_FAULTS
 from actors.rate_limited_log import RateLimitedLog

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import structlog
 
-from actors.cluster.peering import Identity, Peering, given
+from actors.cluster.membership import Identity, Peering, given
 from protocol.environment import Clock
 from protocol.errors import BadRequest
 from protocol.values import instant

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import structlog
 
 from actors.agreement import EtcdAgreement, EtcdCredentials
-from actors.cluster.peering import Identity
+from actors.cluster.membership import Identity
 from actors.environment import system_environment
 from actors.node import START_FAULTS, Node
 from actors.node_info import Listening

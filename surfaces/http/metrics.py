@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from actors.backlog import Backlog
-from actors.cluster.member import ClusterFigures
+from actors.cluster.role import ClusterFigures
 from actors.node_info import Listening
 from actors.topics import GroupFigures, TopicFigures
 from protocol import limits

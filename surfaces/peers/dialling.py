@@ -15,7 +15,7 @@ from typing import Protocol
 
 from OpenSSL import SSL
 
-from actors.cluster.trust import Pinned
+from actors.cluster.membership import Pinned
 from actors.rate_limited_log import RateLimitedLog
 from protocol.addresses import check_peer
 from protocol.errors import BadRequest, Refusal, SignInRefused
@@ -35,7 +35,7 @@ from surfaces.peers.tls import Channel
 
 
 class Trusts(Protocol):
-    """Source of trust: `actors.cluster.trust.Trust`, or an empty one."""
+    """Source of trust: `actors.cluster.membership.Trust`, or an empty one."""
 
     @property
     def now(self) -> datetime:

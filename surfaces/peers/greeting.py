@@ -14,8 +14,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
-from actors.cluster.peering import Peering
-from actors.cluster.trust import Pinned
+from actors.cluster.membership import Peering, Pinned
 from protocol.errors import CATALOGUE, Diverged, Failed, Refusal, SignInRefused, VersionNotSupported
 from protocol.links import VERSION, Detail, Hello, LinkClosed, Peer, Redeem, Refused, Renew
 from surfaces.peers.connection import PeerConnection, PeerTimeouts

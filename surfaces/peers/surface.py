@@ -15,7 +15,7 @@ from datetime import datetime
 
 from OpenSSL import SSL
 
-from actors.cluster.peering import Peering
+from actors.cluster.membership import Peering
 from actors.node_info import Load
 from actors.rate_limited_log import RateLimitedLog
 from actors.sign_in_throttle import network

@@ -30,7 +30,7 @@ ASK_BEFORE = {
     "actors/messages/engine.py": 1,  # one operation of several on messages, likewise
     "actors/vaults/actor.py": 2,  # an unseal and a passphrase, before anything is hashed
     "actors/spaces/work.py": 1,  # one operation of several on keys, so that the others are done
-    "actors/cluster/member.py": 1,  # what the door asks of a node in a cluster
+    "actors/cluster/role.py": 1,  # what the door asks of a node in a cluster
 }
 """Who asks the door whether it takes changes before it has any, and in how many places."""
 

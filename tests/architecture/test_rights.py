@@ -39,10 +39,10 @@ WITHOUT_A_CALLER = {
     "actors/sessions.py": r"users\.find",  # who a caller is comes before what it may do
     "actors/sign_ins.py": r"users\..*",  # likewise
     "actors/node.py": r"users\.everyone",  # whether a store has an owner yet
-    "actors/cluster/trust.py": r"(replicas|revocations)\.every",  # who is a node comes before all
-    "actors/cluster/member.py": r"replicas\.every",  # its own row, and where others are
-    "actors/cluster/peering.py": r"replicas\.find",  # of a node, by the certificate it has shown
-    "actors/cluster/renewing.py": r"replicas\.every",  # its own row
+    # who is a node comes before all; and of a node, by the certificate it has shown
+    "actors/cluster/membership.py": r"(replicas|revocations)\.every|replicas\.find",
+    "actors/cluster/role.py": r"replicas\.every",  # its own row, and where others are
+    "actors/cluster/identity.py": r"replicas\.every",  # its own row
     "actors/cluster/state_check.py": r".*\.engine\.stored_bytes",  # how large it is, for nobody
     "actors/restores.py": r"vaults\.each",  # of a database that it drops, for nobody
     "actors/spaces/sweeping.py": r"catalog\..*",  # it looks after keys, for nobody

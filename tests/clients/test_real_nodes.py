@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.cluster.following import last_common_frame
+from actors.cluster.log_matching import last_common_frame
 from actors.environment import SystemClock, SystemRng, system_environment
 from actors.node import Node, start
 from actors.settings import NodeSettings

@@ -11,18 +11,15 @@ from typing import Any, Final
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-import actors.cluster.coordination
+import actors.cluster.coordinator
 import actors.cluster.election
-import actors.cluster.holding
-import actors.cluster.leadership
-import actors.cluster.next_role
-import actors.cluster.replica_sender
+import actors.cluster.leader
+import actors.cluster.leader_state
+import actors.cluster.replica_senders
 from actors.cluster.durable_state import DurableState
-from actors.cluster.holding import LeadHolder
-from actors.cluster.leader_state import LeaderState
-from actors.cluster.leadership import Leadership
-from actors.cluster.lease import LeadLease
-from actors.cluster.next_role import NextRole
+from actors.cluster.election import NextRole
+from actors.cluster.leader import LeadHolder
+from actors.cluster.leader_state import Leadership, LeaderState, LeadLease
 from actors.cluster.replica_receiver import ReplicaReceiver
 from actors.commits import Committer
 from actors.commits.following import FollowedLog
@@ -156,7 +153,7 @@ def _promised_in_memory(memory: DurableState) -> int:
     return _in_memory.get(memory, 0)
 
 
-_fine_course = actors.cluster.next_role.decide_role
+_fine_course = actors.cluster.election.decide_role
 
 
 def _follows_any(memory: ClusterState, *seen: Any, **how: Any) -> NextRole:
@@ -254,7 +251,7 @@ _PLACES: Final[dict[str, Patches]] = {
     "2-add-new": [(LeaderState, "may_add", _adds_unsettled)],
     "2-union": [(LeaderState, "waited_for", property(_old_set))],
     "2-read-ends": [(Leadership, "asks", _forgets_the_change)],
-    "3-anyone": [(actors.cluster.next_role, "may_take", _anyone)],
+    "3-anyone": [(actors.cluster.election, "may_take", _anyone)],
     "3-set": [(AgreementModel, "take_lead", _takes_any_set)],
     "3-lead": [(AgreementModel, "change", _changes_for_anybody)],
     "3-mod": [(AgreementModel, "change", _changes_any_set)],
@@ -262,7 +259,7 @@ _PLACES: Final[dict[str, Patches]] = {
     "5-epoch": [
         (ReplicaReceiver, "_check_epoch", _takes_all),
         (DurableState, "promise", _promises_any),
-        (actors.cluster.coordination, "decide_role", _follows_any),
+        (actors.cluster.coordinator, "decide_role", _follows_any),
     ],
     "5-seen-memory": [
         (DurableState, "promise", _promises_in_memory),
@@ -273,11 +270,8 @@ _PLACES: Final[dict[str, Patches]] = {
     "5-apply-early": [(ReplicaReceiver, "_on_commit_index", _shows_all)],
     "5-replay-all": [(Committer, "follow_first", _replays_all)],
     "6-no-cut": [(Committer, "cut", _cuts_nothing)],
-    "6-sequence": [(actors.cluster.replica_sender, "last_common_frame", _by_sequence)],
-    "9-holds": [
-        (actors.cluster.next_role, "missing_entries", _lacks_nothing),
-        (actors.cluster.election, "missing_entries", _lacks_nothing),
-    ],
+    "6-sequence": [(actors.cluster.replica_senders, "last_common_frame", _by_sequence)],
+    "9-holds": [(actors.cluster.election, "missing_entries", _lacks_nothing)],
     "9-back": [(LeaderState, "has_gone_back", _never_back)],
     "log-ends": [(Node, "_log_ends", property(_what_is_shown))],
     "m-shrink": [(LeaderState, "may_remove", _may_remove_any)],

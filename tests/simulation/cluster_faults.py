@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Final
 
-from actors.cluster.sync_status import SyncStatus
+from actors.cluster.log_matching import SyncStatus
 from protocol.requests import ScriptAnswer
 from tests import leaks
 from tests.actors.cluster import whole

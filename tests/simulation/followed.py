@@ -25,11 +25,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
 
-import actors.cluster.member
+import actors.cluster.role
 import actors.commits.following
 import actors.store
 import storage.txn.replay
-from actors.cluster.following import last_common_frame
+from actors.cluster.log_matching import last_common_frame
 from actors.cluster.role import Alone
 from actors.commits import TailFollower
 from actors.commits.committer import released_at_once
@@ -85,7 +85,7 @@ class FollowedMember:
         return self.node
 
 
-def _takes_changes(member: actors.cluster.member.ClusterMember) -> None:
+def _takes_changes(member: actors.cluster.role.ClusterMember) -> None:
     if member._committer.follows:
         raise AWAY.also()
 
@@ -131,11 +131,11 @@ class Cluster3:
             patch.object(storage.formats.effects, "LONG_BYTES", self.chance.choice([600, 65_536])),
             patch.object(actors.store, "Log", SmallLog),
             # What decides in production stands aside.
-            patch.object(actors.cluster.member.ClusterMember, "check_writable", _takes_changes),
+            patch.object(actors.cluster.role.ClusterMember, "check_writable", _takes_changes),
             patch.object(
-                actors.cluster.member.ClusterMember, "check_replicated", lambda _member: None
+                actors.cluster.role.ClusterMember, "check_replicated", lambda _member: None
             ),
-            patch.object(actors.cluster.member.ClusterMember, "check_answering", lambda *_: None),
+            patch.object(actors.cluster.role.ClusterMember, "check_answering", lambda *_: None),
         ):
             try:
                 stepped.run(self._main(steps), self.chance.randrange(1 << 30), latency)

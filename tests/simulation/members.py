@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 import actors.store
 from actors.cluster import snapshot_transfer
-from actors.cluster.joining import Joiner
+from actors.cluster.bootstrap import Joiner
 from actors.cluster.role import RoleName
 from actors.commits import Committer
 from actors.environment import Environment

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.cluster.sync_status import SyncStatus
+from actors.cluster.log_matching import SyncStatus
 from protocol.requests import ScriptAnswer
 from storage.files.directory import is_joining
 from tests.simulation.course import Act, Course

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from actors.cluster.attaching import LeaderConnector
-from actors.cluster.cluster_file import ClusterFileActor, SaveCluster
-from actors.cluster.replica_sender import ReplicaSender
+from actors.cluster.durable_state import ClusterFileActor, SaveCluster
+from actors.cluster.log_matching import SyncStatus
+from actors.cluster.replica_receiver import LeaderConnector
+from actors.cluster.replica_senders import ReplicaSender
 from actors.cluster.state_check import StateComparison
-from actors.cluster.sync_status import SyncStatus
 from actors.runtime import ask, stop
 from protocol.links import VERSION, Attach, Hello, Link
 from storage.files.cluster_file import ClusterState

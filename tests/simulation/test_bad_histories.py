@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import pytest
 
-from actors.cluster.holding import TOLD_SECONDS
+from actors.cluster.leader import TOLD_SECONDS
 from protocol.agreement import AgreedState
 from protocol.links import Frames, Message
 from storage.catalog.join_tokens import JoinToken, TokenLocation

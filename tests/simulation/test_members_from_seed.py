@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.linearizable_reads import LinearizableReads
-from actors.cluster.member import ClusterMember
+from actors.cluster.read_index import LinearizableReads
+from actors.cluster.role import ClusterMember
 from tests.logbook import Logbook
 from tests.simulation import cluster_faults
 from tests.simulation.ablation import LEFT_OUT

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from actors.cluster.replica_receiver import ReplicaReceiver
-from actors.cluster.replica_sender import ReplicaSender
+from actors.cluster.replica_senders import ReplicaSender
 from protocol.errors import Refusal
 from storage.faults import StoreFault
 from storage.formats.frames import Frame

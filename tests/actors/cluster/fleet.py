@@ -17,11 +17,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, cast
 
-from actors.cluster.attaching import LeaderConnector
-from actors.cluster.following import EpochEnd
 from actors.cluster.leader_state import LeaderState
-from actors.cluster.replica_receiver import ReplicaReceiver
-from actors.cluster.replica_sender import ReplicaSender
+from actors.cluster.log_matching import EpochEnd
+from actors.cluster.replica_receiver import LeaderConnector, ReplicaReceiver
+from actors.cluster.replica_senders import ReplicaSender
 from actors.commits import Committer, Tail
 from actors.log_pins import Pin, Pins
 from actors.log_reads import LogReads

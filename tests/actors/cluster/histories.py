@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from actors.cluster.following import EpochEnd, EpochHistory, EpochPromise
-from actors.cluster.following import last_common_frame as where_they_agree
+from actors.cluster.election import ClaimLead, decide_role
 from actors.cluster.leader_state import DEPOSED, LeaderState
-from actors.cluster.next_role import ClaimLead, decide_role
+from actors.cluster.log_matching import EpochEnd, EpochHistory, EpochPromise
+from actors.cluster.log_matching import last_common_frame as where_they_agree
 from protocol.agreement import AgreedState, CompareAndSetResult, InSyncReplicas, LeaderEntry
 from storage.files.cluster_file import ClusterState
 

@@ -7,8 +7,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 
-from actors.cluster.address_hints import ask_for_leader
-from actors.cluster.peer_addresses import PeerAddresses
+from actors.cluster.discovery import PeerAddresses, ask_for_leader
 from protocol.links import Link, LinkClosed, Links
 from storage.catalog.replicas import Replica
 from tests.actors.cluster.whole import ClusterMachine, Dial, Trio, cluster

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from actors.cluster import agreement_lookup
-from actors.cluster.agreement_lookup import SILENT_US, AgreementLookup
+from actors.cluster import discovery
+from actors.cluster.discovery import SILENT_US, AgreementLookup
 from protocol.agreement import Agreement
 from protocol.failover import Policy
 from protocol.links import Way
@@ -143,7 +143,7 @@ def not_believed(said: Way, agreement: AgreementModel, known: ClusterState) -> N
 
 
 def test_a_planted_fault_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agreement_lookup, "_may_be_asked", lambda *_: True)
+    monkeypatch.setattr(discovery, "_may_be_asked", lambda *_: True)
     with pytest.raises(AssertionError):
         not_believed(way("http://new:2379"), AgreementModel(), KNOWN)
 

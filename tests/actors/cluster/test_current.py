@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from actors.cluster import linearizable_reads
-from actors.cluster.follow_task import FollowTask
+from actors.cluster import read_index
 from actors.cluster.read_index import ReadIndexRounds
-from actors.cluster.replica_receiver import ReplicaReceiver
+from actors.cluster.replica_receiver import FollowTask, ReplicaReceiver
 from actors.cluster.service import ClusterService
 from actors.environment import Environment
 from actors.runtime import ask
@@ -146,7 +145,7 @@ def test_a_planted_leader_that_confirms_itself_is_caught(
     if planted == "asks nobody":
         monkeypatch.setattr(ReadIndexRounds, "complete_rounds", _all_of_them)
     elif planted == "believes who promised":
-        monkeypatch.setattr(linearizable_reads, "_leader_read_index", _by_the_lease)
+        monkeypatch.setattr(read_index, "_leader_read_index", _by_the_lease)
     else:
         monkeypatch.setattr(ReadIndexRounds, "start_round", _of_before)
 
@@ -246,7 +245,7 @@ def test_who_follows_and_hears_nothing_for_long_says_so() -> None:
         now = asyncio.get_running_loop().time
         began = now()
         assert isinstance(await outcome(ids(follower, current=True)), Busy)
-        assert now() - began <= linearizable_reads.SILENT_SECONDS
+        assert now() - began <= read_index.SILENT_SECONDS
         again = now()
         assert isinstance(await outcome(ids(follower, current=True)), Busy)
         assert now() - again < 0.1, "by then it is refused at once"

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from actors.cluster.durable_state import DurableState
-from actors.cluster.next_role import was_ordered_since
+from actors.cluster.election import was_ordered_since
 from protocol.agreement import AgreedState, InSyncReplicas, LeaderEntry
 from protocol.errors import DiskFull
 from storage.files.cluster_file import ClusterState

@@ -10,8 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from actors.cluster.entry_forwarding import EntryForwarding, message_of
-from actors.cluster.replica_sender import ReplicaSender
+from actors.cluster.replica_senders import EntryForwarding, ReplicaSender, message_of
 from actors.log_reads import LogReads
 from protocol import limits
 from protocol.links import (
@@ -193,7 +192,7 @@ def test_one_that_brings_without_end_is_taken_slowly_and_no_quicker_for_attachin
             return None
 
         monkeypatch.setattr(
-            "actors.cluster.entry_forwarding.commit", lambda *said: committed.extend(said[2].noted)
+            "actors.cluster.replica_senders.commit", lambda *said: committed.extend(said[2].noted)
         )
         monkeypatch.setattr(node.committer, "released", released, raising=False)
         forwarding = EntryForwarding(node.runtime, cast(Any, node.committer))

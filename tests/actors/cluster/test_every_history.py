@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.following import EpochHistory, EpochPromise
 from actors.cluster.leader_state import LeaderState
+from actors.cluster.log_matching import EpochHistory, EpochPromise
 from protocol.agreement import AgreedState
 from tests.actors.cluster.histories import SearchScope, search
 

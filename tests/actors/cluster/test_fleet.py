@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from actors.cluster import attaching
+from actors.cluster import replica_receiver
+from actors.cluster.log_matching import SyncStatus
 from actors.cluster.replica_receiver import ReplicaReceiver
-from actors.cluster.replica_sender import ReplicaSender
-from actors.cluster.sync_status import SyncStatus
+from actors.cluster.replica_senders import ReplicaSender
 from storage.formats.frames import Frame
 from tests.actors.cluster import fleet as fleets
 from tests.actors.cluster.fleet import Fleet, PromiseBroken
@@ -227,13 +227,13 @@ def _in_some_world(shipping: type[ReplicaSender] = ReplicaSender) -> str:
 def test_a_planted_acknowledgement_before_the_sync_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(attaching, "ReplicaReceiver", AcknowledgesEarly)
+    monkeypatch.setattr(replica_receiver, "ReplicaReceiver", AcknowledgesEarly)
     assert "does not hold all" in _in_some_world()
 
 
 @pytest.mark.usefixtures("any_line")
 def test_a_planted_look_beyond_what_is_released_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attaching, "ReplicaReceiver", ShowsAll)
+    monkeypatch.setattr(replica_receiver, "ReplicaReceiver", ShowsAll)
     assert "which nobody has released" in _in_some_world()
 
 

@@ -8,14 +8,14 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.cluster.followers import (
+from actors.cluster.leader_state import (
     ATTACHES_US,
     FollowerProgress,
     Followers,
+    LeaderState,
     recent_isr_followers,
     wanted,
 )
-from actors.cluster.leader_state import LeaderState
 from protocol.agreement import InSyncReplicas
 
 BEHIND: Final = 2_000_000

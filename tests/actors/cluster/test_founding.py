@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.coordination import CoordinationActor
+from actors.cluster.coordinator import CoordinationActor
 from actors.cluster.durable_state import DurableState
 from protocol.errors import Busy, DiskFull, NotImplementedHere, NotWritable
 from protocol.limits import CLUSTER_SILENT_SECONDS

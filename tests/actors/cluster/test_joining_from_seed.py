@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from actors.cluster import joining, snapshot_transfer
-from actors.cluster.joining import Joiner
+from actors.cluster import bootstrap, snapshot_transfer
+from actors.cluster.bootstrap import Joiner
 from actors.cluster.snapshot_transfer import SnapshotCopies
 from actors.node import Node
 from protocol import limits
@@ -207,7 +207,7 @@ def small(monkeypatch: pytest.MonkeyPatch, logbook: Logbook) -> None:
     """Parts are small, and synced often."""
     monkeypatch.setattr(snapshot_transfer, "PART_BYTES", 2_000)
     monkeypatch.setattr(limits, "BACKUP_SYNC_BYTES", 6_000)
-    monkeypatch.setattr(joining, "READ_BYTES", 1_500)
+    monkeypatch.setattr(bootstrap, "READ_BYTES", 1_500)
     for event in ("the copy failed", "a copy was refused", "a copy was given up"):
         logbook.allow(event)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from actors.cluster.lag import LATE_US, Lag
-from actors.cluster.window import BATCH_BYTES, Window
+from actors.cluster.log_matching import BATCH_BYTES, LATE_US, Lag, Window
 
 
 def test_a_follower_is_late_until_it_has_what_was_released_when_it_came() -> None:

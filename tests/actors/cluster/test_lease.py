@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.cluster.lease import LeadLease
+from actors.cluster.leader_state import LeadLease
 
 SECOND = 1_000_000
 

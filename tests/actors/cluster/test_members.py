@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.attaching import LeaderConnector
 from actors.cluster.durable_state import DurableState
-from actors.cluster.followers import ATTACHES_US
-from actors.cluster.replica_receiver import ReplicaReceiver
+from actors.cluster.leader_state import ATTACHES_US
+from actors.cluster.log_matching import SyncStatus
+from actors.cluster.replica_receiver import LeaderConnector, ReplicaReceiver
 from actors.cluster.replica_senders import BEAT_SECONDS
 from actors.cluster.role import RoleName
 from actors.cluster.service import ClusterService
-from actors.cluster.sync_status import SyncStatus
 from protocol.agreement import AgreedState
 from protocol.errors import (
     BadRequest,

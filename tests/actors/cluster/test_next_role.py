@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from actors.cluster.following import frame_at, holds
-from actors.cluster.next_role import (
+from actors.cluster.election import (
     ClaimLead,
     FollowLeader,
     NextRole,
@@ -18,6 +17,7 @@ from actors.cluster.next_role import (
     was_ordered_since,
     was_set_back,
 )
+from actors.cluster.log_matching import frame_at, holds
 from protocol.agreement import (
     AgreedState,
     InSyncReplicas,

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from actors.cluster import coordination, diagnostics
-from actors.cluster.leader_state import LeaderState
-from actors.cluster.leadership import Leadership
-from actors.cluster.lease import RENEWED_IN
+from actors.cluster import coordinator, diagnostics
+from actors.cluster.leader_state import RENEWED_IN, Leadership, LeaderState
 from protocol.errors import (
     Busy,
     DiskFull,
@@ -577,13 +575,13 @@ def test_a_lease_that_is_renewed_by_who_asks_nobody_is_worth_nothing() -> None:
             test_whoever_leads_next_goes_by_the_policy_in_its_log,
         ),
         (
-            coordination, "was_ordered_since", lambda known, agreed: False,
+            coordinator, "was_ordered_since", lambda known, agreed: False,
             lambda: test_an_etcd_that_was_lost_lets_nobody_lead_until_one_is_named_and_all_go_on(
                 emptied
             ),
         ),
         (
-            coordination, "was_set_back", lambda known, agreed: False,
+            coordinator, "was_set_back", lambda known, agreed: False,
             test_an_etcd_that_was_restored_lets_nobody_lead_until_one_is_named,
         ),
     ],

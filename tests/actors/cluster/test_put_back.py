@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from actors.cluster.holding import TOLD_SECONDS
+from actors.cluster.leader import TOLD_SECONDS
 from protocol.agreement import CompareAndSetResult, ReleasedFrame, ReleaseReport
 from protocol.errors import NotWritable
 from storage.engine.memory import MemoryEngine

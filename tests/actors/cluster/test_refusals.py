@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors.cluster import coordination
+from actors.cluster import coordinator
 from protocol.errors import NotWritable, Refusal
 from tests.actors.cluster.test_members import wrote
 from tests.actors.cluster.test_policy import FORCED, emptied
@@ -277,6 +277,6 @@ def test_of_two_that_are_named_at_once_one_hears_that_the_other_leads() -> None:
 
 
 def test_a_planted_silence_about_who_was_named_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordination, "leads_already", lambda *_: None)
+    monkeypatch.setattr(coordinator, "leads_already", lambda *_: None)
     with pytest.raises(AssertionError):
         test_of_two_that_are_named_at_once_one_hears_that_the_other_leads()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from actors.cluster.renewing import CheckCertificate, RenewingActor
+from actors.cluster.identity import CheckCertificate, RenewingActor
 from actors.node import Node
 from actors.runtime import stop, tell
 from protocol.errors import UnknownOutcome

@@ -9,10 +9,15 @@ from itertools import pairwise
 
 import pytest
 
-from actors.cluster.attaching import LeaderConnector
-from actors.cluster.backoff import FIRST_MS, LONGEST_MS, Backoff
-from actors.cluster.replica_receiver import CopyMissing, ReplicaReceiver
-from actors.cluster.sync_status import SyncStatus
+from actors.cluster.log_matching import SyncStatus
+from actors.cluster.replica_receiver import (
+    FIRST_MS,
+    LONGEST_MS,
+    Backoff,
+    CopyMissing,
+    LeaderConnector,
+    ReplicaReceiver,
+)
 from protocol import limits
 from protocol.errors import BadRequest, Busy, DiskFull, Diverged, Failed, Refusal, Stranded
 from protocol.links import (

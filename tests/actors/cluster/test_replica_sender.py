@@ -9,9 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from actors.cluster.replica_sender import ReplicaSender
-from actors.cluster.sync_status import SyncStatus
-from actors.cluster.window import Window
+from actors.cluster.log_matching import SyncStatus, Window
+from actors.cluster.replica_senders import ReplicaSender
 from actors.commits.tail import FRAME_BYTES
 from actors.log_reads import LogReads
 from protocol import limits

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from actors.cluster.attaching import LeaderConnector
 from actors.cluster.leader_state import LeaderState
-from actors.cluster.replica_sender import ReplicaSender
-from actors.cluster.sync_status import SyncStatus
+from actors.cluster.log_matching import SyncStatus
+from actors.cluster.replica_receiver import LeaderConnector
+from actors.cluster.replica_senders import ReplicaSender
 from actors.environment import SystemClock, SystemRng
 from actors.node import Node, start
 from protocol.agreement import InSyncReplicas

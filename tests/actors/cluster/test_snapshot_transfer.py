@@ -16,9 +16,9 @@ import pytest
 from actors.backups.files import BackupFilesActor
 from actors.backups.folder import BackupFolder
 from actors.backups.taking import StoreFacts
-from actors.cluster import joining, snapshot_transfer
-from actors.cluster.cluster_file import ClusterFileActor, CopyAnew
-from actors.cluster.joining import DirectoryState, Joiner, place_of
+from actors.cluster import bootstrap, snapshot_transfer
+from actors.cluster.bootstrap import DirectoryState, Joiner, place_of
+from actors.cluster.durable_state import ClusterFileActor, CopyAnew
 from actors.cluster.snapshot_transfer import SnapshotCopies
 from actors.environment import SystemClock, SystemRng, system_environment
 from actors.node import start
@@ -85,7 +85,7 @@ TOKEN = JoinToken("n2.secret", TokenLocation(["n1.example:8002"], PIN))
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits between two tries; parts are small, so that there are many."""
-    monkeypatch.setattr(joining, "FIRST_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(bootstrap, "FIRST_PAUSE_SECONDS", 0)
     monkeypatch.setattr(snapshot_transfer, "PART_BYTES", 4_000)
     monkeypatch.setattr(limits, "BACKUP_SYNC_BYTES", 16_000)
 
@@ -367,7 +367,7 @@ async def test_what_is_there_is_read_once_and_when_somebody_has_the_rest(
         patch.setattr(limits, "JOIN_TRIES", 1)
         await joined.join()
     there = leader.served[-1].offset + joined.joiner.fetched_bytes
-    connect, read = Pipes.connect, joining._Coming.read
+    connect, read = Pipes.connect, bootstrap._Coming.read
     tries: list[str] = []
     happened: list[str] = []
 
@@ -383,7 +383,7 @@ async def test_what_is_there_is_read_once_and_when_somebody_has_the_rest(
         await read(coming, known)
 
     monkeypatch.setattr(Pipes, "connect", connected)
-    monkeypatch.setattr(joining._Coming, "read", reads)
+    monkeypatch.setattr(bootstrap._Coming, "read", reads)
     joined.alter = lambda number: cut_after(2) if number < 3 else as_it_is
     copied = await joined.join(None)
     assert happened == ["linked", f"read {there}", *["linked"] * 3]
@@ -638,7 +638,7 @@ async def test_who_joins_shows_what_it_would_serve_with(tmp_path: Path) -> None:
         shown.append(own)
 
     with pytest.raises(BadRequest, match="start it with a join token"):
-        await joining.join(environment, path, lambda: None, None, lambda *_: None, links_of)
+        await bootstrap.join(environment, path, lambda: None, None, lambda *_: None, links_of)
     assert shown == [has.next]
 
 
@@ -670,7 +670,7 @@ async def test_a_disk_fills_up_under_it(
     tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     joined = new(tmp_path, leader)
-    add = joining._Coming.add
+    add = bootstrap._Coming.add
     left = [5]
 
     def full(coming: Any, data: bytes) -> None:
@@ -680,7 +680,7 @@ async def test_a_disk_fills_up_under_it(
         add(coming, data)
 
     with monkeypatch.context() as patch, pytest.raises(DiskFull):
-        patch.setattr(joining._Coming, "add", full)
+        patch.setattr(bootstrap._Coming, "add", full)
         await joined.join()
     copied = await joined.join(None)
     assert leader.served[-1].resume is not None
@@ -831,5 +831,5 @@ async def test_a_node_that_can_not_be_brought_up_to_date(
 
 def test_codes_that_pass() -> None:
     """Each is one that there is."""
-    assert CATALOGUE.keys() >= joining.PASSING >= {"Busy", "NotEnoughReplicas", "Conflict"}
+    assert CATALOGUE.keys() >= bootstrap.PASSING >= {"Busy", "NotEnoughReplicas", "Conflict"}
     assert issubclass(LogPruned, Refusal)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.holding import LeadHolder
+from actors.cluster.leader import LeadHolder
 from actors.runtime import ask
 from protocol.errors import NotEnoughReplicas, Refusal, SessionEnded, UnknownOutcome
 from protocol.requests import AuthenticatePassword, NodeStatus, SignIn

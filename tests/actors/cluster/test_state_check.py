@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from actors.cluster import state_check
+from actors.cluster.log_matching import SyncStatus
 from actors.cluster.replica_receiver import ReplicaReceiver
-from actors.cluster.replica_sender import ReplicaSender
+from actors.cluster.replica_senders import ReplicaSender
 from actors.cluster.role import Alone
 from actors.cluster.state_check import FollowerComparison, StateComparison
-from actors.cluster.sync_status import SyncStatus
 from actors.node import Node, start
 from protocol import limits
 from protocol.errors import NotWritable, Stranded

@@ -15,8 +15,7 @@ from msgspec import structs
 
 from actors import entry_retention
 from actors.backlog import MISSED, Backlog, PendingEntry
-from actors.cluster.entry_forwarding import message_of
-from actors.cluster.replica_sender import ReplicaSender
+from actors.cluster.replica_senders import ReplicaSender, message_of
 from actors.rate_limited_log import RateLimitedLog
 from actors.runtime import ask
 from actors.vaults.trail import VaultAct
@@ -447,7 +446,7 @@ def test_a_follower_that_tells_it_nevertheless_is_seen() -> None:
         return links.Attached(epoch, agree, released, True, time)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("actors.cluster.replica_sender.Attached", attached)
+        patch.setattr("actors.cluster.replica_senders.Attached", attached)
         with pytest.raises(AssertionError, match="links have ended"):
             played(partial(under_an_older_one, patch))
 
@@ -462,7 +461,7 @@ async def under_an_older_one(patch: pytest.MonkeyPatch, trio: Trio) -> None:
             shipping._keep = None
         return shipping
 
-    patch.setattr("actors.cluster.starting.ReplicaSender", ship)
+    patch.setattr("actors.cluster.service.ReplicaSender", ship)
     replica_senders = old.runs.cluster._replica_senders
     made = set(replica_senders)
     for one, _ in list(trio.network._links):

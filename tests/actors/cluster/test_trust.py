@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.cluster.trust import Trust
+from actors.cluster.membership import Trust
 from actors.commits import NODE
 from actors.commits.committer import released_at_once
 from protocol.errors import NotWritable
@@ -138,7 +138,7 @@ async def test_what_could_not_be_read_is_told_again(
     """Links of who was just revoked are cut by who is told of it, also where nothing more is
     released."""
     logbook.allow("handler failed|a part of the state can't be read")
-    monkeypatch.setattr("actors.cluster.trust.AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr("actors.cluster.membership.AGAIN_SECONDS", 0.001)
     tries = list[None]()
 
     def unreadable() -> None:
@@ -157,7 +157,7 @@ async def test_what_could_not_be_read_keeps_nothing_newer_from_being_told(
     node: TrustObserver, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logbook.allow("handler failed|a part of the state can't be read")
-    monkeypatch.setattr("actors.cluster.trust.AGAIN_SECONDS", 3600)
+    monkeypatch.setattr("actors.cluster.membership.AGAIN_SECONDS", 3600)
 
     def unreadable() -> None:
         raise EngineUnreadable("bad block")

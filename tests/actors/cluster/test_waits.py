@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors.cluster.holding import LeadHolder
+from actors.cluster.leader import LeadHolder
 from protocol import limits
 from protocol.errors import NotEnoughReplicas, Refusal, UnknownOutcome
 from protocol.messages import PublishMessages, TakeMessages

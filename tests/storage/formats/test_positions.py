@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.cluster.following import last_common_frame
+from actors.cluster.log_matching import last_common_frame
 from protocol.errors import DiskFull, Stranded
 from storage.faults import LogDamaged, StoreDamaged
 from storage.files import cluster_file

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from actors.cluster import joining
+from actors.cluster import bootstrap
 from actors.environment import system_environment
 from protocol import limits
 from storage.files.joining_file import CopySource, JoiningDirectory
@@ -69,6 +69,6 @@ async def test_one_that_has_not_is_refused_without_it(
     why = await ended(str(path), told)
     assert "token" in why and "tried" not in why
     assert tree(tmp_path) == before
-    assert joining.place_of(system_environment().fs, str(path)) is (
-        joining.DirectoryState.JOINING if is_begun else joining.DirectoryState.EMPTY
+    assert bootstrap.place_of(system_environment().fs, str(path)) is (
+        bootstrap.DirectoryState.JOINING if is_begun else bootstrap.DirectoryState.EMPTY
     )

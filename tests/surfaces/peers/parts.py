@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 
-from actors.cluster.trust import Pinned
+from actors.cluster.membership import Pinned
 from protocol.links import (
     VERSION,
     Accept,

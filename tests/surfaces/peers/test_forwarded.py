@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.cluster.entry_forwarding import message_of
+from actors.cluster.replica_senders import message_of
 from protocol import limits
 from protocol.links import (
     PREFIX_BYTES,

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.cluster.peering import refuse_link
-from actors.cluster.trust import Trust
+from actors.cluster.membership import Trust, refuse_link
 from actors.commits.committer import released_at_once
 from actors.environment import Environment, SystemClock, system_environment
 from protocol.errors import BadRequest, NotWritable, SignInRefused, UnknownOutcome, WrongKey

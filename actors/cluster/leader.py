@@ -1,6 +1,6 @@
 """Holds the lead: renews the lease, asks for ISR changes, and notices the end of the leadership.
 
-Runs the requests and timers; the decisions are in `leadership.py`.
+Runs the requests and timers; the decisions are in `leader_state.py`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from actors.cluster.leadership import Leadership
-from actors.cluster.lease import RENEWED_IN, LeadLease
-from actors.cluster.member import NOT_COORDINATING, ClusterMember
-from actors.cluster.next_role import distrust_reason
-from actors.cluster.tasks import end
+from actors.cluster.election import distrust_reason
+from actors.cluster.leader_state import RENEWED_IN, Leadership, LeadLease
+from actors.cluster.role import NOT_COORDINATING, ClusterMember
 from actors.commits import Committer, Stall
+from actors.runtime.tasks import end
 from protocol.agreement import AgreedState, Agreement, LeaseLapsed, NotAnswered
 from protocol.environment import Clock
 from protocol.errors import DiskFull, Refusal, StatementTimeout

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import structlog
 
-from actors.cluster.peering import Peering
+from actors.cluster.membership import Peering
 from actors.commits import NODE, Committer
 from actors.runtime import LoopActor, Runtime, Supervised, ThreadActor, ask, handles, tell
 from protocol import limits

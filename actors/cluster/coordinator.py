@@ -2,9 +2,11 @@
 
     alone ── DEFINE FAILOVER ──▶ founding ──▶ leading ◀──▶ waiting ◀──▶ following
 
-Each iteration reads the declarations and the state in etcd, decides (`next_role.py`), and acts. A
+Each iteration reads the declarations and the state in etcd, decides (`election.py`), and acts. A
 leadership is one long iteration: it renews its lease, asks for ISR changes, and ends when another
 node leads or the lease is over. A node in no cluster runs no iteration and has no timer.
+
+Requests to the coordination actor, from statements and from the node's start and stop.
 """
 
 from __future__ import annotations
@@ -17,41 +19,36 @@ from typing import Any, Final
 
 import structlog
 
-from actors.cluster.agreement_lookup import AgreementLookup
-from actors.cluster.amending import PolicyReplacement
 from actors.cluster.diagnostics import Diagnostics
-from actors.cluster.election import AcquiredLead, Election
-from actors.cluster.follow_task import FollowsLeader, FollowTask
-from actors.cluster.founding import ClusterBootstrap, commit_policy
-from actors.cluster.holding import LeadHolder
-from actors.cluster.leadership import Leadership
-from actors.cluster.member import ClusterMember
-from actors.cluster.next_role import (
+from actors.cluster.discovery import AgreementLookup
+from actors.cluster.election import (
+    JUST_STARTED,
     UNDECLARED,
+    AcquiredLead,
     ClaimLead,
+    Election,
     FollowLeader,
+    LeadVacancy,
     StayWaiting,
+    check_vacant,
     decide_role,
     distrust_reason,
+    has_lead,
+    leads_already,
+    waits_with_lead,
     was_ordered_since,
     was_set_back,
 )
-from actors.cluster.nomination import check_vacant, has_lead, leads_already, waits_with_lead
+from actors.cluster.failover_policy import ClusterBootstrap, PolicyReplacement, commit_policy
+from actors.cluster.leader import LeadHolder
+from actors.cluster.leader_state import Leadership
+from actors.cluster.log_matching import SyncStatus
+from actors.cluster.replica_receiver import FollowsLeader, FollowTask
 from actors.cluster.replica_senders import ReplicaSenders
-from actors.cluster.requests import (
-    DropPolicy,
-    GiveUpLead,
-    PutPolicyInForce,
-    RemoveFromIsr,
-    RunIteration,
-    TakeLead,
-)
-from actors.cluster.role import Elected, Follower, Founder, Leader, Waiting
-from actors.cluster.succession import JUST_STARTED, LeadVacancy
-from actors.cluster.sync_status import SyncStatus
-from actors.cluster.tasks import end
-from actors.commits import NODE, Committer
+from actors.cluster.role import ClusterMember, Elected, Follower, Founder, Leader, Waiting
+from actors.commits import NODE, Author, Committer
 from actors.runtime import LoopActor, Runtime, handles, tell
+from actors.runtime.tasks import end
 from protocol.agreement import AgreedState, Agreement, InSyncReplicas, NotAnswered
 from protocol.errors import (
     Busy,
@@ -64,8 +61,61 @@ from protocol.errors import (
 )
 from protocol.failover import Policy
 from protocol.links import Way
+from protocol.requests import Request
 from storage.files.cluster_file import ClusterState, Upstream
 from storage.txn.tickets import CommitTicket
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RunIteration:
+    """Run an iteration now: a condition that it may wait for has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutPolicyInForce(Request[CommitTicket | None]):
+    """DEFINE FAILOVER: put a policy into force, or replace the present one.
+
+    Answered with the commit whose release puts it into force; None: it is in force.
+    """
+
+    policy: Policy
+    who: Author
+
+
+@dataclass(frozen=True, slots=True)
+class DropPolicy(Request[CommitTicket | None]):
+    """DROP FAILOVER. Answered as `PutPolicyInForce`."""
+
+    who: Author
+
+
+@dataclass(frozen=True, slots=True)
+class TakeLead(Request[None]):
+    """DEFINE NODE LEADS STORE: take the vacant lead."""
+
+    force: bool = False
+    """True to begin a new lineage: all other members of the ISR are gone for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFromIsr(Request[None]):
+    """Cluster rule 2: take nodes out of the ISR, before a statement shuts them out."""
+
+    nodes: frozenset[str]
+    is_over: Callable[[], bool]
+    """Returns True when that statement has ended, committed or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUpLead(Request[None]):
+    """Give up the lead since the node stops: another node may lead at once, before the lease
+    lapses."""
+
+
+# --- the actor ------------------------------------------------------------------------------------
+
 
 log = structlog.get_logger("cluster")
 
