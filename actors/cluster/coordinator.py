@@ -24,7 +24,6 @@ from actors.cluster.discovery import AgreementLookup
 from actors.cluster.election import (
     JUST_STARTED,
     UNDECLARED,
-    AcquiredLead,
     ClaimLead,
     Election,
     FollowLeader,
@@ -40,13 +39,12 @@ from actors.cluster.election import (
     was_set_back,
 )
 from actors.cluster.failover_policy import ClusterBootstrap, PolicyReplacement, commit_policy
-from actors.cluster.leader import LeadHolder
-from actors.cluster.leader_state import Leadership
+from actors.cluster.leader import LeaderHooks, LeaderRole, stop_following
 from actors.cluster.log_matching import SyncStatus
 from actors.cluster.replica_receiver import FollowsLeader, FollowTask
 from actors.cluster.replica_senders import ReplicaSenders
-from actors.cluster.role import ClusterMember, Elected, Follower, Founder, Leader, Waiting
-from actors.commits import NODE, Author, Committer
+from actors.cluster.role import ClusterMember, Follower, Founder, Waiting
+from actors.commits import Author, Committer
 from actors.runtime import LoopActor, Runtime, handles, tell
 from actors.runtime.tasks import end
 from protocol.agreement import AgreedState, Agreement, InSyncReplicas, NotAnswered
@@ -192,12 +190,12 @@ class CoordinationActor(LoopActor):
         self._lookup = AgreementLookup(runtime.clock, ways.agreement, ways.ask_way)
         self._copied_anew = False
         """True if the next start copies the store."""
-        self._gives_up = False
-        """True if the node is stopping: it takes no lead."""
         self._said: str | None = None
         self._succession = LeadVacancy(runtime.clock)
-        self._leads = asyncio.Event()
-        """Set while this node leads and its first frame is released."""
+        hooks = LeaderHooks(self._reach, self._note_leading, ways.leads, ways.compare)
+        self._leader = LeaderRole(
+            runtime.clock, committer, member, replica_senders, self._takeover, hooks
+        )
         self._declaring = asyncio.Lock()
         """Held by a statement that changes the policy."""
 
@@ -215,14 +213,14 @@ class CoordinationActor(LoopActor):
         """Run iterations until the actor is stopped."""
         member = self._member
         if member.leadership is not None:  # left by a predecessor that has failed
-            await self._step_down(member.leadership, "the coordination of this node failed")
+            await self._leader.step_down(member.leadership, "the coordination of this node failed")
         try:
             while True:
                 self._woken.clear()
                 try:
                     seconds = await self._run_iteration()
                 except Refusal as refusal:  # a full disk, or a temporary refusal
-                    if not self._gives_up:
+                    if not self._leader.stops:
                         self._warn_once("held up", f"{refusal.code}: {refusal.message}")
                     seconds = LOOK_SECONDS
                 with suppress(TimeoutError):
@@ -232,7 +230,7 @@ class CoordinationActor(LoopActor):
             if member.follow_task is not None:
                 # The successor of this actor starts a follow task of its own.
                 member.why = "the coordination of this node ended"
-                await self._stop_following()
+                await stop_following(member)
             await self._diagnostics.end()
             await self._lookup.end()
 
@@ -334,7 +332,7 @@ class CoordinationActor(LoopActor):
         self._woken.set()
         try:
             async with asyncio.timeout(LEAD_SECONDS):
-                while not self._leads.is_set():
+                while not self._leader.serves.is_set():
                     if asked.forestalled is not None:
                         raise asked.forestalled
                     if self._asked is not asked and not founds:
@@ -378,7 +376,7 @@ class CoordinationActor(LoopActor):
     @handles(GiveUpLead)
     async def give_up_lead(self, _message: GiveUpLead) -> None:
         """Give up the lead at the end of the node. Nothing is committed any more at this point."""
-        leadership, self._gives_up = self._member.leadership, True
+        leadership, self._leader.stops = self._member.leadership, True
         if leadership is not None and self._agreement is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
@@ -449,12 +447,14 @@ class CoordinationActor(LoopActor):
         """
         member, asked, memory = self._member, self._asked, self._memory
         self._seen = agreed.revision
-        coordinates = member.coordinates and not member.is_stranded and not self._gives_up
+        coordinates = member.coordinates and not member.is_stranded and not self._leader.stops
         if asked is not None and agreed.lead is not None and agreed.lead.node != member.node:
             asked.forestalled = leads_already(member, agreed.lead, " since a later statement")
         # FORCE overrules the distrust of etcd, so it comes before those checks.
         if asked is not None and asked.force and agreed.lead is None and coordinates:
-            await self._lead(agreement, await self._takeover.by_order(agreement, policy, agreed))
+            await self._leader.lead(
+                agreement, await self._takeover.by_order(agreement, policy, agreed)
+            )
             return
         if distrust_reason(known, agreed) is not None and was_ordered_since(known, agreed):
             log.warning(
@@ -468,7 +468,7 @@ class CoordinationActor(LoopActor):
             # An ISR in etcd may be this founder's, from an unanswered request: `first` finds out.
             if coordinates or agreed.insync is not None:
                 taken = await self._takeover.first(agreement, known.founding, agreed)
-                await self._lead(agreement, taken)
+                await self._leader.lead(agreement, taken)
             else:
                 self._wait(StayWaiting(f"no node leads yet, and {UNDECLARED}"))
             return
@@ -488,7 +488,7 @@ class CoordinationActor(LoopActor):
             if asked is None and self._succession.is_left(member, found.insync.members):
                 self._wait(StayWaiting(JUST_STARTED))
                 return
-            await self._lead(
+            await self._leader.lead(
                 agreement, await self._takeover.vacant(agreement, policy, found.insync)
             )
         elif agreed.insync is not None or known.agreement is not None or known.upstream is None:
@@ -508,6 +508,10 @@ class CoordinationActor(LoopActor):
             self._warn_once("nobody leads until an operator names a node", found.why)
         elif found.lacks:
             self._warn_once("this node does not take the lead", found.why)
+
+    def _note_leading(self) -> None:
+        """Log the reasons of the next wait again: this node leads meanwhile."""
+        self._said = None
 
     def _warn_once(self, event: str, why: str) -> None:
         """Log a warning, once for each new reason."""
@@ -538,8 +542,11 @@ class CoordinationActor(LoopActor):
             # A new leader may hold the missing log and add this node to the ISR, and the next start
             # would drop the frames of an ISR member.
             return
-        await self._stop_following()
-        await self._stop_leading(f"node {node} leads the store")
+        await stop_following(member)
+        # Another leader releases or overwrites the unreleased frames.
+        await self._committer.begin_following(
+            NotWritable(f"node {node} leads the store", leader=[])
+        )
         log.info("follows", leader=node, epoch=epoch)
         follows = self._ways.follow(node, upstream, epoch)
         member.become(Follower(FollowTask(node, epoch, follows)))
@@ -564,103 +571,3 @@ class CoordinationActor(LoopActor):
             self._warn_once(
                 "the store has to be copied anew", f"no address of node {leader} is known"
             )
-
-    async def _stop_following(self) -> None:
-        follow_task = self._member.follow_task
-        # The role changes before the await: no request may use a task that is ending.
-        self._member.become(Waiting())
-        if follow_task is not None:
-            await follow_task.end()
-
-    async def _stop_leading(self, why: str) -> None:
-        """Stop committing. Another leader releases or overwrites the unreleased frames."""
-        await self._committer.begin_following(NotWritable(why, leader=[]))
-
-    # --- taking the lead --------------------------------------------------------------------------
-
-    async def _lead(self, agreement: Agreement, taken: AcquiredLead | None) -> None:
-        """Lead, from the promise of the epoch to the end; None: no lead was taken."""
-        if taken is None:
-            return
-        policy, lease, agreed, by_order = taken
-        lead, insync = agreed.lead, agreed.insync
-        assert lead is not None and insync is not None, "it was taken with both"
-        member, committer, follow_task = self._member, self._committer, self._member.follow_task
-        # Cluster rule 2: the previous leader has been waited for already, while its lease lapsed.
-        followed = {} if follow_task is None else {follow_task.node: follow_task.heard_us}
-        self._replica_senders.end_all()
-        # Frames of an older leader are on the disk or discarded: none is written after the promise.
-        await self._stop_following()
-        try:
-            # Cluster rule 5: promised on the disk before the first frame is written.
-            await self._memory.promise(lead.epoch)
-            await self._memory.remember_agreed(agreed)
-        except DiskFull:
-            await self._takeover.give_back(agreement, lease)
-            raise
-        leadership = Leadership(
-            self._clock, member.node, policy, lease, lead.epoch, insync,
-            committer.commit_index, committer.release_more, followed, by_order,
-        )  # fmt: skip
-        leadership.rounds.say = self._replica_senders.hurry
-        member.lacks = False
-        member.become(Elected(leadership))
-        committer.releasable = leadership.releasable
-        try:
-            why = await self._hold(leadership)
-        except Refusal as refusal:  # the node stops, or its disk is full
-            await self._step_down(leadership, refusal.message)
-            await self._takeover.give_up(agreement, leadership)
-            raise
-        await self._step_down(leadership, why)
-        if leadership.resigns:
-            await self._takeover.give_up(self._reach(leadership.policy), leadership)
-
-    async def _hold(self, leadership: Leadership) -> str:
-        """Lead from the first frame on. Return the reason for the end.
-
-        :raises Refusal: a local fault prevents it
-        """
-        member, committer = self._member, self._committer
-        # Cluster rule 7: a frame of its own epoch precedes all that it commits.
-        own = await committer.begin_leading(leadership.epoch)
-        member.read_rows()
-        policy = member.policy
-        if policy is not None:
-            leadership.adopt(policy._replace(acks=0) if leadership.by_order else policy)
-        member.become(Leader(leadership))
-        self._said = None
-        leadership.begun(own.sequence)
-        members = sorted(leadership.leading.members)
-        log.info("leads", epoch=leadership.epoch, own=own.sequence, insync=members)
-        holding = LeadHolder(
-            self._clock, committer, member, lambda: self._reach(leadership.policy), leadership,
-            self._on_settled, self._ways.compare,
-        )  # fmt: skip
-        return await holding.hold_until_over(own)
-
-    async def _on_settled(self) -> None:
-        """Start to serve: every frame ever released is shown here."""
-        leadership, kept = self._member.leadership, self._member.policy
-        if leadership is not None and leadership.by_order and leadership.policy != kept:
-            # A new lineage: commit the policy with ACKS 0, so that a follower that is elected later
-            # goes by it too.
-            commit_policy(self._committer, self._member, leadership.policy, NODE)
-        self._leads.set()
-        await self._ways.leads(True)
-
-    async def _step_down(self, leadership: Leadership, why: str) -> None:
-        """Stop leading: another node leads, or may. No unreleased commit is answered any more."""
-        member, committer = self._member, self._committer
-        say = log.info if self._gives_up else log.warning
-        say("leads no more", epoch=leadership.epoch, why=why)
-        member.why = why
-        member.become(Waiting())
-        leadership.rounds.end(Busy(f"this node no longer leads: {why}"))
-        shown = committer.commit_index
-        # Syncs and acknowledgements that still arrive must release nothing by the old ISR.
-        committer.releasable = lambda _durable: shown
-        self._leads.clear()
-        self._replica_senders.end_all()
-        await self._stop_leading(why)
-        await self._ways.leads(False)

@@ -1,4 +1,4 @@
-"""Diagnostics of etcd for operators: polls etcd for known faults and logs new ones.
+"""Diagnostics for operators: known faults of etcd; a node's state in INFO FOR NODE and /metrics.
 
 Downstream replicas of a node, as INFO FOR NODE lists them.
 
@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
+from actors.cluster.leader_state import follower_lags
 from actors.cluster.log_matching import SyncStatus
 from actors.cluster.replica_senders import ReplicaSenders
-from actors.cluster.role import ClusterMember
+from actors.cluster.role import ClusterMember, RoleName
 from actors.runtime.tasks import end
 from protocol.agreement import Agreement, NotAnswered
 from protocol.environment import Clock
@@ -71,6 +72,72 @@ class Diagnostics:
                 said = frozenset(found)
                 self._tell(found)
             await asyncio.sleep(seconds)
+
+
+# --- this node ------------------------------------------------------------------------------------
+
+
+class ClusterFigures(NamedTuple):
+    """Cluster metrics, as this node knows them."""
+
+    leads: bool
+    epoch: int
+    lease_seconds: float
+    """Remaining time of the leader's lease (s)."""
+    followers: int
+    """Number of attached followers."""
+    lags: tuple[tuple[str, int], ...]
+    """Lag of each follower, in commits."""
+    in_sync: bool
+    """True if it follows, and has all released frames."""
+    held_up: bool
+    """True if its cluster accepts no changes, as far as it knows."""
+
+
+def cluster_info(member: ClusterMember) -> dict[str, Value]:
+    """Return the cluster fields of INFO FOR NODE."""
+    leadership, followers, follow_task = (
+        member.leadership,
+        member.all_followers,
+        member.follow_task,
+    )
+    silent_us = None if follow_task is None else follow_task.silent_us(member.clock.monotonic_us())
+    return {
+        "life": str(member.life),
+        "waits_for": member.waits_for,
+        "leader": member.leader,
+        "coordinates": member.is_declared_coordinating,
+        "lease": None if leadership is None else timedelta(microseconds=_lease_left_us(member)),
+        "followers": len(followers.linked),
+        "furthest_lag": followers.furthest_lag(member.committer.synced_seq),
+        "upstream": None if member.sync_status is None else str(member.sync_status),
+        "upstream_silent": None if silent_us is None else timedelta(microseconds=silent_us),
+        "upstream_why": None if follow_task is None else follow_task.why,
+        "etcd_faults": list(member.agreement_faults),
+    }
+
+
+def cluster_figures(member: ClusterMember) -> ClusterFigures | None:
+    """Return the values for /metrics; None: it is in no cluster and has no followers."""
+    followers, synced_seq = member.all_followers, member.committer.synced_seq
+    if member.life is RoleName.ALONE and not followers.by_node:
+        return None
+    return ClusterFigures(
+        leads=member.life is RoleName.LEADING,
+        epoch=member.committer.ledger.epoch,
+        lease_seconds=_lease_left_us(member) / 1_000_000,
+        followers=len(followers.linked),
+        lags=tuple(follower_lags(followers, member.nodes, synced_seq)),
+        in_sync=member.sync_status is SyncStatus.IN_SYNC,
+        held_up=member.held_up is not None,
+    )
+
+
+def _lease_left_us(member: ClusterMember) -> int:
+    if member.leadership is None:
+        return 0
+    # The boot-time clock also runs while the machine is suspended.
+    return max(member.leadership.lease.ends_us - member.clock.boottime_us(), 0)
 
 
 # --- replicas of this node ------------------------------------------------------------------------

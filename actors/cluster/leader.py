@@ -1,6 +1,8 @@
-"""Holds the lead: renews the lease, asks for ISR changes, and notices the end of the leadership.
+"""The leader: from a lead that was taken in etcd to its end.
 
-Runs the requests and timers; the decisions are in `leader_state.py`.
+`LeaderRole` promises the epoch, writes the first frame, and steps down; `LeadHolder` holds the lead
+meanwhile: it renews the lease, asks for ISR changes, and notices the end. Here are the requests and
+timers; the decisions are in `leader_state.py`.
 """
 
 from __future__ import annotations
@@ -9,18 +11,22 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import structlog
 
-from actors.cluster.election import distrust_reason
+from actors.cluster.election import AcquiredLead, Election, distrust_reason
+from actors.cluster.failover_policy import commit_policy
 from actors.cluster.leader_state import RENEWED_IN, Leadership, LeadLease
-from actors.cluster.role import NOT_COORDINATING, ClusterMember
-from actors.commits import Committer, Stall
+from actors.cluster.replica_senders import ReplicaSenders
+from actors.cluster.role import NOT_COORDINATING, ClusterMember, Elected, Leader, Waiting
+from actors.commits import NODE, Committer, Stall
 from actors.runtime.tasks import end
 from protocol.agreement import AgreedState, Agreement, LeaseLapsed, NotAnswered
 from protocol.environment import Clock
-from protocol.errors import DiskFull, Refusal, StatementTimeout
+from protocol.errors import Busy, DiskFull, NotWritable, Refusal, StatementTimeout
+from protocol.failover import Policy
 from storage.files.cluster_file import ClusterState
 from storage.txn.tickets import CommitTicket
 
@@ -45,6 +51,144 @@ TOLD_SECONDS: Final = 60.0
 """Interval of publishing the commit index in etcd, without an urgent reason (s). Each publication
 is a revision that etcd keeps until compaction. An etcd that was emptied has to grow past all of
 them before any node leads."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderHooks:
+    """Functions of the rest of the node that a leader uses.
+
+    :ivar reach: returns the etcd client of a policy
+    :ivar began: called once the first frame of the epoch has a sequence
+    :ivar serves: called with True or False when this node starts or stops to serve as leader
+    :ivar compare: compares the states of the followers with this one
+    """
+
+    reach: Callable[[Policy], Agreement]
+    began: Callable[[], None]
+    serves: Callable[[bool], Awaitable[None]]
+    compare: Callable[[], Coroutine[Any, Any, None]]
+
+
+class LeaderRole:
+    """On the loop only."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        committer: Committer,
+        member: ClusterMember,
+        replica_senders: ReplicaSenders,
+        election: Election,
+        hooks: LeaderHooks,
+    ) -> None:
+        self._clock = clock
+        self._committer = committer
+        self._member = member
+        self._memory = member.memory
+        self._replica_senders = replica_senders
+        self._election = election
+        self._hooks = hooks
+        self.serves = asyncio.Event()
+        """Set while this node leads and its first frame is released."""
+        self.stops = False
+        """True if the node is stopping: it takes no lead."""
+
+    async def lead(self, agreement: Agreement, taken: AcquiredLead | None) -> None:
+        """Lead, from the promise of the epoch to the end; None: no lead was taken."""
+        if taken is None:
+            return
+        policy, lease, agreed, by_order = taken
+        lead, insync = agreed.lead, agreed.insync
+        assert lead is not None and insync is not None, "it was taken with both"
+        member, committer, follow_task = self._member, self._committer, self._member.follow_task
+        # Cluster rule 2: the previous leader has been waited for already, while its lease lapsed.
+        followed = {} if follow_task is None else {follow_task.node: follow_task.heard_us}
+        self._replica_senders.end_all()
+        # Frames of an older leader are on the disk or discarded: none is written after the promise.
+        await stop_following(member)
+        try:
+            # Cluster rule 5: promised on the disk before the first frame is written.
+            await self._memory.promise(lead.epoch)
+            await self._memory.remember_agreed(agreed)
+        except DiskFull:
+            await self._election.give_back(agreement, lease)
+            raise
+        leadership = Leadership(
+            self._clock, member.node, policy, lease, lead.epoch, insync,
+            committer.commit_index, committer.release_more, followed, by_order,
+        )  # fmt: skip
+        leadership.rounds.say = self._replica_senders.hurry
+        member.lacks = False
+        member.become(Elected(leadership))
+        committer.releasable = leadership.releasable
+        try:
+            why = await self._hold(leadership)
+        except Refusal as refusal:  # the node stops, or its disk is full
+            await self.step_down(leadership, refusal.message)
+            await self._election.give_up(agreement, leadership)
+            raise
+        await self.step_down(leadership, why)
+        if leadership.resigns:
+            await self._election.give_up(self._hooks.reach(leadership.policy), leadership)
+
+    async def _hold(self, leadership: Leadership) -> str:
+        """Lead from the first frame on. Return the reason for the end.
+
+        :raises Refusal: a local fault prevents it
+        """
+        member, committer = self._member, self._committer
+        # Cluster rule 7: a frame of its own epoch precedes all that it commits.
+        own = await committer.begin_leading(leadership.epoch)
+        member.read_rows()
+        policy = member.policy
+        if policy is not None:
+            leadership.adopt(policy._replace(acks=0) if leadership.by_order else policy)
+        member.become(Leader(leadership))
+        self._hooks.began()
+        leadership.begun(own.sequence)
+        members = sorted(leadership.leading.members)
+        log.info("leads", epoch=leadership.epoch, own=own.sequence, insync=members)
+        holding = LeadHolder(
+            self._clock, committer, member, lambda: self._hooks.reach(leadership.policy),
+            leadership, self._on_settled, self._hooks.compare,
+        )  # fmt: skip
+        return await holding.hold_until_over(own)
+
+    async def _on_settled(self) -> None:
+        """Start to serve: every frame ever released is shown here."""
+        leadership, kept = self._member.leadership, self._member.policy
+        if leadership is not None and leadership.by_order and leadership.policy != kept:
+            # A new lineage: commit the policy with ACKS 0, so that a follower that is elected later
+            # goes by it too.
+            commit_policy(self._committer, self._member, leadership.policy, NODE)
+        self.serves.set()
+        await self._hooks.serves(True)
+
+    async def step_down(self, leadership: Leadership, why: str) -> None:
+        """Stop leading: another node leads, or may. No unreleased commit is answered any more."""
+        member, committer = self._member, self._committer
+        say = log.info if self.stops else log.warning
+        say("leads no more", epoch=leadership.epoch, why=why)
+        member.why = why
+        member.become(Waiting())
+        leadership.rounds.end(Busy(f"this node no longer leads: {why}"))
+        shown = committer.commit_index
+        # Syncs and acknowledgements that still arrive must release nothing by the old ISR.
+        committer.releasable = lambda _durable: shown
+        self.serves.clear()
+        self._replica_senders.end_all()
+        # Another leader releases or overwrites the unreleased frames.
+        await committer.begin_following(NotWritable(why, leader=[]))
+        await self._hooks.serves(False)
+
+
+async def stop_following(member: ClusterMember) -> None:
+    """End the follow task of this node, if there is one."""
+    follow_task = member.follow_task
+    # The role changes before the await: no request may use a task that is ending.
+    member.become(Waiting())
+    if follow_task is not None:
+        await follow_task.end()
 
 
 class _Known(NamedTuple):

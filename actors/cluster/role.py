@@ -22,12 +22,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from actors.cluster.durable_state import DurableState
-from actors.cluster.leader_state import Followers, Leadership, follower_lags
+from actors.cluster.leader_state import Followers, Leadership
 from actors.cluster.log_matching import SyncStatus, stranded
 from actors.cluster.replica_receiver import FollowTask
 from actors.cluster.replica_senders import BEAT_SECONDS
@@ -40,7 +39,6 @@ from protocol.errors import Busy, NotWritable
 from protocol.failover import Policy
 from protocol.node_roles import COORDINATING
 from protocol.requests import Caller, HeldUp, Unready
-from protocol.values import Value
 from storage.catalog import failover, replicas
 from storage.catalog.failover import StoredPolicy
 from storage.catalog.replicas import Replica
@@ -138,23 +136,6 @@ ETCD_AWAY: Final = (
 _SILENT_US: Final = limits.CLUSTER_SILENT_SECONDS * 1_000_000
 
 
-class ClusterFigures(NamedTuple):
-    """Cluster metrics, as this node knows them."""
-
-    leads: bool
-    epoch: int
-    lease_seconds: float
-    """Remaining time of the leader's lease (s)."""
-    followers: int
-    """Number of attached followers."""
-    lags: tuple[tuple[str, int], ...]
-    """Lag of each follower, in commits."""
-    in_sync: bool
-    """True if it follows, and has all released frames."""
-    held_up: bool
-    """True if its cluster accepts no changes, as far as it knows."""
-
-
 class ClusterMember:
     """On the loop only.
 
@@ -176,8 +157,8 @@ class ClusterMember:
         copy_anew: Callable[[Sequence[CopySource]], Awaitable[None]],
         only_looks: bool,
     ) -> None:
-        self._clock = clock
-        self._committer = committer
+        self.clock = clock
+        self.committer = committer
         self._roles = roles
         self._rights = rights
         self.store = store
@@ -275,7 +256,7 @@ class ClusterMember:
         leads, or is alone, that is the present time: no other node knows more."""
         role = self._role
         if isinstance(role, Alone | Leader):
-            return self._clock.monotonic_us()
+            return self.clock.monotonic_us()
         if isinstance(role, Follower) and role.follow_task.was_attached:
             return role.follow_task.heard_us
         return self._heard_us
@@ -283,7 +264,7 @@ class ClusterMember:
     def is_silent(self, for_us: int) -> bool:
         """True if no leader was heard for so long."""
         heard_us = self._leader_heard_us
-        return heard_us is None or self._clock.monotonic_us() - heard_us >= for_us
+        return heard_us is None or self.clock.monotonic_us() - heard_us >= for_us
 
     @property
     def has_caught_up(self) -> bool:
@@ -321,6 +302,11 @@ class ClusterMember:
         leads.
         """
         return self._coordinates(self._by_row)
+
+    @property
+    def is_declared_coordinating(self) -> bool:
+        """As `coordinates`, by the row as it is now: the other is of the last iteration."""
+        return self._coordinates(_roles_of(self.row_of(self.node)))
 
     def _coordinates(self, by_row: tuple[str, ...]) -> bool:
         declared = self._roles.declared
@@ -394,7 +380,7 @@ class ClusterMember:
     def read_rows(self) -> None:
         """Read the policy and this node's own row from the store."""
         # Pending commits are included: a leader goes by its newest declarations at once.
-        with self._committer.begin_transaction() as tx:
+        with self.committer.begin_transaction() as tx:
             self.kept = failover.find(tx)
             row = _row_of(replicas.every(tx), self.node)
         in_cluster = self.memory.stored is not None
@@ -404,20 +390,20 @@ class ClusterMember:
 
     def row_of(self, node: str) -> Replica | None:
         """Return the row of a node, or None."""
-        with self._committer.begin_transaction() as tx:
+        with self.committer.begin_transaction() as tx:
             return _row_of(replicas.every(tx), node)
 
     @property
     def others(self) -> list[Replica]:
         """Rows of the other nodes."""
-        with self._committer.begin_transaction() as tx:
+        with self.committer.begin_transaction() as tx:
             return [row for row in replicas.every(tx) if row.node != self.node]
 
     @property
     def nodes(self) -> frozenset[str]:
         """Nodes of the cluster by committed state: those with a row, and no revoked certificate.
         The link of a revoked node lasts until the revocation is released; its row stays."""
-        with self._committer.begin_transaction() as tx:
+        with self.committer.begin_transaction() as tx:
             # Pending revocations count: a revoked node must not join the ISR before their release.
             rows = [row for row in replicas.every(tx) if not replicas.is_shut_out(tx, row)]
         return frozenset(row.node for row in rows if row.node is not None)
@@ -432,10 +418,10 @@ class ClusterMember:
     def sender_epoch(self) -> int | None:
         """Epoch in which other nodes may follow it; None: none may, as while it stops."""
         # A node that stops keeps its role, but its committer follows already.
-        if self._committer.follows:
+        if self.committer.follows:
             return None
         if self.life in (RoleName.ALONE, RoleName.FOUNDING):
-            return self._committer.ledger.epoch
+            return self.committer.ledger.epoch
         # An elected node sends nothing before its own first frame has a sequence.
         return self.leadership.epoch if self.life is RoleName.LEADING and self.leadership else None
 
@@ -456,7 +442,7 @@ class ClusterMember:
         if self.leadership is not None:
             self.leadership.attached(node, upto)
         else:
-            self.followers = self.followers.attached(node, upto, self._clock.monotonic_us())
+            self.followers = self.followers.attached(node, upto, self.clock.monotonic_us())
             self._changed()
 
     def on_report(self, node: str, synced: int, applied: int, heard_us: int) -> None:
@@ -487,7 +473,7 @@ class ClusterMember:
     def _changed(self) -> None:
         # Only a founder's commit index depends on these followers.
         if self.life is RoleName.FOUNDING:
-            self._committer.release_more()
+            self.committer.release_more()
             self.news.set()
 
     # --- what is asked before something is done ---------------------------------------------------
@@ -560,7 +546,7 @@ class ClusterMember:
         if self.only_looks or not self.is_silent(_SILENT_US):
             return
         # Read last: this check precedes each answer, and a long silence is rare.
-        with self._committer.begin_transaction() as tx:
+        with self.committer.begin_transaction() as tx:
             owns = caller is not None and self._rights.owns_all(tx, caller)
         if not owns:
             raise Busy(
@@ -600,50 +586,7 @@ class ClusterMember:
 
     def lag_of(self, synced: int) -> int:
         """Return the lag, in commits, of a follower that has synced so much."""
-        return max(0, self._committer.synced_seq - synced)
-
-    def info(self) -> dict[str, Value]:
-        """Return the cluster fields of INFO FOR NODE."""
-        leadership, followers, follow_task = self.leadership, self.all_followers, self.follow_task
-        return {
-            "life": str(self.life),
-            "waits_for": self.waits_for,
-            "leader": self.leader,
-            # From the row itself: the value of the last iteration may be outdated.
-            "coordinates": self._coordinates(_roles_of(self.row_of(self.node))),
-            "lease": None if leadership is None else self._lease_left(leadership),
-            "followers": len(followers.linked),
-            "furthest_lag": followers.furthest_lag(self._committer.synced_seq),
-            "upstream": None if self.sync_status is None else str(self.sync_status),
-            "upstream_silent": None if follow_task is None else self._silent(follow_task),
-            "upstream_why": None if follow_task is None else follow_task.why,
-            "etcd_faults": list(self.agreement_faults),
-        }
-
-    @property
-    def figures(self) -> ClusterFigures | None:
-        """Values for /metrics; None: it is in no cluster and has no followers."""
-        leadership, followers = self.leadership, self.all_followers
-        if self.life is RoleName.ALONE and not followers.by_node:
-            return None
-        # The boot-time clock, as for the lease: it also runs while the machine is suspended.
-        left_us = 0 if leadership is None else leadership.lease.ends_us - self._clock.boottime_us()
-        return ClusterFigures(
-            leads=self.life is RoleName.LEADING,
-            epoch=self._committer.ledger.epoch,
-            lease_seconds=max(left_us, 0) / 1_000_000,
-            followers=len(followers.linked),
-            lags=tuple(follower_lags(followers, self.nodes, self._committer.synced_seq)),
-            in_sync=self.sync_status is SyncStatus.IN_SYNC,
-            held_up=self.held_up is not None,
-        )
-
-    def _silent(self, follow_task: FollowTask) -> Value:
-        return timedelta(microseconds=follow_task.silent_us(self._clock.monotonic_us()))
-
-    def _lease_left(self, leadership: Leadership) -> Value:
-        left_us = leadership.lease.ends_us - self._clock.boottime_us()
-        return timedelta(microseconds=max(left_us, 0))
+        return max(0, self.committer.synced_seq - synced)
 
 
 def _roles_of(row: Replica | None) -> tuple[str, ...]:

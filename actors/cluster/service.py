@@ -25,7 +25,7 @@ from actors.cluster.coordinator import (
     RunIteration,
     TakeLead,
 )
-from actors.cluster.diagnostics import downstream
+from actors.cluster.diagnostics import cluster_info, downstream
 from actors.cluster.discovery import PeerAddresses
 from actors.cluster.durable_state import ClusterFileActor, CopyAnew, DurableState, SaveCluster
 from actors.cluster.membership import Peering
@@ -88,7 +88,7 @@ class ClusterService:
     def info(self) -> dict[str, Value]:
         """Return the cluster fields of INFO FOR NODE."""
         about = downstream(self._member, self._replica_senders, self._clock)
-        return {**self._member.info(), "downstream": about}
+        return {**cluster_info(self._member), "downstream": about}
 
     def present(self) -> int | asyncio.Future[int]:
         """Return the read index, or a future of it. :raises Busy: see `read_index.py`"""

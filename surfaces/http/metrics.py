@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from actors.backlog import Backlog
-from actors.cluster.role import ClusterFigures
+from actors.cluster.diagnostics import ClusterFigures, cluster_figures
 from actors.node_info import Listening
 from actors.topics import GroupFigures, TopicFigures
 from protocol import limits
@@ -53,7 +53,7 @@ class SurfaceCollector(Collector):
             yield from _store(self._surface.node)
             yield _certificates(self._surface.node.facts.listening)
             yield from _entries(self._surface.node.statements.backlog)
-            yield from _cluster(self._surface.node.member.figures)
+            yield from _cluster(cluster_figures(self._surface.node.member))
 
     def _may_read_node(self) -> bool:
         return self._who is not None and self._surface.node.may_read_node(self._who)

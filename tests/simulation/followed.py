@@ -86,7 +86,7 @@ class FollowedMember:
 
 
 def _takes_changes(member: actors.cluster.role.ClusterMember) -> None:
-    if member._committer.follows:
+    if member.committer.follows:
         raise AWAY.also()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from actors.cluster.diagnostics import cluster_figures
 from actors.cluster.durable_state import DurableState
 from actors.cluster.leader_state import ATTACHES_US
 from actors.cluster.log_matching import SyncStatus
@@ -711,7 +712,7 @@ def test_with_too_few_followers_nothing_is_written() -> None:
 
 def lags(machine: ClusterMachine) -> tuple[tuple[str, int], ...]:
     """What /metrics shows of those who follow."""
-    figures = machine.runs.member.figures
+    figures = cluster_figures(machine.runs.member)
     assert figures is not None
     return figures.lags
 

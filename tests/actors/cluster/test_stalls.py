@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from actors.cluster.diagnostics import cluster_figures
 from actors.cluster.leader import LeadHolder
 from actors.runtime import ask
 from protocol.errors import NotEnoughReplicas, Refusal, SessionEnded, UnknownOutcome
@@ -186,7 +187,7 @@ def test_a_leader_that_lacks_followers_says_so_at_once_and_what_helps() -> None:
         rows = (await answered(leader, "INFO FOR CLUSTER"))["replicas"]
         assert [one["endpoints"] for one in rows][1] == ["b.example:8001"]
         assert status(leader).held_up == "followers"
-        figures = leader.runs.member.figures
+        figures = cluster_figures(leader.runs.member)
         assert figures is not None and figures.held_up
         assert status(leader).reason is None, "it is one to read from"
         assert status(trio.named("b")).held_up is None

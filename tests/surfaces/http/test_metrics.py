@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from actors.cluster.role import ClusterFigures
+from actors.cluster.diagnostics import ClusterFigures
 from actors.node import Node
 from actors.node_info import Listening
 from protocol import limits
