@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -22,20 +23,22 @@ import structlog
 from actors.cluster.diagnostics import Diagnostics
 from actors.cluster.discovery import AgreementLookup
 from actors.cluster.election import (
-    JUST_STARTED,
-    UNDECLARED,
+    ClaimAsFounder,
+    ClaimByOrder,
     ClaimLead,
     Election,
     FollowLeader,
+    FollowUpstream,
     LeadVacancy,
+    NoteFounded,
     StayWaiting,
+    TrustAgain,
     check_vacant,
     decide_role,
     distrust_reason,
     has_lead,
     leads_already,
     waits_with_lead,
-    was_ordered_since,
     was_set_back,
 )
 from actors.cluster.failover_policy import ClusterBootstrap, PolicyReplacement, commit_policy
@@ -450,13 +453,19 @@ class CoordinationActor(LoopActor):
         coordinates = member.coordinates and not member.is_stranded and not self._leader.stops
         if asked is not None and agreed.lead is not None and agreed.lead.node != member.node:
             asked.forestalled = leads_already(member, agreed.lead, " since a later statement")
-        # FORCE overrules the distrust of etcd, so it comes before those checks.
-        if asked is not None and asked.force and agreed.lead is None and coordinates:
+        yields = partial(self._succession.is_left, member)
+        found = decide_role(
+            known, agreed, member.node, self._committer.history(), coordinates=coordinates,
+            asked=policy.promote == "AUTO" or asked is not None,
+            forced=asked is not None and asked.force,
+            yields=yields if asked is None else _never, name=member.name_of,
+        )  # fmt: skip
+        if isinstance(found, ClaimByOrder):
             await self._leader.lead(
                 agreement, await self._takeover.by_order(agreement, policy, agreed)
             )
             return
-        if distrust_reason(known, agreed) is not None and was_ordered_since(known, agreed):
+        if isinstance(found, TrustAgain):
             log.warning(
                 "trusts etcd again, since an operator has named a leader", lineage=agreed.lineage
             )
@@ -464,18 +473,13 @@ class CoordinationActor(LoopActor):
             return
         if was_set_back(known, agreed):
             await memory.doubts()
-        if known.founding is not None and known.founds:
-            # An ISR in etcd may be this founder's, from an unanswered request: `first` finds out.
-            if coordinates or agreed.insync is not None:
-                taken = await self._takeover.first(agreement, known.founding, agreed)
-                await self._leader.lead(agreement, taken)
-            else:
-                self._wait(StayWaiting(f"no node leads yet, and {UNDECLARED}"))
+        if isinstance(found, NoteFounded):
+            await memory.founded(agreed)
             return
-        found = decide_role(
-            known, agreed, member.node, self._committer.history(), coordinates=coordinates,
-            asked=policy.promote == "AUTO" or asked is not None, name=member.name_of,
-        )  # fmt: skip
+        if isinstance(found, ClaimAsFounder):
+            taken = await self._takeover.first(agreement, found.founding, agreed)
+            await self._leader.lead(agreement, taken)
+            return
         if distrust_reason(known, agreed) is None and agreed.insync is not None:
             await memory.remember_agreed(agreed)
         if agreed.lead is not None:
@@ -484,19 +488,14 @@ class CoordinationActor(LoopActor):
             member.lacks, member.why = False, ""
             await self._follow_leader(found.lead.node, None, found.lead.epoch)
             await self._request_copy(found.lead.node, agreed.insync)
+        elif isinstance(found, FollowUpstream):
+            await self._follow_leader(found.upstream.node, found.upstream, None)
         elif isinstance(found, ClaimLead):
-            if asked is None and self._succession.is_left(member, found.insync.members):
-                self._wait(StayWaiting(JUST_STARTED))
-                return
             await self._leader.lead(
                 agreement, await self._takeover.vacant(agreement, policy, found.insync)
             )
-        elif agreed.insync is not None or known.agreement is not None or known.upstream is None:
-            self._wait(found)
         else:
-            # etcd is empty yet. The node that the store was copied from may have crashed while it
-            # put the policy into force, and may drop the policy next: follow it.
-            await self._follow_leader(known.upstream.node, known.upstream, None)
+            self._wait(found)
 
     def _wait(self, found: StayWaiting) -> None:
         """Wait. A leader that this node follows is still followed: it may lead without etcd."""
@@ -571,3 +570,8 @@ class CoordinationActor(LoopActor):
             self._warn_once(
                 "the store has to be copied anew", f"no address of node {leader} is known"
             )
+
+
+def _never(_members: frozenset[str]) -> bool:
+    """A statement has ordered this node to lead: it leaves the lead to no other."""
+    return False

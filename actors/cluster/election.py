@@ -1,9 +1,38 @@
-"""Decides the next role of a node that does not lead: follow, take the lead, or wait.
+"""Election: decides the next role of a node that does not lead, and takes a vacant lead.
 
-The node checks the state in etcd against its own memory on disk (the file CLUSTER). An etcd that
-was emptied, restored or rebuilt has lost the ISR, and could elect a node without all released
-frames. It also checks its own log against etcd: an older copy of its directory has the same node
-id.
+There is no vote: etcd gives a lease, and an ISR member takes it. The node checks the state in etcd
+against its own memory on disk (the file CLUSTER). An etcd that was emptied, restored or rebuilt has
+lost the ISR, and could elect a node without all released frames. The node also checks its own log
+against etcd: an older copy of its directory has the same node id.
+
+`decide_role` looks at everything each time, so lost news does no harm. The first rule that fits
+decides; rules 1 to 3 are the coordinator's, since no state of etcd is known there.
+
+| rule | fits if | next role | as in |
+|---|---|---|---|
+| 1 | no file CLUSTER, or a command that only reads | sleep | |
+| 2 | no policy is in force | FOLLOW the upstream; without one WAIT | PostgreSQL standby |
+| 3 | etcd does not answer | as before; find another etcd, unless attached | |
+| 4 | order with FORCE, vacant lead, may coordinate | CLAIM by order | Kafka unclean election |
+| 5 | etcd is distrusted, but a leader was named since | trust it again | |
+| 6a | founder, not declared, no ISR | WAIT | |
+| 6b | founder, etcd is distrusted | WAIT for an operator | etcd revisions |
+| 6c | founder, an ISR exists | note that the cluster is founded | |
+| 6d | founder, the lead is taken | WAIT | Gray & Cheriton 1989 |
+| 6e | founder | CLAIM as founder | Patroni initialize key |
+| 7 | etcd is distrusted | WAIT for an operator | etcd revisions |
+| 8 | no ISR | FOLLOW the upstream if nothing was ever agreed; else WAIT | |
+| 9a | another node leads in an epoch below the promised one | WAIT for an operator | Raft §5.1 |
+| 9b | another node leads | FOLLOW | Patroni leader key |
+| 10 | an earlier run of this node leads | WAIT | Gray & Cheriton 1989 |
+| 11a | not in the ISR | WAIT | Kafka ISR |
+| 11b | the log lacks frames that were published as released | WAIT | Raft §5.4.1 |
+| 12a | may not coordinate: undeclared, stranded or stopping | WAIT | Patroni nofailover |
+| 12b | PROMOTE MANUAL, and no order | WAIT | Patroni pause |
+| 12c | just started, and the vacancy is younger than 2 s | WAIT | Raft §5.2 timeouts |
+| 13 | – | CLAIM | Patroni leader race |
+
+Before any rule, a state of etcd that was set back is remembered as such (rules 5 and 7).
 
 Succession: which ISR member goes first when the lead is vacant.
 
@@ -33,7 +62,7 @@ Each refusal says which action helps instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -56,7 +85,7 @@ from protocol.agreement import (
 from protocol.environment import Clock
 from protocol.errors import DiskFull, NotWritable
 from protocol.failover import Policy
-from storage.files.cluster_file import BootstrapState, ClusterState
+from storage.files.cluster_file import BootstrapState, ClusterState, Upstream
 
 # --- decide_role ----------------------------------------------------------------------------------
 
@@ -79,10 +108,41 @@ class FollowLeader:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowUpstream:
+    """Follow the node that the store was copied from: no first leader is known yet."""
+
+    upstream: Upstream
+    why: str
+    """Reason why no node leads."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimLead:
     """The lead is vacant: take it, if the ISR in etcd is still this one."""
 
     insync: InSyncReplicas
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimByOrder:
+    """The lead is vacant: take it with an ISR of this node alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAsFounder:
+    """The lead is vacant and etcd has no ISR: take it, and write the first ISR."""
+
+    founding: BootstrapState
+
+
+@dataclass(frozen=True, slots=True)
+class NoteFounded:
+    """The first ISR is in etcd, maybe by an unanswered request of this founder: it is founded."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrustAgain:
+    """An operator has named a leader since: accept the state in etcd as the reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +156,16 @@ class StayWaiting:
     """True if this node is in the ISR, but lacks frames that each member holds."""
 
 
-NextRole = FollowLeader | ClaimLead | StayWaiting
+NextRole = (
+    FollowLeader
+    | FollowUpstream
+    | ClaimLead
+    | ClaimByOrder
+    | ClaimAsFounder
+    | NoteFounded
+    | TrustAgain
+    | StayWaiting
+)
 
 
 def distrust_reason(memory: ClusterState, agreed: AgreedState) -> str | None:
@@ -167,6 +236,185 @@ def missing_entries(log: EpochHistory, agreed: AgreedState) -> str | None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Everything that the rules look at."""
+
+    memory: ClusterState
+    """Memory of this node, from before the request to etcd."""
+    agreed: AgreedState
+    """State in etcd."""
+    node: str
+    """Id of this node."""
+    log: EpochHistory
+    """Epoch history of this node's log."""
+    coordinates: bool
+    """True if the node may lead: declared coordinating, not stranded, not stopping."""
+    asked: bool
+    """True if it may take a vacant lead: PROMOTE is AUTO, or a statement has ordered it."""
+    forced: bool
+    """True if that statement has FORCE."""
+    yields: Callable[[frozenset[str]], bool]
+    """True if it leaves a vacant lead to the other members of this ISR."""
+    name: Callable[[str], str]
+    """Display name of a node id."""
+
+
+class Rule(NamedTuple):
+    """Rule of `decide_role`."""
+
+    number: str
+    """Its number in the table at the head of this file."""
+    decide: Callable[[Situation], NextRole | None]
+    """Returns the next role; None: the rule does not fit."""
+
+
+def _by_order(at: Situation) -> NextRole | None:
+    if at.forced and at.agreed.lead is None and at.coordinates:
+        return ClaimByOrder()
+    return None
+
+
+def _ordered_since(at: Situation) -> NextRole | None:
+    distrusted = distrust_reason(at.memory, at.agreed) is not None
+    return TrustAgain() if distrusted and was_ordered_since(at.memory, at.agreed) else None
+
+
+def _founding(at: Situation) -> BootstrapState | None:
+    return at.memory.founding if at.memory.founds else None
+
+
+def _founding_undeclared(at: Situation) -> NextRole | None:
+    if _founding(at) is None or at.coordinates or at.agreed.insync is not None:
+        return None
+    return StayWaiting(f"no node leads yet, and {UNDECLARED}")
+
+
+def _founding_distrusted(at: Situation) -> NextRole | None:
+    return None if _founding(at) is None else _distrusted(at)
+
+
+def _founded(at: Situation) -> NextRole | None:
+    # It may be this founder's ISR, from an unanswered request.
+    return None if _founding(at) is None or at.agreed.insync is None else NoteFounded()
+
+
+def _founding_led(at: Situation) -> NextRole | None:
+    if _founding(at) is None or at.agreed.lead is None:
+        return None
+    # An epoch belongs to one run of one process: the lease of an earlier run has to lapse.
+    return StayWaiting("the lead was taken before: the lease of that time has not expired yet")
+
+
+def _found(at: Situation) -> NextRole | None:
+    founding = _founding(at)
+    return None if founding is None else ClaimAsFounder(founding)
+
+
+def _distrusted(at: Situation) -> NextRole | None:
+    why = distrust_reason(at.memory, at.agreed)
+    return None if why is None else StayWaiting(f"{why}; {NAME_ONE}", distrust_reason=True)
+
+
+def _no_isr(at: Situation) -> NextRole | None:
+    if at.agreed.insync is not None:
+        return None
+    why, upstream = "the first leader has not named the in-sync replicas yet", at.memory.upstream
+    if at.memory.agreement is not None or upstream is None:
+        return StayWaiting(why)
+    # etcd is empty yet. The node that the store was copied from may have crashed while it put the
+    # policy into force, and may drop the policy next.
+    return FollowUpstream(upstream, why)
+
+
+def _old_epoch(at: Situation) -> NextRole | None:
+    lead = at.agreed.lead
+    # Cluster rule 5: a rightful leader has no epoch below a promised one.
+    if lead is None or lead.node == at.node or lead.epoch >= at.memory.promised:
+        return None
+    why = "the leader uses an epoch that had ended before: etcd was set back"
+    return StayWaiting(f"{why}; {NAME_ONE}", distrust_reason=True)
+
+
+def _led_by_another(at: Situation) -> NextRole | None:
+    lead = at.agreed.lead
+    return None if lead is None or lead.node == at.node else FollowLeader(lead)
+
+
+def _led_before(at: Situation) -> NextRole | None:
+    if at.agreed.lead is None:
+        return None
+    # An epoch belongs to one run of one process: the lease of an earlier run has to lapse.
+    return StayWaiting(
+        "this node led before it was restarted: the lease of that time has not expired yet"
+    )
+
+
+def _out_of_isr(at: Situation) -> NextRole | None:
+    insync = at.agreed.insync
+    if insync is None or may_take(at.agreed, at.node):
+        return None
+    members = ", ".join(sorted(map(at.name, insync.members)))
+    return StayWaiting(
+        "no node leads, and this node may lack commits: start the in-sync replicas"
+        f" {members}. If they are lost, DEFINE NODE LEADS STORE FORCE REASON 's' makes this"
+        " node lead with the commits that it has"
+    )
+
+
+def _lacks_entries(at: Situation) -> NextRole | None:
+    why = missing_entries(at.log, at.agreed)
+    return None if why is None else StayWaiting(why, lacks=True)
+
+
+def _undeclared(at: Situation) -> NextRole | None:
+    return None if at.coordinates else StayWaiting(f"no node leads, and {UNDECLARED}")
+
+
+def _without_order(at: Situation) -> NextRole | None:
+    if at.asked:
+        return None
+    return StayWaiting(
+        "no node leads, and this node needs an order to lead: DEFINE NODE LEADS STORE"
+    )
+
+
+def _yields(at: Situation) -> NextRole | None:
+    insync = at.agreed.insync
+    return StayWaiting(JUST_STARTED) if insync is not None and at.yields(insync.members) else None
+
+
+def _claim(at: Situation) -> NextRole | None:
+    return None if at.agreed.insync is None else ClaimLead(at.agreed.insync)
+
+
+ORDER_RULES: Final = (
+    Rule("4", _by_order),
+    Rule("5", _ordered_since),
+    Rule("6a", _founding_undeclared),
+    Rule("6b", _founding_distrusted),
+    Rule("6c", _founded),
+    Rule("6d", _founding_led),
+    Rule("6e", _found),
+)
+"""Rules of orders, and of a founder."""
+LEAD_RULES: Final = (
+    Rule("7", _distrusted),
+    Rule("8", _no_isr),
+    Rule("9a", _old_epoch),
+    Rule("9b", _led_by_another),
+    Rule("10", _led_before),
+    Rule("11a", _out_of_isr),
+    Rule("11b", _lacks_entries),
+    Rule("12a", _undeclared),
+    Rule("12b", _without_order),
+    Rule("12c", _yields),
+    Rule("13", _claim),
+)
+"""Rules of a node in a cluster; a nomination is judged by these alone."""
+RULES: Final = (*ORDER_RULES, *LEAD_RULES)
+
+
 def decide_role(
     memory: ClusterState,
     agreed: AgreedState,
@@ -175,49 +423,15 @@ def decide_role(
     *,
     coordinates: bool,
     asked: bool,
+    forced: bool = False,
+    yields: Callable[[frozenset[str]], bool] = lambda _members: False,
     name: Callable[[str], str] = str,
+    rules: Sequence[Rule] = RULES,
 ) -> NextRole:
-    """Decide the next role of a node that does not lead.
-
-    :param log: epoch history of this node's log
-    :param coordinates: True if the node was declared coordinating. No other node takes the lead, so
-        a copy of a node's files never leads
-    :param asked: True if it may take a vacant lead: PROMOTE is AUTO, or a statement has ordered it
-    :param name: returns the display name of a node id
-    """
-    why = distrust_reason(memory, agreed)
-    if why is not None:
-        return StayWaiting(f"{why}; {NAME_ONE}", distrust_reason=True)
-    if agreed.insync is None:
-        return StayWaiting("the first leader has not named the in-sync replicas yet")
-    if agreed.lead is not None:
-        if agreed.lead.node != node:
-            # Cluster rule 5: a rightful leader has no epoch below a promised one.
-            if agreed.lead.epoch < memory.promised:
-                why = "the leader uses an epoch that had ended before: etcd was set back"
-                return StayWaiting(f"{why}; {NAME_ONE}", distrust_reason=True)
-            return FollowLeader(agreed.lead)
-        # An epoch belongs to one run of one process: the lease of an earlier run has to lapse.
-        return StayWaiting(
-            "this node led before it was restarted: the lease of that time has not expired yet"
-        )
-    if not may_take(agreed, node):
-        members = ", ".join(sorted(map(name, agreed.insync.members)))
-        return StayWaiting(
-            "no node leads, and this node may lack commits: start the in-sync replicas"
-            f" {members}. If they are lost, DEFINE NODE LEADS STORE FORCE REASON 's' makes this"
-            " node lead with the commits that it has"
-        )
-    why = missing_entries(log, agreed)
-    if why is not None:
-        return StayWaiting(why, lacks=True)
-    if not coordinates:
-        return StayWaiting(f"no node leads, and {UNDECLARED}")
-    if not asked:
-        return StayWaiting(
-            "no node leads, and this node needs an order to lead: DEFINE NODE LEADS STORE"
-        )
-    return ClaimLead(agreed.insync)
+    """Decide the next role of a node that does not lead, by the first rule that fits; `Situation`
+    has the parameters."""
+    at = Situation(memory, agreed, node, log, coordinates, asked, forced, yields, name)
+    return next(found for rule in rules if (found := rule.decide(at)) is not None)
 
 
 # --- order of succession --------------------------------------------------------------------------
@@ -336,24 +550,11 @@ class Election:
     async def first(
         self, agreement: Agreement, founding: BootstrapState, agreed: AgreedState
     ) -> AcquiredLead | None:
-        """Write the first ISR, or find that an earlier, unanswered request has written it.
+        """Write the first ISR, or find that an unanswered request has written it meanwhile.
 
         :raises NotAnswered: as in `vacant`
         :raises DiskFull: the success can't be saved; the next iteration finds it in etcd
         """
-        why = distrust_reason(self._memory.now, agreed)
-        if why is not None:
-            self._wait(StayWaiting(f"{why}; {NAME_ONE}", distrust_reason=True))
-            return None
-        if agreed.insync is not None:
-            await self._memory.founded(agreed)
-            return None
-        if agreed.lead is not None:
-            # An epoch belongs to one run of one process: the lease of an earlier run has to lapse.
-            self._wait(
-                StayWaiting("the lead was taken before: the lease of that time has not expired yet")
-            )
-            return None
         await self._bring_beyond(agreement, agreed, self._newest_promised)
         # The lead comes before the ISR: while etcd holds no ISR, no other node takes the lead.
         lease, answer = await self._ask(agreement, founding.policy, NO_SET)
@@ -548,9 +749,9 @@ def check_vacant(
     if not force:
         found = decide_role(
             known, agreed, member.node, here, coordinates=coordinates, asked=True,
-            name=member.name_of,
+            name=member.name_of, rules=LEAD_RULES,
         )  # fmt: skip
-        if isinstance(found, StayWaiting):
+        if isinstance(found, StayWaiting | FollowUpstream):
             raise NotWritable(found.why, leader=[])
     elif not coordinates:
         raise NotWritable(UNDECLARED, leader=[])
