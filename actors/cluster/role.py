@@ -11,7 +11,23 @@ So neither exists without the role.
 | `Leader` | leading | has the lead, or has lost it and may not know yet |
 | `Follower` | following | receives the frames of a leader, or of the node it was copied from |
 
-`coordinator.py` moves the node from one to the next.
+`coordinator.py` moves the node from one to the next, by these steps alone (`ROLE_STEPS`):
+
+| from | to | when |
+|---|---|---|
+| `Alone` | `Founder` | DEFINE FAILOVER puts a first policy into force |
+| `Founder` | `Alone` | it failed before the file CLUSTER was written |
+| `Founder` | `Waiting` | it has the lead and etcd its ISR; or another node leads |
+| `Waiting` | `Waiting` | for another reason |
+| `Waiting` | `Follower` | another node leads, or the node it was copied from is there |
+| `Waiting` | `Elected` | it took the lead, and its promise of the epoch is on the disk |
+| `Elected` | `Leader` | its first frame has a sequence; it serves once that frame is released |
+| `Elected` | `Waiting` | the frame was refused, as by a full disk: it gives the lead back |
+| `Leader` | `Waiting` | the lease is over, etcd names another or is distrusted, or it resigned |
+| `Follower` | `Waiting` | it ends its link: to follow another leader, or to lead |
+
+A stranded follower stays one, and so does one that needs a copy. A leader that is no longer
+declared coordinating resigns: it writes no more, and steps down once all its commits are released.
 
 Cluster member: this node's role and its checks before a write, a read or an answer. On the loop.
 Nothing here waits.
@@ -112,6 +128,16 @@ class Follower:
 
 Role = Alone | Founder | Waiting | Elected | Leader | Follower
 
+ROLE_STEPS: Final[dict[type[Role], frozenset[type[Role]]]] = {
+    Alone: frozenset({Founder}),
+    Founder: frozenset({Alone, Waiting}),
+    Waiting: frozenset({Waiting, Follower, Elected}),
+    Elected: frozenset({Leader, Waiting}),
+    Leader: frozenset({Waiting}),
+    Follower: frozenset({Waiting}),
+}
+"""Roles that may come next, by role: the table at the head of this file."""
+
 
 # --- the member -----------------------------------------------------------------------------------
 
@@ -206,6 +232,8 @@ class ClusterMember:
 
     def become(self, role: Role) -> None:
         """Take another role. The knowledge about leaders is kept."""
+        steps = ROLE_STEPS[type(self._role)]
+        assert type(role) in steps, f"no step from {self._role} to {role}"
         # Both are answers of the old role: read before it is replaced.
         self.note_caught_up()
         self._heard_us = self._leader_heard_us

@@ -62,7 +62,7 @@ def settings(path: str = "/store", **fields: Any) -> NodeSettings:
 async def leads_by_hand(node: Node) -> None:
     """Of a node in a cluster: who leads and who follows is the test's to say, and nobody else's."""
     await node.cluster.stop()
-    node.member.become(Alone())
+    node.member._role = Alone()
     node.roles.check_told = None
 
 

@@ -179,7 +179,7 @@ class Cluster3:
         member.node = node = await start(settings(), self._environment(member.disk, member.engine))
         # What coordinates is the test.
         await node.cluster.stop()
-        node.member.become(Alone())
+        node.member._role = Alone()
         node.roles.check_told = None
         assert node.committer.follows
         member.ear = node.committer.tail.follow(node.committer.commit_index, lambda: None)

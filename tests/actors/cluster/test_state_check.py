@@ -96,7 +96,7 @@ async def two() -> AsyncIterator[Two]:
     ]
     for node in nodes:  # what coordinates is the test
         await node.cluster.stop()
-        node.member.become(Alone())
+        node.member._role = Alone()
         node.roles.check_told = None
     await nodes[0].committer.begin_leading(2)
     made = Two(nodes[0], nodes[1], engines[2])
