@@ -59,6 +59,8 @@ class HistoryTable:
 
     rows: list[HistoryRow] = field(default_factory=list)
     _world: Members | None = None
+    _names: dict[str, str] = field(default_factory=dict)
+    """Names of machines, by the ids of their nodes."""
 
     def __str__(self) -> str:
         return "\n".join((HEAD, *map(str, self.rows)))
@@ -92,10 +94,11 @@ class HistoryTable:
         assert self._world is not None
         if isinstance(told, list):
             return ",".join(sorted(map(self._named, told)))
+        # A machine whose disk is lost has no id any more: its earlier one stays known.
+        self._names.update({one.id: one.name for one in self._world.machines if one.id})
         shown = str(told)
-        for machine in self._world.machines:
-            if machine.id:
-                shown = shown.replace(machine.id, machine.name)
+        for id, name in self._names.items():
+            shown = shown.replace(id, name)
         return shown
 
     @contextmanager
