@@ -8,6 +8,24 @@
 | `Compare` | hashes its state (`state_check.py`) |
 | `CopyNeeded`, `Refused` | ends; the reason is in the exception of `run` |
 
+`LeaderConnector` goes through these states, by these steps alone (`RECEIVER_STEPS`):
+
+| from | to | when |
+|---|---|---|
+| CONNECTING | ATTACHING | there is a link: promise the epoch in etcd, send the history |
+| CONNECTING | BACKOFF | there is none |
+| ATTACHING | STREAMING | `Attached`: the new epoch is promised, the log truncated |
+| ATTACHING | BACKOFF | an older epoch, more than this log holds, a refusal, silence |
+| ATTACHING | COPY_FAILED | `CopyNeeded` |
+| ATTACHING | STRANDED | `Refused` with Stranded; or the truncation would reach shown frames |
+| STREAMING | BACKOFF | the link ends, another epoch, silence, a failed write |
+| STREAMING | COPY_FAILED | `CopyNeeded` |
+| STREAMING | STRANDED | the states differ, here or by its `Refused` |
+| BACKOFF | CONNECTING | the pause is over |
+
+Each state but COPY_FAILED and STRANDED may be cancelled: CLOSED. In sync or not is no state, but a
+value of `Lag`.
+
 Invariants:
 
 - Nothing is acknowledged before the epoch is promised on this disk. If the leader's epoch is known,
@@ -41,6 +59,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from enum import Enum, auto
 from functools import partial
 from typing import Final, Protocol
 
@@ -267,6 +286,7 @@ class ReplicaReceiver:
     :param link: link to the leader; closed at the end
     :param epoch: leader epoch in etcd; None: etcd knows of no leader
     :param backlog: entries to forward to the leader; None: none are
+    :param attached: called once the epoch is promised and the log is truncated
     """
 
     def __init__(
@@ -277,6 +297,7 @@ class ReplicaReceiver:
         link: Link,
         epoch: int | None = None,
         backlog: Backlog | None = None,
+        attached: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop = runtime.loop
         self._monotonic_us = runtime.clock.monotonic_us
@@ -284,6 +305,7 @@ class ReplicaReceiver:
         self._epochs = epochs
         self._link = link
         self._expected = epoch
+        self._attached = attached
         self.epoch = 0
         """Epoch in which it is attached; 0: not yet."""
         self._caught_up_at = 0
@@ -401,6 +423,7 @@ class ReplicaReceiver:
         self._caught_up_at = answer.released if knows else answer.agree
         self.epoch, self.heard_us = answer.epoch, self._monotonic_us()
         self._lag = Lag(answer.released, answer.agree)
+        self._attached()
         log.info("attached", leader=self._link.peer.node, epoch=self.epoch, agree=answer.agree)
         self._acknowledge_soon()
         self._on_commit_index(answer.released)
@@ -569,6 +592,39 @@ def _unexpected_message(message: object) -> Exception:
 # --- attaching again and again --------------------------------------------------------------------
 
 
+class ReceiverState(Enum):
+    """States of the connector; the table at the head of this file has the steps."""
+
+    CONNECTING = auto()
+    ATTACHING = auto()
+    STREAMING = auto()
+    BACKOFF = auto()
+    COPY_FAILED = auto()
+    STRANDED = auto()
+    CLOSED = auto()
+
+
+RECEIVER_STEPS: Final = {
+    ReceiverState.CONNECTING: frozenset({ReceiverState.ATTACHING, ReceiverState.BACKOFF}),
+    ReceiverState.ATTACHING: frozenset({
+        ReceiverState.STREAMING, ReceiverState.BACKOFF, ReceiverState.COPY_FAILED,
+        ReceiverState.STRANDED,
+    }),
+    ReceiverState.STREAMING: frozenset({
+        ReceiverState.BACKOFF, ReceiverState.COPY_FAILED, ReceiverState.STRANDED,
+    }),
+    ReceiverState.BACKOFF: frozenset({ReceiverState.CONNECTING}),
+    ReceiverState.COPY_FAILED: frozenset[ReceiverState](),
+    ReceiverState.STRANDED: frozenset[ReceiverState](),
+    ReceiverState.CLOSED: frozenset[ReceiverState](),
+}  # fmt: skip
+"""States that may come next, by state; CLOSED may come after each but the last three."""
+_FAILED: Final = {
+    ReceiverState.COPY_FAILED: SyncStatus.COPY_FAILED,
+    ReceiverState.STRANDED: SyncStatus.STRANDED,
+}
+
+
 class LeaderConnector:
     """Follows one leader in one epoch. On the loop only.
 
@@ -598,7 +654,7 @@ class LeaderConnector:
         self._heard_us = runtime.clock.monotonic_us()
         self._was_attached = self._has_caught_up = False
         """True for the links that have ended."""
-        self._failed: SyncStatus | None = None
+        self.state = ReceiverState.CONNECTING
         self.reason = ""
         """Reason why it is stranded or needs a copy, or why the last link ended."""
         self.copy_from: int | None = None
@@ -607,9 +663,9 @@ class LeaderConnector:
     @property
     def sync_status(self) -> SyncStatus:
         """Sync status of this node."""
-        if self._failed is not None:
-            return self._failed
-        at = self._receiving
+        failed, at = _FAILED.get(self.state), self._receiving
+        if failed is not None:
+            return failed
         return SyncStatus.IN_SYNC if at is not None and at.is_in_sync else SyncStatus.CATCHING_UP
 
     @property
@@ -640,24 +696,34 @@ class LeaderConnector:
     async def run(self) -> None:
         """Follow until cancelled, or until another attempt is useless; `sync_status` tells which.
         Raises bugs."""
-        while self._failed is None:
-            try:
-                await self._follow()
-            # Before its base class `Refusal`: a stranded node must not attach again.
-            except Stranded as why:
-                self._give_up(SyncStatus.STRANDED, why.message)
-            except CopyMissing as why:
-                self.copy_from = why.begins
-                self._give_up(SyncStatus.COPY_FAILED, str(why))
-            # All of these may pass, with time or with the next leader.
-            except (LinkClosed, Refusal, OSError) as why:
-                await self._pause(str(why))
+        try:
+            while self.state not in _FAILED:
+                try:
+                    await self._follow()
+                # Before its base class `Refusal`: a stranded node must not attach again.
+                except Stranded as why:
+                    self._give_up(ReceiverState.STRANDED, why.message)
+                except CopyMissing as why:
+                    self.copy_from = why.begins
+                    self._give_up(ReceiverState.COPY_FAILED, str(why))
+                # All of these may pass, with time or with the next leader.
+                except (LinkClosed, Refusal, OSError) as why:
+                    await self._pause(str(why))
+        finally:
+            if self.state not in _FAILED:
+                self.state = ReceiverState.CLOSED
+
+    def _enter(self, state: ReceiverState) -> None:
+        assert state in RECEIVER_STEPS[self.state], f"no step from {self.state} to {state}"
+        self.state = state
 
     async def _follow(self) -> None:
         link = await self._connect()
+        self._enter(ReceiverState.ATTACHING)
         receiving = ReplicaReceiver(
-            self._runtime, self._committer, self._epochs, link, self._epoch, self._backlog
-        )
+            self._runtime, self._committer, self._epochs, link, self._epoch, self._backlog,
+            partial(self._enter, ReceiverState.STREAMING),
+        )  # fmt: skip
         self._receiving, full = receiving, False
         try:
             await receiving.run()
@@ -672,12 +738,15 @@ class LeaderConnector:
             if receiving.epoch and not full:
                 self._backoff.over()
 
-    def _give_up(self, sync_status: SyncStatus, why: str) -> None:
-        self._failed, self.reason = sync_status, why
-        log.error("this node stopped following the leader", standing=sync_status.value, reason=why)
+    def _give_up(self, state: ReceiverState, why: str) -> None:
+        self._enter(state)
+        self.reason, standing = why, _FAILED[state].value
+        log.error("this node stopped following the leader", standing=standing, reason=why)
 
     async def _pause(self, why: str) -> None:
+        self._enter(ReceiverState.BACKOFF)
         seconds = self._backoff.next_seconds()
         self.reason = why
         log.info("no link to the leader", reason=why, again_after_ms=round(seconds * 1_000))
         await asyncio.sleep(seconds)
+        self._enter(ReceiverState.CONNECTING)

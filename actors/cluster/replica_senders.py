@@ -10,6 +10,22 @@ Replica sender, the leader's end of a link: log replication to one follower.
 | `Entries` | nothing: each message says which ones are committed |
 | `Refused` | nothing: the follower stops, and has given the reason |
 
+It goes through these states, by these steps alone (`SENDER_STEPS`):
+
+| from | to | when |
+|---|---|---|
+| ATTACHING | UNCONFIRMED | the last common frame is found, and `Attached` sent |
+| ATTACHING | STRANDED | the follower shows frames that are not in this history |
+| ATTACHING | COPY_FAILED | frames that it lacks are pruned |
+| UNCONFIRMED | STREAMING | the first `Acknowledge`: its log is truncated, and it counts |
+| UNCONFIRMED | STRANDED | its `Refused` says so |
+| UNCONFIRMED | COPY_FAILED | the frames were pruned meanwhile |
+| STREAMING | STRANDED | its `Refused` says so: the states differ |
+| STREAMING | COPY_FAILED | the frames were pruned meanwhile |
+
+Each state but STRANDED and COPY_FAILED ends with the link: CLOSED. The frames come from the tail,
+or are read from the log.
+
 Invariants:
 
 - Frames are sent in order and without a gap, from the last common frame on. None is sent before it
@@ -34,6 +50,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from enum import Enum, auto
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
@@ -155,6 +172,36 @@ Keep = Callable[[str, Entries], Awaitable[None]]
 """Commits the forwarded entries of a follower: see `EntryForwarding.keep`."""
 
 
+class SenderState(Enum):
+    """States of a replica sender; the table at the head of this file has the steps."""
+
+    ATTACHING = auto()
+    UNCONFIRMED = auto()
+    STREAMING = auto()
+    COPY_FAILED = auto()
+    STRANDED = auto()
+    CLOSED = auto()
+
+
+SENDER_STEPS: Final = {
+    SenderState.ATTACHING: frozenset({
+        SenderState.UNCONFIRMED, SenderState.STRANDED, SenderState.COPY_FAILED,
+    }),
+    SenderState.UNCONFIRMED: frozenset({
+        SenderState.STREAMING, SenderState.STRANDED, SenderState.COPY_FAILED,
+    }),
+    SenderState.STREAMING: frozenset({SenderState.STRANDED, SenderState.COPY_FAILED}),
+    SenderState.COPY_FAILED: frozenset[SenderState](),
+    SenderState.STRANDED: frozenset[SenderState](),
+    SenderState.CLOSED: frozenset[SenderState](),
+}  # fmt: skip
+"""States that may come next, by state; CLOSED may come after each but the last three."""
+_FAILED: Final = {
+    SenderState.COPY_FAILED: SyncStatus.COPY_FAILED,
+    SenderState.STRANDED: SyncStatus.STRANDED,
+}
+
+
 class ReplicaSender:
     """A follower's link, from its `Attach` to its end. On the loop only.
 
@@ -216,10 +263,7 @@ class ReplicaSender:
         self.applied = 0
         """Last frame that it shows, by its own report."""
         self.window = Window(limits.SHIP_WINDOW_BYTES)
-        self.is_attached = False
-        """True once the follower has acknowledged that its log is truncated to the last common
-        frame."""
-        self._failed: SyncStatus | None = None
+        self.state = SenderState.ATTACHING
         self._lag = Lag(1, 0)
         self._position = 0
         """Last frame sent."""
@@ -244,10 +288,17 @@ class ReplicaSender:
     @property
     def sync_status(self) -> SyncStatus:
         """Sync status of the follower, as far as known here."""
-        if self._failed is not None:
-            return self._failed
+        failed = _FAILED.get(self.state)
+        if failed is not None:
+            return failed
         is_late = self._lag.is_late(self._monotonic_us())
         return SyncStatus.CATCHING_UP if is_late or not self.is_attached else SyncStatus.IN_SYNC
+
+    @property
+    def is_attached(self) -> bool:
+        """True once the follower has acknowledged that its log is truncated to the last common
+        frame, while the link lasts."""
+        return self.state is SenderState.STREAMING
 
     # --- the link ---------------------------------------------------------------------------------
 
@@ -275,7 +326,13 @@ class ReplicaSender:
         except LogDamaged as damage:
             self._refuse(Failed(f"cannot read a frame that the follower needs: {damage}"))
         finally:
+            if self.state not in _FAILED:
+                self.state = SenderState.CLOSED
             await self._leave(hearing)
+
+    def _enter(self, state: SenderState) -> None:
+        assert state in SENDER_STEPS[self.state], f"no step from {self.state} to {state}"
+        self.state = state
 
     def compare(self, sequence: int, digest: bytes) -> None:
         """Send a state comparison to the follower; see `state_check.py`."""
@@ -317,13 +374,16 @@ class ReplicaSender:
             self._end(refusal.message)
 
     def _strand(self, why: str) -> None:
-        self._failed, self.reason = SyncStatus.STRANDED, why
+        self._enter(SenderState.STRANDED)
+        self.reason = why
         log.error("a follower is stranded", node=self.node, reason=why)
 
     def _has_pruned_log(self) -> None:
         begins = self._reads.begins
         self._link.send(CopyNeeded(begins))
-        self._failed = SyncStatus.COPY_FAILED
+        # Its follower may have reported meanwhile that it is stranded: that stays.
+        if self.state not in _FAILED:
+            self._enter(SenderState.COPY_FAILED)
         self._end(f"the log begins at {begins}, but the follower is at {self._position}")
 
     # --- attaching --------------------------------------------------------------------------------
@@ -361,6 +421,7 @@ class ReplicaSender:
         self._lag = Lag(self._committer.synced_seq, agree)
         now, keeps = self._committer.log_time(), self._keep is not None
         self._link.send(Attached(self.epoch, agree, self._told, keeps, now))
+        self._enter(SenderState.UNCONFIRMED)
         log.info("a follower attaches", node=self.node, agree=agree, end=asked.end)
 
     # --- what the follower says -------------------------------------------------------------------
@@ -402,7 +463,7 @@ class ReplicaSender:
         if self.is_attached:
             self._heard(self.node, said.synced)
         else:
-            self.is_attached = True
+            self._enter(SenderState.STREAMING)
             self._attached(self.node, said.synced)
         self._woken.set()
 

@@ -2,7 +2,8 @@
 
 | state | its commits come from | until |
 |---|---|---|
-| BEHIND | the log, as fast as its reader takes them | it reaches the hub's position → LIVE |
+| PENDING | – | its fiber begins to read → BEHIND; its reader goes → OVER |
+| BEHIND | the log, at its reader's pace | it reaches the hub → LIVE; its reader goes → OVER |
 | LIVE | the hub, or its view's pipeline | a long commit → BEHIND; reader too slow → OVER |
 | OVER | – | – |
 
@@ -13,7 +14,7 @@ the log there against pruning for a while (`limits.LOG_PIN_SECONDS`).
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from actors.commits import RequestOrigin, described
 from actors.execution.fiber import Fiber
@@ -35,9 +36,19 @@ if TYPE_CHECKING:
 class FeedState(Enum):
     """States of a feed; the table in the module's docstring has the transitions."""
 
+    PENDING = auto()
     BEHIND = auto()
     LIVE = auto()
     OVER = auto()
+
+
+FEED_STEPS: Final = {
+    FeedState.PENDING: frozenset({FeedState.BEHIND, FeedState.OVER}),
+    FeedState.BEHIND: frozenset({FeedState.LIVE, FeedState.OVER}),
+    FeedState.LIVE: frozenset({FeedState.BEHIND, FeedState.OVER}),
+    FeedState.OVER: frozenset[FeedState](),
+}
+"""States that may come next, by state."""
 
 
 class Feed:
@@ -65,7 +76,7 @@ class Feed:
         self.id = asked.request
         self.began_us = began_us
         self.sink: FeedSink = asked.sink
-        self.state = FeedState.BEHIND
+        self.state = FeedState.PENDING
         self.authorized_at = authorized_at
         self._place = start
         self._begins = start, known
@@ -115,9 +126,13 @@ class Feed:
             self._leave()
             self._hub.ended(self, None)
 
+    def _enter(self, state: FeedState) -> None:
+        assert state in FEED_STEPS[self.state], f"no step from {self.state} to {state}"
+        self.state = state
+
     def _leave(self) -> None:
         self._place = self.place
-        self.state = FeedState.OVER
+        self._enter(FeedState.OVER)
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None
@@ -166,8 +181,12 @@ class Feed:
 
     def fall_behind(self, place: FeedCursor) -> None:
         """Switch to BEHIND: read the commits after `place` from the log."""
-        assert self.state is FeedState.LIVE, "who is behind falls no further"
-        self.state, self._place = FeedState.BEHIND, place
+        self._enter(FeedState.BEHIND)
+        self._place = place
+
+    def go_live(self) -> None:
+        """Switch to LIVE: its commits come from the hub."""
+        self._enter(FeedState.LIVE)
 
     # --- reading the log --------------------------------------------------------------------------
 
@@ -175,6 +194,8 @@ class Feed:
         """Deliver from the log until caught up; inside a fiber of its own. An exception has ended
         the feed."""
         self._reading = fiber
+        if self.state is FeedState.PENDING:
+            self._enter(FeedState.BEHIND)
         pin = self._hub.reads.pin(self._place.sequence + 1)
         try:
             while not self._hub.make_live(self, fiber):

@@ -296,7 +296,7 @@ class Feeds:
             line.join(fiber)
             return False
         self._attach(feed)
-        feed.state = FeedState.LIVE
+        feed.go_live()
         return True
 
     def place_of(self, view: FeedView) -> FeedCursor:

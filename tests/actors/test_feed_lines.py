@@ -15,7 +15,6 @@ import pytest
 from actors.execution.fiber import Fiber
 from actors.execution.scheduler import FiberScheduler
 from actors.feeds import Feed
-from actors.feeds.feed import FeedState
 from actors.feeds.hub import Feeds
 from actors.feeds.pipelines import Pipeline
 from actors.node import Node
@@ -279,7 +278,7 @@ async def test_a_planted_hub_that_lets_feeds_join_at_any_time_is_caught(
 ) -> None:
     def hasty(self: Feeds, feed: Feed, fiber: Fiber) -> bool:
         self._attach(feed)
-        feed.state = FeedState.LIVE
+        feed.go_live()
         return True
 
     monkeypatch.setattr(FiberScheduler, "slice_us", 0)

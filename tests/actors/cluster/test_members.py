@@ -13,8 +13,12 @@ import pytest
 from actors.cluster.diagnostics import cluster_figures
 from actors.cluster.durable_state import DurableState
 from actors.cluster.leader_state import ATTACHES_US
-from actors.cluster.log_matching import SyncStatus
-from actors.cluster.replica_receiver import LeaderConnector, ReplicaReceiver
+from actors.cluster.replica_receiver import (
+    CopyMissing,
+    LeaderConnector,
+    ReceiverState,
+    ReplicaReceiver,
+)
 from actors.cluster.replica_senders import BEAT_SECONDS
 from actors.cluster.role import RoleName
 from actors.cluster.service import ClusterService
@@ -519,7 +523,9 @@ def test_followers_speak_as_often_as_the_policy_of_the_moment_has_them(logbook: 
     played(main)
 
 
-def test_who_is_to_copy_the_store_anew_attaches_to_nobody(logbook: Logbook) -> None:
+def test_who_is_to_copy_the_store_anew_attaches_to_nobody(
+    logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Cluster rule 2: another leader, who has the log that it lacks, would have it in the set, and
     count on what it drops once it begins again."""
 
@@ -533,7 +539,12 @@ def test_who_is_to_copy_the_store_anew_attaches_to_nobody(logbook: Logbook) -> N
         assert node.member.follow_task is not None
         follows = node.member.follow_task._follows
         assert isinstance(follows, LeaderConnector)
-        follows._give_up(SyncStatus.COPY_FAILED, "the leader's log is there no more")
+
+        async def gone() -> None:
+            follows._enter(ReceiverState.ATTACHING)
+            raise CopyMissing(1)
+
+        monkeypatch.setattr(follows, "_follow", gone)
         if follows.receiving is not None:
             follows.receiving._link.close("it is there no more")
         other.mend()
