@@ -482,7 +482,7 @@ class _Choice:
             candidate.backwards,
         )
         if candidate.backwards and candidate.ties_up:
-            lists = _ties_up(entries)
+            lists = self._ties_up(entries)
         else:
             lists = _a_few_at_a_time(entries)
         # Filtered without sorting: the order of the index stays.
@@ -491,6 +491,31 @@ class _Choice:
             self._table, "index", self._fetched(inside), True, candidate.backwards,
             (index.name,), candidate.used,
         )  # fmt: skip
+
+    def _ties_up(self, entries: Iterator[list[Pair]]) -> Iterator[list[bytes]]:
+        """Yield the ids of entries read from the highest value down. Equal values come from the
+        lowest id up, as a stable sort leaves them."""
+        memory, counted = self._run.memory, 0
+        tied: list[bytes] = []
+        values: bytes | None = None
+        for pairs in entries:
+            ready: list[bytes] = []
+            for pair in pairs:
+                these = indexes.entry_values(pair)
+                # Equal values may go on in the next step: the last run is held back.
+                if these != values:
+                    yield from _last_first(tied, ready)
+                    tied, values = [], these
+                tied.append(indexes.entry_id(pair))
+            if ready:
+                yield ready
+            # A whole table may have one value: its ids are all held until the last is read.
+            memory.held += (len(tied) - counted) * ID_BYTES
+            counted = len(tied)
+            self._run.tick()
+        ready = []
+        yield from _last_first(tied, ready)
+        yield ready
 
     def _kept(self, ids: list[bytes]) -> list[bytes]:
         start, end = self._source
@@ -513,22 +538,14 @@ def _a_few_at_a_time(entries: Iterator[list[Pair]]) -> Iterator[list[bytes]]:
             yield list(map(indexes.entry_id, pairs[at : at + FEW]))
 
 
-def _ties_up(entries: Iterator[list[Pair]]) -> Iterator[list[bytes]]:
-    """Yield the ids of entries read from the highest value down. Equal values come from the lowest
-    id up, as a stable sort leaves them."""
-    tied: list[bytes] = []
-    values: bytes | None = None
-    for pairs in entries:
-        ready: list[bytes] = []
-        for pair in pairs:
-            these = indexes.entry_values(pair)
-            # Equal values may go on in the next step: the last run is held back.
-            if these != values:
-                tied.reverse()
-                ready += tied
-                tied, values = [], these
-            tied.append(indexes.entry_id(pair))
-        if ready:
-            yield ready
-    tied.reverse()
-    yield tied
+def _last_first(tied: list[bytes], ready: list[bytes]) -> Iterator[list[bytes]]:
+    """Append reversed ids to `ready`. Yield the parts of a long run, so that no step is long."""
+    if len(tied) <= CHUNK:
+        tied.reverse()
+        ready += tied
+        return
+    if ready:
+        yield ready[:]
+        ready.clear()
+    for end in range(len(tied), 0, -CHUNK):
+        yield tied[max(end - CHUNK, 0) : end][::-1]

@@ -343,3 +343,23 @@ async def test_a_script_that_ends_its_own_session_runs_on(node: Running) -> None
     assert answer.refusal is None and answer.results[-1].value == "to its end"
     with pytest.raises(SessionEnded):
         await ask(node.node.sessions, SignOut(session.token))
+
+
+async def test_a_walk_through_equal_values_yields_and_holds_memory(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"id": n, "same": 1} for n in range(MANY)]
+    await node.values("INSERT INTO thing $rows RETURN NONE", {"rows": rows})
+    await node.values("DEFINE INDEX by_same ON thing FIELDS same")
+    last = "SELECT VALUE id FROM thing ORDER BY same DESC LIMIT 1"
+    while (await node.value(f"EXPLAIN {last}"))["sources"][0]["access"] != "index":
+        await asyncio.sleep(0)  # the index is being built
+    assert [found.id for found in await node.value(last)] == [0], "a stable order"
+    running = started(node, last)
+    await begun(node, running)
+    (run,) = running_scripts(node.node)
+    assert run.rows_read == 0, "it yields while it walks"
+    assert node.node.registry.kill(run.id)
+    assert isinstance((await running).refusal, Cancelled)
+    monkeypatch.setattr("protocol.limits.REQUEST_MEMORY_BYTES", MANY * 32)
+    assert isinstance((await node.answer(last)).refusal, TooLarge)
