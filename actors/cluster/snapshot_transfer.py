@@ -109,12 +109,17 @@ class CopyInProgress:
         """Drop the file of a completed copy, and keep the log behind it."""
         self.taking.result().file.close()
 
+    def drop_pin(self) -> None:
+        """Let the log behind the copy be pruned. Idempotent."""
+        if self.pin is not None:
+            self.pin.release()
+            self.pin = None
+
     def drop(self) -> None:
         """Drop the copy and its log pin. Idempotent."""
         if self.renewal is not None:
             self.renewal.cancel()
-        if self.pin is not None:
-            self.pin.release()
+        self.drop_pin()
         # No effect on a completed snapshot, whose file is closed by the callback instead.
         self.taking.cancel()
         self.taking.add_done_callback(_close_file)
@@ -325,6 +330,8 @@ class SnapshotCopies:
             finally:
                 view.release()
                 if not done:
+                    # No node can attach behind a copy that failed.
+                    giving.drop_pin()
                     tell(self._files.ref, AbandonBackup())
                     tell(self._files.ref, RemoveKept(number))
 

@@ -700,6 +700,9 @@ async def test_a_leader_has_no_room(
         )
         with pytest.raises(CopyFailed, match="DiskFull: no room left on the disk for a backup"):
             await joined.join()
+    (failed,) = leader.copies.given.values()
+    leader.copies._renew(next(iter(leader.copies.given)), failed)
+    assert leader.node.node.reads._pins.held == 0, "a failed copy needs no log"
     await check(joined, await joined.join(None))
 
 
