@@ -24,6 +24,7 @@ MODULES: Final = (
     "actors.commits.tail",
     "actors.commits.tickets",
     "actors.commits.waiters",
+    "actors.execution.blocking",
     "actors.execution.fiber",
     "actors.execution.loop_budget",
     "actors.execution.registry",

@@ -7,7 +7,7 @@
 | `group_commit.py` | group commit: commits on their way to the log thread |
 | `operation_batcher.py` | group commit: when units that come together run |
 | `priority_locks.py` | the priority lock of a starved transaction |
-| `waiters.py` | answers that wait for the disk; deadlines, KILL |
+| `waiters.py` | answers that wait for the disk; KILL |
 | `requesters.py` | the requester of an operation, and its row of INFO FOR RUNNING |
 | `applier.py` | apply: released commits on their way to the state engine |
 | `sequence_waiters.py` | waits for a sequence, on any node |
@@ -27,11 +27,11 @@ from actors.commits.committer import NODE, Author, Committer, NamedAuthor
 from actors.commits.operation_batcher import OperationBatcher
 from actors.commits.requesters import Requester, RequestOrigin, described
 from actors.commits.tail import FellBehind, Tail, TailFollower
-from actors.commits.tickets import BoundedCallback, ReleaseCallback, Stall
+from actors.commits.tickets import Stall
 from actors.commits.waiters import Waiter
 
 __all__ = [
-    "NODE", "Requester", "BoundedCallback", "NamedAuthor", "Committer", "CommitsActor",
+    "NODE", "Requester", "NamedAuthor", "Committer", "CommitsActor",
     "FellBehind", "TailFollower", "OperationBatcher", "RequestOrigin", "Stall", "Tail",
-    "ReleaseCallback", "Waiter", "Author", "described",
+    "Waiter", "Author", "described",
 ]  # fmt: skip

@@ -547,14 +547,10 @@ class Committer(CommitTickets):
         self.ledger.release(upto)
         if self._applier.some():
             self._flight_has_room()
-        # Before the waiters: one that waits again for a released commit is called at once. Its
-        # sequence is not visited a second time.
-        before, self.commit_index = self.commit_index, upto
+        # Before the waits: one that waits again for a released commit is resumed at once.
+        self.commit_index = upto
         self.tail.advance(self.ledger.synced_seq, upto)
-        waiters = self._waiters
-        for sequence in range(before + 1, upto + 1):
-            for told in waiters.pop(sequence, ()):
-                self._call_back(told, None)
+        self.blocked.unblock_upto(upto)
         self.sequence_waiters.wake_upto(upto)
         for follow_up in self.on_release_notified:
             follow_up()
@@ -603,7 +599,7 @@ class Committer(CommitTickets):
         self.ledger.roll_back(upto, why)
         self._batches.roll_back()
         self.tail.roll_back(upto)
-        self._fail_waiters(upto, why if refusal is None else lambda _: refusal)
+        self.blocked.fail(upto, why if refusal is None else lambda _: refusal)
         self._idle_marks.on_progress()
         if anything:
             for look_again in self.on_roll_back:
@@ -615,7 +611,7 @@ class Committer(CommitTickets):
             self._lost = error
             self._batches.roll_back()
             # All waiters: no commit index moves after this.
-            self._fail_waiters(0, unknown)
+            self.blocked.fail(0, unknown)
             if self._follows:
                 self._following.lose(error)
             self.close()
@@ -625,6 +621,7 @@ class Committer(CommitTickets):
         while self._lost is None and self.ledger.apply_next():
             pass
         self.close()
+        self.deadlines.close()
 
     def close(self) -> None:
         """Cancel timers."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import NamedTuple
 
 from actors.commits.waiters import Waiter
+from actors.execution.blocking import (
+    CallbackWait,
+    Deadlines,
+    FutureWait,
+    NumberedQueue,
+    Resume,
+    Wait,
+)
 from actors.runtime import Runtime
 from protocol.errors import Refusal, UnknownOutcome
 from storage.txn.ledger import Ledger
 from storage.txn.tickets import CommitTicket, Why
-
-ReleaseCallback = Callable[[BaseException | None], None]
-"""Hears why a commit was not released, or None when it was."""
 
 
 class Stall(NamedTuple):
@@ -23,24 +27,6 @@ class Stall(NamedTuple):
     shows_all: bool
     """True if this commit index is the newest anywhere; a leader that was just elected doesn't know
     yet."""
-
-
-class BoundedCallback:
-    """Release callback on behalf of a client that is no `Waiter`. Fails with UnknownOutcome after
-    the time-out; internal callbacks wait for ever.
-
-    :param began_us: start of the wait, on the monotonic clock
-    """
-
-    __slots__ = ("_callback", "began_us")
-
-    def __init__(self, told: ReleaseCallback, began_us: int) -> None:
-        self._callback = told
-        self.began_us = began_us
-
-    def __call__(self, lost: BaseException | None) -> None:
-        """Tell it."""
-        self._callback(lost)
 
 
 class CommitTickets:
@@ -52,7 +38,10 @@ class CommitTickets:
         self._runtime = runtime
         self.commit_index = 0
         """Commit index: the newest sequence that probes and answers may show."""
-        self._waiters: dict[int, list[ReleaseCallback]] = {}
+        self.blocked = NumberedQueue(self._report_error)
+        """Waits for pending commits, by sequence."""
+        self.deadlines = Deadlines(runtime.loop, runtime.clock, self._report_error)
+        """Deadlines of waits for anything."""
         self._lost: BaseException | None = None
         """Why nothing is released any more."""
 
@@ -91,10 +80,7 @@ class CommitTickets:
         :raises UnknownOutcome: the log failed first: it may be there after the next start, or not
         :raises DiskFull: there was no room; it will not be there
         """
-        future: asyncio.Future[None] = self._runtime.loop.create_future()
-
-        self.when_released(ticket, partial(_resolve, future))
-        return future
+        return self._wait_for(ticket, -1)
 
     def released_in_time(self, ticket: CommitTicket) -> asyncio.Future[None]:
         """Wait for a release on behalf of a client, as `released` does, within a time-out
@@ -102,34 +88,36 @@ class CommitTickets:
 
         :raises UnknownOutcome: also on time-out
         """
+        return self._wait_for(ticket, self.monotonic_us())
+
+    def _wait_for(self, ticket: CommitTicket, began_us: int) -> asyncio.Future[None]:
         future: asyncio.Future[None] = self._runtime.loop.create_future()
-        self.when_released(ticket, BoundedCallback(partial(_resolve, future), self.monotonic_us()))
+        self.block(FutureWait(future, began_us), ticket)
         return future
 
-    def when_released(self, ticket: CommitTicket, told: ReleaseCallback) -> None:
+    def when_released(self, ticket: CommitTicket, told: Resume) -> None:
         """Call `told` once a commit is released, with the error that `released` would raise, or
-        None; at once if that is known. Thousands of answers of a group are notified in one loop
-        iteration. An answer that may wait as long as the disk takes is a `Waiter`, which can be
-        listed and ended."""
-        sequence = ticket.sequence
-        # First: since the roll back the sequence may name another commit, released already.
-        if (why := self._why_rolled_back(ticket)) is not None:
-            told(why(sequence))
+        None; at once if that is known. For the node's own work: it has no time-out."""
+        self.block(CallbackWait(told), ticket)
+
+    def block(self, wait: Wait, ticket: CommitTicket) -> None:
+        """Resume a wait once a commit is released, or was rolled back; at once if that is known.
+        Thousands of answers of a group are resumed in one loop iteration."""
+        sequence, roll_backs = ticket.sequence, self.ledger.state.roll_backs
+        # First: since the roll back the sequence may name another commit, released already. Nearly
+        # every ticket is of the present generation, and needs no call.
+        if (
+            ticket.generation != roll_backs.generation
+            and (why := roll_backs.why(ticket)) is not None
+        ):
+            wait.resume(why(sequence))
         elif sequence <= self.commit_index:
-            told(None)
+            wait.resume(None)
         # No index moves after a failure of the log, and no other call would come.
         elif self._lost is not None:
-            told(unknown(sequence))
+            wait.resume(unknown(sequence))
         else:
-            self._waiters.setdefault(sequence, []).append(told)
-
-    def stop_waiting(self, ticket: CommitTicket, told: ReleaseCallback) -> bool:
-        """Cancel a callback. False: it was called already."""
-        waiters = self._waiters.get(ticket.sequence, [])
-        if told not in waiters:
-            return False
-        waiters.remove(told)
-        return True
+            self.blocked.block(wait, sequence)
 
     def end_waits(self, upto: int, began_us: int, why: Refusal) -> None:
         """End the waits of clients for commits up to a sequence. The commits stay pending, and the
@@ -138,14 +126,16 @@ class CommitTickets:
         :param began_us: only waits that began before, on the monotonic clock
         :param why: for those that wrote nothing; others get UnknownOutcome
         """
-        for sequence in [each for each in self._waiters if each <= upto]:
-            # A copy: an ended wait removes itself.
-            for told in list(self._waiters[sequence]):
-                if isinstance(told, Waiter) and told.began_us <= began_us:
-                    told.end(why)
-                elif isinstance(told, BoundedCallback) and told.began_us <= began_us:
-                    self._waiters[sequence].remove(told)
-                    self._call_back(told, late(sequence, why))
+        for wait in self.blocked:
+            # An ended wait may have ended this one, or brought its request to another.
+            if wait.queue is not self.blocked or wait.key > upto:
+                continue
+            if not 0 <= wait.began_us <= began_us:
+                continue
+            if isinstance(wait, Waiter):
+                wait.end(why)
+            else:
+                self.blocked.fail_one(wait, late(wait.key, why))
 
     def end_reads(self, began_us: int, why: Refusal) -> None:
         """End the waits of clients that have only read pending commits, refusals that rest on them
@@ -154,7 +144,7 @@ class CommitTickets:
         :param began_us: only waits that began before, on the monotonic clock
         :param why: for the clients
         """
-        for waiter in list(self.waiters):
+        for waiter in self.waiters:
             # Its own commits are released, or there are none: it has only seen those of others.
             if self.is_released(waiter.written) and waiter.began_us <= began_us:
                 waiter.end(why)
@@ -162,10 +152,10 @@ class CommitTickets:
     @property
     def waiters(self) -> Iterator[Waiter]:
         """The answers that wait and can be ended."""
-        for waiters in self._waiters.values():
-            for told in waiters:
-                if isinstance(told, Waiter):
-                    yield told
+        for wait in self.blocked:
+            # An earlier one may have ended it meanwhile.
+            if isinstance(wait, Waiter) and wait.waits:
+                yield wait
 
     def monotonic_us(self) -> int:
         """The clock of `at`."""
@@ -184,32 +174,8 @@ class CommitTickets:
     def _why_rolled_back(self, ticket: CommitTicket) -> Why | None:
         return self.ledger.state.roll_backs.why(ticket)
 
-    def _fail_waiters(self, after: int, error: Callable[[int], BaseException]) -> None:
-        # Collect all of them first: a waiter that is called may commit at once, and wait for one of
-        # these sequences, which rolled-back commits had before.
-        failed = [(each, self._waiters.pop(each)) for each in list(self._waiters) if each > after]
-        for sequence, waiters in failed:
-            for told in waiters:
-                self._call_back(told, error(sequence))
-
-    def _call_back(self, told: ReleaseCallback, lost: BaseException | None) -> None:
-        try:
-            told(lost)
-        except Exception as error:  # a bug of one waiter's is not the others'
-            self._report_error(error)
-
     def _report_error(self, error: BaseException) -> None:
         self._runtime.report_error(type(self).__name__, error)
-
-
-def _resolve(future: asyncio.Future[None], lost: BaseException | None) -> None:
-    # Cancelled by its waiter meanwhile.
-    if future.done():
-        return
-    if lost is None:
-        future.set_result(None)
-    else:
-        future.set_exception(lost)
 
 
 def late(sequence: int, why: Refusal) -> UnknownOutcome:

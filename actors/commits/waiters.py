@@ -8,10 +8,10 @@ end, and nothing of what it read.
 
 from __future__ import annotations
 
-import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
+from actors.execution.blocking import Wait
 from protocol import limits
 from protocol.errors import Refusal, StatementTimeout, UnknownOutcome
 from protocol.values import Value
@@ -21,25 +21,20 @@ if TYPE_CHECKING:
     from actors.commits.committer import Committer
 
 
-class Waiter(ABC):
-    """An answer that waits for a release; called by the committer.
+class Waiter(Wait):
+    """An answer that waits for a release; resumed by the committer.
 
     :param began_us: start of its request, on the monotonic clock
     """
 
-    __slots__ = ("_committer", "_ended", "_timer", "_waits", "began_us", "ends_us", "ticket")
+    ticket: CommitTicket
+    """Ticket that it waits for."""
+    _ended: Refusal | None = None
+    """Refusal that ends it, during the delay that `end_soon` gives."""
 
     def __init__(self, committer: Committer, began_us: int) -> None:
         self._committer = committer
-        self._timer: asyncio.TimerHandle | None = None
-        self._waits = False
-        self._ended: Refusal | None = None
-        """Refusal that ends it, during the delay that `end_soon` gives."""
         self.began_us = began_us
-        self.ends_us: int | None = None
-        """Deadline of the wait, on the monotonic clock; None: it has none."""
-        self.ticket: CommitTicket
-        """Ticket that it waits for."""
 
     # --- what it is -----------------------------------------------------------------------------
 
@@ -70,37 +65,32 @@ class Waiter(ABC):
 
     # --- waiting --------------------------------------------------------------------------------
 
-    def wait(self, ticket: CommitTicket, ends_us: int | None = None) -> None:
+    def wait(self, ticket: CommitTicket, until_us: int | None = None) -> None:
         """Wait for a ticket; `on_result` is called in the end, which may be before this returns.
 
-        :param ends_us: how long at most, on the monotonic clock; None: for as long as it waits yet
+        :param until_us: how long at most, on the monotonic clock; None: for as long as it waits yet
         """
         self.ticket = ticket
-        self._waits = True
         self._committer.registry.enter(self)
-        if ends_us is not None:
-            self.wait_until(ends_us)
-        # Last: it may call back at once, which undoes the entry and the timer.
-        self._committer.when_released(ticket, self)
+        if until_us is not None:
+            self.wait_until(until_us)
+        # Last: it may resume at once, which undoes the entry and the deadline.
+        self._committer.block(self, ticket)
 
     @property
     def waits(self) -> bool:
         """True until it was notified."""
-        return self._waits
+        return self.queue is not None
 
     def wait_at_most(self, for_us: int) -> None:
         """Wait no longer than that from now on."""
         self.wait_until(self._committer.monotonic_us() + for_us)
 
-    def wait_until(self, ends_us: int) -> None:
+    def wait_until(self, until_us: int) -> None:
         """Wait no longer than that, on the monotonic clock."""
-        if self.ends_us is not None and self.ends_us <= ends_us:
-            # The earlier deadline stands: no wait is prolonged.
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self.ends_us = ends_us
-        self._timer = self._committer.at(ends_us, self._time_is_over)
+        # The earlier deadline stands: no wait is prolonged.
+        if self.deadline_us is None or self.deadline_us > until_us:
+            self._committer.deadlines.set(self, until_us)
 
     def end(self, why: Refusal) -> bool:
         """End the wait. False: it has ended already."""
@@ -118,8 +108,8 @@ class Waiter(ABC):
         self.wait_at_most(limits.ENDED_SECONDS * 1_000_000)
 
     def _give_up(self, why: Refusal) -> bool:
-        # The committer has called it already: its answer is on the way.
-        if not self._committer.stop_waiting(self.ticket, self):
+        # The committer has resumed it already: its answer is on the way.
+        if not self.cancel():
             return False
         self.answer_ended(self.why_ended(why))
         return True
@@ -143,19 +133,17 @@ class Waiter(ABC):
 
     def answer_ended(self, why: Refusal) -> None:
         """Answer with the reason of its end."""
-        self(why)
+        self.resume(why)
 
-    def __call__(self, lost: BaseException | None) -> None:
+    def resume(self, lost: BaseException | None) -> None:
         """Handle the release, or its failure: called once for each `wait`."""
         # Before `on_result`, which may wait for another ticket.
-        self._waits = False
+        self.queue = None
         self._committer.registry.leave(self)
         self.on_result(lost)
-        # A further wait keeps the timer: the deadline is that of the whole answer.
-        if self._timer is not None and not self._waits:
-            self._timer.cancel()
-            self._timer = None
+        # A further wait keeps the deadline: it is that of the whole answer.
+        if self.deadline_us is not None and self.queue is None:
+            self._committer.deadlines.clear(self)
 
-    def _time_is_over(self) -> None:
-        self._timer = None
+    def on_deadline(self) -> None:
         self._give_up(self.out_of_time())

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 from greenlet import getcurrent, greenlet
 
+from actors.execution.blocking import Wait
 from actors.execution.scheduler import FiberScheduler
 from language.planning import CHARGES
 from protocol.errors import Cancelled, Refusal, StatementTimeout
@@ -260,6 +261,44 @@ class Fiber:
             # The work's owner references this fiber: without these back references both are freed
             # at once, and not only when the garbage collector runs.
             self._paused = self._work = _nothing
+
+
+class FiberWait(Wait):
+    """Wait of a fiber, used inside it.
+
+    :param began_us: as for `Wait`
+    """
+
+    _lost: BaseException | None = None
+    _over = False
+
+    def __init__(self, fiber: Fiber, began_us: int = -1) -> None:
+        self._fiber = fiber
+        self.began_us = began_us
+
+    def resume(self, lost: BaseException | None) -> None:
+        self._lost = lost
+        self._over = True
+        self._fiber.wake()
+
+    def on_deadline(self) -> None:
+        """Nothing: `park` looks at the deadlines of the fiber."""
+
+    def until_resumed(self) -> None:
+        """Park until it is resumed, and leave its queue.
+
+        :raises BaseException: the reason why the wait is in vain
+        :raises StatementTimeout, Cancelled: as `Fiber.park`
+        """
+        try:
+            # A park may end early: only `resume` counts.
+            while not self._over:
+                self._fiber.park()
+        finally:
+            # A fiber that was ended meanwhile leaves no wait behind.
+            self.cancel()
+        if self._lost is not None:
+            raise self._lost
 
 
 def _nothing() -> None:

@@ -63,26 +63,6 @@ class MessageRequest(Waiter):
     :param room: byte budget of its deliveries; an operation that finds none left is given back
     """
 
-    __slots__ = (
-        "_callback",
-        "_due_us",
-        "_engine",
-        "_late",
-        "_timer_of_rest",
-        "_took",
-        "caller",
-        "operation",
-        "over",
-        "performed",
-        "refusal",
-        "rests",
-        "room",
-        "sender",
-        "until_us",
-        "wait_in_line",
-        "wrote",
-    )  # fmt: skip
-
     def __init__(
         self,
         engine: MessageEngine,
@@ -231,8 +211,6 @@ class MessageRequest(Waiter):
         if performed is not None and performed.handed_out is not None:
             now_us = self._engine.monotonic_us()
             self._late = LateDeadlines(self._engine.topics, (performed.handed_out,), now_us)
-        # Cleared, or the deadline of an earlier wait would hold for this one too.
-        self.ends_us = None
         self.wait(ticket, self._due_us)
 
     def on_result(self, lost: BaseException | None) -> None:

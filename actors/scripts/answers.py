@@ -122,10 +122,6 @@ class AwaitedAnswer(Waiter):
     :param make: makes the answer, once its commits are released
     """
 
-    __slots__ = (
-        "_execution", "_late", "_make", "_refusal", "_services", "_since_us", "promised",
-    )  # fmt: skip
-
     def __init__(
         self,
         services: Services,

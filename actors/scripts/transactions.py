@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
-from actors.commits import BoundedCallback, RequestOrigin, Waiter, described
-from actors.execution.fiber import Fiber
+from actors.commits import RequestOrigin, Waiter, described
+from actors.execution.fiber import Fiber, FiberWait
 from actors.execution.registry import credential_of
 from actors.memory import STEP_BYTES, MemoryAccount
 from actors.scripts.answer_sizes import measured
@@ -405,21 +404,10 @@ class ScriptRun(Execution):
     def until_released(self, ticket: CommitTicket) -> None:
         """Wait until a commit is released. :raises Refusal: the script is ended, or the commit was
         rolled back, or not released in time"""
-        committer, told = self.services.committer, list[Any]()
-        hear = BoundedCallback(partial(self._on_released, told), committer.monotonic_us())
-        committer.when_released(ticket, hear)
-        try:
-            while not told:
-                self.fiber.park()
-        finally:
-            # A script that was ended meanwhile leaves no callback behind.
-            committer.stop_waiting(ticket, hear)
-        if told[0] is not None:
-            raise told[0]
-
-    def _on_released(self, told: list[Any], lost: BaseException | None) -> None:
-        told.append(lost)
-        self.fiber.wake()
+        committer = self.services.committer
+        wait = FiberWait(self.fiber, committer.monotonic_us())
+        committer.block(wait, ticket)
+        wait.until_resumed()
 
     def _wait(self, number: int) -> None:
         """Wait for messages or an index, or until the time is up. :raises Refusal: the script is
@@ -679,7 +667,7 @@ class ScriptRun(Execution):
         """
         request = self.request
         number, text = self.at_statement() or (None, None)
-        ends_us = self.fiber.ends_us if waiter is None else waiter.ends_us
+        ends_us = self.fiber.ends_us if waiter is None else waiter.deadline_us
         return described(
             RequestOrigin.of(self.id, request.caller),
             request.caller.user,

@@ -390,7 +390,7 @@ class SpaceRequest(Waiter):
 
     def answer_ended(self, why: Refusal) -> None:
         # Later: the callback may run the next request at once, inside the code that ends this one.
-        self._call_soon(self, why)
+        self._call_soon(self.resume, why)
 
     def _call_soon(self, tell: Callable[[BaseException | None], None], why: Refusal) -> None:
         self._spaces.runtime.loop.call_soon(tell, why)

@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from actors.commits import BoundedCallback, NamedAuthor, OperationBatcher, ReleaseCallback
+from actors.commits import NamedAuthor, OperationBatcher
+from actors.execution.blocking import CallbackWait, Resume
 from actors.vaults.inspection import Inspector, SealedRecord
 from actors.vaults.keyring import Keyring, changed
 from actors.vaults.parts import VaultParts
@@ -171,8 +172,8 @@ class Reveals:
         if ticket is not None:
             self._when_released(ticket, partial(self._open_later, found))
 
-    def _when_released(self, ticket: CommitTicket, told: ReleaseCallback) -> None:
-        self._committer.when_released(ticket, BoundedCallback(told, self._monotonic_us()))
+    def _when_released(self, ticket: CommitTicket, told: Resume) -> None:
+        self._committer.block(CallbackWait(told, self._monotonic_us()), ticket)
 
     def _find(self, tx: Transaction, asked: PendingReveal, known: Known) -> None:
         """Authorize a request now, and find its value. :raises Refusal: as in `Inspector.find`"""

@@ -13,10 +13,19 @@ import pytest
 
 from actors.checkpoints import CheckpointNow
 from actors.commits import NODE, Author, NamedAuthor
+from actors.execution.blocking import CallbackWait
 from actors.log import SPARE_BYTES, SPARE_FILES, WriteMark
 from actors.runtime import ask, stop, tell
 from protocol import limits
-from protocol.errors import Busy, Conflict, DiskFull, Failed, NotWritable, UnknownOutcome
+from protocol.errors import (
+    Busy,
+    Conflict,
+    DiskFull,
+    Failed,
+    NotWritable,
+    StatementTimeout,
+    UnknownOutcome,
+)
 from storage.engine.engine import Batch
 from storage.engine.memory import MemoryEngine
 from storage.faults import LogFailed
@@ -329,6 +338,32 @@ def test_who_is_told_that_it_was_refused_may_commit_at_once(kind: str) -> None:
             }
 
     play(kind, main)
+
+
+def test_an_ended_wait_may_end_others() -> None:
+    async def main() -> None:
+        async with parts("real") as node:
+            committer, told = node.committer, list[tuple[int, BaseException | None]]()
+            committer.releasable = lambda _synced: 0
+            why = StatementTimeout("no follower is there")
+
+            def ends_all(number: int) -> Any:
+                def on_result(lost: BaseException | None) -> None:
+                    told.append((number, lost))
+                    committer.end_waits(committer.committed, committer.monotonic_us(), why)
+
+                return on_result
+
+            sequences = [node.put("a", b""), node.put("b", b"")]
+            for number in range(6):
+                sequence = sequences[number // 3]
+                hears = CallbackWait(ends_all(number), committer.monotonic_us())
+                committer.block(hears, committer.ticket(sequence))
+            committer.end_waits(committer.committed, committer.monotonic_us(), why)
+            assert sorted(number for number, _ in told) == list(range(6))
+            assert all(isinstance(lost, UnknownOutcome) for _, lost in told)
+
+    play("real", main)
 
 
 @both

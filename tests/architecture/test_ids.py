@@ -44,7 +44,7 @@ KEPT = {
     "actors/scripts/spaces.py _soonest": "of one transaction",
     # By numbers that are no ids.
     "actors/backups/files.py _kept": "file descriptors",
-    "actors/commits/tickets.py _waiters": "sequences",
+    "actors/execution/blocking.py _waits": "sequences",
     "actors/feeds/views.py _encoded": "sequences of what was released",
     "actors/scripts/access_paths.py _known": "nodes of a plan",
     "actors/scripts/plans.py _made": "nodes of a plan",
