@@ -10,7 +10,6 @@
 | `waiters.py` | answers that wait for the disk; KILL |
 | `requesters.py` | the requester of an operation, and its row of INFO FOR RUNNING |
 | `applier.py` | apply: released commits on their way to the state engine |
-| `sequence_waiters.py` | waits for a sequence, on any node |
 | `tail.py` | the newest frames, for feeds and replicas |
 | `following.py` | replication: frames of a leader's log, from the network to the ledger |
 | `idle_marks.py` | the mark in a log that has fallen idle |

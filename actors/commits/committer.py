@@ -27,9 +27,9 @@ from actors.commits.following import FollowedLog, Stored, rolled_back_outcome
 from actors.commits.group_commit import GroupCommit
 from actors.commits.idle_marks import IdleMarks
 from actors.commits.priority_locks import PriorityLocks
-from actors.commits.sequence_waiters import SequenceWaiters
 from actors.commits.tail import Tail
 from actors.commits.tickets import CommitTickets, Stall, left_over, unknown
+from actors.execution.blocking import NumberedQueue
 from actors.execution.registry import Registry
 from actors.log import AppendFrames, FindEnd, FramesSynced, NoteCommitIndex, TruncateLog, WriteMark
 from actors.runtime import Runtime, ask, tell
@@ -113,8 +113,10 @@ class Committer(CommitTickets):
         self.on_turn_end = self._batches.on_turn_end
         """Called by a surface once it has handled all it read in this loop iteration."""
         self.priority_locks = PriorityLocks(runtime)
-        self.sequence_waiters = SequenceWaiters(self._report_error)
-        """Waiters for sequences that may not have been assigned yet."""
+        self.sequence_waiters = NumberedQueue(self._report_error)
+        """Waits for sequences to be shown (causal tokens). A follower receives the commit later, so
+        there is no ticket, and a roll back ends no wait: the sequence is assigned again. Callers
+        bound their number."""
         self._idle_marks = IdleMarks(runtime.loop, self._mark)
         self.conflicts = 0
         """Commits refused by validation, since the start."""
@@ -551,7 +553,7 @@ class Committer(CommitTickets):
         self.commit_index = upto
         self.tail.advance(self.ledger.synced_seq, upto)
         self.blocked.unblock_upto(upto)
-        self.sequence_waiters.wake_upto(upto)
+        self.sequence_waiters.unblock_upto(upto)
         for follow_up in self.on_release_notified:
             follow_up()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from actors.commits import Committer, RequestOrigin, described
+from actors.execution.blocking import FutureWait
 from actors.execution.registry import Registry
 from actors.feeds.request import OpenFeed
 from actors.sessions import ENDED
@@ -26,10 +27,11 @@ async def arrived(asked: OpenFeed, upto: int, committer: Committer, registry: Re
         return
     one = _PendingStart(asked, committer.monotonic_us())
     registry.begin_waiting(one)
-    arrival = committer.sequence_waiters.expect(upto, one.wake)
-    timer = committer.at(one.ends_us, one.out_of_time)
+    wait = one.wait
+    committer.sequence_waiters.block(wait, upto)
+    committer.deadlines.set(wait, one.ends_us)
     try:
-        await one.shown
+        await wait.future
     except TimeoutError:
         shown = committer.commit_index
         raise StatementTimeout(
@@ -38,8 +40,8 @@ async def arrived(asked: OpenFeed, upto: int, committer: Committer, registry: Re
             seq=shown,
         ) from None
     finally:
-        timer.cancel()
-        committer.sequence_waiters.leave(arrival)
+        committer.deadlines.clear(wait)
+        wait.cancel()
         registry.end_waiting(one)
 
 
@@ -51,28 +53,18 @@ class _PendingStart:
         self.caller: Caller = asked.caller
         self.began_us = began_us
         self.ends_us = began_us + limits.AFTER_SECONDS * 1_000_000
-        self.shown: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.wait = FutureWait(asyncio.get_running_loop().create_future())
 
     @property
     def id(self) -> str:
         """Id of the request, for KILL."""
         return self._asked.request
 
-    def wake(self) -> None:
-        """End the wait: the node shows the sequence."""
-        if not self.shown.done():
-            self.shown.set_result(None)
-
-    def out_of_time(self) -> None:
-        """Fail the wait: the sequence was not shown in time."""
-        if not self.shown.done():
-            self.shown.set_exception(TimeoutError())
-
     def end(self, why: Refusal) -> bool:
         """End the wait with a refusal. Return False if it is over already."""
-        if self.shown.done():
+        if self.wait.future.done():
             return False
-        self.shown.set_exception(why)
+        self.wait.resume(why)
         return True
 
     def on_credential_ended(self, cut: bool, sparing: str | None) -> None:

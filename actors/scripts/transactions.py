@@ -166,13 +166,11 @@ class ScriptRun(Execution):
         :raises StatementTimeout: it is not shown in time
         """
         self._check_and_compile()
-        committer, fiber = self.services.committer, self.fiber
-        arrival = committer.sequence_waiters.expect(after, fiber.wake)
+        committer, wait = self.services.committer, FiberWait(self.fiber)
         try:
             with self._aside(), self._limited():
-                # A park may end early: the condition decides.
-                while committer.commit_index < after:
-                    fiber.park()
+                committer.sequence_waiters.block(wait, after)
+                wait.until_resumed()
         except StatementTimeout:
             shown = committer.commit_index
             raise StatementTimeout(
@@ -180,8 +178,6 @@ class ScriptRun(Execution):
                 after=after,
                 seq=shown,
             ) from None
-        finally:
-            committer.sequence_waiters.leave(arrival)
 
     @contextmanager
     def _limited(self) -> Iterator[None]:
