@@ -30,11 +30,11 @@ number, this leader's commit index was the newest anywhere when the round began.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from actors.commits import Committer
+from actors.execution.blocking import FutureWait, NumberedQueue
 from protocol.environment import Clock
 from protocol.errors import Busy, Refusal
 
@@ -54,7 +54,7 @@ class ReadIndexRounds:
         self.say: Callable[[], None] = _nobody
         """Sends a message to each follower soon."""
         self._heard: dict[str, int] = {}
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting = NumberedQueue(_raise)
         self._begins = False
         self._ended: Refusal | None = None
 
@@ -66,14 +66,14 @@ class ReadIndexRounds:
         if self._ended is not None:
             done.set_exception(self._ended.also())
             return done
-        while self._waiting and self._waiting[0][1].done():
-            self._waiting.popleft()  # its caller has given up
         if not self._begins:
             self._begins = True
             self.number += 1
             # One message to each follower serves all requests of this loop iteration.
             loop.call_soon(self._go)
-        self._waiting.append((self.number, done))
+        wait = FutureWait(done)
+        self._waiting.block(wait, self.number)
+        done.add_done_callback(lambda _: wait.cancel())  # its caller may give up
         return done
 
     def _go(self) -> None:
@@ -100,18 +100,17 @@ class ReadIndexRounds:
         # A leader alone in the ISR needs no echo: no other member could be elected.
         # The slowest node decides. Numbers only grow, so an echo answers all earlier rounds too.
         upto = min((on_report.get(node, 0) for node in self._asked()), default=self.number)
-        while self._waiting and self._waiting[0][0] <= upto:
-            _, done = self._waiting.popleft()
-            if not done.done():
-                done.set_result(None)
+        self._waiting.unblock_upto(upto)
 
     def end(self, why: Refusal) -> None:
         """Fail all rounds: this node no longer leads."""
         self._ended = why
-        while self._waiting:
-            _, done = self._waiting.popleft()
-            if not done.done():
-                done.set_exception(why.also())
+        self._waiting.fail(0, lambda _: why.also())
+
+
+def _raise(error: BaseException) -> None:
+    """Raise a bug: the waits are futures, and do nothing that could fail."""
+    raise error
 
 
 def _nobody() -> None:

@@ -250,7 +250,7 @@ class Committer(CommitTickets):
         :raises Draining: likewise: it stops
         :raises NotEnoughReplicas: fewer replicas in sync than ACKS asks for
         :raises Conflict: its read set is stale; or another's priority lock blocks it: it is
-            `blocked_by_lock` then, and may run again when `priority_locks.call_when_free` calls
+            `blocked_by_lock` then, and may run again when `priority_locks.block` resumes it
         :raises Busy: too many commits wait for the log, or for the state engine
         :raises Failed: the log has failed
         """

@@ -11,12 +11,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from actors.execution.blocking import CallbackWait, Line, Wait
 from protocol import limits
 from storage.txn.priority_lock import PriorityLock
 from storage.txn.read_set import ReadSet
@@ -51,6 +51,8 @@ class PriorityLockRequest:
         """Monotonic time (µs) at which the lock was granted."""
         self.was_granted = False
         """True once the lock was granted; it may have ended since."""
+        self.wait: Wait | None = None
+        """Its place in the queue, while it stands there."""
 
     @property
     def holds_lock(self) -> bool:
@@ -79,8 +81,10 @@ class PriorityLocks:
         self.holder: PriorityLockRequest | None = None
         self.granted = 0
         """Number of locks granted since the start."""
-        self._line: OrderedDict[PriorityLockRequest, None] = OrderedDict()
-        self._held_back: list[Callable[[], None]] = []
+        self._line = Line(self._report_error)
+        """Requests for the lock."""
+        self._blocked = Line(self._report_error)
+        """What the lock blocks."""
         self._timer: asyncio.TimerHandle | None = None
         """Ends the lock that is held, or the time without a lock after it."""
         self._closed = False
@@ -93,48 +97,42 @@ class PriorityLocks:
             # The node stops: the request goes on without a lock, instead of a wait without end.
             place.grant(self._runtime.clock.monotonic_us())
             return
-        self._line[place] = None
+        place.wait = CallbackWait(lambda _: self._grant(place))
+        self._line.block(place.wait)
         self._next()
 
     def leave(self, place: PriorityLockRequest) -> None:
         """Release the lock, or leave the queue: `PriorityLockRequest.leave`."""
         # Idempotent: a holder has left the queue, and a former holder is in neither.
-        self._line.pop(place, None)
+        if place.wait is not None:
+            place.wait.cancel()
+            place.wait = None
         if place is self.holder:
             self._goes(place, "ended")
 
-    def call_when_free(self, told: Callable[[], None]) -> None:
-        """Call `told` when the lock held now has ended; at once if none is held."""
+    def block(self, wait: Wait) -> None:
+        """Resume a wait when the lock held now has ended; at once if none is held."""
         if self.holder is None:
-            told()
+            wait.resume(None)
         else:
-            self._held_back.append(told)
-
-    def gone(self) -> asyncio.Future[None]:
-        """Return a future that is done when the lock held now is released."""
-        future: asyncio.Future[None] = self._runtime.loop.create_future()
-
-        def told() -> None:
-            # The future may have been cancelled meanwhile.
-            if not future.done():
-                future.set_result(None)
-
-        self.call_when_free(told)
-        return future
+            self._blocked.block(wait)
 
     def close(self) -> None:
         """Cancel the timer. Blocked requests end with the node's drain."""
         self._closed = True
-        self._line.clear()
+        self._line = Line(self._report_error)
         self._disarm()
         if self.holder is not None:
             self.holder = self.ledger.barrier = None
 
     def _next(self) -> None:
         # The timer runs while a lock is held, and during the pause after it.
-        if self._timer is not None or not self._line:
-            return
-        place, _ = self._line.popitem(last=False)
+        if self._timer is None:
+            self._line.unblock_first()
+
+    def _grant(self, place: PriorityLockRequest) -> None:
+        # The wait references the place, which holds a read set: no cycle may keep it alive.
+        place.wait = None
         self.holder = place
         # In force before the holder is woken: no commit slips in before its next read.
         self.ledger.barrier = place.barrier
@@ -152,9 +150,7 @@ class PriorityLocks:
         self._timer = self._runtime.loop.call_later(stood_us / 1_000_000, self._end_cooldown)
         self._say(place, why, stood_us)
         # After `holder` is cleared: a retry that starts here meets no lock.
-        held_back, self._held_back = self._held_back, []
-        for told in held_back:
-            told()
+        self._blocked.unblock()
 
     def _end_cooldown(self) -> None:
         self._timer = None
@@ -180,3 +176,6 @@ class PriorityLocks:
             others_before=self._unsaid,
         )
         self._said_us, self._unsaid = now_us, 0
+
+    def _report_error(self, error: BaseException) -> None:
+        self._runtime.report_error(type(self).__name__, error)

@@ -8,6 +8,8 @@ its waits.
 |---|---|---|
 | commit | by sequence | the commit index reaches it, or it is rolled back |
 | sequence | by sequence, of any node's commits | the node shows it |
+| read index | by round | the in-sync replicas have echoed it |
+| priority lock | line | the lock is granted, or free |
 
 Queues call `resume` inside the code that unblocks: a thousand answers of one group leave in one
 iteration of the loop.
@@ -115,6 +117,49 @@ class Queue(ABC):
     @abstractmethod
     def remove(self, wait: Wait) -> bool:
         """Remove a wait. False: it does not stand here."""
+
+
+class Line(Queue):
+    """Waits in the order of arrival."""
+
+    def __init__(self, report_error: ReportError) -> None:
+        self._report_error = report_error
+        self._waits: dict[Wait, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._waits)
+
+    def block(self, wait: Wait) -> None:
+        """Have a wait resumed once, behind those that stand here."""
+        wait.queue = self
+        self._waits[wait] = None
+
+    def remove(self, wait: Wait) -> bool:
+        if wait not in self._waits:
+            return False
+        del self._waits[wait]
+        return True
+
+    def unblock(self) -> None:
+        """Resume all, and none that comes meanwhile."""
+        waits, self._waits = self._waits, {}
+        for wait in waits:
+            self._resume(wait)
+
+    def unblock_first(self) -> bool:
+        """Resume the first. False: none stands here."""
+        for wait in self._waits:
+            del self._waits[wait]
+            self._resume(wait)
+            return True
+        return False
+
+    def _resume(self, wait: Wait) -> None:
+        wait.queue = None
+        try:
+            wait.resume(None)
+        except Exception as error:  # a bug of one wait is not the others'
+            self._report_error(error)
 
 
 class NumberedQueue(Queue):

@@ -30,6 +30,7 @@ from typing import Any, Final
 from pykka import ActorRef
 
 from actors.commits import Committer, NamedAuthor, OperationBatcher
+from actors.execution.blocking import CallbackWait
 from actors.execution.registry import Registry
 from actors.messages import operations, texts
 from actors.messages.request import MessageCallback, MessageRequest, Sender, TakeRoom
@@ -371,7 +372,7 @@ class MessageEngine:
         """Hold back an operation blocked by another's priority lock, or sent after a blocked one.
         It runs again when the lock goes, before operations that came since."""
         if not self._blocked_by_lock:
-            self.committer.priority_locks.call_when_free(self._on_lock_released)
+            self.committer.priority_locks.block(CallbackWait(self._on_lock_released))
         self._blocked_by_lock.append(asked)
         if _keeps_order(asked):
             self._held_back.add(_sender(asked))
@@ -383,7 +384,7 @@ class MessageEngine:
         except Busy as busy:
             asked.answer_or_refuse(busy)
 
-    def _on_lock_released(self) -> None:
+    def _on_lock_released(self, _lost: BaseException | None) -> None:
         blocked_by_lock, self._blocked_by_lock = self._blocked_by_lock, []
         self._held_back.clear()
         # In front of operations that came since, in their old order.

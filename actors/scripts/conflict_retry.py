@@ -10,9 +10,11 @@ slice.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from actors.commits.priority_locks import PriorityLockRequest
+from actors.execution.fiber import FiberWait
 from actors.execution.scheduler import LOCK, SCRIPT
 from protocol import limits
 from protocol.errors import Conflict, Refusal
@@ -99,25 +101,16 @@ class ConflictRetry:
             self._place = None
 
     def _wait_until_free(self) -> None:
-        gone: list[None] = []
-
-        def told() -> None:
-            gone.append(None)
-            self._fiber.wake()
-
-        self._committer.priority_locks.call_when_free(told)
-        # A park may end early: only the callback counts.
-        while not gone:
-            self._fiber.park()
+        wait = FiberWait(self._fiber)
+        self._committer.priority_locks.block(wait)
+        wait.until_resumed()
 
     def _wait_for_lock(self) -> None:
         # A request whose lock ran out of time is left: a new one queues.
         self.leave()
-        line = self._committer.priority_locks
-        self._place = place = PriorityLockRequest(
-            line, self._request, self._reads, self._fiber.wake
-        )
-        line.join(place)
-        # Not `holds_lock`: a granted lock may be over before the fiber resumes.
-        while not place.was_granted:
-            self._fiber.park()
+        line, wait = self._committer.priority_locks, FiberWait(self._fiber)
+        granted = partial(wait.resume, None)
+        self._place = PriorityLockRequest(line, self._request, self._reads, granted)
+        line.join(self._place)
+        # A granted lock may be over before the fiber goes on.
+        wait.until_resumed()

@@ -218,12 +218,11 @@ class ScriptRun(Execution):
         found = self.services.cluster.present()
         if isinstance(found, int):
             return found
-        fiber = self.fiber
-        found.add_done_callback(lambda _: fiber.wake())
+        wait = FiberWait(self.fiber)
+        found.add_done_callback(lambda _: wait.resume(None))
         try:
             with self._aside(), self._limited():
-                while not found.done():
-                    fiber.park()
+                wait.until_resumed()
         except StatementTimeout:
             shown = self.services.committer.commit_index
             raise StatementTimeout(

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from actors.commits import NODE, Committer, Requester
+from actors.execution.blocking import CallbackWait
 from actors.execution.loop_budget import LoopBudget
 from actors.rights import Rights
 from actors.roles import Roles
@@ -219,11 +220,11 @@ class SpaceEngine:
     def _hold_back(self, work: SpaceRequest) -> None:
         if work.names not in self._late:
             self._late[work.names] = deque()
-            self.committer.priority_locks.call_when_free(self._on_lock_released)
+            self.committer.priority_locks.block(CallbackWait(self._on_lock_released))
         self._late[work.names].append(work)
         work.enlist()
 
-    def _on_lock_released(self) -> None:
+    def _on_lock_released(self, _lost: BaseException | None) -> None:
         """Resume requests that a priority lock held back, before all that were put off since."""
         late, self._late = self._late, {}
         for held_back in late.values():

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from actors.commits import NODE, Committer
+from actors.execution.blocking import CallbackWait
 from actors.runtime import REST_SECONDS, LoopActor, Runtime, Supervised, handles
 from protocol import limits
 from protocol.errors import (
@@ -195,7 +196,7 @@ class TopicActor(LoopActor):
             raise
         except Conflict:
             # Blocked by another transaction's priority lock: no refusal, retried when that goes.
-            self._committer.priority_locks.call_when_free(self._on_lock_released)
+            self._committer.priority_locks.block(CallbackWait(self._on_lock_released))
         except Refusal as refusal:
             done.expects(self._refuse(part, name, refusal))
             if part == RETENTION and isinstance(refusal, TooLarge):
@@ -206,7 +207,7 @@ class TopicActor(LoopActor):
         else:
             self._refused.pop(part, None)
 
-    def _on_lock_released(self) -> None:
+    def _on_lock_released(self, _lost: BaseException | None) -> None:
         at_us = self._committer.ledger.log_time()
         self._owner.expects_for(self._schedule, at_us, exact=True)
 

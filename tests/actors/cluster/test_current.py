@@ -17,6 +17,7 @@ from actors.cluster.read_index import ReadIndexRounds
 from actors.cluster.replica_receiver import FollowTask, ReplicaReceiver
 from actors.cluster.service import ClusterService
 from actors.environment import Environment
+from actors.execution.blocking import FutureWait
 from actors.runtime import ask
 from protocol import limits
 from protocol.errors import (
@@ -159,8 +160,7 @@ def test_a_planted_leader_that_confirms_itself_is_caught(
 
 
 def _all_of_them(self: ReadIndexRounds) -> None:
-    while self._waiting:
-        self._waiting.popleft()[1].set_result(None)
+    self._waiting.unblock_upto(self.number)
 
 
 async def _by_the_lease(leadership: Any, committer: Any) -> int:
@@ -170,7 +170,7 @@ async def _by_the_lease(leadership: Any, committer: Any) -> int:
 def _of_before(self: ReadIndexRounds) -> asyncio.Future[None]:
     done = asyncio.get_running_loop().create_future()
     self.number = max(self.number, 1)
-    self._waiting.append((self.number, done))
+    self._waiting.block(FutureWait(done), self.number)
     asyncio.get_running_loop().call_soon(self._go)
     return done
 
@@ -426,7 +426,7 @@ def test_what_waits_can_be_killed() -> None:
         assert isinstance(await outcome(reading), Cancelled)
         await asyncio.sleep(0.1)
         again = asyncio.ensure_future(ids(old, current=True, timeout_us=3_600 * SECONDS))
-        await trio.until(lambda: any(not done.done() for _, done in leadership.rounds._waiting))
+        await trio.until(lambda: bool(leadership.rounds._waiting))
         assert len(leadership.rounds._waiting) == 1, "who has given up is forgotten"
         old.runs.registry.end_all(Draining("the node is stopping"))
         leadership.rounds.end(Busy("it leads no more"))
