@@ -56,6 +56,7 @@ MODULES: Final = (
     "actors.spaces.operations",
     "actors.spaces.work",
     "actors.topics.deadlines",
+    "actors.topics.waiting",
     # Whatever comes in, goes out or is stored is decoded, checked, ordered and encoded by these.
     "protocol.binary",
     "protocol.conversation",

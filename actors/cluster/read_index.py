@@ -34,7 +34,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from actors.commits import Committer
-from actors.execution.blocking import FutureWait, NumberedQueue
+from actors.execution.blocking import FutureWait, NumberedQueue, raise_error
 from protocol.environment import Clock
 from protocol.errors import Busy, Refusal
 
@@ -54,7 +54,7 @@ class ReadIndexRounds:
         self.say: Callable[[], None] = _nobody
         """Sends a message to each follower soon."""
         self._heard: dict[str, int] = {}
-        self._waiting = NumberedQueue(_raise)
+        self._waiting = NumberedQueue(raise_error)
         self._begins = False
         self._ended: Refusal | None = None
 
@@ -106,11 +106,6 @@ class ReadIndexRounds:
         """Fail all rounds: this node no longer leads."""
         self._ended = why
         self._waiting.fail(0, lambda _: why.also())
-
-
-def _raise(error: BaseException) -> None:
-    """Raise a bug: the waits are futures, and do nothing that could fail."""
-    raise error
 
 
 def _nobody() -> None:

@@ -127,8 +127,8 @@ class PriorityLocks:
 
     def _next(self) -> None:
         # The timer runs while a lock is held, and during the pause after it.
-        if self._timer is None:
-            self._line.unblock_first()
+        if self._timer is None and (wait := self._line.take_first()) is not None:
+            wait.resume(None)
 
     def _grant(self, place: PriorityLockRequest) -> None:
         # The wait references the place, which holds a read set: no cycle may keep it alive.

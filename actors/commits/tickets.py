@@ -135,7 +135,7 @@ class CommitTickets:
             if isinstance(wait, Waiter):
                 wait.end(why)
             else:
-                self.blocked.fail_one(wait, late(wait.key, why))
+                self.blocked.unblock_one(wait, late(wait.key, why))
 
     def end_reads(self, began_us: int, why: Refusal) -> None:
         """End the waits of clients that have only read pending commits, refusals that rest on them

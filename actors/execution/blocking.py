@@ -10,6 +10,7 @@ its waits.
 | sequence | by sequence, of any node's commits | the node shows it |
 | read index | by round | the in-sync replicas have echoed it |
 | priority lock | line | the lock is granted, or free |
+| messages | line of a group; readers of a topic, by position | there may be some |
 
 Queues call `resume` inside the code that unblocks: a thousand answers of one group leave in one
 iteration of the loop.
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -111,28 +113,65 @@ class FutureWait(Wait):
         self.resume(TimeoutError())
 
 
+def raise_error(error: BaseException) -> None:
+    """Raise a bug where the waits are unblocked: nothing there is in the middle of anything."""
+    raise error
+
+
 class Queue(ABC):
-    """Waits of one reason."""
+    """Waits of one reason.
+
+    :param report_error: as `ReportError`
+    """
+
+    def __init__(self, report_error: ReportError) -> None:
+        self._report_error = report_error
 
     @abstractmethod
     def remove(self, wait: Wait) -> bool:
         """Remove a wait. False: it does not stand here."""
+
+    def unblock_one(self, wait: Wait, lost: BaseException | None = None) -> bool:
+        """Resume one wait, wherever it stands. False: it does not stand here.
+
+        :param lost: as in `Wait.resume`
+        """
+        if not self.remove(wait):
+            return False
+        self._resume(wait, lost)
+        return True
+
+    def _resume(self, wait: Wait, lost: BaseException | None) -> None:
+        wait.queue = None
+        try:
+            wait.resume(lost)
+        except Exception as error:  # a bug of one wait is not the others'
+            self._report_error(error)
 
 
 class Line(Queue):
     """Waits in the order of arrival."""
 
     def __init__(self, report_error: ReportError) -> None:
-        self._report_error = report_error
-        self._waits: dict[Wait, None] = {}
+        super().__init__(report_error)
+        self._waits: OrderedDict[Wait, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._waits)
 
-    def block(self, wait: Wait) -> None:
-        """Have a wait resumed once, behind those that stand here."""
+    def __iter__(self) -> Iterator[Wait]:
+        """Iterate over a copy, in order: waits may be resumed meanwhile."""
+        return iter(list(self._waits))
+
+    def block(self, wait: Wait, *, first: bool = False) -> None:
+        """Have a wait resumed once.
+
+        :param first: it stands before the others, else behind them
+        """
         wait.queue = self
         self._waits[wait] = None
+        if first:
+            self._waits.move_to_end(wait, last=False)
 
     def remove(self, wait: Wait) -> bool:
         if wait not in self._waits:
@@ -142,31 +181,24 @@ class Line(Queue):
 
     def unblock(self) -> None:
         """Resume all, and none that comes meanwhile."""
-        waits, self._waits = self._waits, {}
+        waits, self._waits = self._waits, OrderedDict()
         for wait in waits:
-            self._resume(wait)
+            self._resume(wait, None)
 
-    def unblock_first(self) -> bool:
-        """Resume the first. False: none stands here."""
-        for wait in self._waits:
-            del self._waits[wait]
-            self._resume(wait)
-            return True
-        return False
-
-    def _resume(self, wait: Wait) -> None:
+    def take_first(self) -> Wait | None:
+        """Remove the first, to be resumed by the caller. None: there is none."""
+        if not self._waits:
+            return None
+        wait, _ = self._waits.popitem(last=False)
         wait.queue = None
-        try:
-            wait.resume(None)
-        except Exception as error:  # a bug of one wait is not the others'
-            self._report_error(error)
+        return wait
 
 
 class NumberedQueue(Queue):
     """Waits by number, those of one number in the order of arrival."""
 
     def __init__(self, report_error: ReportError) -> None:
-        self._report_error = report_error
+        super().__init__(report_error)
         self._waits: dict[int, dict[Wait, None]] = {}
         self._numbers: list[int] = []
         """Heap of the numbers; some may have no wait any more."""
@@ -180,7 +212,8 @@ class NumberedQueue(Queue):
 
     def block(self, wait: Wait, number: int) -> None:
         """Have a wait resumed once, at `number`."""
-        wait.queue, wait.key = self, number
+        wait.queue = self
+        wait.key = number
         waits = self._waits.get(number)
         if waits is None:
             self._waits[number] = {wait: None}
@@ -201,6 +234,13 @@ class NumberedQueue(Queue):
                 heapify(self._numbers)
         return True
 
+    def unblock(self) -> None:
+        """Resume all, and none that comes meanwhile."""
+        waits, self._waits, self._numbers = self._waits, {}, []
+        for number in sorted(waits):
+            for wait in waits[number]:
+                self._resume(wait, None)
+
     def unblock_upto(self, number: int) -> None:
         """Resume all up to a number, the first number first."""
         numbers = self._numbers
@@ -210,6 +250,7 @@ class NumberedQueue(Queue):
                 continue
             # They are in no queue any more, so nothing changes this dict.
             for wait in waits:
+                # As `_resume`, without a call for each answer.
                 wait.queue = None
                 try:
                     wait.resume(None)
@@ -217,11 +258,6 @@ class NumberedQueue(Queue):
                     self._report_error(error)
             # Made anew if a `resume` has removed many others.
             numbers = self._numbers
-
-    def fail_one(self, wait: Wait, lost: BaseException) -> None:
-        """Fail one wait, unless it has ended."""
-        if self.remove(wait):
-            self._resume(wait, lost)
 
     def fail(self, after: int, why: Callable[[int], BaseException]) -> None:
         """Fail all behind a number.
@@ -234,13 +270,6 @@ class NumberedQueue(Queue):
         for number, waits in [(number, self._waits.pop(number)) for number in failed]:
             for wait in waits:
                 self._resume(wait, why(number))
-
-    def _resume(self, wait: Wait, lost: BaseException) -> None:
-        wait.queue = None
-        try:
-            wait.resume(lost)
-        except Exception as error:  # a bug of one wait is not the others'
-            self._report_error(error)
 
 
 class Deadlines:

@@ -302,7 +302,7 @@ class MessageEngine:
             of = group.topic.id, group.id
             wait = asked.line_wait(of, operation.wait_us)
             # A topic or group declared again under this name has a line of its own.
-            if wait.queue.of != of:
+            if wait.place.of != of:
                 raise Unknown("the topic or group that this waited for was dropped")
             # As the statement does: at the end of its time it looks without the turn too.
             if not self.topics.waits.line(*of).may_look(wait) and not wait.over:

@@ -13,7 +13,6 @@ It is answered once, whatever happens. INFO FOR RUNNING does not show it while i
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -94,7 +93,6 @@ class MessageRequest(Waiter):
         """True once it was answered."""
         self.rests = False
         """True while it waits for messages, or for a priority lock to go."""
-        self._timer_of_rest: asyncio.TimerHandle | None = None
         self._late: LateDeadlines | None = None
 
     # --- identity -------------------------------------------------------------------------------
@@ -177,19 +175,18 @@ class MessageRequest(Waiter):
         if self._due_us is not None:
             until_us = self._due_us if until_us is None else min(self._due_us, until_us)
         if until_us is not None:
-            self._timer_of_rest = self._engine.committer.at(until_us, self._rested)
+            self._engine.committer.deadlines.set(self, until_us)
 
     def end_waiting(self) -> None:
         """End the rest."""
         self.rests = False
         self._engine.registry.end_waiting(self)
-        if self._timer_of_rest is not None:
-            self._timer_of_rest.cancel()
-            self._timer_of_rest = None
+        self._engine.committer.deadlines.clear(self)
 
-    def _rested(self) -> None:
-        """End the rest: its time is over."""
-        self._timer_of_rest = None
+    def on_deadline(self) -> None:
+        if not self.rests:
+            super().on_deadline()
+            return
         # A time-out is a refusal; the end of WAIT is an answer, maybe an empty one.
         if self.is_late():
             self.answer_or_refuse(self.out_of_time())

@@ -541,7 +541,7 @@ def _wait(
         run.need_newest()  # on released state it would miss the wake-ups of pending commits
         return run.begin_wait(queue(), for_us)
     run.need_newest()
-    if run.wait.queue.of != of:
+    if run.wait.place.of != of:
         raise Unknown("the topic or group that this waited for was dropped")
     return run.wait
 

@@ -21,11 +21,10 @@ Readers of a topic take nothing from each other: a new message wakes all that it
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from heapq import heappop, heappush
-from typing import Final, Protocol
 
+from actors.execution.blocking import Line, NumberedQueue, Wait, raise_error
 from protocol import limits
 from storage.formats import keys
 from storage.topics.topics import topic_of_reader
@@ -39,32 +38,48 @@ Named = dict[bytes, dict["StatementWait", None]]
 """Waits that read by a named reader, by the keys of the readers' positions."""
 
 
-class WaitQueue(Protocol):
+class WaitQueue(ABC):
     """Place where waits stand: a line of takers, readers of a topic, or a catalog row."""
 
     of: WaitTarget
+    closing = False
+    """True if no wait may begin here any more."""
+    _here = 0
+
+    def __len__(self) -> int:
+        return self._here
 
     def enter(self) -> None:
         """Count one more that may come to stand in it."""
+        self._here += 1
 
+    @abstractmethod
     def join(self, wait: StatementWait, overtaken: bool) -> None:
         """Stand in the queue. :param overtaken: as in `StatementWait.join`"""
 
+    @abstractmethod
     def leave(self, wait: StatementWait) -> None:
         """Leave it, once; also for a wait that never stood in it."""
 
+    @abstractmethod
+    def look_again(self) -> None:
+        """Have all check if they may still wait here."""
 
-class StatementWait:
+    @abstractmethod
+    def end(self) -> None:
+        """Have all answer with the messages there are."""
+
+
+class StatementWait(Wait):
     """Wait of one statement, from its first look to its answer.
 
     :param until_us: end, on the monotonic clock
     :param wake: resumes the waiting script
     """
 
-    __slots__ = ("_wake", "after", "over", "queue", "reader", "until_us", "woken")
-
-    def __init__(self, queue: WaitQueue, until_us: int, wake: Callable[[], None]) -> None:
-        self.queue = queue
+    def __init__(self, place: WaitQueue, until_us: int, wake: Callable[[], None]) -> None:
+        self.place = place
+        """Place that it stands in, whenever its statement waits."""
         self._wake = wake
         self.until_us = until_us
         self.over = False
@@ -75,7 +90,7 @@ class StatementWait:
         """For a reader: the position after which it wants messages."""
         self.reader = b""
         """Key of that reader's stored position; empty: it has none."""
-        queue.enter()
+        place.enter()
 
     def join(self, overtaken: bool = False) -> None:
         """Begin to wait; `woken` is set at once when there is no need.
@@ -85,17 +100,24 @@ class StatementWait:
         """
         # A wake from here on counts. One that is over does not wait.
         self.woken = self.over
-        self.queue.join(self, overtaken)
+        self.place.join(self, overtaken)
 
     def leave(self) -> None:
         """End the wait: the statement is done, or has been ended."""
-        self.queue.leave(self)
+        self.place.leave(self)
 
-    def wake(self) -> None:
+    def resume(self, lost: BaseException | None) -> None:
         """Have the statement look again."""
         if not self.woken:
             self.woken = True
             self._wake()
+
+    def on_deadline(self) -> None:
+        self.end()
+
+    def wake(self) -> None:
+        """Have the statement look again, wherever it stands."""
+        self.resume(None)
 
     def end(self) -> None:
         """Have the statement look once more, and answer with the messages it finds."""
@@ -103,25 +125,16 @@ class StatementWait:
         self.wake()
 
 
-class TakeLine:
+class TakeLine(WaitQueue):
     """Waits to take from one group, first come first served."""
 
     def __init__(self, of: WaitTarget, emptied: Callable[[WaitTarget], None]) -> None:
         self.of = of
-        self._blocked: OrderedDict[StatementWait, None] = OrderedDict()
-        self._turn: StatementWait | None = None
+        self._blocked = Line(raise_error)
+        self._turn: Wait | None = None
+        """The wait that looks."""
         self._again = False
-        self._here = 0
         self._emptied = emptied
-        self.closing = False
-        """True if no wait may begin here any more."""
-
-    def __len__(self) -> int:
-        return self._here
-
-    def enter(self) -> None:
-        """Count one more that may come to stand in it."""
-        self._here += 1
 
     def may_look(self, wait: StatementWait) -> bool:
         """True if the wait has the turn; it gets the turn here if no other wait is present."""
@@ -136,21 +149,20 @@ class TakeLine:
             wait.end()
         if self._turn is not wait:
             # It has not looked in its turn: to the end of the line.
-            self._blocked[wait] = None
+            self._blocked.block(wait)
             if self._turn is None and len(self._blocked) == 1:
                 self.wake()  # the waits before it have left, maybe without a look
             return
         # It has looked and found nothing: first again, since it has waited longest.
         self._turn = None
-        self._blocked[wait] = None
-        self._blocked.move_to_end(wait, last=False)
+        self._blocked.block(wait, first=True)
         # A wake during its turn may concern messages that its look has missed.
         if self._again or overtaken:
             self.wake()
 
     def leave(self, wait: StatementWait) -> None:
         """Leave the line; the turn goes to the next."""
-        self._blocked.pop(wait, None)
+        self._blocked.remove(wait)
         if self._turn is wait:
             # Messages that woke it may be left for the next.
             self._turn = None
@@ -167,30 +179,26 @@ class TakeLine:
             self._again = True
             return
         self._again = False
-        if self._blocked:
-            self._turn, _ = self._blocked.popitem(last=False)
-            self._turn.wake()
+        wait = self._turn = self._blocked.take_first()
+        if wait is not None:
+            wait.resume(None)
 
     def look_again(self) -> None:
         """Have all check if they may still wait here; they return in their order. One with the turn
         may have checked that already, and looks once more."""
         if self._turn is not None:
             self._again = True
-        # Emptied first: the woken join again, in this order.
-        blocked, self._blocked = self._blocked, OrderedDict()
-        for wait in blocked:
-            wait.wake()
+        self._blocked.unblock()
 
     def end(self) -> None:
         """Have all answer with the messages there are."""
-        # A copy: the line may change while its waits end.
-        for wait in list(self._blocked):
-            wait.end()
+        for wait in self._blocked:
+            wait.on_deadline()
         if self._turn is not None:
-            self._turn.end()
+            self._turn.on_deadline()
 
 
-class ReadWaits:
+class ReadWaits(WaitQueue):
     """Waits to read a topic.
 
     :param last: key of the topic's last position
@@ -206,22 +214,10 @@ class ReadWaits:
     ) -> None:
         self.of = of
         self.last = last
-        self._waiting: dict[StatementWait, None] = {}
+        self._blocked = NumberedQueue(raise_error)
+        """By the position after which a wait wants messages."""
         self._named = named
-        # A heap by wanted position. Entries of waits that have left are removed lazily.
-        self._by_position: list[tuple[int, int, StatementWait]] = []
-        self._joined = 0
-        self._here = 0
         self._emptied = emptied
-        self.closing = False
-        """True if no wait may begin here any more."""
-
-    def __len__(self) -> int:
-        return self._here
-
-    def enter(self) -> None:
-        """Count one more that may come to wait."""
-        self._here += 1
 
     def join(self, wait: StatementWait, overtaken: bool) -> None:
         """Wait for a message after `wait.after`."""
@@ -234,13 +230,11 @@ class ReadWaits:
             return
         if wait.reader:
             self._named.setdefault(wait.reader, {})[wait] = None
-        self._joined += 1
-        self._waiting[wait] = None
-        heappush(self._by_position, (wait.after, self._joined, wait))
+        self._blocked.block(wait, wait.after)
 
     def leave(self, wait: StatementWait) -> None:
         """Remove the wait."""
-        self._waiting.pop(wait, None)
+        self._blocked.remove(wait)
         named = self._named.get(wait.reader)
         if named is not None:
             named.pop(wait, None)
@@ -249,39 +243,26 @@ class ReadWaits:
         self._here -= 1
         if not self._here:
             self._emptied(self.of)
-        # Rebuilt only once entries of gone waits prevail: the cost is spread over many waits.
-        if len(self._by_position) > 2 * len(self._waiting) + FORGOTTEN:
-            self._by_position = [each for each in self._by_position if each[2] in self._waiting]
-            self._by_position.sort()
 
     def wake(self, last: int) -> None:
         """Wake the waits for messages up to this position, the topic's last."""
-        while self._by_position and self._by_position[0][0] < last:
-            _, _, wait = heappop(self._by_position)
-            # The values are None, so 0 stands for a wait that has left.
-            if self._waiting.pop(wait, 0) is None:
-                wait.wake()
+        self._blocked.unblock_upto(last - 1)
 
     def moved(self, wait: StatementWait) -> None:
         """Wake a wait whose reader's position was moved back."""
-        if self._waiting.pop(wait, 0) is None:
-            wait.wake()
+        self._blocked.unblock_one(wait)
 
     def look_again(self) -> None:
         """Have all check if they may still wait here."""
-        # Emptied first: a woken wait joins again after its look.
-        waiting, self._waiting = self._waiting, {}
-        self._by_position.clear()
-        for wait in waiting:
-            wait.wake()
+        self._blocked.unblock()
 
     def end(self) -> None:
         """Have all answer with the messages there are."""
-        for wait in list(self._waiting):
-            wait.end()
+        for wait in self._blocked:
+            wait.on_deadline()
 
 
-class CatalogRowWaits:
+class CatalogRowWaits(WaitQueue):
     """Waits for a change of one row of the catalog.
 
     :param key: key of the row
@@ -290,18 +271,8 @@ class CatalogRowWaits:
     def __init__(self, of: WaitTarget, key: bytes, emptied: Callable[[bytes], None]) -> None:
         self.of = of
         self.key = key
-        self._waiting: dict[StatementWait, None] = {}
-        self._here = 0
+        self._blocked = Line(raise_error)
         self._emptied = emptied
-        self.closing = False
-        """True if no wait may begin here any more."""
-
-    def __len__(self) -> int:
-        return self._here
-
-    def enter(self) -> None:
-        """Count one more that may come to wait."""
-        self._here += 1
 
     def join(self, wait: StatementWait, overtaken: bool) -> None:
         """Wait for the next change."""
@@ -310,29 +281,23 @@ class CatalogRowWaits:
         elif overtaken:
             wait.wake()
         else:
-            self._waiting[wait] = None
+            self._blocked.block(wait)
 
     def leave(self, wait: StatementWait) -> None:
         """Remove the wait."""
-        self._waiting.pop(wait, None)
+        self._blocked.remove(wait)
         self._here -= 1
         if not self._here:
             self._emptied(self.key)
 
     def look_again(self) -> None:
         """Wake all."""
-        waiting, self._waiting = self._waiting, {}
-        for wait in waiting:
-            wait.wake()
+        self._blocked.unblock()
 
     def end(self) -> None:
         """Have all answer, or be refused where the row is not as they need it."""
-        for wait in list(self._waiting):
-            wait.end()
-
-
-FORGOTTEN: Final = 64
-"""Entries of readers that have left, kept before a clean-up."""
+        for wait in self._blocked:
+            wait.on_deadline()
 
 
 class TopicWaits:
@@ -425,7 +390,7 @@ class TopicWaits:
             # A reader that is moved back wants messages that it has passed. A copy: the woken may
             # leave.
             for wait in [each for each in self._named[key] if each.after > position]:
-                self._readers[wait.queue.of[0]].moved(wait)
+                self._readers[wait.place.of[0]].moved(wait)
         for key, value in writes.items():
             topic = topic_of_reader(key) if value is None else None
             if topic in self._readers:
@@ -474,7 +439,7 @@ class TopicWaits:
             each.closing = True
             each.end()
 
-    def _all(self) -> Iterator[TakeLine | ReadWaits | CatalogRowWaits]:
+    def _all(self) -> Iterator[WaitQueue]:
         for lines in list(self._lines.values()):
             # Copies: a woken wait may leave, and its queue with it.
             yield from list(lines.values())

@@ -288,7 +288,7 @@ def test_readers_that_have_gone_are_not_kept() -> None:
     for number in range(10_000):
         gone = Reader(readers, number, lambda: 0)
         gone.wait.leave()
-    assert len(readers._by_position) < 200
+    assert len(readers._blocked._numbers) < 200
     waits.on_pending_commit(write_set(LAST, 5))
     assert stays.woken
 
