@@ -27,7 +27,7 @@ from typing import Final
 
 from protocol.environment import Clock
 
-ReportError = Callable[[BaseException], None]
+ReportError = Callable[[Exception], None]
 """Takes the exception of a `resume`, which is a bug: the other waits go on."""
 Resume = Callable[[BaseException | None], None]
 """Callback of a wait. None: what it waited for is there; else the reason why it will not be."""
@@ -56,9 +56,11 @@ class Wait(ABC):
     def resume(self, lost: BaseException | None) -> None:
         """Go on. :param lost: the reason why the wait is in vain; None: it is not"""
 
-    @abstractmethod
     def on_deadline(self) -> None:
-        """End: its deadline is over."""
+        """End: its deadline is over. By default `resume` gets a TimeoutError."""
+        self.cancel()
+        self.queue = None
+        self.resume(TimeoutError())
 
     def cancel(self) -> bool:
         """Leave the queue without a call of `resume`. False: it was resumed already, or is about
@@ -71,26 +73,18 @@ class CallbackWait(Wait):
     """Wait that calls a function.
 
     :param began_us: as in `Wait`
-    :param on_deadline: called at its deadline, if it has one
     """
 
-    def __init__(
-        self, resume: Resume, began_us: int = -1, on_deadline: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, resume: Resume, began_us: int = -1) -> None:
         self._resume = resume
         self.began_us = began_us
-        self._on_deadline = on_deadline
 
     def resume(self, lost: BaseException | None) -> None:
         self._resume(lost)
 
-    def on_deadline(self) -> None:
-        if self._on_deadline is not None:
-            self._on_deadline()
-
 
 class FutureWait(Wait):
-    """Wait of a coroutine, for a future. Its deadline fails it with TimeoutError.
+    """Wait of a coroutine, for a future.
 
     :param began_us: as in `Wait`
     """
@@ -109,11 +103,8 @@ class FutureWait(Wait):
         else:
             future.set_exception(lost)
 
-    def on_deadline(self) -> None:
-        self.resume(TimeoutError())
 
-
-def raise_error(error: BaseException) -> None:
+def raise_error(error: Exception) -> None:
     """Raise a bug where the waits are unblocked: nothing there is in the middle of anything."""
     raise error
 

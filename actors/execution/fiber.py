@@ -281,9 +281,6 @@ class FiberWait(Wait):
         self._over = True
         self._fiber.wake()
 
-    def on_deadline(self) -> None:
-        """Nothing: `park` looks at the deadlines of the fiber."""
-
     def until_resumed(self) -> None:
         """Park until it is resumed, and leave its queue.
 

@@ -14,10 +14,11 @@ the log there against pruning for a while (`limits.LOG_PIN_SECONDS`).
 from __future__ import annotations
 
 from enum import Enum, auto
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from actors.commits import RequestOrigin, described
-from actors.execution.fiber import Fiber
+from actors.execution.fiber import Fiber, FiberWait
 from actors.feeds.request import FeedCursor, FeedSink, OpenFeed
 from actors.feeds.views import LONG, FeedView, Parts
 from actors.rights import Privileges
@@ -249,8 +250,9 @@ class Feed:
     def _keep_pace(self, fiber: Fiber) -> None:
         """Backpressure: wait until the reader takes more."""
         while not self.sink.ready:
-            self.sink.when_ready(fiber.wake)
-            fiber.park()
+            wait = FiberWait(fiber)
+            self.sink.when_ready(partial(wait.resume, None))
+            wait.until_resumed()
 
     # --- INFO FOR RUNNING -------------------------------------------------------------------------
 

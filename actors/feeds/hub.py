@@ -29,7 +29,8 @@ from typing import Final
 
 from actors.commits import Committer
 from actors.commits.tail import FellBehind, TailFollower
-from actors.execution.fiber import Fiber
+from actors.execution.blocking import Line
+from actors.execution.fiber import Fiber, FiberWait
 from actors.execution.registry import Registry, credential_of
 from actors.execution.scheduler import FEED, NODE, FiberScheduler
 from actors.feeds.before_images import BeforeImages
@@ -119,8 +120,8 @@ class Feeds:
         self._follower: TailFollower | None = None
         self._fiber: Fiber | None = None
         """Fiber that processes released commits; None: there is none."""
-        self._joining: list[Fiber] = []
-        """Fibers of feeds that wait for the end of a commit."""
+        self._joining = Line(self.report_error)
+        """Feeds that wait for the end of a commit."""
         self._short: Decoded = {}
         """Commits decoded last: feeds that each read the log share them."""
         self._long: Decoded = {}
@@ -288,8 +289,9 @@ class Feeds:
             return False
         # The log is ahead of the hub, or the hub is in the midst of a commit: wait for its end.
         if feed.position > self.position or (self._passing and position == self.position):
-            self._joining.append(fiber)
-            fiber.park()
+            wait = FiberWait(fiber)
+            self._joining.block(wait)
+            wait.until_resumed()
             return False
         # Likewise for the view's pipeline.
         if line is not None and (line.passing or feed.position > position):
@@ -353,7 +355,7 @@ class Feeds:
             self._fiber.cancel()
             self._fiber = None
         self._passing = False
-        self._joining.clear()
+        self._joining = Line(self.report_error)
         self._due.clear()
         self._short.clear()
         self._long.clear()
@@ -393,9 +395,7 @@ class Feeds:
                 due, self._due = self._due, []
                 for line in due:
                     line.start_behind_hub(before)
-                joining, self._joining = self._joining, []
-                for each in joining:
-                    each.wake()
+                self._joining.unblock()
                 fiber.tick()
 
     def _take(self, fiber: Fiber) -> list[Frame]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from actors.execution.fiber import Fiber
+from actors.execution.blocking import Line
+from actors.execution.fiber import Fiber, FiberWait
 from actors.feeds.request import FeedCursor
 from actors.feeds.views import FeedView
 from protocol.errors import Cancelled, Failed, Refusal
@@ -34,8 +35,8 @@ class Pipeline:
         self._place: FeedCursor | None = None
         """None while it is idle."""
         self._fiber: Fiber | None = None
-        self._joining: list[Fiber] = []
-        """Fibers of feeds that wait for the end of a commit."""
+        self._joining = Line(hub.report_error)
+        """Feeds that wait for the end of a commit."""
         self._closed = False
         self.passing = False
         """True in the midst of a commit."""
@@ -52,8 +53,9 @@ class Pipeline:
 
     def join(self, fiber: Fiber) -> None:
         """Have a feed's fiber wait for the end of a commit."""
-        self._joining.append(fiber)
-        fiber.park()
+        wait = FiberWait(fiber)
+        self._joining.block(wait)
+        wait.until_resumed()
 
     def start_behind_hub(self, place: FeedCursor) -> None:
         """Start on a commit that the hub has processed and this pipeline has to deliver.
@@ -118,6 +120,4 @@ class Pipeline:
             hub.pass_on(data, view, FeedCursor(commit.sequence, commit.epoch), fiber)
 
     def _wake(self) -> None:
-        joining, self._joining = self._joining, []
-        for each in joining:
-            each.wake()
+        self._joining.unblock()

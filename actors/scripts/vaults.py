@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 
+from actors.execution.fiber import FiberWait
 from actors.passwords import HashRequester
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import RequiredWhen, Requires, handles, informs
@@ -312,10 +313,10 @@ def _shown(
     look = RevealRequest(act, text, run.place, id, version)
     run.stop_reading()
     # Authorized again there, in the transaction that records the entry.
-    asked = run.services.vaults.reveals.ask(look, run.fiber.wake)
+    wait = FiberWait(run.fiber)
+    asked = run.services.vaults.reveals.ask(look, partial(wait.resume, None))
     try:
-        while not asked.over:
-            run.fiber.park()
+        wait.until_resumed()
         if asked.refusal is not None:
             raise asked.refusal
     except Refusal as refusal:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -128,7 +127,7 @@ def test_a_wait_that_is_resumed_may_wait_again() -> None:
 
 def ends(ended: list[int], number: int) -> CallbackWait:
     """A wait that notes its deadline."""
-    return CallbackWait(failing_result, on_deadline=partial(ended.append, number))
+    return CallbackWait(lambda lost: ended.append(number if type(lost) is TimeoutError else -1))
 
 
 @pytest.mark.parametrize("seed", range(20))
