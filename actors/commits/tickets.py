@@ -60,11 +60,13 @@ class CommitTickets:
 
         :raises UnknownOutcome, DiskFull: one of them was rolled back, the first of them first
         """
+        roll_backs = self.ledger.state.roll_backs
+        generation = roll_backs.generation
         # Once neither is rolled back, the higher sequence covers the lower one.
         for ticket in (one, other):
-            if (why := self._why_rolled_back(ticket)) is not None:
+            if ticket.generation != generation and (why := roll_backs.why(ticket)) is not None:
                 raise why(ticket.sequence)
-        return CommitTicket(max(one.sequence, other.sequence), self.generation)
+        return CommitTicket(max(one.sequence, other.sequence), generation)
 
     def is_released(self, ticket: CommitTicket) -> bool:
         """True if there is nothing to wait for. False may mean that it was rolled back."""

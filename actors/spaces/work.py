@@ -63,6 +63,8 @@ class SpaceRequest(Waiter):
     answered = False
     """True once the outcome is known; `lost` is the exception, if it failed."""
     lost: BaseException | None = None
+    listed = False
+    """True while it is in the registry with its credential, which ends it."""
     promised = False
     """True if the caller is to be notified later."""
     ended_for: Refusal | None = None
@@ -142,10 +144,13 @@ class SpaceRequest(Waiter):
 
     def _read_ahead(self) -> None:
         """Answer leading GETs from the present state."""
+        operations = self.operations
+        if not operations or type(operations[0]) is not GetKey:
+            return
         # No commit can come between these reads, so they need no read set.
         present = LatestState(self._committer.ledger)
         keys = SpaceReader(present, self.space)
-        for operation in self.operations:
+        for operation in operations:
             if type(operation) is not GetKey or self._is_full(keys.read_bytes):
                 break
             try:
@@ -317,14 +322,14 @@ class SpaceRequest(Waiter):
         if self._committer.is_released(self.shown):
             self.on_result(None)
         else:
-            self._committer.registry.leave(
-                self
-            )  # entered anew: neither its session nor a drain ends it
+            if self.listed:
+                self._delist()  # entered anew: neither its session nor a drain ends it
             self.wait(self.shown)
 
     def on_result(self, lost: BaseException | None) -> None:
         self.answered, self.lost = True, lost
-        self._committer.registry.leave(self)
+        if self.listed:
+            self._delist()
         if self.promised:
             self._report_result()
 
@@ -374,7 +379,12 @@ class SpaceRequest(Waiter):
         user, session = (
             ("", session_name(who)) if isinstance(who, bytes) else (who.user, who.session)
         )
+        self.listed = True
         self._committer.registry.enter(self, credential_of(user, session))
+
+    def _delist(self) -> None:
+        self.listed = False
+        self._committer.registry.leave(self)
 
     def on_credential_ended(self, cut: bool, sparing: str | None) -> None:
         self.end(SessionEnded(ENDED))
