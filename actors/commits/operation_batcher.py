@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 HOLD_US: Final = 5_000
 """Longest wait for the log to return a group (µs)."""
+CROWD_US: Final = limits.SLICE_US
+"""Longest wait of the oldest operation for a likely crowd (µs)."""
 LESS: Final = 7 / 8
 """Factor by which the expected crowd decays with each run."""
 MANY: Final = 4
@@ -118,7 +120,7 @@ class OperationBatcher:
         if self._since_us is None or not self._awaits():
             return 0
         # From the arrival of the oldest: later arrivals do not prolong its wait.
-        return self._since_us + limits.SLICE_US - self._monotonic_us()
+        return self._since_us + CROWD_US - self._monotonic_us()
 
     def _hold_for(self, for_us: int) -> None:
         if self._hold is None:
