@@ -144,8 +144,8 @@ class ReadingFollowTask(Protocol):
     def silent_us(self, now_us: int) -> int:
         """Return the time since the leader's last message (µs)."""
 
-    def request_read_index(self) -> asyncio.Future[int]:
-        """Ask the leader for its read index. :raises Busy: can't ask; also from the future"""
+    async def request_read_index(self) -> int:
+        """Ask the leader for its read index. :raises Busy: it can't be asked, or gave no answer"""
 
 
 class ReadingMember(Protocol):

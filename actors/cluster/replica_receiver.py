@@ -57,7 +57,6 @@ do not all come back at once.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from functools import partial
@@ -70,6 +69,7 @@ from actors.cluster.log_matching import Lag, SyncStatus, frame_at
 from actors.cluster.replica_senders import message_of
 from actors.cluster.state_check import FollowerComparison
 from actors.commits import Committer
+from actors.execution.blocking import FutureWait, NumberedQueue, raise_error
 from actors.runtime import Runtime
 from actors.runtime.tasks import end
 from protocol import limits
@@ -134,8 +134,8 @@ class ReceiverLink(Protocol):
     def has_caught_up(self) -> bool:
         """True if this node shows every frame that it may have shown before it attached."""
 
-    def request_read_index(self) -> asyncio.Future[int]:
-        """Ask the leader for its read index. :raises Busy: can't ask; also from the future"""
+    async def request_read_index(self) -> int:
+        """Ask the leader for its read index. :raises Busy: it can't be asked, or gave no answer"""
 
 
 class FollowsLeader(Protocol):
@@ -219,16 +219,16 @@ class FollowTask:
         """Return the time since the leader's last message (µs)."""
         return now_us - self.heard_us
 
-    def request_read_index(self) -> asyncio.Future[int]:
+    async def request_read_index(self) -> int:
         """Ask the leader for its read index: its commit index, once it has confirmed that it still
         leads.
 
-        :raises Busy: the leader can't be asked; the future may fail with it too
+        :raises Busy: the leader can't be asked, or the link to it has ended
         """
         receiving = self._follows.receiving
         if receiving is None:
             raise detached()
-        return receiving.request_read_index()
+        return await receiving.request_read_index()
 
     def check(self) -> None:
         """Raise the bug that ended the task, if there is one."""
@@ -325,7 +325,7 @@ class ReplicaReceiver:
         """Newest read index round to echo."""
         self._asks = 0
         """Number of read index requests so far."""
-        self._asking: deque[tuple[int, asyncio.Future[int]]] = deque()
+        self._asking = NumberedQueue(raise_error)
         self._backlog = backlog
         self._carries = 0
         """Last forwarded entry that the leader has not confirmed; 0: none."""
@@ -372,7 +372,7 @@ class ReplicaReceiver:
             raise
         finally:
             self._over = True
-            self._end_asking()
+            self._asking.fail(0, lambda _: detached())
             if self._backlog is not None and self._backlog.on_more == self._forward_entries:
                 self._backlog.on_more = None
             if self._watch is not None:
@@ -447,10 +447,7 @@ class ReplicaReceiver:
                 self._acknowledge_soon()
             self._on_commit_index(message.released)
             # The commit index of this message covers the read index. A later one is valid too.
-            while self._asking and self._asking[0][0] <= message.present:
-                _, asking = self._asking.popleft()
-                if not asking.done():
-                    asking.set_result(message.released)
+            self._asking.unblock_upto(message.present)
             if self._carries and message.kept >= self._carries and self._backlog is not None:
                 kept, self._carries = self._carries, 0
                 self._backlog.done(kept)
@@ -527,27 +524,23 @@ class ReplicaReceiver:
             entries = [message_of(one) for one in batch.noted]
             self._link.send(Entries(self.epoch, batch.life, batch.first, entries))
 
-    def request_read_index(self) -> asyncio.Future[int]:
+    async def request_read_index(self) -> int:
         """Ask the leader for its read index: its commit index, once the ISR has confirmed that it
         still leads.
 
-        :raises Busy: this node is not attached; the future fails with it if the link ends first
+        :raises Busy: this node is not attached, or the link ends first
         """
         if self._over or self.epoch == 0:
             raise detached()
-        while self._asking and self._asking[0][1].done():
-            self._asking.popleft()  # its caller has given up
         self._asks += 1
-        asking: asyncio.Future[int] = self._loop.create_future()
-        self._asking.append((self._asks, asking))
+        wait = FutureWait(self._loop.create_future())
+        self._asking.block(wait, self._asks)
         self._acknowledge_soon()
-        return asking
-
-    def _end_asking(self) -> None:
-        while self._asking:
-            _, asking = self._asking.popleft()
-            if not asking.done():
-                asking.set_exception(detached())
+        try:
+            await wait.future
+        finally:
+            wait.cancel()  # its caller may have given up
+        return self.released
 
     def _on_commit_index(self, released: int) -> None:
         self.released = max(self.released, released)
