@@ -31,9 +31,6 @@ ITEMS_A_US: Final = 5
 
 Awaited = TypeVar("Awaited")
 
-PARKED_US: Final = 3_600_000_000
-"""Longest time (µs) between two checks of a parked script's deadline."""
-
 
 class Fiber:
     """Fiber: greenlet, time slice, deadlines and cancellation of one piece of work.
@@ -62,7 +59,9 @@ class Fiber:
     _deadlines_us: Sequence[int] = ()
     """Deadlines from the outermost in; each is no later than those around it."""
     _ended_by: Refusal | None = None
-    _parked: asyncio.TimerHandle | None = None
+    _parked = False
+    _alarm: _Alarm | None = None
+    """Ends the work's `park`; made when it first needs one."""
     _outcome: asyncio.Future[None] | None = None
     _work: Callable[[], None]
     _paused: Callable[[], None]
@@ -134,9 +133,10 @@ class Fiber:
 
     def wake(self) -> None:
         """End the work's `park`, if it is in one."""
-        if self._parked is not None:
-            self._parked.cancel()
-            self._unpark()
+        if self._parked:
+            if self._alarm is not None:
+                self._scheduler.deadlines.clear(self._alarm)
+            self.unpark()
 
     # --- called by the work, inside the fiber -----------------------------------------------------
 
@@ -189,16 +189,19 @@ class Fiber:
         # A `cancel` before the park has woken no fiber: without this check it would be lost.
         if self._ended_by is not None:
             raise self._ended_by
-        now_us = self._clock.monotonic_us()
-        until_us = now_us + PARKED_US if until_us is None else until_us
         if self._deadlines_us:
-            until_us = min(until_us, self._deadlines_us[-1])
-        left_us = min(max(until_us - now_us, 0), PARKED_US)
-        self._parked = self._scheduler.loop.call_later(left_us / 1_000_000, self._unpark)
+            due_us = self._deadlines_us[-1]
+            until_us = due_us if until_us is None else min(until_us, due_us)
+        self._parked = True
+        if until_us is not None:
+            if self._alarm is None:
+                self._alarm = _Alarm(self)
+            self._scheduler.deadlines.set(self._alarm, until_us)
         self._hand_back()
 
-    def _unpark(self) -> None:
-        self._parked = None
+    def unpark(self) -> None:
+        """Queue the work for its next slice."""
+        self._parked = False
         self._scheduler.queue(self.rank, self._user, self._resume)
 
     def _awaited(self, done: asyncio.Future[Any]) -> None:
@@ -261,6 +264,17 @@ class Fiber:
             # The work's owner references this fiber: without these back references both are freed
             # at once, and not only when the garbage collector runs.
             self._paused = self._work = _nothing
+            self._alarm = None
+
+
+class _Alarm(Wait):
+    """Deadline of a parked fiber. It stands in no queue."""
+
+    def __init__(self, fiber: Fiber) -> None:
+        self._fiber = fiber
+
+    def resume(self, lost: BaseException | None) -> None:
+        self._fiber.unpark()
 
 
 class FiberWait(Wait):

@@ -16,6 +16,7 @@ from typing import Final
 
 from greenlet import getcurrent, greenlet
 
+from actors.execution.blocking import Deadlines, raise_error
 from protocol import limits
 from protocol.environment import Clock
 
@@ -81,6 +82,8 @@ class FiberScheduler:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self.loop = loop
         self.clock = clock
+        self.deadlines = Deadlines(loop, clock, raise_error)
+        """Ends of the waits of parked fibers."""
         self._lines: list[UserQueues] = [UserQueues() for _ in range(RANKS)]
         """Waiting fibers by rank, then by user."""
         self._waiting = 0
