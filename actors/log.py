@@ -56,7 +56,7 @@ def has_room(log: Log, unflushed_bytes: Callable[[], int], count: int) -> bool:
 
     Callable from any thread. This is an estimate; the append itself decides.
     """
-    return log.may_take(Room(unflushed_bytes() + 2 * count + SPARE_BYTES, SPARE_FILES))
+    return log.tail.may_take(Room(unflushed_bytes() + 2 * count + SPARE_BYTES, SPARE_FILES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class LogActor(ThreadActor):
         self._flushed = flushed
         self._figures = figures or LogFigures()
         self._holds = holds
-        self._pins = Pins(runtime.clock, log.first) if pins is None else pins
+        self._pins = Pins(runtime.clock, log.state.first) if pins is None else pins
         self._last_batch_bytes = 0
         self._refused = 0
         """Newest generation of which a full disk has refused a batch."""
@@ -212,7 +212,7 @@ class LogActor(ThreadActor):
             elif type(message) is DropFlushedLog:
                 self.reply(envelope, self._give_way())
             elif type(message) is FindEnd:
-                self.reply(envelope, self._log.present)
+                self.reply(envelope, self._log.state.present)
             elif type(message) is TruncateLog:
                 self._cut(envelope, message.after)
             elif type(message) is NoteCommitIndex:
@@ -243,14 +243,14 @@ class LogActor(ThreadActor):
             )
             self._guarded(retire)
         except DiskFull as refusal:
-            self._pins.gone(self._log.first)
+            self._pins.gone(self._log.state.first)
             self.refuse(envelope, refusal)
         else:
-            self._pins.gone(self._log.first)
-            self.reply(envelope, self._log.first)
+            self._pins.gone(self._log.state.first)
+            self.reply(envelope, self._log.state.first)
 
     def _cut(self, envelope: Envelope[Any], after: int) -> None:
-        before = self._log.last
+        before = self._log.state.last
         try:
             self._guarded(partial(self._log.cut, after))
         except Refusal as refusal:
@@ -258,7 +258,7 @@ class LogActor(ThreadActor):
             return
         if before > after:
             log.warning("unreleased frames were cut off", after=after, last=before)
-        self.reply(envelope, self._log.present)
+        self.reply(envelope, self._log.state.present)
 
     def _give_way(self) -> int:
         """Drop old log to make room. Return the number of frames dropped."""
@@ -268,11 +268,11 @@ class LogActor(ThreadActor):
             gone = self._guarded(partial(self._log.give_way, self._flushed()))
         except DiskFull:
             return 0  # not even room to record the new beginning of the log
-        self._pins.gone(self._log.first)
+        self._pins.gone(self._log.state.first)
         if gone:
             self._figures.given_way += gone
             log.warning(
-                "the disk is full: old log was dropped", frames=gone, begins=self._log.first
+                "the disk is full: old log was dropped", frames=gone, begins=self._log.state.first
             )
         return gone
 
@@ -356,7 +356,7 @@ class LogActor(ThreadActor):
         again.
         """
         try:
-            with self._log.headroom.turn():
+            with self._log.tail.headroom.turn():
                 return work()
         except Refusal:
             raise

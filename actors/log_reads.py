@@ -241,7 +241,7 @@ class LogReadActor(ThreadActor):
 
         The last segment was read at the start, and later frames were written by this process.
         """
-        upto = self._log.newest - 1
+        upto = self._log.state.newest - 1
         self._frames = iter(()) if sequence > upto else self._log.read(sequence, upto)
 
     def _read_some(self) -> bool:

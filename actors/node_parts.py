@@ -144,7 +144,7 @@ class NodeParts:
             engine.flushed_sequence if serves else None,
             self._log_figures,
             lambda count: engine.holds(committer.unapplied_bytes + count),
-            pins := Pins(runtime.clock, opened.first),
+            pins := Pins(runtime.clock, opened.state.first),
         )
         self._roles = self.roles = Roles(runtime, directory, self.settings.writes)
         committer.has_room = partial(has_room, opened, unflushed)
@@ -160,9 +160,9 @@ class NodeParts:
         """Start the actors that flush the state, prune the log, and read and check it."""
         runtime, committer, serves = self.runtime, self.committer, self.settings.serves
         directory, opened, engine = self.store.parts
-        opened.headroom.turns = RLock()
+        opened.tail.headroom.turns = RLock()
         headroom = FreeSpaceCheck(
-            self.environment.fs, directory.state_path, directory.tmp_path, opened.headroom
+            self.environment.fs, directory.state_path, directory.tmp_path, opened.tail.headroom
         )
         note = partial(rebuild_marker.record_damage, directory)
         self._flush = self._supervise(
@@ -176,15 +176,15 @@ class NodeParts:
                 log_ref,
                 keep=self.settings.keep_log if serves else None,
                 flushed=engine.flushed_sequence,
-                newest_segment=lambda: opened.newest,
+                newest_segment=lambda: opened.state.newest,
             ),
             refoldable=False,
         )
         reader = self._supervise(
-            lambda: LogReadActor.start(runtime, opened, self.log_checks), refoldable=True
+            lambda: LogReadActor.start(runtime, opened.reader, self.log_checks), refoldable=True
         )
-        self.reads = LogReads(committer, opened, reader, pins)
-        committer.set_log_readers(opened, self.reads.stored)
+        self.reads = LogReads(committer, opened.reader, reader, pins)
+        committer.set_log_readers(opened.reader, self.reads.stored)
         if self.store.cluster is not None:
             committer.follow_first(NotWritable("this node is in a cluster and has no leader yet"))
         if serves:

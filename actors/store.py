@@ -58,7 +58,7 @@ def end_of_released(found: Lineage, opened: LogReader) -> LogEnd:
 
     :raises LogPruned, LogDamaged: as `LogReader.end_at`
     """
-    return opened.end_at(max(opened.released, found.proves))
+    return opened.end_at(max(opened.state.released, found.proves))
 
 
 class StoreParts(NamedTuple):
@@ -95,12 +95,12 @@ class Store:
     @property
     def begins(self) -> int:
         """First sequence of the log."""
-        return self.log.first if self.log is not None else 1
+        return self.log.state.first if self.log is not None else 1
 
     @property
     def log_bytes(self) -> int:
         """Total length of the log's segments in bytes, without preallocated space."""
-        return self.log.length if self.log is not None else 0
+        return self.log.state.length if self.log is not None else 0
 
     @property
     def state_bytes(self) -> int:
@@ -137,11 +137,11 @@ class Store:
             )
         self.cluster = cluster_file.load(self.directory)
         self.log = Log.inspect(self.directory)
-        self._check_clock(self.log.last_time)
+        self._check_clock(self.log.state.last_time)
         self.log.make_room(TO_OPEN)
         self.engine = self._open_state(self.directory, self.log)
         found = applied_position.read(self.engine, self.directory.store_id.bytes)
-        applied_position.require_joined(found, self.log.digest_at)
+        applied_position.require_joined(found, self.log.reader.digest_at)
         self.log.recover(found.proves)
         _report(self.log.recovery)
         if settings.check or settings.check_log:
@@ -159,7 +159,7 @@ class Store:
             incomplete
         :raises EngineFailed: it does not open, and is not known to be damaged
         """
-        begins, asked = opened.first, self._settings.rebuild_state
+        begins, asked = opened.state.first, self._settings.rebuild_state
         what = rebuild_marker.damage(directory)
         if what is None and not asked:
             try:
@@ -180,7 +180,7 @@ class Store:
             self.damage = what
             return self._engine(directory, may_compact=False)
         what = what or "--rebuild-state"
-        log.warning("the state is made anew from the log", reason=what, frames=opened.last)
+        log.warning("the state is made anew from the log", reason=what, frames=opened.state.last)
         rebuild_marker.record_damage(directory, what)
         rebuild_marker.discard_state(directory)
         self._rebuilds = True
@@ -206,7 +206,7 @@ class Store:
 
     async def _check_log(self, opened: Log) -> None:
         """Read every frame, yielding periodically. :raises LogDamaged: a frame is damaged"""
-        for frame in opened.read(opened.first):
+        for frame in opened.reader.read(opened.state.first):
             if frame.sequence % REPLAY_FRAMES == 0:
                 await asyncio.sleep(0)
 
@@ -215,9 +215,9 @@ class Store:
         """Position up to which a start replays the log; see `replay`."""
         directory, opened, engine = self.parts
         if self.cluster is None:
-            return opened.end
+            return opened.state.end
         found = applied_position.read(engine, directory.store_id.bytes)
-        return end_of_released(found, opened)
+        return end_of_released(found, opened.reader)
 
     async def replay(self, ledger: Ledger) -> None:
         """Replay the log into the state, yielding periodically.
@@ -232,11 +232,12 @@ class Store:
         opened, progress = self.parts.log, self._settings.progress
         first, last = ledger.state.committed + 1, self.end.sequence
         if first <= last:
-            if first < opened.first:
+            if first < opened.state.first:
                 raise StateUnusable(
-                    f"the state is at sequence {first - 1}, but the log begins at {opened.first}"
+                    f"the state is at sequence {first - 1}, but the log begins at"
+                    f" {opened.state.first}"
                 )
-            for frame in opened.read(first, last):
+            for frame in opened.reader.read(first, last):
                 ledger.replay(frame)
                 if frame.sequence % REPLAY_FRAMES == 0:
                     if progress is not None:

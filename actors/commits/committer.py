@@ -305,12 +305,12 @@ class Committer(CommitTickets):
 
     def history(self) -> EpochHistory:
         """Return the ends of all epochs of this log, the present one included."""
-        return positions.whole_history(self._reader.epoch_ends, self.present)
+        return positions.whole_history(self._reader.state.epoch_ends, self.present)
 
     @property
     def present(self) -> EpochEnd:
         """End of the epoch that this log ends in."""
-        return self._present or self._reader.present
+        return self._present or self._reader.state.present
 
     def release_more(self) -> None:
         """Release up to what `releasable` allows now. Nothing on a follower.

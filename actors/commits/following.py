@@ -66,11 +66,11 @@ class FollowedLog:
         """The last frame that is synced in this log."""
         self.told = ledger.state.commit_index
         """Commit index of the leader, as last heard."""
-        self._said = log.released
+        self._said = log.state.released
         """The highest that a leader has said was released."""
         self._handed = log.last
         """The last frame that was given to the log, …"""
-        self._epoch, self._time = log.last_epoch, log.last_time
+        self._epoch, self._time = log.state.last_epoch, log.state.last_time
         """… its epoch, and its log time."""
         self._frames: deque[Frame] = deque()
         """The newest, up to `_handed`, without a gap …"""
@@ -166,7 +166,7 @@ class FollowedLog:
     def on_rolled_back(self, refusal: Refusal) -> None:
         """Drop frames that are not synced: the log had no room."""
         self._end_waiting(refusal)
-        self.ends(self._log.present)
+        self.ends(self._log.state.present)
 
     def ends(self, epoch_end: EpochEnd) -> None:
         """The log ends here, and nothing is on its way to it."""
@@ -185,7 +185,7 @@ class FollowedLog:
         # What a leader has said of frames behind that, it said of its own, which are not here: what
         # comes there next may be another's.
         self.told, self._said = min(self.told, last), min(self._said, last)
-        self._epoch, self._time = epoch_end.epoch, self._log.last_time
+        self._epoch, self._time = epoch_end.epoch, self._log.state.last_time
         while self._waiting:
             upto, waiter = self._waiting.popleft()
             if waiter.done():

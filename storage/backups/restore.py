@@ -159,7 +159,7 @@ def restore_log(
     with closing(directory):
         log = Log.inspect(directory)
         try:
-            at = log.position_at(log.last)
+            at = log.reader.position_at(log.state.last)
             # An interrupted restore may have appended frames that STORE does not name yet.
             if not directory.is_restoring and at.sequence != origin.at.sequence:
                 raise NotRestored(
@@ -286,13 +286,13 @@ def _append_and_replay(
     log.leave_epoch()
     added = _append(log, _read(world, backup, file, upto, "restoring"))
     # The origin ends here, before the store's own epoch begins.
-    at = LogPosition(log.last, log.last_epoch, log.last_time, log.digest)
+    at = LogPosition(log.state.last, log.state.last_epoch, log.state.last_time, log.state.digest)
     found = _replay(world, directory, log)
     log.begin_epoch()
     log.close()
     origin = RestoreOrigin(backup.facts.store, at)
     roles = _finish(world, directory, origin)
-    return Restored(str(directory.store_id), origin, log.first, added, found, roles)
+    return Restored(str(directory.store_id), origin, log.state.first, added, found, roles)
 
 
 def _append(log: Log, frames: Iterator[Frame]) -> int:
@@ -301,7 +301,7 @@ def _append(log: Log, frames: Iterator[Frame]) -> int:
     size = added = 0
     for frame in frames:
         # The backup may overlap the log; `_prove` has compared the frame at the seam.
-        if frame.sequence <= log.last:
+        if frame.sequence <= log.state.last:
             continue
         some.append(frame)
         size += len(frame.body)
@@ -318,17 +318,17 @@ def _replay(world: RestoreEnvironment, directory: StoreDirectory, log: Log) -> R
     with opened(world, directory) as engine:
         # A resumed restore finds a state that has applied a part: it must be of this very log.
         applied_position.require_joined(
-            applied_position.read(engine, directory.store_id.bytes), log.digest_at
+            applied_position.read(engine, directory.store_id.bytes), log.reader.digest_at
         )
-        ledger = ledger_on(world, engine, log.end)
+        ledger = ledger_on(world, engine, log.state.end)
         first = ledger.state.committed + 1
-        for done, frame in enumerate(log.read(first) if first <= log.last else ()):
+        for done, frame in enumerate(log.reader.read(first) if first <= log.state.last else ()):
             with as_backup_corrupt():
                 ledger.replay(frame)
             if not done % TICK_FRAMES:
-                world.tick("replaying the log", frame.sequence, log.last)
+                world.tick("replaying the log", frame.sequence, log.state.last)
         engine.flush()
-        return state_of(world, engine, log.end)
+        return state_of(world, engine, log.state.end)
 
 
 def _finish(

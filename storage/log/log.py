@@ -67,8 +67,7 @@ Crashes in between, and why each is harmless:
 - HISTORY before the frame that it was written for: `storage/formats/positions.py`.
 - A close between its mark and CLOSED: like any unclean stop, with all frames known durable.
 
-One thread uses a `Log`. `read` may be called from others: it opens files of its own, and sees the
-log as it was at the call.
+One thread uses a `Log`: its `state`, its `tail` and its `markers`. Others are given its `reader`.
 """
 
 from __future__ import annotations
@@ -76,12 +75,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import ClassVar, Self
 
 from protocol.environment import File, Room
 from protocol.errors import DiskFull, Stranded
 from storage.faults import LogDamaged
 from storage.files.directory import StoreDirectory, segment_name
-from storage.files.disk_reserve import NO_ROOM, disk_full, drop_temporary
+from storage.files.disk_reserve import NO_ROOM, Reserve, disk_full, drop_temporary
 from storage.files.metadata_file import replace_file
 from storage.formats import positions
 from storage.formats.frames import (
@@ -100,15 +100,45 @@ from storage.formats.frames import (
 )
 from storage.formats.positions import EpochHistory, LogPosition
 from storage.log import recovery
-from storage.log.reader import LogSizes
-from storage.log.recovery import Recovery, SegmentEnd, refuse_lost
+from storage.log.marker_files import MarkerFiles
+from storage.log.reader import LogReader
+from storage.log.recovery import (
+    Recovery,
+    SegmentEnd,
+    end_of_torn,
+    find_ending,
+    refuse_changed,
+    refuse_lost,
+)
 from storage.log.retention import LogRetention
-from storage.log.segments import FIRST_OF, Segment
-from storage.log.tail_writer import LogWriter
+from storage.log.segments import FIRST_OF, Segment, find_segments
+from storage.log.state import LogSizes, LogState
+from storage.log.tail_writer import TailWriter
 
 
-class Log(LogWriter):
-    """Open write-ahead log of a store; the module head has its invariants."""
+class Log:
+    """Open write-ahead log of a store; the module head has its invariants.
+
+    Owned by one thread; `reader` may be used by others.
+    """
+
+    writes: ClassVar[type[TailWriter]] = TailWriter
+    """Class of its tail writer: a planted fault takes another."""
+
+    def __init__(self, directory: StoreDirectory, sizes: LogSizes) -> None:
+        """Internal; call `inspect`."""
+        room = Room(sizes.reserve_bytes, sizes.reserve_files)
+        reserve = Reserve(directory.fs, directory.log_path, room)
+        self.state = LogState(directory, sizes)
+        self.reader = LogReader(self.state)
+        self.tail = self.writes(self.state, reserve)
+        self.markers = MarkerFiles(directory, reserve)
+        self._left_over: Sequence[str] = ()  # segments that a prune had no time to remove
+        self._ending: SegmentEnd | None = None  # between `inspect` and `recover`
+        self._marked = False  # nothing to mark since the last mark
+        self._closed_file = False  # log/CLOSED exists
+        self._newest = 1  # contents of NEWEST
+        self.recovery = Recovery(True, 0)
 
     # --- opening ---------------------------------------------------------------------------------
 
@@ -135,15 +165,91 @@ class Log(LogWriter):
         :raises OSError: the disk fails
         """
         log = cls(directory, LogSizes())
-        log.last, log.epoch, log.last_time = at.sequence, at.epoch, at.time
-        log.digest, log.released = at.digest, at.sequence
+        log.state.last, log.state.epoch, log.state.last_time = at.sequence, at.epoch, at.time
+        log.state.digest, log.state.released = at.digest, at.sequence
         # BEGINS first: without it the frames before this segment would count as lost.
-        log._facts.write("BEGINS", {"first": at.sequence + 1}, reserved=False)
+        log.markers.write("BEGINS", {"first": at.sequence + 1}, reserved=False)
         if history:
             facts = positions.pack_history(history, at.sequence + 1)
-            log._facts.write("HISTORY", facts, reserved=False)
+            log.markers.write("HISTORY", facts, reserved=False)
         log._begin_segment(at, [], 0)
-        log._close_file()
+        log.tail.close_file()
+
+    @classmethod
+    def inspect(cls, directory: StoreDirectory, sizes: LogSizes | None = None) -> Self:
+        """Open the log of a store for reading, without changing anything.
+
+        Checks every byte of the last segment and the header of each; the frames of the others are
+        checked when they are read.
+
+        :raises LogDamaged: frames that may have been acknowledged are missing
+        :raises WrongKey: the log is sealed with another key than the directory's
+        :raises StoreTooNew: a later version wrote it
+        :raises StoreTooOld: an earlier version wrote it
+        :raises OSError: the disk fails
+        """
+        log = cls(directory, sizes or LogSizes())
+        try:
+            log._read_segments()
+        except BaseException:
+            log.tail.close_file()
+            raise
+        return log
+
+    def make_room(self, needed: Room) -> None:
+        """Release the reserve if the disk has less room than needed.
+
+        The room is needed, for instance, to open the state.
+
+        `recover` fills the reserve again as soon as possible.
+
+        :raises DiskFull: there is too little room even so
+        :raises OSError: the disk fails
+        """
+        if self.tail.headroom.left(needed) is None:
+            self.tail.reserve.release()
+            if self.tail.headroom.left(needed) is None:
+                raise DiskFull(
+                    f"no room left on the disk to open the state: it needs another {needed.bytes}"
+                    f" bytes and {needed.files} files"
+                )
+
+    def _read_segments(self) -> None:
+        state = self.state
+        if not state.fs.exists(state.path):
+            raise LogDamaged(state.path, 0, 1, "the directory is missing")
+        # A process that was killed may have left names that are visible but not durable.
+        state.fs.sync_directory(state.path)
+        facts, store_id = self.markers, state.store_id
+        state.first, self._newest = facts.first("BEGINS"), facts.first("NEWEST")
+        state.segments, self._left_over = find_segments(
+            state.fs, state.path, state.first, self._newest, store_id, state.key
+        )
+        state.epoch_ends = self._read_epoch_ends()
+        closed = facts.read("CLOSED")
+        self._closed_file = closed is not None
+        segment = state.segments[-1]
+        self.tail.reserve.inspect()
+        self.tail.file = file = state.fs.open(segment.path)
+        if closed is None:
+            # The page cache may show bytes that no fsync has brought to the disk (invariant 8).
+            file.forget_cache()
+        self._ending = ending = find_ending(file, segment)
+        state.last, state.epoch, state.last_time = ending.last, ending.epoch, ending.time
+        state.digest, state.released = ending.digest, ending.released
+        self._marked = ending.marked
+        if closed is not None:
+            refuse_changed(segment, ending, closed)
+        else:
+            segment.size = end_of_torn(file, segment, ending)
+
+    def _read_epoch_ends(self) -> EpochHistory:
+        told = self.markers.read("HISTORY")
+        try:
+            return positions.read_history(told)
+        except (KeyError, TypeError, ValueError):
+            path = f"{self.state.path}/HISTORY"
+            raise LogDamaged(path, 0, self.state.first, "it holds no epoch history") from None
 
     def recover(self, proven: int = 0) -> None:
         """Recover the log for writing.
@@ -156,47 +262,49 @@ class Log(LogWriter):
         :raises DiskFull: no room to recover into
         :raises OSError: the disk fails
         """
-        file, segment, ending = self._file, self._segments[-1], self._ending
+        state = self.state
+        file, segment, ending = self.tail.file, state.segments[-1], self._ending
         assert file is not None and ending is not None, "recovered once, and not when closed"
-        self._file = self._ending = None
+        self.tail.file = self._ending = None
         try:
             # Refuse before anything is changed.
             refuse_lost(segment, ending, proven)
             if self._closed_file:
-                self._file = file
-                self._worn = self._key is not None  # invariant 11
-                self.recovery = Recovery(True, self.last)
+                self.tail.file = file
+                self.tail.worn = state.key is not None  # invariant 11
+                self.recovery = Recovery(True, state.last)
             else:
                 self._move_tail(file, segment, ending, ending.unproven)
             self._unlink_all(self._left_over)
-            recovery.drop_old_tails(self._fs, self._path, (self.recovery.cut_file,))
-            self._reserve.fill()
+            recovery.drop_old_tails(state.fs, state.path, (self.recovery.cut_file,))
+            self.tail.reserve.fill()
         except BaseException:
             file.close()
-            self._close_file()
+            self.tail.close_file()
             raise
 
     def _move_tail(
         self, file: File, old: Segment, ending: SegmentEnd, unproven: Sequence[PlacedFrame]
     ) -> None:
         """Copy the frames that were not provably durable to a new segment (invariant 8)."""
+        state = self.state
         good = ending.good
         # Never written to: one segment with only its header.
-        is_new = len(self._segments) == 1 and good == old.size == old.header.size
+        is_new = len(state.segments) == 1 and good == old.size == old.header.size
         cut_bytes = old.size - good
         cut_file = None
         if cut_bytes:
-            cut_file = recovery.save_torn_tail(self._fs, self._path, self._tmp, file, old, good)
+            cut_file = recovery.save_torn_tail(state.fs, state.path, state.tmp, file, old, good)
         # Behind a proven end the header records the epoch of the next frame, as after a roll.
-        at = ending.durable_at if ending.unproven else self._here
+        at = ending.durable_at if ending.unproven else state.here
         # Named before the old segment is cut. After a crash in between COPIED decides.
         copied = partial(self._begin_segment, at, unproven, COPIED)
-        fresh = self._reserve.spend(copied)
+        fresh = self.tail.reserve.spend(copied)
         if fresh.path != old.path:
             self._shorten_old(file, old, unproven[0].offset if unproven else good)
         file.close()
         self._marked = False
-        self.recovery = Recovery(is_new, self.last, len(unproven), cut_bytes, cut_file)
+        self.recovery = Recovery(is_new, state.last, len(unproven), cut_bytes, cut_file)
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -220,15 +328,16 @@ class Log(LogWriter):
         :raises DiskFull: none of the frames is in the log; a later call may succeed
         :raises LogFailed: final; only the next open can tell if they are in the log
         """
+        state = self.state
         if not frames:
             return []
-        self._refuse_failed()
-        self._require_room(reserved, spare, sum(len(frame.body) for frame in frames))
+        self.tail.refuse_failed()
+        self.tail.require_room(reserved, spare, sum(len(frame.body) for frame in frames))
         self._prepare_to_write(reserved)
         if self._is_full():
             self._roll(reserved)
         self._note_newest(reserved)
-        sequence, epoch, time = self.last, self.epoch, self.last_time
+        sequence, epoch, time = state.last, state.epoch, state.last_time
         for frame in frames:
             sequence += 1
             assert frame.sequence == sequence, "a gap in the sequences"
@@ -237,31 +346,33 @@ class Log(LogWriter):
             assert len(frame.body) <= BODY_BYTES_MAX, "a frame over its limit"
             epoch, time = frame.epoch, frame.time
         # HISTORY must be durable before the first frame of the next epoch (positions.py).
-        if epoch > self.last_epoch:
+        if epoch > state.last_epoch:
             self._note_epoch_ends(frames, reserved)
         # Encode last, and then write in any case: each seal uses up a nonce count, and a gap in the
         # counts of a segment is damage.
-        segment = self._segments[-1]
-        encode, durable, shown = segment.codec.encode, self.last, self._shown(released)
+        segment = state.segments[-1]
+        encode, durable, shown = segment.codec.encode, state.last, self._shown(released)
         offset = segment.size
         parts = [encode(frame, durable, shown) for frame in frames]
         data = parts[0] if len(parts) == 1 else b"".join(parts)
-        self._write(data, reserved, len(parts[0]))
+        self.tail.write(data, reserved, len(parts[0]))
         # Only after the sync: a refused frame leaves no offset behind.
         for frame, data in zip(frames, parts, strict=True):
             segment.note(frame.sequence, offset)
             offset += len(data)
         segment.size = offset
-        self.last, self.epoch, self.last_time = sequence, epoch, time
+        state.last, state.epoch, state.last_time = sequence, epoch, time
         self._marked = False
         digests = [frame.digest() for frame in frames]
-        self.digest, self.released = digests[-1], shown
+        state.digest, state.released = digests[-1], shown
         return digests
 
     def _shown(self, released: int | None) -> int:
         """Return the commit index to record."""
-        shown = self.last if released is None else released
-        assert self.released <= shown <= self.last, "shown before it was durable, or taken back"
+        shown = self.state.last if released is None else released
+        assert self.state.released <= shown <= self.state.last, (
+            "shown before it was durable, or taken back"
+        )
         return shown
 
     def mark(self, clean: bool = False, released: int | None = None) -> None:
@@ -275,19 +386,20 @@ class Log(LogWriter):
         :raises DiskFull: as `append`
         :raises LogFailed: as `append`
         """
+        state = self.state
         shown = self._shown(released)
-        if self._marked and shown == self.released and not clean:
+        if self._marked and shown == state.released and not clean:
             return
-        self._refuse_failed()
+        self.tail.refuse_failed()
         self._prepare_to_write(reserved=True)
         self._note_newest(reserved=True)
-        segment = self._segments[-1]
+        segment = state.segments[-1]
         flags = MARK | CLEAN if clean else MARK
-        frame = Frame(self.last, self.epoch, self.last_time, flags, b"")
-        data = segment.codec.encode(frame, self.last, shown)
-        self._write(data, True, None, ends=clean)
+        frame = Frame(state.last, state.epoch, state.last_time, flags, b"")
+        data = segment.codec.encode(frame, state.last, shown)
+        self.tail.write(data, True, None, ends=clean)
         segment.size += len(data)
-        self.released = shown
+        state.released = shown
         self._marked = True
 
     def begin_epoch(self) -> None:
@@ -296,10 +408,10 @@ class Log(LogWriter):
         :raises DiskFull: the log is unchanged
         :raises LogFailed: as `append`
         """
-        self._refuse_failed()
+        self.tail.refuse_failed()
         self._prepare_to_write(reserved=False)
         self._roll(reserved=False, flags=NEW_EPOCH)
-        self.epoch += 1
+        self.state.epoch += 1
 
     def leave_epoch(self) -> None:
         """Undo `begin_epoch` if no frame was written since, to continue a restored log.
@@ -307,17 +419,18 @@ class Log(LogWriter):
         :raises DiskFull: the log is unchanged
         :raises LogFailed: as `append`
         """
-        header = self._segments[-1].header
-        if not self._begins_epoch(header):
+        state = self.state
+        header = state.segments[-1].header
+        if not state.begins_epoch(header):
             return
-        self._refuse_failed()
+        self.tail.refuse_failed()
         self._prepare_to_write(reserved=False)
         # The new header takes its epoch from here; a refused roll restores it.
-        epoch, self.epoch = self.epoch, header.epoch
+        epoch, state.epoch = state.epoch, header.epoch
         try:
             self._roll(reserved=False)
         except DiskFull:
-            self.epoch = epoch
+            state.epoch = epoch
             raise
 
     def close(self, clean: bool = True, released: int | None = None) -> None:
@@ -328,20 +441,20 @@ class Log(LogWriter):
         :raises LogFailed: the disk failed at the last moment; the log is closed nevertheless
         :raises OSError: likewise, at writing CLOSED
         """
-        if self._file is None:
+        if self.tail.file is None:
             return
         try:
-            if clean and self._failed is None and not self._closed_file:
+            if clean and self.tail.failed is None and not self._closed_file:
                 # CLOSED comes last: it records the size without zeros, and with the mark.
                 self.mark(clean=True, released=released)
-                self._take_zeros_off(reserved=True)
-                segment = self._segments[-1]
-                facts = {"first": segment.first, "last": self.last, "size": segment.size}
-                self._facts.write("CLOSED", facts)
+                self.tail.take_zeros_off(reserved=True)
+                segment = self.state.segments[-1]
+                facts = {"first": segment.first, "last": self.state.last, "size": segment.size}
+                self.markers.write("CLOSED", facts)
         except DiskFull:
             pass  # no room for CLOSED: the next open recovers as after a crash, and loses nothing
         finally:
-            self._close_file()
+            self.tail.close_file()
 
     def cut(self, after: int) -> None:
         """Truncate the log after a frame: the last one that it shares with the log of a new leader
@@ -355,41 +468,42 @@ class Log(LogWriter):
         :raises LogDamaged: the frame is not as written; nothing was truncated
         :raises LogFailed: final; the next open finds all of them, some or none
         """
-        if after < self.released:
+        state = self.state
+        if after < state.released:
             raise Stranded(
-                f"the log cannot be cut after {after}: it is released up to {self.released}",
-                released=self.released,
+                f"the log cannot be cut after {after}: it is released up to {state.released}",
+                released=state.released,
             )
-        if after >= self.last:
+        if after >= state.last:
             return
-        self._refuse_failed()
+        self.tail.refuse_failed()
         # Reads first: they may find damage, and nothing is changed yet.
-        at = self.position_at(after)
-        count = bisect_right(self._segments, after + 1, key=FIRST_OF)
-        old, gone = self._segments[count - 1], self._segments[count:]
+        at = self.reader.position_at(after)
+        count = bisect_right(state.segments, after + 1, key=FIRST_OF)
+        old, gone = state.segments[count - 1], state.segments[count:]
         offset = self._offset_of(old, after + 1)
         self._open_again()
         # First, since NEWEST must never name a segment that is gone: that would be damage.
         if self._newest > old.first:
             self._write_newest(old.first, reserved=True)
         try:
-            self._close_file()
+            self.tail.close_file()
             self._set_aside([(old, offset), *((segment, 0) for segment in gone)])
             # Newest first, each durably: a crash in between leaves no gap.
             for segment in reversed(gone):
                 self._unlink_all([segment.path])
-            self._segments = self._segments[:count]
-            self.last, self.last_time, self.digest = after, at.time, at.digest
+            state.segments = state.segments[:count]
+            state.last, state.last_time, state.digest = after, at.time, at.digest
             # In a restored log, the segment that is begun again had started another epoch.
-            self.epoch = at.epoch + (old.first > after and bool(old.header.flags & NEW_EPOCH))
+            state.epoch = at.epoch + (old.first > after and bool(old.header.flags & NEW_EPOCH))
             flags = COPIED if old.first <= after else 0
-            begin = partial(self._begin_segment, self._here, [], flags)
-            self._reserve.spend(begin)
+            begin = partial(self._begin_segment, state.here, [], flags)
+            self.tail.reserve.spend(begin)
             if old.first <= after:
                 self._truncate(old, offset)
         except (OSError, DiskFull) as error:
             # Perhaps truncated in part: only the next open can tell which frames are left.
-            self._fail(error)
+            self.tail.fail(error)
         self._marked = False
 
     def _offset_of(self, segment: Segment, sequence: int) -> int:
@@ -398,7 +512,7 @@ class Log(LogWriter):
         :raises LogDamaged: the frame is not there
         """
         _, place = segment.place_before(sequence)
-        file = self._fs.open_read(segment.path)
+        file = self.state.fs.open_read(segment.path)
         try:
             walk = FrameWalker(file, segment.codec, place, segment.size)
             for _ in walk.heads(sequence):
@@ -414,16 +528,17 @@ class Log(LogWriter):
 
         :param cut: segments, each with the offset of the first byte to be cut
         """
+        state = self.state
         saved = []
         for segment, offset in cut:
-            file = self._fs.open_read(segment.path)
+            file = state.fs.open_read(segment.path)
             try:
                 saved.append(
-                    recovery.save_torn_tail(self._fs, self._path, self._tmp, file, segment, offset)
+                    recovery.save_torn_tail(state.fs, state.path, state.tmp, file, segment, offset)
                 )
             finally:
                 file.close()
-        recovery.drop_old_tails(self._fs, self._path, saved)
+        recovery.drop_old_tails(state.fs, state.path, saved)
 
     def _shorten_old(self, file: File, segment: Segment, size: int) -> None:
         """Truncate an old segment, best effort.
@@ -444,7 +559,7 @@ class Log(LogWriter):
 
     def _truncate(self, segment: Segment, size: int) -> None:
         """Truncate an older segment that is not open."""
-        file = self._fs.open(segment.path)
+        file = self.state.fs.open(segment.path)
         try:
             self._shorten_old(file, segment, size)
         finally:
@@ -467,11 +582,12 @@ class Log(LogWriter):
         :raises DiskFull: as `prune`
         :raises OSError: as `prune`
         """
+        state = self.state
         if keep is None:
             return
-        below = min(flushed + 1, keep.begins(self._segments, self.last, now_us))
-        at = bisect_right(self._segments, below, key=FIRST_OF) - 1
-        self.prune(settle(self._segments[max(at, 0)].first))
+        below = min(flushed + 1, keep.begins(state.segments, state.last, now_us))
+        at = bisect_right(state.segments, below, key=FIRST_OF) - 1
+        self.prune(settle(state.segments[max(at, 0)].first))
 
     def give_way(self, flushed: int) -> int:
         """Free disk space: prune all frames that the state has flushed. Return their number.
@@ -479,17 +595,18 @@ class Log(LogWriter):
         :raises DiskFull: as `prune`
         :raises OSError: as `prune`
         """
-        before = self.first
-        last = self._segments[-1]
+        state = self.state
+        before = state.first
+        last = state.segments[-1]
         # If the last segment is flushed too, and large, roll: the last segment is never pruned.
-        if flushed >= self.last >= last.first and last.size >= self._sizes.reserve_bytes:
-            self._refuse_failed()
+        if flushed >= state.last >= last.first and last.size >= state.sizes.reserve_bytes:
+            self.tail.refuse_failed()
             self._prepare_to_write(reserved=True)
             # `_prepare_to_write` may have begun a new segment already.
-            if self._segments[-1] is last:
+            if state.segments[-1] is last:
                 self._roll(reserved=True)
         self.prune(flushed + 1)
-        return self.first - before
+        return state.first - before
 
     def prune(self, below: int) -> None:
         """Remove whole segments whose frames are all below a sequence. The last segment stays.
@@ -497,37 +614,38 @@ class Log(LogWriter):
         :raises DiskFull: nothing was removed
         :raises OSError: the disk fails; the log is whole, and the next open finishes
         """
-        self._refuse_failed()
-        keep = bisect_right(self._segments, below, key=FIRST_OF) - 1
+        state = self.state
+        self.tail.refuse_failed()
+        keep = bisect_right(state.segments, below, key=FIRST_OF) - 1
         if keep <= 0:
             return
-        gone, kept = self._segments[:keep], self._segments[keep:]
+        gone, kept = state.segments[:keep], state.segments[keep:]
         # Durable before the first unlink: a crash in between leaves segments that the open removes.
-        self._facts.write("BEGINS", {"first": kept[0].first})
-        self.first = kept[0].first
-        self._segments = kept
+        self.markers.write("BEGINS", {"first": kept[0].first})
+        state.first = kept[0].first
+        state.segments = kept
         self._unlink_all([segment.path for segment in gone])
 
     def _unlink_all(self, paths: Sequence[str]) -> None:
         for path in paths:
-            self._fs.unlink(path)
+            self.state.fs.unlink(path)
         if paths:
-            self._fs.sync_directory(self._path)
+            self.state.fs.sync_directory(self.state.path)
 
     def _prepare_to_write(self, reserved: bool) -> None:
         """Do all that must be durable before the next byte of the log."""
         self._open_again()
-        self._cut_torn(reserved)
-        if self._worn:
+        self.tail.cut_torn(reserved)
+        if self.tail.worn:
             self._roll(reserved)
 
     def _open_again(self) -> None:
         """Remove CLOSED, since the log is about to grow beyond it."""
         if self._closed_file:
             try:
-                self._facts.remove("CLOSED")
+                self.markers.remove("CLOSED")
             except OSError as error:
-                self._fail(error)
+                self.tail.fail(error)
             self._closed_file = False
 
     def _note_newest(self, reserved: bool) -> None:
@@ -535,15 +653,15 @@ class Log(LogWriter):
 
         :raises DiskFull: the segment must not be written yet
         """
-        first = self._segments[-1].first
+        first = self.state.segments[-1].first
         if first != self._newest:
             self._write_newest(first, reserved)
 
     def _write_newest(self, first: int, reserved: bool) -> None:
         try:
-            self._facts.write("NEWEST", {"first": first}, reserved)
+            self.markers.write("NEWEST", {"first": first}, reserved)
         except OSError as error:
-            self._fail(error)
+            self.tail.fail(error)
         self._newest = first
 
     def _note_epoch_ends(self, frames: Sequence[Frame], reserved: bool) -> None:
@@ -551,41 +669,38 @@ class Log(LogWriter):
 
         :raises DiskFull: the frames must not be written yet
         """
-        present = self.present
+        state = self.state
+        present = state.present
         # HISTORY may be ahead of the log after a crash or a truncation: the log decides.
-        before = [one for one in self.epoch_ends if one.epoch < present.epoch]
+        before = [one for one in state.epoch_ends if one.epoch < present.epoch]
         ended = tuple([*before, *positions.epochs_ended(present, frames)][-positions.EPOCHS_KEPT :])
-        if ended == self.epoch_ends:
+        if ended == state.epoch_ends:
             return
         try:
-            self._facts.write("HISTORY", positions.pack_history(ended, self.last + 1), reserved)
+            self.markers.write("HISTORY", positions.pack_history(ended, state.last + 1), reserved)
         except OSError as error:
-            self._fail(error)
-        self.epoch_ends = ended
+            self.tail.fail(error)
+        state.epoch_ends = ended
 
     def _is_full(self) -> bool:
         """True if the last segment takes no more frames; a mark may still follow."""
-        segment = self._segments[-1]
-        frames = self.last - segment.first + 1
+        state = self.state
+        segment = state.segments[-1]
+        frames = state.last - segment.first + 1
         return (
-            segment.size >= self._sizes.segment_bytes
-            or frames >= self._sizes.segment_frames
+            segment.size >= state.sizes.segment_bytes
+            or frames >= state.sizes.segment_frames
             or not segment.header.is_of_this_format
         )
 
     def _roll(self, reserved: bool, flags: int = 0) -> None:
-        self._take_zeros_off(reserved)
-        begin = partial(self._begin_segment, self._here, [], flags)
+        self.tail.take_zeros_off(reserved)
+        begin = partial(self._begin_segment, self.state.here, [], flags)
         try:
-            self._reserve.spend(begin, reserved)
+            self.tail.reserve.spend(begin, reserved)
         except OSError as error:
             # Which of the two segments will be found is unknown if the directory's sync failed.
-            self._fail(error)
-
-    @property
-    def _here(self) -> LogPosition:
-        """Position of the log's end, with the epoch of its next frame."""
-        return LogPosition(self.last, self.epoch, self.last_time, self.digest)
+            self.tail.fail(error)
 
     def _begin_segment(self, at: LogPosition, copied: Sequence[PlacedFrame], flags: int) -> Segment:
         """Create a segment, complete and durable before it gets its name, and make it the last one.
@@ -595,45 +710,46 @@ class Log(LogWriter):
         :param copied: frames to begin with
         :raises DiskFull: no segment was made; the last one is unchanged
         """
+        state = self.state
         first, epoch = at.sequence + 1, at.epoch
-        if self._segments and self._segments[-1].first == first:
+        if state.segments and state.segments[-1].first == first:
             # It takes over the name, and the COPIED flag, which makes readers switch to it at its
             # first sequence: the segment before may still hold the torn bytes of a recovery that
             # was interrupted.
-            header = self._segments[-1].header
+            header = state.segments[-1].header
             flags |= header.flags & COPIED
             # The replaced segment began an epoch without a frame: the new one begins it.
-            if header.flags & NEW_EPOCH and self.epoch > header.epoch:
+            if header.flags & NEW_EPOCH and state.epoch > header.epoch:
                 flags, epoch = flags | NEW_EPOCH, header.epoch
-        salt = self._rng.bytes(SALT_BYTES)
+        salt = state.rng.bytes(SALT_BYTES)
         # Commit indexes never fall in a segment, so begin with that of the first copied frame.
-        released = copied[0].released if copied else self.released
+        released = copied[0].released if copied else state.released
         plain = SegmentHeader(
-            self._store_id, salt, first, epoch, at.time,
+            state.store_id, salt, first, epoch, at.time,
             flags=flags, joins=at.digest, released=released,
         )  # fmt: skip
-        header, codec = begin(plain, self._key, self._rng)
+        header, codec = begin(plain, state.key, state.rng)
         parts = [header.encode()]
         parts.extend(codec.encode(p.frame, p.synced_seq, p.released) for p in copied)
         data = b"".join(parts)
-        path = f"{self._path}/{segment_name(first)}"
+        path = f"{state.path}/{segment_name(first)}"
         try:
-            replace_file(self._fs, self._tmp, path, data)
+            replace_file(state.fs, state.tmp, path, data)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            drop_temporary(self._fs, self._tmp, path)
+            drop_temporary(state.fs, state.tmp, path)
             raise disk_full() from error
         segment = Segment(path, header, codec, len(data))
         offset = header.size
         for placed, part in zip(copied, parts[1:], strict=True):
             segment.note(placed.frame.sequence, offset)
             offset += len(part)
-        self._close_file()
+        self.tail.close_file()
         # A segment that was empty, or torn from its first frame on, is replaced under its name.
         # Assign a new list: readers on other threads iterate over the old one.
-        self._segments = [s for s in self._segments if s.first < first] + [segment]
-        self._file = self._fs.open(path)
-        self._zeros = 0
-        self._worn = self._torn = False
+        state.segments = [s for s in state.segments if s.first < first] + [segment]
+        self.tail.file = state.fs.open(path)
+        self.tail.zeros = 0
+        self.tail.worn = self.tail.torn = False
         return segment

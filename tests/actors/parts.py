@@ -132,7 +132,7 @@ class Parts:
 
     def log_frames(self) -> list[int]:
         """Sequences in the log."""
-        return [frame.sequence for frame in self.log.read(self.log.first)]
+        return [frame.sequence for frame in self.log.reader.read(self.log.state.first)]
 
 
 def key(name: str) -> bytes:
@@ -166,16 +166,18 @@ async def parts(
     made.log = log = Log.open(
         made.directory, proven=applied_position.read(made.engine, store_id).proves
     )
-    applied_position.require_joined(applied_position.read(made.engine, store_id), log.digest_at)
+    applied_position.require_joined(
+        applied_position.read(made.engine, store_id), log.reader.digest_at
+    )
     made.committer = committer = Committer(runtime, Registry())
     found = applied_position.read(made.engine, store_id)
-    end = log.end if follows is None else end_of_released(found, log)
+    end = log.state.end if follows is None else end_of_released(found, log.reader)
     made.ledger = ledger = Ledger(made.engine, end, clock, rng, committer.hand_over, derived.kept)
-    for frame in log.read(ledger.state.committed + 1, end.sequence):
+    for frame in log.reader.read(ledger.state.committed + 1, end.sequence):
         ledger.replay(frame)
     made.commits = CommitsActor.start(runtime, committer)
     made.figures = LogFigures()
-    made.pins = Pins(clock, log.first)
+    made.pins = Pins(clock, log.state.first)
     made.log_ref = LogActor.start(
         runtime,
         log,
@@ -188,8 +190,10 @@ async def parts(
     )
     committer.has_room = partial(has_room, log, made.engine.unflushed_bytes)
     committer.attach(ledger, made.commits, made.log_ref, lambda: None)
-    reader = Supervised(lambda: LogReadActor.start(runtime, log, LogChecks()), refoldable=True)
-    committer.set_log_readers(log, LogReads(committer, log, reader, made.pins).stored)
+    reader = Supervised(
+        lambda: LogReadActor.start(runtime, log.reader, LogChecks()), refoldable=True
+    )
+    committer.set_log_readers(log.reader, LogReads(committer, log.reader, reader, made.pins).stored)
     if follows is not None:
         committer.follow_first(follows)
     try:
@@ -208,9 +212,11 @@ async def reading(made: Parts, found: LogChecks | None = None) -> AsyncIterator[
     :param found: is told of damage
     """
     checks = found or LogChecks()
-    reader = Supervised(lambda: LogReadActor.start(made.runtime, made.log, checks), refoldable=True)
+    reader = Supervised(
+        lambda: LogReadActor.start(made.runtime, made.log.reader, checks), refoldable=True
+    )
     try:
-        yield LogReads(made.committer, made.log, reader, made.pins)
+        yield LogReads(made.committer, made.log.reader, reader, made.pins)
     finally:
         await stop(reader.ref)
 
@@ -229,7 +235,7 @@ async def checkpoints(
         made.log_ref,
         keep=keep,
         flushed=made.engine.flushed_sequence,
-        newest_segment=lambda: made.log.newest,
+        newest_segment=lambda: made.log.state.newest,
     )
     try:
         yield ref

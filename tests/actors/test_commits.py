@@ -30,7 +30,7 @@ from storage.engine.engine import Batch
 from storage.engine.memory import MemoryEngine
 from storage.faults import LogFailed
 from storage.formats.effects import Attribution, decode
-from storage.log.reader import LogSizes
+from storage.log.state import LogSizes
 from storage.txn.tickets import CommitTicket
 from storage.txn.write_set import PendingWrites, WriteSet
 from tests.actors.nodes import ANA
@@ -501,7 +501,7 @@ def test_old_log_goes_only_below_what_is_flushed_and_kept(
 
     async def main() -> None:
         async with parts("stepped") as node, checkpoints(node, keep=KEEP if prune else None) as ref:
-            node.log._sizes = LogSizes(segment_frames=4)
+            node.log.state.sizes = LogSizes(segment_frames=4)
             await fill(node, 30)
             flush = node.engine.flush
             monkeypatch.setattr(node.engine, "flush", lambda _: None)
@@ -663,7 +663,7 @@ def test_the_reserve_has_an_end_and_is_filled_again(kind: str) -> None:
             assert removed > 20, "what the state has to flush wants room too"
             node.disk.capacity = NO_LIMIT
             await node.durable(node.put("k", b"y"))
-            assert node.log._reserve.held
+            assert node.log.tail.reserve.held
             assert not node.failures.failed
 
     play(kind, main)
@@ -699,7 +699,7 @@ def test_no_room_for_a_mark_or_a_prune_fails_nothing(
 
     async def main() -> None:
         async with parts(kind) as node, checkpoints(node) as ref:
-            node.log._sizes = LogSizes(segment_frames=4)
+            node.log.state.sizes = LogSizes(segment_frames=4)
             await fill(node, 30)
             node.disk.plan = lambda kind, _: Fault(errno.ENOSPC) if kind == "append" else None
             tell(node.log_ref, WriteMark(node.committer.commit_index))
@@ -750,7 +750,7 @@ def test_a_commit_says_who_how_what_and_why(kind: str) -> None:
                 with node.committer.begin_transaction() as tx:
                     tx.put(key("a"), b"1")
                     await node.committer.released(node.committer.commit(tx, who, statement, reason))
-            assert [decode(frame.body).attribution for frame in node.log.read(1)] == [
+            assert [decode(frame.body).attribution for frame in node.log.reader.read(1)] == [
                 Attribution("ana", "wire", "CREATE x", "because"),
                 Attribution("node", "node", None, "due"),
                 Attribution("bob", "http", "SET", None),
@@ -901,7 +901,7 @@ def test_a_checkpoint_prunes_no_frame_beyond_the_flush(
 
     async def main() -> None:
         async with parts("stepped") as node, checkpoints(node) as ref:
-            node.log._sizes = LogSizes(segment_frames=4)
+            node.log.state.sizes = LogSizes(segment_frames=4)
             await fill(node, flushed)
             node.engine.flush()
             await fill(node, 20)
@@ -919,13 +919,13 @@ def test_the_state_is_flushed_when_a_segment_was_begun() -> None:
 
     async def main() -> None:
         async with parts("stepped") as node, checkpoints(node):
-            node.log._sizes = LogSizes(segment_frames=4)
+            node.log.state.sizes = LogSizes(segment_frames=4)
             await fill(node, 4)
             await asyncio.sleep(3)
             assert node.engine.flushed_sequence() == 0
             await fill(node, 1)
             await asyncio.sleep(3)
-            assert (node.log.newest, node.engine.flushed_sequence()) == (5, 5)
+            assert (node.log.state.newest, node.engine.flushed_sequence()) == (5, 5)
             await fill(node, 2)
             await asyncio.sleep(3)
             assert node.engine.flushed_sequence() == 5, "once for each"
@@ -940,7 +940,7 @@ def test_old_log_gives_way_on_a_full_disk(kind: str, logbook: Logbook) -> None:
 
     async def main() -> None:
         async with parts(kind, gives_way=True) as node, checkpoints(node):
-            node.log._sizes = LogSizes(segment_frames=4, reserve_bytes=4096)
+            node.log.state.sizes = LogSizes(segment_frames=4, reserve_bytes=4096)
             for number in range(30):
                 await node.durable(node.put(f"k{number}", b"x" * 100_000))
             node.engine.flush()
@@ -949,7 +949,7 @@ def test_old_log_gives_way_on_a_full_disk(kind: str, logbook: Logbook) -> None:
             node.disk.capacity = used + held + SPARE_BYTES + 400_000
             for number in range(8):
                 await node.durable(node.put(f"k{number}", b"y" * 100_000))
-            assert node.figures.given_way == node.log.first - 1 > 20
+            assert node.figures.given_way == node.log.state.first - 1 > 20
             node.disk.capacity = NO_LIMIT
             assert not node.failures.failed
 
@@ -975,7 +975,7 @@ def test_a_log_in_one_segment_gives_way_after_a_flush(kind: str, logbook: Logboo
             assert isinstance(await outcome(write()), DiskFull)
             while await outcome(write()) is not None:
                 await asyncio.sleep(0.1)
-            assert node.log.first == 21
+            assert node.log.state.first == 21
             assert node.figures.given_way == 20
             node.disk.capacity = NO_LIMIT
             assert not node.failures.failed

@@ -53,7 +53,7 @@ async def written(node: Parts, count: int, released: int | None = None) -> list[
     for number in range(count):
         last = node.put(f"k{number}", b"%d" % number)
     await until(lambda: node.committer.synced_seq == last)
-    return list(node.log.read(1))
+    return list(node.log.reader.read(1))
 
 
 @both
@@ -91,7 +91,7 @@ def test_what_is_released_is_noted_before_it_is_shown(kind: str) -> None:
         async with parts(kind, disk, clock=earlier(), follows=AWAY) as node:
             await node.committer.receive(frames[:3], 3)
             await node.committer.receive(frames[3:], 5)
-            assert node.committer.commit_index == 0 and node.log.released == 3
+            assert node.committer.commit_index == 0 and node.log.state.released == 3
             with pytest.raises(Stranded):
                 await node.committer.cut(4)
             node.committer.hand_over_rest()
@@ -185,7 +185,7 @@ def test_a_start_shows_what_the_state_holds_a_part_of(
             await until(lambda: parts_gone >= 4)
             engine.flush()
             image = disk.image()
-            assert (engine.applied, node.log.released) == (1, 1)
+            assert (engine.applied, node.log.state.released) == (1, 1)
             node.ledger.apply_next = settle  # type: ignore[method-assign]
         engine.crash()
         async with parts(kind, SimulatedDisk(image), engine, follows=AWAY) as node:
@@ -220,7 +220,7 @@ def test_who_comes_to_lead_releases_the_rest_behind_its_own_first_frame(kind: st
             committer.release_more()
             await committer.released(ticket)
             await committer.released(saw)
-            assert node.log.epoch_ends == (EpochEnd(1, 5, frames[-1].digest()),)
+            assert node.log.state.epoch_ends == (EpochEnd(1, 5, frames[-1].digest()),)
             assert [one.epoch for one in committer.history()] == [1, 7]
             with committer.begin_transaction() as tx:
                 [kept] = next(trail.newest(tx, STATEMENTS))
@@ -368,7 +368,7 @@ def test_what_was_being_read_of_a_log_that_was_cut_is_not_shown(
             for number in range(5):
                 last = leader.put(f"other{number}", b"")
             await leader.durable(last)
-            others = list(leader.log.read(1))
+            others = list(leader.log.reader.read(1))
         async with parts(kind, clock=earlier(), follows=AWAY) as node:
             committer = node.committer
             await committer.receive(frames, 2)
@@ -441,7 +441,7 @@ def test_what_a_link_has_cut_that_ended_meanwhile_is_not_told_by_the_next(
             there, receiving = attach()
             asked = await there.receive()
             assert isinstance(asked, Attach)
-            assert asked.end == node.log.last == 3
+            assert asked.end == node.log.state.last == 3
             assert asked.history == [(1, 3, frames[2].digest())]
             receiving.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -460,7 +460,7 @@ def test_a_large_frame_comes_in_slices(kind: str, monkeypatch: pytest.MonkeyPatc
             for number in range(30_000):
                 tx.put(key(f"{number:05d}"), b"x" * 20)
             await leader.durable(leader.committer.commit(tx, SOMEBODY).sequence)
-            [frame] = leader.log.read(1)
+            [frame] = leader.log.reader.read(1)
         async with parts(kind, clock=earlier(), follows=AWAY) as node:
             monkeypatch.setattr(limits, "SLICE_US", 0)
             await node.committer.receive([frame], 1)

@@ -14,7 +14,7 @@ from actors.log_reads import LogChecks, LogReadActor
 from actors.runtime import Supervised, stop
 from protocol import limits
 from storage.formats.frames import SEGMENT_HEADER_BYTES
-from storage.log.reader import LogSizes
+from storage.log.state import LogSizes
 from tests.actors.parts import Parts, parts, play, until
 from tests.logbook import Logbook
 
@@ -34,7 +34,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def checked(kind: str, frames: int = 30) -> AsyncIterator[tuple[Parts, LogChecks]]:
     """A log in segments of four frames that is being checked, and what is found."""
     async with parts(kind) as node:
-        node.log._sizes = LogSizes(segment_frames=4)
+        node.log.state.sizes = LogSizes(segment_frames=4)
         for number in range(frames):
             await node.durable(node.put(f"k{number}", b"x" * 100))
         found = LogChecks()
@@ -63,7 +63,7 @@ def test_a_whole_log_is_read_again_and_again(kind: str) -> None:
         async with checked(kind) as (node, found):
             await until(lambda: found.rounds >= 2)
             assert found.info(1)["damage"] == []
-            assert node.log.newest == 29
+            assert node.log.state.newest == 29
             await until(lambda: found.checked == 28)
 
     play(kind, main)
@@ -96,7 +96,7 @@ def test_pruned_meanwhile(kind: str) -> None:
             node.log.prune(13)
             rounds = found.rounds + 2
             await until(lambda: found.rounds >= rounds)
-            assert found.info(node.log.first)["damage"] == []
+            assert found.info(node.log.state.first)["damage"] == []
             node.log.prune(29)  # one segment is left: there is nothing to read
             rounds = found.rounds + 2
             await until(lambda: found.rounds >= rounds)

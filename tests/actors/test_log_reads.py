@@ -18,8 +18,8 @@ from protocol import limits
 from protocol.errors import DiskFull, LogPruned
 from storage.faults import LogDamaged
 from storage.formats.frames import Frame
-from storage.log.log import Log
-from storage.log.reader import LogSizes
+from storage.log.reader import LogReader
+from storage.log.state import LogSizes
 from tests.actors.parts import KINDS, Parts, checkpoints, outcome, parts, play, reading, until
 from tests.actors.test_log_checks import damage
 from tests.logbook import Logbook
@@ -32,7 +32,7 @@ SECOND = 1_000_000
 
 async def fill(node: Parts, count: int, size: int = 100) -> None:
     """So many commits, in segments of four frames."""
-    node.log._sizes = LogSizes(segment_frames=4)
+    node.log.state.sizes = LogSizes(segment_frames=4)
     for number in range(count):
         await node.durable(node.put(f"k{number}", bytes([number % 256]) * size))
 
@@ -65,7 +65,7 @@ def test_frames_come_in_order_out_of_log_and_tail(
     async def main() -> None:
         async with parts(kind) as node, reading(node) as reads:
             await fill(node, 30)
-            wanted = list(node.log.read(1))
+            wanted = list(node.log.reader.read(1))
             assert 1 < node.committer.tail.first < 30
             assert await followed(reads, 30, bytes_max) == wanted
             assert await followed(reads, 17, bytes_max) == wanted[:17]
@@ -86,7 +86,7 @@ def test_the_tail_is_asked_before_the_disk(kind: str, monkeypatch: pytest.Monkey
     async def main() -> None:
         async with parts(kind) as node, reading(node) as reads:
             await fill(node, 10)
-            monkeypatch.setattr(Log, "read", None)
+            monkeypatch.setattr(LogReader, "read", None)
             assert [f.sequence for f in await reads.frames(4, 10, 10_000)] == list(range(5, 11))
             assert (await reads.frame(3)).sequence == 3
 
@@ -209,7 +209,7 @@ def test_readers_beside_commits_read_what_was_written(
 
     async def main() -> None:
         async with parts(kind) as node, reading(node) as reads:
-            node.log._sizes = LogSizes(segment_frames=4)
+            node.log.state.sizes = LogSizes(segment_frames=4)
             random = Random(1)
             over = False
 
@@ -364,7 +364,7 @@ def test_a_full_disk_takes_what_is_pinned(
 
     async def main() -> None:
         async with parts(kind, gives_way=True) as node, reading(node) as reads:
-            node.log._sizes = LogSizes(segment_frames=4, reserve_bytes=4096)
+            node.log.state.sizes = LogSizes(segment_frames=4, reserve_bytes=4096)
             await fill_large(node, 20)
             reads.pin(3)
             node.engine.flush()

@@ -746,7 +746,7 @@ async def test_expired_keys_are_swept_in_slices_of_their_own(here: Desk) -> None
     await here.sweep()
     assert here.stored() == 3
     assert await here.run(ListKeys()) == [{"keys": ["k0", "later", "stays"]}]
-    frames = [frame for frame in here.node.store.parts.log.read(before + 1) if frame.body]
+    frames = [frame for frame in here.node.store.parts.log.reader.read(before + 1) if frame.body]
     swept = [decode(frame.body) for frame in frames]
     by_node = [commit for commit in swept if commit.attribution.by == "node"]
     assert len(by_node) >= 3, "slices"

@@ -21,7 +21,7 @@ from storage.faults import StateDamaged, StateForeign
 from storage.formats import keys
 from storage.formats.keys import Pair
 from storage.log.log import Log
-from storage.log.reader import LogSizes
+from storage.log.state import LogSizes
 from tests.actors.nodes import (
     prepare,
     real_environment,

@@ -354,7 +354,7 @@ def test_who_follows_a_node_hears_what_is_durable_once_it_is(kind: str) -> None:
             await node.durable(node.put("kept", b""))
             assert [sequence for sequence, _ in found] == [1, 2, 3, 4]
             assert b"kept" in found[-1][1]
-            logged = [(each.sequence, each.body) for each in node.log.read(1)]
+            logged = [(each.sequence, each.body) for each in node.log.reader.read(1)]
             assert found == logged
 
     play(kind, main)

@@ -176,7 +176,7 @@ class Followed:
     async def _ship(self, leader: Node, other: Node) -> None:
         upto = leader.committer.commit_index
         begin = other.committer.log_upto + 1
-        frames = list(leader.store.parts.log.read(begin, upto)) if begin <= upto else []
+        frames = list(leader.store.parts.log.reader.read(begin, upto)) if begin <= upto else []
         await other.committer.receive(frames, upto)
         other.committer.show(upto)
 

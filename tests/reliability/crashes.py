@@ -24,7 +24,7 @@ from storage.formats.frames import Frame
 from storage.formats.positions import EpochEnd, whole_history
 from storage.formats.sealing import Key
 from storage.log.log import Log
-from storage.log.reader import LogSizes
+from storage.log.state import LogSizes
 from tests.simulation.disk import NO_LIMIT, Fault, Image, SimulatedDisk
 from tests.simulation.environment import START_US, ManualClock, SeededRng
 
@@ -155,7 +155,9 @@ class Enumeration:
     ) -> Story:
         """Go on writing after a recovery, and stop in one of three ways."""
         kept = found(log, story)
-        frame = Frame(log.last + 1, log.epoch, log.last_time, 0, b"after the crash")
+        frame = Frame(
+            log.state.last + 1, log.state.epoch, log.state.last_time, 0, b"after the crash"
+        )
         log.append([frame])
         kept[frame.sequence] = frame
         way = self._rng.randrange(3)
@@ -172,7 +174,7 @@ class Enumeration:
             frames=kept,
             left={},
             acknowledged=frame.sequence,
-            begins=log.first,
+            begins=log.state.first,
         )
 
 
@@ -183,13 +185,13 @@ def check_promises(directory: StoreDirectory, log: Log, story: Story) -> None:
     """
     if story.store_id is not None and directory.store_id != story.store_id:
         raise Broken("another store is there")
-    if log.last < story.acknowledged:
-        raise Broken(f"acknowledged {story.acknowledged}, held {log.last}")
-    if log.first > story.begins:
-        raise Broken(f"the log begins at {log.first}, pruned was below {story.begins}")
-    expected, last = log.first, None
+    if log.state.last < story.acknowledged:
+        raise Broken(f"acknowledged {story.acknowledged}, held {log.state.last}")
+    if log.state.first > story.begins:
+        raise Broken(f"the log begins at {log.state.first}, pruned was below {story.begins}")
+    expected, last = log.state.first, None
     ended: list[EpochEnd] = []
-    for frame in log.read(log.first):
+    for frame in log.reader.read(log.state.first):
         if last is not None and frame.epoch > last.epoch:
             ended.append(EpochEnd(last.epoch, last.sequence, last.digest()))
         last = frame
@@ -201,12 +203,16 @@ def check_promises(directory: StoreDirectory, log: Log, story: Story) -> None:
         if mays and frame not in mays:
             raise Broken(f"{expected} is not what was written")
         expected += 1
-    if expected != log.last + 1:
-        raise Broken(f"the log reads up to {expected - 1} and says {log.last}")
-    told = [one for one in whole_history(log.epoch_ends, log.present)[:-1] if one.last >= log.first]
+    if expected != log.state.last + 1:
+        raise Broken(f"the log reads up to {expected - 1} and says {log.state.last}")
+    told = [
+        one
+        for one in whole_history(log.state.epoch_ends, log.state.present)[:-1]
+        if one.last >= log.state.first
+    ]
     if told != ended:
         raise Broken(f"the log tells reigns {told}, and holds {ended}")
-    if log.last_time < story.log_time and log.last >= story.acknowledged:
+    if log.state.last_time < story.log_time and log.state.last >= story.acknowledged:
         raise Broken("log time went back")
     if story.nodes and load_node(directory) not in story.nodes:
         raise Broken("NODE is neither what it was nor what it was to become")
@@ -214,8 +220,8 @@ def check_promises(directory: StoreDirectory, log: Log, story: Story) -> None:
 
 def found(log: Log, story: Story) -> dict[int, Frame]:
     """The frames of a story that a log holds."""
-    frames = {n: f for n, f in story.frames.items() if n <= log.last}
-    for frame in log.read(max(log.first, min(story.left))) if story.left else ():
+    frames = {n: f for n, f in story.frames.items() if n <= log.state.last}
+    for frame in log.reader.read(max(log.state.first, min(story.left))) if story.left else ():
         frames[frame.sequence] = frame
     return frames
 
@@ -286,8 +292,8 @@ class Workload:
             store_id=self._directory.store_id,
             frames=found(log, self.story),
             left={},
-            acknowledged=log.last,
-            begins=log.first,
+            acknowledged=log.state.last,
+            begins=log.state.first,
         )
 
     def _frames(self) -> Iterator[Frame]:
@@ -296,8 +302,8 @@ class Workload:
             self._time += self._random.randrange(3)
             size = self._random.choice([0, 5, 40, 90, 200])
             body = self._random.randbytes(size)
-            time = max(self._time, self._log.last_time)
-            yield Frame(self._log.last + 1 + at, self._epoch, time, 0x100, body)
+            time = max(self._time, self._log.state.last_time)
+            yield Frame(self._log.state.last + 1 + at, self._epoch, time, 0x100, body)
 
     def _attempt(self) -> bool:
         """Append, and keep the story. False: refused, because the disk is full."""
@@ -314,7 +320,7 @@ class Workload:
         except UnknownOutcome:
             self.story = replace(before, left=written)
             return False
-        last, time = self._log.last, self._log.last_time
+        last, time = self._log.state.last, self._log.state.last_time
         self.story = replace(self.story, acknowledged=last, log_time=time, left={})
         return True
 
@@ -323,7 +329,9 @@ class Workload:
         log = self._log
         if not self._follows:
             return None
-        return self._random.choice([log.released, self._random.randint(log.released, log.last)])
+        return self._random.choice(
+            [log.state.released, self._random.randint(log.state.released, log.state.last)]
+        )
 
     def _do_append(self) -> None:
         self._attempt()
@@ -336,13 +344,13 @@ class Workload:
 
     def _do_cut(self) -> None:
         log, before = self._log, self.story
-        lowest = max(log.released, log.first - 1)
-        after = self._random.choice([lowest, self._random.randint(lowest, log.last)])
+        lowest = max(log.state.released, log.state.first - 1)
+        after = self._random.choice([lowest, self._random.randint(lowest, log.state.last)])
         self.story = replace(before, acknowledged=min(after, before.acknowledged), log_time=0)
         log.cut(after)
         frames = {n: f for n, f in before.frames.items() if n <= after}
         self.story = replace(self.story, frames=frames)
-        assert log.last == after
+        assert log.state.last == after
         check_promises(self._directory, log, self.story)
 
     def _do_kill_inside_a_cut(self) -> None:
@@ -356,18 +364,18 @@ class Workload:
         self._open()
 
     def _do_prune(self) -> None:
-        below = self._random.randrange(1, self._log.last + 2)
+        below = self._random.randrange(1, self._log.state.last + 2)
         self.story = replace(self.story, begins=max(self.story.begins, below))
         self._log.prune(below)
-        self.story = replace(self.story, begins=self._log.first)
+        self.story = replace(self.story, begins=self._log.state.first)
 
     def _do_give_way(self) -> None:
-        flushed = self._random.randrange(self._log.last + 1)
+        flushed = self._random.randrange(self._log.state.last + 1)
         if self._random.random() < 0.5:
-            flushed = self._log.last
+            flushed = self._log.state.last
         self.story = replace(self.story, begins=max(self.story.begins, flushed + 1))
         self._log.give_way(flushed)
-        self.story = replace(self.story, begins=self._log.first)
+        self.story = replace(self.story, begins=self._log.state.first)
 
     def _do_close(self) -> None:
         self._log.close(released=self._released())
@@ -488,7 +496,9 @@ class Workload:
         """Nothing more may be written. Returns how many changes were asked of the disk."""
         before = self.disk.operations
         try:
-            self._log.append([Frame(self._log.last + 1, 9_999, self._log.last_time, 0, b"")])
+            self._log.append(
+                [Frame(self._log.state.last + 1, 9_999, self._log.state.last_time, 0, b"")]
+            )
             raise Broken("a failed log took a frame")
         except LogFailed:
             pass

@@ -199,16 +199,16 @@ def keeps_no_files() -> None:
 def keeps_no_room_to_cut() -> None:
     """What a refused write left is cut off without the reserve, as where that takes no room."""
     from protocol.environment import File
-    from storage.log.tail_writer import LogWriter
+    from storage.log.tail_writer import TailWriter
 
-    def shorten(self: LogWriter, file: File, reserved: bool) -> None:
+    def shorten(self: TailWriter, file: File, reserved: bool) -> None:
         try:
-            file.truncate(self._segments[-1].size)
+            file.truncate(self.state.segments[-1].size)
             file.sync()
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
 
-    LogWriter._shorten = shorten  # type: ignore[method-assign]
+    TailWriter._shorten = shorten  # type: ignore[method-assign]
 
 
 def stays_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from storage.formats.positions import LogPosition
 from storage.log.log import Log
 from storage.log.recovery import Recovery, SegmentEnd
 from storage.log.segments import Segment
+from storage.log.tail_writer import TailWriter
 from tests.reliability.crashes import Broken, Enumeration, enumerate_crashes
 
 STATES = 48_000
@@ -55,10 +57,14 @@ def told(done: Enumeration) -> str:
     )
 
 
+class WritesWithoutSync(TailWriter):
+    def write(self, data: bytes, reserved: bool, first: int | None, ends: bool = False) -> None:
+        assert self.file is not None
+        self.file.append(data)
+
+
 class AcknowledgesBeforeSync(Log):
-    def _write(self, data: bytes, reserved: bool, first: int | None, ends: bool = False) -> None:
-        assert self._file is not None
-        self._file.append(data)
+    writes = WritesWithoutSync
 
 
 class TrustsThePageCache(Log):
@@ -67,15 +73,15 @@ class TrustsThePageCache(Log):
     def _move_tail(self, file: File, old: Segment, ending: SegmentEnd, unproven: object) -> None:
         file.truncate(ending.good)
         old.size = ending.good
-        self._file = file
-        self.recovery = Recovery(False, self.last)
+        self.tail.file = file
+        self.recovery = Recovery(False, self.state.last)
 
 
 class PrunesBeforeItSaysSo(Log):
     def prune(self, below: int) -> None:
-        for segment in self._segments[:-1]:
+        for segment in self.state.segments[:-1]:
             if segment.first < below:
-                self._fs.unlink(segment.path)
+                self.state.fs.unlink(segment.path)
         super().prune(below)
 
 
@@ -83,36 +89,52 @@ class DropsTheLastSegmentBeforeItBeganAnother(Log):
     """What it gives way with is the segment that it stands in."""
 
     def give_way(self, flushed: int) -> int:
-        if flushed >= self.last:
-            self._facts.write("BEGINS", {"first": self.last + 1})
+        if flushed >= self.state.last:
+            self.markers.write("BEGINS", {"first": self.state.last + 1})
         return super().give_way(flushed)
 
 
-class CutsBackWithoutSync(Log):
+class CutsBackUnsynced(TailWriter):
     def _cut_back(self, file: File, data: bytes, first: int | None) -> None:
         with suppress(OSError):
-            file.truncate(self._segments[-1].size)
-        self._worn = True
+            file.truncate(self.state.segments[-1].size)
+        self.worn = True
+
+
+class CutsBackWithoutSync(Log):
+    writes = CutsBackUnsynced
+
+
+class WritesOnBehindTheCut(TailWriter):
+    def _cut_back(self, file: File, data: bytes, first: int | None) -> None:
+        super()._cut_back(file, data, first)
+        self.worn = False
 
 
 class WritesOnAfterCuttingBack(Log):
+    writes = WritesOnBehindTheCut
+
+
+class RefusesByName(TailWriter):
     def _cut_back(self, file: File, data: bytes, first: int | None) -> None:
-        super()._cut_back(file, data, first)
-        self._worn = False
+        super()._cut_back(file, data, None)
 
 
 class SaysThatItIsNotThere(Log):
     """What could not be cut off is refused by name, though a start finds it."""
 
-    def _cut_back(self, file: File, data: bytes, first: int | None) -> None:
-        super()._cut_back(file, data, None)
+    writes = RefusesByName
+
+
+class ForgetsTheRest(TailWriter):
+    def cut_torn(self, reserved: bool) -> None:
+        self.torn = False
 
 
 class ForgetsWhatItCouldNotCut(Log):
     """Goes on behind it in another segment, and a start finds both."""
 
-    def _cut_torn(self, reserved: bool) -> None:
-        self._torn = False
+    writes = ForgetsTheRest
 
 
 class LeavesClosedStanding(Log):
@@ -134,39 +156,48 @@ class NotesNewestBeforeItIsThere(Log):
     """A crash in between leaves a log that looks as if its newest segment were lost."""
 
     def _begin_segment(self, at: LogPosition, copied: Sequence[PlacedFrame], flags: int) -> Segment:
-        self._facts.write("NEWEST", {"first": at.sequence + 1})
+        self.markers.write("NEWEST", {"first": at.sequence + 1})
         return super()._begin_segment(at, copied, flags)
+
+
+class KeepsZeros(TailWriter):
+    def take_zeros_off(self, reserved: bool) -> None:
+        self.zeros = 0
 
 
 class LeavesZeros(Log):
     """Closes a segment with what was put ahead of its end."""
 
-    def _take_zeros_off(self, reserved: bool) -> None:
-        self._zeros = 0
+    writes = KeepsZeros
+
+
+class CutsZerosUnsynced(TailWriter):
+    def take_zeros_off(self, reserved: bool) -> None:
+        if self.zeros and self.file is not None:
+            self.file.truncate(self.state.segments[-1].size)
+        self.zeros = 0
 
 
 class TakesZerosOffUnsynced(Log):
     """The next segment is begun, or CLOSED written, while the cut may still be lost."""
 
-    def _take_zeros_off(self, reserved: bool) -> None:
-        if self._zeros and self._file is not None:
-            self._file.truncate(self._segments[-1].size)
-        self._zeros = 0
+    writes = CutsZerosUnsynced
 
 
 class CutsWithoutSync(Log):
     """The old segment is cut, and no new one takes over behind it."""
 
     def cut(self, after: int) -> None:
-        offset = self._offset_of(self._segments[-1], after + 1)
-        at = self.position_at(after)
-        if self._segments[-1].first > after or after >= self.last:
+        state = self.state
+        offset = self._offset_of(state.segments[-1], after + 1)
+        at = self.reader.position_at(after)
+        if state.segments[-1].first > after or after >= state.last:
             super().cut(after)
             return
-        assert self._file is not None
-        self._file.truncate(offset)
-        self._segments[-1].size, self._zeros = offset, 0
-        self.last, self.epoch, self.last_time, self.digest = (
+        assert self.tail.file is not None
+        self.tail.file.truncate(offset)
+        state.segments[-1].size, self.tail.zeros = offset, 0
+        state.last, state.epoch, state.last_time, state.digest = (
             after, at.epoch, at.time, at.digest,
         )  # fmt: skip
 
@@ -190,13 +221,14 @@ class SaysTheReignTooLate(Log):
     """HISTORY behind the first frame of the next epoch."""
 
     def _note_epoch_ends(self, frames: Sequence[Frame], reserved: bool) -> None:
-        self._late = frames
+        write, note = self.tail.write, super()._note_epoch_ends
 
-    def _write(self, data: bytes, reserved: bool, first: int | None, ends: bool = False) -> None:
-        super()._write(data, reserved, first, ends)
-        late, self._late = getattr(self, "_late", ()), ()
-        if late:
-            super()._note_epoch_ends(late, reserved)
+        def late(*told: Any) -> None:
+            vars(self.tail).pop("write")
+            write(*told)
+            note(frames, reserved)
+
+        vars(self.tail)["write"] = late
 
 
 ALONE = [

@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 import pytest
 
-import storage.log.reader
+import storage.log.log
 import storage.log.recovery
 from storage.faults import LogDamaged, StoreDamaged, StoreFault, StoreTooNew
 from storage.files import cluster_file, node_file, rebuild_marker
@@ -77,7 +77,13 @@ def specimen(seed: int, closed: bool) -> Specimen:
     impostor = FrameCodec(b"impostor")
     while len(frames) < 60:
         group = [
-            Frame(log.last + 1 + i, 1, log.last_time + i, 0, _body(rng, impostor, log.last + 2))
+            Frame(
+                log.state.last + 1 + i,
+                1,
+                log.state.last_time + i,
+                0,
+                _body(rng, impostor, log.state.last + 2),
+            )
             for i in range(rng.choice([1, 2, 3]))
         ]
         log.append(group)
@@ -85,13 +91,13 @@ def specimen(seed: int, closed: bool) -> Specimen:
         if rng.random() < 0.1:
             log.mark()
     if not closed:  # so that the last group, and nothing else, is without proof
-        log.append([Frame(log.last + 1, 1, log.last_time, 0, b"last")])
-        frames += list(log.read(log.last))
+        log.append([Frame(log.state.last + 1, 1, log.state.last_time, 0, b"last")])
+        frames += list(log.reader.read(log.state.last))
     log.close(clean=closed)
     directory.close()
     image = disk.image()
     places, proven = _places(image)
-    return Specimen(image, frames, log.last if closed else proven, closed, places)
+    return Specimen(image, frames, log.state.last if closed else proven, closed, places)
 
 
 def _body(rng: random.Random, impostor: FrameCodec, sequence: int) -> bytes:
@@ -127,7 +133,7 @@ def examine(image: Image, whole: Specimen) -> LogDamaged | None:
     log: Log | None = None
     try:
         directory, log = open_store(disk, SeededRng(1))
-        held = list(log.read(log.first))
+        held = list(log.reader.read(log.state.first))
     except LogDamaged as damage:
         return damage
     finally:
@@ -371,6 +377,6 @@ def test_planted_log_that_forgets_its_newest_segment_is_caught(
 def test_planted_log_that_ignores_its_clean_close_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(storage.log.reader, "refuse_changed", lambda *_: None)
+    monkeypatch.setattr(storage.log.log, "refuse_changed", lambda *_: None)
     with pytest.raises(AssertionError, match=r"closed log|proven frames"):
         truncate(500)

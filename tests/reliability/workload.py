@@ -486,8 +486,8 @@ def log_bodies(directory: Path) -> tuple[int, dict[int, bytes]]:
     try:
         log = Log.open(opened)
         try:
-            bodies = {frame.sequence: frame.body for frame in log.read(log.first)}
-            return log.first, bodies
+            bodies = {frame.sequence: frame.body for frame in log.reader.read(log.state.first)}
+            return log.state.first, bodies
         finally:
             log.close(clean=False)
     finally:

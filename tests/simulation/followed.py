@@ -232,7 +232,7 @@ class Cluster3:
             await self._attach(member, leader)
         log = leader.here.store.parts.log
         upto = min(leader.here.committer.log_upto, member.sent + self.chance.randrange(12))
-        frames = list(log.read(member.sent + 1, upto)) if upto > member.sent else []
+        frames = list(log.reader.read(member.sent + 1, upto)) if upto > member.sent else []
         committer, released = member.here.committer, leader.here.committer.commit_index
         member.receiving = committer.receive(frames, released)
         if self.chance.random() < 0.6:
@@ -438,7 +438,7 @@ class Cluster3:
                     await self._attach(member, leader)
                 if member is not leader:
                     upto = leader.here.committer.log_upto
-                    frames = list(leader.here.store.parts.log.read(member.sent + 1, upto))
+                    frames = list(leader.here.store.parts.log.reader.read(member.sent + 1, upto))
                     released = leader.here.committer.commit_index
                     done = member.here.committer.receive(frames, released)
                     member.here.committer.show(released)

@@ -540,11 +540,15 @@ class Members(Trio):
 
             def recover(self, proven: int = 0) -> None:
                 super().recover(proven)
-                disk = self._fs
+                disk = self.state.fs
                 assert isinstance(disk, SimulatedDisk)
                 self._medium = medium = world.media[disk].medium
-                frames = list(self.read(self.first, self.last)) if self.last >= self.first else []
-                world.seen(lambda: world.promises.opened(medium, self.first, frames))
+                frames = (
+                    list(self.reader.read(self.state.first, self.state.last))
+                    if self.state.last >= self.state.first
+                    else []
+                )
+                world.seen(lambda: world.promises.opened(medium, self.state.first, frames))
 
             def append(self, frames: Sequence[Frame], **how: Any) -> list[bytes]:
                 digests = super().append(frames, **how)

@@ -200,7 +200,7 @@ class Shipped(Cluster3):
         super()._check()
         released = max(one.here.committer.commit_index for one in self.members)
         for one in self.members:
-            if one.here.store.parts.log.last < released:
+            if one.here.store.parts.log.state.last < released:
                 raise InvariantViolated(
                     f"{one.name} does not hold all {released} that were released"
                 )

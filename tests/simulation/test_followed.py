@@ -79,8 +79,13 @@ def _acknowledges_at_once(following: FollowedLog, *taken: Any) -> Any:
 
 def _cuts_nothing(log: Log, after: int) -> None:
     """Planted fault: report a cut without making it."""
-    at = log.position_at(after)
-    log.last, log.epoch, log.last_time, log.digest = after, at.epoch, at.time, at.digest
+    at = log.reader.position_at(after)
+    log.state.last, log.state.epoch, log.state.last_time, log.state.digest = (
+        after,
+        at.epoch,
+        at.time,
+        at.digest,
+    )
 
 
 def _remembers_look_ups(catalog_cache: CatalogCache, sequence: int, *_: Any) -> None:

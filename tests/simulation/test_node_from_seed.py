@@ -241,8 +241,8 @@ def test_a_seed_is_one_history(worlds: Callable[[range], EventCounts]) -> None:
 
 class AcknowledgesBeforeSync(SmallLog):
     def _write(self, data: bytes, reserved: bool, first: int | None, ends: bool = False) -> None:
-        assert self._file is not None
-        self._file.append(data)
+        assert self.tail.file is not None
+        self.tail.file.append(data)
 
 
 class DropsTheLastFrame(SmallLog):

@@ -44,7 +44,7 @@ from storage.files.directory import StoreDirectory
 from storage.formats.frames import Frame
 from storage.formats.sealing import Key
 from storage.log.log import Log
-from storage.log.reader import LogSizes
+from storage.log.state import LogSizes
 from tests import leaks
 from tests.actors.nodes import settings
 from tests.receipts import STORE
@@ -445,7 +445,7 @@ class NodeLife:
                 world.figures.replayed += 1
             else:
                 world.figures.rebuilt += 1
-            world.history.recovered(last, log.read(log.first))
+            world.history.recovered(last, log.reader.read(log.state.first))
         if self.node.roles.words not in world.roles:
             raise GuaranteeViolated(f"roles {self.node.roles.words}, not one of {world.roles}")
         world.roles = {self.node.roles.words}

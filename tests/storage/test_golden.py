@@ -42,7 +42,7 @@ from storage.formats.frames import Frame
 from storage.formats.positions import LogPosition, RestoreOrigin
 from storage.formats.sealing import Key
 from storage.log.log import Log
-from storage.log.reader import LogSizes
+from storage.log.state import LogSizes
 from storage.txn import trail_rows
 from storage.vaults import rows
 from storage.vaults.cipher import Argon2Parameters, RootWrap
@@ -158,7 +158,7 @@ def written(key: Key | None) -> dict[str, bytes]:
     at = StoreDirectory.open("/s", disk, ManualClock(), SeededRng(1), create=True, key=key)
     log = Log.open(at, SIZES)
     for sequence, epoch in ((1, 1), (2, 4), (3, 4), (4, 4)):
-        log.append([Frame(sequence, epoch, log.last_time, 0, b"body")], released=sequence - 1)
+        log.append([Frame(sequence, epoch, log.state.last_time, 0, b"body")], released=sequence - 1)
     log.prune(3)
     log.close(released=4)
     save_node(at, NODE)
@@ -193,10 +193,14 @@ def check_read(files: dict[str, bytes], key: Key | None) -> None:
     )  # fmt: skip
     assert (rebuild_marker.damage(at), at.origin) == ("a reason", ORIGIN)
     log = Log.open(at, SIZES)
-    assert [(one.sequence, one.epoch, one.body) for one in log.read(3)] == [
+    assert [(one.sequence, one.epoch, one.body) for one in log.reader.read(3)] == [
         (3, 4, b"body"), (4, 4, b"body"),
     ]  # fmt: skip
-    assert (log.first, log.released, [one[:2] for one in log.epoch_ends]) == (3, 4, [(1, 1)])
+    assert (log.state.first, log.state.released, [one[:2] for one in log.state.epoch_ends]) == (
+        3,
+        4,
+        [(1, 1)],
+    )
     log.close()
     at.close()
 

@@ -63,9 +63,14 @@ def frames_hash(node: Node, upto: int) -> str:
     log, clock = node.store.parts.log, node.environment.clock
     engine = MemoryEngine()
     ledger = Ledger(
-        engine, LogEnd(upto, 1, 0, log.end.store_id), clock, SeededRng(1), _never, derived.kept
+        engine,
+        LogEnd(upto, 1, 0, log.state.end.store_id),
+        clock,
+        SeededRng(1),
+        _never,
+        derived.kept,
     )
-    for frame in log.read(1, upto):
+    for frame in log.reader.read(1, upto):
         ledger.replay(frame)
     return state_hash(engine)
 
@@ -181,7 +186,7 @@ class JoinWorld:
             return
         directory.close()
         opened = self.machine.opened()
-        at = opened.log.position_at(opened.log.last)
+        at = opened.log.reader.position_at(opened.log.state.last)
         node, hash = "?", opened.hash
         self.copied = CopiedStore(str(opened.directory.store_id), node, at, 0, hash)
         opened.close()
@@ -194,7 +199,7 @@ class JoinWorld:
         store = self.machine.opened()
         assert str(store.directory.store_id) == node.store.id == self.copied.store
         assert store.hash == self.copied.hash == frames_hash(node, at)
-        assert (store.log.first, store.log.last) == (at + 1, at)
+        assert (store.log.state.first, store.log.state.last) == (at + 1, at)
         store.close()
 
 

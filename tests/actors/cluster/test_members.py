@@ -304,7 +304,7 @@ def test_who_was_killed_shows_no_less_than_it_had_shown(
         writers = [asyncio.ensure_future(write()) for _ in range(3)]
         committer = other.runs.committer
         await trio.until(
-            lambda: committer.commit_index > max(60, committer._reader.released),
+            lambda: committer.commit_index > max(60, committer._reader.state.released),
             step_seconds=0.0001,
         )
         await other.kill()

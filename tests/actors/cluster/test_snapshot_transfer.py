@@ -134,7 +134,8 @@ def copies_of(node: Running, clock: Any = None) -> SnapshotCopies:
 
     def history() -> Any:
         return whole_history(
-            (EpochEnd(0, 3, bytes(16)),), EpochEnd(log.epoch, log.last, log.digest)
+            (EpochEnd(0, 3, bytes(16)),),
+            EpochEnd(log.state.epoch, log.state.last, log.state.digest),
         )
 
     return SnapshotCopies(

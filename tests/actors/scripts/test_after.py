@@ -325,7 +325,7 @@ def test_a_follower_waits_for_what_is_released_where_it_is_written() -> None:
             after = shown(leader)
             reading = asked(follower, "SELECT VALUE id FROM t", after=after)
             await waiting(follower, 1)
-            frames = list(leader.store.parts.log.read(at + 1, after))
+            frames = list(leader.store.parts.log.reader.read(at + 1, after))
             assert await follower.committer.receive(frames, at) == after
             await asyncio.sleep(1)
             assert not reading.done() and shown(follower) == at, "nobody has released it"

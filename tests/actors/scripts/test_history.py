@@ -18,7 +18,8 @@ from protocol.values import RecordId
 from storage.formats import effects, keys
 from storage.formats.frames import SEGMENT_HEADER_BYTES
 from storage.log.log import Log
-from storage.log.reader import LogReader, LogSizes
+from storage.log.reader import LogReader
+from storage.log.state import LogSizes
 from storage.records import history
 from tests.logbook import Logbook
 from tests.nodes import OWNER, Running, running
@@ -65,7 +66,7 @@ async def small_segments(node: Running) -> Log:
     """A log that begins a segment with every fourth frame, and keeps nothing in memory."""
     log = node.node.store.log
     assert log is not None
-    log._sizes = LogSizes(segment_frames=4)
+    log.state.sizes = LogSizes(segment_frames=4)
     return log
 
 
@@ -436,7 +437,9 @@ async def test_a_value_that_looks_like_an_effect_is_none(node: Running) -> None:
     log = node.node.store.log
     assert log is not None
     [effect, *_] = [
-        one for one in effects.decode(log.frame(seq).body).effects if one[0] == effects.PUT_RECORD
+        one
+        for one in effects.decode(log.reader.frame(seq).body).effects
+        if one[0] == effects.PUT_RECORD
     ]
     forged = effects.encode_some([(effects.PUT_RECORD, effect[1], b"\x81\xa1a\x63", seq)])[1]
     assert effect[1][keys.TAG_AT] == keys.RECORD
@@ -480,7 +483,7 @@ async def test_damage_that_is_met_is_said(
     await node.values("CREATE thing:1 SET a = 1; CREATE thing; DELETE thing:1")
     await singly(node, "CREATE thing", 20)
     await node.values("CREATE thing:1 SET a = 2")
-    segment = next(one for one in log._segments if one.first > log.last - 14)
+    segment = next(one for one in log.state.segments if one.first > log.state.last - 14)
     path = Path(segment.path)
     content = bytearray(path.read_bytes())
     content[SEGMENT_HEADER_BYTES + 100] ^= 1
@@ -494,7 +497,7 @@ async def test_damage_that_is_met_is_said(
 
 def damage(log: Log, sequence: int) -> None:
     """Let no frame be readable of the segment that one is in."""
-    segment = next(one for one in reversed(log._segments) if one.first <= sequence)
+    segment = next(one for one in reversed(log.state.segments) if one.first <= sequence)
     path = Path(segment.path)
     content = bytearray(path.read_bytes())
     for at in range(SEGMENT_HEADER_BYTES, len(content), 16):

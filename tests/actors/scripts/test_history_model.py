@@ -18,7 +18,7 @@ from actors.runtime import ask
 from actors.scripts import history as statement
 from protocol import limits
 from storage.engine.memory import MemoryEngine
-from storage.log.reader import LogSizes
+from storage.log.state import LogSizes
 from storage.records import history
 from tests.actors.nodes import prepare, run, settings, simulated_environment, value
 from tests.actors.parts import play
@@ -209,7 +209,7 @@ def lives(seed: int) -> Iterator[Story]:
             )
             try:
                 assert node.store.log is not None
-                node.store.log._sizes = LogSizes(segment_frames=8)
+                node.store.log.state.sizes = LogSizes(segment_frames=8)
                 if not life:
                     await prepare(node)
                 await story.live(60)

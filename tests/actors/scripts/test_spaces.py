@@ -286,5 +286,5 @@ async def test_roles_and_rights(node: Running) -> None:
 async def test_the_statement_log_has_the_statement_and_its_reason(node: Running) -> None:
     ledger = node.node.committer.ledger
     await node.values("SET 'k' IN c VALUE $v", {"v": "a secret"})
-    frames = list(node.node.store.parts.log.read(ledger.state.committed))
+    frames = list(node.node.store.parts.log.reader.read(ledger.state.committed))
     assert b"SET 'k' IN c VALUE $v" in frames[-1].body

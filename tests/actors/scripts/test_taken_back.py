@@ -327,7 +327,7 @@ def test_time_comes_to_what_another_leader_has_given_the_same_id(
             simulated_environment("stepped", elsewhere, MemoryEngine(), clock=clock)
         ) as other:
             await value(other, stays)
-            frames = list(other.store.parts[1].read(released + 1))
+            frames = list(other.store.parts[1].reader.read(released + 1))
         await committer.receive(frames, frames[-1].sequence)
         committer.show(frames[-1].sequence)
         await until(lambda: committer.commit_index == frames[-1].sequence)

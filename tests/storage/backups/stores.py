@@ -316,8 +316,10 @@ class StoreMachine:
         log = Log.open(directory)
         engine: Engine = self.world.open_state(directory)
         found = applied_position.read(engine, directory.store_id.bytes)
-        applied_position.require_joined(found, log.digest_at)
-        ledger = Ledger(engine, log.end, self.clock, SeededRng(4), lambda frame: None, derived.kept)
+        applied_position.require_joined(found, log.reader.digest_at)
+        ledger = Ledger(
+            engine, log.state.end, self.clock, SeededRng(4), lambda frame: None, derived.kept
+        )
         return Opened(directory, log, engine, ledger)
 
 

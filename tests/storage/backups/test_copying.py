@@ -100,10 +100,10 @@ def test_it_is_the_same_store(history: CommitHistory, key: Key | None) -> None:
         assert store.directory.created == "2026-01-01T00:00:00+00:00"
         assert store.hash == history.hash(sequence)
         assert store.differences() == []
-        assert (store.log.first, store.log.last) == (sequence + 1, sequence)
+        assert (store.log.state.first, store.log.state.last) == (sequence + 1, sequence)
         # Unlike a restored one it goes on in the epoch that it was in.
-        assert store.log.epoch == done.at.epoch and store.log.released == sequence
-        assert store.log.epoch_ends == (EpochEnd(*OLDER),)
+        assert store.log.state.epoch == done.at.epoch and store.log.state.released == sequence
+        assert store.log.state.epoch_ends == (EpochEnd(*OLDER),)
         assert str(load_node(store.directory).node_id) == done.node
         assert cluster_file.load(store.directory) == ClusterState(
             promised=done.at.epoch, upstream=Upstream("a-node", LEADER.addresses, "ab" * 32)
@@ -124,7 +124,7 @@ def test_an_empty_store_is_copied(history: CommitHistory) -> None:
     machine = machine_of(history)
     assert copy(machine, history, 0).hash == history.hash(0)
     store = machine.opened()
-    assert (store.log.first, store.log.last, store.log.epoch_ends) == (1, 0, ())
+    assert (store.log.state.first, store.log.state.last, store.log.state.epoch_ends) == (1, 0, ())
     store.log.append(history.frames)
     store.close()
 
@@ -231,7 +231,7 @@ def test_a_node_is_copied_anew(history: CommitHistory, key: Key | None) -> None:
     second = copy(machine, history, 30)
     assert second.node == first.node and second.hash == history.hash(30)
     store = machine.opened()
-    assert (store.log.first, store.log.last) == (31, 30)
+    assert (store.log.state.first, store.log.state.last) == (31, 30)
     assert load_node(store.directory) == facts
     upstream = Upstream(LEADER.node, LEADER.addresses, LEADER.pins[0])
     known = cluster_file.load(store.directory)
@@ -275,8 +275,8 @@ def sweep(
         except (StoreUnfinished, StoreMissing):
             return False
         assert store.hash == history.hash(25) and store.differences() == []
-        assert (store.log.first, store.log.last) == (26, 25)
-        assert store.log.epoch_ends == (EpochEnd(*OLDER),)
+        assert (store.log.state.first, store.log.state.last) == (26, 25)
+        assert store.log.state.epoch_ends == (EpochEnd(*OLDER),)
         assert cluster_file.load(store.directory) is not None
         assert store.directory.fs.exists(f"{PATH}/NODE")
         store.close()

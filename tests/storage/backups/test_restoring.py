@@ -58,10 +58,10 @@ def test_a_snapshot_of_any_moment_and_the_log_on_top(history: CommitHistory) -> 
         store = machine.opened()
         assert store.hash == history.hash(sequence)
         assert store.differences() == []
-        assert (store.log.first, store.log.last) == (sequence + 1, sequence)
-        assert store.log.epoch == history.position_at(sequence).epoch + 1
+        assert (store.log.state.first, store.log.state.last) == (sequence + 1, sequence)
+        assert store.log.state.epoch == history.position_at(sequence).epoch + 1
         assert store.ledger.epoch_at(sequence) == history.position_at(sequence).epoch
-        assert store.ledger.epoch_at(sequence + 1) == store.log.epoch
+        assert store.ledger.epoch_at(sequence + 1) == store.log.state.epoch
         built += bool(everything(store.engine) != everything(history.views[sequence]))
         store.close()
         done = machine.restore(history.log(max(sequence - 3, 1)))
@@ -71,7 +71,7 @@ def test_a_snapshot_of_any_moment_and_the_log_on_top(history: CommitHistory) -> 
         assert store.directory.origin == RestoreOrigin(
             held.STORE, history.position_at(history.last)
         )
-        assert list(store.log.read(store.log.first)) == history.frames[sequence:]
+        assert list(store.log.reader.read(store.log.state.first)) == history.frames[sequence:]
         store.close()
     assert built >= 2  # records that were written while an index was built, and not visited yet
 
@@ -85,8 +85,8 @@ def test_a_log_up_to_any_moment(history: CommitHistory, key: Key | None) -> None
         assert (done.begins, done.records, done.state.hash) == (1, upto, history.hash(upto))
         store = machine.opened()
         assert store.everything() == everything(history.views[upto])
-        assert list(store.log.read(1)) == history.frames[:upto]
-        assert store.log.epoch == history.position_at(upto).epoch + 1
+        assert list(store.log.reader.read(1)) == history.frames[:upto]
+        assert store.log.state.epoch == history.position_at(upto).epoch + 1
         assert store.ledger.epoch_at(upto) == history.position_at(upto).epoch
         store.close()
 
@@ -99,7 +99,7 @@ def test_logs_on_top_of_each_other(history: CommitHistory) -> None:
     machine.restore(history.log(26))
     store = machine.opened()
     assert store.everything() == everything(history.views[history.last])
-    assert list(store.log.read(1)) == history.frames
+    assert list(store.log.reader.read(1)) == history.frames
     store.close()
 
 
@@ -293,16 +293,16 @@ def test_a_restored_store_goes_on_and_can_be_backed_up(history: CommitHistory) -
             store.log.close(clean=clean)
             store.directory.close()
             store = machine.opened()
-            assert store.log.known_epoch(10) in (None, history.position_at(10).epoch)
+            assert store.log.reader.known_epoch(10) in (None, history.position_at(10).epoch)
             epoch = history.position_at(10).epoch + 1
-            assert store.log.epoch == store.ledger.epoch == epoch
+            assert store.log.state.epoch == store.ledger.epoch == epoch
             store.log.append([Frame(11, epoch, history.position_at(10).time, 0, b"next")])
             store.log.close(clean=clean)
             store.directory.close()
             store = machine.opened()
-            assert (store.log.last, store.log.epoch) == (11, epoch)
-            assert store.log.position_at(10) == history.position_at(10)
-            assert store.log.position_at(11).epoch == epoch
+            assert (store.log.state.last, store.log.state.epoch) == (11, epoch)
+            assert store.log.reader.position_at(10) == history.position_at(10)
+            assert store.log.reader.position_at(11).epoch == epoch
             store.close()
 
 
@@ -356,7 +356,7 @@ def sweep(
     wanted = prepared()
     wanted.restore(last)
     store = wanted.opened()
-    pairs, frames = store.everything(), list(store.log.read(store.log.first))
+    pairs, frames = store.everything(), list(store.log.reader.read(store.log.state.first))
     store.close()
 
     def check(machine: StoreMachine) -> bool:
@@ -366,12 +366,12 @@ def sweep(
             return False
         except StoreFault as fault:
             raise AssertionError(f"refused as {fault!r}") from fault
-        found, where = store.everything(), store.log.last
-        on_top = where == len(frames) + store.log.first - 1
+        found, where = store.everything(), store.log.state.last
+        on_top = where == len(frames) + store.log.state.first - 1
         assert on_top or where < history.last, "a part of a log"
         if on_top:
             assert found == pairs
-            assert list(store.log.read(store.log.first)) == frames
+            assert list(store.log.reader.read(store.log.state.first)) == frames
         store.close()
         return on_top
 
@@ -452,7 +452,7 @@ def test_any_backup_restores_into_a_sealed_store(history: CommitHistory, of: Key
         content = b"".join(content or b"" for content in machine.disk.image().values())
         assert b'"sealed"' in content and b'"store"' not in content
         opened = machine.opened()
-        assert opened.engine.applied == opened.log.last == max(at, history.last)
+        assert opened.engine.applied == opened.log.state.last == max(at, history.last)
         opened.close()
         for key in (None, held.OTHER_KEY):
             closed = StoreMachine(machine.disk, machine.clock, key=key)

@@ -25,8 +25,8 @@ from storage.formats.positions import (
     whole_history,
 )
 from storage.log.log import Log
-from storage.log.reader import LogSizes
 from storage.log.recovery import CUT_FILES_KEPT
+from storage.log.state import LogSizes
 from tests.simulation.disk import Fault, SimulatedDisk
 from tests.simulation.environment import ManualClock, SeededRng
 
@@ -38,12 +38,12 @@ def opened(fs: Disk | SimulatedDisk, path: str = "/s", seed: int = 1) -> StoreDi
 
 
 def frame(log: Log, at: int, epoch: int, body: bytes = b"x") -> Frame:
-    return Frame(at, epoch, log.last_time, 0, body)
+    return Frame(at, epoch, log.state.last_time, 0, body)
 
 
 def filled(log: Log, *epochs: int, released: int = 0) -> list[Frame]:
     """One frame of each of some epochs, in one batch."""
-    frames = [frame(log, log.last + 1 + at, epoch) for at, epoch in enumerate(epochs)]
+    frames = [frame(log, log.state.last + 1 + at, epoch) for at, epoch in enumerate(epochs)]
     log.append(frames, released=released)
     return frames
 
@@ -70,20 +70,28 @@ def test_history_survives_restarts_prunes_and_cuts(tmp_path: Path, clean: bool) 
     first = filled(log, 1, 1, 4, 4, 4)
     more = filled(log, 4, 7, 7, 8, released=5)
     ended = [(1, first[1]), (4, more[0]), (7, more[2])]
-    assert log.epoch_ends == tuple(
+    assert log.state.epoch_ends == tuple(
         EpochEnd(epoch, one.sequence, one.digest()) for epoch, one in ended
     )
     log.prune(6)
     log.close(clean, released=5)
     log = Log.open(directory, SMALL)
-    assert (log.first, log.released) == (6, 5)
-    assert [one.epoch for one in whole_history(log.epoch_ends, log.present)] == [1, 4, 7, 8]
+    assert (log.state.first, log.state.released) == (6, 5)
+    assert [one.epoch for one in whole_history(log.state.epoch_ends, log.state.present)] == [
+        1,
+        4,
+        7,
+        8,
+    ]
     log.cut(7)
-    assert whole_history(log.epoch_ends, log.present)[-1] == EpochEnd(7, 7, more[1].digest())
+    assert whole_history(log.state.epoch_ends, log.state.present)[-1] == EpochEnd(
+        7, 7, more[1].digest()
+    )
     filled(log, 11, released=6)
     log.close(clean, released=6)
     log = Log.open(directory, SMALL)
-    assert [(one.epoch, one.last) for one in whole_history(log.epoch_ends, log.present)] == [
+    whole = whole_history(log.state.epoch_ends, log.state.present)
+    assert [(one.epoch, one.last) for one in whole] == [
         (1, 2), (4, 6), (7, 7), (11, 8),
     ]  # fmt: skip
     log.close()
@@ -94,14 +102,17 @@ def test_a_copied_log_goes_on_with_the_history_that_came_with_it() -> None:
     directory = opened(SimulatedDisk())
     log = Log.open(directory, SMALL)
     filled(log, 1, 3, 3)
-    history = whole_history(log.epoch_ends, log.present)
-    at = LogPosition(log.last, log.epoch, log.last_time, log.digest)
+    history = whole_history(log.state.epoch_ends, log.state.present)
+    at = LogPosition(log.state.last, log.state.epoch, log.state.last_time, log.state.digest)
     other = StoreDirectory.begin_restore("/copy", SimulatedDisk(), ManualClock(), SeededRng(2))
     Log.begin_after(other, at, history[:-1])
     copied = Log.open(other, SMALL)
-    assert whole_history(copied.epoch_ends, copied.present) == history
+    assert whole_history(copied.state.epoch_ends, copied.state.present) == history
     filled(copied, 5, released=3)
-    assert last_common_frame(whole_history(copied.epoch_ends, copied.present), history) == 3
+    assert (
+        last_common_frame(whole_history(copied.state.epoch_ends, copied.state.present), history)
+        == 3
+    )
     copied.close()
     log.close()
 
@@ -119,14 +130,14 @@ def test_an_epoch_that_a_full_disk_lets_nobody_leave_is_the_one_to_come() -> Non
     disk.plan = full
     with pytest.raises(DiskFull):
         log.leave_epoch()
-    assert (log.epoch, log.last_epoch) == (2, 1)
+    assert (log.state.epoch, log.state.last_epoch) == (2, 1)
     disk.plan = None
     log.leave_epoch()
-    assert (log.epoch, log.last_epoch) == (1, 1)
+    assert (log.state.epoch, log.state.last_epoch) == (1, 1)
     filled(log, 1)
     log.close()
     log = Log.open(directory, SMALL)
-    assert (log.last, log.epoch, log.epoch_ends) == (3, 1, ())
+    assert (log.state.last, log.state.epoch, log.state.epoch_ends) == (3, 1, ())
     log.close()
     directory.close()
 
@@ -137,7 +148,7 @@ def test_history_of_the_newest_reigns_is_kept(monkeypatch: pytest.MonkeyPatch) -
     directory = opened(SimulatedDisk())
     log = Log.open(directory)
     filled(log, *range(1, 9))
-    assert [one.epoch for one in log.epoch_ends] == [5, 6, 7]
+    assert [one.epoch for one in log.state.epoch_ends] == [5, 6, 7]
     log.close()
     directory.close()
 
@@ -149,7 +160,7 @@ def test_a_history_that_was_not_written_is_damage() -> None:
     filled(log, 1, 2)
     log.close()
     for wrong in ({"first": 3}, {"first": 3, "reigns": 7}, {"first": 3, "reigns": [[1, 2]]}):
-        log._facts.write("HISTORY", wrong)
+        log.markers.write("HISTORY", wrong)
         with pytest.raises(LogDamaged, match="HISTORY"):
             Log.open(directory)
     directory.close()
@@ -163,24 +174,24 @@ def test_a_log_that_is_cut_ends_there_and_goes_on(
     directory = opened(Disk(), f"{tmp_path}/s")
     log = Log.open(directory, SMALL)
     for _ in range(13):
-        filled(log, 1, released=min(3, log.last))
+        filled(log, 1, released=min(3, log.state.last))
     if closed is not None:
         log.close(closed, released=3)
         log = Log.open(directory, SMALL)
     log.cut(after)
     log.cut(after)
-    digest = log.digest
-    assert [one.sequence for one in log.read(1)] == list(range(1, after + 1))
+    digest = log.state.digest
+    assert [one.sequence for one in log.reader.read(1)] == list(range(1, after + 1))
     if after % 2:  # also with nothing written behind it
         log.close(released=3)
         log = Log.open(directory, SMALL)
-        assert (log.last, log.digest) == (after, digest)
+        assert (log.state.last, log.state.digest) == (after, digest)
     filled(log, 5, released=3)
     filled(log, 5, released=3)
     log.close(after % 3 > 0, released=3)
     log = Log.open(directory, SMALL)
-    assert [one.sequence for one in log.read(1)] == list(range(1, after + 3))
-    assert [one.epoch for one in log.read(after + 1)] == [5, 5]
+    assert [one.sequence for one in log.reader.read(1)] == list(range(1, after + 3))
+    assert [one.epoch for one in log.reader.read(after + 1)] == [5, 5]
     cut = [name for name in Disk().names(f"{tmp_path}/s/log") if name.endswith(".cut")]
     assert bool(cut) == (after < 13), "it is set aside for people"
     log.close()
@@ -198,10 +209,10 @@ def test_a_log_that_is_cut_at_what_a_recovery_copied_ends_in_the_epoch_before(
     directory = opened(Disk(), f"{tmp_path}/s")
     log = Log.open(directory, SMALL)
     for _ in range(before):
-        filled(log, 2, released=log.last)
+        filled(log, 2, released=log.state.last)
     filled(log, 2, released=before)
-    time = log.last_time
-    log.append([Frame(log.last + 1, 7, time + 5_000_000, 0, b"x")], released=before + 1)
+    time = log.state.last_time
+    log.append([Frame(log.state.last + 1, 7, time + 5_000_000, 0, b"x")], released=before + 1)
     for _ in range(2):  # what was copied is copied again
         log.close(clean=False, released=before + 1)
         log = Log.open(directory, SMALL)
@@ -209,15 +220,16 @@ def test_a_log_that_is_cut_at_what_a_recovery_copied_ends_in_the_epoch_before(
     assert log.recovery.copied == 1
     if pruned:
         log.prune(last + 1)
-    at = log.position_at(last)
+    at = log.reader.position_at(last)
     assert (at.epoch, at.time) == (2, time)
-    assert log.known_epoch(last) in (2, None)
+    assert log.reader.known_epoch(last) in (2, None)
     log.cut(last)
-    assert log.present == EpochEnd(2, last, log.digest) and log.last_time == time
+    assert log.state.present == EpochEnd(2, last, log.state.digest) and log.state.last_time == time
     log.close(clean=False, released=last)
     log = Log.open(directory, SMALL)
     filled(log, 15, released=last)
-    assert [(one.epoch, one.last) for one in whole_history(log.epoch_ends, log.present)] == [
+    whole = whole_history(log.state.epoch_ends, log.state.present)
+    assert [(one.epoch, one.last) for one in whole] == [
         (2, last), (15, last + 1),
     ]  # fmt: skip
     log.close()
@@ -250,10 +262,10 @@ def test_what_was_released_is_not_cut() -> None:
     filled(log, 1, released=3)
     with pytest.raises(Stranded) as refused:
         log.cut(2)
-    assert refused.value.detail == {"released": 3} and log.last == 5
+    assert refused.value.detail == {"released": 3} and log.state.last == 5
     log.cut(3)
     log.cut(8)
-    assert log.last == 3
+    assert log.state.last == 3
     log.close()
     directory.close()
 

@@ -29,8 +29,8 @@ from storage.formats.frames import (
     SegmentHeader,
 )
 from storage.log.log import Log
-from storage.log.reader import LogSizes
 from storage.log.segments import PLACE_FRAMES
+from storage.log.state import LogSizes
 from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
 from tests.simulation.environment import ManualClock, SeededRng
 
@@ -78,7 +78,13 @@ class LogStore:
     def frames(self, count: int = 1, size: int = 50) -> list[Frame]:
         log = self.log
         return [
-            Frame(log.last + 1 + i, log.epoch, log.last_time + i, 0, bytes([i % 256]) * size)
+            Frame(
+                log.state.last + 1 + i,
+                log.state.epoch,
+                log.state.last_time + i,
+                0,
+                bytes([i % 256]) * size,
+            )
             for i in range(count)
         ]
 
@@ -91,7 +97,7 @@ class LogStore:
         return path, path.read_bytes()
 
     def held(self) -> list[int]:
-        return [frame.sequence for frame in self.log.read(self.log.first)]
+        return [frame.sequence for frame in self.log.reader.read(self.log.state.first)]
 
 
 @pytest.fixture
@@ -117,37 +123,37 @@ def simulated_disk(store: LogStore) -> SimulatedDisk:
 
 def test_empty_log(store: LogStore) -> None:
     log = store.log
-    assert (log.first, log.last, log.epoch) == (1, 0, 1)
-    assert log.last_time == ManualClock().wall_us()
-    assert list(log.read(1)) == []
+    assert (log.state.first, log.state.last, log.state.epoch) == (1, 0, 1)
+    assert log.state.last_time == ManualClock().wall_us()
+    assert list(log.reader.read(1)) == []
     log.append([])
     log = store.reopen()
-    assert (log.first, log.last, log.recovery.clean) == (1, 0, True)
+    assert (log.state.first, log.state.last, log.recovery.clean) == (1, 0, True)
 
 
 def test_frames_come_back_over_segments_and_restarts(store: LogStore) -> None:
     written = []
     for count in (1, 3, 8, 2, 30, 1):
         written += store.append(count)
-        assert list(store.log.read(1)) == written
+        assert list(store.log.reader.read(1)) == written
     assert len(store.segments()) == 3
     for clean in (True, False, True):
         log = store.reopen(clean)
-        assert list(log.read(1)) == written
+        assert list(log.reader.read(1)) == written
         assert log.recovery.clean is clean
-        assert (log.last, log.last_time) == (written[-1].sequence, written[-1].time)
+        assert (log.state.last, log.state.last_time) == (written[-1].sequence, written[-1].time)
         written += store.append()
     for start in range(1, len(written) + 2):
-        assert list(store.log.read(start)) == written[start - 1 :]
-        assert list(store.log.read(start, start + 4)) == written[start - 1 : start + 4]
+        assert list(store.log.reader.read(start)) == written[start - 1 :]
+        assert list(store.log.reader.read(start, start + 4)) == written[start - 1 : start + 4]
 
 
 def test_flags_epoch_and_time_are_kept(store: LogStore) -> None:
-    frame = Frame(1, 7, store.log.last_time + 5, 0x300, b"x")
+    frame = Frame(1, 7, store.log.state.last_time + 5, 0x300, b"x")
     store.log.append([frame])
     log = store.reopen(clean=False)
-    assert list(log.read(1)) == [frame]
-    assert (log.epoch, log.last_time) == (7, frame.time)
+    assert list(log.reader.read(1)) == [frame]
+    assert (log.state.epoch, log.state.last_time) == (7, frame.time)
 
 
 def test_bugs_of_the_writer_are_not_written(store: LogStore) -> None:
@@ -160,18 +166,18 @@ def test_bugs_of_the_writer_are_not_written(store: LogStore) -> None:
     ):
         with pytest.raises(AssertionError):
             store.log.append([bad])
-    assert store.log.last == 0
+    assert store.log.state.last == 0
     store.log.append([good])
 
 
 def test_epoch_and_time_survive_a_roll_to_an_empty_segment(store: LogStore) -> None:
     store.append(10)
-    time = store.log.last_time
+    time = store.log.state.last_time
     log = store.reopen(clean=False)  # everything but the last batch is copied: an own segment
     log.mark()
     log = store.reopen(clean=False)  # now all is proven: a segment with nothing in it
     assert store.segments()[-1] == segment_name(11)
-    assert (log.last, log.epoch, log.last_time) == (10, 1, time)
+    assert (log.state.last, log.state.epoch, log.state.last_time) == (10, 1, time)
 
 
 def test_unclean_stop_copies_what_is_not_proven(store: LogStore) -> None:
@@ -200,7 +206,7 @@ def test_torn_tail_is_cut_and_kept_aside(store: LogStore) -> None:
         each.touch()
     log = store.open()
     assert all(each.exists() for each in foreign)
-    assert (log.recovery.cut_bytes, log.last) == (len(torn), 4)
+    assert (log.recovery.cut_bytes, log.state.last) == (len(torn), 4)
     assert log.recovery.cut_file is not None
     assert Path(log.recovery.cut_file).read_bytes() == torn
     assert store.append()[0].sequence == 5
@@ -234,8 +240,10 @@ def test_zeros_are_kept_ahead_and_written_over(store: LogStore) -> None:
 def test_zeros_are_no_torn_bytes(store: LogStore, body: bytes) -> None:
     for _ in range(2):
         for _ in range(3):
-            last = store.log.last_time
-            store.log.append([Frame(store.log.last + 1, store.log.epoch, last, 0, body)])
+            last = store.log.state.last_time
+            store.log.append(
+                [Frame(store.log.state.last + 1, store.log.state.epoch, last, 0, body)]
+            )
         held = store.held()
         log = store.reopen(clean=False)
         assert (log.recovery.cut_bytes, log.recovery.cut_file) == (0, None)
@@ -301,9 +309,9 @@ def test_damage_in_an_older_segment_is_found_when_read(store: LogStore) -> None:
     content[-1] ^= 1
     path.write_bytes(content)
     log = store.open()
-    assert [f.sequence for f in log.read(11)] == list(range(11, 21))
+    assert [f.sequence for f in log.reader.read(11)] == list(range(11, 21))
     with pytest.raises(LogDamaged) as refusal:
-        list(log.read(1))
+        list(log.reader.read(1))
     assert refusal.value.sequence == 10
 
 
@@ -411,7 +419,7 @@ def test_newest_segment_missing_is_damage(store: LogStore, clean: bool) -> None:
     assert refusal.value.sequence == 11
     assert _files(store) == before
     path.write_bytes(content)
-    assert store.open().last == 11
+    assert store.open().state.last == 11
 
 
 def test_newest_segment_that_was_begun_only_may_be_missing(store: LogStore) -> None:
@@ -420,7 +428,7 @@ def test_newest_segment_that_was_begun_only_may_be_missing(store: LogStore) -> N
     store.log._roll(reserved=False)
     store.close(clean=False)
     Path(store.path, "log", segment_name(11)).unlink()
-    assert store.open().last == 10
+    assert store.open().state.last == 10
 
 
 def test_a_log_that_ends_before_what_is_proven_is_left_as_it_is(store: LogStore) -> None:
@@ -463,15 +471,15 @@ def test_digests_are_known_of_every_place(store: LogStore) -> None:
     wanted = {0: NO_DIGEST} | {frame.sequence: frame.digest() for frame in written}
     for clean in (True, False, False):
         for sequence, digest in wanted.items():
-            assert store.log.digest_at(sequence) == digest
-        assert store.log.digest == digest
-        assert store.log.digest_at(24) is None
+            assert store.log.reader.digest_at(sequence) == digest
+        assert store.log.state.digest == digest
+        assert store.log.reader.digest_at(24) is None
         store.reopen(clean)
     store.log.prune(15)
-    assert store.log.digest_at(10) == wanted[10], "of the one before the first"
-    assert store.log.digest_at(9) is None
+    assert store.log.reader.digest_at(10) == wanted[10], "of the one before the first"
+    assert store.log.reader.digest_at(9) is None
     log = store.reopen()
-    assert log.digest_at(10) == wanted[10]
+    assert log.reader.digest_at(10) == wanted[10]
 
 
 def test_segment_of_a_fork_is_damage(store: LogStore, tmp_path: Path) -> None:
@@ -494,27 +502,27 @@ def test_segment_of_a_fork_is_damage(store: LogStore, tmp_path: Path) -> None:
     path.write_bytes(Path(fork, "log", name).read_bytes()[: len(own)])
     store.open()
     with pytest.raises(LogDamaged, match="does not continue the one before") as refusal:
-        list(store.log.read(1))
+        list(store.log.reader.read(1))
     assert (refusal.value.file, refusal.value.sequence) == (str(path), 21)
 
 
 def test_what_was_released_is_written_down(store: LogStore) -> None:
     store.log.append(store.frames(3), released=0)
-    assert store.log.released == 0
+    assert store.log.state.released == 0
     store.log.append(store.frames(2), released=2)
-    assert store.reopen(clean=False).released == 2
+    assert store.reopen(clean=False).state.released == 2
     store.log.mark(released=4)
-    assert store.reopen(clean=False).released == 4, "an empty segment's header says it too"
+    assert store.reopen(clean=False).state.released == 4, "an empty segment's header says it too"
     for bad in (3, 6):
         with pytest.raises(AssertionError, match="shown"):
             store.log.append(store.frames(1), released=bad)
-    assert store.reopen().released == 5, "alone, all that is durable"
+    assert store.reopen().state.released == 5, "alone, all that is durable"
 
 
 def test_both_segments_hold_the_copied_frames(store: LogStore) -> None:
     """A recovery that named the new segment and did not get to cut the old one."""
     store.append(2)
-    written = list(store.log.read(1)) + store.append(3)
+    written = list(store.log.reader.read(1)) + store.append(3)
     store.close(clean=False)
     old, uncut = store.segment(1)
     store.open()
@@ -523,8 +531,8 @@ def test_both_segments_hold_the_copied_frames(store: LogStore) -> None:
     old.write_bytes(uncut + b"and torn bytes")
     for clean in (False, True):
         log = store.open()
-        assert list(log.read(1)) == written
-        assert list(log.read(2, 4)) == written[1:4]
+        assert list(log.reader.read(1)) == written
+        assert list(log.reader.read(2, 4)) == written[1:4]
         store.close(clean)
     store.open()
 
@@ -535,17 +543,17 @@ def test_prune_removes_whole_segments(store: LogStore) -> None:
     log = store.log
     log.prune(1)
     log.prune(10)
-    assert log.first == 1
+    assert log.state.first == 1
     log.prune(25)
-    assert (log.first, store.segments()[0]) == (21, segment_name(21))
+    assert (log.state.first, store.segments()[0]) == (21, segment_name(21))
     assert store.held() == list(range(21, 51))
     with pytest.raises(LogPruned) as refusal:
-        log.read(20)
+        log.reader.read(20)
     assert refusal.value.detail == {"first": 21}
     log.prune(1_000)
-    assert log.first == 41, "the last segment stays"
+    assert log.state.first == 41, "the last segment stays"
     log = store.reopen()
-    assert (log.first, log.last) == (41, 50)
+    assert (log.state.first, log.state.last) == (41, 50)
 
 
 def test_prune_cut_short_is_finished_at_open(store: LogStore) -> None:
@@ -556,7 +564,7 @@ def test_prune_cut_short_is_finished_at_open(store: LogStore) -> None:
     store.close()
     one.write_bytes(content)
     log = store.open()
-    assert (log.first, store.segments()) == (21, [segment_name(21)])
+    assert (log.state.first, store.segments()) == (21, [segment_name(21)])
 
 
 def test_segment_missing_behind_the_beginning_is_damage(store: LogStore) -> None:
@@ -576,7 +584,7 @@ def test_segment_missing_behind_the_beginning_is_damage(store: LogStore) -> None
 def test_read_that_is_overtaken_by_a_prune_says_so(store: LogStore) -> None:
     for _ in range(3):
         store.append(10)
-    reader = store.log.read(1)
+    reader = store.log.reader.read(1)
     assert next(reader).sequence == 1
     store.log.prune(21)
     with pytest.raises(LogPruned):
@@ -587,15 +595,18 @@ def test_a_read_takes_the_log_as_it_was_at_its_beginning(store: LogStore) -> Non
     """Another thread may read between any two steps of an append, a roll or a prune."""
     store.append(5)
     log = store.log
-    log.last = 3  # the segment has its new size, and the log not yet its new end
-    assert [frame.sequence for frame in log.read(1)] == [1, 2, 3]
-    log.last = 5
+    log.state.last = 3  # the segment has its new size, and the log not yet its new end
+    assert [frame.sequence for frame in log.reader.read(1)] == [1, 2, 3]
+    log.state.last = 5
     store.append(6)
     store.append(5)
-    log.first, segments = 1, log._segments  # the segments went, and its beginning is not said yet
-    log._segments = segments[1:]
+    log.state.first, segments = (
+        1,
+        log.state.segments,
+    )  # the segments went, and its beginning is not said yet
+    log.state.segments = segments[1:]
     with pytest.raises(LogPruned) as refusal:
-        log.read(3)
+        log.reader.read(3)
     assert refusal.value.detail == {"first": 12}
 
 
@@ -612,14 +623,14 @@ def test_any_frame_is_found_from_any_other(store: LogStore) -> None:
     for seed in range(5):
         random.Random(seed).shuffle(asked)
         for sequence in asked:
-            assert store.log.frame(sequence) == written[sequence - 1]
-        ends = [segment.first for segment in store.log._segments[1:]]
-        for segment, end in zip(store.log._segments, ends, strict=False):
+            assert store.log.reader.frame(sequence) == written[sequence - 1]
+        ends = [segment.first for segment in store.log.state.segments[1:]]
+        for segment, end in zip(store.log.state.segments, ends, strict=False):
             frames = end - segment.first
             assert len(segment.places) == -(-frames // PLACE_FRAMES), "all of it has been walked"
-        assert list(store.log.read(1)) == written
+        assert list(store.log.reader.read(1)) == written
         store.reopen(clean=bool(seed % 2))
-        list(store.log.read(1, asked[0]))
+        list(store.log.reader.read(1, asked[0]))
 
 
 def test_a_frame_is_read_past_damage_in_the_bodies_before_it(store: LogStore) -> None:
@@ -634,16 +645,16 @@ def test_a_frame_is_read_past_damage_in_the_bodies_before_it(store: LogStore) ->
     content[at + FRAME - 1] ^= 1
     path.write_bytes(content)
     log = store.open()
-    assert log.frame(10) == large
+    assert log.reader.frame(10) == large
     with pytest.raises(LogDamaged) as refusal:
-        log.frame(4)
+        log.reader.frame(4)
     assert (refusal.value.sequence, refusal.value.offset) == (4, at)
     content[at + 20] ^= 1
     path.write_bytes(content)
     log = store.reopen()
-    assert [log.frame(sequence).sequence for sequence in (3, 11)] == [3, 11]
+    assert [log.reader.frame(sequence).sequence for sequence in (3, 11)] == [3, 11]
     with pytest.raises(LogDamaged) as refusal:
-        log.frame(10)
+        log.reader.frame(10)
     assert (refusal.value.sequence, refusal.value.offset) == (4, at)
 
 
@@ -665,24 +676,24 @@ def test_a_frame_costs_few_reads_and_few_bytes(
     monkeypatch.setattr(DiskFile, "read", counting)
     for sequence in (1, 15, 16, 500, 1_000):
         taken.clear()
-        store.log.frame(sequence)
+        store.log.reader.frame(sequence)
         assert sum(taken) <= 8 * 1024, "not a megabyte"
 
 
 def test_epochs_are_known_from_headers_or_not_at_all(store: LogStore) -> None:
     log = store.log
     for epoch, count in ((1, 15), (2, 20), (3, 5)):
-        log.epoch = epoch  # as another leader's frames bring it
+        log.state.epoch = epoch  # as another leader's frames bring it
         for _ in range(count):
             store.append()
-    true = {frame.sequence: frame.epoch for frame in log.read(1)}
-    known = {sequence: log.known_epoch(sequence) for sequence in true}
+    true = {frame.sequence: frame.epoch for frame in log.reader.read(1)}
+    known = {sequence: log.reader.known_epoch(sequence) for sequence in true}
     unknown = {sequence for sequence, epoch in known.items() if epoch is None}
     assert unknown == {*range(11, 20), *range(31, 41)}, "in segments where it rose"
     assert all(epoch in (None, true[sequence]) for sequence, epoch in known.items())
-    assert log.known_epoch(0) == 1
+    assert log.reader.known_epoch(0) == 1
     log.prune(21)
-    assert (log.known_epoch(20), log.known_epoch(19)) == (2, None)
+    assert (log.reader.known_epoch(20), log.reader.known_epoch(19)) == (2, None)
 
 
 def test_reader_on_another_thread_sees_a_prefix(store: LogStore) -> None:
@@ -693,8 +704,8 @@ def test_reader_on_another_thread_sees_a_prefix(store: LogStore) -> None:
     def inspect() -> None:
         nonlocal rounds
         while not stop.is_set() or rounds == 0:
-            start = random.randrange(1, store.log.last + 2)
-            held = [frame.sequence for frame in store.log.read(start)]
+            start = random.randrange(1, store.log.state.last + 2)
+            held = [frame.sequence for frame in store.log.reader.read(start)]
             if held != list(range(start, start + len(held))):
                 problems.append(f"from {start}: {held}")
             rounds += 1
@@ -713,8 +724,8 @@ def test_large_frames(store: LogStore) -> None:
     [frame] = store.append(1, size=5_000_000)
     store.append()
     log = store.reopen(clean=False)
-    assert next(log.read(1)) == frame
-    assert log.last == 2
+    assert next(log.reader.read(1)) == frame
+    assert log.state.last == 2
 
 
 def test_clean_close_is_noticed_when_undone(store: LogStore) -> None:
@@ -750,7 +761,7 @@ def test_failed_sync_is_final(simulated: LogStore) -> None:
     with pytest.raises(LogFailed):
         simulated.append(2)
     disk.plan = None
-    assert simulated.log.last == 2
+    assert simulated.log.state.last == 2
     before = disk.operations
     for refused in (simulated.append, simulated.log.mark, lambda: simulated.log.prune(1)):
         with pytest.raises(LogFailed):
@@ -758,7 +769,7 @@ def test_failed_sync_is_final(simulated: LogStore) -> None:
     simulated.close()
     assert disk.operations == before, "neither synced again, nor written"
     log = simulated.open()
-    assert log.last == 2, "read past the page cache, the frames are not there"
+    assert log.state.last == 2, "read past the page cache, the frames are not there"
     assert not log.recovery.clean
     simulated.append()
     assert simulated.held() == [1, 2, 3]
@@ -788,7 +799,7 @@ def test_full_disk_refuses_reads_on_and_resumes(simulated: LogStore) -> None:
     assert simulated.held() == [1, 2, 3, 4, 5]
     simulated.log.close(clean=False)
     simulated.directory.close()
-    assert simulated.open().last == 5
+    assert simulated.open().state.last == 5
 
 
 def test_a_disk_without_room_for_zeros_takes_frames(simulated: LogStore) -> None:
@@ -819,10 +830,10 @@ def test_reserve_takes_what_must_be_written(simulated: LogStore) -> None:
     simulated.log.append(simulated.frames(), reserved=True)
     with pytest.raises(DiskFull):
         simulated.append()
-    assert simulated.log.last == 4, "what the reserve gave is not for everybody"
+    assert simulated.log.state.last == 4, "what the reserve gave is not for everybody"
     simulated.close()
     log = simulated.open()
-    assert (log.last, log.recovery.clean) == (4, True), "closed cleanly on a full disk"
+    assert (log.state.last, log.recovery.clean) == (4, True), "closed cleanly on a full disk"
     with pytest.raises(DiskFull):
         simulated.append()
     disk.capacity = NO_LIMIT
@@ -837,7 +848,7 @@ def test_recovery_on_a_full_disk_uses_the_reserve(simulated: LogStore) -> None:
     simulated.close(clean=False)
     disk.capacity = sum(len(c) for c in disk.image().values() if c)
     log = simulated.open()
-    assert (log.last, log.recovery.copied) == (4, 2)
+    assert (log.state.last, log.recovery.copied) == (4, 2)
     assert simulated.held() == [1, 2, 3, 4]
 
 
@@ -852,13 +863,13 @@ def test_no_more_files_is_a_full_disk(simulated: LogStore) -> None:
     with pytest.raises(DiskFull):
         simulated.append()
     log = simulated.reopen(clean=False)
-    assert (log.last, simulated.held()) == (11, list(range(1, 12)))
+    assert (log.state.last, simulated.held()) == (11, list(range(1, 12)))
     with pytest.raises(DiskFull):
         simulated.append()
     disk.files = NO_LIMIT
     simulated.append()
     assert simulated.held() == list(range(1, 13))
-    assert simulated.log._reserve.held
+    assert simulated.log.tail.reserve.held
 
 
 def test_files_that_others_need_are_left_to_them(simulated: LogStore) -> None:
@@ -868,7 +879,7 @@ def test_files_that_others_need_are_left_to_them(simulated: LogStore) -> None:
         simulated.log.append(simulated.frames(), spare=Room(0, 8))
     simulated.log.append(simulated.frames(), spare=Room(0, 7))
     simulated.log.append(simulated.frames(), spare=Room(0, 8), reserved=True)
-    assert not simulated.log._reserve.held, "it was given up for them"
+    assert not simulated.log.tail.reserve.held, "it was given up for them"
 
 
 def test_a_start_without_files_lives_on_the_reserve(simulated: LogStore) -> None:
@@ -883,7 +894,7 @@ def test_a_start_without_files_lives_on_the_reserve(simulated: LogStore) -> None
     with pytest.raises(DiskFull, match="17 files"):
         log.make_room(Room(1_000, 17))
     log.recover()
-    assert (log.last, log._reserve.held) == (3, True), "and holds it again"
+    assert (log.state.last, log.tail.reserve.held) == (3, True), "and holds it again"
     simulated.log = log
 
 
@@ -902,7 +913,7 @@ def test_a_quota_is_a_full_disk_that_the_file_system_does_not_show(simulated: Lo
     simulated.append()
     assert simulated.held() == [1, 2, 3]
     simulated.close()
-    assert simulated.open().last == 3
+    assert simulated.open().state.last == 3
 
 
 def test_prune_on_a_full_disk_makes_room(simulated: LogStore) -> None:
@@ -911,7 +922,7 @@ def test_prune_on_a_full_disk_makes_room(simulated: LogStore) -> None:
         simulated.append(10)
     disk.capacity = sum(len(c) for c in disk.image().values() if c)
     simulated.log.prune(21)
-    assert simulated.log.first == 21
+    assert simulated.log.state.first == 21
     simulated.append()
     assert simulated.held() == list(range(21, 32))
 
@@ -966,7 +977,7 @@ def test_an_epoch_that_falls_is_damage(
         data.append(codec.encode(frame, number - 1, number - 1))
     path.write_bytes(b"".join(data))
     if bad is None:
-        assert store.open().epoch == 2
+        assert store.open().state.epoch == 2
         return
     with pytest.raises(LogDamaged, match="its epoch 1 is lower than 2 before it") as refusal:
         store.open()

@@ -12,7 +12,7 @@ from protocol.environment import Room
 from protocol.errors import DiskFull, UnknownOutcome
 from storage.files.disk_reserve import FreeSpaceCheck, Reserve
 from storage.formats.frames import FRAME_HEADER_BYTES
-from storage.log.reader import LogSizes
+from storage.log.state import LogSizes
 from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
 from tests.storage.log.test_log import LogStore
 
@@ -72,7 +72,7 @@ def test_it_is_closed_and_opened_there(store: LogStore, disk: SimulatedDisk) -> 
     leave(disk, 0)
     store.close()
     log = store.open()
-    assert (log.last, log.recovery.clean, store.held()) == (3, True, [1, 2, 3])
+    assert (log.state.last, log.recovery.clean, store.held()) == (3, True, [1, 2, 3])
     with pytest.raises(DiskFull):
         store.append(size=5_000)
     give_back(disk)
@@ -87,7 +87,7 @@ def test_a_segment_is_not_begun_there(store: LogStore, disk: SimulatedDisk) -> N
     leave(disk, 0)
     with pytest.raises(DiskFull):
         store.append()
-    assert store.log._reserve.held, "that is for others"
+    assert store.log.tail.reserve.held, "that is for others"
     store.log.append(store.frames(), reserved=True)
     give_back(disk)
     store.append()
@@ -106,7 +106,7 @@ def test_a_start_with_a_torn_tail(store: LogStore, disk: SimulatedDisk) -> None:
     assert store.held() == [1, 2, 3]
     disk.kill()
     log = store.open()
-    assert (log.last, store.held()) == (3, [1, 2, 3])
+    assert (log.state.last, store.held()) == (3, [1, 2, 3])
     disk.plan = None
     give_back(disk)
     store.append()
@@ -130,7 +130,7 @@ def test_what_is_left_may_be_found(store: LogStore, disk: SimulatedDisk, ends: s
     assert store.held() == [1, 2, 3]
     if ends == "killed":
         disk.kill()
-        assert store.open().last == 5
+        assert store.open().state.last == 5
         return
     disk.plan = None
     give_back(disk)
@@ -154,7 +154,7 @@ def test_a_mark_may_stay(store: LogStore, disk: SimulatedDisk) -> None:
         store.log.mark()
     disk.kill()
     disk.plan = None
-    assert store.open().last == 3
+    assert store.open().state.last == 3
 
 
 def test_a_reserve_of_one_file_is_made_anew(disk: SimulatedDisk) -> None:

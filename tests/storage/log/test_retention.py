@@ -17,7 +17,7 @@ SECOND = 1_000_000
 def store() -> LogStore:
     """Segments of ten frames, one of them each second: they begin at 1, 11, 21, 31 and 41."""
     store = LogStore("/s", SimulatedDisk())
-    begun = store.log.last_time
+    begun = store.log.state.last_time
     for number in range(1, 46):
         time = begun + number * SECOND
         store.log.append([Frame(number, 1, time, 0, bytes(50))])
@@ -26,8 +26,8 @@ def store() -> LogStore:
 
 def retired(store: LogStore, keep: LogRetention | None, flushed: int = 45, later_s: int = 0) -> int:
     """Where the log begins after a prune, so long after its newest frame."""
-    store.log.retire(flushed, keep, store.log.last_time + later_s * SECOND)
-    return store.log.first
+    store.log.retire(flushed, keep, store.log.state.last_time + later_s * SECOND)
+    return store.log.state.first
 
 
 def test_all_of_it(store: LogStore) -> None:
@@ -47,14 +47,14 @@ def test_the_newest_frames(
     [(100, 0, 1), (35, 0, 1), (34, 0, 11), (24, 0, 21), (24, 500, 41)],
 )
 def test_frames_younger_than_an_age(store: LogStore, age_s: int, later_s: int, first: int) -> None:
-    kept_from = store.log.last_time + (later_s - age_s) * SECOND
-    young = [f.sequence for f in store.log.read(1) if f.time > kept_from]
+    kept_from = store.log.state.last_time + (later_s - age_s) * SECOND
+    young = [f.sequence for f in store.log.reader.read(1) if f.time > kept_from]
     assert retired(store, LogRetention(age_us=age_s * SECOND), later_s=later_s) == first
-    assert not young or store.log.first <= young[0], "a frame that was to be kept is gone"
+    assert not young or store.log.state.first <= young[0], "a frame that was to be kept is gone"
 
 
 def test_so_many_bytes(store: LogStore) -> None:
-    sizes = [segment.size for segment in store.log._segments]
+    sizes = [segment.size for segment in store.log.state.segments]
     assert retired(store, LogRetention(bytes=sum(sizes))) == 1
     assert retired(store, LogRetention(bytes=sum(sizes) - 1)) == 11
     assert retired(store, LogRetention(bytes=sum(sizes[2:]))) == 21
@@ -65,35 +65,39 @@ def test_so_many_bytes(store: LogStore) -> None:
 def test_nothing_goes_that_is_not_flushed(store: LogStore, flushed: int) -> None:
     """Up to the very frame: a segment that holds the first one that is not flushed stays."""
     retired(store, LogRetention(bytes=1), flushed)
-    assert store.log.first <= flushed + 1
-    assert store.log.first == max(first for first in (1, 11, 21, 31, 41) if first <= flushed + 1)
+    assert store.log.state.first <= flushed + 1
+    assert store.log.state.first == max(
+        first for first in (1, 11, 21, 31, 41) if first <= flushed + 1
+    )
 
 
 @pytest.mark.parametrize("flushed", range(46))
 def test_a_full_disk_takes_what_is_flushed(store: LogStore, flushed: int) -> None:
-    assert store.log.give_way(flushed) == store.log.first - 1
-    assert store.log.first == max(first for first in (1, 11, 21, 31, 41) if first <= flushed + 1)
-    assert store.held() == list(range(store.log.first, 46))
+    assert store.log.give_way(flushed) == store.log.state.first - 1
+    assert store.log.state.first == max(
+        first for first in (1, 11, 21, 31, 41) if first <= flushed + 1
+    )
+    assert store.held() == list(range(store.log.state.first, 46))
     store.append()
-    assert store.reopen(clean=False).last == 46
+    assert store.reopen(clean=False).state.last == 46
 
 
 def test_a_full_disk_takes_a_large_segment_too_once_all_of_it_is_flushed(store: LogStore) -> None:
     disk = store.fs
     assert isinstance(disk, SimulatedDisk)
-    store.log.append([Frame(46, 1, store.log.last_time, 0, bytes(8_000))])
+    store.log.append([Frame(46, 1, store.log.state.last_time, 0, bytes(8_000))])
     disk.capacity = sum(len(content) for content in disk.image().values() if content)
     assert store.log.give_way(45) == 40, "one frame of the last is not flushed"
-    assert store.log._reserve.fill(), "what went made room for it"
+    assert store.log.tail.reserve.fill(), "what went made room for it"
     disk.capacity = sum(len(content) for content in disk.image().values() if content)
     assert store.log.give_way(46) == 6
-    assert (store.log.first, store.held()) == (47, [])
+    assert (store.log.state.first, store.held()) == (47, [])
     store.append()
     log = store.reopen(clean=False)
-    assert (log.first, log.last) == (47, 47)
+    assert (log.state.first, log.state.last) == (47, 47)
 
 
 def test_a_small_segment_is_left(store: LogStore) -> None:
     store.log.give_way(45)
     assert store.log.give_way(45) == 0
-    assert store.log.first == 41
+    assert store.log.state.first == 41

@@ -20,7 +20,7 @@ from storage.formats import frames
 from storage.formats.frames import FRAME_HEADER_BYTES, SEALED_HEADER_BYTES, Frame, SegmentHeader
 from storage.formats.sealing import FrameSealer, Key
 from storage.log.log import Log
-from storage.log.reader import LogSizes
+from storage.log.state import LogSizes
 from tests.reliability.crashes import enumerate_crashes
 from tests.simulation.disk import Fault, Image, SimulatedDisk
 from tests.simulation.environment import ManualClock, SeededRng
@@ -60,7 +60,10 @@ class SealedLogStore:
     def append(self, count: int = 1, body: bytes = CANARY) -> None:
         log = self.log
         log.append(
-            [Frame(log.last + 1 + at, log.epoch, log.last_time, 0, body) for at in range(count)]
+            [
+                Frame(log.state.last + 1 + at, log.state.epoch, log.state.last_time, 0, body)
+                for at in range(count)
+            ]
         )
 
     def close(self, clean: bool = True) -> None:
@@ -92,7 +95,7 @@ def opened(image: Image, key: Key | None = KEY) -> list[Frame]:
     store = SealedLogStore(SimulatedDisk(dict(image)), key)
     log = store.open(seed=99)
     try:
-        return list(log.read(log.first))
+        return list(log.reader.read(log.state.first))
     finally:
         store.close(clean=False)
 
@@ -126,7 +129,7 @@ def test_frames_of_any_size_come_back(clean: bool) -> None:
     for _ in range(2):
         assert bodies(opened(store.image())) == bodies_in
         store.open()
-        assert bodies(list(store.log.read(1))) == bodies_in
+        assert bodies(list(store.log.reader.read(1))) == bodies_in
         store.close()
 
 
@@ -135,7 +138,7 @@ def test_a_frame_has_the_digest_that_it_has_in_clear() -> None:
     for store in (sealed, plain):
         store.open()
         store.append(3)
-    assert sealed.log.digest == plain.log.digest
+    assert sealed.log.state.digest == plain.log.state.digest
 
 
 @pytest.mark.parametrize("key", [None, OTHER_KEY], ids=["none", "another"])
@@ -234,7 +237,7 @@ def starts(count: int) -> Seals:
                 copy.open(seed=10_000_000 + number)
                 copy.append(2, b"a copy")
                 copy.close()
-            log.prune(log.last - 20)
+            log.prune(log.state.last - 20)
             way = rng.randrange(3)
             if way == 0:
                 store.close()
@@ -274,11 +277,11 @@ class GoesOnWhereItWasOpened(Log):
 
     def recover(self, proven: int = 0) -> None:
         super().recover(proven)
-        segment, seal = self._segments[-1], self._segments[-1].header.seal
-        if self._worn and seal is not None:
-            self._worn = False
+        segment, seal = self.state.segments[-1], self.state.segments[-1].header.seal
+        if self.tail.worn and seal is not None:
+            self.tail.worn = False
             beside = frames._named(segment.header)
-            file = self._fs.open_read(segment.path)
+            file = self.state.fs.open_read(segment.path)
             walk = frames.FrameWalker(file, segment.codec, segment.header.size, segment.size)
             count = sum(1 for _ in walk) + 1
             segment.codec.sealer = FrameSealer(KEY, seal.salt, beside, count)
@@ -316,13 +319,15 @@ def test_frames_that_a_full_disk_refused_before_they_were_written_leave_no_gap()
         return Fault(errno.ENOSPC)
 
     store.disk.plan = full
-    frame = Frame(log.last + 1, log.epoch + 1, log.last_time, 0, b"of the next epoch")
+    frame = Frame(
+        log.state.last + 1, log.state.epoch + 1, log.state.last_time, 0, b"of the next epoch"
+    )
     with pytest.raises(DiskFull):
         log.append([frame])
-    assert refused and log.last == 3
+    assert refused and log.state.last == 3
     log.append([frame])
     store.append(2)
-    assert [each.sequence for each in log.read(1)] == [1, 2, 3, 4, 5, 6]
+    assert [each.sequence for each in log.reader.read(1)] == [1, 2, 3, 4, 5, 6]
     store.close()
     assert bodies(opened(store.image()))[3] == b"of the next epoch"
 
@@ -331,7 +336,7 @@ def test_a_segment_that_was_read_takes_no_seal() -> None:
     store = filled()
     store.open()
     with pytest.raises(AssertionError, match="takes no seals"):
-        store.log._segments[-1].codec.encode(Frame(18, 1, 1, 0, b""), 17, 17)
+        store.log.state.segments[-1].codec.encode(Frame(18, 1, 1, 0, b""), 17, 17)
 
 
 # --- what is put where it does not belong ---------------------------------------------------------
@@ -490,8 +495,8 @@ def test_on_the_real_disk(tmp_path: object) -> None:
         rng = SeededRng(number)
         directory = StoreDirectory.open(path, Disk(), ManualClock(), rng, create=True, key=KEY)
         log = Log.open(directory, SIZES)
-        assert len(list(log.read(1))) == 5 * number
+        assert len(list(log.reader.read(1))) == 5 * number
         for _ in range(5):
-            log.append([Frame(log.last + 1, log.epoch, log.last_time, 0, CANARY)])
+            log.append([Frame(log.state.last + 1, log.state.epoch, log.state.last_time, 0, CANARY)])
         log.close()
         directory.close()

@@ -19,7 +19,7 @@ from storage.formats.frames import NO_DIGEST, Frame
 from storage.formats.positions import LogEnd
 from storage.indexes import derived
 from storage.log.log import Log
-from storage.log.reader import LogSizes
+from storage.log.state import LogSizes
 from storage.txn import applied_position
 from storage.txn import ledger as ledger_module
 from storage.txn.ledger import Ledger
@@ -59,11 +59,13 @@ class OpenStore:
         sizes = LogSizes(segment_frames=4, reserve_bytes=0)
         self.log = Log.open(self.directory, sizes, proven=found.proves)
         try:
-            applied_position.require_joined(found, self.log.digest_at)
-            tail = LogEnd(self.log.last, self.log.epoch, self.log.last_time, store_id)
+            applied_position.require_joined(found, self.log.reader.digest_at)
+            tail = LogEnd(
+                self.log.state.last, self.log.state.epoch, self.log.state.last_time, store_id
+            )
             environment = (ManualClock(), SeededRng(1))
             self.ledger = Ledger(self.engine, tail, *environment, self.frames.append, derived.kept)
-            for frame in self.log.read(self.ledger.state.committed + 1):
+            for frame in self.log.reader.read(self.ledger.state.committed + 1):
                 self.ledger.replay(frame)
         except BaseException:
             self.log.close(clean=False)
@@ -184,7 +186,7 @@ def test_the_state_of_a_fork_is_refused_where_the_log_begins(
     store.log.prune(5)
     store.close()
     store.open()
-    assert store.log.first == 5
+    assert store.log.state.first == 5
     store.close()
     swap_state(store, other.path)
     with pytest.raises(StateForeign, match="frame 4 has digest"):
