@@ -70,7 +70,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from actors.cluster.leader_state import Leadership, LeadLease, may_take
-from actors.cluster.log_matching import EpochHistory, holds
+from actors.cluster.log_matching import EpochHistory, accepts_epoch, holds
 from actors.cluster.role import ClusterMember
 from actors.commits import Committer
 from protocol.agreement import (
@@ -330,7 +330,7 @@ def _no_isr(at: Situation) -> NextRole | None:
 def _old_epoch(at: Situation) -> NextRole | None:
     lead = at.agreed.lead
     # Cluster rule 5: a rightful leader has no epoch below a promised one.
-    if lead is None or lead.node == at.node or lead.epoch >= at.memory.promised:
+    if lead is None or lead.node == at.node or accepts_epoch(at.memory.promised, lead.epoch):
         return None
     why = "the leader uses an epoch that had ended before: etcd was set back"
     return StayWaiting(f"{why}; {NAME_ONE}", distrust_reason=True)

@@ -1,4 +1,4 @@
-"""Follower state: the promised epoch, log matching with the leader, released frames.
+"""Follower state: epochs that it accepts, log matching with the leader, released frames.
 
 Log matching (Kafka KIP-101): each log keeps the end of every leader epoch. `last_common_frame`
 finds the last common frame of two logs, and the follower truncates its log to it
@@ -23,7 +23,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from protocol.agreement import ReleasedFrame
 from protocol.errors import Diverged
@@ -33,25 +33,15 @@ from storage.formats.positions import EpochEnd, EpochHistory
 
 
 __all__ = [
-    "EpochEnd", "EpochHistory", "EpochPromise", "frame_at", "holds", "last_common_frame", "last_of",
+    "EpochEnd", "EpochHistory", "accepts_epoch", "frame_at", "holds", "last_common_frame",
+    "last_of",
 ]  # fmt: skip
 
 
-class EpochPromise(NamedTuple):
-    """Durable promise of a node: made before it sends its epoch history, and before it writes a
-    frame as leader."""
-
-    epoch: int
-    """Lowest leader epoch that this node accepts."""
-
-    def takes(self, epoch: int) -> bool:
-        """True if frames of a leader of this epoch are accepted."""
-        return epoch >= self.epoch
-
-    def promise(self, epoch: int) -> EpochPromise:
-        """Return the promise for an epoch to follow or lead in."""
-        assert self.takes(epoch), "an older epoch than was promised"
-        return EpochPromise(epoch)
+def accepts_epoch(promised: int, epoch: int) -> bool:
+    """Cluster rule 5: True if a node that has promised an epoch accepts a leader of another (Raft
+    §5.1). The promise is made before it sends its history, and before it leads."""
+    return epoch >= promised
 
 
 def last_of(history: EpochHistory, epoch: int) -> EpochEnd | None:

@@ -65,7 +65,7 @@ from typing import Final, Protocol
 import structlog
 
 from actors.backlog import Backlog
-from actors.cluster.log_matching import Lag, SyncStatus, frame_at
+from actors.cluster.log_matching import Lag, SyncStatus, accepts_epoch, frame_at
 from actors.cluster.replica_senders import message_of
 from actors.cluster.state_check import FollowerComparison
 from actors.commits import Committer
@@ -401,7 +401,7 @@ class ReplicaReceiver:
         answer = await self._link.receive()
         if not isinstance(answer, Attached):
             raise _unexpected_message(answer)
-        if answer.epoch < self._epochs.promised:
+        if not accepts_epoch(self._epochs.promised, answer.epoch):
             raise LinkClosed(
                 f"the leader has epoch {answer.epoch}, but epoch {self._epochs.promised} was"
                 " promised"
@@ -463,7 +463,7 @@ class ReplicaReceiver:
 
     def _check_epoch(self, epoch: int) -> None:
         promised = self._epochs.promised
-        if epoch != self.epoch or epoch < promised:
+        if epoch != self.epoch or not accepts_epoch(promised, epoch):
             raise LinkClosed(
                 f"received frames of epoch {epoch}, but the link has epoch {self.epoch}, and"
                 f" {promised} was promised"

@@ -57,7 +57,14 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from actors.backlog import EntryBatch, PendingEntry, commit
-from actors.cluster.log_matching import EpochEnd, Lag, SyncStatus, Window, last_common_frame
+from actors.cluster.log_matching import (
+    EpochEnd,
+    Lag,
+    SyncStatus,
+    Window,
+    accepts_epoch,
+    last_common_frame,
+)
 from actors.commits import Committer, FellBehind, TailFollower
 from actors.log_pins import Pin
 from actors.log_reads import LogReads
@@ -396,7 +403,7 @@ class ReplicaSender:
             history
         """
         # The follower has promised a later leader: this one is deposed, and may not know.
-        if asked.promised > self.epoch:
+        if not accepts_epoch(asked.promised, self.epoch):
             raise NotWritable(
                 f"this node leads in epoch {self.epoch}, but epoch {asked.promised} was promised"
             )

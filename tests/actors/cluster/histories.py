@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from actors.cluster.election import ClaimLead, decide_role
 from actors.cluster.leader_state import DEPOSED, LeaderState
-from actors.cluster.log_matching import EpochEnd, EpochHistory, EpochPromise
+from actors.cluster.log_matching import EpochEnd, EpochHistory, accepts_epoch
 from actors.cluster.log_matching import last_common_frame as where_they_agree
 from protocol.agreement import AgreedState, CompareAndSetResult, InSyncReplicas, LeaderEntry
 from storage.files.cluster_file import ClusterState
@@ -50,7 +50,7 @@ class SearchedNode(NamedTuple):
     log: Log = ()
     synced: int = 0
     shown: int = 0
-    promised: EpochPromise = EpochPromise(0)
+    promised: int = 0
     follows: int = 0
     """The epoch of the leader that it is attached to; 0: none."""
     leads: LeaderState | None = None
@@ -97,7 +97,7 @@ class SearchScope:
     leading: type[LeaderState] = LeaderState
     last_common_frame: Callable[[EpochHistory, EpochHistory], int] = where_they_agree
     may_take: Callable[[AgreedState, str], bool] = may_take_the_lead
-    takes: Callable[[EpochPromise, int], bool] = EpochPromise.takes
+    takes: Callable[[int, int], bool] = accepts_epoch
     keeps_promises: bool = True
     small_sets: bool = False
     """Whether the set may get smaller than was promised, so that what comes of it shows."""
@@ -151,7 +151,7 @@ class SearchScope:
             name, taken.epoch, self.acks, etcd.insync, own=len(node.log) + 1, synced=node.synced
         )
         log = (*node.log, taken.epoch)
-        promised = node.promised.promise(taken.epoch)
+        promised = taken.epoch
         node = node._replace(log=log, promised=promised, follows=0, leads=leads)
         yield f"{name} leads epoch {taken.epoch}", _put(state, name, node)._replace(etcd=taken)
 
@@ -229,7 +229,7 @@ class SearchScope:
                 continue
             at = self.last_common_frame(_history(node.log), _history(other.log))
             found = _deposed(state, follower) if other.leads is not None else state
-            promised = EpochPromise(max(other.promised.epoch, leads.epoch))
+            promised = max(other.promised, leads.epoch)
             cut = other._replace(
                 log=other.log[:at], synced=at, promised=promised, follows=leads.epoch, leads=None
             )
@@ -246,7 +246,7 @@ class SearchScope:
         for kept in range(node.synced, len(node.log) + 1):
             promised = node.promised
             if not self.keeps_promises:
-                promised = EpochPromise(max(node.log[:kept], default=0))
+                promised = max(node.log[:kept], default=0)
             again = node._replace(
                 log=node.log[:kept], synced=kept, follows=0, leads=None, promised=promised
             )

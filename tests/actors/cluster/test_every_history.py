@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from actors.cluster.leader_state import LeaderState
-from actors.cluster.log_matching import EpochHistory, EpochPromise
+from actors.cluster.log_matching import EpochHistory
 from protocol.agreement import AgreedState
 from tests.actors.cluster.histories import SearchScope, search
 
@@ -82,7 +82,7 @@ def by_sequence(ours: EpochHistory, theirs: EpochHistory) -> int:
     return min(max((r.last for r in ours), default=0), max((r.last for r in theirs), default=0))
 
 
-def takes_all(promised: EpochPromise, epoch: int) -> bool:
+def takes_all(promised: int, epoch: int) -> bool:
     return True
 
 
