@@ -1,4 +1,4 @@
-"""Joining: fetches a snapshot copy of the store into a new directory.
+"""Bootstrap of a replica: fetches a snapshot copy of the store (Raft §7) into a new directory.
 
 No actor runs and no request is served meanwhile. Temporary failures are retried with growing
 pauses: an unreachable node, a node that does not lead or gives too many copies, a broken link. The

@@ -1,4 +1,4 @@
-"""Coordination: polls etcd and moves this node from one role to the next.
+"""Coordinator: polls etcd and moves this node from one role to the next.
 
     alone ── DEFINE FAILOVER ──▶ founding ──▶ leading ◀──▶ waiting ◀──▶ following
 
@@ -188,16 +188,16 @@ class CoordinationActor(LoopActor):
         """Revision of etcd that was handled last; 0: none."""
         self._asked: _LeadRequest | None = None
         """The newest request of a statement for the lead."""
-        self._takeover = Election(runtime.clock, committer, member, self._wait)
+        self._election = Election(runtime.clock, committer, member, self._wait)
         self._diagnostics = Diagnostics(member.note_faults)
         self._lookup = AgreementLookup(runtime.clock, ways.agreement, ways.ask_way)
         self._copied_anew = False
         """True if the next start copies the store."""
         self._said: str | None = None
-        self._succession = LeadVacancy(runtime.clock)
+        self._vacancy = LeadVacancy(runtime.clock)
         hooks = LeaderHooks(self._reach, self._note_leading, ways.leads, ways.compare)
         self._leader = LeaderRole(
-            runtime.clock, committer, member, replica_senders, self._takeover, hooks
+            runtime.clock, committer, member, replica_senders, self._election, hooks
         )
         self._declaring = asyncio.Lock()
         """Held by a statement that changes the policy."""
@@ -383,7 +383,7 @@ class CoordinationActor(LoopActor):
         if leadership is not None and self._agreement is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
-                    await self._takeover.give_up(self._agreement, leadership)
+                    await self._election.give_up(self._agreement, leadership)
 
     # --- turns ------------------------------------------------------------------------------------
 
@@ -453,7 +453,7 @@ class CoordinationActor(LoopActor):
         coordinates = member.coordinates and not member.is_stranded and not self._leader.stops
         if asked is not None and agreed.lead is not None and agreed.lead.node != member.node:
             asked.forestalled = leads_already(member, agreed.lead, " since a later statement")
-        yields = partial(self._succession.is_left, member)
+        yields = partial(self._vacancy.is_left, member)
         found = decide_role(
             known, agreed, member.node, self._committer.history(), coordinates=coordinates,
             asked=policy.promote == "AUTO" or asked is not None,
@@ -462,7 +462,7 @@ class CoordinationActor(LoopActor):
         )  # fmt: skip
         if isinstance(found, ClaimByOrder):
             await self._leader.lead(
-                agreement, await self._takeover.by_order(agreement, policy, agreed)
+                agreement, await self._election.by_order(agreement, policy, agreed)
             )
             return
         if isinstance(found, TrustAgain):
@@ -477,13 +477,13 @@ class CoordinationActor(LoopActor):
             await memory.founded(agreed)
             return
         if isinstance(found, ClaimAsFounder):
-            taken = await self._takeover.first(agreement, found.founding, agreed)
+            taken = await self._election.first(agreement, found.founding, agreed)
             await self._leader.lead(agreement, taken)
             return
         if distrust_reason(known, agreed) is None and agreed.insync is not None:
             await memory.remember_agreed(agreed)
         if agreed.lead is not None:
-            self._succession.ends()
+            self._vacancy.ends()
         if isinstance(found, FollowLeader):
             member.lacks, member.why = False, ""
             await self._follow_leader(found.lead.node, None, found.lead.epoch)
@@ -492,7 +492,7 @@ class CoordinationActor(LoopActor):
             await self._follow_leader(found.upstream.node, found.upstream, None)
         elif isinstance(found, ClaimLead):
             await self._leader.lead(
-                agreement, await self._takeover.vacant(agreement, policy, found.insync)
+                agreement, await self._election.vacant(agreement, policy, found.insync)
             )
         else:
             self._wait(found)

@@ -1,7 +1,7 @@
 """Leader state: the commit index and ISR changes. Immutable; each event returns a new value.
 
 - A frame is released when it is synced here and acknowledged by all waited-for nodes, and only
-  while the ISR has at least ACKS followers.
+  while the ISR has at least ACKS followers (commit index, Raft §5.3; ISR, Kafka).
 - A member that is silent for too long is asked out of the ISR (shrink). Nothing is released without
   it before etcd has answered.
 - A follower that holds every frame ever released is asked into the ISR (expand). After the leader's
@@ -9,15 +9,18 @@
   one.
 - A member that holds less than the commit index runs on an older copy of its directory. It is asked
   out of the ISR, and rejoins as others do.
-- While a change is unanswered, the members of the old and of the new ISR are waited for, and the
-  old ISR is asked for. An answer to that settles which of both was written.
+- While a change is unanswered, the members of the old and of the new ISR are waited for (the
+  maximal ISR of KIP-497), and the old ISR is asked for. An answer to that settles which of both was
+  written.
+- Nothing counts as released before the leader's first frame of its own epoch is (Raft §5.4.2, §8).
 - A leader that learns of another leader, or of a vacant lead, is deposed.
 
 Progress of each follower as the leader knows it: acknowledged frames and last contact.
 
 `wanted` decides from it if the leader asks to shrink or to expand the ISR.
 
-Lease of the lead: the time for which the leader may assume that it still leads.
+Lease of the lead: the time for which the leader may assume that it still leads (Gray & Cheriton
+1989).
 
 etcd counts from the arrival of a renewal, which is later than its sending. The deadline here counts
 from the sending, less a tenth for clock drift. So it is over before another node can take the lead.

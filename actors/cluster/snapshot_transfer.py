@@ -1,4 +1,4 @@
-"""Snapshot copies for nodes that join: a snapshot of the released state, sent in parts over a link.
+"""Snapshot copies for nodes that join (Raft §7): a snapshot of the released state, sent in parts.
 
 Each node that asks gets its own snapshot, in an unnamed file; the log behind it is pinned
 meanwhile. Both outlive the link: a node that reconnects with the copy's id resumes at its offset.
