@@ -3,4 +3,4 @@
 A start cuts off a torn end and refuses any other damage. Released frames are never changed.
 """
 
-PUBLIC = ("log", "reader", "recovery", "retention", "segments", "state")
+PUBLIC = ("log", "reader", "recovery", "retention", "segments")
