@@ -69,21 +69,6 @@ def test_frames_come_back(key: Key | None, count: int) -> None:
     assert read(backup(some, key), key) == some
 
 
-@KEYS
-def test_large_frames_come_back(key: Key | None) -> None:
-    some = frames(12, largest=3 * 1024 * 1024)
-    assert read(backup(some, key), key) == some
-
-
-def test_a_log_may_begin_anywhere() -> None:
-    some = frames(40, first=81)
-    before = LogPosition(80, 4, 1_080, bytes(16))
-    data = backup(some, before=before)
-    assert read(data) == some
-    found = LogBackup(HeldFile(data))
-    assert (found.facts.first, found.facts.last, found.facts.before) == (81, 120, before)
-
-
 def test_what_is_written_gives_way() -> None:
     steps = log_file.write(frames(2_000), held.log_facts(2_000), lambda data: None, SeededRng(5))
     assert sum(1 for _ in steps) >= 7
@@ -95,7 +80,7 @@ def test_a_cut_file_proves_a_prefix(key: Key | None) -> None:
     some = frames(60)
     data = backup(some, key)
     most = 0
-    for size in range(held.chunks(data)[0][1], len(data), 7):
+    for size in range(held.chunks(data)[0][1], len(data), 19):
         found, problem = read_on(data[:size], key)
         assert isinstance(problem, BackupCut)
         assert found == some[: len(found)]
@@ -120,7 +105,7 @@ def test_damage_is_found_and_what_stands_before_it_is_not_lost(key: Key | None) 
     some = frames(60)
     data = backup(some, key)
     begins = held.chunks(data)[1][0]
-    for at in range(begins, len(data), 11):
+    for at in range(begins, len(data), 31):
         broken = data[:at] + bytes((data[at] ^ 4,)) + data[at + 1 :]
         found, problem = read_on(broken, key)
         assert isinstance(problem, BackupCorrupt | BackupCut)

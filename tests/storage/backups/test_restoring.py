@@ -53,7 +53,7 @@ def restored(history: CommitHistory, sequence: int, key: Key | None = None) -> S
 def test_a_snapshot_of_any_moment_and_the_log_on_top(history: CommitHistory) -> None:
     """Whatever is half built then: it is gone on with, and comes to the same."""
     built = 0
-    for sequence in range(history.last + 1):
+    for sequence in range(0, history.last + 1, 2):
         machine = restored(history, sequence)
         store = machine.opened()
         assert store.hash == history.hash(sequence)
@@ -79,7 +79,7 @@ def test_a_snapshot_of_any_moment_and_the_log_on_top(history: CommitHistory) -> 
 @KEYS
 def test_a_log_up_to_any_moment(history: CommitHistory, key: Key | None) -> None:
     data = history.log(key=key)
-    for upto in range(0, history.last + 1, 1 if key is None else 9):
+    for upto in range(0, history.last + 1, 4 if key is None else 9):
         machine = StoreMachine(clock=history.clock_at_end())
         done = machine.restore(data, key, upto)
         assert (done.begins, done.records, done.state.hash) == (1, upto, history.hash(upto))
@@ -120,11 +120,11 @@ def test_what_is_not_whole_is_refused_before_anything_is_written(
     history: CommitHistory, key: Key | None
 ) -> None:
     for data in (history.snapshot(20, key), history.log(key=key)):
-        for size in range(8, len(data), 997):
+        for size in range(8, len(data), 2_503):
             machine = StoreMachine(clock=history.clock_at_end())
             assert isinstance(refused(machine, data[:size], key), BackupCut)
             assert not machine.disk.exists(PATH)
-        for at in range(8, len(data), 997):
+        for at in range(8, len(data), 2_503):
             machine = StoreMachine(clock=history.clock_at_end())
             broken = data[:at] + bytes((data[at] ^ 8,)) + data[at + 1 :]
             problem = refused(machine, broken, key)
@@ -143,26 +143,6 @@ def test_a_cut_log_is_restored_up_to_its_last_whole_frame(history: CommitHistory
         assert isinstance(refused(machine, data[:size], upto=upto + 1), BackupCut)
         done = machine.restore(data[:size], upto=upto)
         assert done.state.hash == history.hash(upto)
-
-
-def test_a_damaged_log_is_restored_up_to_the_damage(history: CommitHistory) -> None:
-    data = history.log()
-    at = len(data) * 2 // 3
-    broken = data[:at] + bytes((data[at] ^ 8,)) + data[at + 1 :]
-    machine = StoreMachine(clock=history.clock_at_end())
-    problem = refused(machine, broken)
-    assert isinstance(problem, BackupCorrupt)
-    upto = problem.detail["sequence"]
-    assert isinstance(upto, int) and 0 < upto < history.last
-    assert machine.restore(broken, upto=upto).state.hash == history.hash(upto)
-
-
-def test_only_the_key_restores_what_is_sealed(history: CommitHistory) -> None:
-    for data in (history.snapshot(5, KEY), history.log(key=KEY)):
-        machine = StoreMachine(clock=history.clock_at_end())
-        assert isinstance(refused(machine, data), WrongKey)
-        assert isinstance(refused(machine, data, held.OTHER_KEY), WrongKey)
-        machine.restore(data, KEY)
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "log/x", "state/x", "tmp/x", "STORE"])
@@ -197,20 +177,6 @@ def test_what_went_wrong_first_is_told(
         machine = StoreMachine(clock=history.clock_at_end())
         with pytest.raises(EngineFailed, match="the disk is full"):
             machine.restore(data)
-
-
-def test_an_empty_directory_is_taken(history: CommitHistory) -> None:
-    """A mount point, say."""
-    machine = StoreMachine(clock=history.clock_at_end())
-    machine.disk.make_directory(PATH)
-    machine.disk.make_directory(f"{PATH}/lost+found")
-    machine.restore(history.snapshot(5))
-    machine.opened().close()
-
-
-def test_a_second_snapshot_is_refused(history: CommitHistory) -> None:
-    machine = restored(history, 5)
-    assert isinstance(refused(machine, history.snapshot(9)), NotRestored)
 
 
 def test_a_log_must_join(history: CommitHistory) -> None:
@@ -271,15 +237,6 @@ def test_a_clock_behind_the_backup_is_refused_unless_it_is_meant(history: Commit
 
 
 # --- what is made of it ---------------------------------------------------------------------------
-
-
-def test_each_restore_makes_another_store(history: CommitHistory) -> None:
-    data = history.snapshot(5)
-    found = set()
-    for seed in range(3):
-        machine = StoreMachine(clock=history.clock_at_end(), seed=seed)
-        found.add(machine.restore(data).store)
-    assert len(found) == 3 and held.STORE not in found
 
 
 def test_a_restored_store_goes_on_and_can_be_backed_up(history: CommitHistory) -> None:
@@ -386,8 +343,9 @@ def sweep(
 
 
 @pytest.mark.parametrize("part", [SHOWS, *(pytest.param(n, marks=pytest.mark.hard) for n in REST)])
-@pytest.mark.parametrize("form", ["snapshot", "log", "log on top"])
-@KEYS
+@pytest.mark.parametrize(
+    ("form", "key"), [("snapshot", None), ("log", KEY), ("log on top", None), ("log on top", KEY)]
+)
 def test_a_restore_is_cut_anywhere(
     history: CommitHistory,
     key: Key | None,
@@ -458,11 +416,3 @@ def test_any_backup_restores_into_a_sealed_store(history: CommitHistory, of: Key
             closed = StoreMachine(machine.disk, machine.clock, key=key)
             with pytest.raises(WrongKey):
                 closed.opened()
-
-
-def test_a_plain_store_takes_a_sealed_backup_with_its_key_alone(history: CommitHistory) -> None:
-    data = history.snapshot(9, KEY)
-    machine = StoreMachine(clock=history.clock_at_end())
-    assert isinstance(refused(machine, data), WrongKey)
-    machine.restore(data, KEY)
-    machine.opened().close()

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from protocol.errors import BackupCorrupt, BackupCut
+from protocol.errors import BackupCorrupt
 from storage.backups import snapshot_file, verify
 from storage.backups.snapshot_file import SnapshotBackup
 from storage.engine.memory import MemoryEngine
@@ -142,12 +142,3 @@ def test_verify_tells_how_far_it_has_come_and_can_be_stopped() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         verify.verify(HeldFile(data), None, stop)
-
-
-@pytest.mark.usefixtures("small")
-def test_pairs_that_were_read_before_the_damage_are_not_the_whole() -> None:
-    engine, _ = filled(40)
-    data = backup(engine)
-    for size in range(len(data) - 1, len(data) - 400, -37):
-        with pytest.raises(BackupCut):
-            read(data[:size])

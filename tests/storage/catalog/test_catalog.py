@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any
-
 import pytest
 
 from protocol import limits
-from protocol.errors import AlreadyExists, Conflict, NameRefused, TooLarge, Unknown
-from protocol.values import unpaced
+from protocol.errors import AlreadyExists, NameRefused, TooLarge, Unknown
 from storage.catalog import places, tables, users
 from storage.catalog.places import Database, IfExists, Namespace
 from storage.catalog.tables import Table
 from storage.formats import keys
 from storage.records import records
-from storage.txn.transaction import Transaction
 from tests.storage.books import Book
 
 
@@ -38,17 +33,6 @@ def found(book: Book, ns: str = "shop", db: str = "main", table: str = "order") 
     with book.begin_transaction() as tx:
         database = places.database(tx, places.namespace(tx, ns), db)
         return tables.table(tx, database, table)
-
-
-def test_declared_and_found(book: Book) -> None:
-    made = place(book)
-    assert found(book) == made
-    book.durable()
-    assert found(book) == made
-    assert made.path == "shop.main.order"
-    assert made.database.path == "shop.main"
-    assert made.database.namespace.path == "shop"
-    assert made.prefix == keys.record_prefix(1, 1, 1)
 
 
 def test_unknown_names_what_is_missing(book: Book) -> None:
@@ -117,18 +101,6 @@ def test_names(book: Book, name: str) -> None:
 def test_comments_are_bounded(book: Book) -> None:
     with book.begin_transaction() as tx, pytest.raises(TooLarge):
         places.define_namespace(tx, "a", "x" * (limits.COMMENT_CHARACTERS + 1))
-
-
-def test_lists(book: Book) -> None:
-    for ns, db, table in [("b", "x", "t"), ("a", "y", "t"), ("a", "x", "u"), ("a", "x", "t-1")]:
-        place(book, ns, db, table)
-    with book.begin_transaction() as tx:
-        assert [one.name for one in places.namespaces(tx, unpaced)] == ["a", "b"]
-        a = places.namespace(tx, "a")
-        assert [one.path for one in places.databases(tx, a, unpaced)] == ["a.x", "a.y"]
-        x = places.database(tx, a, "x")
-        assert [one.path for one in tables.tables(tx, x, unpaced)] == ["a.x.t-1", "a.x.u"]
-        assert list(tables.tables(tx, x, unpaced))[1] == tables.table(tx, x, "u")
 
 
 def test_ids_are_never_given_twice(book: Book) -> None:
@@ -227,75 +199,6 @@ def test_look_ups_are_remembered_until_a_declaration_changes(book: Book) -> None
         book.commit(tx)
     assert book.ledger.state.catalog_version > version
     assert found(book).comment == "c"
-
-
-def test_own_declarations_are_seen_at_once_and_by_nobody_else(book: Book) -> None:
-    table = place(book)
-    found(book)
-    tx = book.begin_transaction()
-    tables.drop_table(tx, table)
-    assert tables.find_table(tx, table.database, "order") is None
-    tables.define_table(tx, table.database, "other")
-    assert tables.table(tx, table.database, "other").name == "other"
-    tx.release()
-    assert found(book) == table
-    with book.begin_transaction() as tx:
-        assert tables.find_table(tx, table.database, "other") is None
-
-
-def test_paused_transaction_sees_the_catalog_it_began_with(book: Book) -> None:
-    table = place(book)
-    before = book.begin_transaction()
-    assert tables.table(before, table.database, "order") == table
-    before.pause()
-    late = book.begin_transaction()
-    late.pause()
-    with book.begin_transaction() as tx:
-        tables.drop_table(tx, table)
-        book.commit(tx)
-    book.durable()
-    with book.begin_transaction() as tx:
-        assert tables.find_table(tx, table.database, "order") is None
-    assert tables.table(before, table.database, "order") == table
-    assert tables.table(late, table.database, "order") == table
-    for tx in (before, late):
-        records.create(tx, table, 1, {})
-        with pytest.raises(Conflict):
-            book.commit(tx)
-
-
-def test_a_remembered_declaration_in_flight_makes_the_answer_wait(book: Book) -> None:
-    place(book)
-    sequence = book.ledger.state.committed
-    for _ in range(2):  # the second look-up is answered from memory
-        with book.begin_transaction() as tx:
-            places.namespace(tx, "shop")
-            assert tx.saw == sequence
-            assert book.commit(tx) == sequence
-    book.durable()
-    with book.begin_transaction() as tx:
-        places.namespace(tx, "shop")
-        assert book.commit(tx) == 0
-
-
-@pytest.mark.parametrize(
-    "check",
-    [
-        test_dropping_takes_everything_along_and_nothing_else,
-        test_own_declarations_are_seen_at_once_and_by_nobody_else,
-        test_paused_transaction_sees_the_catalog_it_began_with,
-    ],
-)
-def test_planted_stale_look_up_is_caught(
-    book: Book, check: Callable[[Book], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stale: dict[Hashable, Any] = {}
-    monkeypatch.setattr(Transaction, "known", lambda tx, at: stale.get(at))
-    monkeypatch.setattr(
-        Transaction, "remember", lambda tx, at, value, *_: stale.setdefault(at, value)
-    )
-    with pytest.raises((AssertionError, pytest.fail.Exception)):
-        check(book)
 
 
 def test_kinds_compare_by_what_they_are() -> None:

@@ -6,10 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from protocol.failover import Policy
-from storage.backups import place_copy
-from storage.catalog import failover, places
-from storage.formats import keys
-from storage.formats.container import BackupScope
+from storage.catalog import failover
 from tests.storage.books import Book
 
 STORE: Final = "11111111-2222-4333-8444-555555555555"
@@ -36,20 +33,3 @@ def test_it_is_kept_replaced_and_dropped() -> None:
     with book.begin_transaction() as tx:
         assert failover.find(tx) is None
         assert not failover.drop(tx)
-
-
-def test_a_snapshot_of_a_place_has_none() -> None:
-    book = Book()
-    with book.begin_transaction() as tx:
-        places.define_database(tx, places.define_namespace(tx, "shop"), "main")
-        failover.define(tx, STORE, POLICY)
-        book.commit(tx)
-    book.durable()
-    key = keys.tagged(keys.FAILOVER)[0]
-    assert book.engine.snapshot().get(key) is not None
-    found = {
-        pair[0]
-        for some in place_copy.pairs(book.engine.snapshot(), BackupScope("shop"))
-        for pair in some
-    }
-    assert key not in found

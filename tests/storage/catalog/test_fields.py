@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from protocol import limits
-from protocol.errors import AlreadyExists, Conflict, TooLarge, Unknown
+from protocol.errors import AlreadyExists, TooLarge, Unknown
 from protocol.paths import EACH, Path, read_path, stored_path
-from protocol.values import unpaced
-from storage.catalog import places, tables
+from storage.catalog import tables
 from storage.catalog.places import IfExists
 from storage.catalog.tables import Field, Table
-from storage.formats import keys
-from storage.records import index_builds, records
+from storage.records import index_builds
 from tests.storage.books import Book
 from tests.storage.catalog.test_catalog import found, place
 
@@ -42,42 +40,6 @@ def test_a_table_carries_its_fields_in_the_order_of_their_paths(book: Book) -> N
     assert found(book).fields == (AGE, CITY, ALL)
 
 
-def test_a_list_of_tables_has_each_with_its_fields(book: Book) -> None:
-    define(book, place(book, table="a"), AGE, ALL)
-    define(book, place(book, table="b"), CITY)
-    table = place(book, table="c")
-    define(book, place(book, db="other", table="a"), CITY)
-    with book.begin_transaction() as tx:
-        listed = list(tables.tables(tx, table.database, unpaced))
-    assert [(one.name, one.fields) for one in listed] == [
-        ("a", (AGE, ALL)),
-        ("b", (CITY,)),
-        ("c", ()),
-    ]
-
-
-def test_a_transaction_sees_its_own_definitions_and_others_after_the_commit(book: Book) -> None:
-    table = place(book)
-    with book.begin_transaction() as one, book.begin_transaction() as other:
-        one.pause()
-        other.pause()
-        tables.define_field(one, table, AGE)
-        assert tables.table(one, table.database, "order").fields == (AGE,)
-        assert tables.table(other, table.database, "order").fields == ()
-    assert found(book).fields == ()
-
-
-def test_one_that_wrote_by_the_old_fields_has_lost_its_race(book: Book) -> None:
-    table = place(book)
-    with book.begin_transaction() as writing:
-        known = tables.table(writing, table.database, "order")
-        records.create(writing, known, 1, {"age": "x"})
-        writing.pause()
-        define(book, table, AGE)
-        with pytest.raises(Conflict):
-            book.commit(writing)
-
-
 def test_taken(book: Book) -> None:
     define(book, place(book), AGE)
     table = found(book)
@@ -104,40 +66,6 @@ def test_dropped(book: Book) -> None:
         tables.drop_field(tx, found(book), "age")
 
 
-def test_a_table_that_is_overwritten_keeps_them(book: Book) -> None:
-    define(book, place(book), AGE)
-    table = found(book)
-    with book.begin_transaction() as tx:
-        made = tables.define_table(
-            tx, table.database, "order", schemafull=True, taken=IfExists.OVERWRITE
-        )
-        assert made.fields == (AGE,)
-        book.commit(tx)
-    assert found(book).fields == (AGE,)
-
-
-@pytest.mark.parametrize("what", ["table", "database", "namespace"])
-def test_they_go_with_what_holds_them(book: Book, what: str) -> None:
-    define(book, place(book), AGE)
-    define(book, place(book, table="other"), CITY)
-    table = found(book)
-    numbers = (table.database.namespace.id, table.database.id, table.id)
-    with book.begin_transaction() as tx:
-        if what == "table":
-            tables.drop_table(tx, table)
-        elif what == "database":
-            places.drop_database(tx, table.database)
-        else:
-            places.drop_namespace(tx, table.database.namespace)
-        book.commit(tx)
-    with book.begin_transaction() as tx:
-        assert list(tx.scan(*keys.fields(*numbers))) == []
-    if what == "table":
-        assert found(book, table="other").fields == (CITY,)
-    place(book)
-    assert found(book).fields == ()
-
-
 def test_limits(book: Book) -> None:
     table = place(book)
     long = "a" * (limits.PATH_BYTES + 1)
@@ -161,12 +89,6 @@ def test_a_table_has_so_many_fields_and_no_more(book: Book) -> None:
         with pytest.raises(TooLarge, match="at most 1000 fields"):
             tables.define_field(tx, table, AGE)
         tables.define_field(tx, table, Field(("f1",), "f1", "string"), IfExists.OVERWRITE)
-
-
-def test_a_field_is_found_by_a_key_of_the_catalog() -> None:
-    key = keys.field(1, 2, 3, "home.city")
-    start, end = keys.fields(1, 2, 3)
-    assert start < key < end and keys.is_catalog(key) and not keys.is_record(key)
 
 
 NAMED: tuple[Path, ...] = (

@@ -150,12 +150,6 @@ def test_of_two_that_meet_one_loses(book: Book, alike: dict[str, Any]) -> None:
             book.commit(second)
 
 
-def test_who_looks_at_no_other_row_is_found(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replicas, "every", lambda tx: [])
-    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        test_of_two_that_meet_one_loses(book, {"node": ID})
-
-
 def test_a_certificate_that_is_revoked_meanwhile_is_in_no_row(book: Book) -> None:
     with book.begin_transaction() as declares, book.begin_transaction() as revokes:
         replicas.define(declares, Replica("n2", "n2:1", certificate=PRINT))
@@ -175,17 +169,6 @@ def test_as_many_rows_as_may_be(book: Book, monkeypatch: pytest.MonkeyPatch) -> 
         replicas.define(tx, Replica("n3", "n4:1"), IfExists.OVERWRITE)
         replicas.drop(tx, row(tx))
         replicas.define(tx, Replica("n4", "n5:1"))
-
-
-def test_changed_and_dropped(book: Book) -> None:
-    with book.begin_transaction() as tx:
-        replicas.alter(tx, row(tx), roles=())
-        replicas.alter(tx, row(tx), endpoints=("c:1",))
-        assert (row(tx).roles, row(tx).endpoints, row(tx).peer) == ((), ("c:1",), ROW.peer)
-        with pytest.raises(BadRequest):
-            replicas.alter(tx, row(tx), peer="n")
-        replicas.drop(tx, row(tx))
-        assert replicas.every(tx) == []
 
 
 # --- certificates ---------------------------------------------------------------------------------
@@ -336,11 +319,6 @@ def test_what_a_token_may_last(book: Book) -> None:
 
 def test_nothing_that_is_kept_holds_a_token(book: Book) -> None:
     assert not kept_of(book, token(book))
-
-
-def test_a_token_that_is_kept_is_found(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join_tokens, "_digest", lambda store, token: token.encode())
-    assert kept_of(book, token(book)) == ["the log", "the state"]
 
 
 def kept_of(book: Book, given: str) -> list[str]:

@@ -61,50 +61,6 @@ def expected(
     return sorted(inside, reverse=reverse)
 
 
-def test_empty(engine: Engine) -> None:
-    assert engine.applied == 0
-    assert engine.flushed_sequence() == 0
-    assert engine.get(key(1)) is None
-    assert rows(engine) == rows(engine, reverse=True) == []
-
-
-def test_put_get_delete(engine: Engine) -> None:
-    put(engine, {key(1): b"one", key(2): b"", key(3): b"x" * 100_000})
-    assert engine.get(key(1)) == b"one"
-    assert engine.get(key(2)) == b""
-    assert engine.get(key(3)) == b"x" * 100_000
-    batch = engine.batch()
-    batch.delete(key(1))
-    batch.delete(key(7))
-    engine.write(batch, 2)
-    assert engine.get(key(1)) is None
-    assert engine.applied == 2
-
-
-def test_later_changes_of_a_batch_win(engine: Engine) -> None:
-    put(engine, {key(n): b"old" for n in range(10)})
-    batch = engine.batch()
-    batch.put(key(3), b"lost")
-    batch.delete_range(key(2), key(6))
-    batch.put(key(4), b"kept")
-    batch.put(key(8), b"first")
-    batch.put(key(8), b"second")
-    batch.put(key(9), b"lost")
-    batch.delete(key(9))
-    engine.write(batch, 2)
-    left = {key(n): b"old" for n in (0, 1, 6, 7)} | {key(4): b"kept", key(8): b"second"}
-    assert rows(engine) == expected(left)
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-def test_ranges_are_half_open(engine: Engine, reverse: bool) -> None:
-    model = {key(n): b"%d" % n for n in range(20)}
-    put(engine, model)
-    for start, end in [(3, 7), (3, 4), (0, 20), (15, 99), (5, 5), (7, 3)]:
-        wanted = expected(model, key(start), key(end), reverse)
-        assert rows(engine, key(start), key(end), reverse) == wanted
-
-
 def test_an_empty_range_is_told_where_that_is_quick(engine: Engine) -> None:
     """Never of one that holds a key; of one that never held any always."""
     put(engine, {key(n): b"v" for n in (*range(1_000), 5_000)})
@@ -213,45 +169,6 @@ def test_a_step_of_a_scan_is_bounded_by_its_bytes(engine: Engine) -> None:
                     BATCH_BYTES + BATCH_BYTES // 4
                 )
     view.close()
-
-
-def test_scans_of_one_view_don_t_disturb_each_other(engine: Engine) -> None:
-    model = {key(n): b"%d" % n for n in range(3 * BATCH_PAIRS)}
-    put(engine, model)
-    view = engine.snapshot()
-    put(engine, {key(n): b"later" for n in range(3 * BATCH_PAIRS)})
-    up, down = view.scan(LOW, HIGH), view.scan(LOW, HIGH, reverse=True)
-    seen_up, seen_down = [], []
-    for _ in range(4):
-        seen_up.extend(next(up, []))
-        assert view.get(key(3)) == b"3"
-        seen_down.extend(next(down, []))
-    seen_up.extend(pair for step in up for pair in step)
-    seen_down.extend(pair for step in down for pair in step)
-    assert seen_up == expected(model)
-    assert seen_down == expected(model, reverse=True)
-    view.close()
-
-
-def test_reopened_as_it_was_closed(store: EngineHome) -> None:
-    put(store.engine, {key(1): b"one"}, applied=41)
-    engine = store.reopen()
-    assert engine.applied == engine.flushed_sequence() == 41
-    assert rows(engine) == [(key(1), b"one")]
-
-
-def test_crash_takes_back_only_what_no_flush_covered(store: EngineHome) -> None:
-    engine = store.engine
-    put(engine, {key(1): b"flushed"}, applied=7)
-    engine.flush()
-    assert engine.flushed_sequence() == 7
-    put(engine, {key(2): b"perhaps"}, applied=8)
-    assert engine.flushed_sequence() == 7
-    engine = store.crash()
-    assert engine.get(key(1)) == b"flushed"
-    assert engine.applied in (7, 8)
-    assert (engine.get(key(2)) == b"perhaps") == (engine.applied == 8)
-    assert engine.flushed_sequence() == engine.applied
 
 
 def test_flush_in_another_thread(engine: Engine) -> None:

@@ -85,17 +85,6 @@ def test_what_was_flushed_comes_back_and_nothing_is_in_clear(disk: SimulatedDisk
     assert form_of(HeldFile(image_of(disk))) is None, "it is no backup"
 
 
-def test_close_flushes_what_is_new_and_only_then(disk: SimulatedDisk) -> None:
-    engine = opened(disk)
-    put(engine, 1)
-    engine.close()
-    first = image_of(disk)
-    again = opened(disk)
-    again.close()
-    assert image_of(disk) == first
-    assert opened(disk).applied == 1
-
-
 def test_another_key_is_told_from_damage(disk: SimulatedDisk) -> None:
     put(engine := opened(disk), 1)
     engine.close()
@@ -236,18 +225,6 @@ def test_a_crash_leaves_one_image_or_the_other(
     figure("sealed state: crash states of images", f"{states}, 0 that were neither")
 
 
-def test_a_rename_before_the_sync_is_caught(
-    disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = opened(disk)
-    put(engine, 1, count=30)
-    engine.flush()
-    put(engine, 2, count=30)
-    monkeypatch.setattr("tests.simulation.disk.SimulatedFile.sync", lambda self: None)
-    with pytest.raises(FlushedStateLost):
-        crashes(disk, engine.flush, {1, 2})
-
-
 @pytest.mark.usefixtures("small")
 def test_no_nonce_is_used_twice(disk: SimulatedDisk) -> None:
     with counted() as seals:
@@ -259,19 +236,3 @@ def test_no_nonce_is_used_twice(disk: SimulatedDisk) -> None:
             if number % 2:
                 engine.close()
     assert seals.count > 500 and len(seals.keys) > 40
-
-
-def test_an_inner_engine_is_closed_where_its_image_is_refused(disk: SimulatedDisk) -> None:
-    class Closes(MemoryEngine):
-        closed = False
-
-        def close(self) -> None:
-            self.closed = True
-
-    put(engine := opened(disk), 1)
-    engine.close()
-    broken = SimulatedDisk({**disk.image(), IMAGE: image_of(disk)[:-1]})
-    inner = Closes()
-    with pytest.raises(EngineUnreadable, match="is truncated"):
-        SealedEngine(inner, directory_on(broken))
-    assert inner.closed

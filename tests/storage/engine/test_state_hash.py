@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from hypothesis import given
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from storage.engine.engine import Engine
 from storage.engine.memory import MemoryEngine
 from storage.engine.rocksdb import RocksEngine
-from storage.engine.state_hash import hash_in_slices, state_hash
+from storage.engine.state_hash import state_hash
 from storage.formats import keys
 from tests.storage.books import Book
 
@@ -65,23 +64,6 @@ def test_the_same_on_every_engine_and_however_it_got_there(tmp_path: Path) -> No
     rocks.write(batch, 3)
     assert state_hash(rocks) == wanted
     rocks.close()
-
-
-def test_slices_over_a_view_see_one_state() -> None:
-    engine = filled(MemoryEngine(), {b"%05d" % n: b"v" for n in range(2_000)})
-    wanted = state_hash(engine)
-    view = engine.snapshot()
-    found = []
-
-    def whole() -> Iterator[None]:
-        found.append((yield from hash_in_slices(view)))
-
-    steps = 0
-    for steps, _ in enumerate(whole(), 1):
-        filled(engine, {b"%05d" % steps: b"changed"})
-    assert steps >= 3
-    assert found == [wanted]
-    assert state_hash(engine) != wanted
 
 
 def test_a_transaction_can_be_hashed() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from pathlib import Path
 
@@ -22,8 +21,6 @@ from storage.faults import (
 from storage.files import metadata_file
 from storage.files.directory import StoreDirectory, segment_name
 from storage.files.disk import Disk
-from storage.files.metadata_file import read_facts, write_facts
-from storage.files.node_file import NodeFileContents, load_node, save_node
 from tests.simulation.environment import ManualClock, SeededRng
 
 
@@ -172,28 +169,6 @@ def test_tmp_is_emptied_and_what_may_be_missing_is_made(tmp_path: Path) -> None:
     assert (tmp_path / "state").is_dir()
 
 
-def test_facts_come_back_and_are_readable(tmp_path: Path) -> None:
-    path = f"{tmp_path}/F"
-    write_facts(Disk(), str(tmp_path), path, {"a": 1, "b": ["x"]})
-    assert read_facts(Disk(), path) == {"a": 1, "b": ["x"], "format": metadata_file.FORMAT}
-    assert json.loads(Path(path).read_text().splitlines()[0])["a"] == 1
-
-
-def test_node_file(tmp_path: Path) -> None:
-    directory = open_directory(tmp_path, create=True)
-    node = load_node(directory)
-    assert (node.roles, node.endpoints) == (None, ())
-    assert load_node(directory) == node
-    for roles in (("serving", "writable"), (), None):
-        changed = NodeFileContents(node.node_id, roles, ("a:1", "b:2"))
-        save_node(directory, changed)
-        assert load_node(directory) == changed
-    (tmp_path / "NODE").write_text("{}")
-    with pytest.raises(StoreDamaged):
-        load_node(directory)
-    directory.close()
-
-
 @pytest.mark.parametrize("mode", [0o755, 0o750, 0o701, 0o770])
 def test_a_directory_open_to_others_is_closed(tmp_path: Path, mode: int) -> None:
     store = tmp_path / "store"
@@ -220,12 +195,3 @@ def test_a_directory_open_to_others_and_somebody_elses_is_refused(
     with pytest.raises(StoreOpenToOthers, match="open to other users"):
         open_directory(tmp_path)
     assert everything(tmp_path) == before
-
-
-def test_a_loser_leaves_the_mode_as_it_is(tmp_path: Path) -> None:
-    owner = open_directory(tmp_path, create=True)
-    tmp_path.chmod(0o755)
-    with pytest.raises(StoreLocked):
-        open_directory(tmp_path)
-    assert tmp_path.stat().st_mode & 0o777 == 0o755
-    owner.close()

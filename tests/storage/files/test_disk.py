@@ -238,13 +238,6 @@ def test_names_survive_only_with_their_directory_synced(disk: SimulatedDisk) -> 
     assert contents(disk, "/d/f") == {b"x", None}
 
 
-def test_later_names_may_survive_earlier_ones(disk: SimulatedDisk) -> None:
-    disk.open("/d/one", create=True)
-    disk.open("/d/two", create=True)
-    images = list(disk.crash_point().images(100, random.Random(1)))
-    assert any("/d/two" in image and "/d/one" not in image for image in images)
-
-
 def test_failed_sync_loses_silently(disk: SimulatedDisk) -> None:
     disk.plan = lambda kind, _path: Fault(errno.EIO) if kind == "sync" else None
     file = disk.open("/d/f")
@@ -257,34 +250,6 @@ def test_failed_sync_loses_silently(disk: SimulatedDisk) -> None:
     assert contents(disk) == {b"synced\0\0\0\0\0"}, "and a second sync does not help"
     file.forget_cache()
     assert file.read(0, 100) == b"synced\0\0\0\0\0"
-
-
-def test_full_disk_takes_a_part(disk: SimulatedDisk) -> None:
-    disk.capacity = 10
-    file = disk.open("/d/f")
-    with pytest.raises(OSError, match="No space") as refusal:
-        file.append(b"0123456789")
-    assert refusal.value.errno == errno.ENOSPC
-    assert file.read(0, 100) == b"synced0123"
-    assert disk.room("/d").bytes == 0
-
-
-def test_killed_process_leaves_the_cache_and_no_lock(disk: SimulatedDisk) -> None:
-    assert disk.lock("/d", "/d/LOCK") is not None
-    disk.open("/d/f").append(b"+cached")
-    disk.kill()
-    file = disk.open_read("/d/f")
-    assert file.read(0, 100) == b"synced+cached"
-    assert disk.lock("/d", "/d/LOCK") is not None
-
-
-def test_power_cut_decides(disk: SimulatedDisk) -> None:
-    disk.open("/d/f").append(b"+maybe")
-    possible = contents(disk)
-    disk.cut_power(random.Random(2))
-    file = disk.open_read("/d/f")
-    assert len(possible) > 1
-    assert contents(disk) == {file.read(0, 100)}
 
 
 def test_threads_may_ask_for_room_at_the_same_moment(tmp_path: Path) -> None:

@@ -85,12 +85,6 @@ def test_any_cut_shows(frame: Frame, data: st.DataObject) -> None:
     assert end.bad is not None
 
 
-def test_frame_of_another_salt_is_no_frame() -> None:
-    found, end = walk(FrameCodec(b"another!").encode(Frame(1, 1, 1, 0, b"x"), 0, 0))
-    assert found == []
-    assert end.bad is not None
-
-
 def test_the_digest_is_of_the_frame_and_not_of_where_it_stands() -> None:
     frame = Frame(2, 3, 6, 0x700, b"body")
     covered = (2).to_bytes(8, "big") + (3).to_bytes(8, "big") + (6).to_bytes(8, "big")
@@ -122,11 +116,6 @@ def test_walk_crosses_its_windows() -> None:
     assert end.bad is None
 
 
-def test_segment_header_comes_back() -> None:
-    header = SegmentHeader(bytes(16), SALT, 5, 2, 123, flags=1, joins=bytes(range(16)), released=4)
-    assert SegmentHeader.decode(header.encode() + b"frames") == header
-
-
 def test_any_changed_bit_of_a_segment_header_shows() -> None:
     whole = SegmentHeader(bytes(16), SALT, 5, 2, 123).encode()
     for bit in range(len(whole) * 8):
@@ -149,8 +138,8 @@ def test_another_format_is_told_from_damage(form: int, monkeypatch: pytest.Monke
         assert refusal.value.newer is (form > FORMAT)
 
 
-@pytest.mark.parametrize("sequence", [1, 200, 255, 256, 65_535, 2**32 - 1, 2**40])
-@pytest.mark.parametrize("noise", [0, 1, 51, 5_000, 1_048_576 - 30])
+@pytest.mark.parametrize("sequence", [1, 255, 2**40])
+@pytest.mark.parametrize("noise", [0, 51, 1_048_576 - 30])
 def test_proof_is_found_behind_noise(sequence: int, noise: int) -> None:
     later = FrameCodec(SALT).encode(Frame(sequence + 1, 1, 1, 0, b"later"), sequence, 0)
     data = random.Random(1).randbytes(noise) + later

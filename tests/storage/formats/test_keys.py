@@ -88,15 +88,6 @@ def test_a_place_holds_its_own_and_nothing_else(
         assert not any(inside(keys.in_database(namespace, other), key) for key in made.values())
 
 
-@given(prefix=st.binary(min_size=1, max_size=6), rest=st.binary(max_size=4))
-def test_within(prefix: bytes, rest: bytes) -> None:
-    prefix = b"\0" + prefix
-    start, end = keys.within(prefix)
-    assert start <= prefix + rest < end
-    assert not start <= prefix[:-1] < end
-    assert end not in (prefix + rest,)
-
-
 @given(id=st.text(st.characters(codec="utf-8"), max_size=20) | st.integers(-(2**63), 2**63 - 1))
 def test_record_ids_come_back(id: str | int) -> None:
     assert keys.record_id(keys.record(keys.record_prefix(1, 2, 3), id)) == id
@@ -107,12 +98,6 @@ def test_long_ids_are_refused() -> None:
     assert len(keys.record(prefix, "x" * 253)) == len(prefix) + 256
     with pytest.raises(TooLarge):
         keys.record(prefix, "x" * 254)
-
-
-@given(number=st.integers(-(2**63), 2**63 - 1))
-def test_counters(number: int) -> None:
-    assert keys.unpack_counter(keys.pack_counter(number)) == number
-    assert keys.unpack_counter(None) == 0
 
 
 def test_touches_catalog() -> None:

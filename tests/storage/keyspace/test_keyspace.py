@@ -8,8 +8,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from protocol import limits
 from protocol.errors import (
@@ -24,8 +22,6 @@ from protocol.errors import (
 from protocol.values import NONE, RecordId, unpaced
 from storage.catalog import places, spaces
 from storage.catalog.places import IfExists
-from storage.engine.memory import MemoryEngine
-from storage.engine.state_hash import hash_in_slices
 from storage.formats import keys
 from storage.formats.positions import LogEnd
 from storage.indexes import derived
@@ -148,20 +144,6 @@ def test_what_is_in_flight_is_seen_without_a_transaction(shelf: Shelf) -> None:
     shelf.call("set", "k", 2)
     shelf.do(lambda here: sum(here.drop("")))
     assert present(shelf, "k")[:2] == (NONE, at + 3)
-
-
-def test_what_is_unusual_is_read_without_a_transaction(shelf: Shelf) -> None:
-    large = "x" * (limits.CACHE_INLINE_BYTES + 1)
-    shelf.call("set", "expires", 1, SECOND)
-    shelf.call("set", "large", large)
-    shelf.call("lock", "lock", "me", SECOND)
-    shelf.book.durable()
-    assert present(shelf, "large")[0] == {"value": large, "ttl": None}
-    assert present(shelf, "lock")[0] == {"value": "me", "ttl": timedelta(seconds=1)}
-    shelf.book.clock.advance(SECOND - 1)
-    assert present(shelf, "expires")[0] == {"value": 1, "ttl": timedelta(microseconds=1)}
-    shelf.book.clock.advance(1)
-    assert present(shelf, "expires") == (NONE, 0, [b"expires"]), "that it has is to be made to last"
 
 
 @pytest.mark.parametrize("value", TYPES, ids=lambda value: type(value).__name__)
@@ -497,7 +479,7 @@ def test_keys_have_bounds(shelf: Shelf) -> None:
 @pytest.mark.parametrize("call", ["set", "swap", "expect", "compare"])
 def test_a_large_value_is_gone_through_in_steps(shelf: Shelf, call: str) -> None:
     ticks: list[None] = []
-    large, other = [0] * 200_000, {"a": [0] * 100_000, "b": [1] * 100_000}
+    large, other = [0] * 50_000, {"a": [0] * 25_000, "b": [1] * 25_000}
     shelf.call("set", "k", dict(reversed(other.items())))
 
     def work(here: SpaceKeys) -> Any:
@@ -511,7 +493,7 @@ def test_a_large_value_is_gone_through_in_steps(shelf: Shelf, call: str) -> None
         here = SpaceKeys(tx, shelf.space, lambda: ticks.append(None))
         assert work(here) == {"written": call != "expect"}
         shelf.book.commit(tx) if tx.size else tx.release()
-    assert len(ticks) > 1_000
+    assert len(ticks) > 250
     if call in ("set", "swap"):
         assert shelf.get("k") == large
 
@@ -542,13 +524,6 @@ def test_values_have_bounds(shelf: Shelf) -> None:
             shelf.call("lock", "k2", holder, SECOND)
 
 
-def test_a_large_value_and_a_small_one_take_turns(shelf: Shelf) -> None:
-    for value in ("x" * 5000, 1, "y" * 9000, [1], "z" * 5000):
-        shelf.call("set", "k", value)
-        assert shelf.get("k") == value
-        assert shelf.stored()["contents"] == int(isinstance(value, str))
-
-
 def test_a_dropped_space_takes_its_keys_and_its_name_comes_back_empty(shelf: Shelf) -> None:
     shelf.do(lambda here: here.set("k", "x" * 9000, SECOND))
     with shelf.book.begin_transaction() as tx:
@@ -576,179 +551,6 @@ def test_declaring_a_space(shelf: Shelf) -> None:
 
 
 # --- histories ------------------------------------------------------------------------------------
-
-NAMES = st.sampled_from(["a", "b", "c"])
-LIVES = st.sampled_from([None, 1, 2, 5])
-STEPS = st.one_of(
-    st.tuples(st.just("set"), NAMES, LIVES, st.sampled_from([None, "ABSENT", "PRESENT"])),
-    st.tuples(st.just("swap"), NAMES, st.integers(0, 3), LIVES),
-    st.tuples(st.just("incr"), NAMES),
-    st.tuples(st.just("delete"), NAMES),
-    st.tuples(st.just("expire"), NAMES, st.sampled_from([1, 3])),
-    st.tuples(st.just("persist"), NAMES),
-    st.tuples(st.just("lock"), NAMES, st.sampled_from(["x", "y"]), st.sampled_from([1, 4])),
-    st.tuples(st.just("unlock"), NAMES, st.sampled_from(["x", "y"])),
-    st.tuples(st.just("advance"), st.sampled_from([1, 2])),
-    st.tuples(st.just("sweep"), st.integers(1, 3)),
-    st.tuples(st.just("durable")),
-)
-
-
-class SpaceModel:
-    """The same rules over a dict. An entry: value, expiry or None, fence or None."""
-
-    def __init__(self) -> None:
-        self.now = 0
-        self.held: dict[str, tuple[Any, int | None, bool]] = {}
-
-    def live(self, key: str) -> tuple[Any, int | None, bool] | None:
-        found = self.held.get(key)
-        return None if found is None or (found[1] is not None and found[1] <= self.now) else found
-
-    def ends(self, life: int | None) -> int | None:
-        return None if life is None else self.now + life
-
-    def step(self, step: Any) -> Any:
-        word, *rest = step
-        if word == "advance":
-            self.now += rest[0]
-            return None
-        if word in ("sweep", "durable"):
-            return None
-        key, found = rest[0], self.live(rest[0])
-        if word == "set":
-            if rest[2] is not None and (found is None) != (rest[2] == "ABSENT"):
-                return {"written": False}
-            self.held[key] = (1, self.ends(rest[1]), False)
-            return {"written": True}
-        if word == "swap":
-            if found is None or type(found[0]) is not int or found[0] != rest[1]:
-                return {"written": False}
-            self.held[key] = (rest[1] + 1, self.ends(rest[2]), False)
-            return {"written": True}
-        if word == "incr":
-            if found is not None and found[2]:
-                return "NotANumber"
-            value = 1 if found is None else found[0] + 1
-            self.held[key] = (value, None if found is None else found[1], False)
-            return {"value": value}
-        if word == "delete":
-            if found is not None:
-                del self.held[key]
-            return {"deleted": found is not None}
-        if word in ("expire", "persist"):
-            if found is not None:
-                ends = self.ends(rest[1]) if word == "expire" else None
-                self.held[key] = (found[0], ends, found[2])
-            return {"found": found is not None}
-        mine = found is not None and found[2] and found[0] == rest[1]
-        if word == "lock":
-            if found is not None and not mine:
-                return False
-            self.held[key] = (rest[1], self.ends(rest[2]), True)
-            return True
-        if mine:
-            del self.held[key]
-        return {"released": mine}
-
-
-def real(shelf: Shelf, step: Any) -> Any:
-    word, *rest = step
-
-    def scaled(life: int | None) -> int | None:
-        return None if life is None else life * SECOND
-
-    if word == "advance":
-        shelf.book.clock.advance(rest[0] * SECOND)
-        return None
-    if word == "durable":
-        shelf.book.durable()
-        return None
-    works: dict[str, Callable[[SpaceKeys], Any]] = {
-        "sweep": lambda here: here.sweep(rest[0])[0],
-        "set": lambda here: here.set(rest[0], 1, scaled(rest[1]), when=rest[2]),
-        "swap": lambda here: here.swap(rest[0], rest[1], rest[1] + 1, scaled(rest[2])),
-        "incr": lambda here: here.incr(rest[0]),
-        "delete": lambda here: here.delete(rest[0]),
-        "expire": lambda here: here.expire(rest[0], rest[1] * SECOND),
-        "persist": lambda here: here.persist(rest[0]),
-        "lock": lambda here: here.lock(rest[0], rest[1], rest[2] * SECOND)["held"],
-        "unlock": lambda here: here.unlock(rest[0], rest[1]),
-    }
-    try:
-        return shelf.do(works[word])
-    except NotANumber:
-        return "NotANumber"
-
-
-@given(st.lists(STEPS, max_size=40))
-def test_any_history_is_as_a_dict_would_have_it(steps: list[Any]) -> None:
-    shelf, model = Shelf(), SpaceModel()
-    for step in steps:
-        answer, expected = real(shelf, step), model.step(step)
-        assert answer == expected or (step[0] == "sweep"), step
-        live = sorted(key for key in model.held if model.live(key) is not None)
-        assert shelf.keys() == live
-        assert shelf.count() == len(live)
-    assert_index_is_whole(shelf)
-    replayed = replay(shelf)
-    assert digest(replayed) == digest(shelf.book.engine)
-
-
-def assert_index_is_whole(shelf: Shelf) -> None:
-    """Every entry that expires stands in the index under its time, and nothing else does."""
-    with shelf.book.begin_transaction() as tx:
-        listed = {
-            (keys.expiry_time(key), key[keys.EXPIRY_KEY_AT :])
-            for step in tx.scan(*keys.within(shelf.space.expiries))
-            for key, _ in step
-        }
-        entries = {
-            (int.from_bytes(value[8:16], "big"), key[len(shelf.space.entries) :])
-            for step in tx.scan(*keys.within(shelf.space.entries))
-            for key, value in step
-        }
-        assert listed == {entry for entry in entries if entry[0]}
-
-
-def replay(shelf: Shelf) -> MemoryEngine:
-    """The state that the log gives on another machine, years later."""
-    shelf.book.durable()
-    engine = MemoryEngine()
-    frames = shelf.book.frames
-    tail = LogEnd(frames[-1].sequence, 1, frames[-1].time)
-    ledger = Ledger(
-        engine,
-        tail,
-        ManualClock(START_US + 10**15),
-        SeededRng(2),
-        shelf.book.frames.append,
-        derived.kept,
-    )
-    for frame in list(frames):
-        ledger.replay(frame)
-    return engine
-
-
-def digest(engine: MemoryEngine) -> str:
-    view = engine.snapshot()
-    slices = hash_in_slices(view)
-    try:
-        while True:
-            next(slices)
-    except StopIteration as done:
-        return str(done.value)
-    finally:
-        view.close()
-
-
-def test_a_wall_clock_that_steps_changes_nothing(shelf: Shelf) -> None:
-    shelf.do(lambda here: here.set("k", 1, 10 * SECOND))
-    shelf.book.clock.step_wall(3600 * SECOND)
-    assert shelf.get("k") == 1, "nothing early"
-    shelf.book.clock.step_wall(-7200 * SECOND)
-    shelf.book.clock.advance(10 * SECOND)
-    assert shelf.get("k") is NONE, "nothing late"
 
 
 def test_what_was_removed_as_expired_stays_so_after_a_restart_under_an_earlier_clock(

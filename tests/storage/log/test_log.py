@@ -121,16 +121,6 @@ def simulated_disk(store: LogStore) -> SimulatedDisk:
     return store.fs
 
 
-def test_empty_log(store: LogStore) -> None:
-    log = store.log
-    assert (log.state.first, log.state.last, log.state.epoch) == (1, 0, 1)
-    assert log.state.last_time == ManualClock().wall_us()
-    assert list(log.reader.read(1)) == []
-    log.append([])
-    log = store.reopen()
-    assert (log.state.first, log.state.last, log.recovery.clean) == (1, 0, True)
-
-
 def test_frames_come_back_over_segments_and_restarts(store: LogStore) -> None:
     written = []
     for count in (1, 3, 8, 2, 30, 1):
@@ -148,14 +138,6 @@ def test_frames_come_back_over_segments_and_restarts(store: LogStore) -> None:
         assert list(store.log.reader.read(start, start + 4)) == written[start - 1 : start + 4]
 
 
-def test_flags_epoch_and_time_are_kept(store: LogStore) -> None:
-    frame = Frame(1, 7, store.log.state.last_time + 5, 0x300, b"x")
-    store.log.append([frame])
-    log = store.reopen(clean=False)
-    assert list(log.reader.read(1)) == [frame]
-    assert (log.state.epoch, log.state.last_time) == (7, frame.time)
-
-
 def test_bugs_of_the_writer_are_not_written(store: LogStore) -> None:
     [good] = store.frames()
     for bad in (
@@ -168,16 +150,6 @@ def test_bugs_of_the_writer_are_not_written(store: LogStore) -> None:
             store.log.append([bad])
     assert store.log.state.last == 0
     store.log.append([good])
-
-
-def test_epoch_and_time_survive_a_roll_to_an_empty_segment(store: LogStore) -> None:
-    store.append(10)
-    time = store.log.state.last_time
-    log = store.reopen(clean=False)  # everything but the last batch is copied: an own segment
-    log.mark()
-    log = store.reopen(clean=False)  # now all is proven: a segment with nothing in it
-    assert store.segments()[-1] == segment_name(11)
-    assert (log.state.last, log.state.epoch, log.state.last_time) == (10, 1, time)
 
 
 def test_unclean_stop_copies_what_is_not_proven(store: LogStore) -> None:
@@ -260,17 +232,6 @@ def test_a_frame_that_became_zeros_is_missed(store: LogStore) -> None:
     with pytest.raises(LogDamaged, match="acknowledged") as refusal:
         store.open()
     assert (refusal.value.offset, refusal.value.sequence) == (at, 2)
-    path.write_bytes(whole)
-    store.open()
-
-
-def test_zeros_behind_a_closed_log_are_damage(store: LogStore) -> None:
-    store.append(3)
-    store.close()
-    path, whole = store.segment(1)
-    path.write_bytes(whole + bytes(100))
-    with pytest.raises(LogDamaged, match="closed"):
-        store.open()
     path.write_bytes(whole)
     store.open()
 
@@ -449,14 +410,6 @@ def test_a_log_that_ends_before_what_is_proven_is_left_as_it_is(store: LogStore)
     assert store.held() == [1, 2, 3]
 
 
-def test_a_closed_log_that_ends_before_what_is_proven_is_refused(store: LogStore) -> None:
-    store.append(2)
-    store.close()
-    with pytest.raises(LogDamaged, match="the state has applied frames up to 3"):
-        store.open(proven=3)
-    store.open(proven=2)
-
-
 def _files(store: LogStore) -> dict[str, bytes]:
     folder = Path(store.path, "log")
     return {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -565,20 +518,6 @@ def test_prune_cut_short_is_finished_at_open(store: LogStore) -> None:
     one.write_bytes(content)
     log = store.open()
     assert (log.state.first, store.segments()) == (21, [segment_name(21)])
-
-
-def test_segment_missing_behind_the_beginning_is_damage(store: LogStore) -> None:
-    for _ in range(4):
-        store.append(10)
-    store.log.prune(11)
-    store.close()
-    path, content = store.segment(11)
-    path.unlink()
-    with pytest.raises(LogDamaged) as refusal:
-        store.open()
-    assert refusal.value.sequence == 11
-    path.write_bytes(content)
-    store.open()
 
 
 def test_read_that_is_overtaken_by_a_prune_says_so(store: LogStore) -> None:
@@ -775,16 +714,6 @@ def test_failed_sync_is_final(simulated: LogStore) -> None:
     assert simulated.held() == [1, 2, 3]
 
 
-def test_write_error_is_final(simulated: LogStore) -> None:
-    disk = simulated_disk(simulated)
-    disk.plan = lambda kind, _path: Fault(errno.EIO, 20) if kind == "append" else None
-    with pytest.raises(LogFailed):
-        simulated.append()
-    disk.plan = None
-    with pytest.raises(LogFailed):
-        simulated.append()
-
-
 def test_full_disk_refuses_reads_on_and_resumes(simulated: LogStore) -> None:
     disk = simulated_disk(simulated)
     simulated.append(3)
@@ -839,17 +768,6 @@ def test_reserve_takes_what_must_be_written(simulated: LogStore) -> None:
     disk.capacity = NO_LIMIT
     simulated.append()
     assert disk.exists("/s/log/RESERVE")
-
-
-def test_recovery_on_a_full_disk_uses_the_reserve(simulated: LogStore) -> None:
-    disk = simulated_disk(simulated)
-    simulated.append(2)
-    simulated.append(2, size=300)
-    simulated.close(clean=False)
-    disk.capacity = sum(len(c) for c in disk.image().values() if c)
-    log = simulated.open()
-    assert (log.state.last, log.recovery.copied) == (4, 2)
-    assert simulated.held() == [1, 2, 3, 4]
 
 
 def test_no_more_files_is_a_full_disk(simulated: LogStore) -> None:
@@ -914,17 +832,6 @@ def test_a_quota_is_a_full_disk_that_the_file_system_does_not_show(simulated: Lo
     assert simulated.held() == [1, 2, 3]
     simulated.close()
     assert simulated.open().state.last == 3
-
-
-def test_prune_on_a_full_disk_makes_room(simulated: LogStore) -> None:
-    disk = simulated_disk(simulated)
-    for _ in range(3):
-        simulated.append(10)
-    disk.capacity = sum(len(c) for c in disk.image().values() if c)
-    simulated.log.prune(21)
-    assert simulated.log.state.first == 21
-    simulated.append()
-    assert simulated.held() == list(range(21, 32))
 
 
 def test_one_write_and_one_sync_for_a_group(simulated: LogStore) -> None:

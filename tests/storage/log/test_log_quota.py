@@ -52,19 +52,6 @@ def refuse_cuts(disk: SimulatedDisk) -> None:
     disk.plan = plan
 
 
-def test_what_was_torn_is_cut_off_with_the_reserve(store: LogStore, disk: SimulatedDisk) -> None:
-    store.append(3)
-    leave(disk, 100)
-    for _ in range(3):
-        with pytest.raises(DiskFull):
-            store.append(size=5_000)
-        assert store.held() == [1, 2, 3]
-    give_back(disk)
-    store.append(2)
-    store.reopen(clean=False)
-    assert store.held() == [1, 2, 3, 4, 5]
-
-
 def test_it_is_closed_and_opened_there(store: LogStore, disk: SimulatedDisk) -> None:
     store.sizes = LogSizes(2_000, 10, 4_096, 1_000)
     disk.capacity = 1 << 30  # plenty: zeros are put ahead

@@ -71,17 +71,6 @@ def test_nothing_goes_that_is_not_flushed(store: LogStore, flushed: int) -> None
     )
 
 
-@pytest.mark.parametrize("flushed", range(46))
-def test_a_full_disk_takes_what_is_flushed(store: LogStore, flushed: int) -> None:
-    assert store.log.give_way(flushed) == store.log.state.first - 1
-    assert store.log.state.first == max(
-        first for first in (1, 11, 21, 31, 41) if first <= flushed + 1
-    )
-    assert store.held() == list(range(store.log.state.first, 46))
-    store.append()
-    assert store.reopen(clean=False).state.last == 46
-
-
 def test_a_full_disk_takes_a_large_segment_too_once_all_of_it_is_flushed(store: LogStore) -> None:
     disk = store.fs
     assert isinstance(disk, SimulatedDisk)

@@ -14,7 +14,6 @@ from protocol.errors import DiskFull, WrongKey
 from storage.faults import LogDamaged, StoreDamaged, StoreFault, StoreNotSealed
 from storage.files import rebuild_marker
 from storage.files.directory import StoreDirectory
-from storage.files.disk import Disk
 from storage.files.node_file import load_node, save_node
 from storage.formats import frames
 from storage.formats.frames import FRAME_HEADER_BYTES, SEALED_HEADER_BYTES, Frame, SegmentHeader
@@ -117,30 +116,6 @@ def test_what_is_written_is_read_and_nothing_of_it_is_in_clear() -> None:
     assert b"canary" in b"".join(content or b"" for content in plain.disk.image().values())
 
 
-@pytest.mark.parametrize("clean", [True, False])
-def test_frames_of_any_size_come_back(clean: bool) -> None:
-    """Larger than what is read at a time, and empty ones, after either end."""
-    store = SealedLogStore()
-    store.open()
-    bodies_in = [bytes(size) for size in (0, 1, (1 << 20) - 84, 1 << 20, 3 << 20, 0)]
-    for body in bodies_in:
-        store.append(1, body)
-    store.close(clean)
-    for _ in range(2):
-        assert bodies(opened(store.image())) == bodies_in
-        store.open()
-        assert bodies(list(store.log.reader.read(1))) == bodies_in
-        store.close()
-
-
-def test_a_frame_has_the_digest_that_it_has_in_clear() -> None:
-    sealed, plain = SealedLogStore(), SealedLogStore(key=None)
-    for store in (sealed, plain):
-        store.open()
-        store.append(3)
-    assert sealed.log.state.digest == plain.log.state.digest
-
-
 @pytest.mark.parametrize("key", [None, OTHER_KEY], ids=["none", "another"])
 def test_another_key_is_told_from_damage(key: Key | None) -> None:
     image = filled().image()
@@ -171,16 +146,6 @@ def test_a_store_is_sealed_from_its_first_start_or_never() -> None:
     with pytest.raises(WrongKey, match="no key was given: use --key-file"):
         opened(before, None)
     assert sealed.image() == before
-
-
-def test_a_first_start_that_was_cut_short_is_done_again() -> None:
-    store = SealedLogStore()
-    store.open()
-    image = store.image()
-    for key in (KEY, None):  # there is no store yet, so it may become either
-        begun = {name: content for name, content in image.items() if name != f"{PATH}/STORE"}
-        begun = {name: content for name, content in begun.items() if "RESERVE" not in name}
-        assert opened(begun, key) == []
 
 
 def test_facts_are_sealed_too() -> None:
@@ -292,19 +257,6 @@ def test_a_log_that_counts_on_is_caught() -> None:
         enumerate_crashes(SEED, STATES, GoesOnWhereItWasOpened, key=KEY)
 
 
-def test_a_sequence_as_a_nonce_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = FrameSealer.seal
-
-    def by_sequence(self: FrameSealer, data: bytes, beside: bytes) -> bytes:
-        if len(beside) == FRAME_HEADER_BYTES - 12:  # of a frame, and not of a segment's header
-            self._count = int.from_bytes(beside[4:12], "big")
-        return counts(self, data, beside)
-
-    monkeypatch.setattr(FrameSealer, "seal", by_sequence)
-    with counted(), pytest.raises(NonceUsedTwice):
-        starts(50)
-
-
 def test_frames_that_a_full_disk_refused_before_they_were_written_leave_no_gap() -> None:
     """The first of an epoch, for which HISTORY found no room."""
     store = SealedLogStore()
@@ -332,14 +284,14 @@ def test_frames_that_a_full_disk_refused_before_they_were_written_leave_no_gap()
     assert bodies(opened(store.image()))[3] == b"of the next epoch"
 
 
+# --- what is put where it does not belong ---------------------------------------------------------
+
+
 def test_a_segment_that_was_read_takes_no_seal() -> None:
     store = filled()
     store.open()
     with pytest.raises(AssertionError, match="takes no seals"):
         store.log.state.segments[-1].codec.encode(Frame(18, 1, 1, 0, b""), 17, 17)
-
-
-# --- what is put where it does not belong ---------------------------------------------------------
 
 
 def placed(data: bytes) -> list[tuple[int, int]]:
@@ -487,16 +439,3 @@ def test_an_unclean_end_forged_is_damage_and_not_torn() -> None:
         opened({**store.image(), path: rewritten(data, last, flip(70))})
     torn = data[: last[1] - 5] + bytes(len(data) - last[1] + 5)
     assert len(opened({**store.image(), path: torn})) == 2
-
-
-def test_on_the_real_disk(tmp_path: object) -> None:
-    path = f"{tmp_path}/store"
-    for number in range(3):
-        rng = SeededRng(number)
-        directory = StoreDirectory.open(path, Disk(), ManualClock(), rng, create=True, key=KEY)
-        log = Log.open(directory, SIZES)
-        assert len(list(log.reader.read(1))) == 5 * number
-        for _ in range(5):
-            log.append([Frame(log.state.last + 1, log.state.epoch, log.state.last_time, 0, CANARY)])
-        log.close()
-        directory.close()

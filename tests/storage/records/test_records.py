@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from functools import cmp_to_key
 from typing import Any
 
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from protocol import binary, limits, order
 from protocol.errors import AlreadyExists, TooLarge
-from protocol.values import NONE, PACE, RecordId, compare
+from protocol.values import NONE, PACE, compare
 from storage.catalog import places, tables
 from storage.catalog.tables import Table
 from storage.engine.state_hash import state_hash
@@ -20,7 +19,7 @@ from storage.formats import effects, keys
 from storage.records import records
 from storage.records.records import Stored
 from storage.txn.transaction import Transaction
-from tests.storage.books import BY, Book, put
+from tests.storage.books import Book, put
 
 
 @pytest.fixture
@@ -115,34 +114,6 @@ def test_deleted_and_made_anew_in_one_commit_is_a_change(book: Book, table: Tabl
     assert records.count(book.begin_transaction(), table) == 1
 
 
-def test_created_and_deleted_in_one_commit_leaves_nothing(book: Book, table: Table) -> None:
-    tx = book.begin_transaction()
-    records.create(tx, table, 1, {})
-    before = records.stored(tx, table, 1)
-    assert before is not None
-    records.delete(tx, table, 1, before)
-    assert records.read(tx, table, 1) is None
-    sequence = book.commit(tx)
-    assert {one[0] for one in book.effects(sequence)} == {effects.PUT}
-    assert records.count(book.begin_transaction(), table) == 0
-
-
-def test_count(book: Book, table: Table) -> None:
-    create(book, table, *range(10))
-    tx = book.begin_transaction()
-    for id in (3, 4):
-        before = records.stored(tx, table, id)
-        assert before is not None
-        records.delete(tx, table, id, before)
-    put(tx, table, 5, {"n": 0}, records.stored(tx, table, 5))
-    put(tx, table, 99, {"n": 0}, None)
-    assert records.count(tx, table) == 9
-    book.commit(tx)
-    assert records.count(book.begin_transaction(), table) == 9
-    book.durable()
-    assert records.count(book.begin_transaction(), table) == 9
-
-
 @pytest.mark.parametrize("beside", ["nothing", "committed", "paused", "by itself", "deleted"])
 def test_records_made_together_are_those_made_one_by_one(
     book: Book, table: Table, beside: str
@@ -196,18 +167,6 @@ def test_records_made_together_stop_where_one_is_refused_or_enough_is_packed(
         records.create_together(tx, table, ids[2:], [{"x": "y" * 900}] * 2)
 
 
-def test_creating_side_by_side_does_not_conflict(book: Book, table: Table) -> None:
-    """Both add to the count; neither reads it."""
-    one, two = book.begin_transaction(), None
-    records.create(one, table, 1, {})
-    one.pause()
-    two = book.begin_transaction()
-    records.create(two, table, 2, {})
-    book.commit(two)
-    book.commit(one)
-    assert records.count(book.begin_transaction(), table) == 2
-
-
 @pytest.mark.parametrize(
     "how, wanted",
     [
@@ -227,17 +186,6 @@ def test_ranges(book: Book, table: Table, how: dict[str, Any], wanted: list[int]
     records.create(tx, table, 4, {})
     assert ids(tx, table, **how) == wanted
     tx.release()
-
-
-def test_neighbours_are_not_seen(book: Book, table: Table) -> None:
-    with book.begin_transaction() as tx:
-        other = tables.define_table(tx, table.database, "other")
-        book.commit(tx)
-    create(book, table, 1, 2)
-    create(book, other, 3)
-    book.durable()
-    assert ids(book.begin_transaction(), table) == [1, 2]
-    assert ids(book.begin_transaction(), other, reverse=True) == [3]
 
 
 record_ids = st.recursive(
@@ -263,11 +211,6 @@ def test_ids_come_back_in_the_order_of_values(some: list[Any]) -> None:
         assert records.count(tx, table) == len(unique)
 
 
-def test_address(table: Table) -> None:
-    id = uuid.UUID(int=7)
-    assert records.record_id(table)(keys.record(table.prefix, id)) == RecordId("order", id)
-
-
 def test_too_large(book: Book, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     tx = book.begin_transaction()
     with pytest.raises(TooLarge, match="record id"):
@@ -282,19 +225,6 @@ def test_too_large(book: Book, table: Table, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(TooLarge, match="transaction"):
         records.create(tx, table, 4, {"x": "y" * 900})
     tx.release()
-
-
-def test_a_record_changed_again_and_again_is_counted_once(
-    book: Book, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "TRANSACTION_BYTES", 3_000)
-    tx = book.begin_transaction()
-    for n in range(50):
-        put(tx, table, 1, {"x": "y" * 900, "n": n}, records.stored(tx, table, 1))
-        stored = records.stored(tx, table, 1)
-        assert stored is not None
-    assert tx.size < 1_200
-    assert book.ledger.commit(tx, BY)
 
 
 def test_a_large_record_is_packed_in_steps() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from protocol import limits
-from protocol.errors import AlreadyExists, BadRequest, Conflict, NameRefused, TooLarge, Unknown
+from protocol.errors import AlreadyExists, BadRequest, NameRefused, TooLarge, Unknown
 from storage.catalog.places import IfExists
 from storage.engine.memory import MemoryEngine
 from storage.formats import keys
@@ -21,7 +21,7 @@ from storage.topics.deliveries import acks, expiry, fetch
 from storage.topics.deliveries.index import DeliveryIndex
 from storage.topics.groups import Group, state_of
 from storage.topics.messages import TopicMessages
-from storage.topics.topics import END, START, StartPosition, Topic
+from storage.topics.topics import END, StartPosition, Topic
 from storage.txn.transaction import Transaction
 from tests.receipts import STORE, named, settled
 from tests.simulation.environment import START_US
@@ -180,19 +180,6 @@ def test_what_take_answers(queues: Queues, topic: Topic) -> None:
     assert queues.call(made, "take", 1)[0]["member"] is None
 
 
-def test_each_message_goes_to_one_member_and_each_group_gets_all(
-    queues: Queues, topic: Topic
-) -> None:
-    one, two = queues.group(topic, "one"), queues.group(topic, "two")
-    assert values(queues.take(one, 3)) == [1, 2, 3]
-    assert values(queues.take(one, 4)) == [4, 5, 6, 7]
-    assert values(queues.take(two, 2)) == [1, 2]
-    assert values(queues.take(one, 100)) == [8, 9, 10]
-    assert queues.take(one, 100) == []
-    queues.publish(topic, 11)
-    assert values(queues.take(one, 100)) == [11]
-
-
 def test_a_take_that_finds_nothing_writes_nothing(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic, place=END)
     before = queues.book.ledger.state.committed
@@ -207,16 +194,6 @@ def test_a_take_that_finds_nothing_writes_nothing(queues: Queues, topic: Topic) 
     assert queues.book.ledger.state.committed == before
 
 
-def test_committed_follows_the_first_that_is_not_done(queues: Queues, topic: Topic) -> None:
-    made = queues.group(topic)
-    taken = receipts(queues.take(made, 6))
-    seen = []
-    for number in (2, 1, 6, 4, 3, 5):
-        queues.call(made, "ack", [taken[number - 1]])
-        seen.append(queues.figures(made)[:3])
-    assert seen == [(6, 0, 5), (6, 2, 4), (6, 2, 3), (6, 2, 2), (6, 4, 1), (6, 6, 0)]
-
-
 def test_committed_is_found_behind_many_that_are_done(queues: Queues) -> None:
     topic = queues.topic()
     made = queues.group(topic, in_flight=5000)
@@ -226,20 +203,6 @@ def test_committed_is_found_behind_many_that_are_done(queues: Queues) -> None:
     assert queues.figures(made)[1] == 0
     queues.call(made, "ack", taken[:1])
     assert queues.figures(made)[1] == 2000
-
-
-def test_stale_receipts_are_counted(queues: Queues, topic: Topic) -> None:
-    made = queues.group(topic)
-    other = queues.group(topic, "other")
-    (first,), (second,) = receipts(queues.take(made)), receipts(queues.take(other))
-    beyond = receipt_of(made, "1.99.1"), receipt_of(made, "2.1.1"), receipt_of(made, "1.1.2")
-    answer = queues.call(made, "ack", [first, first, second, *beyond])
-    assert answer == settled("acked", 1, [first, second, *beyond])
-    assert queues.call(made, "ack", [first]) == settled("acked", 0, [first])
-    for method, answered in (("nack", "nacked"), ("give_up", "given_up")):
-        assert queues.call(made, method, [first]) == settled(answered, 0, [first])
-    assert queues.call(made, "extend", [first], 5) == settled("extended", 0, [first])
-    assert queues.call(made, "ack", []) == settled("acked", 0)
 
 
 @pytest.mark.parametrize(
@@ -283,21 +246,6 @@ def test_arguments_have_their_ranges(queues: Queues, topic: Topic) -> None:
         with pytest.raises(BadRequest):
             queues.call(made, method, *arguments)
     assert queues.call(made, "ack", good)["acked"] == 1
-
-
-def test_in_flight_is_bounded(queues: Queues, topic: Topic) -> None:
-    made = queues.group(topic, in_flight=3)
-    taken = queues.take(made, 5)
-    assert values(taken) == [1, 2, 3]
-    assert queues.take(made) == []
-    queues.call(made, "ack", receipts(taken)[:1])
-    assert values(queues.take(made, 5)) == [4]
-    smaller = replace(made, in_flight=1)
-    queues.do(lambda tx: groups.alter_group(tx, smaller))
-    queues.call(smaller, "ack", receipts(taken)[1:])
-    assert queues.take(smaller) == []
-    queues.advance(10)
-    assert values(queues.take(smaller, 5)) == [4], "it has lapsed: there is room"
 
 
 def test_an_answer_has_room_for_8_mib_or_one_message(queues: Queues) -> None:
@@ -362,18 +310,6 @@ def test_no_deadline_passes_of_what_nobody_has_been_shown(queues: Queues, topic:
     assert commit("figures")["in_flight"] == 1
 
 
-def test_lapsed_messages_come_before_new_ones_the_longest_due_first(
-    queues: Queues, topic: Topic
-) -> None:
-    made = queues.group(topic)
-    taken = queues.take(made, 2)
-    queues.advance(1)
-    queues.take(made, 2)
-    queues.call(made, "extend", receipts(taken)[:1], 10 * SECOND)
-    queues.advance(99)
-    assert values(queues.take(made, 6)) == [2, 1, 3, 4, 5, 6]
-
-
 def test_a_timer_takes_back_in_slices(queues: Queues) -> None:
     topic = queues.topic()
     made = queues.group(topic)
@@ -416,17 +352,7 @@ def test_backoff_grows_from_the_deadline_on(queues: Queues, topic: Topic) -> Non
         assert values(queues.take(made)) == [1]
 
 
-def test_extend_counts_from_now(queues: Queues, topic: Topic) -> None:
-    made = queues.group(topic)
-    taken = receipts(queues.take(made, 4))
-    queues.advance(8)
-    assert queues.call(made, "extend", taken[1:3], 5 * SECOND) == settled("extended", 2)
-    queues.advance(2)
-    assert values(queues.take(made, 2)) == [1, 4]
-    queues.call(made, "extend", taken[1:2], 1)
-    queues.book.clock.advance(1)
-    assert values(queues.take(made, 1)) == [2]
-    assert queues.call(made, "ack", taken) == settled("acked", 1, [taken[0], taken[1], taken[3]])
+# --- refusing -----------------------------------------------------------------------------------
 
 
 def test_one_deadline_for_two_that_were_once_together(queues: Queues, topic: Topic) -> None:
@@ -437,21 +363,6 @@ def test_one_deadline_for_two_that_were_once_together(queues: Queues, topic: Top
     assert queues.call(made, "ack", taken[1:])["acked"] == 1
     queues.advance(10)
     assert values(queues.take(made, 1)) == [1]
-
-
-# --- refusing -----------------------------------------------------------------------------------
-
-
-def test_nack_hands_out_again(queues: Queues, topic: Topic) -> None:
-    made = queues.group(topic)
-    taken = receipts(queues.take(made, 3))
-    assert queues.call(made, "nack", taken[1:]) == settled("nacked", 2)
-    assert queues.call(made, "nack", taken[:1], 5 * SECOND) == settled("nacked", 1)
-    assert queues.figures(made) == (3, 0, 0, 0, 0)
-    assert values(queues.take(made, 3)) == [2, 3, 4]
-    queues.advance(5)
-    assert values(queues.take(made, 1)) == [1]
-    assert queues.figures(made) == (4, 0, 4, 3, 0)
 
 
 def test_dead_letters(queues: Queues, topic: Topic) -> None:
@@ -481,20 +392,6 @@ def test_dead_letters(queues: Queues, topic: Topic) -> None:
     queues.advance(10)
     queues.call(made, "expire")
     assert queues.read(dead)[2]["headers"]["dead-error"] == "the deadline passed"
-
-
-def test_a_dead_letter_says_what_became_of_its_last_hand_out(queues: Queues, topic: Topic) -> None:
-    dead = queues.topic("dead")
-    made = queues.group(topic, deliveries=1, dead_letter="dead")
-    refused, given_up, _, said = receipts(queues.take(made, 4))
-    queues.call(made, "nack", [refused])
-    queues.call(made, "give_up", [given_up])
-    queues.call(made, "give_up", [said], "no such order")
-    queues.advance(10)
-    queues.call(made, "expire")
-    assert {letter["value"]: letter["headers"]["dead-error"] for letter in queues.read(dead)} == {
-        1: "it was refused", 2: "it was given up", 3: "the deadline passed", 4: "no such order",
-    }  # fmt: skip
 
 
 def test_dead_letters_that_fall_due_together_are_cut_by_their_bytes(
@@ -586,35 +483,7 @@ def test_others_have_their_turn_while_large_dead_letters_are_made(
     assert len(steps) >= 5 and max(steps) < 2 * limits.MIB
 
 
-def test_without_a_topic_for_them_dead_letters_are_counted(queues: Queues, topic: Topic) -> None:
-    made = queues.group(topic, deliveries=1)
-    taken = receipts(queues.take(made, 3))
-    assert queues.call(made, "nack", taken[:1]) == settled("nacked", 1)
-    assert queues.call(made, "give_up", taken[1:2]) == settled("given_up", 1)
-    queues.advance(10)
-    assert values(queues.take(made, 1)) == [4]
-    assert queues.figures(made) == (4, 3, 1, 0, 3)
-
-
 # --- delays -------------------------------------------------------------------------------------
-
-
-def test_a_delayed_message_waits_and_others_pass_it(queues: Queues) -> None:
-    topic = queues.topic()
-    made = queues.group(topic)
-    queues.publish(topic, "late", due_us=START_US + 5 * SECOND)
-    queues.publish(topic, "now", "too")
-    assert queues.call(made, "next_due_us") is None, "nobody has looked at it yet"
-    taken = queues.take(made, 1)
-    assert values(taken) == ["now"]
-    queues.call(made, "ack", receipts(taken))
-    assert queues.figures(made) == (2, 0, 0, 0, 0)
-    assert queues.call(made, "next_due_us") == START_US + 5 * SECOND
-    queues.advance(5)
-    (late,) = queues.call(made, "take", 1)
-    assert (late["value"], late["attempt"]) == ("late", 1)
-    assert late["due"] == moment(START_US + 5 * SECOND)
-    assert queues.figures(made) == (2, 0, 1, 0, 0), "nothing was handed out again"
 
 
 def test_a_take_looks_at_a_bounded_number_of_delayed_messages(
@@ -646,48 +515,6 @@ def test_a_take_looks_at_a_bounded_number_of_delayed_messages(
 # --- order --------------------------------------------------------------------------------------
 
 
-def test_ordered_by_key(queues: Queues) -> None:
-    topic = queues.topic()
-    made = queues.group(topic, ordered=True)
-    for key, value in (("a", 1), ("a", 2), ("b", 3), (None, 4), ("a", 5), (None, 6), ("ab", 7)):
-        queues.publish(topic, value, key=key)
-    taken = queues.take(made, 9)
-    assert values(taken) == [1, 3, 4, 6, 7]
-    queues.call(made, "nack", receipts(taken)[:1], 2 * SECOND)
-    assert queues.take(made, 9) == [], "2 waits behind 1, which waits"
-    queues.advance(2)
-    again = queues.take(made, 9)
-    assert values(again) == [1]
-    queues.call(made, "ack", receipts(again))
-    (second,) = queues.take(made, 9)
-    assert second[0] == 2
-    queues.advance(10)
-    assert values(queues.take(made, 9)) == [3, 4, 6, 7, 2], "still before 5"
-    queues.call(made, "give_up", [receipt_of(made, "1.2.2")])
-    assert values(queues.take(made, 9)) == [5]
-    queues.publish(topic, 8, key="a")
-    assert queues.take(made, 9) == []
-
-
-def test_a_delayed_message_holds_back_its_key(queues: Queues) -> None:
-    topic = queues.topic()
-    made = queues.group(topic, ordered=True)
-    queues.publish(topic, 1, key="a", due_us=START_US + 5 * SECOND)
-    queues.publish(topic, 2, key="a", due_us=START_US + 7 * SECOND)
-    queues.publish(topic, 3, key="a")
-    queues.publish(topic, 4, key="b")
-    assert values(queues.take(made, 9)) == [4]
-    queues.advance(5)
-    (first,) = queues.take(made, 9)
-    assert first[0] == 1
-    queues.call(made, "ack", [first[1]])
-    assert queues.take(made, 9) == [], "2 is delayed itself"
-    queues.advance(2)
-    (second,) = queues.take(made, 9)
-    queues.call(made, "ack", [second[1]])
-    assert values(queues.take(made, 9)) == [3]
-
-
 def test_a_hot_key_holds_up_no_other(queues: Queues) -> None:
     topic = queues.topic()
     made = queues.group(topic, ordered=True)
@@ -714,24 +541,6 @@ def test_a_hot_key_holds_up_no_other(queues: Queues) -> None:
 # --- moving and trimming ------------------------------------------------------------------------
 
 
-def test_moving_makes_receipts_stale(queues: Queues, topic: Topic) -> None:
-    made = queues.group(topic, deliveries=9)
-    taken = receipts(queues.take(made, 4))
-    queues.call(made, "nack", taken[:1])
-    queues.take(made)
-    assert queues.call(made, "move", StartPosition("AFTER", 7)) == 7
-    assert queues.figures(made) == (7, 7, 0, 1, 0)
-    assert queues.call(made, "figures")["epoch"] == 2
-    assert queues.call(made, "ack", taken) == settled("acked", 0, taken)
-    assert queues.take(made) == [(8, receipt_of(made, "2.8.1"))]
-    assert queues.call(made, "move", START) == 0
-    assert values(queues.take(made, 99)) == list(range(1, 11))
-    with pytest.raises(BadRequest):
-        queues.call(made, "move", StartPosition("AFTER", 11))
-    queues.do(lambda tx: sum(TopicMessages(tx, topic).trim(5)))
-    assert queues.call(made, "move", StartPosition("AFTER", 1)) == 4, "the messages are gone"
-
-
 def test_one_stuck_message_is_told_from_work(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic)
     taken = receipts(queues.take(made, 8))
@@ -749,32 +558,6 @@ def test_one_stuck_message_is_told_from_work(queues: Queues, topic: Topic) -> No
     queues.do(lambda tx: sum(TopicMessages(tx, topic).trim(2)))
     figures = queues.call(made, "figures")
     assert [figures[name] for name in named] == [0, 0, 0, 0]
-
-
-def test_trimming_takes_hand_outs_away(queues: Queues) -> None:
-    topic = queues.topic()
-    made = queues.group(topic, ordered=True)
-    other = queues.group(topic, "other", place=END)
-    for number in range(1, 9):
-        queues.publish(topic, number, key="a" if number % 2 else None)
-    taken = queues.take(made, 3)
-    assert values(taken) == [1, 2, 4]
-    queues.call(made, "nack", receipts(taken)[1:2])
-    queues.do(lambda tx: sum(TopicMessages(tx, topic).trim(4)))
-    assert queues.figures(made) == (4, 3, 1, 0, 0)
-    assert queues.figures(other) == (0, 3, 0, 0, 0), "what was trimmed was handed out to nobody"
-    assert queues.call(other, "figures")["width"] == 0
-    assert queues.call(made, "ack", receipts(taken)) == settled("acked", 1, receipts(taken)[:2])
-    assert values(queues.take(made, 9)) == [5, 6, 8], "5 is the first of its key now"
-    queues.do(lambda tx: sum(TopicMessages(tx, topic).trim(99)))
-    assert queues.figures(made) == (8, 8, 0, 0, 0)
-    assert queues.take(made) == []
-    queues.publish(topic, 9, key="a")
-    assert values(queues.take(made)) == [9]
-    assert queues.figures(other) == (0, 8, 0, 0, 0)
-    queues.publish(topic, 10)
-    assert values(queues.take(other, 9)) == [9, 10]
-    assert queues.figures(other) == (10, 8, 2, 0, 0)
 
 
 # --- what actors are told -----------------------------------------------------------------------
@@ -819,48 +602,6 @@ def test_next_due(queues: Queues, topic: Topic) -> None:
 
 
 # --- beside others ------------------------------------------------------------------------------
-
-
-def test_two_that_take_at_once_never_get_the_same(queues: Queues, topic: Topic) -> None:
-    made = queues.group(topic)
-    slow = queues.book.begin_transaction()
-    fetch.take(DeliveryIndex(slow, made), 2)
-    slow.pause()
-    assert values(queues.take(made, 1)) == [1]
-    with pytest.raises(Conflict):
-        queues.book.commit(slow)
-
-
-def test_a_take_that_saw_the_end_conflicts_with_a_publish(queues: Queues, topic: Topic) -> None:
-    made = queues.group(topic)
-    for count, conflicts in ((3, False), (99, True)):
-        slow = queues.book.begin_transaction()
-        fetch.take(DeliveryIndex(slow, made), count)
-        slow.pause()
-        queues.publish(topic, "new")
-        if conflicts:
-            with pytest.raises(Conflict):
-                queues.book.commit(slow)
-        else:
-            queues.book.commit(slow)
-
-
-def test_all_of_a_transaction_is_one_commit(queues: Queues, topic: Topic) -> None:
-    made = queues.group(topic)
-    results = queues.topic("results")
-    with queues.book.begin_transaction() as tx:
-        (message,) = fetch.take(DeliveryIndex(tx, made), 1)
-        TopicMessages(tx, results).publish([message["value"] * 2])
-        acks.ack(DeliveryIndex(tx, made), [message["receipt"]])
-    assert queues.figures(made) == (0, 0, 0, 0, 0)
-    assert queues.values(results) == []
-    with queues.book.begin_transaction() as tx:
-        (message,) = fetch.take(DeliveryIndex(tx, made), 1)
-        TopicMessages(tx, results).publish([message["value"] * 2])
-        acks.ack(DeliveryIndex(tx, made), [message["receipt"]])
-        queues.book.commit(tx)
-    assert queues.figures(made) == (1, 1, 0, 0, 0)
-    assert queues.values(results) == [2]
 
 
 # --- cost ---------------------------------------------------------------------------------------

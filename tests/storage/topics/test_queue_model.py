@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from storage.topics.deliveries import group as group_deliveries
 from storage.topics.deliveries.delivery import DeliveryRow
 from storage.topics.deliveries.index import DeliveryIndex
 from storage.topics.groups import GroupState
 from storage.topics.message_rows import MessageRows
-from storage.topics.messages import PublishResult, TopicMessages
 from storage.txn.appends import Append
 from storage.txn.write_set import WriteSet
 from tests.storage.engines import KINDS, make
@@ -60,25 +58,12 @@ def same_numbers(self: Append, write_set: WriteSet, present: bytes | None, time_
     """What is appended stays where the transaction put it, whatever others have appended."""
 
 
-def only_numbers(self: Append, write_set: WriteSet, present: bytes | None, time_us: int) -> None:
-    """The time of a message is when its transaction began."""
-    _renumber(self, write_set, present, self._time_us)
-
-
-_renumber, _end, _leave = Append.renumber, MessageRows.end, DeliveryIndex.leave_flight
+_end = MessageRows.end
 
 
 def never_exactly(self: MessageRows, exactly: bool = True) -> tuple[int, int]:
     """Nobody remembers that it was at the end of a topic."""
     return _end(self, exactly=False)
-
-
-def for_ever(self: TopicMessages, id: str) -> PublishResult | None:
-    """An id is remembered beyond its window."""
-    row = self._tx.get(self.topic.ids + id.encode())
-    if row is None or self.topic.dedup_us is None:
-        return None
-    return PublishResult(int.from_bytes(row[:8], "big"), 1, None, duplicate=True)
 
 
 def once_more(self: DeliveryIndex, row: DeliveryRow) -> bool:
@@ -89,17 +74,6 @@ def once_more(self: DeliveryIndex, row: DeliveryRow) -> bool:
 def stays_listed(self: DeliveryIndex, out: dict[int, DeliveryRow]) -> None:
     """A deadline remains of what was acknowledged."""
     self.state.out -= len(out)
-
-
-def nothing_trimmed(self: DeliveryIndex, first: int) -> Iterator[None]:
-    """Hand-outs of messages that are gone."""
-    return iter(())
-
-
-def never_earlier(self: DeliveryIndex, due_us: int) -> None:
-    """A deadline before all others is overlooked."""
-    if not self.state.out:
-        self.state.deadlines_from_us = due_us
 
 
 def since_now(
@@ -121,13 +95,10 @@ def same_epoch(self: GroupState) -> bytes:
 _pack = GroupState.pack
 
 PLANTED = [
-    (Append, "renumber", same_numbers), (Append, "renumber", only_numbers),
-    (MessageRows, "end", never_exactly), (TopicMessages, "_known", for_ever),
+    (Append, "renumber", same_numbers), (MessageRows, "end", never_exactly),
     (DeliveryIndex, "is_last", once_more), (DeliveryIndex, "leave_flight", stays_listed),
-    (group_deliveries, "trim", nothing_trimmed),
-    (DeliveryIndex, "expect_deadline", never_earlier),
     (DeliveryIndex, "schedule_redelivery", since_now),
-    (DeliveryIndex, "release_key", nothing), (DeliveryIndex, "advance_committed", nothing),
+    (DeliveryIndex, "advance_committed", nothing),
     (GroupState, "pack", same_epoch),
 ]  # fmt: skip
 

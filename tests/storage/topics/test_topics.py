@@ -27,8 +27,8 @@ from protocol.values import NONE, RecordId, unpaced
 from storage.catalog import places
 from storage.catalog.places import IfExists
 from storage.topics import groups, messages, topics
-from storage.topics.messages import PublishResult, TopicMessages
-from storage.topics.topics import END, START, StartPosition, Topic
+from storage.topics.messages import TopicMessages
+from storage.topics.topics import END, START, Topic
 from storage.txn.transaction import Transaction
 from tests.simulation.environment import START_US
 from tests.storage.queues import SECOND, Queues, moment
@@ -78,13 +78,6 @@ def test_settings_have_their_ranges(queues: Queues, settings: dict[str, int]) ->
         queues.do(lambda tx: topics.alter_topic(tx, replace(made, **settings)))  # type: ignore[arg-type]
     with pytest.raises(NameRefused):
         queues.topic("no name")
-
-
-def test_settings_change(queues: Queues) -> None:
-    made = queues.topic("t")
-    changed = replace(made, keep_us=3, full="REFUSE")
-    queues.do(lambda tx: topics.alter_topic(tx, changed))
-    assert queues.do(lambda tx: topics.topic(tx, queues.database, "t")) == changed
 
 
 def filled(queues: Queues) -> Topic:
@@ -153,15 +146,6 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 
 
-def test_every_type_comes_back(queues: Queues) -> None:
-    made = queues.topic()
-    queues.publish(made, *VALUES)
-    assert queues.values(made) == VALUES
-    assert [type(value) for value in queues.values(made)] == [type(value) for value in VALUES]
-    queues.publish(made, {"a": NONE, "b": [NONE, {"c": NONE}]})
-    assert queues.values(made)[-1] == {"b": [NONE, {}]}
-
-
 def test_what_a_message_shows(queues: Queues) -> None:
     made = queues.topic()
     queues.advance(3)
@@ -179,23 +163,6 @@ def test_what_a_message_shows(queues: Queues) -> None:
         "bytes": 34, "due": moment(START_US + 5 * SECOND),
     }  # fmt: skip
     assert "due" not in third, "what is due already is not delayed"
-
-
-def test_positions_are_dense(queues: Queues) -> None:
-    made, other = queues.topic(), queues.topic("other")
-    assert queues.publish(made, 1, 2, 3) == 1
-    assert queues.publish(other, 1) == 1
-    assert queues.publish(made, 4) == 4
-
-    def work(tx: Transaction) -> tuple[PublishResult, PublishResult, list[Any], int]:
-        here = TopicMessages(tx, made)
-        first, second = here.publish([5, 6]), TopicMessages(tx, made).publish([7])
-        assert here.wakes
-        return first, second, here.read(4), here.last
-
-    first, second, seen, last = queues.do(work)
-    assert (first.first, first.last, second.first, last) == (5, 6, 7, 7)
-    assert [message["position"] for message in seen] == [5, 6, 7]
 
 
 REFUSED: list[tuple[type[Refusal], dict[str, Any]]] = [
@@ -231,16 +198,6 @@ def test_the_largest_message_fits(queues: Queues) -> None:
     with pytest.raises(TooLarge) as refused:
         queues.publish(made, "x" * 67)
     assert refused.value.detail == {"limit": 100, "size": 101}
-
-
-def test_expect(queues: Queues) -> None:
-    made = queues.topic()
-    queues.publish(made, 1, expect=0)
-    with pytest.raises(AssertFailed) as refused:
-        queues.publish(made, 2, expect=0)
-    assert refused.value.detail == {"expected": 0, "found": 1}
-    queues.publish(made, 2, expect=1)
-    assert queues.values(made) == [1, 2]
 
 
 # --- publishing beside others -------------------------------------------------------------------
@@ -315,35 +272,6 @@ def test_one_that_has_looked_at_the_end_conflicts(queues: Queues) -> None:
             queues.book.commit(slow)
 
 
-def test_one_that_has_looked_elsewhere_does_not(queues: Queues) -> None:
-    made = queues.topic(max_bytes=10_000)
-    queues.publish(made, *range(10))
-    slow = queues.book.begin_transaction()
-    here = TopicMessages(slow, made)
-    assert len(here.read(0, 9)) == 9
-    assert list(here.trim(3)) == [2]
-    assert here.position_at(START) == 2
-    here.publish(["slow"])
-    slow.pause()
-    queues.publish(made, "fast")
-    queues.book.commit(slow)
-    queues.check()
-    assert [message["position"] for message in queues.read(made)] == list(range(3, 13))
-
-
-def test_a_message_published_and_trimmed_again(queues: Queues) -> None:
-    made = queues.topic()
-    slow = queues.book.begin_transaction()
-    here = TopicMessages(slow, made)
-    here.publish([1, 2, 3])
-    assert list(here.trim(3)) == [2]
-    slow.pause()
-    queues.advance(1)
-    queues.book.commit(slow)
-    queues.check()
-    assert queues.values(made) == [3]
-
-
 # --- ids ----------------------------------------------------------------------------------------
 
 
@@ -363,23 +291,6 @@ def test_an_id_is_published_once_in_its_window(queues: Queues) -> None:
     assert publish("a") == (3, False), "the window is over"
     queues.do(lambda tx: list(TopicMessages(tx, made).trim(99)))
     assert publish("a") == (3, True), "trimmed, and still known"
-
-
-def test_an_id_needs_a_window(queues: Queues) -> None:
-    made = queues.topic()
-    assert queues.publish(made, 1, id="a") == 1
-    assert queues.publish(made, 1, id="a") == 2
-    assert [message["id"] for message in queues.read(made)] == ["a", "a"]
-
-
-def test_of_two_that_publish_an_id_at_once_one_is_run_again(queues: Queues) -> None:
-    made = queues.topic(dedup_us=5 * SECOND)
-    slow = queues.book.begin_transaction()
-    TopicMessages(slow, made).publish([1], id="a")
-    slow.pause()
-    queues.publish(made, 1, id="a")
-    with pytest.raises(Conflict):
-        queues.book.commit(slow)
 
 
 def test_ids_are_forgotten_in_slices(queues: Queues) -> None:
@@ -408,30 +319,7 @@ def test_ids_are_forgotten_in_slices(queues: Queues) -> None:
     assert next_us() is None
 
 
-def test_without_a_window_ids_are_forgotten_at_once(queues: Queues) -> None:
-    made = queues.topic(dedup_us=5 * SECOND)
-    queues.publish(made, 1, id="a")
-    changed = replace(made, dedup_us=None)
-    queues.do(lambda tx: topics.alter_topic(tx, changed))
-    assert queues.do(lambda tx: TopicMessages(tx, changed).next_id_us()) == START_US
-    assert queues.do(lambda tx: TopicMessages(tx, changed).sweep_ids(9))[0] == 1
-
-
 # --- room ---------------------------------------------------------------------------------------
-
-
-def test_a_full_topic_refuses(queues: Queues) -> None:
-    made = queues.topic(max_bytes=100, full="REFUSE")
-    queues.publish(made, 1, 2)
-    with pytest.raises(Full):
-        queues.publish(made, 3, 4)
-    queues.publish(made, 3)
-    with pytest.raises(Full):
-        queues.publish(made, 4)
-    assert queues.do(lambda tx: TopicMessages(tx, made).trim_due()) == (0, False)
-    queues.do(lambda tx: list(TopicMessages(tx, made).trim(2)))
-    queues.publish(made, 4)
-    assert queues.values(made) == [2, 3, 4]
 
 
 def test_a_full_topic_drops_the_oldest(queues: Queues) -> None:
@@ -517,6 +405,9 @@ def test_retention_goes_in_slices(queues: Queues) -> None:
     assert queues.values(made) == ["new"]
 
 
+# --- reading ------------------------------------------------------------------------------------
+
+
 def test_trim(queues: Queues) -> None:
     made = queues.topic()
     count = limits.TRIM_MESSAGES * 3
@@ -536,9 +427,6 @@ def test_trim(queues: Queues) -> None:
     assert queues.read(made) == []
     assert queues.publish(made, "next") == count + 1
     assert queues.do(lambda tx: TopicMessages(tx, made).first) == count + 1
-
-
-# --- reading ------------------------------------------------------------------------------------
 
 
 def test_reading_has_its_limits(queues: Queues) -> None:
@@ -570,35 +458,10 @@ def test_an_answer_has_room_for_8_mib_or_one_message(queues: Queues) -> None:
     assert [m["position"] for m in queues.read(made, whole - 2)] == [whole - 1]
 
 
-def test_places(queues: Queues) -> None:
-    made = queues.topic()
-    for number in range(4):
-        queues.publish(made, number, number)
-        queues.advance(1)
-
-    def at(place: StartPosition) -> int:
-        found: int = queues.do(lambda tx: TopicMessages(tx, made).position_at(place))
-        return found
-
-    assert (at(START), at(END)) == (0, 8)
-    assert [at(StartPosition("TIME", START_US + n)) for n in (0, 1, SECOND, 4 * SECOND)] == [
-        0,
-        2,
-        2,
-        8,
-    ]
-    queues.do(lambda tx: list(TopicMessages(tx, made).trim(4)))
-    assert at(START) == 3
-    assert at(StartPosition("TIME", 0)) == 3
-    assert [at(StartPosition("AFTER", n)) for n in (0, 8)] == [0, 8]
-    for wrong in (-1, 9):
-        with pytest.raises(BadRequest):
-            at(StartPosition("AFTER", wrong))
-    queues.do(lambda tx: list(TopicMessages(tx, made).trim(99)))
-    assert at(START) == at(END) == at(StartPosition("TIME", 0)) == 8
-
-
 # --- readers ------------------------------------------------------------------------------------
+
+
+# --- redrive ------------------------------------------------------------------------------------
 
 
 def test_readers(queues: Queues) -> None:
@@ -632,9 +495,6 @@ def test_readers(queues: Queues) -> None:
             do(str(method), "r", *more)
     with pytest.raises(NameRefused):
         do("define_reader", "no name")
-
-
-# --- redrive ------------------------------------------------------------------------------------
 
 
 def test_redrive(queues: Queues) -> None:

@@ -106,16 +106,6 @@ def swap_state(one: OpenStore, other: Path) -> None:
     shutil.copytree(other / "state", one.path / "state")
 
 
-def test_a_state_goes_on_where_it_was(store: OpenStore) -> None:
-    store.commit(b"a", b"bb")
-    for clean in (True, False):
-        store.close(clean)
-        store.open()
-        assert applied_position.read(store.engine, store.directory.store_id.bytes).sequence == 2
-    assert store.engine.get(key(2)) == b"bb"
-    store.close()
-
-
 def test_an_older_state_of_the_same_history_is_brought_up(store: OpenStore, tmp_path: Path) -> None:
     store.commit(b"a", b"bb")
     store.close()

@@ -16,7 +16,7 @@ from storage.catalog import places, tables
 from storage.engine.engine import Batch, EngineFailed
 from storage.engine.memory import MemoryEngine
 from storage.engine.state_hash import state_hash
-from storage.formats import effects, keys
+from storage.formats import keys
 from storage.formats.effects import EffectsDamaged
 from storage.formats.frames import Frame
 from storage.formats.positions import LogEnd
@@ -29,7 +29,7 @@ from storage.txn.read_set import ReadSet
 from storage.txn.tickets import RollBacks
 from storage.txn.transaction import Transaction
 from tests.simulation.environment import START_US, ManualClock, SeededRng
-from tests.storage.books import BY, Book, digests
+from tests.storage.books import Book, digests
 
 HOUR_US = 3_600_000_000
 
@@ -111,34 +111,7 @@ def test_log_time_of_who_follows_is_not_that_of_a_frame_that_was_taken_back(book
     assert book.ledger.log_time() == START_US + 5
 
 
-def test_a_transaction_and_its_frame_have_one_time(book: Book) -> None:
-    tx = book.begin_transaction()
-    book.clock.advance(1_000)
-    assert tx.now_us == START_US
-    tx.put(key(1), b"")
-    book.commit(tx)
-    assert book.frames[-1].time == START_US
-
-
-def test_frames_are_in_order_of_time_though_a_transaction_was_slow(book: Book) -> None:
-    slow = book.begin_transaction()
-    slow.pause()
-    book.clock.advance(1_000)
-    put(book, 1)
-    slow.put(key(2), b"")
-    book.commit(slow)
-    assert [frame.time for frame in book.frames] == [START_US + 1_000] * 2
-
-
 # --- commits ------------------------------------------------------------------------------------
-
-
-def test_nothing_changed_nothing_handed_over(book: Book) -> None:
-    tx = book.begin_transaction()
-    assert tx.get(key(1)) is None
-    assert book.commit(tx) == 0
-    assert book.frames == []
-    assert book.ledger.state.committed == 0
 
 
 def test_refused_by_the_log_is_as_if_not_tried(book: Book) -> None:
@@ -199,17 +172,6 @@ def test_changes_remembered_are_bounded(book: Book, monkeypatch: pytest.MonkeyPa
         book.commit(slow)
     assert reader.get(key(1)) is None
     book.commit(reader)
-
-
-def test_conflicts_name_no_reason_where_there_is_none(book: Book) -> None:
-    put(book, 1, 2, 3)
-    tx = book.begin_transaction()
-    tx.get(key(1))
-    list(tx.scan(key(10), key(20)))
-    tx.pause()
-    put(book, 2, 9, 20)
-    tx.put(key(5), b"")
-    assert book.commit(tx) == 3
 
 
 def test_who_paused_is_compared_in_steps_before_its_commit(
@@ -341,16 +303,6 @@ def test_keys_that_are_followed_are_put_in_order_in_steps_for_who_has_paused(
     assert known == [True]
 
 
-def test_what_only_reads_loses_nothing_by_comparing(book: Book) -> None:
-    put(book, 1)
-    reader = book.begin_transaction()
-    reader.get(key(1))
-    reader.pause()
-    put(book, 1)
-    list(book.ledger.prepare(reader))
-    book.commit(reader)
-
-
 @pytest.mark.parametrize("large", [False, True])
 def test_whether_keys_are_untouched_costs_no_more_with_each_commit_beside(
     book: Book, monkeypatch: pytest.MonkeyPatch, large: bool
@@ -443,15 +395,6 @@ def failing(book: Book) -> Failing:
         engine, LogEnd(), book.clock, SeededRng(1), book.frames.append, derived.kept
     )
     return engine
-
-
-def test_many_commits_one_write(book: Book, failing: Failing) -> None:
-    for number in range(50):
-        put(book, number)
-    book.durable()
-    assert failing.writes == 1
-    assert failing.applied == 50
-    assert not book.ledger.state.flight.write_sets
 
 
 def test_what_the_engine_refused_stays_readable_and_is_tried_again(
@@ -607,26 +550,6 @@ def test_replay_gives_the_same_state_from_any_point(book: Book) -> None:
         assert made.state.committed == made.synced_seq == engine.applied == 20
 
 
-def test_replaying_a_part_twice_changes_nothing(book: Book) -> None:
-    """What a crash between the parts of a large commit leaves is made whole."""
-    put(book, 1, 2, 3)
-    tx = book.begin_transaction()
-    tx.delete_range(key(1), key(3))
-    tx.put(key(2), b"new")
-    book.commit(tx)
-    book.durable()
-    engine = MemoryEngine()
-    replayed(book, engine, 1)
-    for _ in range(2):
-        batch = engine.batch()
-        layer = write_set.WriteSet(2)
-        replay.fold(effects.decode(book.frames[1].body).effects, layer)
-        layer.apply(batch)
-        engine.write(batch, 1)
-    replayed(book, engine, 2)
-    assert state_hash(engine) == state_hash(book.engine)
-
-
 def test_state_beyond_the_log(book: Book) -> None:
     put(book, 1)
     book.durable()
@@ -653,6 +576,9 @@ def test_log_not_replayed_to_its_end(book: Book) -> None:
         made.begin_transaction()
 
 
+# --- declarations -------------------------------------------------------------------------------
+
+
 def test_damaged_body(book: Book) -> None:
     put(book, 1)
     made = Ledger(
@@ -660,53 +586,3 @@ def test_damaged_body(book: Book) -> None:
     )
     with pytest.raises(EffectsDamaged):
         made.replay(book.frames[0]._replace(body=b"\x95"))
-
-
-def test_withdrawn_numbers_are_given_again(book: Book) -> None:
-    put(book, 1)
-    book.durable()
-    assert put(book, 2) == 2
-    book.ledger.roll_back()
-    assert book.begin_transaction().get(key(2)) is None
-    assert put(book, 3) == 2
-    book.durable()
-    assert book.engine.get(key(2)) is None
-    assert effects.decode(book.frames[-1].body).attribution == BY
-
-
-def test_a_withdrawn_transaction_teaches_others_no_declaration(book: Book) -> None:
-    places.define_namespace(first := book.begin_transaction(), "a")
-    book.commit(first)
-    late = book.begin_transaction()
-    late.pause()
-    book.ledger.roll_back()
-    assert places.find_namespace(late, "a") is not None
-    assert places.find_namespace(book.begin_transaction(), "a") is None
-
-
-# --- declarations -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("looked_up", [True, False])
-def test_a_paused_transaction_loses_to_a_declaration_that_it_looked_up(
-    book: Book, looked_up: bool
-) -> None:
-    """And to no other: what it looked up is remembered between transactions, not read by each."""
-    with book.begin_transaction() as tx:
-        places.define_namespace(tx, "mine")
-        places.define_namespace(tx, "other")
-        book.commit(tx)
-    book.durable()
-    with book.begin_transaction() as writing:
-        places.namespace(writing, "mine")
-        writing.put(key(1), b"1")
-        writing.pause()
-        with book.begin_transaction() as beside:
-            name = "mine" if looked_up else "other"
-            places.define_namespace(beside, name, "changed", places.IfExists.OVERWRITE)
-            book.commit(beside)
-        if looked_up:
-            with pytest.raises(Conflict, match="definition"):
-                book.commit(writing)
-        else:
-            book.commit(writing)

@@ -48,13 +48,6 @@ def test_what_the_same_leader_says_again_moves_it_on_and_never_back(clock: Manua
     assert time.now() == 160
 
 
-def test_of_another_leader_it_is_what_that_one_says(clock: ManualClock) -> None:
-    time = LogTime(clock, 0)
-    time.follows(2, 100)
-    time.follows(3, 40)
-    assert time.now() == 40
-
-
 @pytest.mark.parametrize("told", [START_US - HOUR_US, START_US + HOUR_US])
 @pytest.mark.parametrize("end", [0, START_US + 2 * HOUR_US])
 def test_who_comes_to_lead_goes_on_from_the_latest(clock: ManualClock, told: int, end: int) -> None:

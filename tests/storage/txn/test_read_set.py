@@ -65,15 +65,6 @@ def test_never_misses_a_change(
         assert found_range == overlap
 
 
-def test_a_key_inside_the_scan_before_it_is_not_remembered_twice() -> None:
-    reads = ReadSet(0, RollBacks())
-    reads.add_range(b"b", b"d")
-    reads.add_key(b"c")
-    assert not reads._keys
-    reads.add_key(b"d")
-    assert reads._keys == {b"d"}
-
-
 def test_too_many_keys_become_a_range_for_each_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "READ_KEYS", 4)
     reads = ReadSet(0, RollBacks())
