@@ -181,7 +181,8 @@ OPERATORS: Final = {
     "'-' IN $eight": 8 * SLICES - 2, "$fields.*": SLICES - 1, "$items[*].a": SLICES,
     "$items.a": SLICES,
     "0..100000": 100_000 // PIECE, "$text ~ 'x$'": AT_ONCE, "$fields = $fields": SLICES,
-    "$items = $items": SLICES, "$items ?? 1": 0, "$items[3]": 0,
+    "$items = $items": SLICES, "$items < $items": SLICES, "$fields < $fields": SLICES,
+    "min([$items, $items])": SLICES, "$items ?? 1": 0, "$items[3]": 0,
 }  # fmt: skip
 """How often an operator on large values looks at the clock at least."""
 

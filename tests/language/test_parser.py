@@ -4,7 +4,7 @@ import pytest
 
 from language import tree
 from language.lexer import Tokens
-from language.parser import _Parser, parse, parse_expression
+from language.parser import parse, parse_expression
 from language.printing import print_script
 from protocol import limits
 from protocol.errors import (
@@ -222,19 +222,6 @@ def test_every_position_is_found_in_a_text_of_many_lines() -> None:
     assert [tokens.place(start) for start in tokens.starts] == [(1, 1), (3, 2), (4, 1), (4, 2)]
 
 
-def test_the_place_of_a_fault_far_behind_is_right() -> None:
-    with pytest.raises(UnexpectedToken) as caught:
-        parse("RETURN 1;\n" * 30_000 + "  RETURN 1 2")
-    assert (caught.value.detail["line"], caught.value.detail["column"]) == (30_001, 12)
-    assert caught.value.detail["near"] == "RETURN 1 2\n         ^"
-
-
-def test_tokens_of_finished_statements_are_let_go() -> None:
-    parser = _Parser("1;" * 50_000)
-    assert len(parser.script()) == 50_000
-    assert len(parser.tokens.kinds) < 20_000
-
-
 @pytest.mark.parametrize("text", ["1;", "IF true { 1; 1; 1 }"])
 def test_a_script_has_so_many_statements_and_no_more(
     text: str, monkeypatch: pytest.MonkeyPatch
@@ -255,10 +242,3 @@ def test_trees_are_told_apart_by_the_types_of_their_constants(form: str) -> None
         assert [one == other for other in trees] == [number == n for n in range(len(trees))]
     assert parse_expression(form.format("0.0")) != parse_expression(form.format("-0.0"))
     assert parse_expression(form.format("1.50dec")) == parse_expression(form.format("1.50dec"))
-
-
-def test_types_of_fields_are_told_apart_by_the_types_of_their_constants() -> None:
-    (first, second) = parse(
-        "DEFINE FIELD a ON t TYPE 1 | 'b'; DEFINE FIELD a ON t TYPE 1.0 | 'b'"
-    ).statements
-    assert first != second

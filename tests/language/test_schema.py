@@ -32,7 +32,7 @@ from protocol.values import NONE, RecordId, equal, identical
 from tests.language.surroundings import Tables
 from tests.language.trees import FIELD_PATHS, FIELD_TYPES, SCALARS
 
-SLOW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 VALUES = st.recursive(
     st.one_of(SCALARS, st.builds(RecordId, st.sampled_from(["a", "order"]), st.integers(0, 9))),
     lambda inner: st.one_of(

@@ -57,26 +57,6 @@ def test_the_end_of_a_select_ticks_as_its_scan_does(text: str, more: int) -> Non
     assert ticks >= SCAN + more
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["$many CONTAINS -1", "-1 IN $many", "array::sort($many)", "array::distinct($many)",
-     "count($many)", "sum($many)", "min($many)"],
-)  # fmt: skip
-def test_work_over_a_large_array_ticks(text: str) -> None:
-    env = Tables()
-    env.variables["many"] = list(range(MANY))
-    _, ticks = ticks_of(env, text)
-    assert ticks >= MANY // 4096 - 1
-
-
-@pytest.mark.parametrize("name", ["string::upper", "crypto::md5", "crypto::sha256"])
-def test_work_over_a_long_text_ticks(name: str) -> None:
-    env = Tables()
-    short, long = (env.value(f"{name}($given)", given="ßΐ" * count) for count in (3, 500_000))
-    assert env.ticks >= 15 and short != long
-    assert name != "string::upper" or (short, long) == ("ßΐ".upper() * 3, "ßΐ".upper() * 500_000)
-
-
 def test_in_a_large_literal_or_parameter_ticks() -> None:
     env = Rows(100)
     env.run("SELECT VALUE n FROM t WHERE n IN $many", many=list(range(MANY)))
@@ -140,11 +120,6 @@ def test_what_is_left_out_of_large_rows_ticks(path: str) -> None:
     found = plan._finished([row], env)
     assert found[0].get("a", []) in ([], [{"y": 2}] * MANY, row["a"])
     assert env.ticks >= MANY // PACE
-
-
-def test_groups_come_in_the_order_in_which_they_were_seen() -> None:
-    found, _ = ticks_of(Rows(), "SELECT k FROM t GROUP BY k")
-    assert [row["k"] for row in found] == [n * 7919 % 100_003 for n in range(MANY)]
 
 
 def calls_of(work: Callable[[], Any]) -> int:

@@ -1,58 +1,11 @@
-"""Statements on topics: what is printed of one is the same one."""
+"""Statements on topics that are none."""
 
 from __future__ import annotations
 
 import pytest
 
 from language.parser import parse
-from language.printing import print_script
 from protocol.errors import Refusal
-
-STATEMENTS = """
-DEFINE TOPIC t
-DEFINE TOPIC IF NOT EXISTS t KEEP 1d BYTES 10MiB LARGEST 500KB DEDUP 1h FULL REFUSE COMMENT 'x'
-DEFINE TOPIC OVERWRITE t BYTES 100 FULL DROP
-ALTER TOPIC t SET KEEP 1h, BYTES NONE, LARGEST 1MiB, DEDUP NONE, FULL DROP, COMMENT 'y'
-DROP TOPIC t REASON 'r'
-TRIM TOPIC t BEFORE 5 REASON 'r'
-TRIM TOPIC t BEFORE $n
-PUBLISH INTO t VALUE {a: 1} KEY 'k' ID 'i' HEADERS {a: 'b'} DELAY 5s EXPECT 3
-PUBLISH INTO t VALUES [1, 2] KEY $k AT d'2026-01-02T03:04:05Z'
-PUBLISH INTO t VALUES $v
-READ FROM t AFTER 0
-READ FROM t AFTER $n LIMIT 10 WAIT 5s
-READ FROM t AS r LIMIT 10 WAIT 5s
-DEFINE READER r ON t
-DEFINE READER IF NOT EXISTS r ON t AT START
-DEFINE READER OVERWRITE r ON t AT END
-DEFINE READER r ON t AT 5
-DEFINE READER r ON t AT TIME d'2026-01-02T03:04:05Z'
-COMMIT READER r ON t AT 5
-ALTER READER r ON t SET POSITION END
-ALTER READER r ON t SET POSITION 5 REASON 'x'
-DROP READER r ON t REASON 'x'
-DEFINE GROUP g ON t DEADLINE 30s
-DEFINE GROUP IF NOT EXISTS g ON t DEADLINE 30s IN FLIGHT 5 DELIVERIES 3 DEAD LETTER d AT END
-DEFINE GROUP g ON t DEADLINE 30s BACKOFF 1s, 2s, 3m ORDERED BY KEY
-DEFINE GROUP OVERWRITE g ON t DEADLINE 1m AT TIME d'2026-01-02T03:04:05Z'
-ALTER GROUP g ON t SET POSITION START REASON 'x'
-ALTER GROUP g ON t SET POSITION 5, DEADLINE 5s, IN FLIGHT 3, DELIVERIES NONE
-ALTER GROUP g ON t SET DEAD LETTER NONE, BACKOFF 1s, 2s, DELIVERIES 4
-ALTER GROUP g ON t SET BACKOFF NONE
-ALTER GROUP g ON t SET BACKOFF 1s, 2s, DEADLINE 1s
-DROP GROUP g ON t
-TAKE FROM t AS g
-TAKE 5 FROM t AS g MEMBER 'm' WAIT 5s
-TAKE $n FROM t AS g WAIT $w
-ACK t AS g RECEIPTS ['a']
-NACK t AS g RECEIPTS $r DELAY 5s ERROR 'x'
-EXTEND t AS g RECEIPTS $r BY 5s
-GIVE UP t AS g RECEIPTS $r ERROR 'x'
-REDRIVE FROM d TO t LIMIT 5
-INFO FOR TOPIC t
-INFO FOR GROUP g ON t
-BEGIN; PUBLISH INTO t VALUE 1; COMMIT READER r ON t AT 1; COMMIT
-""".strip().splitlines()
 
 REFUSED = """
 DEFINE TOPIC
@@ -82,14 +35,6 @@ GIVE t AS g RECEIPTS []
 REDRIVE FROM d
 TRIM TOPIC t
 """.strip().splitlines()
-
-
-@pytest.mark.parametrize("text", STATEMENTS)
-def test_what_is_printed_is_the_same_statement(text: str) -> None:
-    script = parse(text)
-    printed = print_script(script)
-    assert parse(printed) == script
-    assert print_script(parse(printed)) == printed
 
 
 @pytest.mark.parametrize("text", REFUSED)
