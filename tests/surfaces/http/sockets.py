@@ -67,9 +67,6 @@ class Echo(Socket):
         Echo.told.append(f"parted {code}")
 
 
-ECHO: Final = Route("GET", "/echo", handler=Echo, credential="required", upgrades=True)
-
-
 def with_echo(surface: HttpSurface, handler: type[Socket] = Echo) -> None:
     """Let a surface answer GET /echo too."""
     route = Route("GET", "/echo", handler=handler, credential="required", upgrades=True)

@@ -149,20 +149,6 @@ async def test_junk_bodies_with_junk_tokens(
     figure("junk bodies", f"{count} connections, {LARGE} bytes each said: at most {most} held")
 
 
-async def test_the_rig_sees_bodies_that_nobody_is_asked_for(
-    surface: HttpSurface, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Planted: a body is read to its end before its credential is looked at."""
-    monkeypatch.setattr(reading.Reading, "judge", lambda self, exchange: None)
-    junk = asyncio.create_task(crowd_of_junk(surface, 5))
-    await until(lambda: surface.bodies_bytes > 5 * limits.SMALL_BODY_BYTES)
-    for left in list(surface.connections):
-        left.abort()
-    with contextlib.suppress(OSError, EOFError):
-        await junk
-    await until(lambda: not surface.bodies_bytes)  # a sign-in was being hashed
-
-
 async def test_a_body_is_asked_for_only_of_who_is_known(surface: HttpSurface) -> None:
     head = request("POST", "/script", authorization="Bearer junk", expect="100-continue")
     head = head.replace(b"Content-Length: 0", b"Content-Length: %d" % LARGE)

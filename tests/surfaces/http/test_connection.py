@@ -35,18 +35,6 @@ async def test_pipelined_requests_are_answered_in_order(raw: Raw, bearer: str) -
     assert (await raw.answer()).json["results"][0]["value"] == "last"
 
 
-async def test_a_thousand_pipelined_requests(raw: Raw, bearer: str) -> None:
-    count = 1_000
-
-    async def send() -> None:
-        await raw.send(b"".join(script(f"RETURN {number};", bearer) for number in range(count)))
-
-    sending = asyncio.create_task(send())
-    for number in range(count):
-        assert (await raw.answer()).json["results"][0]["value"] == number
-    await sending
-
-
 async def test_every_request_has_a_name_of_its_own(raw: Raw) -> None:
     names = {(await raw.ask("GET", "/health")).fields["store-request"] for _ in range(5)}
     assert len(names) == 5

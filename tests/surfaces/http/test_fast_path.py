@@ -127,17 +127,6 @@ async def test_what_is_unusual_takes_the_long_way(
         assert (other.status, other.fields.keys()) == (first.status, first.fields.keys())
 
 
-async def test_it_is_counted_as_any_other(raw: Raw, bearer: str, given: list[bytes]) -> None:
-    for _ in range(5):
-        await raw.ask("GET", BASE + "/key/k", authorization=bearer)
-    assert given
-    found = samples((await raw.ask("GET", "/metrics")).body.decode())
-    route = ("route", "/kv/{ns}/{db}/{space}/key/{key}")
-    labels = frozenset({("method", "GET"), route, ("status", "404")})
-    assert found["store_http_requests_total", labels] == 5
-    assert found["store_http_request_seconds_count", frozenset({route})] == 5
-
-
 async def test_its_order_among_pipelined_requests(raw: Raw, bearer: str) -> None:
     def get() -> bytes:
         return request("GET", BASE + "/key/k", authorization=bearer)

@@ -266,17 +266,6 @@ async def test_a_reader_that_has_gone_leaves_nothing_behind(
     assert not node.committer.tail._followers
 
 
-async def test_a_stopping_surface_says_so(surface: HttpSurface) -> None:
-    async with watching(surface) as watcher:
-        await watcher.until("caught_up")
-        surface.stop_accepting()
-        draining = asyncio.create_task(surface.drain())
-        assert (await watcher.until("error"))["error"]["code"] == "Draining"
-        assert (await watcher.frame()).code == 4503
-        await watcher.send(sockets.masked(0x88, (4503).to_bytes(2, "big")))
-        assert await draining == 0
-
-
 async def test_a_plain_request_is_told_what_is_needed(surface: HttpSurface) -> None:
     async with await Raw.connect(surface.address[1]) as raw:
         answer = await raw.ask("GET", "/watch?ns=a&db=b&table=t", authorization=BASIC)

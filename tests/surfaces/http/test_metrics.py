@@ -107,11 +107,6 @@ async def test_a_disk_that_stalls_keeps_no_scrape_waiting(
     assert samples(text)["store_topic_messages", topic] == 1
 
 
-async def test_a_refused_credential_is_refused_here_too(raw: Raw) -> None:
-    answer = await raw.ask("GET", "/metrics", authorization="Bearer no")
-    assert (answer.status, answer.error["code"]) == (401, "SessionEnded")
-
-
 async def test_the_certificates_are_shown_to_who_may_read_the_node(
     serve: Serve, bearer: str, node: Node
 ) -> None:

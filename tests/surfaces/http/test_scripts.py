@@ -223,24 +223,6 @@ async def test_a_refusal_keeps_what_ran_before_it(raw: Raw, bearer: str) -> None
     assert len(answer.json["results"]) == 1
 
 
-async def test_a_refusal_in_msgpack_has_the_same_shape(raw: Raw, bearer: str) -> None:
-    await raw.send(script("LET $a = 1; THROW 12.5dec;", bearer, accept="application/msgpack"))
-    answer = await raw.answer()
-    assert answer.status == 409
-    found = binary.unpack(answer.body)
-    assert isinstance(found, dict)
-    assert found["error"]["statement"] == 2
-
-
-async def test_a_text_that_does_not_parse_runs_nothing(raw: Raw, bearer: str) -> None:
-    await raw.send(script("DEFINE NAMESPACE made; SELEC 1;", bearer))
-    answer = await raw.answer()
-    assert (answer.status, answer.error["code"]) == (400, "UnexpectedToken")
-    assert answer.error["line"] == 1
-    assert answer.error["column"] == 24
-    assert answer.json["results"] == []
-
-
 async def test_a_body_of_another_form_is_a_bad_request(raw: Raw, bearer: str) -> None:
     for kind, body in [
         ("application/json", b"[]"),
@@ -312,13 +294,6 @@ async def test_a_client_that_goes_away_cancels_its_script(
     await until(lambda: not node.registry.unfinished)
     await until(lambda: not surface.running)
     assert surface.counters.requests["POST", "/script", 499] == 1
-
-
-async def test_a_chunked_script(raw: Raw, bearer: str) -> None:
-    head = script("", bearer).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-    await raw.send(head + b"4;why=x\r\nRETU\r\n5\r\nRN 1;\r\n0\r\nStore-Namespace: x y\r\n\r\n")
-    answer = await raw.answer()
-    assert answer.json["results"][0]["value"] == 1  # the trailer is not taken for a field
 
 
 async def test_a_script_of_the_largest_size_is_read(raw: Raw, bearer: str) -> None:

@@ -241,11 +241,3 @@ async def test_a_lenient_parser_is_caught(
     monkeypatch.setattr(raw, "PATIENCE_SECONDS", 1)  # what is let through is not closed
     names = ["bare LF after field", "folded field", "chunk data with bare LF"]
     assert list(await wrong(port, names)) == names
-
-
-async def test_a_judge_that_lets_everything_through_is_caught(
-    surface: HttpSurface, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reading_module, "SINGLE", frozenset())
-    monkeypatch.setattr(raw, "PATIENCE_SECONDS", 1)  # what is let through is not closed
-    assert await converse(port, CASES["two Authorizations"]) is not None

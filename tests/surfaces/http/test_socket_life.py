@@ -70,18 +70,6 @@ def test_frames_take_the_fewest_bytes() -> None:
     assert len(frames.close_frame(1000, "*" * 200)) == 2 + 125
 
 
-async def test_one_frame_goes_to_many(port: int, bearer: str) -> None:
-    peers = [await Peer.connect(port, None, authorization=bearer) for _ in range(50)]
-    frame = text_frame(b'{"type":"beat"}')
-    assert [one.send(frame) for one in await standing(50)] == [True] * 50
-    for peer in peers:
-        assert await peer.frame() == Frame(frames.TEXT, b'{"type":"beat"}')
-        await peer.send(GOODBYE)
-        assert [frame.code for frame in await peer.rest()] == [1000]
-        await peer.raw.__aexit__()
-    await until(lambda: not Echo.standing)
-
-
 async def test_what_is_sent_to_nobody(port: int, bearer: str) -> None:
     async with await Peer.connect(port, None, authorization=bearer) as peer:
         (one,) = await standing()
@@ -320,17 +308,6 @@ async def test_room_goes_by_user(surface: HttpSurface, port: int, bearer: str) -
     await until(lambda: not Echo.standing)
 
 
-async def test_room_that_others_make_is_told(surface: HttpSurface, port: int, bearer: str) -> None:
-    async with await Peer.connect(port, None, authorization=bearer):
-        (one,) = await standing()
-        connection_of(one).outgoing.over = True
-        assert choked(one)
-        connection_of(one).check(surface.loop.time())
-        assert Echo.told == ["opened", "room"]
-        assert not choked(one)
-    await until(lambda: not Echo.standing)
-
-
 async def test_pings_of_who_reads_no_pongs_cost_nothing(
     surface: HttpSurface, port: int, bearer: str
 ) -> None:
@@ -371,17 +348,6 @@ async def test_half_a_message_counts(surface: HttpSurface, port: int, bearer: st
         assert await peer.frame() == Frame(frames.TEXT, b"*" * 60_000)
         await until(lambda: surface.requests.of("root") == 0)
         assert stands(one)
-
-
-async def test_half_a_message_is_let_go_with_the_conversation(
-    surface: HttpSurface, port: int, bearer: str
-) -> None:
-    async with await Peer.connect(port, None, authorization=bearer) as peer:
-        await peer.send(masked(0x01, b"*" * 30_000) + b"\x80")
-        await until(lambda: surface.requests.of("root"))
-        await peer.send(b"\x00")  # no mask
-        assert (await peer.frame()).code == frames.PROTOCOL_ERROR
-        assert surface.requests.of("root") == 0
 
 
 async def test_where_there_is_no_room_for_it(surface: HttpSurface, port: int, bearer: str) -> None:
@@ -454,8 +420,6 @@ async def test_a_peer_that_vanished_is_noticed(
 PART = masked(0x81, b"*" * 65_536)
 SIGNS: dict[str, Iterable[bytes]] = {
     "pong": repeat(masked(0x8A)),
-    "another pong": repeat(masked(0x8A, b"other")),
-    "message": repeat(masked(0x81, b"a")),
     "byte of a message": (PART[at : at + 1] for at in range(len(PART))),
 }
 
@@ -518,13 +482,6 @@ async def test_a_peer_that_resets(port: int, bearer: str) -> None:
     assert not one.send(text_frame(b"hello"))
 
 
-async def test_a_peer_that_goes_without_a_word(port: int, bearer: str) -> None:
-    async with await Peer.connect(port, None, authorization=bearer) as peer:
-        await peer.send(masked(0x01, b"half a mess"))
-        await standing()
-    await until(lambda: Echo.told == ["opened", "parted 1006"])
-
-
 # --- the end ------------------------------------------------------------------------------------
 
 
@@ -584,23 +541,6 @@ async def test_a_drain_waits_for_goodbyes(serve: Serve, bearer: str, *, polite: 
     assert Echo.told == ["opened", "parted 1001" if polite else "parted 1006"]
 
 
-async def test_a_socket_that_is_not_open_yet_hears_of_nothing(
-    surface: HttpSurface, port: int, bearer: str
-) -> None:
-    async with await Peer.connect(port, None, authorization=bearer) as peer:
-        (one,) = await standing()
-        stream = connection_of(one).stream
-        assert stream is not None
-        watcher, stream.watcher = stream.watcher, None
-        stream.leave()
-        stream.room()
-        stream.watcher = watcher
-        await peer.send(GOODBYE)
-        assert (await peer.frame()).code == 1000
-    await until(lambda: not Echo.standing)
-    assert Echo.told == ["opened", "parted 1000"]
-
-
 async def test_a_route_says_how_it_leaves(
     surface: HttpSurface, port: int, bearer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -611,13 +551,6 @@ async def test_a_route_says_how_it_leaves(
         told = await peer.rest()
         assert told[0].json["error"]["code"] == "Draining"
         assert [frame.code for frame in told[1:]] == [4503]
-
-
-async def test_a_surface_that_closes_says_so(surface: HttpSurface, port: int, bearer: str) -> None:
-    async with await Peer.connect(port, None, authorization=bearer) as peer:
-        await standing()
-        await surface.close()
-        assert [frame.code for frame in await peer.rest()] == [frames.GOING_AWAY]
 
 
 async def test_a_surface_that_closes_waits_for_nobody(
@@ -665,26 +598,6 @@ async def test_over_tls(
     await until(lambda: not surface.connections)
 
 
-async def test_slow_over_tls(
-    serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext], bearer: str
-) -> None:
-    server, client = contexts
-    surface = await serve(tls=server)
-    with_echo(surface)
-    peer = await Peer.connect(surface.address[1], client, authorization=bearer)
-    (one,) = await standing()
-    sent = fill(one)
-    assert choked(one)
-    one.end(1000)
-    await read(peer, sent)
-    assert (await peer.frame()).code == 1000
-    await peer.send(GOODBYE)
-    assert await peer.rest() == []
-    await peer.raw.__aexit__()
-    await until(lambda: not surface.connections)
-    assert Echo.told[-1] == "parted 1000"
-
-
 async def test_one_long_frame_over_tls_waits_until_it_is_taken(
     serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext], bearer: str
 ) -> None:
@@ -705,18 +618,3 @@ async def test_one_long_frame_over_tls_waits_until_it_is_taken(
     connection_of(one).check(now + limits.WRITE_SECONDS)
     await until(lambda: Echo.told[-1] == "parted 1006")
     peer.raw.writer.transport.abort()
-
-
-async def test_a_drain_over_tls(
-    serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext], bearer: str
-) -> None:
-    server, client = contexts
-    surface = await serve(tls=server)
-    with_echo(surface)
-    async with await Peer.connect(surface.address[1], client, authorization=bearer) as peer:
-        await standing()
-        draining = asyncio.create_task(surface.drain())
-        assert (await peer.frame()).code == frames.GOING_AWAY
-        await peer.send(masked(0x88, b"\x03\xe9"))
-        assert await peer.rest() == []
-        assert await draining == 0

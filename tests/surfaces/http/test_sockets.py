@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -128,14 +126,6 @@ async def test_what_comes_behind_an_upgrade_that_waits_is_bounded(
         raw.writer.transport.abort()
 
 
-async def test_other_routes_are_not_upgraded(port: int) -> None:
-    async with await Raw.connect(port) as raw:
-        await raw.send(asks().replace(b"/echo", b"/health") + masked(0x81, b"no"))
-        answer = await raw.answer()
-        assert (answer.status, answer.fields["connection"]) == (200, "close")
-        assert await raw.rest() == b""
-
-
 def _without(field: str, **more: str | None) -> bytes:
     return asks(**{field: None, **more})
 
@@ -210,16 +200,6 @@ async def test_a_malformed_handshake_is_refused(port: int, bearer: str) -> None:
     assert found == []
     assert Echo.told == []
     assert len(MALFORMED) >= 35
-
-
-def test_a_handshake_that_is_answered_otherwise_is_seen() -> None:
-    error = {"error": {"code": "BadRequest"}}
-    fields = {"upgrade": "websocket", "sec-websocket-version": "13"}
-    told = Answer(400, {}, json.dumps(error).encode())
-    assert not wrongs(told, 400, body=True)
-    assert wrongs(told, 426, body=True)
-    assert wrongs(replace(told, fields=fields), 400, body=True)
-    assert wrongs(replace(told, status=426, fields=fields), 426, body=True)
 
 
 ALSO_GOOD: list[dict[str, str]] = [

@@ -23,7 +23,7 @@ from protocol.requests import Caller, RunScript, SignOut
 from protocol.values import LONG, RecordId
 from surfaces.http.spaces import LONG_BODY
 from surfaces.http.surface import HttpSurface
-from tests.surfaces.http.conftest import PASSWORD, script, until
+from tests.surfaces.http.conftest import until
 from tests.surfaces.http.raw import Answer, Raw, request
 from tests.surfaces.http.test_errors import check_common, check_error
 from tests.tables import case
@@ -542,41 +542,6 @@ async def test_what_a_script_wrote_a_route_reads_and_the_other_way_round(
     assert (await run(node, "GET 'a' FROM c"))["value"] == RecordId("person", 1)
 
 
-async def test_pipelined_requests_are_answered_in_their_order(raw: Raw, bearer: str) -> None:
-    await raw.send(
-        b"".join(
-            request("PUT", f"{BASE}/key/k", b"%d" % n, authorization=bearer, **TEXT)
-            + request("GET", f"{BASE}/key/k", authorization=bearer)
-            for n in range(20)
-        )
-    )
-    for number in range(20):
-        says(await raw.answer(), written=True)
-        says(await raw.answer(), value=number, ttl=None)
-
-
-async def test_a_client_that_goes_away_leaves_nothing_behind(
-    surface: HttpSurface, port: int, bearer: str, node: Node
-) -> None:
-    for _ in range(20):
-        one = await Raw.connect(port)
-        await one.send(request("POST", f"{BASE}/incr/n", authorization=bearer))
-        one.writer.transport.abort()
-    await until(lambda: len(surface.connections) == 1 and not surface.running)
-    assert (await run(node, "INCR 'n' IN c"))["value"] <= 21
-
-
-async def test_basic_is_a_credential_too(raw: Raw, bearer: str) -> None:
-    pair = base64.b64encode(f"root:{PASSWORD}".encode()).decode()
-    says(await raw.ask("PUT", f"{BASE}/key/k", b"1", authorization=f"Basic {pair}", **TEXT),
-         written=True)  # fmt: skip
-    check_error(await raw.ask("GET", f"{BASE}/key/k"), "SignInRefused")
-    check_error(await raw.ask("GET", f"{BASE}/key/k", authorization="Bearer no"), "SessionEnded")
-    check_error(
-        await raw.ask("GET", "/kv/shop/main/none/key/k", authorization="Bearer no"), "SessionEnded"
-    )
-
-
 @pytest.mark.parametrize("route", ["key", "script"])
 @pytest.mark.parametrize(
     ("how", "change"),
@@ -637,14 +602,6 @@ async def test_64_clients_that_count_lose_nothing(port: int, bearer: str) -> Non
     assert sorted(number for each in found for number in each) == list(range(1, 641))
     for each in found:
         assert each == sorted(each)
-
-
-async def test_a_script_over_http_shows_the_same(raw: Raw, bearer: str) -> None:
-    fields = {"store_namespace": "shop", "store_database": "main"}
-    await raw.send(script("SET 'k' IN c VALUE 1.50dec EXPIRE 1h; GET 'k' FROM c", bearer, **fields))
-    answer = await raw.answer()
-    found = answer.json["results"][1]["value"]
-    assert found["value"] == {"$dec": "1.50"} and "$dur" in found["ttl"]
 
 
 # --- sequences ------------------------------------------------------------------------------------

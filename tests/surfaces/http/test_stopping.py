@@ -8,8 +8,6 @@ import json
 import pytest
 
 from actors.node import Node
-from surfaces.http.shared import HttpSettings
-from surfaces.http.surface import HttpSurface
 from tests.surfaces.http.conftest import LONG, Serve, script, until
 from tests.surfaces.http.raw import Raw, request
 from tests.surfaces.served import Clock
@@ -148,10 +146,3 @@ async def test_a_drain_ends_at_its_time_and_close_cuts(
         await surface.close()
         await until(lambda: not node.registry.unfinished)
         assert await raw.rest() == b""
-
-
-async def test_a_taken_port_is_an_oserror(serve: Serve) -> None:
-    surface = await serve()
-    second = HttpSurface(surface.node, HttpSettings("127.0.0.1", surface.address[1]))
-    with pytest.raises(OSError, match="in use"):
-        await second.start()

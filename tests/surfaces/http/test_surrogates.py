@@ -4,10 +4,7 @@ request is refused by name in its own turn, nothing has run, and what follows it
 from __future__ import annotations
 
 import json
-import random
-from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -122,33 +119,6 @@ async def test_one_in_any_place_is_refused_in_its_turn(raw: Raw, bearer: str, na
     assert answer.status < 300 or answer.error["code"] == "Sealed", "something else was wrong"
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.hard)])
-async def test_mutated_surrogates(
-    raw: Raw, bearer: str, count: int, figure: Callable[[str, object], None]
-) -> None:
-    """Some halves in some places of some bodies, in either order, twice, within other text."""
-    await raw.send(script(PLACE, bearer))
-    assert (await raw.answer()).status == 200
-    rng = random.Random(18)
-    outcomes: Counter[int] = Counter()
-    for _ in range(count):
-        name = rng.choice(["script", "value", "swap", "script"])
-        body = SEEDS[name][2]
-        for at in rng.sample(places(body), rng.randint(1, 3)):
-            half = rng.choice(
-                [HALF, OTHER, OTHER + HALF, HALF * 2, f"é{HALF}", f"{HALF}\U0001f600"]
-            )
-            cut = rng.randint(0, 3)
-            try:
-                body = planted(body, at, partial(insert, half, cut))
-            except (KeyError, TypeError, AttributeError):
-                continue  # a field that an earlier change has renamed
-        answer = await sent(raw, name, body, bearer)
-        outcomes[answer.status] += 1
-        assert 400 <= answer.status < 500, (body, answer.body)
-    figure("mutated surrogates over HTTP", f"{count}, all refused in their turn {dict(outcomes)}")
-
-
 @pytest.mark.parametrize("msgpack", [False, True])
 async def test_a_refusal_that_shows_what_it_was_sent_is_answered(
     raw: Raw, bearer: str, monkeypatch: pytest.MonkeyPatch, msgpack: bool
@@ -172,28 +142,6 @@ async def test_a_refusal_that_shows_what_it_was_sent_is_answered(
 
 class TestPlantedFaults:
     """What fails on the way to an answer is answered for, in its turn."""
-
-    async def test_a_refusal_whose_detail_has_no_form(
-        self, raw: Raw, bearer: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
-    ) -> None:
-        logbook.allow("request failed")
-
-        def refuse(*_args: object) -> None:
-            raise BadRequest("no", found=object())
-
-        monkeypatch.setattr(scripts, "read", refuse)
-        await raw.send(script("RETURN 1", bearer) + request("GET", "/ready"))
-        check_error(await raw.answer(), "Failed")
-        assert (await raw.answer()).json["ready"] is True
-
-    async def test_a_request_that_is_finished_without_an_answer(
-        self, raw: Raw, bearer: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
-    ) -> None:
-        logbook.allow("finished without an answer")
-        monkeypatch.setattr(scripts.ScriptDelegate, "_answer", nothing)
-        await raw.send(script("RETURN 1", bearer) + request("GET", "/ready"))
-        check_error(await raw.answer(), "Failed")
-        assert (await raw.answer()).json["ready"] is True
 
     async def test_an_answer_that_is_lost_shows_as_the_next_ones(
         self, raw: Raw, bearer: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook

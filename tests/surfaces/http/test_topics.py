@@ -214,9 +214,3 @@ async def test_metrics_name_the_topics_that_were_declared_first_and_sum_the_othe
     assert text.count("\nstore_topic_messages{") == 3
     with pytest.raises(NameRefused):
         check_name(OTHERS)
-
-
-async def test_a_refused_credential_sees_no_topic(raw: Raw, topic: None) -> None:
-    answer = await raw.ask("GET", "/metrics", authorization="Bearer no")
-    assert answer.status == 401
-    assert b"store_topic" not in answer.body
