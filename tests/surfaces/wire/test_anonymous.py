@@ -66,25 +66,6 @@ class TestNothingIsLogged:
         await until(lambda: not surface.held)
         assert not logbook.events
 
-    async def test_the_rule_is_what_keeps_it_so(
-        self,
-        surface: WireSurface,
-        node: FakeNode,
-        monkeypatch: pytest.MonkeyPatch,
-        logbook: Logbook,
-    ) -> None:
-        """Planted: the end of our side as asyncio has it."""
-        logbook.allow("work for a connection failed")
-
-        def naked(transport: asyncio.Transport) -> bool:
-            transport.write_eof()
-            return True
-
-        monkeypatch.setattr("surfaces.wire.connection.half_close", naked)
-        await gone_while_judged(surface, node, monkeypatch)
-        await until(lambda: logbook.loud)
-        await surface.close()
-
 
 async def gone_while_judged(
     surface: WireSurface, node: FakeNode, monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,7 @@ import pytest
 
 from protocol import limits
 from protocol.errors import CATALOGUE
-from protocol.frames import MessageKind, WireMessage, encode
+from protocol.frames import MessageKind, WireMessage
 from protocol.values import RecordId
 from surfaces.wire import NodeGate, WireSettings, WireSurface
 from surfaces.wire.connection import WireConnection
@@ -228,15 +228,6 @@ class TestTelling:
             4: ["create 1", "delete 1", "create end"],
         }
 
-    async def test_feeds_of_two_peers_are_each_told_on_their_id(self, hall: Hall) -> None:
-        one, two = await hall.peer(), await hall.peer()
-        watch(one, 3)
-        watch(two, 2**40)
-        await caught_up(one, 3)
-        await caught_up(two, 2**40)
-        await hall.seq("CREATE t:1")
-        assert await told(one, 3) == await told(two, 2**40)
-
     async def test_it_goes_on_where_a_reader_has_left(self, hall: Hall) -> None:
         peer = await hall.peer()
         heard, start = [], 0
@@ -252,21 +243,6 @@ class TestTelling:
             start = await left(peer)
             assert start == last
         assert heard == [*range(15)]
-
-    async def test_bytes_may_come_one_by_one(self, hall: Hall) -> None:
-        peer = await hall.peer()
-        await hall.seq("CREATE t:1")
-        sent = encode(MessageKind.WATCH, 1, {**PLACE, "table": "t", "from": 0})
-        for byte in sent + encode(MessageKind.UNWATCH, 1) + encode(MessageKind.PING, 2):
-            peer.writer.write(bytes((byte,)))
-            await peer.writer.drain()
-        kinds: list[MessageKind] = []
-        while not kinds or kinds[-1] is not MessageKind.ANSWER:
-            message = await peer.hear()
-            assert message is not None
-            if message.kind is not MessageKind.PONG:
-                kinds.append(message.kind)
-        assert kinds[0] is MessageKind.CHANGE
 
     async def test_the_largest_record_fits_with_or_without_what_it_was(self, hall: Hall) -> None:
         peer = await hall.peer()
@@ -523,16 +499,6 @@ class TestTheEnd:
             peer.writer.transport.abort()
         await until(lambda: hall.feeds == 0)
 
-    async def test_a_frame_that_is_none_ends_them_too(self, hall: Hall) -> None:
-        session = await NodeGate(hall.here.node).sign_in("root", PASSWORD, "127.0.0.1:1")
-        peer = await hall.stranger()
-        await peer.greet(token=session.token)
-        watch(peer)
-        await caught_up(peer)
-        peer.writer.write(b"\0\0\0\1\xc1")
-        assert (await refused(peer, 0))["code"] == "BadRequest"
-        await until(lambda: hall.feeds == 0)
-
     async def test_what_drains_says_so_to_each_feed(self, hall: Hall) -> None:
         peer = await hall.peer()
         watch(peer)
@@ -648,15 +614,6 @@ class TestRefusals:
                 watch(peer, **asked)
                 assert (await refused(peer))["code"] == code
                 assert hall.feeds == 0
-
-    async def test_a_body_that_is_none_is_answered(self, hall: Hall) -> None:
-        peer = await hall.peer()
-        deep: Any = 1
-        for _ in range(100):
-            deep = [deep]
-        packed = msgpack.packb([9, 1, {"ns": deep}])
-        peer.writer.write(len(packed).to_bytes(4, "big") + packed)
-        assert (await refused(peer))["code"] == "TooLarge"
 
     async def test_nobody(self, hall: Hall) -> None:
         peer = await hall.stranger()

@@ -14,17 +14,14 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
-import msgpack
 import pytest
 
-from protocol import binary, limits
+from protocol import limits
 from protocol.frames import MessageKind, encode
 from protocol.values import NONE, RecordId
 from surfaces.wire import NodeGate, WireSettings, WireSurface
 from surfaces.wire.connection import WireConnection
-from tests.logbook import Logbook
 from tests.nodes import PASSWORD as OWNER_PASSWORD
 from tests.nodes import running
 from tests.surfaces.wire.peers import PASSWORD, USER, FakeNode, Peer, connected, serving, until
@@ -236,17 +233,3 @@ class TestPlantedFaults:
             with pytest.raises(ExceptionGroup) as found:
                 await Fuzzer(surface).run(1, 500)
             assert found.group_contains(Hang)
-
-    async def test_a_decoder_that_lets_an_error_through(
-        self, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
-    ) -> None:
-        """An exception that is no refusal cuts the connection, and is logged."""
-        logbook.allow("a connection failed|not logged one by one")
-
-        def naked(data: Any, tick: Any = None, refuse: Any = None) -> Any:
-            return msgpack.unpackb(data, ext_hook=binary.decode_extension, timestamp=3)
-
-        monkeypatch.setattr(binary, "unpack_foreign", naked)
-        async with serving(FakeNode()) as surface:
-            await Fuzzer(surface).run(1, 500)
-        assert any("a connection failed" in line for line in logbook.loud)

@@ -10,7 +10,7 @@ import pytest
 
 from actors.execution.scheduler import SURFACE
 from protocol import limits
-from protocol.frames import FrameReader, MessageKind, encode, encode_in_steps
+from protocol.frames import FrameReader, MessageKind, encode
 from surfaces.wire import WireSurface, scripts
 from tests.logbook import Logbook
 from tests.surfaces.wire.peers import OTHER, USER, FakeNode, Peer, connected, until
@@ -114,13 +114,6 @@ async def test_an_answer_too_large_is_found_early(peer: Peer, node: FakeNode) ->
     assert found.kind is MessageKind.ANSWER
     found = await peer.run(2, "BIG", params={"v": limits.FRAME_BYTES + 1})
     assert_error(found.body or {}, "AnswerTooLarge")
-
-
-def test_both_ways_encode_the_same() -> None:
-    body: dict[str, Any] = {"results": [{"value": ROWS}, {"value": {"a": [[], {}]}}], "seq": 3}
-    assert encode_in_steps(MessageKind.ANSWER, 7, body, lambda: None) == encode(
-        MessageKind.ANSWER, 7, body
-    )
 
 
 def test_a_reader_takes_more_bytes_while_it_decodes() -> None:

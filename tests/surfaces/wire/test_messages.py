@@ -19,7 +19,7 @@ from protocol.rights import Verb
 from protocol.values import NONE
 from storage.topics.messages import TopicMessages as Rows
 from surfaces.long_work import LongWork
-from surfaces.wire import NodeGate, WireSettings, WireSurface, topics
+from surfaces.wire import NodeGate, WireSettings, WireSurface
 from tests.actors.scripts.test_stalled_disk import Stall
 from tests.callers import Granted, declare
 from tests.logbook import Logbook
@@ -303,14 +303,6 @@ async def test_statement_and_message_answer_alike(
     figure("operations on messages, asked in both ways", len(AWKWARD))
 
 
-async def test_a_difference_is_seen(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
-    def generous(value: Any, what: str) -> int:
-        return value if type(value) is int else 7
-
-    monkeypatch.setattr(topics, "integer", generous)
-    assert await differences(hall)
-
-
 # --- many at once ---------------------------------------------------------------------------------
 
 
@@ -512,33 +504,6 @@ async def test_what_it_waits_for_goes(hall: Hall, what: str, code: str | None) -
     found = await hall.hear(id)
     assert found == code if code is not None else found in ("NotWritable", {"messages": []})
     assert len(hall.here.node.topics.waits) == 0
-
-
-async def test_an_ended_session_waits_no_more(hall: Hall) -> None:
-    await declare(hall.here.node, "ben", "owner", password=PASSWORD)
-    ben = await hall.another("ben")
-    ben.writer.write(hall.frame("take", **AT, wait=SECOND * 60))
-    await hall.resting(1)
-    await hall.here.value("DROP USER ben")
-    message = await ben.hear()
-    assert message is not None and shown(message) == "SessionEnded"
-
-
-async def test_a_drain_answers_who_waits(hall: Hall) -> None:
-    id = hall.say("take", **AT, wait=SECOND * 60)
-    await hall.resting(1)
-    hall.here.node.not_ready()
-    draining = asyncio.ensure_future(hall.surface.drain())
-    heard = [await hall.peer.hear() for _ in range(2)]
-    said = {one.kind: one for one in heard if one is not None}
-    assert shown(said[MessageKind.VALUE]) == {"messages": []} and said[MessageKind.VALUE].id == id
-    assert MessageKind.BYE in said
-    late = hall.say("publish", topic="t", value=1)
-    assert await hall.hear(late) == "Draining"
-    hall.peer.say(MessageKind.BYE)
-    assert await hall.peer.closed()
-    await hall.peer.close()
-    await draining
 
 
 async def test_a_stop_ends_what_waits(hall: Hall) -> None:

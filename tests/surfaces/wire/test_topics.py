@@ -196,18 +196,6 @@ async def test_cancel_ends_a_wait_and_the_connection_goes_on(hall: Hall) -> None
     assert len(hall.here.node.topics.waits) == 0
 
 
-async def test_who_goes_away_waits_no_more_and_takes_nothing(hall: Hall) -> None:
-    goes, stays = await hall.peer(), await hall.peer()
-    for id in range(1, 51):
-        await hall.wait(goes, id, "TAKE FROM t AS g WAIT 5m")
-    await hall.wait(stays, 1, "TAKE FROM t AS g WAIT 5m")
-    await goes.close()
-    await until(lambda: hall.waiting == 1)
-    await hall.here.values("PUBLISH INTO t VALUE 'for who stays'")
-    (taken,) = value(await stays.hear())
-    assert (taken["value"], taken["attempt"]) == ("for who stays", 1)
-
-
 async def test_a_drain_answers_who_waits_before_it_says_goodbye(hall: Hall) -> None:
     peer = await hall.peer()
     await hall.wait(peer, 1, "TAKE FROM t AS g WAIT 5m")
