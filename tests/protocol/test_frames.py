@@ -90,28 +90,6 @@ def test_there_is_an_example_of_every_kind() -> None:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.kind.name)
 class TestEveryMessage:
-    def test_whole(self, message: WireMessage) -> None:
-        reader = FrameReader()
-        reader.feed(encode(*message[:3]))
-        assert read_all(reader) == [message]
-        assert reader.unread == 0
-
-    def test_byte_by_byte(self, message: WireMessage) -> None:
-        reader = FrameReader()
-        data = encode(*message[:3])
-        for at in range(len(data) - 1):
-            reader.feed(data[at : at + 1])
-            assert reader.next() is None
-        reader.feed(data[-1:])
-        assert read_all(reader) == [message]
-
-    def test_with_trailing_bytes(self, message: WireMessage) -> None:
-        reader = FrameReader()
-        reader.feed(encode(*message[:3]) + b"\x00\x00")
-        assert read_all(reader) == [message]
-        assert reader.next() is None
-        assert reader.unread == 2
-
     def test_twice_cut_anywhere(self, message: WireMessage) -> None:
         data = encode(*message[:3]) * 2
         for cut in range(len(data)):

@@ -20,12 +20,12 @@ from protocol.jsonsteps import WINDOW_CHARACTERS
 from protocol.values import NONE, check, identical
 from tests.protocol.values import values
 
-ROWS = [{"n": n, "name": f"row {n}", "tags": ["a", "b"], "at": None} for n in range(8_000)]
+ROWS = [{"n": n, "name": f"row {n}", "tags": ["a", "b"], "at": None} for n in range(2_500)]
 SHAPES: list[Any] = [
-    ROWS, {"params": {"rows": ROWS}}, list(range(100_000)), [0.5] * 80_000,
-    ["", "x", "\\\"'"] * 40_000, [[]] * 60_000, [[[[["deep"] * 50_000]]]],
-    {f"field {n}": n for n in range(60_000)}, {"a": "x" * 1_000_000, "b": ["y" * 100_000] * 5},
-    [True, False, None] * 50_000,
+    ROWS, {"params": {"rows": ROWS}}, list(range(30_000)), [0.5] * 25_000,
+    ["", "x", "\\\"'"] * 12_000, [[]] * 30_000, [[[[["deep"] * 15_000]]]],
+    {f"field {n}": n for n in range(15_000)}, {"a": "x" * 1_000_000, "b": ["y" * 100_000] * 5},
+    [True, False, None] * 15_000,
 ]  # fmt: skip
 
 
