@@ -21,7 +21,6 @@ import pytest
 from actors import sign_in_throttle
 from actors.node_info import Listening
 from actors.rights import Privileges
-from actors.roles import Roles
 from protocol import limits
 from protocol.errors import CATALOGUE
 from protocol.frames import FROM_CLIENT, MessageKind, WireMessage
@@ -444,13 +443,6 @@ def test_every_route_and_message_has_a_row() -> None:
     assert without_a_row() == set()
 
 
-def test_a_planted_one_without_a_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    planted = replace(ROUTES[0], path="/planted")
-    monkeypatch.setattr("tests.surfaces.test_matrix.ROUTES", (*ROUTES, planted))
-    monkeypatch.setitem(spaces._OPERATIONS, "planted", spaces._OPERATIONS["get"])
-    assert without_a_row() == {"GET /planted", "KV planted"}
-
-
 async def test_every_cell(house: House, figure: Callable[[str, object], None]) -> None:
     shown = await house.shown("S", Row("", ("READ",), {}))
     assert shown == matrix.rows(matrix.FIGURES).keys(), "a family of figures has no row"
@@ -489,14 +481,6 @@ async def test_a_drained_node_shows_and_changes_nothing(house: House, logbook: L
     assert await answered_without_a_role(house, logbook) == ALSO_DRAINED
     shown = await house.shown("V", Row("", ("READ",), {}))
     assert "store_ready" in shown and not {name for name in shown if "topic" in name}
-
-
-async def test_a_planted_answer_of_a_drained_node_is_found(
-    house: House, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
-) -> None:
-    monkeypatch.setattr(Roles, "check_answering", lambda *_: None)
-    found = await answered_without_a_role(house, logbook)
-    assert {"POST /script", "GET /vault", "KV get", "VAULT show"} <= found - ALSO_DRAINED
 
 
 # --- planted faults -------------------------------------------------------------------------------

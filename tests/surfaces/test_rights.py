@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from actors.rights import Privileges
-from actors.scripts import execution, schema, writing
+from actors.scripts import schema
 from actors.scripts.execution import Execution
 from protocol.binary import unpack_object
 from protocol.errors import CATALOGUE
@@ -518,14 +518,6 @@ def test_every_refusal_is_judged_by_what_it_could_tell() -> None:
 
 async def test_no_refusal_tells_who_only_writes_what_is_stored(house: House) -> None:
     assert await told_to_a_writer(house) == []
-
-
-async def test_a_refusal_that_tells_all_is_found(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (writing, execution):
-        monkeypatch.setattr(module, "redacted", lambda refusal, *_: refusal)
-    assert await told_to_a_writer(house)
 
 
 async def told_to_a_writer(house: House) -> list[str]:

@@ -17,7 +17,6 @@ import pytest
 from actors.vaults import VaultSettings
 from actors.vaults.actor import VaultsActor
 from actors.vaults.keyring import Keyring
-from actors.vaults.trail import Trail
 from protocol.errors import Sealed
 from protocol.values import MICROSECOND
 from tests.nodes import OWNER, PASSPHRASE, PASSWORD, VAULTS
@@ -175,18 +174,3 @@ async def test_a_seal_that_comes_late_is_caught(
     monkeypatch.setattr(VaultsActor, "_over", lambda *_: None)
     with pytest.raises(Broken, match="behind the end"):
         await under_load(tmp_path / "store", by_hand=False)
-
-
-async def test_a_reveal_without_its_entry_is_caught(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add = Trail.add
-
-    def forgets(self: Trail, tx: Any, act: Any, *rest: Any, **more: Any) -> int:
-        if act.action == "reveal" and act.reason.endswith("-2"):  # of each client one
-            return 0
-        return add(self, tx, act, *rest, **more)
-
-    monkeypatch.setattr(Trail, "add", forgets)
-    with pytest.raises(Broken, match="was answered, with entries None"):
-        await under_load(tmp_path / "store", by_hand=True)

@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
-from uuid import UUID, uuid4
 
 import msgpack
 import pytest
@@ -33,11 +32,10 @@ from bench.ports import free_port
 from protocol import limits
 from protocol.values import NONE, RecordId
 from storeclient import AsyncClient, Client, OutcomeUnknown, Unreachable, errors
-from surfaces.shell import exporting, importing, patience, rows
+from surfaces.shell import exporting, patience, rows
 from surfaces.shell.cells import CsvRows
-from surfaces.shell.columns import CellRefused, Census, Column, Guess, from_head, type_of_field
+from surfaces.shell.columns import CellRefused, Census, Column, Guess, from_head
 from surfaces.shell.resuming import ResumeFile
-from surfaces.shell.rows import made_id
 from surfaces.shell.transfers import Import, Table, understand_export, understand_import
 from tests.processes import (
     PASSWORD,
@@ -150,16 +148,11 @@ def nested_ways(here: Here, client: Client, path: Path) -> Iterator[tuple[str, W
     for name, make, script in (
         ("a parameter", nested, "RETURN $v"),
         ("CREATE", nested_row, "CREATE t CONTENT $v"),
-        ("UPSERT", nested_row, "UPSERT t:1 CONTENT $v"),
-        ("INSERT of one", nested_row, "INSERT INTO t $v"),
-        ("INSERT", nested_row, "INSERT INTO t [$v]"),
         ("INSERT of rows", nested_rows, "INSERT INTO t $v"),
         ("INSERT of what was read", nested_row,
          "UPSERT t:2 CONTENT $v; LET $r = SELECT * FROM t:2; DELETE t:2; INSERT INTO t $r"),
         ("INSERT of a subquery", nested_row,
          "UPSERT t:3 CONTENT $v; INSERT INTO t (SELECT * OMIT id FROM t:3)"),
-        ("a variable", nested_row, "LET $w = $v; CREATE t CONTENT $w"),
-        ("PUBLISH", nested, "PUBLISH INTO q VALUE $v"),
         ("PUBLISH of several", nested_rows, "PUBLISH INTO q VALUES $v"),
         ("SET", nested, "SET 'k' IN s VALUE $v"),
     ):  # fmt: skip
@@ -179,9 +172,7 @@ def nested_ways(here: Here, client: Client, path: Path) -> Iterator[tuple[str, W
         yield f"a key as {kind}", way(partial(as_key, encode=encode, kind=kind), nested)
         yield f"a swap as {kind}", way(partial(as_swap, encode=encode, kind=kind), nested)
     for script, make in (
-        ("RETURN {}", nested),
         ("IF true { IF true { RETURN ({}) } }", nested),
-        ("CREATE t CONTENT {}", nested_row),
         ("INSERT INTO t [{}, {}]", nested_row),
         ("PUBLISH INTO q VALUE {}", nested_row),
     ):
@@ -219,16 +210,6 @@ def test_every_type_there_and_back(here: Here, tmp_path: Path, form: str) -> Non
     assert table(here, "u") == table(here, "t") != []
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
     assert transfer(here, "export", "t", path)[0] == 2  # nothing is ever replaced
-
-
-def test_a_head_says_the_types(here: Here, tmp_path: Path) -> None:
-    here.script(EVERY_TYPE)
-    transfer(here, "export", "t", tmp_path / "t.csv")
-    head = (tmp_path / "t.csv").read_text().partition("\n")[0].split(",")
-    assert head[0] == "id:record"
-    assert {"a:int", "b:number", "c:decimal", "s:string", "m:any", "a b:string", "o:object"} <= set(
-        head
-    )
 
 
 VALUES = some.recursive(
@@ -420,17 +401,6 @@ def test_what_a_column_looks_like(cells: str, kind: str | None) -> None:
     assert guess.types() == ({} if kind is None else {"a": kind})
 
 
-@pytest.mark.parametrize(
-    ("written", "kind"),
-    [
-        ("int", "int"), ("option<int | NULL>", "int"), ("array<int, 5>", "array"),
-        ("record<a>", "record"), ("'a' | 'b'", "string"), ("int | string", None),
-    ],
-)  # fmt: skip
-def test_the_type_of_a_field(written: str, kind: str | None) -> None:
-    assert type_of_field(written) == kind
-
-
 def test_on_duplicate(here: Here, tmp_path: Path) -> None:
     here.script("DEFINE TABLE t; INSERT INTO t [{ id: 1, a: 1, b: 1 }]")
     path = tmp_path / "t.jsonl"
@@ -477,7 +447,7 @@ def test_a_pipe_is_imported_as_standard_input_is(here: Here, tmp_path: Path) -> 
     assert [one.name for one in tmp_path.iterdir()] == [pipe.name]
 
 
-@pytest.mark.parametrize("batch", ["1", "2", "1000"])
+@pytest.mark.parametrize("batch", ["2", "1000"])
 def test_a_later_row_of_a_record_comes_later(here: Here, tmp_path: Path, batch: str) -> None:
     here.script("DEFINE TABLE u")
     path = tmp_path / "u.jsonl"
@@ -518,8 +488,6 @@ def test_a_refused_row_is_named_and_gone_on_from(
     [
         ("a.jsonl", '{"n": 1}\n[1]\n', "line 2: expected an object"),
         ("b.jsonl", '{"n": 1}\n{"n": \n', "line 2: "),
-        ("c.jsonl", '{"n": 1}\n{"n": {"$dt": "x"}}\n', "line 2: 'x' is not a datetime"),
-        ("a.json", '[{"n": 1}, 2]', "line 1: expected an object"),
         ("b.json", '[{"n": 1},\n]', "line 2: expected an object"),
         ("c.json", '[{"n": 1}\n{"n": 2}]', "line 2: expected a comma, not '{'"),
         ("d.json", '[{"n": 1},\n{"n": "2', "line 2: the object is not closed"),
@@ -667,10 +635,8 @@ def numbers(path: Path, count: int) -> list[int]:
     return list(range(count))
 
 
-def test_an_import_done_twice_inserts_nothing_twice(
-    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here.script("DEFINE TABLE t; DEFINE TABLE planted")
+def test_an_import_done_twice_inserts_nothing_twice(here: Here, tmp_path: Path) -> None:
+    here.script("DEFINE TABLE t")
     path = tmp_path / "t.csv"
     wanted = numbers(path, 50)
     for _ in range(2):
@@ -679,19 +645,6 @@ def test_an_import_done_twice_inserts_nothing_twice(
     other = tmp_path / "other.csv"
     other.write_text(path.read_text() + "50\n")  # another file: none of its rows is lost
     assert "51 inserted" in transfer(here, "import", "t", other)[1]
-
-    monkeypatch.setattr(importing, "made_id", lambda key, number: uuid4())
-    for _ in range(2):
-        assert transfer(here, "import", "planted", path)[0] == 0
-    assert not exact(here.script("SELECT VALUE n FROM planted"), wanted)
-
-
-def test_made_ids_go_as_rows_do() -> None:
-    key = bytes(range(32))
-    ids = [made_id(key, n) for n in (0, 1, 2, 255, 256, 2**40 - 1)]
-    assert sorted(ids) == ids and all(one.version == 8 for one in ids)
-    assert all(one.variant == UUID(int=0x8 << 60).variant for one in ids)
-    assert made_id(key[::-1], 0) not in ids
 
 
 def test_an_import_through_two_kills(tmp_path: Path) -> None:
