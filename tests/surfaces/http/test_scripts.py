@@ -296,6 +296,13 @@ async def test_a_client_that_goes_away_cancels_its_script(
     assert surface.counters.requests["POST", "/script", 499] == 1
 
 
+async def test_a_chunked_script(raw: Raw, bearer: str) -> None:
+    head = script("", bearer).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    await raw.send(head + b"4;why=x\r\nRETU\r\n5\r\nRN 1;\r\n0\r\nStore-Namespace: x y\r\n\r\n")
+    answer = await raw.answer()
+    assert answer.json["results"][0]["value"] == 1  # the trailer is not taken for a field
+
+
 async def test_a_script_of_the_largest_size_is_read(raw: Raw, bearer: str) -> None:
     text = "RETURN 1; --" + "x" * (16 * 1024 * 1024 - 12)
     found = await run(raw, text, bearer)

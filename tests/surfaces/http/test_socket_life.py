@@ -350,6 +350,17 @@ async def test_half_a_message_counts(surface: HttpSurface, port: int, bearer: st
         assert stands(one)
 
 
+async def test_half_a_message_is_let_go_with_the_conversation(
+    surface: HttpSurface, port: int, bearer: str
+) -> None:
+    async with await Peer.connect(port, None, authorization=bearer) as peer:
+        await peer.send(masked(0x01, b"*" * 30_000) + b"\x80")
+        await until(lambda: surface.requests.of("root"))
+        await peer.send(b"\x00")  # no mask
+        assert (await peer.frame()).code == frames.PROTOCOL_ERROR
+        assert surface.requests.of("root") == 0
+
+
 async def test_where_there_is_no_room_for_it(surface: HttpSurface, port: int, bearer: str) -> None:
     assert surface.requests.take("root", surface.requests.most // 2)
     async with await Peer.connect(port, None, authorization=bearer) as peer:
@@ -539,6 +550,23 @@ async def test_a_drain_waits_for_goodbyes(serve: Serve, bearer: str, *, polite: 
         assert await draining == 0
     await until(lambda: not Echo.standing)
     assert Echo.told == ["opened", "parted 1001" if polite else "parted 1006"]
+
+
+async def test_a_socket_that_is_not_open_yet_hears_of_nothing(
+    surface: HttpSurface, port: int, bearer: str
+) -> None:
+    async with await Peer.connect(port, None, authorization=bearer) as peer:
+        (one,) = await standing()
+        stream = connection_of(one).stream
+        assert stream is not None
+        watcher, stream.watcher = stream.watcher, None
+        stream.leave()
+        stream.room()
+        stream.watcher = watcher
+        await peer.send(GOODBYE)
+        assert (await peer.frame()).code == 1000
+    await until(lambda: not Echo.standing)
+    assert Echo.told == ["opened", "parted 1000"]
 
 
 async def test_a_route_says_how_it_leaves(

@@ -506,6 +506,16 @@ async def test_what_it_waits_for_goes(hall: Hall, what: str, code: str | None) -
     assert len(hall.here.node.topics.waits) == 0
 
 
+async def test_an_ended_session_waits_no_more(hall: Hall) -> None:
+    await declare(hall.here.node, "ben", "owner", password=PASSWORD)
+    ben = await hall.another("ben")
+    ben.writer.write(hall.frame("take", **AT, wait=SECOND * 60))
+    await hall.resting(1)
+    await hall.here.value("DROP USER ben")
+    message = await ben.hear()
+    assert message is not None and shown(message) == "SessionEnded"
+
+
 async def test_a_stop_ends_what_waits(hall: Hall) -> None:
     id = hall.say("take", **AT, wait=SECOND * 60)
     await hall.resting(1)

@@ -355,6 +355,10 @@ class TestCurrent:
                 heard = await peer.run(id, "RETURN", current=wrong)
                 assert_error(heard.body or {}, "BadRequest")
 
+    async def test_a_client_of_before(self, peer: Peer, node: FakeNode) -> None:
+        assert_error((await peer.run(1, "RETURN", current=True)).body or {}, "BadRequest")
+        assert not node.requests
+
 
 class TestAfter:
     """From minor 7 on; how it is waited for is tried with scripts."""
@@ -377,6 +381,10 @@ class TestAfter:
                     assert_error(heard.body or {}, "BadRequest")
                     assert not node.requests
                     assert (await peer.run(2, "RETURN")).kind is MessageKind.ANSWER
+
+    async def test_a_client_of_before(self, peer: Peer, node: FakeNode) -> None:
+        assert_error((await peer.run(1, "RETURN", after=1)).body or {}, "BadRequest")
+        assert not node.requests
 
     async def test_a_node_says_at_once_who_takes_changes(
         self, surface: WireSurface, node: FakeNode, monkeypatch: pytest.MonkeyPatch
@@ -420,6 +428,21 @@ class TestSession:
             assert (await peer.must_hear(MessageKind.WELCOME, 3))["user"] is None
             await until(lambda: len(node.ended) == 1)
             assert_error((await peer.run(4, "RETURN")).body or {}, "SignInRefused")
+
+    async def test_what_came_before_auth_is_run_by_whom_it_was_then(
+        self, peer: Peer, node: FakeNode
+    ) -> None:
+        peer.writer.write(
+            encode(MessageKind.RUN, 1, {"script": "RETURN"})
+            + encode(MessageKind.AUTH, 2)
+            + encode(MessageKind.RUN, 3, {"script": "RETURN"})
+        )
+        heard = {
+            message.id: message for message in [await peer.hear() for _ in range(3)] if message
+        }
+        assert heard[1].kind is MessageKind.ANSWER
+        assert heard[2].kind is MessageKind.WELCOME
+        assert_error(heard[3].body or {}, "SignInRefused")
 
     async def test_a_refused_auth_keeps_who_was_there(self, peer: Peer) -> None:
         peer.say(MessageKind.AUTH, 1, {"user": USER, "password": "wrong"})
@@ -759,3 +782,17 @@ class TestTls:
             writer.close()
             await writer.wait_closed()
             await until(lambda: surface.held == 0)
+
+    async def test_full_is_told_over_tls(
+        self,
+        node: FakeNode,
+        contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+        monkeypatch: pytest.MonkeyPatch,
+        logbook: Logbook,
+    ) -> None:
+        logbook.allow("wire surface is full")
+        monkeypatch.setattr(limits, "CONNECTIONS", 1)
+        async with serving(node, contexts[0]) as surface, connected(surface, contexts[1]) as peer:
+            await peer.sign_in()
+            async with connected(surface, contexts[1]) as second:
+                assert_error(await second.must_hear(MessageKind.REFUSED), "Full")
