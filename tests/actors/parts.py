@@ -1,17 +1,19 @@
 """The lower half of a node, for tests: a store on a simulated disk, its log and commits actors.
 
-Every test of actors runs on both schedulers: `play("real", ...)` with threads on the real event
-loop, `play("stepped", ...)` on the loop with virtual time.
+Tests of actors run on both schedulers: with threads on the real event loop, and on the loop with
+virtual time. `on_both` and `on_stepped` run the coroutine of a test there.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial, update_wrapper
+from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
+import pytest
 from pykka import ActorRef
 
 from actors.checkpoints import CheckpointsActor, FlushActor
@@ -59,6 +61,66 @@ def play(kind: str, main: Callable[[], Coroutine[Any, Any, T]], seed: int = 1) -
     if kind == "stepped":
         return stepped.run(main(), seed)
     return asyncio.run(main())
+
+
+class Played:
+    """Decorator: run the coroutine of a test to its end on a scheduler, or on each as two tests.
+
+    :param setting: yields the positional-only arguments of the test, one or a tuple of them. It
+        takes the kind of scheduler, and the keywords given to the decorator.
+    """
+
+    def __init__(
+        self,
+        setting: Callable[..., AbstractAsyncContextManager[Any]] = nullcontext,
+        kinds: Sequence[str] = KINDS,
+        **more: Any,
+    ) -> None:
+        self._setting, self._kinds, self._more = setting, kinds, more
+
+    def using(self, **more: Any) -> Played:
+        """Return the same with keywords of the setting."""
+        return Played(self._setting, self._kinds, **self._more, **more)
+
+    def __call__(self, test: Callable[..., Any]) -> Callable[..., None]:
+        wanted = signature(test).parameters.values()
+        fixtures = {
+            one.name: one.replace(kind=Parameter.KEYWORD_ONLY)
+            for one in wanted
+            if one.kind is not Parameter.POSITIONAL_ONLY
+        }
+        wants_kind = "kind" in fixtures
+
+        def run(kind: str = self._kinds[0], **values: Any) -> None:
+            self.run(partial(test, **values, **({"kind": kind} if wants_kind else {})), kind)
+
+        update_wrapper(run, test)
+        if len(self._kinds) > 1:
+            fixtures["kind"] = Parameter("kind", Parameter.KEYWORD_ONLY)
+            pytest.mark.parametrize("kind", self._kinds)(run)
+        vars(run)["__signature__"] = Signature([*fixtures.values()])
+        return run
+
+    def run(self, main: Callable[..., Any], kind: str | None = None, **more: Any) -> None:
+        """Run `main` with what the setting yields, as much as it takes."""
+        kind = kind or self._kinds[0]
+        positional = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
+        wanted = sum(one.kind in positional for one in signature(main).parameters.values())
+
+        async def whole() -> None:
+            async with self._setting(kind, **self._more, **more) as found:
+                await main(*(found if isinstance(found, tuple) else (found,))[:wanted])
+
+        play(kind, whole)
+
+    @property
+    def stepped(self) -> Played:
+        """The same on the loop with virtual time alone."""
+        return Played(self._setting, ["stepped"], **self._more)
+
+
+on_both = Played()
+on_stepped = on_both.stepped
 
 
 def scheduler_of(kind: str) -> Scheduler:
@@ -305,6 +367,10 @@ async def desk(
             await stop(found.ref)
             await found.passwords.stop()
             await found.roles.stop()
+
+
+with_parts = Played(parts)
+with_desk = Played(desk)
 
 
 def code(found: object) -> str:

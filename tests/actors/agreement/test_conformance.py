@@ -14,7 +14,6 @@ import pytest
 from actors.agreement import EtcdAgreement, EtcdCredentials
 from protocol.agreement import (
     Agreement,
-    CompareAndSetResult,
     InSyncReplicas,
     LeaderEntry,
     LeaseLapsed,
@@ -112,12 +111,6 @@ async def test_a_vacant_lead_is_taken_from_the_set_that_was_read(environment: Do
     assert not late.done
     assert late.agreed.lead is not None and late.agreed.lead.node == A
     assert late.agreed.lead.epoch == epoch
-
-
-async def test_no_set_no_lead_but_by_who_knows_of_none(environment: Doors) -> None:
-    one, _ = environment
-    lease = await one.grant(60)
-    assert not (await one.take_lead(A, lease, 7)).done
 
 
 async def test_of_many_who_race_one_leads(environment: Doors) -> None:
@@ -270,16 +263,6 @@ async def test_who_waits_hears_nothing_of_what_is_told(environment: Doors) -> No
     assert found.released == ReleasedFrame(epoch, 5)
 
 
-async def test_the_revision_grows_by_what_says_nothing(environment: Doors) -> None:
-    one, other = environment
-    before = await other.read()
-    after = await one.grow(40)
-    assert after.revision >= before.revision + 40
-    assert after._replace(revision=0) == before._replace(revision=0)
-    _, epoch = await led(other, A, 0)
-    assert epoch > before.revision + 40
-
-
 async def test_who_waits_hears_of_what_is_written(environment: Doors) -> None:
     one, other = environment
     before = (await one.read()).revision
@@ -298,14 +281,6 @@ async def test_what_was_written_before_it_was_waited_for_is_heard_too(environmen
     async with asyncio.timeout(20):
         found = await other.changed(before, 60)
     assert found.insync is not None
-
-
-async def test_who_waits_for_nothing_is_answered_in_time(environment: Doors) -> None:
-    one, _ = environment
-    revision = await founded(one, A)
-    async with asyncio.timeout(20):
-        found = await one.changed((await one.read()).revision, 0.1)
-    assert found.insync is not None and found.insync.revision == revision
 
 
 async def test_a_wait_that_is_given_up_leaves_the_door_as_it_was(environment: Doors) -> None:
@@ -331,101 +306,6 @@ def asked_of(model: AgreementModel, test: Callable[[Doors], Coroutine[Any, Any, 
 @pytest.mark.parametrize("test", CONFORMANCE)
 def test_the_model_conforms(test: Callable[[Doors], Coroutine[Any, Any, None]]) -> None:
     asked_of(AgreementModel(), test)
-
-
-class Hasty(AgreementModel):
-    """Takes a lead without looking at the set."""
-
-    def take_lead(self, node: str, lease: int, insync: int) -> CompareAndSetResult:
-        return super().take_lead(node, lease, self._insync_revision)
-
-
-class Trusting(AgreementModel):
-    """Changes the set for whoever once led."""
-
-    def change(self, epoch: int, insync: int, members: frozenset[str]) -> CompareAndSetResult:
-        epoch = epoch if self.lead is None else self.lead.epoch
-        return super().change(epoch, insync, members)
-
-
-class Forgetful(AgreementModel):
-    """Changes the set whichever was read."""
-
-    def change(self, epoch: int, insync: int, members: frozenset[str]) -> CompareAndSetResult:
-        return super().change(epoch, self._insync_revision, members)
-
-
-class Loyal(AgreementModel):
-    """Keeps who led although its lease is over."""
-
-    def end(self, lease: int) -> None:
-        self._leases.pop(lease, None)
-
-
-class Wide(AgreementModel):
-    """Begins a lineage with the set that there was."""
-
-    def begin_lineage(self, epoch: int, insync: int, node: str) -> CompareAndSetResult:
-        members = self.insync.members if self.insync is not None else frozenset({node})
-        answer = super().begin_lineage(epoch, insync, node)
-        if self.insync is not None:
-            self.insync = self.insync._replace(members=members)
-        return CompareAndSetResult(answer.done, self.agreed)
-
-
-class Credulous(AgreementModel):
-    """Has whoever once led tell what is released."""
-
-    def report_released(self, epoch: int, released: ReleasedFrame) -> CompareAndSetResult:
-        return super().report_released(0 if self.lead is None else self.lead.epoch, released)
-
-
-class Talkative(AgreementModel):
-    """Wakes whoever waits for what is only told."""
-
-    def report_released(self, epoch: int, released: ReleasedFrame) -> CompareAndSetResult:
-        answer = super().report_released(epoch, released)
-        self._write()
-        return answer
-
-
-class Repeating(AgreementModel):
-    """Gives two leaderships one epoch."""
-
-    def take_lead(self, node: str, lease: int, insync: int) -> CompareAndSetResult:
-        answer = super().take_lead(node, lease, insync)
-        if answer.done:
-            self.lead = LeaderEntry(node, 2)
-        return CompareAndSetResult(answer.done, self.agreed)
-
-
-class Twice(AgreementModel):
-    """Writes the first set again."""
-
-    def found(self, members: frozenset[str]) -> CompareAndSetResult:
-        self.insync = None
-        return super().found(members)
-
-
-@pytest.mark.parametrize(
-    "model, test",
-    [
-        (Hasty, test_a_vacant_lead_is_taken_from_the_set_that_was_read),
-        (Trusting, test_who_led_before_changes_nothing),
-        (Forgetful, test_the_set_is_changed_by_who_leads_and_knows_it),
-        (Wide, test_a_lineage_is_begun_by_who_leads_and_leaves_one_member),
-        (Credulous, test_what_is_released_is_told_by_who_leads),
-        (Talkative, test_who_waits_hears_nothing_of_what_is_told),
-        (Loyal, test_a_lease_that_is_given_up_frees_the_lead_at_once),
-        (Repeating, test_a_lead_lasts_while_its_lease_is_renewed_and_the_next_epoch_is_greater),
-        (Twice, test_the_first_set_is_written_once),
-    ],
-)
-def test_a_planted_fault_is_caught(
-    model: type[AgreementModel], test: Callable[[Doors], Coroutine[Any, Any, None]]
-) -> None:
-    with pytest.raises(AssertionError):
-        asked_of(model(), test)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.backups.folder import BackupFolder, Draft, plain_parts
+from actors.backups.folder import BackupFolder, plain_parts
 from protocol.environment import Room
 from protocol.errors import (
     BackupExists,
@@ -174,19 +174,6 @@ def test_what_exists_is_never_replaced(here: tuple[BackupFolder, Path]) -> None:
     assert (path / "a").read_bytes() == b"first"
 
 
-def test_what_got_the_name_meanwhile_is_not_replaced(here: tuple[BackupFolder, Path]) -> None:
-    folder, path = here
-    draft = folder.draft("new/a", NOTHING)
-    (path / "new" / "a").write_text("somebody's")
-    draft.append(b"mine", NOTHING)
-    draft.sync()
-    with pytest.raises(BackupExists):
-        draft.publish()
-    draft.abandon()
-    assert tree(path) == ["new", "new/a"]
-    assert (path / "new" / "a").read_text() == "somebody's"
-
-
 def test_links_and_files_in_the_way(here: tuple[BackupFolder, Path]) -> None:
     folder, path = here
     (path / "link").symlink_to("../outside")
@@ -223,15 +210,6 @@ def test_a_draft_is_no_backup(here: tuple[BackupFolder, Path]) -> None:
     draft.abandon()
     draft.abandon()
     assert tree(path) == []
-
-
-def test_an_abandoned_draft_leaves_what_was_there(here: tuple[BackupFolder, Path]) -> None:
-    folder, path = here
-    (path / "sub").mkdir()
-    draft = folder.draft("sub/deep/a", NOTHING)
-    (path / "sub" / "deep" / "b").write_text("somebody's")
-    draft.abandon()
-    assert tree(path) == ["sub", "sub/deep", "sub/deep/b"]
 
 
 def test_a_stale_partial_is_removed_at_the_next_of_its_name(
@@ -384,23 +362,6 @@ def test_nothing_outside_is_reached_in_a_race(
     figure(f"S6 {swap.__name__[1:]} races", f"{rounds}, {written} written, 0 outside")
 
 
-def test_a_folder_that_follows_links_is_caught(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the races look for must be there to be seen."""
-
-    def follow(folder: DiskFolder, name: str) -> DiskFolder:
-        flags = os.O_RDONLY | os.O_DIRECTORY
-        return DiskFolder(os.open(name, flags, dir_fd=folder._descriptor))
-
-    monkeypatch.setattr(DiskFolder, "enter", follow)
-    (tmp_path / "in").mkdir()
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "in" / "sub").symlink_to("../outside")
-    write(BackupFolder(Disk(), str(tmp_path / "in")), "sub/a")
-    assert os.listdir(tmp_path / "outside") == ["a"]
-
-
 # --- crashes --------------------------------------------------------------------------------------
 
 
@@ -449,13 +410,3 @@ def test_a_crash_leaves_no_name_or_a_whole_file(figure: Callable[[str, object], 
             assert all({"/b/a", "/b/sub/c"} <= image.keys() for image in images)
     figure("R1 backup names", f"{points} points, {states} states, {published} with a name")
     assert published > 100
-
-
-def _unsynced(draft: Draft) -> None:
-    """A mistake: what is not on the disk gets the name."""
-
-
-def test_a_name_before_its_bytes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Draft, "sync", _unsynced)
-    with pytest.raises(AssertionError):
-        test_a_crash_leaves_no_name_or_a_whole_file(lambda name, value: None)

