@@ -21,6 +21,7 @@ from storage.txn.ledger import Ledger
 from storage.txn.write_set import WriteSet
 from tests.logbook import Logbook
 from tests.simulation.followed import Cluster3
+from tests.sweeps import some_of
 
 EXPECTED = (
     "node failed.*the machine died",
@@ -109,7 +110,7 @@ SHOWN_BY = {"acknowledges at once": 35}
 """Seed that detects a planted fault, by fault; tried before others."""
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", some_of(FAULTS, every=3))
 def test_a_planted_fault_is_found(
     fault: str, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +125,7 @@ def test_a_planted_fault_is_found(
 @pytest.mark.parametrize(
     "seeds",
     [
-        (*range(4), *SHOWN_BY.values()),
+        (0, 1, *SHOWN_BY.values()),
         *(pytest.param(range(at, at + 10), marks=pytest.mark.hard) for at in range(0, 100, 10)),
     ],
     ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}",
