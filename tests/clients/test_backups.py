@@ -18,7 +18,6 @@ from storage.files.disk import Disk
 from storeclient import (
     AsyncClient,
     Backup,
-    Client,
     OutcomeUnknown,
     ProtocolBroken,
     backups,
@@ -83,34 +82,6 @@ async def test_a_snapshot(house: BackupServer, tmp_path: Path) -> None:
     assert len(told) > 12
     assert path.stat().st_mode & 0o077 == 0
     assert sorted(os.listdir(tmp_path)) == ["all.storesnap", "store"]
-
-
-async def test_of_places(house: BackupServer, tmp_path: Path) -> None:
-    async with house.client() as client:
-        await client.backup(tmp_path / "a", ns="shop")
-        await client.backup(tmp_path / "b", ns="shop", db="main", reason="weekly")
-        with pytest.raises(ValueError, match="needs its namespace"):
-            await client.backup(tmp_path / "c", db="main")
-        with pytest.raises(errors.Unknown):
-            await client.backup(tmp_path / "c", ns="none")
-    assert str(report(tmp_path / "a").facts.place) == "shop"  # type: ignore[union-attr]
-    assert str(report(tmp_path / "b").facts.place) == "shop.main"  # type: ignore[union-attr]
-    assert sorted(os.listdir(tmp_path)) == ["a", "b", "store"]
-
-
-def test_the_blocking_client(tmp_path: Path) -> None:
-    async def serve() -> None:
-        async with running(tmp_path / "store") as here, serving(NodeGate(here.node)) as surface:
-            host, port = surface.address
-            await asyncio.to_thread(take, f"{host}:{port}")
-
-    def take(address: str) -> None:
-        with Client(address, user="root", password=PASSWORD) as client:
-            taken = client.backup(str(tmp_path / "x"))
-            assert taken.bytes == (tmp_path / "x").stat().st_size
-
-    asyncio.run(serve())
-    assert report(tmp_path / "x").result == "whole"
 
 
 async def test_nothing_is_replaced(house: BackupServer, tmp_path: Path) -> None:

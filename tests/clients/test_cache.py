@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -225,14 +224,6 @@ async def test_what_a_single_loader_made_is_answered_whatever_becomes_of_its_loc
     assert "releasing the lock failed" in own.value.__notes__[0]
 
 
-async def test_a_lease_that_ended_is_lost_even_when_nobody_took_it(cache: AsyncCache) -> None:
-    lease = await cache.lock("l", timedelta(microseconds=1))
-    assert lease is not None
-    assert await lease.extend(60) is False
-    assert lease.lost
-    assert await cache.lock("l", 60) is not None, "and it is free for others"
-
-
 async def test_a_lease_that_was_lost_leaves_the_next_one_of_its_name_alone(
     cache: AsyncCache,
 ) -> None:
@@ -294,22 +285,6 @@ async def test_a_lease_renews_itself(cache: AsyncCache) -> None:
     assert await cache.lock("l", 60) is not None
 
 
-async def test_64_clients_that_count_lose_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path / "store") as (_, address):
-        clients = [AsyncClient(address, user="root", password=PASSWORD) for _ in range(64)]
-        try:
-            await clients[0].run("DEFINE SPACE c", ns="shop", db="main")
-
-            async def count(client: AsyncClient) -> list[int]:
-                cache = client.cache(*PLACE)
-                return await asyncio.gather(*(cache.incr("n") for _ in range(20)))
-
-            found = await asyncio.gather(*map(count, clients))
-            assert sorted(number for each in found for number in each) == list(range(1, 1281))
-        finally:
-            await asyncio.gather(*(client.close() for client in clients))
-
-
 def test_the_blocking_twin(process: NodeProcess) -> None:
     with blocking(process) as cache:
         cache.set("k", Decimal("1.50"), ttl=60)
@@ -334,74 +309,3 @@ def test_the_blocking_twin(process: NodeProcess) -> None:
             assert lease.extend(60) is True
         other = cache.lock("l", 30, "me")
         assert other is not None and (other.holder, other.release()) == ("me", True)
-
-
-def test_a_failing_release_of_the_blocking_twin_hides_no_error_of_its_block(
-    process: NodeProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def failing(_lease: AsyncLease) -> None:
-        raise OutcomeUnknown("the connection ended")
-
-    with blocking(process) as cache:
-        lease = cache.lock("l", 60)
-        assert lease is not None
-        monkeypatch.setattr(AsyncLease, "release", failing)
-        with pytest.raises(LookupError) as own, lease:
-            raise LookupError("its own")
-        assert "releasing the lock failed" in own.value.__notes__[0]
-        with pytest.raises(OutcomeUnknown), lease:
-            pass
-
-
-def test_threads_that_count_lose_nothing(process: NodeProcess) -> None:
-    with blocking(process) as cache:
-        found: list[int] = []
-
-        def count() -> None:
-            found.extend(cache.incr("n") for _ in range(25))
-
-        threads = [threading.Thread(target=count) for _ in range(16)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert sorted(found) == list(range(1, 401))
-
-
-async def test_kills_lose_nothing_that_was_acknowledged(process: NodeProcess) -> None:
-    """Counters, values with an expiry and fences, across SIGKILL: what was answered is there, an
-    unknown outcome counts as either, and reads are asked again by themselves."""
-    answered, unknown, fences = 0, 0, [0]
-    for _ in range(3):
-        host, port = process.address("wire")
-        async with AsyncClient(f"{host}:{port}", user=USER, password=PROCESS_PASSWORD) as client:
-            cache = client.cache(*PLACE)
-            counted = await cache.get("n", 0)
-            assert answered <= counted <= answered + unknown
-            answered, unknown = counted, 0
-            assert await cache.get("kept", "first") in ("first", "kept")
-            await cache.set("kept", "kept", ttl=3600)
-            lease = await cache.lock("l", 3600, "me")
-            assert lease is not None and lease.fence >= fences[-1]
-            fences.append(lease.fence)
-
-            async def count(cache: AsyncCache = cache) -> int:
-                done = 0
-                while True:
-                    try:
-                        await cache.incr("n")
-                    except OutcomeUnknown:
-                        return done
-                    except errors.StoreError:
-                        return done
-                    done += 1
-
-            work = [asyncio.create_task(count()) for _ in range(8)]
-            while await cache.get("n", 0) < answered + 50:
-                await asyncio.sleep(0)
-            process.kill()
-            answered += sum(await asyncio.gather(*work))
-            unknown = len(work)
-        process = NodeProcess(process.directory).start()
-    process.kill()
-    assert len(set(fences)) == 2, "held all the time: one fence"

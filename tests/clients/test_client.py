@@ -96,11 +96,6 @@ class TestRun:
         assert refused.value.statement == 2
         assert [result.value for result in refused.value.results] == [1]
 
-    async def test_an_answer_too_large_leaves_the_connection(self, client: AsyncClient) -> None:
-        with pytest.raises(errors.AnswerTooLarge):
-            await client.run("BIG", {"v": limits.FRAME_BYTES})
-        assert await client.query("RETURN $v", {"v": 1}) == 1
-
     async def test_what_cannot_be_sent_is_told_before(
         self, client: AsyncClient, node: FakeNode
     ) -> None:
@@ -341,17 +336,6 @@ class TestBrokenConnections:
         node.release_all()
         await twice
 
-    async def test_a_peer_that_takes_its_time_and_answers_pings_is_none(
-        self, cut_client: AsyncClient, proxy: Proxy, node: FakeNode, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(pulse, "QUIET_SECONDS", 0.01)
-        running = asyncio.create_task(cut_client.query("HOLD", {"v": 1}))
-        await until(lambda: node.held)
-        passed = proxy.passed
-        await until(lambda: proxy.passed >= passed + 2)  # PING and PONG
-        node.release_all()
-        assert await running == 1 and proxy.made == 1
-
     async def test_no_ping_is_sent_that_a_node_may_not_read(
         self, cut_client: AsyncClient, node: FakeNode
     ) -> None:
@@ -365,61 +349,6 @@ class TestBrokenConnections:
         node.release_all()
         await running
         assert connection._ping() == pulse.ANSWER_SECONDS
-
-    async def test_a_node_that_vanishes_after_its_bye_is_a_broken_connection(
-        self, cut_client: AsyncClient, proxy: Proxy, node: FakeNode, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Nothing may be asked there any more."""
-        monkeypatch.setattr(pulse, "QUIET_SECONDS", 0.01)
-        monkeypatch.setattr(pulse, "LEAVING_SECONDS", 0.01)
-        connection = cut_client._nodes.connection
-        assert connection is not None
-        running = asyncio.create_task(cut_client.run("HOLD"))
-        await until(lambda: node.held)
-        proxy.fall_silent()
-        connection.data_received(encode(MessageKind.BYE, 0))
-        with pytest.raises(OutcomeUnknown) as lost:
-            await running
-        assert isinstance(lost.value.__cause__, TimeoutError)
-        assert "BYE" in str(lost.value.__cause__)
-        node.release_all()
-
-    async def test_what_was_not_sent_when_the_connection_broke_is_sent_on_the_next(
-        self, cut_client: AsyncClient, proxy: Proxy, node: FakeNode
-    ) -> None:
-        """Asked in the very turn of the loop in which the connection is lost."""
-        found = cut_client._nodes.connection
-        assert found is not None
-        task = asyncio.create_task(cut_client.query("RETURN $v", {"v": 1}))
-        await asyncio.sleep(0)
-        found.connection_lost(ConnectionResetError())
-        found._transport.abort()
-        assert await task == 1
-        assert len(node.requests) == 1
-
-    async def test_a_planted_client_that_repeats_is_caught(
-        self,
-        cut_client: AsyncClient,
-        proxy: Proxy,
-        node: FakeNode,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        """The count of requests, by which the first test of this class judges, sees a repeat."""
-        ask = cut_client._ask
-
-        async def repeating(
-            kind: Any, body: Any, wait: Any, _repeatable: bool, *more: Any
-        ) -> object:
-            return await ask(kind, body, wait, True, *more)
-
-        monkeypatch.setattr(cut_client, "_ask", repeating)
-        task = asyncio.create_task(cut_client.run("HOLD"))
-        await until(lambda: node.held)
-        proxy.cut()
-        await until(lambda: len(node.requests) == 2)
-        await until(lambda: len(node.held) == 2)
-        node.release_all()
-        await task
 
     async def test_unreachable_after_the_time_allowed(self) -> None:
         client = AsyncClient("127.0.0.1:1", connect_timeout=1)
@@ -498,34 +427,6 @@ class TestBrokenConnections:
         with pytest.raises(Unreachable, match=why):
             await client.connect()
         await client.close()
-        server.close()
-        await server.wait_closed()
-
-    async def test_who_is_cancelled_while_connecting_leaves_no_connection(self) -> None:
-        greeted, gone = asyncio.Event(), asyncio.Event()
-
-        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(10)
-            greeted.set()
-            with contextlib.suppress(ConnectionError):
-                while await reader.read(65536):
-                    pass
-            gone.set()
-            writer.close()
-
-        async def use() -> None:
-            async with AsyncClient(f"127.0.0.1:{port}"):
-                raise AssertionError("nobody has answered HELLO")
-
-        server = await asyncio.start_server(silent, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        using = asyncio.ensure_future(use())
-        async with asyncio.timeout(10):
-            await greeted.wait()
-            using.cancel()
-            await asyncio.gather(using, return_exceptions=True)
-            await gone.wait()
-        assert using.cancelled()
         server.close()
         await server.wait_closed()
 
@@ -648,14 +549,6 @@ class TestSync:
 
         assert await self.beside(work) == [20 * n for n in range(16)]
         assert surface._wire.made == 1
-
-    async def test_a_refused_sign_in_leaves_no_thread(self, surface: WireSurface) -> None:
-        def work() -> None:
-            with pytest.raises(errors.SignInRefused):
-                Client(at(surface), user=USER, password="wrong").__enter__()
-
-        await self.beside(work)
-        assert not [t for t in threading.enumerate() if t.name == "storeclient"]
 
 
 async def test_tls(node: FakeNode, tmp_path: Path) -> None:

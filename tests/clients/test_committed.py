@@ -11,13 +11,11 @@ import pytest
 
 from protocol import limits
 from protocol.errors import Conflict, after
-from storeclient import NONE, AsyncClient, errors
-from surfaces.wire import bodies
+from storeclient import AsyncClient, errors
 from tests.clients.test_real_node import serving
 from tests.nodes import PASSWORD
 
 LARGE = limits.RECORD_BYTES - 1_000
-COUNT = "SELECT VALUE count() FROM item GROUP ALL"
 
 
 @pytest.fixture
@@ -68,23 +66,6 @@ async def test_rows_of_many_small_statements_are_counted_together(client: AsyncC
     error = refused.value
     assert error.committed and len(error.results) == 2 and error.statement == 3
     assert await applied(client) == 1
-
-
-async def test_what_came_after_a_wait_is_counted_too(client: AsyncClient) -> None:
-    # What is delayed is passed in a commit of its own, which answers nothing yet.
-    held = "PUBLISH INTO q VALUE 0 DELAY 1h"
-    await client.run(f"DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 1m; {held}")
-    taking = asyncio.create_task(
-        client.run("TAKE FROM q AS g WAIT 60s; UPDATE big:1 SET c = 1; UPDATE item:0 SET n = 9")
-    )
-    while not any(one["waiting"] for one in await client.query("INFO FOR RUNNING")):
-        pass
-    await client.topic("shop", "main", "q").publish(bytes(LARGE - 2_000))
-    with pytest.raises(errors.AnswerTooLarge) as refused:
-        await taking
-    assert refused.value.statement == 2 and len(refused.value.results) == 1
-    assert refused.value.committed is not None, "the message is handed out"
-    assert await client.query("SELECT VALUE c FROM big") == [NONE]
 
 
 async def test_what_fits_is_answered(client: AsyncClient) -> None:
@@ -178,13 +159,3 @@ def test_a_conflict_behind_a_commit_is_not_to_be_tried_again() -> None:
     told = after(conflict, 7)
     assert told.answer()["retry"] is False and told.detail == {"table": "t", "committed": 7}
     assert conflict.detail == {"table": "t"} and after(conflict, 0) is conflict
-
-
-async def test_an_answer_that_fails_to_be_said_says_what_stands(
-    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Planted: nothing is measured before the commit, as it was."""
-    monkeypatch.setattr(bodies, "ENVELOPE_BYTES", -limits.FRAME_BYTES)
-    with pytest.raises(errors.AnswerTooLarge) as refused:
-        await client.run("UPDATE item:0 SET n = n + 1 RETURN [$b, $b, $b]", {"b": bytes(LARGE)})
-    assert refused.value.committed is not None and await applied(client) == 1

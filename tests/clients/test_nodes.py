@@ -14,20 +14,15 @@ from storeclient import (
     AsyncClient,
     Client,
     Closed,
-    ConnectionEvent,
     OutcomeUnknown,
-    Position,
     ProtocolBroken,
     Unreachable,
     errors,
 )
-from storeclient.attempts import Attempts
-from storeclient.seen import Seen, seems_to_read
+from storeclient.seen import seems_to_read
 from storeclient.settings import make_settings
 from tests.clients.members import FakeCluster, cluster
 from tests.surfaces.wire.peers import PASSWORD, USER, until
-
-Found = Callable[..., AsyncClient]
 
 
 @pytest.fixture
@@ -139,15 +134,6 @@ async def test_a_write_goes_to_the_new_leader_and_is_done_once(three: FakeCluste
     assert sorted(three.done) == [f"CREATE t:{number}" for number in range(6)]
 
 
-async def test_many_at_once_follow_it_together(three: FakeCluster) -> None:
-    async with client_of(three) as client:
-        three.leader = three.members[1]
-        found = await asyncio.gather(*(client.query(f"CREATE t:{n}") for n in range(50)))
-        assert found == ["n1"] * 50
-    assert sorted(three.done) == sorted(f"CREATE t:{n}" for n in range(50))
-    assert all(member.surface._wire.made <= 1 for member in three.members), "one connection each"
-
-
 async def test_while_nobody_leads_it_is_waited_for(three: FakeCluster) -> None:
     async with client_of(three) as client:
         three.leader = None
@@ -194,14 +180,6 @@ async def test_nodes_that_are_alone_are_asked_once_each() -> None:
         assert found.done == ["CREATE t:1"]
 
 
-async def test_a_node_that_is_alone_is_not_asked_again() -> None:
-    async with cluster(1, says=False) as found, client_of(found) as client:
-        found.leader = None
-        with pytest.raises(errors.NotWritable):
-            await client.run("CREATE t:1")
-        assert len(found.members[0].requests) == 1
-
-
 async def test_a_node_without_a_role_sends_elsewhere() -> None:
     async with cluster(2, says=False) as found, client_of(found) as client:
         found.members[0].refuses = Draining("the node has no role")
@@ -240,17 +218,6 @@ async def test_closing_ends_the_search(three: FakeCluster) -> None:
         await writing
 
 
-async def test_connections_are_told_of_by_their_addresses(three: FakeCluster) -> None:
-    events: list[ConnectionEvent] = []
-    async with client_of(three, on_connection=events.append) as client:
-        three.leader = three.members[1]
-        await client.run("CREATE t:1")
-        await asyncio.sleep(0)
-        assert [(one.change, one.address) for one in events] == [
-            ("connected", three.addresses[0]), ("connected", three.addresses[1]),
-        ]  # fmt: skip
-
-
 @pytest.mark.parametrize("turned_away", [12, 13, 14, 20, 25])
 async def test_a_publisher_keeps_the_order_while_nobody_leads(
     three: FakeCluster, turned_away: int
@@ -274,19 +241,6 @@ async def test_what_was_overtaken_is_refused_and_not_published_behind(three: Fak
     assert [isinstance(one, errors.NotWritable) for one in outcomes] == [True] * 5 + [False] * 7
 
 
-async def test_a_publisher_that_finds_nobody_refuses_all(three: FakeCluster) -> None:
-    async with (
-        client_of(three, connect_timeout=0.2) as client,
-        client.topic("a", "b", "q").publisher() as publisher,
-    ):
-        await publisher.publish(-1)
-        three.leader = None
-        asked = [publisher.publish(n) for n in range(5)]
-        outcomes = await asyncio.gather(*asked, return_exceptions=True)
-    assert [type(one) for one in outcomes] == [errors.NotWritable] * 5
-    assert three.published == [-1]
-
-
 async def test_a_publisher_sends_nothing_again_that_may_have_been_appended(
     three: FakeCluster,
 ) -> None:
@@ -299,19 +253,6 @@ async def test_a_publisher_sends_nothing_again_that_may_have_been_appended(
     assert [type(one) for one in outcomes] == [errors.UnknownOutcome] * 21
 
 
-async def test_what_is_sent_one_by_one_keeps_its_place_through_a_failover(
-    three: FakeCluster,
-) -> None:
-    """A part of it was done: what is left of it has its place all the same."""
-    async with client_of(three) as client, client.topic("a", "b", "q").publisher() as publisher:
-        await publisher.publish(-1)
-        three.moves_at = 4
-        asked = [publisher.publish(n if n != 8 else 2**70) for n in range(16)]
-        outcomes = await asyncio.gather(*asked, return_exceptions=True)
-    assert three.published == [-1, *range(8), *range(9, 16)]
-    assert [type(one).__name__ for one in outcomes].count("Published") == 15
-
-
 # --- what is asked again --------------------------------------------------------------------------
 
 
@@ -321,20 +262,6 @@ async def test_what_has_committed_something_is_not_asked_again(three: FakeCluste
         three.leader, three.members[0].refuses = three.members[1], refusal
         with pytest.raises(errors.NotWritable) as refused:
             await client.run("CREATE t:1; CREATE t:2")
-        assert refused.value.committed == 11
-    assert not three.done
-
-
-async def test_nor_is_it_where_the_node_says_goodbye(three: FakeCluster) -> None:
-    async with client_of(three) as client:
-        three.members[0].refuses = Draining("the node is stopping").also(committed=11)
-        connection = client._nodes.connection
-        assert connection is not None
-        running = asyncio.create_task(client.run("CREATE t:1; CREATE t:2"))
-        await asyncio.sleep(0)
-        connection._exchange.leaving = True  # its BYE is there before the answer
-        with pytest.raises(errors.Draining) as refused:
-            await running
         assert refused.value.committed == 11
     assert not three.done
 
@@ -375,28 +302,6 @@ async def test_what_a_leader_can_not_say_the_end_of(three: FakeCluster) -> None:
     assert three.done == ["UPSERT t:1"]
 
 
-async def _twice(three: FakeCluster) -> None:
-    """A write that broke off, before a client that does not ask twice."""
-    async with client_of(three) as client:
-        three.members[0].refuses = UnknownOutcome("the node leads no more", sequence=11)
-        with pytest.raises(errors.UnknownOutcome):
-            await client.run("CREATE t:1")
-    assert not three.done, "it was asked twice"
-
-
-async def test_a_planted_client_that_asks_again_is_caught(
-    three: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = Attempts.__init__
-
-    def careless(self: Attempts, nodes: Any, repeatable: bool, *more: Any) -> None:
-        made(self, nodes, True, *more)
-
-    monkeypatch.setattr(Attempts, "__init__", careless)
-    with pytest.raises((AssertionError, pytest.fail.Exception)):
-        await _twice(three)
-
-
 async def test_what_a_busy_leader_refuses_is_for_the_caller(three: FakeCluster) -> None:
     async with client_of(three) as client:
         three.members[0].refuses = Busy("the node is doing as much as it will")
@@ -410,10 +315,6 @@ async def test_what_a_busy_leader_refuses_is_for_the_caller(three: FakeCluster) 
 
 async def _cache(client: AsyncClient) -> None:
     await client.cache("a", "b", "c")._write("set", key="k", value=1)
-
-
-async def _lock(client: AsyncClient) -> None:
-    await client.cache("a", "b", "c")._write("lock", key="k", holder="h", expire=None)
 
 
 async def _publish(client: AsyncClient) -> None:
@@ -512,18 +413,6 @@ async def test_own_writes_are_read(three: FakeCluster) -> None:
     await _own_write(three)
 
 
-@pytest.mark.parametrize("what", ["after", "told"])
-async def test_a_planted_client_that_reads_what_is_old_is_caught(
-    three: FakeCluster, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
-    if what == "after":
-        monkeypatch.setattr(AsyncClient, "_behind_what_was_seen", lambda _self, body, _node: body)
-    else:
-        monkeypatch.setattr(Seen, "told", lambda self, position, mark=None: None)
-    with pytest.raises(AssertionError, match="its own write"):
-        await _own_write(three)
-
-
 @pytest.mark.parametrize("change", [_cache, _publish, _ack])
 async def test_a_read_is_behind_what_was_done_to_keys_and_messages(
     three: FakeCluster, change: Callable[[AsyncClient], Awaitable[None]]
@@ -547,24 +436,6 @@ async def test_what_is_cancelled_may_have_been_done(three: FakeCluster) -> None:
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         assert not client._reads_anywhere
-
-
-async def test_a_first_change_to_keys_is_read_too(three: FakeCluster) -> None:
-    """Before any answer has told which store it is."""
-    async with client_of(three, reads="any") as client:
-        await _cache(client)
-        three.catch_up()
-        assert await client.query("SELECT 1")
-        assert client._seen.after == three.seq
-        (asked,) = [one for member in three.members for one in member.requests]
-        assert asked.after == three.seq
-
-
-async def test_a_node_that_tells_an_odd_sequence_is_not_believed(three: FakeCluster) -> None:
-    async with reading(three) as client:
-        three.seq = -9
-        with pytest.raises(ProtocolBroken, match="seq"):
-            await _publish(client)
 
 
 @pytest.mark.parametrize("change", [_publish, _unseal])
@@ -660,35 +531,6 @@ async def test_a_new_history_is_begun_with(three: FakeCluster) -> None:
         three.catch_up()
         assert {await client.query("SELECT 1") for _ in range(9)} == {"n0", "n1", "n2"}
         assert client._seen.after == three.seq
-
-
-def test_a_sequence_without_its_epoch_is_not_taken_back_by_an_answer_that_was_late() -> None:
-    """What was done to a key while the lead had moved, and an answer that had read before that."""
-    seen = Seen()
-    seen.told(Position(100, "s", 6), seen.mark())
-    early = seen.mark()
-    seen.reached(105)
-    seen.told(Position(103, "s", 9), early)
-    assert seen.after == 105, "it would read a node that has not shown 105"
-    seen.told(Position(104, "s", 9))
-    assert seen.after == 105
-    # Who leads shows all that there is: asked for behind 105, this is another history.
-    seen.told(Position(20, "s", 12), seen.mark())
-    assert seen.after == 20
-    seen.reached(25, 12)
-    seen.told(Position(22, "s", 13))
-    assert seen.after == 22, "25 was of 12, and is no more"
-    seen.reached(30)
-    seen.told(Position(30, "s", 13))
-    seen.told(Position(29, "s", 14))
-    assert seen.after == 29
-
-
-async def test_a_follower_that_goes_away_is_missed_by_nobody(three: FakeCluster) -> None:
-    async with reading(three) as client:
-        await three.members[1].surface.close()
-        found = {await client.query("SELECT 1", repeatable=True) for _ in range(12)}
-        assert found == {"n0", "n2"}
 
 
 async def test_a_request_comes_after_what_its_caller_says(three: FakeCluster) -> None:

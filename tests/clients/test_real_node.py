@@ -15,7 +15,7 @@ import pytest
 
 from bench.ports import free_port
 from protocol import limits
-from storeclient import NONE, AsyncClient, Client, OutcomeUnknown, RecordId, errors
+from storeclient import NONE, AsyncClient, OutcomeUnknown, RecordId, errors
 from surfaces.wire import NodeGate, WireSettings, WireSurface
 from tests.nodes import PASSWORD, running
 from tests.processes import PASSWORD as PROCESS_PASSWORD
@@ -75,22 +75,6 @@ async def test_every_type_comes_back_from_a_record_as_it_went(client: AsyncClien
     assert await client.query("RETURN $v", {"v": NONE}) is NONE
 
 
-async def test_the_deepest_value_comes_back_wherever_it_stands(client: AsyncClient) -> None:
-    """In messages, histories and differences there is more around it than in a row."""
-    deep: Any = 1
-    for _ in range(64):
-        deep = [deep]
-    record = {"v": deep[0]}
-    await client.run("DEFINE TOPIC q; PUBLISH INTO q VALUE $v", {"v": deep})
-    assert (await client.query("READ FROM q AFTER 0"))[0]["value"] == deep
-    topic = client.topic("shop", "main", "q")
-    assert [message.value for message in await topic.read(after=0)] == [deep]
-    await client.run("CREATE item:1 CONTENT $v; UPDATE item:1 SET n = 1", {"v": record})
-    changed = await client.query("UPDATE item:1 SET w = $v RETURN DIFF", record)
-    assert repr(deep[0]) in repr(changed)
-    assert repr(deep[0]) in repr(await client.query("INFO FOR HISTORY OF item:1"))
-
-
 async def test_a_refusal_inside_a_script(client: AsyncClient) -> None:
     with pytest.raises(errors.AlreadyExists) as refused:
         await client.run("CREATE item:1 SET a = 1; CREATE item:1 SET a = 2; RETURN 3")
@@ -114,23 +98,6 @@ async def test_a_transaction_is_a_script(client: AsyncClient) -> None:
     answer = await client.run("BEGIN; CREATE item:1 SET a = 1; CREATE item:2 SET a = 2; COMMIT")
     assert answer.seq > 0
     assert len(await client.query("SELECT * FROM item")) == 2
-
-
-async def test_64_tasks_that_increment_one_field_lose_no_increment(client: AsyncClient) -> None:
-    await client.run("CREATE item:1 SET n = 0")
-
-    async def increment() -> None:
-        for _ in range(5):
-            while True:
-                try:
-                    await client.run("UPDATE item:1 SET n = n + 1")
-                    break
-                except errors.Conflict:
-                    continue  # says of itself that it may be sent again
-
-    await asyncio.gather(*(increment() for _ in range(64)))
-    found = await client.query("SELECT VALUE n FROM item:1")
-    assert found in (320, [320])
 
 
 async def test_an_answer_too_large_leaves_the_connection(client: AsyncClient) -> None:
@@ -160,20 +127,6 @@ async def test_a_cancelled_task_ends_its_script(tmp_path: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         await until(lambda: surface.running == 0)
-
-
-async def test_scripts_of_a_client_that_is_gone_end(tmp_path: Path) -> None:
-    async with serving(tmp_path / "store") as (surface, address):
-        client = AsyncClient(address, user="root", password=PASSWORD)
-        endless = "FOR $i IN 0..900000 { FOR $j IN 0..900000 { LET $x = $j } }"
-        task = asyncio.create_task(client.run(endless))
-        await until(lambda: surface.running == 1)
-        assert client._nodes.connection is not None
-        client._nodes.connection.abort()
-        with pytest.raises(OutcomeUnknown):
-            await task
-        await until(lambda: surface.running == 0)
-        await client.close()
 
 
 async def test_a_wrong_password_and_a_dropped_user(client: AsyncClient) -> None:
@@ -248,35 +201,3 @@ class TestProcess:
         assert found <= set(answered) | set(unknown)
         assert unknown
         assert await asyncio.to_thread(again.stop) == 0
-
-    async def test_a_drain_leaves_no_outcome_unknown(self, make: MakeProcess) -> None:
-        at = f"127.0.0.1:{free_port()}"
-        first, again = make(at).start(), make(at)
-        done = 0
-        async with AsyncClient(
-            at, user=USER, password=PROCESS_PASSWORD, connect_timeout=60
-        ) as client:
-            stop = asyncio.Event()
-
-            async def work() -> None:
-                nonlocal done
-                while not stop.is_set():
-                    assert await client.query("RETURN $v", {"v": 1}) == 1
-                    done += 1
-
-            tasks = [asyncio.create_task(work()) for _ in range(8)]
-            await until(lambda: done > 50)
-            assert await asyncio.to_thread(first.stop) == 0
-            await asyncio.to_thread(again.start)
-            mark = done
-            await until(lambda: done > mark + 50)
-            stop.set()
-            await asyncio.gather(*tasks)
-        assert await asyncio.to_thread(again.stop) == 0
-
-    def test_the_blocking_client(self, make: MakeProcess) -> None:
-        node = make("127.0.0.1:0").start()
-        host, port = node.address("wire")
-        with Client(f"{host}:{port}", user=USER, password=PROCESS_PASSWORD) as client:
-            assert client.query("RETURN $v", {"v": EVERY_TYPE}) == EVERY_TYPE
-        assert node.stop() == 0

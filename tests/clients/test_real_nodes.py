@@ -9,7 +9,7 @@ import json
 import pickle
 import shutil
 from collections.abc import AsyncIterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -24,8 +24,7 @@ from storage.files import cluster_file
 from storage.files.cluster_file import ClusterState as ClusterFile
 from storage.files.directory import StoreDirectory
 from storage.files.disk import Disk
-from storeclient import AsyncClient, AsyncWatch, Change, Commit, Copied, Position, errors
-from storeclient.watches import _Following
+from storeclient import AsyncClient, AsyncWatch, Change, Commit, Copied, Position
 from surfaces.wire import NodeGate, WireSettings, WireSurface
 from surfaces.wire.connection import WireConnection
 from tests.actors.live import running_scripts
@@ -282,33 +281,6 @@ async def test_a_feed_of_a_node_that_is_behind_begins_when_it_is_not(tmp_path: P
             await one.stop()
 
 
-async def test_a_node_that_is_behind_for_long_is_waited_for_where_there_is_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "AFTER_SECONDS", 0.05)
-    async with followed(tmp_path) as both:
-        leader = AsyncClient(both.addresses[0], user="root", password=REAL_PASSWORD)
-        alone = AsyncClient(both.addresses[1], user="root", password=REAL_PASSWORD)
-        async with leader, alone:
-            both.held = True
-            create = "CREATE t CONTENT {{ n: {} }}"
-            position = (await leader.run(create.format(1), ns="shop", db="main")).position
-            watch = alone.database("shop", "main").watch("t", position)
-            heard = asyncio.create_task(_first(watch))
-            waited = 0
-            while waited < 3:  # and asked for again each time
-                await until(lambda: len(both.nodes[1].committer.sequence_waiters) == 1)
-                await until(lambda: len(both.nodes[1].committer.sequence_waiters) == 0)
-                waited += 1
-            assert not heard.done()
-            both.held = False
-            await until(lambda: len(both.nodes[1].open_feeds) == 1)
-            await leader.run(create.format(2), ns="shop", db="main")
-            change = await heard
-            assert change.value is not None and change.value["n"] == 2
-            await watch.stop()
-
-
 @pytest.mark.usefixtures("moves")
 @pytest.mark.parametrize("where", [0, 1])
 async def test_what_stands_while_the_lead_moves_goes_on_behind_that(
@@ -362,31 +334,6 @@ async def _comes_back(both: Followed, heard: list[Commit]) -> None:
 
 
 @pytest.mark.usefixtures("moves")
-async def test_a_planted_client_that_keeps_the_first_epoch_copies_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As that of minor 8 does, to whom no other is told."""
-    monkeypatch.setattr("surfaces.wire.bodies.MINOR", 8)
-    known = _Following._position
-
-    def planted(self: _Following, seq: int, _epoch: int | None) -> Position:
-        return replace(known(self, seq, None), epoch=self._opened["epoch"])
-
-    monkeypatch.setattr(_Following, "_position", planted)
-    async with followed(tmp_path) as both, at_both(both) as client:
-        watch = client.database("shop", "main").watch("t")
-        commits = watch.commits()
-        heard = asyncio.ensure_future(anext(commits))
-        await until(lambda: watch.position is not None)
-        await both.lead(1)
-        await client.run("CREATE t CONTENT { n: 0 }")
-        await heard
-        both.cut()
-        with pytest.raises(errors.Diverged):
-            await anext(commits)
-
-
-@pytest.mark.usefixtures("moves")
 async def test_a_client_of_a_node_that_tells_no_epochs_claims_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -404,16 +351,6 @@ async def test_a_client_of_a_node_that_tells_no_epochs_claims_none(
         (change,) = (await anext(commits)).changes
         assert change.value is not None and change.value["n"] == 1
         await commits.aclose()
-
-
-async def test_a_planted_client_reads_what_is_old_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(AsyncClient, "_behind_what_was_seen", lambda _self, body, _node: body)
-    async with followed(tmp_path) as both, at_both(both) as client:
-        both.held = True
-        with pytest.raises(AssertionError, match="its own write"):
-            await _own_writes(both, client, 0, 30)
 
 
 @pytest.mark.usefixtures("moves")

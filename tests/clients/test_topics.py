@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -20,17 +20,13 @@ from storeclient import (
     Closed,
     OutcomeUnknown,
     Topic,
-    Unreachable,
     errors,
 )
 from storeclient.batches import Batches
-from storeclient.groups import GIVEN_BACK, Settled
-from storeclient.values import Seconds
 from tests.clients.test_real_node import EVERY_TYPE, serving
 from tests.nodes import PASSWORD
 from tests.processes import PASSWORD as PROCESS_PASSWORD
 from tests.processes import USER, NodeProcess
-from tests.surfaces.wire.peers import until
 
 DEFINED = """
     DEFINE TOPIC jobs DEDUP 1h LARGEST 1KiB;
@@ -151,19 +147,6 @@ async def test_a_publisher_keeps_the_order_in_few_commits(
     assert [one.position for one in found if one.key] == list(range(1, 1001, 7))
 
 
-async def test_one_refused_message_keeps_no_other_from_its_place(topic: AsyncTopic) -> None:
-    values: list[object] = ["a", "b", "x" * 2000, "c", "d", "y" * 2000, "e"]
-    publisher = topic.publisher()
-    outcomes = await asyncio.gather(
-        *(publisher.publish(one, key="k" if one in ("d", "e") else None) for one in values),
-        return_exceptions=True,
-    )
-    assert [isinstance(one, errors.TooLarge) for one in outcomes] == [
-        len(str(one)) > 1 for one in values
-    ]
-    assert [one.value async for one in topic.messages()] == ["a", "b", "c", "d", "e"]
-
-
 @pytest.mark.parametrize("count", [2, 20])
 @pytest.mark.parametrize(
     "bad", [datetime(2026, 1, 1), datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))]
@@ -190,13 +173,6 @@ async def test_one_that_can_not_be_sent_keeps_no_other_from_its_place(
     ]
 
 
-async def test_duplicates_are_told_one_by_one(topic: AsyncTopic) -> None:
-    async with topic.publisher() as publisher:
-        outcomes = await asyncio.gather(*(publisher.publish(n, id=f"{n % 3}") for n in range(6)))
-    assert [one.duplicate for one in outcomes] == [False] * 3 + [True] * 3
-    assert [one.position for one in outcomes] == [1, 2, 3] * 2
-
-
 async def test_a_batch_lingers_until_it_is_full() -> None:
     sent: list[Sequence[int]] = []
 
@@ -209,15 +185,6 @@ async def test_a_batch_lingers_until_it_is_full() -> None:
     assert [await one for one in outcomes] == [0, -1, -2, -3]
     assert sent == [[0, 1, 2, 3]]
     await batches.drained()
-
-
-async def test_what_a_batch_fails_with_each_of_it_hears() -> None:
-    async def send(items: Sequence[int]) -> list[int]:
-        raise OutcomeUnknown("lost")
-
-    batches: Batches[int, int] = Batches(send, most=2)
-    outcomes = await asyncio.gather(*(batches.put(n) for n in range(5)), return_exceptions=True)
-    assert [type(one) for one in outcomes] == [OutcomeUnknown] * 5
 
 
 # --- readers --------------------------------------------------------------------------------------
@@ -318,18 +285,6 @@ async def test_a_consumer_that_stops_gives_back_what_it_has_not_begun(topic: Asy
     assert {one.attempt for one in taken} <= {1, 2}
 
 
-async def test_what_is_given_back_says_so_in_its_dead_letter(
-    client: AsyncClient, topic: AsyncTopic
-) -> None:
-    await client.run("ALTER GROUP g ON jobs SET DELIVERIES 1")
-    await topic.publish_many([1, 2])
-    group = topic.group("g")
-    async with group.messages(prefetch=2) as messages:
-        await (await anext(messages)).ack()
-    (letter,) = await client.topic("shop", "main", "dead").read()
-    assert letter.headers["dead-error"] == GIVEN_BACK
-
-
 async def test_an_idle_consumer_stops_at_once_and_loses_nothing(topic: AsyncTopic) -> None:
     """Whatever the node hands out while the consumer stops comes back."""
     group = topic.group("g")
@@ -362,44 +317,6 @@ async def test_a_consumer_extends_what_takes_long(client: AsyncClient, topic: As
             assert await group.take(1, wait=0.5) == [], "nobody else gets it"
         assert await group.take(1, wait=0.5) == []
         assert await message.ack()
-
-
-async def test_a_deadline_that_was_extended_by_hand_is_not_made_shorter(
-    client: AsyncClient, topic: AsyncTopic
-) -> None:
-    await client.run("ALTER GROUP g ON jobs SET DEADLINE 3s")
-    await topic.publish_many([1, 2])
-    group = topic.group("g")
-    async with group.messages(extend=True) as messages:
-        one, two = await anext(messages), await anext(messages)
-        assert await one.extend(3600)
-        extend, extended = group.extend, list[str]()
-
-        async def recorded(receipts: Sequence[str], by: Seconds) -> Settled:
-            extended.extend(receipts)
-            return await extend(receipts, by)
-
-        group.extend = recorded  # type: ignore[method-assign]
-        await until(lambda: two.receipt in extended)
-        assert one.receipt not in extended
-        assert await one.extend(2)  # by hand it may be: from then on it is extended as the others
-        await until(lambda: one.receipt in extended[extended.index(one.receipt) + 1 :])
-        assert await one.ack() and await two.ack()
-
-
-async def test_what_is_acknowledged_in_a_script_is_let_go(
-    client: AsyncClient, topic: AsyncTopic
-) -> None:
-    await client.run("ALTER GROUP g ON jobs SET DEADLINE 3s")
-    await topic.publish_many([1, 2])
-    group = topic.group("g")
-    async with group.messages(extend=True) as messages:
-        one, two = await anext(messages), await anext(messages)
-        await client.run("ACK jobs AS g RECEIPTS [$r]", {"r": one.receipt})
-        await until(lambda: one.receipt not in messages._held)
-        assert two.receipt in messages._held
-        assert not await one.ack() and await two.ack()
-        assert messages.stale == 1 and not messages._held
 
 
 async def test_each_acknowledgement_hears_its_own_truth(topic: AsyncTopic) -> None:
@@ -503,20 +420,6 @@ def test_the_blocking_twins(process: NodeProcess) -> None:
         assert topic.info()["messages"] == 103
 
 
-def test_the_blocking_done(process: NodeProcess) -> None:
-    process.script("USE shop.main; DEFINE TABLE effect")
-    with blocking(process) as topic:
-        topic.publish_many([1, 2])
-        group = topic.group("g")
-        (one,) = group.take()
-        for expected in (2, None):
-            answer = group.done(one, "CREATE effect:1; RETURN 2")
-            assert (answer and answer.value) == expected
-        with group.messages() as messages:
-            assert next(messages).done("CREATE effect:2")
-        assert group.info()["lag"] == 0
-
-
 def test_another_thread_ends_a_blocking_consumer(process: NodeProcess) -> None:
     with blocking(process) as topic:
         messages = topic.group("g").messages()
@@ -556,51 +459,6 @@ async def test_a_consumer_goes_on_with_the_node_that_comes_back(process: NodePro
     assert kills == []
 
 
-async def test_an_outage_ends_no_consumer_and_doubles_no_effect(process: NodeProcess) -> None:
-    """One that extends, whose client gives up connecting long before the node is back."""
-    process.script(
-        "USE shop.main; ALTER GROUP g ON jobs SET DEADLINE 1s, DELIVERIES NONE;"
-        "DEFINE TABLE effect; DEFINE INDEX once ON effect FIELDS of UNIQUE"
-    )
-    async with AsyncClient(
-        wire_of(process), user=USER, password=PROCESS_PASSWORD, ns="shop", db="main"
-    ) as client:
-        client._nodes.connect_timeout = 1.0
-        topic = client.topic("shop", "main", "jobs")
-        await topic.publish_many(list(range(40)))
-        group = topic.group("g")
-        following = topic.messages(39, follow=True)
-        reading = topic.reader("r").messages(follow=True)
-        await topic.reader("r").define()
-        assert (await anext(following)).value == 39 and (await anext(reading)).value == 0
-        later = asyncio.ensure_future(anext(following))  # it waits all through the outage
-        done: list[int] = []
-        coming_back: asyncio.Task[NodeProcess] | None = None
-        async with group.messages(prefetch=8, extend=True) as messages:
-            async for message in messages:
-                if len(done) == 10 and coming_back is None:
-                    process.kill()
-                    with pytest.raises(Unreachable):
-                        while True:
-                            with suppress(OutcomeUnknown):
-                                await client.ping()
-                    coming_back = asyncio.create_task(asyncio.to_thread(process.start))
-                script = "CREATE effect SET of = $n"
-                if await group.done(message, script, {"n": message.value}) is not None:
-                    done.append(message.value)
-                if (await group.info())["lag"] == 0:
-                    break
-        assert coming_back is not None
-        effects = await client.query("SELECT VALUE of FROM effect ORDER BY of")
-        assert effects == list(range(40))
-        await topic.publish(40)
-        assert (await later).value == 40
-        assert [(await anext(reading)).value for _ in range(40)] == list(range(1, 41))
-        for one in (following, reading):
-            await one.aclose()  # type: ignore[attr-defined]
-        assert len(done) == len(set(done))
-
-
 # --- closing while others wait --------------------------------------------------------------------
 
 
@@ -630,17 +488,6 @@ async def test_closing_ends_what_only_waits_for_messages(client: AsyncClient) ->
     assert all(isinstance(one, Closed) or "answered" in repr(one) for one in found), found
     with pytest.raises(Closed):
         await topic.info()
-
-
-async def test_closing_ends_who_waits_for_a_connection() -> None:
-    client = AsyncClient("127.0.0.1:1", connect_timeout=3600)
-    waiting = asyncio.ensure_future(client.topic("a", "b", "t").group("g").take(wait=60))
-    while client._nodes.finding is None:
-        await asyncio.sleep(0)
-    async with asyncio.timeout(30):
-        await client.close()
-        with pytest.raises(Closed):
-            await waiting
 
 
 def test_a_blocking_client_is_closed_under_threads_that_wait(process: NodeProcess) -> None:

@@ -14,7 +14,7 @@ import storeclient
 from protocol import binary, errors, frames, limits, values
 from storeclient import NONE, RecordId, json_default, quote_name
 from storeclient import frames as client_frames
-from storeclient.errors import OutcomeUnknown, ProtocolBroken, Refused, refused
+from storeclient.errors import OutcomeUnknown, Refused, refused
 from storeclient.values import pack, unpack
 
 HTTP_ONLY = {
@@ -177,14 +177,6 @@ def test_quoting_a_name(name: str) -> None:
 def test_what_is_no_name(name: str) -> None:
     with pytest.raises(ValueError):
         quote_name(name)
-
-
-@pytest.mark.parametrize(
-    "data", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x01\xc1", b"\x00\x00\x00\x00"]
-)
-def test_a_peer_that_speaks_something_else(data: bytes) -> None:
-    with pytest.raises(ProtocolBroken):
-        client_frames.FrameReader().feed(data)
 
 
 def test_everything_public_is_there() -> None:

@@ -16,7 +16,6 @@ import pytest
 from actors.feeds.hub import Feeds
 from bench.ports import free_port
 from protocol import limits
-from protocol.errors import TooSlow
 from storeclient import (
     AsyncClient,
     AsyncDatabase,
@@ -28,7 +27,6 @@ from storeclient import (
     Copied,
     Position,
     RecordId,
-    Unreachable,
     errors,
     feeds,
 )
@@ -306,17 +304,6 @@ class TestGoingOn:
         ids = [change.id for change in heard]
         assert len(set(ids)) == len(ids) == 91
 
-    async def test_where_the_node_ended_it_as_too_slow(
-        self, house: WatchServer, db: AsyncDatabase
-    ) -> None:
-        changes = aiter(db.watch("t", 0))
-        await house.seq("CREATE t:1")
-        await some(changes, 1)
-        (feed,) = house.feeds._feeds
-        feed.end(TooSlow("the reader is too slow"))
-        await house.seq("CREATE t:2")
-        assert (await some(changes, 1))[0].id == RecordId("t", 2)
-
     async def test_behind_a_new_sign_in(self, house: WatchServer, db: AsyncDatabase) -> None:
         changes = aiter(db.watch("t", 0))
         await house.seq("CREATE t:1")
@@ -411,15 +398,6 @@ class TestTheEnd:
         await until(lambda: len(house.feeds) == 0)
         assert [change async for change in watch] == []
 
-    async def test_stop_while_the_node_is_away(self) -> None:
-        client = AsyncClient("127.0.0.1:1", user="root", password="x", connect_timeout=600)
-        watch = client.database("shop", "main").watch("t", 0)
-        following = asyncio.create_task(following_one(aiter(watch)))
-        await until(lambda: client._nodes.finding is not None)
-        await watch.stop()
-        assert await following is None
-        await client.close()
-
     async def test_a_client_that_closes(self, house: WatchServer) -> None:
         async with house.client() as client:
             changes = aiter(client.database("shop", "main").watch("t"))
@@ -437,11 +415,6 @@ class TestTheEnd:
             await waiting
         await until(lambda: len(house.feeds) == 0)
         assert await db.query("RETURN 1") == 1
-
-    async def test_a_node_that_was_never_there(self) -> None:
-        client = AsyncClient("127.0.0.1:1", user="root", password="x", connect_timeout=0.05)
-        with pytest.raises(Unreachable):
-            await anext(aiter(client.database("shop", "main").watch("t")))
 
     async def test_a_node_that_has_no_feeds(
         self, house: WatchServer, monkeypatch: pytest.MonkeyPatch
@@ -538,42 +511,6 @@ class TestMirror:
             await rows.reached(await house.seq("CREATE t:2"))
             assert len(rows) == 3
 
-    async def test_a_node_that_goes_away_before_it_follows_is_waited_for(
-        self, house: WatchServer, db: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        watch, asked = AsyncClient._watch, 0
-
-        async def away(client: AsyncClient, body: dict[str, Any]) -> feeds.Feed:
-            nonlocal asked
-            asked += 1
-            if asked < 3:
-                raise Unreachable("no node answers")
-            return await watch(client, body)
-
-        monkeypatch.setattr(AsyncClient, "_watch", away)
-        async with db.mirror("t") as rows, asyncio.timeout(30):
-            await rows.reached(await house.seq("CREATE t:1"))
-            assert list(rows) == [RecordId("t", 1)]
-
-    async def test_a_moment_that_ends_while_it_is_copied_is_begun_anew(
-        self, house: WatchServer, db: AsyncDatabase
-    ) -> None:
-        await house.seq("FOR $i IN 0..20 { CREATE type::record('t', $i) }")
-        asked = 0
-        run = db._client.run
-
-        async def grants(*words: Any, **more: Any) -> Any:
-            nonlocal asked
-            asked += 1
-            if asked == 3:
-                await house.seq(f"DEFINE USER bob ROLE owner PASSWORD '{PASSWORD}'")
-            return await run(*words, **more)
-
-        db._client.run = grants  # type: ignore[method-assign]
-        async with db.mirror("t", page=5) as rows:
-            assert len(rows) == 20
-        assert asked > 8
-
     async def test_what_is_wrong_is_said_at_once(self, db: AsyncDatabase) -> None:
         with pytest.raises(ValueError):
             db.mirror("t", where="n > 1 ORDER BY n")
@@ -599,14 +536,6 @@ class TestBlocking:
                     break
             assert heard == [1, 2, 2, 3]
 
-    def test_one_that_is_left_when_its_client_has_closed(self, process: NodeProcess) -> None:
-        """It has ended with the client, and nobody is told of that once more."""
-        with client_of(process) as client:
-            client.database("shop", "main").run("CREATE t:1")
-            changes = iter(client.database("shop", "main").watch("t", 0))
-            assert next(changes).id == RecordId("t", 1)
-        changes.close()  # type: ignore[attr-defined]
-
     def test_stop_from_another_thread(self, process: NodeProcess) -> None:
         with client_of(process) as client:
             db = client.database("shop", "main")
@@ -625,27 +554,6 @@ class TestBlocking:
             watch.stop()
             thread.join(20)
             assert not thread.is_alive() and heard == [RecordId("t", 1)]
-
-    def test_a_client_that_closes(self, process: NodeProcess) -> None:
-        client = client_of(process)
-        found: list[BaseException] = []
-        begun = threading.Event()
-        watch = client.database("shop", "main").watch("t", 0)
-
-        def follow() -> None:
-            try:
-                for _ in watch:
-                    begun.set()
-            except Closed as error:
-                found.append(error)
-
-        thread = threading.Thread(target=follow)
-        thread.start()
-        client.database("shop", "main").run("CREATE t:1")
-        assert begun.wait(20)
-        client.close()
-        thread.join(20)
-        assert len(found) == 1
 
     def test_a_mirror(self, process: NodeProcess) -> None:
         with client_of(process) as client:
