@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -65,17 +64,6 @@ def test_indexes_change_the_way_and_no_answer(shown: Shown) -> None:
     ]
     for told in ("EXPLAIN ANALYZE", "rows read", "index by_country", "index by_population"):
         assert told in text
-
-
-def test_a_changed_store_is_seen(shown: Shown) -> None:
-    """The comparison is worth something: one city less, and it says so."""
-    course, _ = shown
-    fine = course.indexed
-    poorer = dataclasses.replace(fine, answers=[fine.answers[0][1:], *fine.answers[1:]])
-    assert not dataclasses.replace(course, bare=poorer).same
-    assert not dataclasses.replace(course, restarted=poorer).same
-    rehashed = dataclasses.replace(fine, state=(fine.state[0], "0"))
-    assert not dataclasses.replace(course, restarted=rehashed).same
 
 
 def test_answers_are_those_of_plain_python(shown: Shown) -> None:

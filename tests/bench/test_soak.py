@@ -20,10 +20,6 @@ SAW = [70 + n % 60 + RANDOM.gauss(0, 1.5) for n in range(720)]
 STEP = [70.0 if n < 500 else 90.0 for n in range(720)]
 
 
-def test_a_leak_is_seen() -> None:
-    assert judge("leak", LEAK, 4).grows
-
-
 @pytest.mark.parametrize("samples", [FLAT, FILLS_UP, SAW, STEP])
 def test_what_has_a_bound_is_no_leak(samples: list[float]) -> None:
     assert not judge("bounded", samples, 4).grows

@@ -353,22 +353,6 @@ def test_every_script_that_is_written_by_the_rules_parses(
     figure("scripts written by the grammar", written)
 
 
-@pytest.mark.parametrize(
-    ("name", "rule"),
-    [
-        ("drop_table", "DROP TABLE name [IF EXISTS] [reason]"),
-        ("explain", "EXPLAIN [ANALYZE] (select | update | delete_records | create)"),
-        ("comparison", '{range_value "="} range_value'),
-        ("member", 'kind | "option" "(" type ")"'),
-        ("read_topic", "READ FROM name [AFTER expression]"),
-        ("range", 'name ^ ":" ^ [id ^] ("..=" | "..") ^ [id]'),
-    ],
-)
-def test_a_wrong_rule_is_found(name: str, rule: str) -> None:
-    wrong, _, _ = refused({**RULES, name: rule}, rounds=8)
-    assert wrong
-
-
 def test_every_rule_is_used_and_every_name_in_one_is_known() -> None:
     used = {
         part.name

@@ -85,12 +85,6 @@ def test_a_link_to_what_is_not_served_leaves_those_beside_it_whole() -> None:
     assert '<p><a href="page.html">a</a>, b, <a href="page.html">c</a></p>' in made
 
 
-def test_planted_dead_links_are_caught() -> None:
-    pages = {"a.html": '<h1 id="here"></h1><a href="#here"></a><a href="#there"></a>',
-             "b.html": '<a href="a.html#here"></a><a href="c.html"></a>'}  # fmt: skip
-    assert dead(pages) == ["a.html: #there", "b.html: c.html"]
-
-
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_loads_what_stands_beside_it_and_has_nothing_inline(name: str) -> None:
     read = Read(PAGES[name])

@@ -29,10 +29,6 @@ def test_every_series_stands_there() -> None:
     assert unnamed(source) == set()
 
 
-def test_a_planted_series_is_missed() -> None:
-    assert unnamed('GaugeMetricFamily("store_planted", "")') == {"store_planted"}
-
-
 def shown_to_anybody(page: str) -> dict[str, bool]:
     """Whether each series of the page's table is shown to anybody."""
     table = page.partition("## Metrics")[2].partition("\n## ")[0]

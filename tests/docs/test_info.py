@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-import pytest
-
 from actors.commits import NODE
 from actors.node import Node
 from actors.node_info import Listening
@@ -139,16 +137,6 @@ async def test_every_field_of_every_info_stands_there(tmp_path: Any) -> None:
         for asked, heading in TRAILS.items():
             answer = await value(node, f"INFO FOR {asked}")
             assert set(fields(answer)) == named_of_a_trail(heading), asked
-
-
-def test_planted_fields_are_missed() -> None:
-    assert named("STATE") == {"sequence", "hash"}
-    assert named("STATE", PAGE.replace("`sequence`, `hash`", "`sequence`")) == {"sequence"}
-    for heading in TRAILS.values():
-        kept = named_of_a_trail(heading)
-        assert named_of_a_trail(heading, VAULTS.replace("`intact`", "intact")) == kept - {"intact"}
-    with pytest.raises(AssertionError, match="0 rows"):
-        named("STATE", PAGE.replace("| `STATE` |", "| STATE |"))
 
 
 def test_the_settings_are_the_flags_of_a_node_that_serves(tmp_path: Any) -> None:

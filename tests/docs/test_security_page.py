@@ -66,19 +66,3 @@ def test_every_promise_is_held_by_a_test_that_exists() -> None:
     assert [promise for promise, tests in found if not tests] == []
     assert gone(PAGE) == []
     assert said_wrong(PAGE) == []
-
-
-def test_planted_rows_are_found() -> None:
-    here, hard = "tests/docs/test_security_page.py", "tests/reliability/test_held_bytes.py"
-    page = (
-        "## What is promised\n| promise | held by |\n|---|---|\n| a | nothing |\n"
-        f"| b | `{here}::test_planted_rows_are_found`, `{here}::test_gone`, `tests/no.py::test` |\n"
-        "| c | `tests/surfaces/test_testssl.py::test_nothing_is_found_against_a_surface` |\n"
-        f"| e (hard tier) | `{hard}::test_the_memory_of_the_process` |\n"
-        "## What is not promised\n| c | d |\n"
-    )
-    assert [(promise, len(tests)) for promise, tests in promises(page)] == [
-        ("a", 0), ("b", 3), ("c", 1), ("e (hard tier)", 1)
-    ]  # fmt: skip
-    assert gone(page) == [f"{here}::test_gone", "tests/no.py::test"]
-    assert said_wrong(page) == ["a", "c"]
