@@ -60,11 +60,6 @@ def small_transactions() -> None:
     limits.TAKE_BYTES = 16 * limits.KIB  # type: ignore[misc]
 
 
-def lapses_all_at_once() -> None:
-    """Dead letters that fall due together go into one commit, whatever they take."""
-    limits.LAPSE_BYTES = limits.INT_MAX  # type: ignore[misc]
-
-
 def answers_before_the_log() -> None:
     """Says that a batch is durable, and keeps it until the next one comes."""
     from actors.log import FramesSynced, LogActor
@@ -175,13 +170,6 @@ def flushes_without_room() -> None:
     FlushActor.handlers = {**FlushActor.handlers, Flush: flush}
 
 
-def bad_blocks_end() -> None:
-    """A block that can't be read is as bad as a log that failed."""
-    from actors import node
-
-    vars(node)["EngineUnreadable"] = type("NoSuchThing", (Exception,), {})
-
-
 def reserve_for_nobody() -> None:
     """Who takes something away is refused on a full disk, as everybody."""
     from actors import log
@@ -261,24 +249,6 @@ def short_writes() -> None:
             return os.write(descriptor, data)
 
     vars(disk)["os"] = Short()
-
-
-def locks_a_file() -> None:
-    """The lock is on the file LOCK, and goes with it."""
-    import fcntl
-
-    from storage.files.disk import Disk, DiskLock
-
-    def lock(self: Disk, path: str, sign: str) -> DiskLock | None:
-        descriptor = os.open(sign, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        return DiskLock(descriptor)
-
-    Disk.lock = lock  # type: ignore[method-assign]
 
 
 def lingers() -> None:
@@ -496,13 +466,6 @@ def names_before_it_writes() -> None:
     folder.Draft.publish = lambda self: None  # type: ignore[method-assign]
 
 
-def waits_for_the_disk() -> None:
-    """Whoever waits for the disk is told that it was ended, and waits on."""
-    from actors.commits import Waiter
-
-    Waiter._give_up = lambda self, why: True  # type: ignore[method-assign]
-
-
 def log_thread_ends() -> None:
     """The log's thread ends at the first batch, as one does that calls `sys.exit`."""
     from actors.log import LogActor
@@ -580,14 +543,14 @@ def small_surfaces() -> None:
 
 FOUND: dict[str, Callable[[], None]] = {
     "small": small, "tiny": tiny, "unpruned": unpruned, "never-compacts": never_compacts,
-    "small-transactions": small_transactions, "lapses-all-at-once": lapses_all_at_once,
+    "small-transactions": small_transactions,
     "answers-before-the-log": answers_before_the_log, "shows-keys-in-flight": shows_keys_in_flight,
     "syncs-again": syncs_again, "ignores-sync-errors": ignores_sync_errors,
     "flushes-without-room": flushes_without_room, "keeps-no-files": keeps_no_files,
-    "keeps-no-room-to-cut": keeps_no_room_to_cut, "bad-blocks-end": bad_blocks_end,
+    "keeps-no-room-to-cut": keeps_no_room_to_cut,
     "reserve-for-nobody": reserve_for_nobody, "stays-refused": stays_refused,
     "writes-in-place": writes_in_place, "short-writes": short_writes,
-    "drops-short-writes": drops_short_writes, "locks-a-file": locks_a_file, "lingers": lingers,
+    "drops-short-writes": drops_short_writes, "lingers": lingers,
     "overfills": overfills, "promises-too-long": promises_too_long,
     "forgets-attempts": forgets_attempts,
     "gives-every-descriptor-away": gives_every_descriptor_away, "keeps-requests": keeps_requests,
@@ -596,7 +559,7 @@ FOUND: dict[str, Callable[[], None]] = {
     "dies-in-a-backup": dies_in_a_backup, "names-before-it-writes": names_before_it_writes,
     "dies-in-the-log": dies_in_the_log, "log-thread-ends": log_thread_ends,
     "small-rotations": small_rotations, "wraps-later": wraps_later,
-    "waits-for-the-disk": waits_for_the_disk, "holds-without-bound": holds_without_bound,
+    "holds-without-bound": holds_without_bound,
     "small-surfaces": small_surfaces,
 }  # fmt: skip
 

@@ -20,6 +20,7 @@ from storage.log.recovery import Recovery, SegmentEnd
 from storage.log.segments import Segment
 from storage.log.tail_writer import TailWriter
 from tests.reliability.crashes import Broken, Enumeration, enumerate_crashes
+from tests.sweeps import some_of
 
 STATES = 48_000
 PARTS = 8
@@ -244,7 +245,7 @@ RARELY_SHOWN = [WritesOnAfterCuttingBack, SaysThatItIsNotThere]
 
 @pytest.mark.parametrize(
     "kind, planted",
-    [*(("alone", one) for one in ALONE), *(("follows", one) for one in FOLLOWS)],
+    some_of([*(("alone", one) for one in ALONE), *(("follows", one) for one in FOLLOWS)], every=4),
 )
 def test_planted_log_is_caught(kind: str, planted: type[Log]) -> None:
     with pytest.raises((Broken, StoreFault, AssertionError)):

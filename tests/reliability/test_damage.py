@@ -9,8 +9,6 @@ from hashlib import blake2b
 
 import pytest
 
-import storage.log.log
-import storage.log.recovery
 from storage.faults import LogDamaged, StoreDamaged, StoreFault, StoreTooNew
 from storage.files import cluster_file, node_file, rebuild_marker
 from storage.files.directory import StoreDirectory
@@ -325,58 +323,3 @@ def test_a_small_file_with_a_checksum_that_holds_something_else_is_named() -> No
 
 def _checksum(line: bytes) -> bytes:
     return blake2b(line, digest_size=8).hexdigest().encode()
-
-
-def test_planted_recovery_that_cuts_at_any_bad_frame_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(storage.log.recovery, "find_proof", lambda *_: None)
-    with pytest.raises(AssertionError, match="proven frames are left"):
-        flip_bits(500)
-
-
-def test_planted_recovery_that_takes_a_bad_frame_for_the_end_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(storage.log.recovery, "end_of_content", lambda _file, offset, _end: offset)
-    with pytest.raises(AssertionError, match="proven frames are left"):
-        flip_bits(500)
-
-
-def test_planted_reader_that_trusts_the_disk_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Same:
-        def copy(self) -> Same:
-            return self
-
-        def update(self, _data: bytes) -> None:
-            pass
-
-        def digest(self) -> bytes:
-            return b"checksum"
-
-    honest = FrameCodec.__init__
-
-    def careless(self: FrameCodec, salt: bytes) -> None:
-        honest(self, salt)
-        monkeypatch.setattr(FrameCodec, "head_holds", lambda *_: True)
-        self._seeded = Same()  # type: ignore[assignment]
-
-    monkeypatch.setattr(FrameCodec, "__init__", careless)
-    with pytest.raises(AssertionError):
-        flip_bits(500)
-
-
-def test_planted_log_that_forgets_its_newest_segment_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Log, "_note_newest", lambda *_, **__: None)
-    with pytest.raises(AssertionError, match="proven frames are left"):
-        test_missing_segment("last", closed=False)
-
-
-def test_planted_log_that_ignores_its_clean_close_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(storage.log.log, "refuse_changed", lambda *_: None)
-    with pytest.raises(AssertionError, match=r"closed log|proven frames"):
-        truncate(500)

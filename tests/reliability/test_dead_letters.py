@@ -136,14 +136,6 @@ def test_large_dead_letters_come_in_commits_that_hold_them(
     figure("dead letters that fell due together", 2 * SMALL.messages)
 
 
-def test_a_planted_lapse_of_all_at_once_is_caught(tmp_path: Path) -> None:
-    planted = Load(60, 10_000, ("small-transactions", "lapses-all-at-once"))
-    found = violations(planted, tmp_path / "store")
-    assert "TAKE was refused: TooLarge" in found
-    assert "what was due was refused" in found
-    assert f"later: 0 of {planted.messages} are dead letters" in found
-
-
 @pytest.mark.hard
 def test_ninety_megabytes_of_dead_letters_come_all(
     tmp_path: Path, figure: Callable[[str, object], None]

@@ -164,9 +164,3 @@ def test_values_of_all_types_have_one_order_by_scan_and_by_index(
             assert found == wanted
     finally:
         run(node, "DELETE t")
-
-
-def test_what_is_left_behind_is_seen(node: NodeProcess) -> None:
-    run(node, "CREATE t:left SET n = 0")
-    assert left_behind(node) == ["records", "index entries", "a claim of the UNIQUE index"]
-    run(node, "DELETE t")

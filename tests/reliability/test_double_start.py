@@ -136,26 +136,6 @@ def test_a_lock_file_that_is_removed_lets_nobody_in(tmp_path: Path) -> None:
     end_in_one_owner(tmp_path / "store")
 
 
-def test_planted_lock_on_a_file_is_caught(tmp_path: Path) -> None:
-    with pytest.raises((AssertionError, pytest.fail.Exception)):
-        end_in_one_owner(tmp_path / "store", "locks-a-file")
-
-
-def test_planted_second_owner_is_seen(tmp_path: Path) -> None:
-    """Without the locks there are two owners, and the rig sees both: what `race` counts is what
-    the locks give."""
-    directory = tmp_path / "store"
-    with contextlib.ExitStack() as ending:
-        nodes = []
-        for _ in range(2):
-            more = {faulty.FAULTS: "locks-a-file"}
-            nodes.append(NodeProcess(directory, more=more, module=faulty.MODULE).start())
-            ending.callback(end, nodes[-1])
-            for lock in (directory / "LOCK", directory / "state" / "LOCK"):
-                lock.unlink(missing_ok=True)
-        assert [node.process.poll() for node in nodes] == [None, None]
-
-
 def test_a_start_whose_state_is_held_repairs_nothing(tmp_path: Path) -> None:
     """The engine's own lock comes before the log: here somebody else has the state open."""
     directory = tmp_path / "store"

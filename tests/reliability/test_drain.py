@@ -126,21 +126,6 @@ def test_drain_cuts_nothing_off(tmp_path: Path, group: int, figure: Figure) -> N
     )
 
 
-def test_planted_cut_is_seen(tmp_path: Path) -> None:
-    """SIGKILL in the place of SIGTERM: the rig must see that nothing was finished."""
-    node = prepared(tmp_path / "store")
-    token = node.request("POST", "/session", {"user": USER, "password": PASSWORD}, user=None)
-    client = SlowClient(node, token.json["token"], 1)
-    client.start()
-    while running(node) < 1:
-        assert not client.finished
-    node.kill()
-    client.join()
-    assert client.error is not None
-    assert not client.finished
-    assert stages(node.lines) == []
-
-
 def test_a_signal_after_the_close_changes_nothing(tmp_path: Path) -> None:
     """A supervisor that asks twice must not turn an orderly end into one by a signal."""
     stays = tmp_path / "store.lingers"

@@ -264,14 +264,6 @@ def two_holders(held: list[Any]) -> list[Any]:
     return wrong
 
 
-def test_two_holders_are_seen() -> None:
-    good = [(0.0, 1.0, 5, "a"), (2.0, 3.0, 7, "b"), (4.0, 5.0, 9, "a")]
-    assert two_holders(good) == []
-    assert two_holders([*good, (2.5, 2.7, 8, "c")])
-    assert two_holders([*good, (6.0, 7.0, 9, "c")])
-    assert two_holders([*good, (6.0, 7.0, 8, "a")])
-
-
 async def test_32_contenders_for_one_lock_never_hold_it_two_at_a_time(
     tmp_path: Path, figure: Figure
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
@@ -147,12 +146,3 @@ def test_who_waits_for_a_disk_that_stalls_can_be_ended(tmp_path: Path) -> None:
         (tmp_path / "store.stalls").unlink()
         until(lambda: run(node, "RETURN array::len((SELECT * FROM t))") == [5])
         assert run(node, "KEYS FROM c")[0]["keys"] == ["a", "b", "w"]
-
-
-def test_a_node_in_which_they_wait_on_is_caught(tmp_path: Path) -> None:
-    with stalling(tmp_path, "waits-for-the-disk") as (node, requests):
-        timed = begin(requests, SHORT)
-        waiting = begin_keys(requests)
-        killed(node, len(timed) + len(waiting))
-        time.sleep(SHORT.total_seconds())
-        assert set(codes(timed | waiting, 0.1).values()) == {"waits"}

@@ -94,15 +94,3 @@ def test_where_old_log_was_pruned_what_can_be_read_is_served(tmp_path: Path) -> 
         with living(directory, "small") as node:
             assert last(node, "INFO FOR NODE")["log_begins"] > 1
             meet(node)
-
-
-def test_a_planted_node_that_ends_at_a_bad_block_is_caught(tmp_path: Path) -> None:
-    directory = tmp_path / "store"
-    fill(directory)
-    flip(directory)
-    # It is heard of by the one request, or by the next that finds nobody there any more.
-    with (
-        pytest.raises((AssertionError, ConnectionError)),
-        living(directory, "bad-blocks-end") as node,
-    ):
-        meet(node)

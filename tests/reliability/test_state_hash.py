@@ -3,15 +3,13 @@ alone, and as clients were told it while others wrote."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 import pytest
 
 from tests.logbook import Logbook
-from tests.simulation.history import GuaranteeViolated
 from tests.simulation.seeds import EXPECTED
-from tests.simulation.world import EventCounts, LossyEngine, World, WorldShape
+from tests.simulation.world import EventCounts, World, WorldShape
 from tests.sweeps import parts
 
 APART = 50
@@ -42,23 +40,3 @@ def test_every_way_leads_to_one_state(
         f" {figures.told} told; 0 differ"
     )
     figure(f"R10 histories, part {part + 1} of {PARTS}", f"{each}: {told}")
-
-
-def test_a_state_that_is_not_that_of_its_log_is_caught(
-    logbook: Logbook, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The planted fault: one key more after a crash."""
-    logbook.allow("")
-    fine = LossyEngine.after_crash
-
-    def planted(engine: LossyEngine, chance: random.Random) -> LossyEngine:
-        found = fine(engine, chance)
-        batch = found.batch()
-        batch.put(b"\0\1\xf0planted", b"")
-        found.write(batch, found.applied)
-        return found
-
-    monkeypatch.setattr(LossyEngine, "after_crash", planted)
-    with pytest.raises(GuaranteeViolated, match="not that of its log"):
-        for seed in range(20):
-            World(seed, SHAPE).run()

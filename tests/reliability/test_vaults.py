@@ -15,7 +15,6 @@ from actors.vaults import rotation
 from protocol.errors import WrongKey
 from protocol.vaults import ChangePassphrase, Unseal
 from storage.engine.memory import MemoryEngine
-from storage.vaults import vaults
 from tests.actors.nodes import ANA, prepare, running, settings, simulated_environment, value
 from tests.actors.parts import play
 from tests.simulation.disk import SimulatedDisk
@@ -122,13 +121,3 @@ def test_killed_at_each_step(act: str, figure: Figure, monkeypatch: pytest.Monke
         assert found[0] == OLD
         assert play("stepped", lambda: opened(images[-1], acknowledged[-1])) == NEW
     figure(f"R22 {act}", f"{len(images)} steps, {len(found)} opened again, 0 values lost")
-
-
-def test_a_key_that_goes_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rotation that drops its key while values need it."""
-    monkeypatch.setattr(vaults, "values_to_reseal", lambda *_: [])
-    images: list[Any] = []
-    acknowledged: list[dict[str, str]] = []
-    play("stepped", lambda: taken("a rotation", images, acknowledged))
-    with pytest.raises(WrongKey):
-        play("stepped", lambda: opened(images[-1], acknowledged[-1]))
