@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -90,19 +89,6 @@ def test_a_user_is_made_with_a_password_that_is_not_shown(
     kept = value(node, "INFO FOR AUDIT LIMIT 5")
     assert "of hers" not in repr(kept)
     assert "PASSWORD $password" in repr(kept)
-
-
-def test_a_user_that_is_there_already_is_refused(opened: Opened, watch: PageComplaints) -> None:
-    watch.allow(refusal_of(409))
-    page = opened("#/access")
-    page.get_by_role("button", name="New user").click()
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Name").fill("mia")
-    dialog.get_by_label("New password", exact=True).fill(OTHER)
-    dialog.get_by_label("Repeat new password").fill(OTHER)
-    dialog.get_by_role("button", name="Create").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("AlreadyExists")
-    expect(dialog.get_by_label("Name")).to_have_value("mia")
 
 
 def test_role_and_password_are_changed(opened: Opened, node: NodeProcess) -> None:
@@ -376,39 +362,6 @@ def test_an_owner_of_a_place_sees_its_own_users_alone(
     expect(page.get_by_text("there is no user bob")).to_be_visible()
 
 
-def test_a_user_is_found_by_the_keyboard_alone(console: Page) -> None:
-    tabs = console.get_by_role("navigation", name="Tabs").get_by_role("link").all_inner_texts()
-    console.locator("main").focus()
-    console.keyboard.press("g")
-    console.keyboard.press(str(tabs.index("Access") + 1))
-    expect(console.get_by_role("region", name="Users")).to_be_visible()
-    console.get_by_label("Find").focus()
-    console.keyboard.type("tess")
-    console.get_by_role("region", name="Users").focus()
-    for _ in range(6):
-        console.keyboard.press("Tab")
-    expect(console.get_by_role("link", name="tess")).to_be_focused()
-    console.keyboard.press("Enter")
-    expect(console.get_by_role("heading", name="tess owner")).to_be_visible()
-
-
-def test_ten_thousand_users_are_as_quick_as_ten(opened: Opened, node: NodeProcess) -> None:
-    users = [{"name": f"u{at}", "role": "member", "space": None} for at in range(10_000)]
-    more = {"comment": HOSTILE, "created": {"$dt": "2026-01-02T03:04:05Z"}}
-    value = [one | more for one in users]
-    page = opened("#/access/you")
-    answer = {"results": [{"value": value, "kind": "info", "rows": 0, "took": "1us"}], "seq": 1}
-    page.route("**/script", lambda route: route.fulfill(json=answer))
-    page.get_by_role("link", name="Users").click()
-    table = page.get_by_role("region", name="Users")
-    expect(table.get_by_role("link").first).to_be_visible()
-    assert table.get_by_role("link").count() < 200
-    page.get_by_label("Find").fill("u9999")
-    expect(table.get_by_role("link")).to_have_text(["u9999"])
-    assert page.locator("main img").count() == 0
-    page.unroute_all(behavior="wait")
-
-
 @pytest.mark.hard
 @pytest.mark.parametrize("address", ["", "/users/vic", "/statements", "/audit", "/you", "/nowhere"])
 def test_it_is_accessible(opened: Opened, address: str) -> None:
@@ -472,41 +425,3 @@ def test_why_somebody_may_is_what_the_node_goes_by(opened: Opened) -> None:
     assert {kind: set(about["verbs"]) for kind, about in kinds.items()} == {
         kind.value: {verb.value for verb in VERBS[kind] - {Verb.OWN}} for kind in NAMES
     }
-
-
-def test_of_a_thousand_grants_some_are_drawn_and_each_is_found(
-    opened: Opened, node: NodeProcess
-) -> None:
-    names = [f"t{number}" for number in range(120)]
-    made(node, "many")
-    node.script(
-        "; ".join(
-            f"DEFINE TABLE {name}; GRANT READ ON TABLE shop.main.{name} TO many" for name in names
-        ),
-        ns="shop",
-        db="main",
-    )
-    page = opened("#/access/users/many")
-    rows = page.get_by_role("region", name="Grants").locator("tbody tr")
-    expect(rows).to_have_count(50)
-    page.get_by_label("WRITE on TABLE shop.main.t0", exact=True).check()
-    page.get_by_label("Find in its grants").fill("t119")
-    expect(rows).to_have_count(1)
-    page.get_by_label("READ on TABLE shop.main.t119").uncheck()
-    expect(page.locator("form .composed pre")).to_contain_text(
-        "GRANT WRITE ON TABLE `shop`.`main`.`t0`"
-    )
-    expect(page.locator("form .composed pre")).to_contain_text(
-        "REVOKE READ ON TABLE `shop`.`main`.`t119`"
-    )
-
-
-def test_a_log_that_is_saved_is_json(opened: Opened, node: NodeProcess) -> None:
-    value(node, "UPSERT invoice:saved SET paid = true")
-    page = opened("#/access/statements")
-    expect(page.get_by_role("region", name="Entries").locator("tbody tr").first).to_be_visible()
-    with page.expect_download() as saved:
-        page.get_by_role("button", name="Save", exact=True).click()
-    assert saved.value.suggested_filename == "statements.json"
-    entries = json.loads(saved.value.path().read_text())
-    assert "UPSERT invoice:saved SET paid = true" in [entry["statement"] for entry in entries]

@@ -152,18 +152,6 @@ def test_a_download_goes_to_a_file_part_by_part(tab: Page) -> None:
     assert f"{came} bytes" in shown.inner_text()
 
 
-def test_a_part_comes_in_an_answer(tab: Page, tmp_path: Path) -> None:
-    tab.get_by_label("Form").select_option("script")
-    tab.get_by_label("Of", exact=True).select_option("part")
-    tab.get_by_label("Which, comma-separated").fill("shop")
-    tab.get_by_label("To", exact=True).select_option("here")
-    assert composed(tab) == "BACKUP SCRIPT OF NAMESPACE `shop`"
-    with tab.expect_download() as waiting:
-        tab.get_by_role("button", name="Back up", exact=True).click()
-    waiting.value.save_as(tmp_path / "found")
-    assert "DEFINE NAMESPACE" in (tmp_path / "found").read_text()
-
-
 def test_names_are_refused_in_the_node_s_words(
     tab: Page, node: NodeProcess, folder: Path, watch: PageComplaints
 ) -> None:

@@ -75,21 +75,6 @@ def test_all_nodes_are_declared_in_one_transaction(opened: Opened, node: NodePro
     assert told["replicas"][1]["endpoints"] == ["n2.example:8001"]
 
 
-def test_one_that_is_refused_leaves_none(
-    opened: Opened, node: NodeProcess, watch: PageComplaints
-) -> None:
-    watch.allow(refusal_of(409))
-    page = opened("#/cluster")
-    page.get_by_role("button", name="Declare nodes").click()
-    dialog = page.get_by_role("dialog")
-    for group in ("This node", "Node 2", "Node 3"):
-        box = dialog.get_by_role("group", name=group)
-        box.get_by_label("Address for peers").fill("same.example:8002")
-    dialog.get_by_role("button", name="Declare all of them").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("AlreadyExists")
-    assert cluster(node)["replicas"] == []
-
-
 def test_a_row_is_added_and_amended(opened: Opened, node: NodeProcess) -> None:
     page = opened("#/cluster")
     page.get_by_role("button", name="Add a row").click()
@@ -231,25 +216,6 @@ def test_it_is_accessible(opened: Opened, node: NodeProcess) -> None:
     assert overflow(page) == []
     page.get_by_role("button", name="Declare nodes").click()
     assert findings(page) == []
-
-
-def test_a_row_is_dropped_by_the_keyboard_alone(opened: Opened, node: NodeProcess) -> None:
-    node.script("DEFINE REPLICA keyed PEER 'keyed.example:8002'")
-    page = opened("#/cluster")
-    card = page.get_by_role("article", name="Node keyed")
-    card.get_by_role("button", name="Amend").focus()
-    page.keyboard.press("Tab")
-    page.keyboard.press("Tab")
-    expect(card.get_by_role("button", name="Drop")).to_be_focused()
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("dialog").get_by_label("Type the name again")).to_be_focused()
-    page.keyboard.press("Escape")
-    expect(card.get_by_role("button", name="Drop")).to_be_focused()
-    page.keyboard.press("Enter")
-    page.keyboard.type("keyed")
-    page.keyboard.press("Enter")
-    expect(card).to_have_count(0)
-    assert cluster(node)["replicas"] == []
 
 
 # --- building one ---------------------------------------------------------------------------------
@@ -449,21 +415,6 @@ def test_a_follower_names_who_leads_and_offers_nothing_that_is_refused(told: Tol
     )
 
 
-def test_a_leader_that_is_lost_is_not_said_to_lead(told: Told, watch: PageComplaints) -> None:
-    watch.allow(refusal_of(404))
-    lost = FOLLOWS | {"upstream": "catching up", "upstream_why": "connection refused",
-                      "upstream_silent": {"$dur": "1m5s"}}  # fmt: skip
-    page = told(lost, {"failover": POLICY})
-    expect(page.get_by_text("No contact with far").first).to_be_visible()
-    expect(page.get_by_role("article", name="Node far")).to_contain_text("led last")
-    expect(page.get_by_role("article", name="This node")).to_contain_text("connection refused")
-    page.get_by_role("button", name="Take the lead").click()
-    dialog = page.get_by_role("dialog")
-    expect(dialog.locator(".composed pre")).to_have_text("DEFINE NODE LEADS STORE")
-    dialog.get_by_role("button", name="Take it").click()
-    expect(dialog.get_by_text("there is no failover policy in force")).to_be_visible()
-
-
 def test_a_leader_that_releases_nothing_says_what_it_waits_for(told: Told) -> None:
     held_up = {
         "life": "leading",
@@ -504,38 +455,6 @@ def test_beginning_anew_says_its_price_and_wants_a_reason(
     )
     act.click()
     expect(dialog.get_by_text("there is no failover policy in force")).to_be_visible()
-
-
-def test_a_node_that_was_not_told_says_how_it_stands(
-    opened: Opened, console: Page, node: NodeProcess, watch: PageComplaints
-) -> None:
-    """Rows are not shown by one that does not know what was released; it can be told to lead."""
-    watch.allow(refusal_of(503))
-    busy = {"error": {"code": "Busy", "status": 503, "message": "has not heard yet"}, "results": []}
-    waits = {"life": "waiting", "leader": None, "waits_for": "etcd was emptied", "member": "n2"}
-
-    def change(route: Route) -> None:
-        script = asked(route)
-        if script.startswith("INFO FOR NODE;"):
-            route.fulfill(status=503, json=busy)
-        elif script == "INFO FOR NODE":
-            answer = route.fetch()
-            found = answer.json()
-            found["results"][0]["value"] |= waits
-            route.fulfill(response=answer, json=found)
-        else:
-            route.continue_()
-
-    console.route("**/script", change)
-    page = opened("#/cluster")
-    expect(page.get_by_text("has not heard yet")).to_be_visible()
-    mine = page.get_by_role("article", name="This node")
-    expect(mine).to_contain_text("etcd was emptied")
-    expect(mine.get_by_role("heading")).to_have_text("n2")
-    expect(page.get_by_role("region", name="Failover")).to_have_count(0)
-    page.get_by_text("Move the lead").click()
-    expect(page.get_by_role("button", name="Force the lead")).to_be_visible()
-    console.unroute_all(behavior="ignoreErrors")
 
 
 def test_what_a_leader_knows_of_its_followers(told: Told) -> None:
@@ -581,27 +500,3 @@ def test_a_certificate_that_ends_soon_is_warned_of(told: Told) -> None:
     page = told({}, {"trusted": [soon]})
     expect(page.get_by_text("A certificate expires within 14 days")).to_be_visible()
     expect(page.get_by_role("article", name="Node far")).to_contain_text("13 days left")
-
-
-def test_nothing_jumps_while_it_is_read_anew(told: Told) -> None:
-    """Over a reading a dialog stays open with what was typed, and no element comes or goes."""
-    page = told(FOLLOWS | {"life": "leading", "upstream": None, "lease": {"$dur": "4s"}}, {})
-    far = page.get_by_role("article", name="Node far")
-    far.get_by_role("button", name="Amend").click()
-    page.get_by_role("dialog").get_by_label("Address for peers").fill("near.example:1")
-    page.evaluate(
-        """() => {
-          window.changed = [];
-          const elements = (one) => [...one.addedNodes, ...one.removedNodes]
-            .filter(({ nodeType }) => nodeType === 1).map(({ outerHTML }) => outerHTML);
-          new MutationObserver((seen) => window.changed.push(...seen.flatMap(elements)))
-            .observe(document.querySelector('main'), { childList: true, subtree: true });
-        }"""
-    )
-    with page.expect_response("**/script"):
-        pass
-    expect(page.locator("time", has_text="read just now").first).to_be_attached()
-    expect(page.get_by_role("dialog").get_by_label("Address for peers")).to_have_value(
-        "near.example:1"
-    )
-    assert page.evaluate("() => window.changed") == []

@@ -48,13 +48,6 @@ def test_what_is_vendored_is_what_was_fetched(folder: str) -> None:
     assert checked(ROOT / folder) == []
 
 
-def test_a_vendored_file_that_was_changed_is_seen(tmp_path: Path) -> None:
-    (tmp_path / "a.js").write_text("1")
-    (tmp_path / "VENDOR.json").write_text('{"a.js": {"sha256": "0", "packages": []}}')
-    (tmp_path / "b.js").write_text("2")
-    assert checked(tmp_path) == ["a.js has another checksum", "b.js is not told of"]
-
-
 def test_a_reason_is_as_long_as_a_node_takes_it() -> None:
     fields = [
         field

@@ -160,27 +160,6 @@ def test_what_runs_is_ended(opened: Opened, node: NodeProcess) -> None:
     assert entry["reason"] == "too slow"
 
 
-def test_it_is_drained_and_resumed_by_the_keyboard_alone(
-    opened: Opened, node: NodeProcess, watch: PageComplaints
-) -> None:
-    watch.allow(refusal_of(503))
-    page = opened("#/node")
-    stands = page.get_by_role("region", name="Status")
-    stands.get_by_role("button", name="Roles").focus()
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    dialog = page.get_by_role("dialog", name="Drain this node")
-    dialog.get_by_role("button", name="Drain it").focus()
-    page.keyboard.press("Enter")
-    expect(stands).to_contain_text("none: drained")
-    stands.get_by_role("button", name="Resume").focus()
-    page.keyboard.press("Enter")
-    page.get_by_role("dialog", name="Resume").get_by_label("Reason").focus()
-    page.keyboard.press("Enter")
-    expect(stands).not_to_contain_text("drained")
-    assert info(node)["roles"] == ["serving", "writable"]
-
-
 def test_figures_come_by_themselves(opened: Opened) -> None:
     page = opened("#/node")
     figures = page.get_by_role("region", name="Figures")
@@ -201,19 +180,6 @@ def test_who_may_not_see_the_node_sees_how_it_stands(
     expect(page.get_by_role("region", name="Status")).to_contain_text("ready")
     expect(page.get_by_role("button", name="Drain")).to_have_count(0)
     expect(page.get_by_role("region", name="Figures").locator("canvas")).to_have_count(6)
-
-
-def test_an_owner_of_a_place_changes_nothing_of_the_node(
-    page: Page, node: NodeProcess, watch: PageComplaints
-) -> None:
-    watch.allow(refusal_of(403))
-    node.script(f"DEFINE USER IF NOT EXISTS tess ROLE viewer PASSWORD '{OTHER}'")
-    page.goto(f"{origin(node)}/#/node")
-    sign_in(page, "tess", OTHER)
-    page.get_by_role("button", name="Drain").click()
-    page.get_by_role("button", name="Drain it").click()
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("OWNER OF NODE")
-    assert info(node)["roles"] == ["serving", "writable"]
 
 
 @pytest.mark.hard

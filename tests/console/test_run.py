@@ -148,38 +148,6 @@ def test_rows_of_a_file_are_a_parameter(console: Page, node: NodeProcess, tmp_pa
     assert node.script("DELETE row RETURN BEFORE", **PLACE)["results"][0]["rows"] == 2
 
 
-def test_a_row_shows_nothing_that_it_has_not(console: Page) -> None:
-    run(console, "RETURN [{ a: 'x' }, { a: 'y', constructor: 5, `__proto__`: 6 }]")
-    result = console.get_by_label("Result 1", exact=True)
-    result.get_by_role("button", name="Table", exact=True).click()
-    expect(result.locator("tbody tr")).to_have_text(["x", "y56"])
-    csv = console.evaluate(
-        """async () => {
-          const here = document.querySelector('script[type=module]').src;
-          const formats = await import(new URL('tabs/run/formats.js', here).href);
-          return [formats.csv([{ a: 1 }, { a: 2, toString: 3 }]),
-            formats.isTable([{ a: 1 }, { toString: 2 }])];
-        }"""
-    )
-    assert csv == ["a,toString\r\n1,\r\n2,3\r\n", False]
-
-
-def test_rows_are_found_by_all_of_a_long_text(console: Page) -> None:
-    run(console, f"RETURN array::map(0..8, |$n| {{ n: $n, t: '{'x' * 1500}' + type::string($n) }})")
-    result = console.get_by_label("Result 1", exact=True)
-    result.get_by_label("Filter these rows").fill("x7")
-    expect(result).to_contain_text("1 of 8 rows")
-
-
-def test_a_table_of_another_place_is_selected_from_there(console: Page) -> None:
-    there = console.locator(".browse")
-    there.get_by_role("button", name="second").click()
-    there.get_by_role("button", name="elsewhere").click()
-    there.get_by_role("button", name="Select 100").click()
-    expect(console.get_by_label("Result 1", exact=True)).to_contain_text("of the second")
-    expect(console.locator(".place")).to_contain_text("shop.second")
-
-
 def test_many_rows_stay_few_in_the_page_and_are_sorted_and_filtered_here(console: Page) -> None:
     run(
         console,

@@ -70,62 +70,12 @@ def test_who_comes_after_somebody_sees_nothing_of_it(
     expect(console.locator("main")).to_contain_text("No statements yet")
 
 
-@pytest.mark.own_page
-def test_a_session_that_another_one_goes_on_with_shows_nothing_of_the_first(
-    console: Page, node: NodeProcess, watch: PageComplaints
-) -> None:
-    watch.allow(refusal_of(401), refusal_of(403))
-    node.script(f"DEFINE USER IF NOT EXISTS other ROLE member PASSWORD '{PASSWORD}'")
-    console.evaluate("location.hash = '#/access'")
-    expect(console.get_by_role("region", name="Users")).to_contain_text("other")
-    node.script("ALTER USER root SET ROLE owner")
-    console.get_by_role("button", name="Refresh").click()
-    sign_in(console, "other")
-    expect(console.locator("main")).to_contain_text("NotAllowed")
-    expect(console.get_by_role("region", name="Users")).to_have_count(0)
-
-
-def test_what_is_refused_for_good_is_not_asked_again_and_again(
-    page: Page, node: NodeProcess, watch: PageComplaints
-) -> None:
-    watch.allow(refusal_of(403))
-    node.script(f"DEFINE USER IF NOT EXISTS waits ROLE member PASSWORD '{PASSWORD}'")
-    page.add_init_script(
-        "window.waits = []; const wait = setTimeout;"
-        " window.setTimeout = (what, ms) => { waits.push(ms); return wait(what, ms); }"
-    )
-    page.goto(f"{origin(node)}/#/run/shop/main/running")
-    sign_in(page, "waits")
-    expect(page.locator("section[aria-labelledby='running-title']")).to_contain_text("NotAllowed")
-    assert 2000 not in page.evaluate("waits")
-
-
 def test_an_address_of_no_place_shows_no_other_one(opened: Opened) -> None:
     for address in ("#/topics/no%20name/main", "#/run/1x/y/table/t", "#/topics/shop"):
         page = opened(address)
         expect(page.get_by_text("Page not found")).to_be_visible()
         opened("#/topics/shop/main")
         expect(page.get_by_role("button", name="New topic")).to_be_visible()
-
-
-@pytest.mark.own_page
-def test_a_page_that_is_all_there_needs_no_file_of_the_node_s_next_version(
-    console: Page, node: NodeProcess, watch: PageComplaints
-) -> None:
-    console.wait_for_function(
-        """() => {
-          const came = performance.getEntriesByType('resource').map(({ name }) => name);
-          return came.some((name) => name.endsWith('/vendor/uplot.js'));
-        }"""
-    )
-    watch.allow(refusal_of(409))  # no backup folder
-    asked: list[str] = []
-    console.on("request", lambda request: asked.append(request.url))
-    for name in ("Topics", "Cluster", "Access", "This node", "Backup", "Vault", "Run"):
-        console.get_by_role("navigation", name="Tabs").get_by_role("link", name=name).click()
-        expect(console.get_by_role("heading", level=1)).to_have_text(name)
-    expect(console.get_by_role("textbox", name="Script")).to_be_visible()
-    assert [one for one in asked if one.endswith((".js", ".css"))] == []
 
 
 @pytest.mark.own_page
@@ -140,20 +90,6 @@ def test_a_node_of_another_version_is_told(console: Page, node: NodeProcess) -> 
     console.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     expect(console.locator(".banners")).to_contain_text("The node has version 9.0.0 now")
     expect(console.locator(".banners").get_by_role("button", name="Reload")).to_be_visible()
-
-
-def test_a_part_that_does_not_come_is_told(
-    page: Page, node: NodeProcess, watch: PageComplaints
-) -> None:
-    watch.allow(refusal_of(404))
-    page.route("**/tabs/topics.js", lambda route: route.fulfill(status=404))
-    page.goto(f"{origin(node)}/#/topics/shop/main")
-    sign_in(page)
-    expect(page.locator("main")).to_contain_text("Part of the console failed to load")
-    page.unroute_all()
-    page.get_by_role("button", name="Reload").click()
-    sign_in(page)
-    expect(page.get_by_role("heading", level=1)).to_have_text("Topics")
 
 
 @pytest.mark.parametrize(
@@ -252,11 +188,6 @@ def test_over_a_clear_connection_from_elsewhere_a_warning_stands(
     expect(page.get_by_role("navigation", name="Tabs")).to_be_visible()
     expect(warning).to_be_visible()
     assert findings(page) == []
-
-
-def test_from_here_no_warning_stands(console: Page) -> None:
-    expect(console.locator(".condition")).to_contain_text("ready")
-    expect(console.get_by_text("This connection is not encrypted")).to_have_count(0)
 
 
 def test_a_drained_node_says_so_and_its_refusal_is_shown(

@@ -199,15 +199,6 @@ def test_refusals_are_the_node_s_own(
     assert run(sessions, "GET 'visits' FROM sessions")["value"]["count"] == 5
 
 
-def test_who_has_no_info_reads_keys_all_the_same(
-    page: Page, sessions: NodeProcess, watch: PageComplaints
-) -> None:
-    watch.allow(refusal_of(403))
-    as_user(page, sessions, "editor", f"{SPACE}?prefix=v")
-    expect(page.get_by_text("NotAllowed").first).to_be_visible()
-    expect(page.get_by_role("link", name="visits")).to_be_visible()
-
-
 @pytest.mark.hard
 def test_axe_finds_nothing_and_nothing_sticks_out(
     opened: Opened, sessions: NodeProcess, watch: PageComplaints

@@ -62,28 +62,6 @@ def test_a_viewer_looks_and_is_refused_the_rest(
     assert run(orders, "INFO FOR TOPIC orders")["messages"] == 2
 
 
-def test_an_editor_has_no_info_and_works_all_the_same(
-    page: Page, orders: NodeProcess, watch: PageComplaints
-) -> None:
-    watch.allow(refusal_of(403))
-    as_user(page, orders, "editor", "#/topics/shop/main")
-    expect(page.get_by_text("NotAllowed")).to_be_visible()
-    cells = row(page, "Topics", "orders").get_by_role("cell")
-    expect(cells.nth(1)).to_have_text("2")
-    expect(cells.nth(5)).to_have_text("1")
-    expect(cells.nth(7)).to_have_text("–")
-    page.get_by_role("link", name="orders").click()
-    expect(row(page, "Readers and groups", "senders").get_by_role("cell").nth(3)).to_have_text("2")
-    expect(page.get_by_role("button", name="Message 2")).to_be_visible()
-    expect(page.get_by_role("button", name="Settings", exact=True)).to_have_count(0)
-    refused = [
-        one for one in run(orders, "INFO FOR STATEMENTS LIMIT 50 OF editor") if one["refused"]
-    ]
-    assert [one["statement"] for one in refused] == [
-        "INFO FOR TOPIC orders", "INFO FOR DATABASE shop.main",
-    ]  # fmt: skip
-
-
 def test_a_member_sees_what_is_granted_and_no_more(
     page: Page, orders: NodeProcess, watch: PageComplaints
 ) -> None:
@@ -94,15 +72,6 @@ def test_a_member_sees_what_is_granted_and_no_more(
     page.get_by_role("link", name="orders").click()
     expect(page.get_by_text("No permission to see its figures")).to_be_visible()
     expect(page.get_by_role("alert")).to_contain_text("READ")
-
-
-def test_a_member_without_grants_is_told_nothing(
-    page: Page, orders: NodeProcess, watch: PageComplaints
-) -> None:
-    watch.allow(refusal_of(404), refusal_of(403))
-    as_user(page, orders, "nobody", "#/topics/shop/main/orders")
-    expect(page.locator(".notice.gone")).to_contain_text("Unknown")
-    expect(page.get_by_text("senders")).to_have_count(0)
 
 
 def test_what_takes_no_changes_says_so(
@@ -127,32 +96,6 @@ def test_what_takes_no_changes_says_so(
         run(orders, "DEFINE NODE ROLES serving, writable")
     page.get_by_role("button", name="Refresh").click()
     expect(page.locator("main .notice.drained")).to_have_count(0)
-
-
-SAMPLES = """async (path) => {
-  const { past, rates, remember } = await import(path);
-  const place = { ns: 'a', db: 'b' };
-  const told = (name, ...samples) => {
-    samples.forEach(([time, last, lag]) => remember(place, name, { last, lag }, time));
-    return past(place, name);
-  };
-  const alike = told('alike', [1, 5, 0], [2, 5, 0], [3, 5, 0], [4, 5, 0], [6, 9, 4]);
-  told('again', [1, 5, 0], [2, 7, 0], [3, 1, 0]);
-  const many = told('many', ...Array.from({ length: 300 }, (_, at) => [at, at, at]));
-  return {
-    alike: [alike.times, alike.last, alike.lag], rates: rates(alike),
-    again: told('again', [4, 2, 0]).last, many: [many.times.length, many.last.at(-1)],
-  };
-}"""
-
-
-def test_what_is_remembered_for_plots(console: Page) -> None:
-    path = console.evaluate("document.querySelector('script[src$=\"main.js\"]').src")
-    told = console.evaluate(SAMPLES, path.replace("main.js", "tabs/topics/figures.js"))
-    assert told["alike"] == [[1, 4, 6], [5, 5, 9], [0, 0, 4]]
-    assert told["rates"] == [None, 0, 2]
-    assert told["again"] == [2], "another topic of that name begins anew"
-    assert told["many"] == [120, 299]
 
 
 def test_a_topic_that_is_held_is_not_removed(
@@ -208,26 +151,6 @@ def test_ten_thousand_topics_stay_usable(opened: Opened, node: NodeProcess) -> N
     expect(page.get_by_text("11 of 10000 topics")).to_be_visible()
     page.get_by_role("link", name="t09991").click()
     expect(page.get_by_role("heading", name="t09991")).to_be_visible()
-
-
-def test_the_keyboard_is_enough(opened: Opened, node: NodeProcess) -> None:
-    page = opened("#/topics/shop/main")
-    expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
-    page.locator("main").focus()
-    page.keyboard.press("n")
-    box = dialog(page, "New topic")
-    expect(box.get_by_label("Name")).to_be_focused()
-    page.keyboard.type("typed")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="typed", exact=True)).to_be_visible()
-    page.locator("main").focus()
-    page.keyboard.press("p")
-    box = dialog(page, "Publish a message")
-    expect(box.get_by_label("Value", exact=True)).to_be_focused()
-    page.keyboard.type("42")
-    page.keyboard.press("ControlOrMeta+Enter")
-    expect(page.get_by_text("Published at position 1.")).to_be_visible()
-    assert run(node, "READ FROM typed AFTER 0")[0]["value"] == 42
 
 
 @pytest.fixture

@@ -438,19 +438,6 @@ def test_sealed_and_unrecorded_are_said(
     expect(page.locator(".revealed")).to_have_count(0)
 
 
-def test_without_a_grant(unsealed: NodeProcess, page: Page, watch: PageComplaints) -> None:
-    watch.allow(refusal_of(403), refusal_of(404))
-    page.goto(f"{origin(unsealed)}/#/vault/shop/main/payment")
-    sign_in(page, "clerk", "a better horse")
-    page.get_by_label("Id", exact=True).fill("shown")
-    page.get_by_role("button", name="Show for 20 s").click()
-    expect(page.locator("section.card .notice.refused")).to_contain_text("NotAllowed")
-    page.evaluate("location.hash = '#/vault/shop/main/own'")
-    expect(page.locator(".notice.gone").first).to_contain_text("Unknown")
-    page.evaluate("location.hash = '#/vault/shop/main/a%20b'")
-    expect(page.get_by_text("Not a name of a vault")).to_be_visible()
-
-
 @pytest.mark.hard
 def test_it_can_be_seen(unsealed: NodeProcess, opened: Opened) -> None:
     well(unsealed, f"{PAYMENT}/write", id=HOSTILE.replace("\0", "") * 8, value={"a": [1, VALUE]})
