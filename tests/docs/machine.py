@@ -140,7 +140,7 @@ def _here(text: str) -> str:
 def ssh(machine: str, *words: str) -> int:
     """Run a command on another machine, with what is put in here."""
     home = ROOT / machine / "home"
-    for folder in ("home", "etc", "var/lib", "opt"):
+    for folder in ("home", "etc", "var/lib", "opt/storenode"):
         (ROOT / machine / folder).mkdir(parents=True, exist_ok=True)
     command = " ".join(words).replace(f"{ROOT / MACHINE}/", f"{ROOT / machine}/")
     return subprocess.run(
@@ -188,8 +188,18 @@ def sudo(*words: str) -> int:
     return subprocess.run(words, check=False).returncode
 
 
-def pip(*_words: str) -> int:
-    """What runs here is this tree, whatever is installed."""
+def pip(*words: str) -> int:
+    """Refuse files as pip does. What runs here is this tree, whatever is installed."""
+    _, *files = [word for word in words if not word.startswith("-")]
+    missing = [file for file in files if not Path(file).is_file()]
+    if missing:
+        print(f"ERROR: Could not install packages due to an OSError: no such file: {missing}")
+        return 1
+    installed = [Path(file).name.split("-")[:2] for file in files]
+    if len({name for name, _ in installed}) != len(files):
+        print(f"ERROR: Cannot install {' and '.join(' '.join(one) for one in installed)}")
+        return 1
+    print("Successfully installed", *map("-".join, installed))
     return 0
 
 

@@ -124,7 +124,7 @@ class Machines:
     def home(self, machine: str) -> Path:
         """Where who works there is."""
         home = self.root / machine / "home"
-        for folder in ("home", "etc", "var/lib", "opt"):
+        for folder in ("home", "etc", "var/lib", "opt/storenode"):
             (self.root / machine / folder).mkdir(parents=True, exist_ok=True)
         return home
 
