@@ -114,7 +114,7 @@ format: .venv/.test ## rewrite the files in the form that check asks for
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test-hard: .venv/.compiled .venv/.bench .venv/schemathesis/bin/st $(if $(COMPILED),compiled) ## tier P: power cuts, syscall faults, ceilings, fuzzing
+test-hard: .venv/.ship .venv/.bench .venv/schemathesis/bin/st $(if $(COMPILED),compiled) ## tier P: power cuts, syscall faults, ceilings, fuzzing
 	@$(FOR_TESTS)
 	@.ci/packages strace e2fsprogs xfsprogs btrfs-progs quota util-linux mount eatmydata testssl.sh prometheus etcd-client openssl debhelper lintian procps systemd systemd-container buildah podman runc mmdebstrap
 	@command -v go >/dev/null || .ci/packages golang-go
@@ -173,7 +173,8 @@ docs: .venv/.test ## write the generated pages of docs/, and all of them as the 
 wheel: .venv/.ship $(if $(PLAIN),,compiled) ## node and client as files in dist/, for pip install: the node compiled for this Python, and plain for any; PLAIN=1: only plain
 	rm -f dist/*.whl
 	$(BIN)/python -m hatchling build -t wheel -d dist
-	$(PIP_WHEEL) --wheel-dir dist clients/python
+	@mkdir -p build && rm -rf build/client && cp -r clients/python build/client  # in place it would leave a copy of the sources
+	$(PIP_WHEEL) --wheel-dir dist build/client
 	$(if $(PLAIN),,$(WHEEL_SHIPPED) && cd $(CURDIR) && PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/auditwheel repair --wheel-dir dist build/shipped/*.whl)
 	$(BIN)/twine check --strict dist/*.whl
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from email import message_from_string
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -59,6 +60,16 @@ def test_one_name_is_taken(site: Path) -> None:
     assert names == ["storenode", "storenode"]
     (about,) = site.glob("storenode-*.dist-info")
     assert "storenode = storenode:main" in (about / "entry_points.txt").read_text()
+
+
+def test_its_metadata_says_what_there_is(site: Path) -> None:
+    (about,) = site.glob("storenode-*.dist-info")
+    metadata = message_from_string((about / "METADATA").read_text())
+    assert metadata["License-Expression"] == "LicenseRef-none-stated"
+    assert not list(ROOT.glob("LICEN[CS]E*")), "name this licence in both pyproject.toml"
+    assert "Typing :: Typed" in metadata.get_all("Classifier", [])
+    for package in ("storenode", "storenode/clients/python/storeclient"):
+        assert (site / package / "py.typed").is_file()
 
 
 @pytest.mark.parametrize("folder", [*FOLDERS, CLIENT])
