@@ -16,6 +16,7 @@ N ?= 1
 # One more than there are cores: a quarter of a worker's time is spent waiting for the disk.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 COMPILED ?=
+PODMAN ?= podman
 # Where what is tested, measured or packed lies: the checkout, or with COMPILED=1 its compiled copy.
 TREE := $(if $(COMPILED),build/compiled,.)
 PYTHON_THERE := cd $(TREE) && $(CURDIR)/$(BIN)/python
@@ -33,7 +34,7 @@ SOURCES := protocol language storage actors surfaces bench compiling tests examp
 
 CLUSTER := cluster-status cluster-kill cluster-pause cluster-resume cluster-cut cluster-heal cluster-chaos cluster-down
 
-.PHONY: help run compiled test test-profile check clients test-hard mutants seeds bench floor builds soak cluster $(CLUSTER) docs images demo format wheel deb image cases-accept clean
+.PHONY: help run compiled test test-profile check clients test-hard mutants seeds bench floor builds starts soak cluster $(CLUSTER) docs images demo format wheel deb image cases-accept clean
 .DEFAULT_GOAL := test
 
 help: ## the targets
@@ -139,6 +140,9 @@ floor: .venv/.bench $(if $(COMPILED),compiled) ## what a request costs the node,
 
 builds: compiled ## the compiled tree beside the plain one, in turns
 	$(BIN)/python -m bench.builds
+
+starts: .venv/.node ## size and first start of the checkout and of what dist/ holds; PODMAN="podman --runtime runc" has options of podman
+	$(BIN)/python -m bench.starts --podman "$(PODMAN)"
 
 soak: .venv/.bench ## everything at once for MINUTES=60, or SMALL=1 MINUTES=6: build/soak/ holds a table and a picture; fails when something grows
 	$(BIN)/python -m bench.soak --minutes $(MINUTES) $(if $(SMALL),--small)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import tempfile
 from contextlib import ExitStack
 from multiprocessing import resource_tracker
@@ -34,6 +36,7 @@ from bench import (
     rabbitmq,
     records,
     spaces,
+    starts,
     stores,
     topics,
     vaults,
@@ -43,6 +46,7 @@ from bench.figures import NODE, Measurement
 from bench.floor import FLOOR
 from bench.nodes import NodeProcess, define_place
 from bench.page import page
+from bench.processes import NotStarted
 from bench.settings import Settings
 from compiling.modules import ROOT
 
@@ -151,6 +155,26 @@ def test_two_builds_are_measured_in_turns(tmp_path: Path) -> None:
             assert sorted(row.sides) == [builds.PLAIN, NODE]
             assert all(len(figures) == turns for figures in row.sides.values())
             assert all(figure > 0 for figures in row.sides.values() for figure in figures)
+
+
+@pytest.mark.hard
+def test_the_first_start_of_each_artefact_is_measured(tmp_path: Path) -> None:
+    dist, folder = tmp_path / "dist", tmp_path / "starts"
+    folder.mkdir()
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(dist)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    found, gaps = starts.artefacts(dist, folder, ["podman"])
+    assert len(found) == 2 + starts.COMPILED.is_dir() and "image: make image" in gaps
+    rows = starts.measured(Settings(folder, rounds=1), found, gaps)
+    assert [row.name for row in rows] == ["start", "start-processor"]
+    assert all(set(row.sides) == set(found) for row in rows)
+    assert all(figure > 0 for row in rows for (figure,) in row.sides.values())
+
+
+def test_an_artefact_that_does_not_start_is_an_error(tmp_path: Path) -> None:
+    broken = starts.Artefact([sys.executable, "-c", "raise SystemExit('broken')"], None)
+    with pytest.raises(NotStarted, match="broken"):
+        starts.measured(Settings(tmp_path), {"broken": broken}, [])
 
 
 @pytest.mark.hard
