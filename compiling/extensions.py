@@ -39,11 +39,21 @@ def main() -> None:
 
     def build_together() -> None:
         _sources_together(command.compiler)
+        command.compiler.linker_so = without_paths(command.compiler.linker_so)
         build()
 
     command.build_extensions = build_together
     command.run()
     shutil.rmtree(WORK)
+
+
+def without_paths(linker: list[str]) -> list[str]:
+    """Return a linker's words without search paths of libraries at run time.
+
+    A Python that was built in a folder of its own adds that folder. The modules need none of its
+    libraries, and are shipped to machines where the folder is absent or belongs to somebody else.
+    """
+    return [word for word in linker if not word.startswith("-Wl,-rpath")]
 
 
 def _sources_together(compiler: Any) -> None:

@@ -29,6 +29,22 @@ def test_the_list_names_modules_that_are_there() -> None:
     assert sorted(set(MODULES)) == list(MODULES), "one list, in order, each once"
 
 
+def test_modules_have_no_library_path_of_the_machine_that_made_them(tmp_path: Path) -> None:
+    """lintian refuses a package with one; it is another's folder where the package runs."""
+    pytest.importorskip("setuptools")
+    from compiling.extensions import without_paths
+
+    linker = ["cc", "-shared", "-L/opt/python/lib", "-Wl,-rpath,/opt/python/lib"]
+    assert without_paths(linker) == ["cc", "-shared", "-L/opt/python/lib"]
+    if lacking():
+        pytest.skip(f"not compiled here: {lacking()}")
+    (tmp_path / "one.c").write_text("int one(void) { return 1; }\n")
+    for words, has in ((linker, True), (without_paths(linker), False)):
+        built = tmp_path / f"{has}.so"
+        subprocess.run([*words, "-fPIC", str(tmp_path / "one.c"), "-o", str(built)], check=True)
+        assert (b"/opt/python/lib" in built.read_bytes()) is has
+
+
 def protocols(text: str) -> set[str]:
     """The names of its protocols: compiled, each is a union of itself and everything."""
     classes = (one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.ClassDef))
