@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,10 +15,12 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
 from tests.architecture.sources import ROOT
+from tests.docs import tour
 from tests.processes import tree
 
 PROGRAMS = {
@@ -152,12 +155,23 @@ class Machine:
     def _begin(self, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
         assert self._init is not None
         # Nothing of this environment: a PYTHONPYCACHEPREFIX hides from py3clean what is cached.
-        clean = ["env", "--ignore-environment", *(f"{k}={v}" for k, v in {**HERE, **more}.items())]
+        clean = [
+            "env",
+            "--ignore-environment",
+            "--chdir=/",
+            *(f"{k}={v}" for k, v in {**HERE, **more}.items()),
+        ]
         return ended("nsenter", f"--target={self._init}", "--all", "--wd=/", *clean, *words)
 
     def run(self, *words: str | Path, **more: str) -> str:
         """Run a program there to its end, which is a good one. Return its output."""
         return good(self._begin(*words, **more))
+
+    def play(self, language: str, code: str) -> str:
+        """Run code of a page there, with the client that the package has."""
+        client = "/usr/lib/storenode/storenode/clients/python:/usr/lib/storenode"
+        program = "bash" if language == "sh" else "/usr/bin/python3"
+        return self.run(program, "-c", code, PYTHONPATH=client)
 
     def stop(self) -> None:
         """Shut it down."""
@@ -190,6 +204,20 @@ def ask(machine: Machine, script: str) -> str:
     return machine.run("storenode", "shell", "-c", script, STORE_PASSWORD=password).splitlines()[-1]
 
 
+def back_up_as_the_page_says(machine: Machine) -> None:
+    """Set up the nightly backup, and take the first, which is restored on trial."""
+    page = (ROOT / "docs" / "backup.md").read_text()
+    steps = page.partition("\n## On a schedule\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"^ *```\n(.*?)^ *```$", steps, re.MULTILINE | re.DOTALL)
+    install, define, sign_in, begin = (
+        dedent(block).replace("…", "a password of backups") for block in blocks
+    )
+    machine.play("sh", f"set -e\ncd /usr/lib/storenode/storenode\n{install}")
+    ask(machine, define)
+    machine.play("sh", f"set -e\n{sign_in}{begin}")
+    assert machine.run("systemctl", "is-active", "storenode-backup.timer") == "active\n"
+
+
 def test_it_is_installed_killed_upgraded_and_removed_with_its_data(
     package: Path, root: Path, machine: Machine, tmp_path: Path
 ) -> None:
@@ -212,6 +240,17 @@ def test_it_is_installed_killed_upgraded_and_removed_with_its_data(
     ask(machine, "USE n.d; CREATE t:kept SET x = 7")
     ask(machine, "BACKUP TO 'before.storesnap'")
     assert (backups / "before.storesnap").stat().st_size
+
+    machine.run("systemctl", "stop", SERVICE)
+    owner_of = [f"--setenv={one}" for one in ("STORE_USER=root", f"STORE_PASSWORD={tour.PASSWORD}")]
+    words = ["systemd-run", "--quiet", "--unit=tour", "--service-type=notify", *owner_of]
+    machine.run(*words, *shlex.split(tour.starts()["Debian package"]))
+    tour.play(machine.play)
+    machine.run("systemctl", "stop", "tour")
+    machine.run("systemctl", "start", SERVICE)
+
+    back_up_as_the_page_says(machine)
+    assert list(backups.glob("2*.storesnap")) and not list(backups.glob("trial*"))
 
     first = shown(machine, "MainPID")
     machine.run("systemctl", "kill", "--signal=KILL", SERVICE)
