@@ -105,11 +105,15 @@ check: .venv/.test ## format, lint, types, import directions
 	$(BIN)/mypy $(SOURCES) clients/python
 	$(BIN)/python -m pytest -q tests/architecture
 
-clients: ## build and check the Go and the TypeScript client, each where its toolchain is installed
+clients: ## build and check the Go, the TypeScript and the Rust client, each where its toolchain is installed
 	@command -v go >/dev/null || echo "not installed: golang-go"
 	! command -v go >/dev/null || (cd clients/go && go vet ./... && go test ./...)
 	@command -v npm >/dev/null || echo "not installed: nodejs npm"
 	! command -v npm >/dev/null || (cd clients/typescript && npm ci --ignore-scripts && npm test && npm run lint)
+	@command -v cargo >/dev/null || echo "not installed: cargo"
+	! command -v cargo >/dev/null || (cd clients/rust && export CARGO_TARGET_DIR=$(CURDIR)/build/rust && cargo fmt --check && \
+		cargo clippy --all-features --all-targets --locked -- -D warnings && cargo test --all-features --locked && \
+		RUSTDOCFLAGS='-D warnings' cargo doc --all-features --no-deps --locked)
 
 format: .venv/.test ## rewrite the files in the form that check asks for
 	$(BIN)/ruff format .

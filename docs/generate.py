@@ -272,6 +272,62 @@ def typescript_tables() -> str:
     return "\n".join(lines) + ";\n"
 
 
+RUST_TABLES = HERE.parent / "clients" / "rust" / "src" / "tables.rs"
+
+
+def rust_tables() -> str:
+    """Version and codes of refusals for the Rust client, from the node's own."""
+    codes = sorted(CATALOGUE)
+    lines = [
+        "//! Made by `make docs` of protocol/errors.py: change that, not this file.",
+        "",
+        "use std::fmt;",
+        "",
+        "/// Version of the client, and of the node that it came with.",
+        f'pub const VERSION: &str = "{VERSION}";',
+        "",
+        "/// Stable name of a refusal.",
+        "#[derive(Clone, Debug, PartialEq, Eq, Hash)]",
+        "#[non_exhaustive]",
+        "pub enum Code {",
+    ]
+    for code in codes:
+        meaning = inspect.cleandoc(CATALOGUE[code].__doc__ or "").partition("\n\n")[0]
+        escaped = re.sub(r"([\[\]])", r"\\\1", " ".join(meaning.split()))
+        lines += [f"    /// {escaped}", f"    {code},"]
+    lines += [
+        "    /// A code that this version does not know.",
+        "    Other(Box<str>),",
+        "}",
+        "",
+        "impl Code {",
+        "    /// Return the name.",
+        "    pub fn as_str(&self) -> &str {",
+        "        match self {",
+        *(f'            Self::{code} => "{code}",' for code in codes),
+        "            Self::Other(name) => name,",
+        "        }",
+        "    }",
+        "}",
+        "",
+        "impl From<&str> for Code {",
+        "    fn from(name: &str) -> Self {",
+        "        match name {",
+        *(f'            "{code}" => Self::{code},' for code in codes),
+        "            _ => Self::Other(name.into()),",
+        "        }",
+        "    }",
+        "}",
+        "",
+        "impl fmt::Display for Code {",
+        "    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {",
+        "        f.write_str(self.as_str())",
+        "    }",
+        "}",
+    ]
+    return "\n".join([*lines, ""])
+
+
 def _export(name: str, rows: list[Any]) -> list[str]:
     told = [f"  {json.dumps(row, ensure_ascii=False)}," for row in rows]
     return [f"export const {name} = [", *told, "];"]
@@ -288,6 +344,8 @@ def main() -> None:
     print("clients/go/tables.go")
     TYPESCRIPT_TABLES.write_text(typescript_tables(), encoding="utf-8")
     print("clients/typescript/src/tables.ts")
+    RUST_TABLES.write_text(rust_tables(), encoding="utf-8")
+    print("clients/rust/src/tables.rs")
     html.write()
     print("console/docs/")
 

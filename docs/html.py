@@ -34,6 +34,7 @@ ELSEWHERE: Final = {
     "clients/python/README.md": ("python", "The Python client"),
     "clients/go/README.md": ("go", "The Go client"),
     "clients/typescript/README.md": ("typescript", "The TypeScript client"),
+    "clients/rust/README.md": ("rust", "The Rust client"),
     "examples/shop/README.md": ("example-shop", "Example: a shop"),
     "examples/cluster/README.md": ("example-cluster", "Example: counting in a cluster"),
     "examples/feeds/README.md": ("example-feeds", "Example: following tables"),

@@ -22,7 +22,10 @@ APART = {
 }  # fmt: skip
 """Files that one worker runs one after the other, by the beginnings of their paths: they share a
 browser or the parsed sources, or need several processes at once."""
-SHARING = ("tests/test_compiled.py", "tests/clients/test_go.py", "tests/clients/test_typescript.py")
+SHARING = (
+    "tests/test_compiled.py", "tests/clients/test_go.py", "tests/clients/test_typescript.py",
+    "tests/clients/test_rust.py",
+)  # fmt: skip
 """Files whose hard tests stay together too: they share a folder of built files, or what takes
 minutes to make."""
 

@@ -63,12 +63,15 @@ def test_generated_pages_are_fresh() -> None:
     assert GENERATE.WORDS.read_text("utf-8") == GENERATE.words_script()
     assert GENERATE.GO_TABLES.read_text("utf-8") == GENERATE.go_tables()
     assert GENERATE.TYPESCRIPT_TABLES.read_text("utf-8") == GENERATE.typescript_tables()
+    assert GENERATE.RUST_TABLES.read_text("utf-8") == GENERATE.rust_tables()
+    cargo = tomllib.loads((ROOT / "clients" / "rust" / "Cargo.toml").read_text("utf-8"))
+    assert cargo["package"]["version"] == VERSION
     package = json.loads((ROOT / "clients" / "typescript" / "package.json").read_text("utf-8"))
     assert package["version"] == VERSION
 
 
 WITHOUT_A_TEST = {"C37"}
-"""Rules about what neither the Go nor the TypeScript client does: they gather no messages."""
+"""Rules about what only the Python client does: the others gather no messages."""
 
 
 @pytest.mark.parametrize(
@@ -76,6 +79,7 @@ WITHOUT_A_TEST = {"C37"}
     [
         ("go", "*_test.go", r"^func Test((?:C\d+)+)"),
         ("typescript", "test/*.test.ts", r'^test\("((?:C\d+ )+)'),
+        ("rust", "src/tests/*.rs", r"^ *(?:async )?fn (?:node_)?((?:c\d+_)+)"),
     ],
 )
 def test_each_rule_of_clients_has_a_test(folder: str, files: str, head: str) -> None:
@@ -85,7 +89,7 @@ def test_each_rule_of_clients_has_a_test(folder: str, files: str, head: str) -> 
     named: set[str] = set()
     for path in (ROOT / "clients" / folder).glob(files):
         for numbers in re.findall(head, path.read_text("utf-8"), re.MULTILINE):
-            named.update(re.findall(r"C\d+", numbers))
+            named.update(re.findall(r"C\d+", numbers.upper()))
     assert named == rules - WITHOUT_A_TEST
 
 
@@ -142,9 +146,11 @@ def test_every_dependency_has_its_line_and_its_use() -> None:
         for line in (DOCS / "dependencies.md").read_text().splitlines()
         if "|" in line
     ]
-    listed = {name for row in rows for name in NAMED.findall(row)} - {"package"}
+    cargo = tomllib.loads((ROOT / "clients" / "rust" / "Cargo.toml").read_text())
+    crates = cargo["dependencies"].keys() | cargo["dev-dependencies"].keys()
+    listed = {name for row in rows for name in NAMED.findall(row)} - {"package", "crate"}
     listed = {name for name in listed if name.strip("-")}
-    assert listed == node | extra
+    assert listed == node | extra | crates
 
     used = {module.partition(".")[0] for source in files(*ROOMS) for _, module in imported(source)}
     used -= set(sys.stdlib_module_names) | set(ROOMS) | OURS
