@@ -35,7 +35,7 @@ def cargo(*words: str, cwd: Path = CLIENT, **more: str) -> str:
     ended = subprocess.run(
         ["cargo", *words],
         cwd=cwd,
-        env=environment(CARGO_TARGET_DIR=str(BUILT), **more),
+        env=environment(**{"CARGO_TARGET_DIR": str(BUILT), **more}),
         capture_output=True,
         text=True,
         check=False,

@@ -274,6 +274,12 @@ impl Client {
         self.inner.nodes.close().await;
     }
 
+    /// End all connections without waiting for anything, for tests.
+    #[doc(hidden)]
+    pub fn abort(&self) {
+        self.inner.nodes.abort();
+    }
+
     // --- requests ------------------------------------------------------------------------------------
 
     pub(crate) fn nodes(&self) -> &Arc<Nodes> {

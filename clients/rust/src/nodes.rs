@@ -593,6 +593,14 @@ impl Nodes {
         }
     }
 
+    /// End all connections now.
+    pub(crate) fn abort(&self) {
+        self.abandon();
+        for conn in self.connections() {
+            conn.end(None);
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn all(&self) -> Vec<Arc<Node>> {
         lock(&self.state).all.clone()
