@@ -105,7 +105,7 @@ check: .venv/.test ## format, lint, types, import directions
 	$(BIN)/mypy $(SOURCES) clients/python
 	$(BIN)/python -m pytest -q tests/architecture
 
-clients: ## build and check the Go, the TypeScript and the Rust client, each where its toolchain is installed
+clients: ## build and check the Go, the TypeScript, the Rust and the Kotlin client, each where its toolchain is installed
 	@command -v go >/dev/null || echo "not installed: golang-go"
 	! command -v go >/dev/null || (cd clients/go && go vet ./... && go test ./...)
 	@command -v npm >/dev/null || echo "not installed: nodejs npm"
@@ -114,6 +114,8 @@ clients: ## build and check the Go, the TypeScript and the Rust client, each whe
 	! command -v cargo >/dev/null || (cd clients/rust && export CARGO_TARGET_DIR=$(CURDIR)/build/rust && cargo fmt --check && \
 		cargo clippy --all-features --all-targets --locked -- -D warnings && cargo test --all-features --locked && \
 		RUSTDOCFLAGS='-D warnings' cargo doc --all-features --no-deps --locked)
+	@command -v mvn >/dev/null || echo "not installed: maven"
+	! command -v mvn >/dev/null || (cd clients/kotlin && mvn --batch-mode --quiet --activate-profiles lint verify)
 
 format: .venv/.test ## rewrite the files in the form that check asks for
 	$(BIN)/ruff format .
@@ -124,6 +126,7 @@ test-hard: .venv/.ship .venv/.bench .venv/schemathesis/bin/st $(if $(COMPILED),c
 	@.ci/packages strace e2fsprogs xfsprogs btrfs-progs quota util-linux mount eatmydata testssl.sh prometheus etcd-client openssl debhelper lintian procps systemd systemd-container buildah podman runc mmdebstrap
 	@command -v go >/dev/null || .ci/packages golang-go
 	@command -v npm >/dev/null || .ci/packages nodejs npm
+	@command -v mvn >/dev/null || .ci/packages 'openjdk-17-jdk-headless|default-jdk-headless' maven
 	$(PYTEST) -m hard --timeout 1800 --dist loadfile $(PYTEST_ARGS)
 
 mutants: .venv/.mutants ## small faults in the sources, and whether tests see them; ROOM=storage SAMPLE=40 SEED=1

@@ -10,6 +10,7 @@ import ast
 import inspect
 import json
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -328,6 +329,37 @@ def rust_tables() -> str:
     return "\n".join([*lines, ""])
 
 
+KOTLIN_TABLES = (
+    HERE.parent / "clients" / "kotlin" / "src" / "main" / "kotlin" / "storeclient" / "Tables.kt"
+)
+
+
+def kotlin_tables() -> str:
+    """Version and codes of refusals for the Kotlin client, from the node's own."""
+    lines = [
+        "// Made by `make docs` of protocol/errors.py: change that, not this file.",
+        "",
+        "package storeclient",
+        "",
+        "/** Version of the client, and of the node that it came with. */",
+        f'public const val VERSION: String = "{VERSION}"',
+        "",
+        "/** Codes of refusals. A newer node may send others. */",
+        "public object Code {",
+    ]
+    for code, refusal in sorted(CATALOGUE.items()):
+        meaning = inspect.cleandoc(refusal.__doc__ or "").partition("\n\n")[0]
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", code).upper()
+        words = " ".join(meaning.split()).replace("*/", "* /").replace("``", "`")
+        lines += [
+            *textwrap.wrap(words, 110, initial_indent="    /** ", subsequent_indent="     * "),
+            f'    public const val {name}: String = "{code}"',
+            "",
+        ]
+        lines[-3] += " */"
+    return "\n".join([*lines[:-1], "}", ""])
+
+
 def _export(name: str, rows: list[Any]) -> list[str]:
     told = [f"  {json.dumps(row, ensure_ascii=False)}," for row in rows]
     return [f"export const {name} = [", *told, "];"]
@@ -346,6 +378,8 @@ def main() -> None:
     print("clients/typescript/src/tables.ts")
     RUST_TABLES.write_text(rust_tables(), encoding="utf-8")
     print("clients/rust/src/tables.rs")
+    KOTLIN_TABLES.write_text(kotlin_tables(), encoding="utf-8")
+    print("clients/kotlin/src/main/kotlin/storeclient/Tables.kt")
     html.write()
     print("console/docs/")
 

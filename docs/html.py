@@ -35,6 +35,7 @@ ELSEWHERE: Final = {
     "clients/go/README.md": ("go", "The Go client"),
     "clients/typescript/README.md": ("typescript", "The TypeScript client"),
     "clients/rust/README.md": ("rust", "The Rust client"),
+    "clients/kotlin/README.md": ("kotlin", "The Kotlin client"),
     "examples/shop/README.md": ("example-shop", "Example: a shop"),
     "examples/cluster/README.md": ("example-cluster", "Example: counting in a cluster"),
     "examples/feeds/README.md": ("example-feeds", "Example: following tables"),

@@ -23,8 +23,8 @@ APART = {
 """Files that one worker runs one after the other, by the beginnings of their paths: they share a
 browser or the parsed sources, or need several processes at once."""
 SHARING = (
-    "tests/test_compiled.py", "tests/clients/test_go.py", "tests/clients/test_typescript.py",
-    "tests/clients/test_rust.py",
+    "tests/test_compiled.py", "tests/clients/test_go.py", "tests/clients/test_kotlin.py",
+    "tests/clients/test_rust.py", "tests/clients/test_typescript.py",
 )  # fmt: skip
 """Files whose hard tests stay together too: they share a folder of built files, or what takes
 minutes to make."""

@@ -66,6 +66,9 @@ def test_generated_pages_are_fresh() -> None:
     assert GENERATE.RUST_TABLES.read_text("utf-8") == GENERATE.rust_tables()
     cargo = tomllib.loads((ROOT / "clients" / "rust" / "Cargo.toml").read_text("utf-8"))
     assert cargo["package"]["version"] == VERSION
+    assert GENERATE.KOTLIN_TABLES.read_text("utf-8") == GENERATE.kotlin_tables()
+    pom = (ROOT / "clients" / "kotlin" / "pom.xml").read_text("utf-8")
+    assert re.findall("<version>(.*)</version>", pom)[0] == VERSION
     package = json.loads((ROOT / "clients" / "typescript" / "package.json").read_text("utf-8"))
     assert package["version"] == VERSION
 
@@ -80,6 +83,7 @@ WITHOUT_A_TEST = {"C37"}
         ("go", "*_test.go", r"^func Test((?:C\d+)+)"),
         ("typescript", "test/*.test.ts", r'^test\("((?:C\d+ )+)'),
         ("rust", "src/tests/*.rs", r"^ *(?:async )?fn (?:node_)?((?:c\d+_)+)"),
+        ("kotlin", "src/test/kotlin/storeclient/*Test.kt", r"^    fun `((?:C\d+ )+)"),
     ],
 )
 def test_each_rule_of_clients_has_a_test(folder: str, files: str, head: str) -> None:
