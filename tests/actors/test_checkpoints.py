@@ -11,7 +11,7 @@ import pytest
 from actors.checkpoints import CheckpointNow, _has_gone_on
 from actors.runtime import ask
 from protocol.errors import DiskFull, Draining
-from tests.actors.parts import checkpoints, outcome, parts, play, until
+from tests.actors.parts import checkpoints, on_stepped, outcome, parts, until
 
 
 def works() -> bool:
@@ -19,23 +19,20 @@ def works() -> bool:
     return any("CheckpointsActor._work" in repr(task) for task in asyncio.all_tasks())
 
 
-def test_one_that_nobody_waits_for_may_find_the_disk_full() -> None:
+@on_stepped
+async def test_one_that_nobody_waits_for_may_find_the_disk_full() -> None:
     """The log book tells of an error that nobody has asked for."""
-
-    async def main() -> None:
-        async with parts("stepped") as node:
-            await node.durable(node.put("k", b"x"))
-            node.disk.capacity = 0
-            async with checkpoints(node) as ref:
-                assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
-                asked = asyncio.ensure_future(ask(ref, CheckpointNow()))
-                while not works():
-                    await asyncio.sleep(0)
-            await until(lambda: not works())
-            assert await outcome(asked), "who asked is told something"
-        gc.collect()
-
-    play("stepped", main)
+    async with parts("stepped") as node:
+        await node.durable(node.put("k", b"x"))
+        node.disk.capacity = 0
+        async with checkpoints(node) as ref:
+            assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
+            asked = asyncio.ensure_future(ask(ref, CheckpointNow()))
+            while not works():
+                await asyncio.sleep(0)
+        await until(lambda: not works())
+        assert await outcome(asked), "who asked is told something"
+    gc.collect()
 
 
 async def test_what_comes_of_one_that_nobody_waits_for_is_told_where_it_is_a_bug() -> None:

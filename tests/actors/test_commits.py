@@ -6,7 +6,6 @@ import asyncio
 import errno
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -41,10 +40,13 @@ from tests.actors.parts import (
     Parts,
     checkpoints,
     key,
+    on_both,
+    on_stepped,
     outcome,
     parts,
     play,
     until,
+    with_parts,
 )
 from tests.logbook import Logbook
 from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
@@ -72,164 +74,123 @@ class HeldSync:
             self.let.wait()
 
 
-@both
-def test_a_commit_is_seen_at_once_and_answered_when_durable(kind: str) -> None:
-    async def main() -> None:
-        async with parts(kind) as node:
-            sequence = node.put("a", b"1")
-            assert sequence == 1
-            assert node.get("a") == b"1"
-            assert node.committer.commit_index == 0
-            assert not node.committer.is_released(CommitTicket(sequence, node.committer.generation))
-            await node.durable(sequence)
-            assert node.committer.commit_index == 1
-            assert node.engine.get(key("a")) == b"1"
-            assert node.log_frames() == [1]
-            await node.durable(0)  # nothing to wait for
-
-    play(kind, main)
+@with_parts
+async def test_a_commit_is_seen_at_once_and_answered_when_durable(node: Parts, /) -> None:
+    sequence = node.put("a", b"1")
+    assert sequence == 1
+    assert node.get("a") == b"1"
+    assert node.committer.commit_index == 0
+    assert not node.committer.is_released(CommitTicket(sequence, node.committer.generation))
+    await node.durable(sequence)
+    assert node.committer.commit_index == 1
+    assert node.engine.get(key("a")) == b"1"
+    assert node.log_frames() == [1]
+    await node.durable(0)  # nothing to wait for
 
 
-def test_no_answer_before_the_sync_has_returned() -> None:
-    async def main() -> None:
-        async with parts("real") as node:
-            held = HeldSync(node.disk)
-            waiting = [asyncio.ensure_future(node.durable(node.put("a", b"1")))]
-            await until(held.asked.is_set)
-            # A read that saw what is in flight waits with it.
-            reading = node.committer.begin_transaction()
-            assert reading.get(key("a")) == b"1"
-            saw = node.committer.commit(reading, SOMEBODY).sequence
-            assert saw == 1
-            waiting.append(asyncio.ensure_future(node.durable(saw)))
-            for _ in range(50):
-                await asyncio.sleep(0.001)
-                assert not any(waiter.done() for waiter in waiting)
-                assert node.engine.get(key("a")) is None, "the state must not lead the log"
-            # One that saw nothing in flight need not wait, though the log is held up.
-            other = node.committer.begin_transaction()
-            assert other.get(key("b")) is None
-            assert node.committer.commit(other, SOMEBODY).sequence == 0
-            held.let.set()
-            await asyncio.gather(*waiting)
-
-    play("real", main)
+async def test_no_answer_before_the_sync_has_returned() -> None:
+    async with parts("real") as node:
+        held = HeldSync(node.disk)
+        waiting = [asyncio.ensure_future(node.durable(node.put("a", b"1")))]
+        await until(held.asked.is_set)
+        # A read that saw what is in flight waits with it.
+        reading = node.committer.begin_transaction()
+        assert reading.get(key("a")) == b"1"
+        saw = node.committer.commit(reading, SOMEBODY).sequence
+        assert saw == 1
+        waiting.append(asyncio.ensure_future(node.durable(saw)))
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+            assert not any(waiter.done() for waiter in waiting)
+            assert node.engine.get(key("a")) is None, "the state must not lead the log"
+        # One that saw nothing in flight need not wait, though the log is held up.
+        other = node.committer.begin_transaction()
+        assert other.get(key("b")) is None
+        assert node.committer.commit(other, SOMEBODY).sequence == 0
+        held.let.set()
+        await asyncio.gather(*waiting)
 
 
-def test_what_waits_while_the_log_syncs_goes_with_the_next_sync() -> None:
-    async def main() -> None:
-        async with parts("real") as node:
-            held = HeldSync(node.disk)
-            first = asyncio.ensure_future(node.durable(node.put("first", b"")))
-            await until(held.asked.is_set)
-            rest = [node.put(f"k{number}", b"") for number in range(100)]
-            waiting = [asyncio.ensure_future(node.durable(sequence)) for sequence in rest]
-            assert held.syncs == 1
-            held.let.set()
-            await asyncio.gather(first, *waiting)
-            assert held.syncs == 2, "a hundred commits, one sync"
-            assert node.log_frames() == list(range(1, 102))
-
-    play("real", main)
+async def test_what_waits_while_the_log_syncs_goes_with_the_next_sync() -> None:
+    async with parts("real") as node:
+        held = HeldSync(node.disk)
+        first = asyncio.ensure_future(node.durable(node.put("first", b"")))
+        await until(held.asked.is_set)
+        rest = [node.put(f"k{number}", b"") for number in range(100)]
+        waiting = [asyncio.ensure_future(node.durable(sequence)) for sequence in rest]
+        assert held.syncs == 1
+        held.let.set()
+        await asyncio.gather(first, *waiting)
+        assert held.syncs == 2, "a hundred commits, one sync"
+        assert node.log_frames() == list(range(1, 102))
 
 
-@both
-def test_waiters_are_released_up_to_what_is_durable_and_no_further(kind: str) -> None:
-    async def main() -> None:
-        async with parts(kind) as node:
-            sequences = [node.put(f"k{number}", b"") for number in range(10)]
-            generation = node.committer.generation
-            waiting = [node.committer.released(CommitTicket(one, generation)) for one in sequences]
-            twice = node.committer.released(CommitTicket(sequences[3], generation))
-            gone = node.committer.released(CommitTicket(sequences[4], generation))
-            gone.cancel()
-            node.ledger.state.engine  # noqa: B018  (the engine is the ledger's)
-            await node.durable(sequences[-1])
-            assert all(waiter.done() for waiter in waiting)
-            assert twice.done()
-
-    play(kind, main)
-
-
-def test_answers_of_one_batch_are_told_in_one_turn_and_none_before_its_sync(
+async def test_answers_of_one_batch_are_told_in_one_turn_and_none_before_its_sync(
     logbook: Logbook,
 ) -> None:
     logbook.allow("handler failed")
+    disk = SimulatedDisk()
+    async with parts("real", disk) as node:
+        committer = node.committer
+        held = HeldSync(disk)
+        turn, told = 0, list[tuple[int, int, BaseException | None]]()
 
-    async def main() -> None:
-        disk = SimulatedDisk()
-        async with parts("real", disk) as node:
-            committer = node.committer
-            held = HeldSync(disk)
-            turn, told = 0, list[tuple[int, int, BaseException | None]]()
+        def hears(number: int) -> Any:
+            return lambda lost: told.append((number, turn, lost))
 
-            def hears(number: int) -> Any:
-                return lambda lost: told.append((number, turn, lost))
+        def wrong(_lost: BaseException | None) -> None:
+            raise ZeroDivisionError("planted")
 
-            def wrong(_lost: BaseException | None) -> None:
-                raise ZeroDivisionError("planted")
-
-            first = node.put("a", b"1")
-            committer.when_released(CommitTicket(first, committer.generation), hears(0))
-            while not held.asked.is_set():
-                await asyncio.sleep(0)
-            for number in range(1, 4):
-                sequence = node.put(f"b{number}", b"1")
-                committer.when_released(CommitTicket(sequence, committer.generation), hears(number))
-                committer.when_released(CommitTicket(sequence, committer.generation), wrong)
-            assert told == []
-            held.let.set()
-            while len(told) < 4:
-                await asyncio.sleep(0)
-                turn += 1
-            assert [number for number, _, _ in told] == [0, 1, 2, 3]
-            assert len({turn for number, turn, _ in told if number}) == 1
-            assert all(lost is None for _, _, lost in told)
-            await until(lambda: len(node.failures.noticed) == 3)
-            assert all(type(error) is ZeroDivisionError for error in node.failures.noticed)
-            assert not node.failures.failed
-            committer.when_released(CommitTicket(sequence, committer.generation), hears(9))
-            assert told[-1][0] == 9, "known already: told at once"
-
-    play("real", main)
+        first = node.put("a", b"1")
+        committer.when_released(CommitTicket(first, committer.generation), hears(0))
+        while not held.asked.is_set():
+            await asyncio.sleep(0)
+        for number in range(1, 4):
+            sequence = node.put(f"b{number}", b"1")
+            committer.when_released(CommitTicket(sequence, committer.generation), hears(number))
+            committer.when_released(CommitTicket(sequence, committer.generation), wrong)
+        assert told == []
+        held.let.set()
+        while len(told) < 4:
+            await asyncio.sleep(0)
+            turn += 1
+        assert [number for number, _, _ in told] == [0, 1, 2, 3]
+        assert len({turn for number, turn, _ in told if number}) == 1
+        assert all(lost is None for _, _, lost in told)
+        await until(lambda: len(node.failures.noticed) == 3)
+        assert all(type(error) is ZeroDivisionError for error in node.failures.noticed)
+        assert not node.failures.failed
+        committer.when_released(CommitTicket(sequence, committer.generation), hears(9))
+        assert told[-1][0] == 9, "known already: told at once"
 
 
-def fail_sync(disk: SimulatedDisk, error: int) -> None:
-    disk.plan = lambda kind, path: Fault(error) if kind == "sync" and in_log(path) else None
-
-
-@both
-def test_a_failed_sync_is_final(kind: str, logbook: Logbook) -> None:
+@with_parts
+async def test_a_failed_sync_is_final(node: Parts, /, logbook: Logbook) -> None:
     logbook.allow("actor failed")
+    await node.durable(node.put("a", b"1"))
+    syncs: list[str] = []
 
-    async def main() -> None:
-        async with parts(kind) as node:
-            await node.durable(node.put("a", b"1"))
-            syncs: list[str] = []
+    def fail(operation: str, path: str) -> Fault | None:
+        if operation == "sync" and in_log(path):
+            syncs.append(path)
+            return Fault(errno.EIO)
+        return None
 
-            def fail(operation: str, path: str) -> Fault | None:
-                if operation == "sync" and in_log(path):
-                    syncs.append(path)
-                    return Fault(errno.EIO)
-                return None
-
-            node.disk.plan = fail
-            waiting = asyncio.ensure_future(node.durable(node.put("b", b"2")))
-            await until(lambda: bool(node.failures.failed))
-            _, error = node.failures.failed[0]
-            assert isinstance(error, LogFailed)
-            assert not waiting.done(), "the node decides what its callers hear"
-            node.committer.lose(error)
-            assert isinstance(await outcome(waiting), UnknownOutcome)
-            with pytest.raises(Failed):
-                node.put("c", b"3")
-            assert isinstance(await outcome(node.durable(2)), UnknownOutcome)
-            assert node.engine.get(key("b")) is None
-            node.disk.plan = None
-            await stop(node.log_ref)
-            assert len(syncs) == 1, "the descriptor must not be synced again"
-
-    play(kind, main)
+    node.disk.plan = fail
+    waiting = asyncio.ensure_future(node.durable(node.put("b", b"2")))
+    await until(lambda: bool(node.failures.failed))
+    _, error = node.failures.failed[0]
+    assert isinstance(error, LogFailed)
+    assert not waiting.done(), "the node decides what its callers hear"
+    node.committer.lose(error)
+    assert isinstance(await outcome(waiting), UnknownOutcome)
+    with pytest.raises(Failed):
+        node.put("c", b"3")
+    assert isinstance(await outcome(node.durable(2)), UnknownOutcome)
+    assert node.engine.get(key("b")) is None
+    node.disk.plan = None
+    await stop(node.log_ref)
+    assert len(syncs) == 1, "the descriptor must not be synced again"
 
 
 def full(disk: SimulatedDisk) -> None:
@@ -238,106 +199,61 @@ def full(disk: SimulatedDisk) -> None:
     )
 
 
-@both
-def test_a_full_disk_refuses_writes_keeps_reads_and_resumes(kind: str) -> None:
-    async def main() -> None:
-        async with parts(kind) as node:
-            await node.durable(node.put("a", b"1"))
-            full(node.disk)
-            refused = [node.put("a", b"2"), node.put("b", b"2")]
-            assert refused == [2, 3]
-            generation = node.committer.generation
-            outcomes = await asyncio.gather(
-                *(
-                    outcome(node.committer.released(CommitTicket(one, generation)))
-                    for one in refused
-                )
-            )
-            assert [type(one) for one in outcomes] == [DiskFull, DiskFull]
-            assert node.get("a") == b"1"
-            assert node.get("b") is None
-            assert isinstance(await outcome(node.durable(node.put("c", b"3"))), DiskFull)
-            node.disk.plan = None
-            sequence = node.put("d", b"4")
-            assert sequence == 2, "the sequence that was taken back is given again"
-            await node.durable(sequence)
-            assert node.log_frames() == [1, 2]
-            # Whoever still waits for the commit that lost its number is not told of the other's.
-            late = await outcome(node.committer.released(CommitTicket(2, generation)))
-            assert isinstance(late, DiskFull)
-            assert not node.committer.is_released(CommitTicket(2, generation))
-            assert await outcome(node.committer.released(CommitTicket(1, generation))) is None
-
-    play(kind, main)
+@with_parts
+async def test_a_full_disk_refuses_writes_keeps_reads_and_resumes(node: Parts, /) -> None:
+    await node.durable(node.put("a", b"1"))
+    full(node.disk)
+    refused = [node.put("a", b"2"), node.put("b", b"2")]
+    assert refused == [2, 3]
+    generation = node.committer.generation
+    outcomes = await asyncio.gather(
+        *(outcome(node.committer.released(CommitTicket(one, generation))) for one in refused)
+    )
+    assert [type(one) for one in outcomes] == [DiskFull, DiskFull]
+    assert node.get("a") == b"1"
+    assert node.get("b") is None
+    assert isinstance(await outcome(node.durable(node.put("c", b"3"))), DiskFull)
+    node.disk.plan = None
+    sequence = node.put("d", b"4")
+    assert sequence == 2, "the sequence that was taken back is given again"
+    await node.durable(sequence)
+    assert node.log_frames() == [1, 2]
+    # Whoever still waits for the commit that lost its number is not told of the other's.
+    late = await outcome(node.committer.released(CommitTicket(2, generation)))
+    assert isinstance(late, DiskFull)
+    assert not node.committer.is_released(CommitTicket(2, generation))
+    assert await outcome(node.committer.released(CommitTicket(1, generation))) is None
 
 
-def test_commits_on_top_of_refused_ones_are_refused_with_them() -> None:
-    async def main() -> None:
-        async with parts("real") as node:
-            await node.durable(node.put("a", b"1"))
-            asked, let = threading.Event(), threading.Event()
+async def test_commits_on_top_of_refused_ones_are_refused_with_them() -> None:
+    async with parts("real") as node:
+        await node.durable(node.put("a", b"1"))
+        asked, let = threading.Event(), threading.Event()
 
-            def hold_and_refuse(operation: str, path: str) -> Fault | None:
-                if operation == "append" and in_log(path):
-                    asked.set()
-                    let.wait()
-                    return Fault(errno.ENOSPC)
-                return None
+        def hold_and_refuse(operation: str, path: str) -> Fault | None:
+            if operation == "append" and in_log(path):
+                asked.set()
+                let.wait()
+                return Fault(errno.ENOSPC)
+            return None
 
-            node.disk.plan = hold_and_refuse
-            generation = node.committer.generation
-            waiting = [node.committer.released(CommitTicket(node.put("a", b"2"), generation))]
-            await until(asked.is_set)
-            # The log is at the first; these wait in its mailbox and were made on top of it.
-            waiting += [
-                node.committer.released(CommitTicket(node.put("b", b"3"), generation))
-                for _ in range(5)
-            ]
-            node.disk.plan = lambda operation, path: hold_and_refuse(operation, path)
-            let.set()
-            found = await asyncio.gather(*map(outcome, waiting))
-            assert {type(one) for one in found} == {DiskFull}
-            node.disk.plan = None
-            await node.durable(node.put("c", b"4"))
-            assert node.get("a") == b"1"
-            assert node.get("b") is None
-            assert node.log_frames() == [1, 2]
-
-    play("real", main)
-
-
-@both
-def test_who_is_told_that_it_was_refused_may_commit_at_once(kind: str) -> None:
-    """Its sequences are those of others who are to be told: what it waits for is its own."""
-
-    async def main() -> None:
-        async with parts(kind) as node:
-            committer, told = node.committer, dict[str, BaseException | None]()
-
-            def waits(name: str) -> None:
-                ticket = committer.ticket(node.put(name, b"1"))
-                committer.when_released(ticket, partial(told.__setitem__, name))
-
-            def again(lost: BaseException | None) -> None:
-                told["old 0"] = lost
-                node.disk.plan = None
-                for number in range(3):
-                    waits(f"new {number}")
-
-            await node.durable(node.put("a", b"1"))
-            full(node.disk)
-            committer.when_released(committer.ticket(node.put("old 0", b"1")), again)
-            for number in range(1, 3):
-                waits(f"old {number}")
-            await until(lambda: len(told) == 6)
-            lost = {name: type(told[name]) for name in sorted(told)}
-            assert lost == {
-                f"{name} {number}": kind
-                for name, kind in (("new", type(None)), ("old", DiskFull))
-                for number in range(3)
-            }
-
-    play(kind, main)
+        node.disk.plan = hold_and_refuse
+        generation = node.committer.generation
+        waiting = [node.committer.released(CommitTicket(node.put("a", b"2"), generation))]
+        await until(asked.is_set)
+        # The log is at the first; these wait in its mailbox and were made on top of it.
+        waiting += [
+            node.committer.released(CommitTicket(node.put("b", b"3"), generation)) for _ in range(5)
+        ]
+        node.disk.plan = lambda operation, path: hold_and_refuse(operation, path)
+        let.set()
+        found = await asyncio.gather(*map(outcome, waiting))
+        assert {type(one) for one in found} == {DiskFull}
+        node.disk.plan = None
+        await node.durable(node.put("c", b"4"))
+        assert node.get("a") == b"1"
+        assert node.get("b") is None
+        assert node.log_frames() == [1, 2]
 
 
 def test_an_ended_wait_may_end_others() -> None:
@@ -366,53 +282,43 @@ def test_an_ended_wait_may_end_others() -> None:
     play("real", main)
 
 
-@both
-def test_a_paused_transaction_that_read_what_was_taken_back_loses(kind: str) -> None:
-    async def main() -> None:
-        async with parts(kind) as node:
-            full(node.disk)
-            generation = node.committer.generation
-            lost = node.put("a", b"1")
-            reading, writing = (
-                node.committer.begin_transaction(),
-                node.committer.begin_transaction(),
-            )
-            for tx in (reading, writing):
-                assert tx.get(key("a")) == b"1"
-                tx.pause()
-            assert isinstance(await outcome(node.durable(lost)), DiskFull)
-            node.disk.plan = None
-            writing.put(key("b"), b"1")
-            with pytest.raises(Conflict):
-                node.committer.commit(writing, SOMEBODY)
-            assert node.committer.conflicts == 1
-            # The one that only read learns it when it waits for what it saw.
-            saw = node.committer.commit(reading, SOMEBODY).sequence
-            late = await outcome(
-                node.committer.released(CommitTicket(max(saw, reading.saw), generation))
-            )
-            assert isinstance(late, DiskFull)
-            await node.durable(node.put("c", b"1"))
-
-    play(kind, main)
+@with_parts
+async def test_a_paused_transaction_that_read_what_was_taken_back_loses(node: Parts, /) -> None:
+    full(node.disk)
+    generation = node.committer.generation
+    lost = node.put("a", b"1")
+    reading, writing = (
+        node.committer.begin_transaction(),
+        node.committer.begin_transaction(),
+    )
+    for tx in (reading, writing):
+        assert tx.get(key("a")) == b"1"
+        tx.pause()
+    assert isinstance(await outcome(node.durable(lost)), DiskFull)
+    node.disk.plan = None
+    writing.put(key("b"), b"1")
+    with pytest.raises(Conflict):
+        node.committer.commit(writing, SOMEBODY)
+    assert node.committer.conflicts == 1
+    # The one that only read learns it when it waits for what it saw.
+    saw = node.committer.commit(reading, SOMEBODY).sequence
+    late = await outcome(node.committer.released(CommitTicket(max(saw, reading.saw), generation)))
+    assert isinstance(late, DiskFull)
+    await node.durable(node.put("c", b"1"))
 
 
-@both
-def test_an_idle_log_gets_a_mark(kind: str) -> None:
-    async def main() -> None:
-        async with parts(kind) as node:
-            await node.durable(node.put("a", b"1"))
-            before = node.disk.operations
-            if kind == "stepped":
-                await asyncio.sleep(3)
-                assert node.disk.operations > before
-                quiet = node.disk.operations
-                await asyncio.sleep(10)
-                assert node.disk.operations == quiet, "one mark is enough"
-            else:
-                await until(lambda: node.disk.operations > before)
-
-    play(kind, main)
+@with_parts
+async def test_an_idle_log_gets_a_mark(node: Parts, /, kind: str) -> None:
+    await node.durable(node.put("a", b"1"))
+    before = node.disk.operations
+    if kind == "stepped":
+        await asyncio.sleep(3)
+        assert node.disk.operations > before
+        quiet = node.disk.operations
+        await asyncio.sleep(10)
+        assert node.disk.operations == quiet, "one mark is enough"
+    else:
+        await until(lambda: node.disk.operations > before)
 
 
 @both
@@ -435,83 +341,51 @@ def test_a_stopped_log_was_closed_and_comes_back_whole(kind: str) -> None:
     play(kind, second)
 
 
-@both
-def test_a_checkpoint_flushes_the_state(kind: str) -> None:
-    async def main() -> None:
-        async with parts(kind) as node, checkpoints(node) as ref:
-            await node.durable(node.put("a", b"1"))
-            assert node.engine.flushed_sequence() == 0
-            assert await ask(ref, CheckpointNow()) == 1
-            assert node.engine.flushed_sequence() == 1
-            assert node.committer.unflushed_bytes == 0
-
-    play(kind, main)
+@on_both
+async def test_a_checkpoint_flushes_the_state(kind: str) -> None:
+    async with parts(kind) as node, checkpoints(node) as ref:
+        await node.durable(node.put("a", b"1"))
+        assert node.engine.flushed_sequence() == 0
+        assert await ask(ref, CheckpointNow()) == 1
+        assert node.engine.flushed_sequence() == 1
+        assert node.committer.unflushed_bytes == 0
 
 
-def test_checkpoints_come_by_themselves_when_there_is_news() -> None:
-    async def main() -> None:
-        async with parts("stepped") as node, checkpoints(node):
-            await node.durable(node.put("a", b"1"))
-            await asyncio.sleep(limits.CHECKPOINT_SECONDS / 2)
-            assert node.engine.flushed_sequence() == 0
-            await asyncio.sleep(limits.CHECKPOINT_SECONDS)
-            assert node.engine.flushed_sequence() == 1
-
-    play("stepped", main)
+@on_stepped
+async def test_checkpoints_come_by_themselves_when_there_is_news() -> None:
+    async with parts("stepped") as node, checkpoints(node):
+        await node.durable(node.put("a", b"1"))
+        await asyncio.sleep(limits.CHECKPOINT_SECONDS / 2)
+        assert node.engine.flushed_sequence() == 0
+        await asyncio.sleep(limits.CHECKPOINT_SECONDS)
+        assert node.engine.flushed_sequence() == 1
 
 
-def test_a_checkpoint_that_failed_is_not_looked_for_any_more(
-    monkeypatch: pytest.MonkeyPatch, logbook: Logbook
-) -> None:
-    """Its failure is the node's; until the node has gone nothing may fire at what is no more."""
-    logbook.allow("actor failed.*CheckpointsActor")
-
-    async def main() -> None:
-        async with parts("stepped") as node, checkpoints(node) as ref:
-
-            def fail(_room: int | None) -> None:
-                raise Failed("the state can't be flushed")
-
-            await node.durable(node.put("a", b"1"))
-            monkeypatch.setattr(node.engine, "flush", fail)
-            await asyncio.sleep(limits.CHECKPOINT_SECONDS + 2)
-            assert not ref.is_alive()
-            await asyncio.sleep(limits.CHECKPOINT_SECONDS)
-
-    play("stepped", main)
-
-
-def test_many_bytes_bring_a_checkpoint_early(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_stepped
+async def test_many_bytes_bring_a_checkpoint_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CHECKPOINT_BYTES", 1000)
-
-    async def main() -> None:
-        async with parts("stepped") as node, checkpoints(node):
-            await node.durable(node.put("a", b"x" * 2000))
-            await asyncio.sleep(2)
-            assert node.engine.flushed_sequence() == 1
-
-    play("stepped", main)
+    async with parts("stepped") as node, checkpoints(node):
+        await node.durable(node.put("a", b"x" * 2000))
+        await asyncio.sleep(2)
+        assert node.engine.flushed_sequence() == 1
 
 
 @pytest.mark.parametrize("prune", [True, False])
-def test_old_log_goes_only_below_what_is_flushed_and_kept(
+@on_stepped
+async def test_old_log_goes_only_below_what_is_flushed_and_kept(
     prune: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "LOG_FRAMES_KEPT", 10)
-
-    async def main() -> None:
-        async with parts("stepped") as node, checkpoints(node, keep=KEEP if prune else None) as ref:
-            node.log.state.sizes = LogSizes(segment_frames=4)
-            await fill(node, 30)
-            flush = node.engine.flush
-            monkeypatch.setattr(node.engine, "flush", lambda _: None)
-            assert await ask(ref, CheckpointNow()) == 1, "nothing is flushed"
-            monkeypatch.setattr(node.engine, "flush", flush)
-            begins = await ask(ref, CheckpointNow())
-            assert begins == (21 if prune else 1) or 17 <= begins <= 21
-            assert node.log_frames() == list(range(begins, 31))
-
-    play("stepped", main)
+    async with parts("stepped") as node, checkpoints(node, keep=KEEP if prune else None) as ref:
+        node.log.state.sizes = LogSizes(segment_frames=4)
+        await fill(node, 30)
+        flush = node.engine.flush
+        monkeypatch.setattr(node.engine, "flush", lambda _: None)
+        assert await ask(ref, CheckpointNow()) == 1, "nothing is flushed"
+        monkeypatch.setattr(node.engine, "flush", flush)
+        begins = await ask(ref, CheckpointNow())
+        assert begins == (21 if prune else 1) or 17 <= begins <= 21
+        assert node.log_frames() == list(range(begins, 31))
 
 
 def leave(node: Parts, room: int) -> None:
@@ -519,100 +393,84 @@ def leave(node: Parts, room: int) -> None:
     node.disk.capacity = used_bytes(node) + room
 
 
-@both
-def test_what_the_state_could_not_flush_is_refused(kind: str) -> None:
+@on_both
+async def test_what_the_state_could_not_flush_is_refused(kind: str) -> None:
     """RocksDB takes nothing more once a flush has met a full disk: so it never must."""
-
-    async def main() -> None:
-        async with parts(kind) as node, checkpoints(node) as ref:
-            await node.durable(node.put("a", b"x" * 400_000))
-            unflushed = node.engine.unflushed_bytes()
-            assert unflushed > 400_000
-            leave(node, unflushed + SPARE_BYTES)  # the frame itself would fit many times
-            assert isinstance(await outcome(node.durable(node.put("b", b"y" * 2000))), DiskFull)
-            assert node.get("a") == b"x" * 400_000
-            leave(node, unflushed)
-            assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
-            assert node.engine.flushed_sequence() == 0, "not even begun"
-            assert node.committer.unflushed_bytes > 400_000, "it stays due"
-            node.disk.capacity = NO_LIMIT
-            await ask(ref, CheckpointNow())
-            assert node.engine.flushed_sequence() == 1
-            leave(node, SPARE_BYTES + 20_000)
-            await node.durable(node.put("b", b"y" * 2000))
-
-    play(kind, main)
+    async with parts(kind) as node, checkpoints(node) as ref:
+        await node.durable(node.put("a", b"x" * 400_000))
+        unflushed = node.engine.unflushed_bytes()
+        assert unflushed > 400_000
+        leave(node, unflushed + SPARE_BYTES)  # the frame itself would fit many times
+        assert isinstance(await outcome(node.durable(node.put("b", b"y" * 2000))), DiskFull)
+        assert node.get("a") == b"x" * 400_000
+        leave(node, unflushed)
+        assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
+        assert node.engine.flushed_sequence() == 0, "not even begun"
+        assert node.committer.unflushed_bytes > 400_000, "it stays due"
+        node.disk.capacity = NO_LIMIT
+        await ask(ref, CheckpointNow())
+        assert node.engine.flushed_sequence() == 1
+        leave(node, SPARE_BYTES + 20_000)
+        await node.durable(node.put("b", b"y" * 2000))
 
 
-@both
-def test_a_state_whose_files_could_not_be_made_is_refused(kind: str) -> None:
+@on_both
+async def test_a_state_whose_files_could_not_be_made_is_refused(kind: str) -> None:
     """As for bytes: no more inodes would end the engine for good."""
-
-    async def main() -> None:
-        async with parts(kind) as node, checkpoints(node) as ref:
-            await node.durable(node.put("a", b"1"))
-            node.disk.files = len(node.disk.image()) + SPARE_FILES - 1
-            assert isinstance(await outcome(node.durable(node.put("b", b"2"))), DiskFull)
-            assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
-            assert node.engine.flushed_sequence() == 0, "not even begun"
-            node.disk.files = NO_LIMIT
-            await node.durable(node.put("b", b"2"))
-            await ask(ref, CheckpointNow())
-            assert node.engine.flushed_sequence() == 2
-            assert not node.failures.failed
-
-    play(kind, main)
+    async with parts(kind) as node, checkpoints(node) as ref:
+        await node.durable(node.put("a", b"1"))
+        node.disk.files = len(node.disk.image()) + SPARE_FILES - 1
+        assert isinstance(await outcome(node.durable(node.put("b", b"2"))), DiskFull)
+        assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
+        assert node.engine.flushed_sequence() == 0, "not even begun"
+        node.disk.files = NO_LIMIT
+        await node.durable(node.put("b", b"2"))
+        await ask(ref, CheckpointNow())
+        assert node.engine.flushed_sequence() == 2
+        assert not node.failures.failed
 
 
-@both
-def test_a_quota_leaves_room_to_flush(kind: str) -> None:
+@on_both
+async def test_a_quota_leaves_room_to_flush(kind: str) -> None:
     """The file system shows none of it. Writes are refused while the state can still be flushed."""
-
-    async def main() -> None:
-        async with parts(kind) as node, checkpoints(node) as ref:
-            node.disk.quota = used_bytes(node) + 8 * limits.MIB
-            taken = 0
-            while await outcome(node.durable(node.put("a", b"x" * 100_000))) is None:
-                taken += 1
-            assert 20 < taken < 80
-            left = node.disk.quota - used_bytes(node)
-            assert left >= node.engine.unflushed_bytes()
-            node.disk.quota -= left - 1_000
-            assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
-            assert node.engine.flushed_sequence() == 0, "not even begun"
-            node.disk.quota = NO_LIMIT
-            await node.durable(node.put("a", b"y"))
-            await ask(ref, CheckpointNow())  # shares one that had begun before
-            await ask(ref, CheckpointNow())
-            assert node.engine.flushed_sequence() == taken + 1
-
-    play(kind, main)
+    async with parts(kind) as node, checkpoints(node) as ref:
+        node.disk.quota = used_bytes(node) + 8 * limits.MIB
+        taken = 0
+        while await outcome(node.durable(node.put("a", b"x" * 100_000))) is None:
+            taken += 1
+        assert 20 < taken < 80
+        left = node.disk.quota - used_bytes(node)
+        assert left >= node.engine.unflushed_bytes()
+        node.disk.quota -= left - 1_000
+        assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
+        assert node.engine.flushed_sequence() == 0, "not even begun"
+        node.disk.quota = NO_LIMIT
+        await node.durable(node.put("a", b"y"))
+        await ask(ref, CheckpointNow())  # shares one that had begun before
+        await ask(ref, CheckpointNow())
+        assert node.engine.flushed_sequence() == taken + 1
 
 
-@both
-def test_what_a_full_disk_does_not_let_go_of_is_unknown(kind: str) -> None:
+@with_parts
+async def test_what_a_full_disk_does_not_let_go_of_is_unknown(node: Parts, /, kind: str) -> None:
     """On Btrfs a quota refuses the cut too, and here others have what the reserve gave up."""
 
     def plan(kind: str, path: str) -> Fault | None:
         refused = kind in ("append", "truncate") and path.endswith(".storelog")
         return Fault(errno.EDQUOT, after_bytes=10_000) if refused else None
 
-    async def main() -> None:
-        async with parts(kind) as node:
-            await node.durable(node.put("a", b"1"))
-            node.disk.plan = plan
-            heard = await outcome(node.durable(node.put("a", b"2")))
-            assert isinstance(heard, UnknownOutcome)
-            assert heard.detail == {"sequence": 2}
-            assert node.get("a") == b"1"
-            assert isinstance(await outcome(node.durable(node.put("a", b"3"))), DiskFull)
-            node.disk.plan = None
-            await node.durable(node.put("a", b"4"))
-            assert node.get("a") == b"4"
-            assert node.log_frames() == [1, 2]
-            assert not node.failures.failed
-
-    play(kind, main)
+    await node.durable(node.put("a", b"1"))
+    node.disk.plan = plan
+    heard = await outcome(node.durable(node.put("a", b"2")))
+    assert isinstance(heard, UnknownOutcome)
+    assert heard.detail == {"sequence": 2}
+    assert node.get("a") == b"1"
+    assert isinstance(await outcome(node.durable(node.put("a", b"3"))), DiskFull)
+    node.disk.plan = None
+    await node.durable(node.put("a", b"4"))
+    assert node.get("a") == b"4"
+    assert node.log_frames() == [1, 2]
+    assert not node.failures.failed
 
 
 def remove(node: Parts, name: str) -> int:
@@ -622,51 +480,43 @@ def remove(node: Parts, name: str) -> int:
     return node.committer.commit(tx, SOMEBODY).sequence
 
 
-@both
-def test_what_takes_away_has_the_reserve_of_a_full_disk(kind: str) -> None:
-    async def main() -> None:
-        async with parts(kind) as node:
-            for number in range(40):
-                await node.durable(node.put(f"k{number}", b"1"))
-            leave(node, 0)
-            first = [remove(node, "k0"), node.put("more", b"1"), remove(node, "k1")]
-            promised = [asyncio.ensure_future(node.durable(sequence)) for sequence in first]
-            await asyncio.sleep(0)
-            found = [await outcome(promise) for promise in promised]
-            assert [type(one) for one in found] == [type(None), DiskFull, DiskFull]
-            assert (node.get("k0"), node.get("more"), node.get("k1")) == (None, None, b"1")
-            for number in range(1, 40):  # beside others that don't give up
-                with pytest.raises(DiskFull):
-                    node.put("more", b"1")
-                removal = remove(node, f"k{number}")
-                with pytest.raises(DiskFull):
-                    node.put("more", b"1")
-                await node.durable(removal)
-            assert node.log_frames() == list(range(1, 81))
-            node.disk.capacity = NO_LIMIT
-            await node.durable(node.put("more", b"1"))
-            assert not node.committer.disk_full
-            assert not node.failures.failed
-
-    play(kind, main)
+@with_parts
+async def test_what_takes_away_has_the_reserve_of_a_full_disk(node: Parts, /) -> None:
+    for number in range(40):
+        await node.durable(node.put(f"k{number}", b"1"))
+    leave(node, 0)
+    first = [remove(node, "k0"), node.put("more", b"1"), remove(node, "k1")]
+    promised = [asyncio.ensure_future(node.durable(sequence)) for sequence in first]
+    await asyncio.sleep(0)
+    found = [await outcome(promise) for promise in promised]
+    assert [type(one) for one in found] == [type(None), DiskFull, DiskFull]
+    assert (node.get("k0"), node.get("more"), node.get("k1")) == (None, None, b"1")
+    for number in range(1, 40):  # beside others that don't give up
+        with pytest.raises(DiskFull):
+            node.put("more", b"1")
+        removal = remove(node, f"k{number}")
+        with pytest.raises(DiskFull):
+            node.put("more", b"1")
+        await node.durable(removal)
+    assert node.log_frames() == list(range(1, 81))
+    node.disk.capacity = NO_LIMIT
+    await node.durable(node.put("more", b"1"))
+    assert not node.committer.disk_full
+    assert not node.failures.failed
 
 
-@both
-def test_the_reserve_has_an_end_and_is_filled_again(kind: str) -> None:
-    async def main() -> None:
-        async with parts(kind) as node:
-            await node.durable(node.put("k", b"x" * 2000))
-            leave(node, 0)
-            removed = 0
-            while await outcome(node.durable(remove(node, "n" * 5000))) is None:
-                removed += 1
-            assert removed > 20, "what the state has to flush wants room too"
-            node.disk.capacity = NO_LIMIT
-            await node.durable(node.put("k", b"y"))
-            assert node.log.tail.reserve.held
-            assert not node.failures.failed
-
-    play(kind, main)
+@with_parts
+async def test_the_reserve_has_an_end_and_is_filled_again(node: Parts, /) -> None:
+    await node.durable(node.put("k", b"x" * 2000))
+    leave(node, 0)
+    removed = 0
+    while await outcome(node.durable(remove(node, "n" * 5000))) is None:
+        removed += 1
+    assert removed > 20, "what the state has to flush wants room too"
+    node.disk.capacity = NO_LIMIT
+    await node.durable(node.put("k", b"y"))
+    assert node.log.tail.reserve.held
+    assert not node.failures.failed
 
 
 def used_bytes(node: Parts) -> int:
@@ -691,26 +541,22 @@ def test_a_checkpoint_waits_for_room(logbook: Logbook) -> None:
     assert logbook.names().count("the checkpoint waits for disk space") == 1
 
 
-@both
-def test_no_room_for_a_mark_or_a_prune_fails_nothing(
+@on_both
+async def test_no_room_for_a_mark_or_a_prune_fails_nothing(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "LOG_FRAMES_KEPT", 10)
-
-    async def main() -> None:
-        async with parts(kind) as node, checkpoints(node) as ref:
-            node.log.state.sizes = LogSizes(segment_frames=4)
-            await fill(node, 30)
-            node.disk.plan = lambda kind, _: Fault(errno.ENOSPC) if kind == "append" else None
-            tell(node.log_ref, WriteMark(node.committer.commit_index))
-            assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
-            assert node.log_frames() == list(range(1, 31))
-            node.disk.plan = None
-            assert await ask(ref, CheckpointNow()) > 1
-            await node.durable(node.put("a", b"1"))
-            assert not node.failures.failed
-
-    play(kind, main)
+    async with parts(kind) as node, checkpoints(node) as ref:
+        node.log.state.sizes = LogSizes(segment_frames=4)
+        await fill(node, 30)
+        node.disk.plan = lambda kind, _: Fault(errno.ENOSPC) if kind == "append" else None
+        tell(node.log_ref, WriteMark(node.committer.commit_index))
+        assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
+        assert node.log_frames() == list(range(1, 31))
+        node.disk.plan = None
+        assert await ask(ref, CheckpointNow()) > 1
+        await node.durable(node.put("a", b"1"))
+        assert not node.failures.failed
 
 
 async def fill(node: Parts, count: int) -> None:
@@ -718,113 +564,67 @@ async def fill(node: Parts, count: int) -> None:
         await node.durable(node.put(f"k{number}", b""))
 
 
-@both
-def test_the_door_judges_by_itself_whether_the_node_takes_changes(kind: str) -> None:
-    async def main() -> None:
-        async with parts(kind) as node:
+@with_parts
+async def test_the_door_judges_by_itself_whether_the_node_takes_changes(node: Parts, /) -> None:
 
-            def refuse() -> None:
-                raise NotWritable("planted")
+    def refuse() -> None:
+        raise NotWritable("planted")
 
-            await node.durable(node.put("a", b"1"))
-            node.committer._check_declared = refuse
-            with pytest.raises(NotWritable):
-                node.put("a", b"2")
-            with node.committer.begin_transaction() as reading:
-                assert reading.get(key("a")) == b"1"
-                assert node.committer.commit(reading, SOMEBODY).sequence == 0
-            assert node.committer.committed == 1
-
-    play(kind, main)
+    await node.durable(node.put("a", b"1"))
+    node.committer._check_declared = refuse
+    with pytest.raises(NotWritable):
+        node.put("a", b"2")
+    with node.committer.begin_transaction() as reading:
+        assert reading.get(key("a")) == b"1"
+        assert node.committer.commit(reading, SOMEBODY).sequence == 0
+    assert node.committer.committed == 1
 
 
-@both
-def test_a_commit_says_who_how_what_and_why(kind: str) -> None:
-    async def main() -> None:
-        async with parts(kind) as node:
-            changes: tuple[tuple[Author, str | None, str | None], ...] = (
-                (ANA, "CREATE x", "because"), (NODE, None, "due"),
-                (NamedAuthor("bob", "http"), "SET", None),
-            )  # fmt: skip
-            for who, statement, reason in changes:
-                with node.committer.begin_transaction() as tx:
-                    tx.put(key("a"), b"1")
-                    await node.committer.released(node.committer.commit(tx, who, statement, reason))
-            assert [decode(frame.body).attribution for frame in node.log.reader.read(1)] == [
-                Attribution("ana", "wire", "CREATE x", "because"),
-                Attribution("node", "node", None, "due"),
-                Attribution("bob", "http", "SET", None),
-            ]
-
-    play(kind, main)
-
-
-@both
-def test_a_bug_before_the_sequence_costs_one_answer(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> None:
-        async with parts(kind) as node:
-            tx = node.committer.begin_transaction()
+@with_parts
+async def test_a_commit_says_who_how_what_and_why(node: Parts, /) -> None:
+    changes: tuple[tuple[Author, str | None, str | None], ...] = (
+        (ANA, "CREATE x", "because"), (NODE, None, "due"),
+        (NamedAuthor("bob", "http"), "SET", None),
+    )  # fmt: skip
+    for who, statement, reason in changes:
+        with node.committer.begin_transaction() as tx:
             tx.put(key("a"), b"1")
-            with pytest.raises(TypeError):
-                node.committer.commit(tx, SOMEBODY, object())  # type: ignore[arg-type]
-            await node.durable(node.put("b", b"1"))
-            assert node.get("a") is None
+            await node.committer.released(node.committer.commit(tx, who, statement, reason))
+    assert [decode(frame.body).attribution for frame in node.log.reader.read(1)] == [
+        Attribution("ana", "wire", "CREATE x", "because"),
+        Attribution("node", "node", None, "due"),
+        Attribution("bob", "http", "SET", None),
+    ]
 
-    play(kind, main)
+
+@with_parts
+async def test_a_bug_before_the_sequence_costs_one_answer(
+    node: Parts, /, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tx = node.committer.begin_transaction()
+    tx.put(key("a"), b"1")
+    with pytest.raises(TypeError):
+        node.committer.commit(tx, SOMEBODY, object())  # type: ignore[arg-type]
+    await node.durable(node.put("b", b"1"))
+    assert node.get("a") is None
 
 
 @pytest.mark.parametrize("error", [MemoryError, Busy])
-def test_what_the_log_was_given_and_the_ledger_does_not_hold_ends_both(
-    error: Callable[[str], Exception], monkeypatch: pytest.MonkeyPatch
+@with_parts.stepped
+async def test_what_the_log_was_given_and_the_ledger_does_not_hold_ends_both(
+    node: Parts, /, error: Callable[[str], Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next commit would have the same sequence."""
 
     def add(_self: PendingWrites, _layer: WriteSet) -> None:
         raise error("planted")
 
-    async def main() -> None:
-        async with parts("stepped") as node:
-            with monkeypatch.context() as patch, pytest.raises((MemoryError, Busy)):
-                patch.setattr(PendingWrites, "add", add)
-                node.put("a", b"1")
-            with pytest.raises(Failed):
-                node.put("b", b"2")
-            assert node.committer.committed == node.committer.commit_index
-
-    play("stepped", main)
-
-
-def test_a_busy_loop_lets_the_log_through() -> None:
-    """One writer beside a loop that always has something else to do, in steps of 100 µs."""
-
-    async def main() -> None:
-        async with parts("real") as node:
-            from tests.actors.test_runtime import Add, OnLoop
-
-            class Busy(OnLoop):
-                pass
-
-            ref = Busy.start(node.runtime)
-            running = True
-
-            async def keep_busy() -> None:
-                clock = node.runtime.clock
-                while running:
-                    until_us = clock.monotonic_us() + 100
-                    while clock.monotonic_us() < until_us:
-                        pass
-                    await ask(ref, Add(1))
-
-            busy: asyncio.Future[Any] = asyncio.ensure_future(keep_busy())
-            for number in range(200):
-                await node.durable(node.put(f"k{number}", b""))
-            running = False
-            await busy
-            await stop(ref)
-
-    play("real", main)
+    with monkeypatch.context() as patch, pytest.raises((MemoryError, Busy)):
+        patch.setattr(PendingWrites, "add", add)
+        node.put("a", b"1")
+    with pytest.raises(Failed):
+        node.put("b", b"2")
+    assert node.committer.committed == node.committer.commit_index
 
 
 class Stalling(MemoryEngine):
@@ -841,96 +641,83 @@ class Stalling(MemoryEngine):
         super().write(batch, applied)
 
 
-@both
-def test_a_state_that_takes_nothing_holds_up_no_answer(kind: str) -> None:
-    async def main() -> None:
-        engine = Stalling()
-        async with parts(kind, engine=engine) as node:
-            await node.durable(node.put("a", b"1"))
-            engine.stalled = True
-            for number in range(50):
-                await node.durable(node.put("a", f"{number}".encode()))
-                assert node.get("a") == f"{number}".encode()
-            assert (engine.applied, node.committer.commit_index) == (1, 51)
-            assert node.committer.unapplied_bytes > 0
-            engine.stalled = False
-            await until(lambda: engine.applied == 51)
-            assert node.committer.unapplied_bytes == 0
-            await node.durable(node.put("b", b"1"))
-            assert engine.applied == 52
-            engine.stalled = True
-            await node.durable(node.put("b", b"2"))
-            engine.stalled = False  # and it stops
-
-    play(kind, main)
+@on_both
+async def test_a_state_that_takes_nothing_holds_up_no_answer(kind: str) -> None:
+    engine = Stalling()
+    async with parts(kind, engine=engine) as node:
+        await node.durable(node.put("a", b"1"))
+        engine.stalled = True
+        for number in range(50):
+            await node.durable(node.put("a", f"{number}".encode()))
+            assert node.get("a") == f"{number}".encode()
+        assert (engine.applied, node.committer.commit_index) == (1, 51)
+        assert node.committer.unapplied_bytes > 0
+        engine.stalled = False
+        await until(lambda: engine.applied == 51)
+        assert node.committer.unapplied_bytes == 0
+        await node.durable(node.put("b", b"1"))
+        assert engine.applied == 52
+        engine.stalled = True
+        await node.durable(node.put("b", b"2"))
+        engine.stalled = False  # and it stops
 
 
-@both
-def test_what_the_state_has_not_taken_is_bounded(
+@on_both
+async def test_what_the_state_has_not_taken_is_bounded(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "IN_FLIGHT_BYTES", 100_000)
-
-    async def main() -> None:
-        engine = Stalling()
-        async with parts(kind, engine=engine) as node:
-            engine.stalled = True
-            taken = 0
-            with pytest.raises(Busy, match="disk is slow"):
-                while True:
-                    await node.durable(node.put(f"k{taken}", b"x" * 1_000))
-                    taken += 1
-            assert 70 < taken < 90, "some 1250 bytes each"
-            assert node.get(f"k{taken - 1}") is not None
-            with node.committer.begin_transaction() as reading:
-                assert node.committer.commit(reading, SOMEBODY).sequence == 0
-            engine.stalled = False
-            await until(lambda: engine.applied == taken)
-            await node.durable(node.put("more", b""))
-            assert node.ledger.state.flight.bytes == 0
-
-    play(kind, main)
+    engine = Stalling()
+    async with parts(kind, engine=engine) as node:
+        engine.stalled = True
+        taken = 0
+        with pytest.raises(Busy, match="disk is slow"):
+            while True:
+                await node.durable(node.put(f"k{taken}", b"x" * 1_000))
+                taken += 1
+        assert 70 < taken < 90, "some 1250 bytes each"
+        assert node.get(f"k{taken - 1}") is not None
+        with node.committer.begin_transaction() as reading:
+            assert node.committer.commit(reading, SOMEBODY).sequence == 0
+        engine.stalled = False
+        await until(lambda: engine.applied == taken)
+        await node.durable(node.put("more", b""))
+        assert node.ledger.state.flight.bytes == 0
 
 
 @pytest.mark.parametrize("flushed", range(3, 12))
-def test_a_checkpoint_prunes_no_frame_beyond_the_flush(
+@on_stepped
+async def test_a_checkpoint_prunes_no_frame_beyond_the_flush(
     flushed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Segments begin at 1, 5, 9 and so on; a start on what is left loses nothing."""
     monkeypatch.setattr(limits, "LOG_FRAMES_KEPT", 1)
-
-    async def main() -> None:
-        async with parts("stepped") as node, checkpoints(node) as ref:
-            node.log.state.sizes = LogSizes(segment_frames=4)
-            await fill(node, flushed)
-            node.engine.flush()
-            await fill(node, 20)
-            monkeypatch.setattr(node.engine, "flush", lambda _: None)
-            begins = await ask(ref, CheckpointNow())
-            assert begins == 1 + flushed // 4 * 4
-            node.engine.crash()
-            assert begins <= node.engine.applied + 1, "a frame that only the log held is gone"
-
-    play("stepped", main)
+    async with parts("stepped") as node, checkpoints(node) as ref:
+        node.log.state.sizes = LogSizes(segment_frames=4)
+        await fill(node, flushed)
+        node.engine.flush()
+        await fill(node, 20)
+        monkeypatch.setattr(node.engine, "flush", lambda _: None)
+        begins = await ask(ref, CheckpointNow())
+        assert begins == 1 + flushed // 4 * 4
+        node.engine.crash()
+        assert begins <= node.engine.applied + 1, "a frame that only the log held is gone"
 
 
-def test_the_state_is_flushed_when_a_segment_was_begun() -> None:
+@on_stepped
+async def test_the_state_is_flushed_when_a_segment_was_begun() -> None:
     """Long before it would be by time or size."""
-
-    async def main() -> None:
-        async with parts("stepped") as node, checkpoints(node):
-            node.log.state.sizes = LogSizes(segment_frames=4)
-            await fill(node, 4)
-            await asyncio.sleep(3)
-            assert node.engine.flushed_sequence() == 0
-            await fill(node, 1)
-            await asyncio.sleep(3)
-            assert (node.log.state.newest, node.engine.flushed_sequence()) == (5, 5)
-            await fill(node, 2)
-            await asyncio.sleep(3)
-            assert node.engine.flushed_sequence() == 5, "once for each"
-
-    play("stepped", main)
+    async with parts("stepped") as node, checkpoints(node):
+        node.log.state.sizes = LogSizes(segment_frames=4)
+        await fill(node, 4)
+        await asyncio.sleep(3)
+        assert node.engine.flushed_sequence() == 0
+        await fill(node, 1)
+        await asyncio.sleep(3)
+        assert (node.log.state.newest, node.engine.flushed_sequence()) == (5, 5)
+        await fill(node, 2)
+        await asyncio.sleep(3)
+        assert node.engine.flushed_sequence() == 5, "once for each"
 
 
 @both
@@ -955,29 +742,3 @@ def test_old_log_gives_way_on_a_full_disk(kind: str, logbook: Logbook) -> None:
 
     play(kind, main)
     assert "the disk is full: old log was dropped" in logbook.names()
-
-
-@both
-def test_a_log_in_one_segment_gives_way_after_a_flush(kind: str, logbook: Logbook) -> None:
-    """Refused once; the checkpoint that follows makes room, and writes go on by themselves."""
-    logbook.allow("old log was dropped")
-
-    async def main() -> None:
-        async with parts(kind, gives_way=True) as node, checkpoints(node):
-            for number in range(20):
-                await node.durable(node.put(f"k{number}", b"x" * 100_000))
-            used = sum(len(content) for content in node.disk.image().values() if content)
-            node.disk.capacity = used + node.engine.unflushed_bytes() + SPARE_BYTES + 50_000
-
-            async def write() -> None:
-                await node.durable(node.put("k", b"y" * 90_000))
-
-            assert isinstance(await outcome(write()), DiskFull)
-            while await outcome(write()) is not None:
-                await asyncio.sleep(0.1)
-            assert node.log.state.first == 21
-            assert node.figures.given_way == 20
-            node.disk.capacity = NO_LIMIT
-            assert not node.failures.failed
-
-    play(kind, main)

@@ -25,7 +25,7 @@ from actors.runtime.gil_yield import (
     POSTPONE_MOST_US,
     POSTPONE_US,
 )
-from tests.actors.parts import play, until
+from tests.actors.parts import until
 
 
 class Echo(asyncio.Protocol):
@@ -50,45 +50,39 @@ class Hears(Echo):
         self.heard += data
 
 
-def test_a_connection_through_the_net() -> None:
-    async def main() -> None:
-        net = system_environment().net
-        listener = await net.listen("127.0.0.1", 0, Echo)
-        host, port = listener.address
-        assert host == "127.0.0.1"
-        with pytest.raises(OSError):
-            await net.listen("127.0.0.1", port, Echo)
-        transport, protocol = await net.connect(host, port, Hears)
-        assert isinstance(protocol, Hears)
-        protocol.transport.write(b"hello")
-        await until(lambda: protocol.heard == b"hello")
-        listener.close()
-        protocol.transport.write(b" again")
-        await until(lambda: protocol.heard == b"hello again")
-        transport.close()
-        with pytest.raises(OSError):
-            await net.connect(host, port, Hears)
-        await asyncio.sleep(0.01)
-
-    play("real", main)
+async def test_a_connection_through_the_net() -> None:
+    net = system_environment().net
+    listener = await net.listen("127.0.0.1", 0, Echo)
+    host, port = listener.address
+    assert host == "127.0.0.1"
+    with pytest.raises(OSError):
+        await net.listen("127.0.0.1", port, Echo)
+    transport, protocol = await net.connect(host, port, Hears)
+    assert isinstance(protocol, Hears)
+    protocol.transport.write(b"hello")
+    await until(lambda: protocol.heard == b"hello")
+    listener.close()
+    protocol.transport.write(b" again")
+    await until(lambda: protocol.heard == b"hello again")
+    transport.close()
+    with pytest.raises(OSError):
+        await net.connect(host, port, Hears)
+    await asyncio.sleep(0.01)
 
 
-def test_the_clocks_and_the_randomness() -> None:
-    async def main() -> None:
-        before = sys.getswitchinterval()
-        try:
-            environment = system_environment()
-            assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
-        finally:
-            sys.setswitchinterval(before)
-        assert environment.clock.wall_us() > 1_700_000_000_000_000
-        assert environment.clock.monotonic_us() <= environment.clock.monotonic_us()
-        assert len(environment.rng.bytes(7)) == 7
-        assert {environment.rng.below(2) for _ in range(100)} == {0, 1}
-        assert environment.scheduler.loop is asyncio.get_running_loop()
-        assert environment.cores >= 1
-
-    play("real", main)
+async def test_the_clocks_and_the_randomness() -> None:
+    before = sys.getswitchinterval()
+    try:
+        environment = system_environment()
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
+    finally:
+        sys.setswitchinterval(before)
+    assert environment.clock.wall_us() > 1_700_000_000_000_000
+    assert environment.clock.monotonic_us() <= environment.clock.monotonic_us()
+    assert len(environment.rng.bytes(7)) == 7
+    assert {environment.rng.below(2) for _ in range(100)} == {0, 1}
+    assert environment.scheduler.loop is asyncio.get_running_loop()
+    assert environment.cores >= 1
 
 
 def windows(urgent: GilYield, until_us: int) -> list[int]:

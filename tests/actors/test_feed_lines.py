@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -234,43 +232,6 @@ async def test_a_line_that_fails_ends_its_feeds_and_no_others(
         for reader in (first, second):
             assert (await reader.over()).code == "Failed"
         assert len(node.open_feeds) == 1
-
-
-async def test_a_feed_that_rights_move_to_another_line_is_told_each_commit_once() -> None:
-    """In the midst of a commit: it goes on alone, and is done with later ones when the line of
-    before comes to where it stood."""
-    async with node_with_tables() as node:
-        await seq(node, f"{GRANT}; {GRANT.replace('bob', 'carl')}; CREATE t:1 SET a = 60")
-        hub, others, reader = node.open_feeds, [Reader() for _ in range(100)], Reader()
-        for one in others:
-            await follow(node, one, replace(BOB, user="carl"), where=WHERE)
-        feed = await follow(node, reader, BOB, where=WHERE)
-        for one in (*others, reader):
-            await one.caught_up()
-        line, last = hub._lines[feed.view.wanted], 0
-        overtaken = False
-
-        def slow() -> None:
-            nonlocal overtaken
-            if not overtaken:
-                time.sleep(0.005)  # a slice and more: others have their turns behind it
-                overtaken = line.passing and bool(last) and feed.position >= last
-
-        for one in others:
-            one.told = slow
-        first = await seq(node, "UPDATE t:1 SET a = 61")
-        while not line.passing:
-            await asyncio.sleep(0)
-        last = await seq(node, "GRANT INFO ON TABLE a.b.t TO bob; UPDATE t:1 SET a = 62")
-        for one in others:
-            await one.reached(last)
-        assert overtaken, "the line was done before its feed had gone on"
-        after = await seq(node, "UPDATE t:1 SET a = 63")
-        await reader.reached(after)
-        assert [(one["seq"], one["by"]) for one in reader.commits] == [
-            (first, "ana"), (last, "ana"), (after, "ana"),
-        ]  # fmt: skip
-        assert [at for at, _ in told(reader)] == [first, last, after]
 
 
 async def test_a_planted_hub_that_lets_feeds_join_at_any_time_is_caught(

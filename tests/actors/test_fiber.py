@@ -4,8 +4,6 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import pytest
 
@@ -13,7 +11,6 @@ from actors.execution.fiber import ITEMS_A_US, Fiber
 from actors.execution.scheduler import FEED, LOCK, SCRIPT, FiberScheduler
 from protocol import limits
 from protocol.errors import Cancelled, Failed, StatementTimeout
-from protocol.values import PACE
 
 
 class Hands:
@@ -139,27 +136,6 @@ async def test_slices_go_round_by_user(scheduler: FiberScheduler, hands: Hands) 
     assert order == expected
 
 
-async def test_many_of_one_user_that_begin_together_share_a_slice(
-    scheduler: FiberScheduler, hands: Hands
-) -> None:
-    """Else each of hundreds would hold the loop for one."""
-
-    def work(fiber: Fiber) -> None:
-        for _ in range(2 * limits.SLICE_US):
-            hands.us += 1
-            fiber.tick(0 if hands.us % 4 else PACE)
-
-    began_us = hands.us
-    begun = [Fiber(scheduler, SCRIPT, "a") for _ in range(400)]
-    for fiber in begun:
-        fiber.start(partial(work, fiber), nothing)
-    assert all(fiber.slices for fiber in begun) and hands.us - began_us < 10 * limits.SLICE_US
-    before_us = hands.us
-    other = run(scheduler, work, user="b")
-    assert other.slices and hands.us - before_us > limits.SLICE_US // 2, "a slice of its own"
-    await asyncio.wait([fiber.outcome for fiber in (*begun, other)])
-
-
 async def test_a_single_call_that_uses_up_a_slice_begins_in_one_of_its_own(
     scheduler: FiberScheduler,
 ) -> None:
@@ -206,18 +182,6 @@ async def test_an_outer_deadline_holds_inside_an_inner_one(
     with pytest.raises(StatementTimeout):
         await fiber.outcome
     assert fiber.slices == 2
-
-
-async def test_a_deadline_that_was_popped_ends_nothing(
-    scheduler: FiberScheduler, hands: Hands
-) -> None:
-    def work(fiber: Fiber) -> None:
-        fiber.push_deadline(limits.SLICE_US)
-        fiber.pop_deadline()
-        hands.us += 5 * limits.SLICE_US
-        fiber.tick()
-
-    await run(scheduler, work).outcome
 
 
 async def test_cancelling_ends_work_at_its_next_slice(
@@ -283,27 +247,6 @@ async def test_nothing_of_a_script_outlives_it(scheduler: FiberScheduler) -> Non
         gc.enable()
 
 
-async def test_idle_workers_do_not_keep_the_turns_they_belong_to(hands: Hands) -> None:
-    """The collector does not see into their frames: a node once stopped would never be freed."""
-    scheduler = FiberScheduler(asyncio.get_running_loop(), hands)
-    assert run(scheduler, lambda fiber: fiber.tick()).ended
-    gone = weakref.ref(scheduler)
-    del scheduler
-    gc.collect()
-    assert gone() is None
-
-
-async def test_what_an_ended_script_waited_for_may_fail_unseen(scheduler: FiberScheduler) -> None:
-    awaited: Any = asyncio.get_running_loop().create_future()
-    fiber = Fiber(scheduler, SCRIPT, "")
-    fiber.start(lambda: fiber.wait(awaited), lambda: None)
-    fiber.cancel()
-    awaited.set_exception(RuntimeError("nobody looks"))
-    with pytest.raises(Cancelled):
-        await fiber.outcome
-    assert not awaited._log_traceback, "it will be logged as never retrieved"
-
-
 FAR_US = 1_000_000_000_000
 
 
@@ -321,14 +264,6 @@ async def test_parked_work_goes_on_when_it_is_woken(scheduler: FiberScheduler) -
     fiber.wake()
     await fiber.outcome
     assert order == ["paused", "parked", "woken"]
-
-
-async def test_parked_work_goes_on_when_its_time_is_over(
-    scheduler: FiberScheduler, hands: Hands
-) -> None:
-    fiber = run(scheduler, lambda fiber: fiber.park(hands.us))
-    await fiber.outcome
-    assert fiber.slices == 1
 
 
 async def test_parked_work_is_cancelled_at_once(scheduler: FiberScheduler) -> None:

@@ -108,35 +108,6 @@ def test_who_may_commit_yet_in_a_turn_is_waited_for() -> None:
     with_batches(main)
 
 
-def test_where_many_commit_the_end_of_a_turn_is_not_the_end() -> None:
-    async def main(held: Held) -> None:
-        held.add(1, 2, 3)
-        held.batches.on_turn_end()
-        assert held.sent == [], "there are many"
-        await turns(3)
-        held.batches.returned()
-        held.add(4)
-        held.batches.on_turn_end()
-        assert len(held.sent) == 1, "there were many"
-        await turns(3)
-        assert held.sent == [[1, 2, 3], [4]]
-
-    with_batches(main)
-
-
-def test_what_is_withdrawn_does_not_go_at_the_end_of_the_turn() -> None:
-    async def main(held: Held) -> None:
-        held.add(1)
-        held.batches.roll_back()
-        held.batches.on_turn_end()
-        assert held.sent == []
-        held.add(1)
-        held.batches.on_turn_end()
-        assert held.sent == [[1]]
-
-    with_batches(main)
-
-
 def test_what_comes_while_a_batch_is_out_makes_up_the_next() -> None:
     async def main(held: Held) -> None:
         held.add(1)
@@ -185,19 +156,6 @@ def test_what_is_withdrawn_is_not_sent() -> None:
         held.add(1)
         await turns()
         assert held.sent == [[1], [1]]
-
-    with_batches(main)
-
-
-def test_what_is_withdrawn_while_it_is_gathered_is_not_sent() -> None:
-    async def main(held: Held) -> None:
-        held.add(1)
-        held.batches.roll_back()
-        await turns(3)
-        assert held.sent == []
-        held.add(1)
-        await turns()
-        assert held.sent == [[1]]
 
     with_batches(main)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from actors.indexes import IndexBuilderHandle, IndexesActor
+from actors.indexes import IndexBuilderHandle
 from actors.node import Node
 from protocol import limits
 from protocol.errors import (
-    BadRequest,
     Cancelled,
     DiskFull,
     Draining,
@@ -31,14 +29,13 @@ from protocol.errors import (
     UnknownOutcome,
 )
 from protocol.requests import ScriptAnswer
-from protocol.values import RecordId
 from storage.engine.memory import MemoryEngine
 from tests.actors import nodes
 from tests.actors.nodes import simulated_environment, value
 from tests.actors.parts import KINDS, play, until
 from tests.logbook import Logbook
 from tests.nodes import OWNER, Running, running
-from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
+from tests.simulation.disk import NO_LIMIT, SimulatedDisk
 from tests.storage.index_entries import wrong_entries
 from tests.tables import case
 
@@ -115,23 +112,6 @@ async def test_an_index_is_built_while_others_write(
     figure("writes beside three indexes being built", f"{written}, progress seen {len(seen)} times")
 
 
-async def test_a_build_goes_on_after_a_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "INDEX_SLICE_BYTES", 500)
-    async with running(tmp_path / "store") as node:
-        await fill(node)
-        await node.values("DEFINE INDEX i ON thing FIELDS a")
-        while not (before := (await node.value("INFO FOR INDEX i ON thing")))["visited"]:
-            await asyncio.sleep(0)
-    assert before["state"] == "building"
-    async with running(tmp_path / "store") as node:
-        info = await node.value("INFO FOR INDEX i ON thing")
-        assert info["state"] == "ready" or info["visited"] >= before["visited"]
-        assert (await built(node, "i"))[0]["state"] == "ready"
-        assert await wrong_entries(node.node, "main") == []
-
-
 async def test_a_build_goes_on_from_the_log_of_a_node_that_was_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,23 +131,6 @@ async def test_a_build_goes_on_from_the_log_of_a_node_that_was_killed(
         await built(node, "i", "u")
     async with running(tmp_path / "killed") as node:
         assert [each["state"] for each in await built(node, "i", "u")] == ["ready", "ready"]
-        assert await wrong_entries(node.node, "main") == []
-
-
-async def test_the_state_after_replay_is_the_same_to_the_byte(tmp_path: Path) -> None:
-    async with running(tmp_path / "store") as node:
-        await fill(node, 2_000)
-        await node.values(
-            "DEFINE INDEX i ON thing FIELDS tags, a; DEFINE INDEX u ON thing FIELDS b UNIQUE"
-        )
-        await built(node, "i", "u")
-        await node.values(
-            "UPDATE thing SET a = a + 1 WHERE a < 3 RETURN NONE; DELETE thing WHERE a = 5"
-        )
-        before = await node.value("INFO FOR STATE")
-    shutil.rmtree(tmp_path / "store" / "state")
-    async with running(tmp_path / "store") as node:
-        assert (await node.value("INFO FOR STATE"))["hash"] == before["hash"]
         assert await wrong_entries(node.node, "main") == []
 
 
@@ -235,35 +198,6 @@ async def test_who_waits_for_an_index_is_answered_once_it_is_built_or_refused(
             await node.answer("BEGIN; DEFINE INDEX s ON thing FIELDS a WAIT; COMMIT")
         ).refusal
         assert isinstance(refusal, NotInTransaction)
-
-
-async def test_declared_indexes_are_searched_in_slices(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also those that are declared while a search is under way, wherever they lie."""
-    ready, slices, slice_of = 60, 0, IndexesActor._slice
-
-    def counted(builder: IndexesActor) -> None:
-        nonlocal slices
-        slices += 1
-        slice_of(builder)
-
-    monkeypatch.setattr(IndexesActor, "_slice", counted)
-    async with running(tmp_path / "store") as node:
-        await node.values("DEFINE TABLE early; DEFINE TABLE other; DEFINE TABLE thing")
-        await node.values("CREATE thing:1; CREATE thing:2; CREATE early:1; CREATE early:2")
-        declared = (f"DEFINE INDEX i{n} ON other FIELDS a{n}" for n in range(ready))
-        await node.values("; ".join(declared))
-        monkeypatch.setattr(limits, "INDEX_SLICE_US", 0)
-        monkeypatch.setattr(limits, "INDEX_AT_ONCE", 1)
-        slices = 0
-        await node.values("DEFINE INDEX b ON thing FIELDS a")
-        info = "INFO FOR INDEX b ON thing"
-        while slices < ready // 2 and (await node.value(info))["state"] == "building":
-            await asyncio.sleep(0)
-        await node.values("DEFINE INDEX a ON early FIELDS a WAIT")
-        await built(node, "b")
-        assert slices > ready
 
 
 async def test_what_ends_the_wait_for_an_index_is_told(
@@ -342,27 +276,6 @@ async def test_a_unique_index_is_in_force_and_used_while_it_is_rebuilt(
         assert await wrong_entries(node.node, "main") == []
 
 
-async def test_a_rebuild_goes_on_from_the_log_of_a_node_that_was_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "INDEX_SLICE_BYTES", 500)
-    async with running(tmp_path / "store") as node:
-        await fill(node)
-        await node.values("DEFINE INDEX u ON thing FIELDS b UNIQUE")
-        await built(node, "u")
-        await node.values("REBUILD INDEX u ON thing")
-        while not (await node.value("INFO FOR INDEX u ON thing"))["visited"]:
-            await asyncio.sleep(0)
-        (tmp_path / "killed").mkdir(0o700)
-        shutil.copytree(tmp_path / "store" / "log", tmp_path / "killed" / "log")
-        shutil.copy(tmp_path / "store" / "STORE", tmp_path / "killed" / "STORE")
-    async with running(tmp_path / "killed") as node:
-        answer = await node.answer(f"CREATE thing SET b = 'b{ROWS - 1}'")
-        assert isinstance(answer.refusal, Duplicate)
-        assert (await built(node, "u"))[0]["state"] == "ready"
-        assert await wrong_entries(node.node, "main") == []
-
-
 async def test_an_index_dropped_while_it_is_built_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -377,16 +290,6 @@ async def test_an_index_dropped_while_it_is_built_leaves_nothing(
         assert await wrong_entries(node.node, "main") == []
         await node.values("DROP TABLE thing; DEFINE TABLE thing")
         assert await wrong_entries(node.node, "main") == []
-
-
-async def test_two_that_insert_the_same_value_at_once(tmp_path: Path) -> None:
-    async with running(tmp_path / "store") as node:
-        await node.values("DEFINE TABLE thing; DEFINE INDEX u ON thing FIELDS b UNIQUE")
-        scripts = [f"CREATE thing SET b = {n % 20}" for n in range(200)]
-        answers = await asyncio.gather(*map(node.answer, scripts))
-        refused = [answer.refusal for answer in answers if answer.refusal is not None]
-        assert len(refused) == 180 and {type(one) for one in refused} == {Duplicate}
-        assert await node.value("SELECT VALUE b FROM thing ORDER BY b") == list(range(20))
 
 
 async def test_a_build_goes_on_when_the_node_takes_changes_again(
@@ -415,44 +318,6 @@ async def test_a_build_goes_on_when_the_node_takes_changes_again(
         (found,) = await built(node, "a")
         assert found["state"] == "ready"
         assert await wrong_entries(node.node, "main") == []
-
-
-async def test_links_are_read_backwards_through_what_is_built_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that is being built would leave them to go through the table, for each record anew."""
-    monkeypatch.setattr(limits, "INDEX_AT_ONCE", 1)
-    back, found = "SELECT VALUE <-thing.of FROM other", [[RecordId("thing", n) for n in range(3)]]
-    async with running(tmp_path / "store") as node:
-
-        async def unbuilt(script: str, state: str) -> IndexBuilderHandle:
-            """Declare what is not built before `wake` is called."""
-            held: list[IndexBuilderHandle] = []
-
-            def keep(builder: IndexBuilderHandle) -> None:
-                held.append(builder)
-
-            with monkeypatch.context() as nobody:
-                nobody.setattr(IndexBuilderHandle, "wake", keep)
-                await node.values(script)
-            assert (await node.value("INFO FOR INDEX i ON thing"))["state"] == state
-            return held[0]
-
-        await node.values("DEFINE TABLE thing; DEFINE TABLE other; CREATE other:1")
-        rows = [{"id": n, "of": RecordId("other", 1)} for n in range(3)]
-        await node.values("INSERT INTO thing $rows RETURN NONE", {"rows": rows})
-        builder = await unbuilt("DEFINE INDEX i ON thing FIELDS of", "building")
-        refusal = (await node.answer(back)).refusal
-        assert isinstance(refusal, BadRequest)
-        assert refusal.message == (
-            "<-thing.of needs an index that begins with of, but i is being built:"
-            " INFO FOR INDEX i ON thing shows its progress (other:1)"
-        )
-        builder.wake()
-        await built(node, "i")
-        assert await node.value(back) == found
-        await unbuilt("REBUILD INDEX i ON thing", "rebuilding")
-        assert await node.value(back) == found, "the old one is used until then"
 
 
 async def test_a_build_waits_for_the_followers_of_its_node(
@@ -548,29 +413,3 @@ def test_a_full_disk_holds_a_build_up_and_ends_nothing(
     play(kind, fills)
     disk.capacity = used_bytes(disk)
     play(kind, starts_full)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_build_goes_on_after_a_slice_whose_outcome_is_unknown(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("actors.indexes.AGAIN_SECONDS", 0.01)
-    disk, engine = SimulatedDisk(), MemoryEngine()
-
-    def leave_in_log(operation: str, path: str) -> Fault | None:
-        """Frames get into the log, their batch does not, and it can't be cut."""
-        if path.endswith(".storelog") and operation in ("append", "truncate"):
-            refused.append(operation)
-            return Fault(errno.EDQUOT, after_bytes=limits.MIB)
-        return None
-
-    async def main() -> None:
-        async with nodes.running(simulated_environment(kind, disk, engine)) as node:
-            await begun(node)
-            disk.plan = leave_in_log
-            await until(lambda: "truncate" in refused)
-            disk.plan = None
-            await goes_on(node)
-
-    refused = list[str]()
-    play(kind, main)

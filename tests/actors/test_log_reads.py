@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import threading
 from random import Random
 from typing import Any
@@ -15,15 +14,24 @@ from actors.log_pins import Pins
 from actors.log_reads import LogChecks, LogReads
 from actors.runtime import ask
 from protocol import limits
-from protocol.errors import DiskFull, LogPruned
+from protocol.errors import LogPruned
 from storage.faults import LogDamaged
 from storage.formats.frames import Frame
-from storage.log.reader import LogReader
 from storage.log.state import LogSizes
-from tests.actors.parts import KINDS, Parts, checkpoints, outcome, parts, play, reading, until
+from tests.actors.parts import (
+    KINDS,
+    Parts,
+    checkpoints,
+    on_both,
+    outcome,
+    parts,
+    play,
+    reading,
+    until,
+)
 from tests.actors.test_log_checks import damage
 from tests.logbook import Logbook
-from tests.simulation.disk import NO_LIMIT, Fault
+from tests.simulation.disk import NO_LIMIT
 from tests.simulation.environment import ManualClock
 
 both = pytest.mark.parametrize("kind", KINDS)
@@ -55,95 +63,68 @@ async def followed(reads: LogReads, upto: int, bytes_max: int) -> list[Frame]:
     return found
 
 
-@both
 @pytest.mark.parametrize("bytes_max", [0, 1, 500, 1_000_000])
-def test_frames_come_in_order_out_of_log_and_tail(
+@on_both
+async def test_frames_come_in_order_out_of_log_and_tail(
     kind: str, bytes_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short_tail(monkeypatch)
-
-    async def main() -> None:
-        async with parts(kind) as node, reading(node) as reads:
-            await fill(node, 30)
-            wanted = list(node.log.reader.read(1))
-            assert 1 < node.committer.tail.first < 30
-            assert await followed(reads, 30, bytes_max) == wanted
-            assert await followed(reads, 17, bytes_max) == wanted[:17]
-            assert await reads.frames(17, 17, bytes_max) == []
-            for sequence in range(1, 31):
-                assert await reads.frame(sequence) == wanted[sequence - 1]
-                assert await reads.epoch_at(sequence) == wanted[sequence - 1].epoch
-            assert await reads.epoch_at(0) == wanted[0].epoch
-            assert await reads.epoch_at(31) is None
-
-    play(kind, main)
+    async with parts(kind) as node, reading(node) as reads:
+        await fill(node, 30)
+        wanted = list(node.log.reader.read(1))
+        assert 1 < node.committer.tail.first < 30
+        assert await followed(reads, 30, bytes_max) == wanted
+        assert await followed(reads, 17, bytes_max) == wanted[:17]
+        assert await reads.frames(17, 17, bytes_max) == []
+        for sequence in range(1, 31):
+            assert await reads.frame(sequence) == wanted[sequence - 1]
+            assert await reads.epoch_at(sequence) == wanted[sequence - 1].epoch
+        assert await reads.epoch_at(0) == wanted[0].epoch
+        assert await reads.epoch_at(31) is None
 
 
-@both
-def test_the_tail_is_asked_before_the_disk(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a feed that keeps up reads costs no message to a thread."""
-
-    async def main() -> None:
-        async with parts(kind) as node, reading(node) as reads:
-            await fill(node, 10)
-            monkeypatch.setattr(LogReader, "read", None)
-            assert [f.sequence for f in await reads.frames(4, 10, 10_000)] == list(range(5, 11))
-            assert (await reads.frame(3)).sequence == 3
-
-    play(kind, main)
-
-
-@both
-def test_what_is_not_durable_is_read_by_nobody(kind: str) -> None:
-    async def main() -> None:
-        async with parts(kind) as node, reading(node) as reads:
-            await fill(node, 3)
-            sequence = node.put("more", b"1")
-            for asked in (reads.frames(3, sequence, 1), reads.frame(sequence)):
-                with pytest.raises(AssertionError, match="taken back"):
-                    await asked
-            assert await reads.epoch_at(sequence) is None
-            await node.durable(sequence)
-            assert await reads.epoch_at(sequence) == 1
-
-    play(kind, main)
+@on_both
+async def test_what_is_not_durable_is_read_by_nobody(kind: str) -> None:
+    async with parts(kind) as node, reading(node) as reads:
+        await fill(node, 3)
+        sequence = node.put("more", b"1")
+        for asked in (reads.frames(3, sequence, 1), reads.frame(sequence)):
+            with pytest.raises(AssertionError, match="taken back"):
+                await asked
+        assert await reads.epoch_at(sequence) is None
+        await node.durable(sequence)
+        assert await reads.epoch_at(sequence) == 1
 
 
-@both
-def test_an_epoch_that_no_header_tells_is_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    short_tail(monkeypatch)
-
-    async def main() -> None:
-        async with parts(kind) as node, reading(node) as reads:
-            await fill(node, 10)
-            monkeypatch.setattr(node.log, "known_epoch", lambda _: None)
-            assert [await reads.epoch_at(s) for s in (0, 1, 5, 10, 11)] == [None, 1, 1, 1, None]
-            node.log.prune(5)
-            assert await reads.epoch_at(3) is None
-
-    play(kind, main)
-
-
-@both
-def test_what_was_pruned_is_refused_with_where_the_log_begins(
+@on_both
+async def test_an_epoch_that_no_header_tells_is_read(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short_tail(monkeypatch)
+    async with parts(kind) as node, reading(node) as reads:
+        await fill(node, 10)
+        monkeypatch.setattr(node.log, "known_epoch", lambda _: None)
+        assert [await reads.epoch_at(s) for s in (0, 1, 5, 10, 11)] == [None, 1, 1, 1, None]
+        node.log.prune(5)
+        assert await reads.epoch_at(3) is None
 
-    async def main() -> None:
-        async with parts(kind) as node, reading(node) as reads:
-            await fill(node, 30)
-            node.log.prune(13)
-            for asked in (reads.frames(11, 30, 1), reads.frame(12)):
-                refusal = await outcome(asked)
-                assert isinstance(refusal, LogPruned)
-                assert refusal.detail == {"first": 13}
-            assert (await reads.frame(13)).sequence == 13
-            assert [await reads.epoch_at(s) for s in (11, 12, 13)] == [None, 1, 1]
-            assert reads.begins == 13
-            assert not node.failures.noticed, "no bug"
 
-    play(kind, main)
+@on_both
+async def test_what_was_pruned_is_refused_with_where_the_log_begins(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short_tail(monkeypatch)
+    async with parts(kind) as node, reading(node) as reads:
+        await fill(node, 30)
+        node.log.prune(13)
+        for asked in (reads.frames(11, 30, 1), reads.frame(12)):
+            refusal = await outcome(asked)
+            assert isinstance(refusal, LogPruned)
+            assert refusal.detail == {"first": 13}
+        assert (await reads.frame(13)).sequence == 13
+        assert [await reads.epoch_at(s) for s in (11, 12, 13)] == [None, 1, 1]
+        assert reads.begins == 13
+        assert not node.failures.noticed, "no bug"
 
 
 @both
@@ -173,70 +154,39 @@ def test_damage_is_told_noted_and_passed(
     assert logbook.names().count("the log is damaged") == 1
 
 
-@both
-def test_a_disk_that_reads_nothing_is_damage(
-    kind: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
-) -> None:
-    short_tail(monkeypatch)
-    logbook.allow("the log is damaged")
-    found = LogChecks()
-
-    async def main() -> None:
-        async with parts(kind) as node, reading(node, found) as reads:
-            await fill(node, 30)
-
-            def failing(_path: str) -> None:
-                raise OSError(5, "planted")
-
-            with monkeypatch.context() as planted:
-                planted.setattr(node.disk, "open_read", failing)
-                for asked in (reads.frame(3), reads.frames(2, 5, 1)):
-                    told = await outcome(asked)
-                    assert isinstance(told, LogDamaged)
-                    assert (told.sequence, "planted" in told.what) == (3, True)
-            assert (await reads.frame(3)).sequence == 3, "the next read may find it"
-            assert not node.failures.noticed
-
-    play(kind, main)
-
-
-@both
-def test_readers_beside_commits_read_what_was_written(
+@on_both
+async def test_readers_beside_commits_read_what_was_written(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rolls, prunes and appends between any two reads."""
     short_tail(monkeypatch)
+    async with parts(kind) as node, reading(node) as reads:
+        node.log.state.sizes = LogSizes(segment_frames=4)
+        random = Random(1)
+        over = False
 
-    async def main() -> None:
-        async with parts(kind) as node, reading(node) as reads:
-            node.log.state.sizes = LogSizes(segment_frames=4)
-            random = Random(1)
-            over = False
+        async def follow() -> None:
+            position = 0
+            while not over or position < node.committer.commit_index:
+                upto = node.committer.commit_index
+                for frame in await reads.frames(position, upto, random.randrange(1_000)):
+                    assert frame.sequence == position + 1
+                    position = frame.sequence
+                await asyncio.sleep(0)
 
-            async def follow() -> None:
-                position = 0
-                while not over or position < node.committer.commit_index:
-                    upto = node.committer.commit_index
-                    for frame in await reads.frames(position, upto, random.randrange(1_000)):
-                        assert frame.sequence == position + 1
-                        position = frame.sequence
-                    await asyncio.sleep(0)
+        async def jump() -> None:
+            while not over:
+                upto = node.committer.commit_index
+                if upto:
+                    sequence = random.randint(1, upto)
+                    found = await outcome(reads.frame(sequence))
+                    assert getattr(found, "sequence", None) == sequence
+                await asyncio.sleep(0)
 
-            async def jump() -> None:
-                while not over:
-                    upto = node.committer.commit_index
-                    if upto:
-                        sequence = random.randint(1, upto)
-                        found = await outcome(reads.frame(sequence))
-                        assert getattr(found, "sequence", None) == sequence
-                    await asyncio.sleep(0)
-
-            readers = [asyncio.ensure_future(each()) for each in (follow, jump, jump)]
-            await fill(node, 150)
-            over = True
-            await asyncio.gather(*readers)
-
-    play(kind, main)
+        readers = [asyncio.ensure_future(each()) for each in (follow, jump, jump)]
+        await fill(node, 150)
+        over = True
+        await asyncio.gather(*readers)
 
 
 # --- pins -----------------------------------------------------------------------------------
@@ -274,112 +224,56 @@ def test_what_is_gone_can_not_be_pinned() -> None:
     assert pins.decide_prune(7) == 9
 
 
-def test_who_is_given_a_pin_finds_what_it_pins() -> None:
-    """However the loop and the log's thread come between each other."""
-    pins, first, stop = Pins(ManualClock(), 1), 1, threading.Event()
-
-    def prune() -> None:
-        nonlocal first
-        while not stop.is_set():
-            first = pins.decide_prune(first + 1)
-
-    thread = threading.Thread(target=prune)
-    thread.start()
-    try:
-        given = 0
-        while given < 200:
-            try:
-                with pins.pin(first + 1) as pin:
-                    for _ in range(20):
-                        assert first <= pin.sequence, "it was pruned all the same"
-                    given += 1
-            except LogPruned:
-                continue
-    finally:
-        stop.set()
-        thread.join()
-
-
-@both
-def test_pruning_leaves_what_is_pinned(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@on_both
+async def test_pruning_leaves_what_is_pinned(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LOG_FRAMES_KEPT", 1)
     clock = ManualClock()
-
-    async def main() -> None:
-        async with (
-            parts(kind, clock=clock) as node,
-            checkpoints(node) as ref,
-            reading(node) as reads,
-        ):
-            await fill(node, 30)
-            pin = reads.pin(11)
-            assert await ask(ref, CheckpointNow()) == 9
-            assert (await reads.frame(11)).sequence == 11
-            with pytest.raises(LogPruned):
-                reads.pin(8)
-            with reads.pin(9):  # in the segment of what was to stay
-                assert (await reads.frame(9)).sequence == 9
-            pin.move(17)
-            await fill(node, 1)
-            assert await ask(ref, CheckpointNow()) == 17
-            clock.advance(limits.LOG_PIN_SECONDS * SECOND)
-            await fill(node, 1)
+    async with (
+        parts(kind, clock=clock) as node,
+        checkpoints(node) as ref,
+        reading(node) as reads,
+    ):
+        await fill(node, 30)
+        pin = reads.pin(11)
+        assert await ask(ref, CheckpointNow()) == 9
+        assert (await reads.frame(11)).sequence == 11
+        with pytest.raises(LogPruned):
+            reads.pin(8)
+        with reads.pin(9):  # in the segment of what was to stay
+            assert (await reads.frame(9)).sequence == 9
+        pin.move(17)
+        await fill(node, 1)
+        assert await ask(ref, CheckpointNow()) == 17
+        clock.advance(limits.LOG_PIN_SECONDS * SECOND)
+        await fill(node, 1)
+        assert await ask(ref, CheckpointNow()) == 29
+        with reads.pin(30):
+            await fill(node, 10)
             assert await ask(ref, CheckpointNow()) == 29
-            with reads.pin(30):
-                await fill(node, 10)
-                assert await ask(ref, CheckpointNow()) == 29
-            assert await ask(ref, CheckpointNow()) == 41
-
-    play(kind, main)
+        assert await ask(ref, CheckpointNow()) == 41
 
 
-@both
-def test_what_a_full_disk_kept_from_being_pruned_can_be_pinned(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "LOG_FRAMES_KEPT", 1)
-
-    def full(kind: str, path: str) -> Fault | None:
-        return Fault(errno.ENOSPC) if kind == "append" and "BEGINS" in path else None
-
-    async def main() -> None:
-        async with parts(kind) as node, checkpoints(node) as ref, reading(node) as reads:
-            await fill(node, 30)
-            node.disk.plan = full
-            assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
-            node.disk.plan = None
-            with reads.pin(1):
-                assert (await reads.frame(1)).sequence == 1
-                assert await ask(ref, CheckpointNow()) == 1
-
-    play(kind, main)
-
-
-@both
-def test_a_full_disk_takes_what_is_pinned(
+@on_both
+async def test_a_full_disk_takes_what_is_pinned(
     kind: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     logbook.allow("old log was dropped")
     short_tail(monkeypatch)
-
-    async def main() -> None:
-        async with parts(kind, gives_way=True) as node, reading(node) as reads:
-            node.log.state.sizes = LogSizes(segment_frames=4, reserve_bytes=4096)
-            await fill_large(node, 20)
+    async with parts(kind, gives_way=True) as node, reading(node) as reads:
+        node.log.state.sizes = LogSizes(segment_frames=4, reserve_bytes=4096)
+        await fill_large(node, 20)
+        reads.pin(3)
+        node.engine.flush()
+        used = sum(len(content) for content in node.disk.image().values() if content)
+        node.disk.capacity = used + node.engine.memory_bytes() + 500_000
+        await fill_large(node, 6)
+        assert node.figures.given_way > 0
+        node.disk.capacity = NO_LIMIT
+        refusal: Any = await outcome(reads.frame(3))
+        assert isinstance(refusal, LogPruned)
+        with pytest.raises(LogPruned):
             reads.pin(3)
-            node.engine.flush()
-            used = sum(len(content) for content in node.disk.image().values() if content)
-            node.disk.capacity = used + node.engine.memory_bytes() + 500_000
-            await fill_large(node, 6)
-            assert node.figures.given_way > 0
-            node.disk.capacity = NO_LIMIT
-            refusal: Any = await outcome(reads.frame(3))
-            assert isinstance(refusal, LogPruned)
-            with pytest.raises(LogPruned):
-                reads.pin(3)
-            assert not node.failures.failed
-
-    play(kind, main)
+        assert not node.failures.failed
 
 
 async def fill_large(node: Parts, count: int) -> None:
@@ -387,17 +281,13 @@ async def fill_large(node: Parts, count: int) -> None:
         await node.durable(node.put(f"k{number}", b"x" * 100_000))
 
 
-def test_checks_and_reads_are_of_one_thread() -> None:
+async def test_checks_and_reads_are_of_one_thread() -> None:
     """The thread is asked by many, and each hears of its own."""
-
-    async def main() -> None:
-        async with parts("real") as node, reading(node) as reads:
-            await fill(node, 30)
-            before = {thread.name for thread in threading.enumerate()}
-            asked = [reads.frame(sequence) for sequence in range(1, 31)]
-            found = await asyncio.gather(*asked)
-            assert [frame.sequence for frame in found] == list(range(1, 31))
-            assert {thread.name for thread in threading.enumerate()} == before
-            await until(lambda: not node.failures.noticed)
-
-    play("real", main)
+    async with parts("real") as node, reading(node) as reads:
+        await fill(node, 30)
+        before = {thread.name for thread in threading.enumerate()}
+        asked = [reads.frame(sequence) for sequence in range(1, 31)]
+        found = await asyncio.gather(*asked)
+        assert [frame.sequence for frame in found] == list(range(1, 31))
+        assert {thread.name for thread in threading.enumerate()} == before
+        await until(lambda: not node.failures.noticed)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -31,7 +32,7 @@ from storage.topics import topics
 from storage.txn.read_set import ReadSet
 from storage.txn.tickets import RollBacks
 from tests.actors.nodes import ANA, prepare, run, running, simulated_environment, value
-from tests.actors.parts import code, outcome, play
+from tests.actors.parts import Played, code, on_stepped, outcome
 from tests.actors.scripts.test_stalled_disk import Stall, log_time
 from tests.operations import Operated
 from tests.receipts import settled
@@ -41,15 +42,16 @@ DECLARED = "DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 10s IN FLIGHT 1000"
 SECOND = 1_000_000
 
 
-def played(main: Callable[[Node, SimulatedDisk], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        disk = SimulatedDisk()
-        async with running(simulated_environment("stepped", disk, MemoryEngine())) as node:
-            await prepare(node)
-            await value(node, DECLARED)
-            await main(node, disk)
+@asynccontextmanager
+async def whole(_kind: str) -> AsyncIterator[tuple[Node, SimulatedDisk]]:
+    disk = SimulatedDisk()
+    async with running(simulated_environment("stepped", disk, MemoryEngine())) as node:
+        await prepare(node)
+        await value(node, DECLARED)
+        yield node, disk
 
-    play("stepped", whole)
+
+played = Played(whole).stepped
 
 
 def do(node: Node, operation: MessageOperation, timeout_us: int | None = None) -> Operated:
@@ -86,110 +88,56 @@ def is_at_log(node: Node) -> bool:
     return node.committer.log_is_busy
 
 
-def test_one_that_is_alone_is_at_the_log_when_its_turn_ends() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        publishing = publish(node, 1)
-        assert not is_at_log(node)
+@played
+async def test_one_that_is_alone_is_at_the_log_when_its_turn_ends(node: Node, /) -> None:
+    publishing = publish(node, 1)
+    assert not is_at_log(node)
+    on_turn_end(node)
+    assert is_at_log(node)
+    assert not publishing.told, "it is not on the disk"
+    await publishing
+    assert node.committer.commit_index == node.committer.committed
+
+
+@played
+async def test_a_message_and_its_taking_go_to_the_log_together_in_the_turn_of_the_first(
+    node: Node, /
+) -> None:
+    taking = take(node, wait_us=60 * SECOND)
+    while not await info(node):
+        await asyncio.sleep(0)
+    before, batches = node.committer.committed, batches_of(node)
+    publishing = publish(node, 1)
+    on_turn_end(node)
+    assert node.committer.committed == before + 2
+    assert batches == [[before + 1, before + 2]]
+    assert not taking.told and not publishing.told, "neither is on the disk"
+    assert len(await taking) == 1
+    await publishing
+
+
+@played
+async def test_of_many_who_comes_waits_for_a_slice_at_most_and_who_is_alone_once(
+    node: Node, /
+) -> None:
+    for one in [publish(node, number) for number in range(8)]:
+        await one
+    time = asyncio.get_running_loop().time
+    for count in (5, 1):
+        before, began = node.messages.commits, time()
+        asked = [publish(node, number) for number in range(count)]
         on_turn_end(node)
-        assert is_at_log(node)
-        assert not publishing.told, "it is not on the disk"
-        await publishing
-        assert node.committer.commit_index == node.committer.committed
-
-    played(main)
-
-
-def test_a_message_and_its_taking_go_to_the_log_together_in_the_turn_of_the_first() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        taking = take(node, wait_us=60 * SECOND)
-        while not await info(node):
-            await asyncio.sleep(0)
-        before, batches = node.committer.committed, batches_of(node)
-        publishing = publish(node, 1)
-        on_turn_end(node)
-        assert node.committer.committed == before + 2
-        assert batches == [[before + 1, before + 2]]
-        assert not taking.told and not publishing.told, "neither is on the disk"
-        assert len(await taking) == 1
-        await publishing
-
-    played(main)
-
-
-def test_who_may_ask_yet_in_a_turn_is_waited_for() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        before, asked = node.messages.commits, []
-        asyncio.get_running_loop().call_soon(lambda: asked.append(publish(node, 1)))
-        asked.append(publish(node, 2))
-        on_turn_end(node)
-        assert node.messages.commits == before
-        await asked[0]
-        await asked[1]
-        assert node.messages.commits == before + 1, "both are one commit"
-
-    played(main)
-
-
-def test_after_many_the_end_of_a_turn_is_not_the_end() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        asked = [publish(node, number) for number in range(3)]
+        await asyncio.sleep(0)
+        assert node.messages.commits == before, "others may come"
+        while node.messages.commits == before:
+            await asyncio.sleep(limits.SLICE_US / 10_000_000)
+        assert (time() - began) * 1_000_000 < 1.5 * limits.SLICE_US, "in virtual time"
         for one in asked:
             await one
-        before = node.messages.commits
-        alone = publish(node, 3)
-        on_turn_end(node)
-        assert node.messages.commits == before, "the others come again"
-        await alone
-        alone = publish(node, 4)
-        on_turn_end(node)
-        assert node.messages.commits == before + 2, "they did not"
-        await alone
-
-    played(main)
-
-
-def test_of_many_the_first_wait_for_the_others() -> None:
-    """Who was answered together comes again one after the other: all of them are one commit."""
-
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        for one in [publish(node, number) for number in range(8)]:
-            await one
-        for _ in range(3):
-            before, asked = node.messages.commits, list[Operated]()
-            for number in range(8):
-                assert node.messages.commits == before, "others are on their way"
-                asked.append(publish(node, number))
-                on_turn_end(node)
-                await asyncio.sleep(0)  # each in a turn of its own
-            for one in asked:
-                await one
-            assert node.messages.commits == before + 1
-
-    played(main)
-
-
-def test_of_many_who_comes_waits_for_a_slice_at_most_and_who_is_alone_once() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        for one in [publish(node, number) for number in range(8)]:
-            await one
-        time = asyncio.get_running_loop().time
-        for count in (5, 1):
-            before, began = node.messages.commits, time()
-            asked = [publish(node, number) for number in range(count)]
-            on_turn_end(node)
-            await asyncio.sleep(0)
-            assert node.messages.commits == before, "others may come"
-            while node.messages.commits == before:
-                await asyncio.sleep(limits.SLICE_US / 10_000_000)
-            assert (time() - began) * 1_000_000 < 1.5 * limits.SLICE_US, "in virtual time"
-            for one in asked:
-                await one
-        publishing = publish(node, 1)
-        on_turn_end(node)
-        assert is_at_log(node)
-        await publishing
-
-    played(main)
+    publishing = publish(node, 1)
+    on_turn_end(node)
+    assert is_at_log(node)
+    await publishing
 
 
 def batches_of(node: Node) -> list[list[int]]:
@@ -209,132 +157,105 @@ def batches_of(node: Node) -> list[list[int]]:
 # --- a disk that stalls ---------------------------------------------------------------------------
 
 
-def test_a_deadline_counts_from_the_release_of_its_answer() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        await publish(node, 1)
-        stall = Stall(node)
-        taking, other = take(node), take(node, wait_us=120 * SECOND)
-        await asyncio.sleep(25)
-        assert not taking.told and not other.told, "to nobody else meanwhile"
-        stall.end()
-        (taken,) = await taking
-        assert taken["attempt"] == 1
-        left = taken["deadline"] - log_time(node)
-        assert timedelta(seconds=9) < left <= timedelta(seconds=10), "all of it is left"
-        await asyncio.sleep(9)
-        assert not other.told
-        await asyncio.sleep(2)
-        (again,) = await other
-        assert again["attempt"] == 2, "it lapses in its time"
-        assert (await ack(node, taken))["stale"] == 1
-        assert (await ack(node, again))["acked"] == 1
-
-    played(main)
+@played
+async def test_a_deadline_counts_from_the_release_of_its_answer(node: Node, /) -> None:
+    await publish(node, 1)
+    stall = Stall(node)
+    taking, other = take(node), take(node, wait_us=120 * SECOND)
+    await asyncio.sleep(25)
+    assert not taking.told and not other.told, "to nobody else meanwhile"
+    stall.end()
+    (taken,) = await taking
+    assert taken["attempt"] == 1
+    left = taken["deadline"] - log_time(node)
+    assert timedelta(seconds=9) < left <= timedelta(seconds=10), "all of it is left"
+    await asyncio.sleep(9)
+    assert not other.told
+    await asyncio.sleep(2)
+    (again,) = await other
+    assert again["attempt"] == 2, "it lapses in its time"
+    assert (await ack(node, taken))["stale"] == 1
+    assert (await ack(node, again))["acked"] == 1
 
 
-def test_who_waits_for_the_disk_is_bounded_seen_and_ended() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        stall = Stall(node)
-        bounded = publish(node, 1, timeout_us=2 * SECOND)
-        killed, waits = publish(node, 2), publish(node, 3)
-        await asyncio.sleep(1)
-        seen = await info(node)
-        assert [one["text"] for one in seen] == ["PUBLISH INTO q VALUE $value"] * 3
-        assert all(one["commit"] for one in seen) and seen[0]["left"] is not None
-        await asyncio.sleep(1.1)
-        assert type(await outcome(bounded)) is UnknownOutcome
-        assert (await run(node, f"KILL '{killed.asked.id}'")).refusal is None
-        await asyncio.sleep(0.5)
-        assert not killed.told, "it gets a moment to learn what became of it"
-        await asyncio.sleep(0.6)
-        assert type(await outcome(killed)) is UnknownOutcome
-        assert not waits.told
-        stall.end()
-        assert (await waits)["position"] == 3
-        found = await value(node, "READ FROM q AFTER 0")
-        assert [each["value"] for each in found] == [1, 2, 3], "and all of them happened"
-
-    played(main)
+@played
+async def test_who_waits_for_the_disk_is_bounded_seen_and_ended(node: Node, /) -> None:
+    stall = Stall(node)
+    bounded = publish(node, 1, timeout_us=2 * SECOND)
+    killed, waits = publish(node, 2), publish(node, 3)
+    await asyncio.sleep(1)
+    seen = await info(node)
+    assert [one["text"] for one in seen] == ["PUBLISH INTO q VALUE $value"] * 3
+    assert all(one["commit"] for one in seen) and seen[0]["left"] is not None
+    await asyncio.sleep(1.1)
+    assert type(await outcome(bounded)) is UnknownOutcome
+    assert (await run(node, f"KILL '{killed.asked.id}'")).refusal is None
+    await asyncio.sleep(0.5)
+    assert not killed.told, "it gets a moment to learn what became of it"
+    await asyncio.sleep(0.6)
+    assert type(await outcome(killed)) is UnknownOutcome
+    assert not waits.told
+    stall.end()
+    assert (await waits)["position"] == 3
+    found = await value(node, "READ FROM q AFTER 0")
+    assert [each["value"] for each in found] == [1, 2, 3], "and all of them happened"
 
 
-def test_what_is_killed_while_a_disk_works_is_answered() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        stall = Stall(node)
-        await asyncio.sleep(0)
-        one = publish(node, 1)
-        await asyncio.sleep(0.1)
-        assert one.asked.end(Cancelled("killed"))
-        stall.end()
-        assert (await one)["position"] == 1
-
-    played(main)
-
-
-def test_a_stall_holds_nobody_who_has_not_been_run() -> None:
+@played
+async def test_a_stall_holds_nobody_who_has_not_been_run(node: Node, /) -> None:
     """What comes while the log has a batch is held for a moment only, and then run."""
-
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        stall = Stall(node)
-        before = node.committer.committed
-        first = publish(node, 1)
-        await asyncio.sleep(0.1)
-        second = publish(node, 2)
-        await asyncio.sleep(0.1)
-        assert node.committer.committed == before + 2
-        stall.end()
-        assert [(await one)["position"] for one in (first, second)] == [1, 2]
-
-    played(main)
+    stall = Stall(node)
+    before = node.committer.committed
+    first = publish(node, 1)
+    await asyncio.sleep(0.1)
+    second = publish(node, 2)
+    await asyncio.sleep(0.1)
+    assert node.committer.committed == before + 2
+    stall.end()
+    assert [(await one)["position"] for one in (first, second)] == [1, 2]
 
 
-def test_what_comes_while_the_log_is_busy_shares_a_commit() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        stall = Stall(node)
-        first = publish(node, 0)
-        await asyncio.sleep(0.01)
-        before = node.committer.committed
-        rest = []
-        for number in range(1, 20):
-            rest.append(publish(node, number))
-            await asyncio.sleep(0)
-        stall.end()
-        await asyncio.gather(*map(outcome, (first, *rest)))
-        assert node.committer.committed - before <= 2
-
-    played(main)
+@played
+async def test_what_comes_while_the_log_is_busy_shares_a_commit(node: Node, /) -> None:
+    stall = Stall(node)
+    first = publish(node, 0)
+    await asyncio.sleep(0.01)
+    before = node.committer.committed
+    rest = []
+    for number in range(1, 20):
+        rest.append(publish(node, number))
+        await asyncio.sleep(0)
+    stall.end()
+    await asyncio.gather(*map(outcome, (first, *rest)))
+    assert node.committer.committed - before <= 2
 
 
 # --- a full disk ----------------------------------------------------------------------------------
 
 
-def test_a_full_disk_takes_what_only_removes() -> None:
+@played
+async def test_a_full_disk_takes_what_only_removes(node: Node, disk: SimulatedDisk, /) -> None:
     """What adds is refused, what came with it and only removes is done: both in one gathering."""
-
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        await publish(node, *range(50))
-        taken = await do(node, TakeMessages("q", "g", 50))
-        disk.plan = lambda kind, path: Fault(errno.ENOSPC) if kind == "append" else None
-        assert type(await outcome(publish(node, "x" * 1000))) is DiskFull
-        full = [publish(node, "x" * 1000) for _ in range(3)]
-        assert {code(await outcome(one)) for one in full} == {"DiskFull"}
-        disk.plan = None
-        assert (await outcome(ack(node, *taken)))["acked"] == 50
-        assert (await publish(node, 1))["position"] == 51
-
-    played(main)
+    await publish(node, *range(50))
+    taken = await do(node, TakeMessages("q", "g", 50))
+    disk.plan = lambda kind, path: Fault(errno.ENOSPC) if kind == "append" else None
+    assert type(await outcome(publish(node, "x" * 1000))) is DiskFull
+    full = [publish(node, "x" * 1000) for _ in range(3)]
+    assert {code(await outcome(one)) for one in full} == {"DiskFull"}
+    disk.plan = None
+    assert (await outcome(ack(node, *taken)))["acked"] == 50
+    assert (await publish(node, 1))["position"] == 51
 
 
-def test_what_is_taken_back_was_not_handed_out() -> None:
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        await publish(node, 1, 2)
-        waits = take(node, wait_us=0)
-        disk.plan = lambda kind, path: Fault(errno.ENOSPC) if kind == "append" else None
-        assert type(await outcome(waits)) is DiskFull
-        disk.plan = None
-        (taken,) = await take(node)
-        assert (taken["position"], taken["attempt"]) == (1, 1)
-
-    played(main)
+@played
+async def test_what_is_taken_back_was_not_handed_out(node: Node, disk: SimulatedDisk, /) -> None:
+    await publish(node, 1, 2)
+    waits = take(node, wait_us=0)
+    disk.plan = lambda kind, path: Fault(errno.ENOSPC) if kind == "append" else None
+    assert type(await outcome(waits)) is DiskFull
+    disk.plan = None
+    (taken,) = await take(node)
+    assert (taken["position"], taken["attempt"]) == (1, 1)
 
 
 # --- barriers -------------------------------------------------------------------------------------
@@ -367,191 +288,147 @@ async def held_by_id(node: Node) -> tuple[PriorityLockRequest, Operated]:
     return place, held
 
 
-def test_a_barrier_holds_operations_back_in_their_order() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        place = barrier(node)
-        asked = [publish(node, number) for number in range(3)]
-        await asyncio.sleep(0.5)
-        later = [publish(node, number) for number in range(3, 5)]
-        bounded = publish(node, "late", timeout_us=SECOND)
-        waiting = take(node, wait_us=SECOND)
-        await asyncio.sleep(2)
-        assert type(await outcome(bounded)) is StatementTimeout, "it was never run"
-        assert not any(one.told for one in (*asked, *later))
-        assert len(await info(node)) >= 5
-        asked[1].asked.end(Cancelled("gone"))
-        assert type(await outcome(asked[1])) is Cancelled
-        place.leave()
-        positions = [(await one)["position"] for one in (asked[0], asked[2], *later)]
-        assert positions == [1, 2, 3, 4]
-        found = await value(node, "READ FROM q AFTER 0")
-        assert [each["value"] for each in found] == [0, 2, 3, 4]
-        assert [each["position"] for each in await waiting] == [1], "it came after them"
-
-    played(main)
+@played
+async def test_a_barrier_holds_operations_back_in_their_order(node: Node, /) -> None:
+    place = barrier(node)
+    asked = [publish(node, number) for number in range(3)]
+    await asyncio.sleep(0.5)
+    later = [publish(node, number) for number in range(3, 5)]
+    bounded = publish(node, "late", timeout_us=SECOND)
+    waiting = take(node, wait_us=SECOND)
+    await asyncio.sleep(2)
+    assert type(await outcome(bounded)) is StatementTimeout, "it was never run"
+    assert not any(one.told for one in (*asked, *later))
+    assert len(await info(node)) >= 5
+    asked[1].asked.end(Cancelled("gone"))
+    assert type(await outcome(asked[1])) is Cancelled
+    place.leave()
+    positions = [(await one)["position"] for one in (asked[0], asked[2], *later)]
+    assert positions == [1, 2, 3, 4]
+    found = await value(node, "READ FROM q AFTER 0")
+    assert [each["value"] for each in found] == [0, 2, 3, 4]
+    assert [each["position"] for each in await waiting] == [1], "it came after them"
 
 
-def test_what_is_sent_behind_what_a_barrier_holds_back_does_not_overtake_it() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        barrier, first = await held_by_id(node)
-        other = replace(ANA, address="192.0.2.2:5000")
-        second = do(node, PublishMessages("ids", ["second"]))
-        others = Operated(node, PublishMessages("ids", ["others"]), other, ("a", "b"))
-        assert (await others)["position"] == 1, "nobody else is held back"
-        third = do(node, PublishMessages("ids", ["third"]))
-        await asyncio.sleep(1)
-        barrier.leave()
-        assert [(await one)["position"] for one in (first, second, third)] == [2, 3, 4]
-
-    played(main)
-
-
-def test_a_take_that_waits_is_not_held_back_with_its_connection() -> None:
+@played
+async def test_a_take_that_waits_is_not_held_back_with_its_connection(node: Node, /) -> None:
     """It was put aside when its turn came, and kept it: nobody in its line heard of anything."""
-
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        first = take(node, wait_us=5 * SECOND)
-        other = replace(ANA, address="192.0.2.2:5000")
-        waiting = TakeMessages("q", "g", wait_us=5 * SECOND)
-        second = Operated(node, waiting, other, ("a", "b"))
-        while not (first.asked.rests and second.asked.rests):
-            await asyncio.sleep(0.01)
-        place, held = await held_by_id(node)
-        third = replace(ANA, address="192.0.2.3:5000")
-        for number, taking in enumerate((first, second)):
-            published = Operated(node, PublishMessages("q", [number]), third, ("a", "b"))
-            await published
-            assert [each["value"] for each in await taking] == [number]
-        late = take(node)
-        await asyncio.sleep(1)
-        assert place.holds_lock and not held.told and not late.told, "what was sent behind it waits"
-        place.leave()
-        await held
-        assert await late == []
-
-    played(main)
+    first = take(node, wait_us=5 * SECOND)
+    other = replace(ANA, address="192.0.2.2:5000")
+    waiting = TakeMessages("q", "g", wait_us=5 * SECOND)
+    second = Operated(node, waiting, other, ("a", "b"))
+    while not (first.asked.rests and second.asked.rests):
+        await asyncio.sleep(0.01)
+    place, held = await held_by_id(node)
+    third = replace(ANA, address="192.0.2.3:5000")
+    for number, taking in enumerate((first, second)):
+        published = Operated(node, PublishMessages("q", [number]), third, ("a", "b"))
+        await published
+        assert [each["value"] for each in await taking] == [number]
+    late = take(node)
+    await asyncio.sleep(1)
+    assert place.holds_lock and not held.told and not late.told, "what was sent behind it waits"
+    place.leave()
+    await held
+    assert await late == []
 
 
-def test_a_take_that_waits_is_answered_in_its_time_while_its_connection_is_held_back() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        taking = take(node, wait_us=5 * SECOND)
-        while not taking.asked.rests:
-            await asyncio.sleep(0.01)
-        place, held = await held_by_id(node)
-        assert await taking == []
-        assert place.holds_lock and not held.told
-        place.leave()
-        await held
-
-    played(main)
-
-
-def test_operations_that_were_all_ended_before_they_were_run_need_no_log() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        _place, held = await held_by_id(node)
-        ended, behind = publish(node, 1), publish(node, 2)
-        ended.asked.end(Cancelled("gone"))
-        node.committer.lose(OSError(errno.EIO, "gone"))
-        on_turn_end(node)
-        assert behind.asked.rests, "it waits behind what is held back"
-        for one in (held, behind):
-            one.asked.end(Cancelled("gone"))
-        for one in (ended, held, behind):
-            assert type(await outcome(one)) is Cancelled
-
-    played(main)
+@played
+async def test_operations_that_were_all_ended_before_they_were_run_need_no_log(
+    node: Node, /
+) -> None:
+    _place, held = await held_by_id(node)
+    ended, behind = publish(node, 1), publish(node, 2)
+    ended.asked.end(Cancelled("gone"))
+    node.committer.lose(OSError(errno.EIO, "gone"))
+    on_turn_end(node)
+    assert behind.asked.rests, "it waits behind what is held back"
+    for one in (held, behind):
+        one.asked.end(Cancelled("gone"))
+    for one in (ended, held, behind):
+        assert type(await outcome(one)) is Cancelled
 
 
 # --- waiting, time, the end -----------------------------------------------------------------------
 
 
-def test_delayed_messages_and_deadlines_wake_who_waits() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        await do(node, PublishMessages("q", ["later"], delay_us=3 * SECOND))
-        began = log_time(node)
-        (taken,) = await take(node, wait_us=60 * SECOND)
-        assert taken["value"] == "later"
-        assert log_time(node) - began < timedelta(seconds=3.5)
-        (again,) = await take(node, wait_us=60 * SECOND)
-        assert again["attempt"] == 2, "its deadline has passed"
-
-    played(main)
+@played
+async def test_delayed_messages_and_deadlines_wake_who_waits(node: Node, /) -> None:
+    await do(node, PublishMessages("q", ["later"], delay_us=3 * SECOND))
+    began = log_time(node)
+    (taken,) = await take(node, wait_us=60 * SECOND)
+    assert taken["value"] == "later"
+    assert log_time(node) - began < timedelta(seconds=3.5)
+    (again,) = await take(node, wait_us=60 * SECOND)
+    assert again["attempt"] == 2, "its deadline has passed"
 
 
 @pytest.mark.parametrize("bad", [{"member": ""}, {"count": 0}])
-def test_one_that_is_refused_leaves_what_there_is_to_who_came_with_it(bad: dict[str, Any]) -> None:
+@played
+async def test_one_that_is_refused_leaves_what_there_is_to_who_came_with_it(
+    node: Node, /, bad: dict[str, Any]
+) -> None:
     """It had the turn of its line, and was gone before they stood in it: all of them slept beside a
     message for as long as they would wait."""
-
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        await publish(node, 1)
-        began, commits = log_time(node), node.messages.commits
-        refused = do(node, TakeMessages("q", "g", wait_us=5 * SECOND, **bad))
-        first, second = (take(node, wait_us=3 * SECOND) for _ in range(2))
-        assert code(await outcome(refused)) == "BadRequest"
-        assert [one["value"] for one in await first] == [1]
-        assert log_time(node) - began < timedelta(seconds=1)
-        assert node.messages.commits == commits + 1, "what was refused is no commit"
-        assert await second == []
-
-    played(main)
+    await publish(node, 1)
+    began, commits = log_time(node), node.messages.commits
+    refused = do(node, TakeMessages("q", "g", wait_us=5 * SECOND, **bad))
+    first, second = (take(node, wait_us=3 * SECOND) for _ in range(2))
+    assert code(await outcome(refused)) == "BadRequest"
+    assert [one["value"] for one in await first] == [1]
+    assert log_time(node) - began < timedelta(seconds=1)
+    assert node.messages.commits == commits + 1, "what was refused is no commit"
+    assert await second == []
 
 
-def test_a_take_that_has_much_to_pass_goes_on_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        hidden = [do(node, PublishMessages("q", [n], delay_us=900 * SECOND)) for n in range(1_300)]
-        for one in hidden:
-            await one
-        await publish(node, "found")
-        before = node.committer.committed
-        (taken,) = await take(node)
-        assert taken["value"] == "found"
-        assert node.committer.committed - before == 3
-
-    played(main)
-
-
-def test_what_takes_longer_than_a_slice_is_run_as_a_script() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        assert (await publish(node, *range(5_000)))["last"] == 5_000
-        taken = await do(node, TakeMessages("q", "g", 600))
-        receipts = [one["receipt"] for one in taken]
-        gone = do(node, GiveUpMessages("q", "g", receipts[:300]))
-        assert await gone == settled("given_up", 300)
-        assert await do(node, AckMessages("q", "g", receipts)) == settled(
-            "acked", 300, receipts[:300]
-        )
-        refused = await outcome(do(node, AckMessages("nowhere", "g", receipts)))
-        assert code(refused) == "Unknown" and "line" not in refused.detail
-        ended = do(node, AckMessages("q", "g", receipts))
-        ended.asked.end(Cancelled("gone"))
-        assert type(await outcome(ended)) is Cancelled
-
-    played(main)
+@played
+async def test_a_take_that_has_much_to_pass_goes_on_in_parts(
+    node: Node, /, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = [do(node, PublishMessages("q", [n], delay_us=900 * SECOND)) for n in range(1_300)]
+    for one in hidden:
+        await one
+    await publish(node, "found")
+    before = node.committer.committed
+    (taken,) = await take(node)
+    assert taken["value"] == "found"
+    assert node.committer.committed - before == 3
 
 
-def test_a_give_up_that_is_too_large_is_not_half_done_and_spoils_no_other(
-    monkeypatch: pytest.MonkeyPatch,
+@played
+async def test_what_takes_longer_than_a_slice_is_run_as_a_script(node: Node, /) -> None:
+    assert (await publish(node, *range(5_000)))["last"] == 5_000
+    taken = await do(node, TakeMessages("q", "g", 600))
+    receipts = [one["receipt"] for one in taken]
+    gone = do(node, GiveUpMessages("q", "g", receipts[:300]))
+    assert await gone == settled("given_up", 300)
+    assert await do(node, AckMessages("q", "g", receipts)) == settled("acked", 300, receipts[:300])
+    refused = await outcome(do(node, AckMessages("nowhere", "g", receipts)))
+    assert code(refused) == "Unknown" and "line" not in refused.detail
+    ended = do(node, AckMessages("q", "g", receipts))
+    ended.asked.end(Cancelled("gone"))
+    assert type(await outcome(ended)) is Cancelled
+
+
+@played
+async def test_a_give_up_that_is_too_large_is_not_half_done_and_spoils_no_other(
+    node: Node, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some of its dead letters were made when it was refused."""
-
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        await value(node, "DEFINE TOPIC dead; ALTER GROUP g ON q SET DEAD LETTER dead")
-        for _ in range(8):
-            await publish(node, "x" * 2 * limits.MIB)
-        taken = [one for _ in range(8) for one in await take(node)]
-        monkeypatch.setattr(limits, "TRANSACTION_BYTES", 8 * limits.MIB)
-        receipts = [one["receipt"] for one in taken]
-        before, large = do(node, AckMessages("q", "g", receipts[:1])), receipts[1:]
-        refused = do(node, GiveUpMessages("q", "g", large))
-        behind = publish(node, "small")
-        assert await before == settled("acked", 1)
-        assert code(await outcome(refused)) == "TooLarge"
-        assert (await behind)["position"] == 9
-        assert await value(node, "READ FROM dead AFTER 0") == []
-        assert await do(node, AckMessages("q", "g", large)) == settled("acked", 7)
-
-    played(main)
+    await value(node, "DEFINE TOPIC dead; ALTER GROUP g ON q SET DEAD LETTER dead")
+    for _ in range(8):
+        await publish(node, "x" * 2 * limits.MIB)
+    taken = [one for _ in range(8) for one in await take(node)]
+    monkeypatch.setattr(limits, "TRANSACTION_BYTES", 8 * limits.MIB)
+    receipts = [one["receipt"] for one in taken]
+    before, large = do(node, AckMessages("q", "g", receipts[:1])), receipts[1:]
+    refused = do(node, GiveUpMessages("q", "g", large))
+    behind = publish(node, "small")
+    assert await before == settled("acked", 1)
+    assert code(await outcome(refused)) == "TooLarge"
+    assert (await behind)["position"] == 9
+    assert await value(node, "READ FROM dead AFTER 0") == []
+    assert await do(node, AckMessages("q", "g", large)) == settled("acked", 7)
 
 
 def test_a_gathering_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -564,10 +441,11 @@ def test_a_gathering_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [(await one)["position"] for one in asked] == list(range(1, 31))
         assert node.committer.committed - before >= 10
 
-    played(main)
+    played.run(main)
 
 
-def test_a_node_that_stops_answers_all() -> None:
+@on_stepped
+async def test_a_node_that_stops_answers_all() -> None:
     async def main(node: Node, _disk: SimulatedDisk) -> None:
         waits, queued = take(node, wait_us=60 * SECOND), publish(node, 1)
         await queued
@@ -578,27 +456,22 @@ def test_a_node_that_stops_answers_all() -> None:
         assert code(await outcome(waits)) == "Draining" or await waits == []
         assert code(await outcome(publish(node, 2))) == "Draining"
 
-    async def whole() -> None:
-        disk = SimulatedDisk()
-        async with running(simulated_environment("stepped", disk, MemoryEngine())) as node:
-            await prepare(node)
-            await value(node, DECLARED)
-            try:
-                await main(node, disk)
-            finally:
-                node.stop = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
-
-    play("stepped", whole)
+    disk = SimulatedDisk()
+    async with running(simulated_environment("stepped", disk, MemoryEngine())) as node:
+        await prepare(node)
+        await value(node, DECLARED)
+        try:
+            await main(node, disk)
+        finally:
+            node.stop = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
 
 
-def test_what_is_queued_when_its_session_ends_is_not_done() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        await value(node, "DEFINE USER bob ROLE owner PASSWORD 'bob-bob-bob'")
-        session = await ask(node.sessions, SignIn("bob", "bob-bob-bob", "wire", "192.0.2.2:1"))
-        ended = ask(node.sessions, SignOut(session.token))
-        late = Operated(node, PublishMessages("q", [1], False), session.caller, ("a", "b"), None)
-        await ended
-        assert isinstance(await outcome(late), SessionEnded)
-        assert await value(node, "READ FROM q AFTER 0") == []
-
-    played(main)
+@played
+async def test_what_is_queued_when_its_session_ends_is_not_done(node: Node, /) -> None:
+    await value(node, "DEFINE USER bob ROLE owner PASSWORD 'bob-bob-bob'")
+    session = await ask(node.sessions, SignIn("bob", "bob-bob-bob", "wire", "192.0.2.2:1"))
+    ended = ask(node.sessions, SignOut(session.token))
+    late = Operated(node, PublishMessages("q", [1], False), session.caller, ("a", "b"), None)
+    await ended
+    assert isinstance(await outcome(late), SessionEnded)
+    assert await value(node, "READ FROM q AFTER 0") == []

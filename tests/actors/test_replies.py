@@ -56,15 +56,6 @@ def test_who_hears_is_told_why_there_is_none() -> None:
     alone(check)
 
 
-def test_it_is_awaited_as_any_future() -> None:
-    async def main() -> None:
-        reply: Reply[int] = Reply(asyncio.get_running_loop())
-        asyncio.get_running_loop().call_soon(reply.set_result, 3)
-        assert await reply == 3
-
-    asyncio.run(main())
-
-
 def test_what_is_under_way_goes_on_in_the_turn_of_its_reply() -> None:
     def check(loop: asyncio.AbstractEventLoop) -> None:
         left: list[str] = []
@@ -91,20 +82,6 @@ def test_what_is_under_way_hears_once_that_it_was_cancelled() -> None:
     alone(check)
 
 
-def test_what_was_there_before_it_was_followed_is_heard_of_a_turn_later() -> None:
-    async def main() -> None:
-        heard: list[int] = []
-        background = BackgroundTasks(RateLimitedLog("tests"))
-        reply: Reply[int] = Reply(asyncio.get_running_loop())
-        reply.set_result(3)
-        background.follow(reply, lambda one: heard.append(one.result()))
-        assert heard == []
-        await background.ended()
-        assert heard == [3]
-
-    asyncio.run(main())
-
-
 @dataclass(frozen=True, slots=True)
 class Promise(Request[int]):
     pass
@@ -121,16 +98,6 @@ class Promising(LoopActor):
     def promise(self, _message: Promise) -> Reply[int]:
         self.promised.append(Reply(self.runtime.loop))
         return self.promised[-1]
-
-
-class AtOnce(LoopActor):
-    """What it promises is there when it returns."""
-
-    @handles(Promise)
-    def promise(self, _message: Promise) -> Reply[int]:
-        reply: Reply[int] = Reply(self.runtime.loop)
-        reply.set_exception(UnknownOutcome("it was taken back", sequence=7))
-        return reply
 
 
 @pytest.mark.parametrize("kind", ["real", "stepped"])
@@ -154,19 +121,3 @@ def test_an_actor_that_fails_fails_what_it_has_promised(kind: str) -> None:
         assert isinstance(heard[1], UnknownOutcome)
 
     play(kind, main)
-
-
-def test_what_an_actor_promises_may_be_there_already() -> None:
-    """A script that rests on what was taken back is answered before anybody waits for it."""
-
-    async def main() -> None:
-        failures = Failures()
-        ref = AtOnce.start(failures.runtime("real"))
-        await asyncio.sleep(0)
-        reply: Any = call_now(ref, Promise())
-        with pytest.raises(UnknownOutcome):
-            await reply
-        await stop(ref)
-        assert not failures.noticed and not failures.failed
-
-    play("real", main)

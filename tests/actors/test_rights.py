@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from time import perf_counter_ns
 
 import pytest
 
 from actors.commits import NODE as SYSTEM
 from actors.redaction import redacted
-from actors.rights import Privileges, Rights
+from actors.rights import Rights
 from actors.securables import securable_of
 from protocol.errors import (
     Conflict,
@@ -38,12 +36,10 @@ from protocol.rights import (
     STORE,
     VERBS,
     WRITE,
-    Grant,
     Securable,
     SecurableKind,
     Verb,
     Verbs,
-    needed,
 )
 from storage.catalog import places, spaces, tables, users
 from storage.catalog.functions import Function
@@ -55,7 +51,6 @@ from tests.callers import Granted, declare
 from tests.nodes import OWNER, Running, running
 
 PLACE = ("shop", "main")
-ROLES = ("owner", "editor", "viewer", "member")
 
 
 @pytest.fixture
@@ -239,15 +234,6 @@ async def test_a_grant_reaches_what_lies_in_its_place_and_nothing_else(node: Run
     assert held(node, eve)[SecurableKind.TOPIC] == NOTHING
 
 
-async def test_a_grant_goes_with_what_it_is_on(node: Running) -> None:
-    """A thing of the same name has nothing to do with the one that was dropped."""
-    eve, granted = await declare(node.node, "eve", "member"), Granted(node.node)
-    granted.grant("eve", Verb.READ, *PLACE, "t")
-    assert asked(node, eve, table(READ)) is not None
-    await node.values("DROP TABLE t; DEFINE TABLE t")
-    assert isinstance(asked(node, eve, table(READ)), Unknown)
-
-
 async def test_a_grant_on_what_was_dropped_shows_no_place(node: Running) -> None:
     """Not the one it lay in, nor what is judged as that."""
     eve, granted = await declare(node.node, "eve", "member"), Granted(node.node)
@@ -278,19 +264,6 @@ async def test_only_verbs_that_mean_something_are_held(node: Running) -> None:
     granted.grant("eve", Verb.CONSUME, "shop")
     assert held(node, eve)[SecurableKind.TABLE] == NOTHING
     assert held(node, eve)[SecurableKind.TOPIC] == CONSUME
-
-
-async def test_much_that_is_remembered_is_forgotten_again(
-    node: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("actors.rights.REMEMBERED_USERS", 3)
-    monkeypatch.setattr("actors.rights.REMEMBERED_THINGS", 2)
-    for number in range(6):
-        who = await declare(node.node, f"eve{number}", ROLES[1 + number % 3])
-        assert held(node, who) == HELD[who.role, None]
-    remembered = node.node.rights._remembered
-    assert len(remembered) == 3
-    assert all(len(privileges._known) <= 2 for privileges in remembered.values())
 
 
 # --- users --------------------------------------------------------------------------------------
@@ -354,75 +327,6 @@ def test_of_a_field_only_what_is_defined_is_told(found: str, told: str | None) -
     refusal = redacted(FieldRefused("secret", table="t", field=found, found="secret"), "t", fields)
     assert refusal.detail.get("field") == told and "secret" not in refusal.message
     assert refusal.detail.keys() <= {"table", "field"}
-
-
-def test_what_is_needed_reads_as_a_grant_would() -> None:
-    securable = Securable(SecurableKind.TABLE, (1, 2, 3), "a.b.t")
-    assert needed(WRITE | READ, securable) == "READ, WRITE ON TABLE a.b.t"
-    assert needed(OWN, STORE) == "OWNER OF STORE"
-    assert needed(INFO, NODE) == "INFO ON NODE"
-
-
-async def test_judging_an_owner_takes_little(
-    node: Running, figure: Callable[[str, object], None]
-) -> None:
-    """A figure, not a bound."""
-    rights, rounds = node.node.rights, 20_000
-    for name, who in (
-        ("owner", OWNER),
-        ("viewer", await declare(node.node, "eve", "viewer", "shop")),
-    ):
-        with node.node.committer.begin_transaction() as tx:
-            thing = rights.table(tx, who, PLACE, "t", READ)
-            began = perf_counter_ns()
-            for _ in range(rounds):
-                rights.privileges(tx, who).check(thing, READ)
-            took = (perf_counter_ns() - began) / rounds
-            began = perf_counter_ns()
-            for _ in range(rounds):
-                rights.table(tx, who, PLACE, "t", READ)
-            by_name = (perf_counter_ns() - began) / rounds
-        figure(f"judging, ns: {name}", f"{took:.0f}; with finding a table by name {by_name:.0f}")
-    assert isinstance(rights.privileges(tx, who), Privileges)
-
-
-def test_of_a_thousand_grants_those_around_a_thing_are_looked_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    securables = [
-        Securable(SecurableKind.TOPIC, (1, 2, number), f"shop.main.q{number}")
-        for number in range(1000)
-    ]
-    held = [Grant(Verb.READ, securable) for securable in securables[:900]]
-    held += [
-        Grant(Verb.WRITE, Securable(SecurableKind.DATABASE, (1, 2), "shop.main")),
-        Grant(Verb.INFO, Securable(SecurableKind.NAMESPACE, (1,), "shop")),
-        Grant(Verb.READ, Securable(SecurableKind.VAULTS, (1,), "shop")),
-        Grant(Verb.INFO, NODE),
-    ]
-    user = users.User("ann", "member", None, "", None, datetime.now(UTC), tuple(held))
-    compared = 0
-    covers = Securable.covers
-
-    def counted(self: Securable, other: Securable) -> bool:
-        nonlocal compared
-        compared += 1
-        return covers(self, other)
-
-    monkeypatch.setattr(Securable, "covers", counted)
-    others = [
-        NODE,
-        STORE,
-        Securable(SecurableKind.VAULT, (1, 2, 5), "shop.main.v"),
-        Securable(SecurableKind.TABLE, (1, 2, 7), "shop.main.t"),
-    ]
-    who = Privileges("ann", user)
-    for securable in (*securables, *others):
-        naive = {grant.verb for grant in held if covers(grant.securable, securable)} & VERBS[
-            securable.kind
-        ]
-        assert who._judge(securable)[0] == naive, securable
-    assert 0 < compared < 6 * len(securables)
 
 
 NAMES = {"TABLE": "t", "TOPIC": "q", "SPACE": "c", "FUNCTION": "f"}

@@ -9,7 +9,7 @@ import pytest
 
 from actors.roles import Roles
 from protocol.errors import Draining, NotWritable, Refusal, Unknown
-from tests.actors.parts import KINDS, outcome, parts, play
+from tests.actors.parts import KINDS, Parts, outcome, parts, play, with_parts
 from tests.logbook import Logbook
 from tests.simulation.disk import Fault, SimulatedDisk
 
@@ -62,35 +62,28 @@ def test_roles_are_in_force_once_saved_and_found_again(kind: str) -> None:
     play(kind, second)
 
 
-@both
-def test_an_unknown_role_word_changes_nothing(kind: str) -> None:
-    async def main() -> None:
-        async with parts(kind) as node:
-            roles = Roles(node.runtime, node.directory)
-            with pytest.raises(Unknown, match="'leading'"):
-                roles.define(["serving", "leading"], ["a:1"])
-            assert list(roles.words) == ["serving", "writable"]
-            assert roles.info()["endpoints"] == []
-            await roles.stop()
-
-    play(kind, main)
+@with_parts
+async def test_an_unknown_role_word_changes_nothing(node: Parts, /) -> None:
+    roles = Roles(node.runtime, node.directory)
+    with pytest.raises(Unknown, match="'leading'"):
+        roles.define(["serving", "leading"], ["a:1"])
+    assert list(roles.words) == ["serving", "writable"]
+    assert roles.info()["endpoints"] == []
+    await roles.stop()
 
 
-@both
-def test_facts_that_can_not_be_saved_are_not_in_force(kind: str, logbook: Logbook) -> None:
+@with_parts
+async def test_facts_that_can_not_be_saved_are_not_in_force(
+    node: Parts, /, logbook: Logbook
+) -> None:
     logbook.allow("handler failed")
-
-    async def main() -> None:
-        async with parts(kind) as node:
-            roles = Roles(node.runtime, node.directory)
-            node.disk.plan = lambda operation, path: (
-                Fault(errno.EIO) if operation == "sync" and "NODE" in path else None
-            )
-            assert isinstance(await outcome(roles.define([], None)), OSError)
-            assert list(roles.words) == ["serving", "writable"]
-            node.disk.plan = None
-            await roles.define([], None)
-            assert not roles.words
-            await roles.stop()
-
-    play(kind, main)
+    roles = Roles(node.runtime, node.directory)
+    node.disk.plan = lambda operation, path: (
+        Fault(errno.EIO) if operation == "sync" and "NODE" in path else None
+    )
+    assert isinstance(await outcome(roles.define([], None)), OSError)
+    assert list(roles.words) == ["serving", "writable"]
+    node.disk.plan = None
+    await roles.define([], None)
+    assert not roles.words
+    await roles.stop()

@@ -30,7 +30,7 @@ from actors.runtime.threads import ThreadInbox
 from protocol import limits
 from protocol.errors import BadRequest, Busy, Draining, UnknownOutcome
 from protocol.requests import Request
-from tests.actors.parts import KINDS, Failures, outcome, play, until
+from tests.actors.parts import KINDS, Failures, on_both, outcome, play, until
 from tests.logbook import Logbook
 
 
@@ -142,7 +142,6 @@ class OnThread(ThreadActor):
 
 
 ACTORS = (OnLoop, OnThread)
-both = pytest.mark.parametrize("kind", KINDS)
 each = pytest.mark.parametrize("actor", ACTORS)
 
 
@@ -150,117 +149,94 @@ def actor_of(ref: Any) -> Any:
     return ref._actor_weakref()
 
 
-@both
 @each
-def test_replies_come_in_order_and_messages_are_never_skipped(kind: str, actor: Any) -> None:
-    async def main() -> None:
-        ref = actor.start(Failures().runtime(kind))
-        tell(ref, Add(1))
-        replies = await asyncio.gather(*(ask(ref, Add(1)) for _ in range(4)))
-        assert replies == [2, 3, 4, 5]
-        await stop(ref)
-
-    play(kind, main)
+@on_both
+async def test_replies_come_in_order_and_messages_are_never_skipped(kind: str, actor: Any) -> None:
+    ref = actor.start(Failures().runtime(kind))
+    tell(ref, Add(1))
+    replies = await asyncio.gather(*(ask(ref, Add(1)) for _ in range(4)))
+    assert replies == [2, 3, 4, 5]
+    await stop(ref)
 
 
-@both
 @each
-def test_who_waits_holds_nothing_of_what_it_has_handled(kind: str, actor: Any) -> None:
+@on_both
+async def test_who_waits_holds_nothing_of_what_it_has_handled(kind: str, actor: Any) -> None:
     """It may be a password."""
-
-    async def main() -> None:
-        ref = actor.start(Failures().runtime(kind))
-        secret = Secret()
-        gone = weakref.ref(secret)
-        asked = ask(ref, secret)
-        del secret
-        assert await asked == 0
-        del asked
-        await until(lambda: gone() is None)
-        await stop(ref)
-
-    play(kind, main)
+    ref = actor.start(Failures().runtime(kind))
+    secret = Secret()
+    gone = weakref.ref(secret)
+    asked = ask(ref, secret)
+    del secret
+    assert await asked == 0
+    del asked
+    await until(lambda: gone() is None)
+    await stop(ref)
 
 
-@both
 @each
-def test_a_refusal_is_a_reply_and_the_actor_goes_on(kind: str, actor: Any) -> None:
-    async def main() -> None:
-        failures = Failures()
-        ref = actor.start(failures.runtime(kind))
-        with pytest.raises(BadRequest):
-            await ask(ref, Refuse())
-        assert await ask(ref, Add(1)) == 1
-        await stop(ref)
-        assert not failures.failed
-        assert not failures.noticed
-
-    play(kind, main)
+@on_both
+async def test_a_refusal_is_a_reply_and_the_actor_goes_on(kind: str, actor: Any) -> None:
+    failures = Failures()
+    ref = actor.start(failures.runtime(kind))
+    with pytest.raises(BadRequest):
+        await ask(ref, Refuse())
+    assert await ask(ref, Add(1)) == 1
+    await stop(ref)
+    assert not failures.failed
+    assert not failures.noticed
 
 
-@both
 @each
-def test_a_bug_is_told_to_the_asker_and_to_the_node(
+@on_both
+async def test_a_bug_is_told_to_the_asker_and_to_the_node(
     kind: str, actor: Any, logbook: Logbook
 ) -> None:
     logbook.allow("handler failed")
-
-    async def main() -> None:
-        failures = Failures()
-        ref = actor.start(failures.runtime(kind))
-        with pytest.raises(ZeroDivisionError):
-            await ask(ref, Break())
-        with pytest.raises(TypeError, match="does not handle Strange"):
-            await ask(ref, Strange())
-        assert await ask(ref, Add(1)) == 1
-        assert [type(error) for error in failures.noticed] == [ZeroDivisionError, TypeError]
-        await stop(ref)
-
-    play(kind, main)
+    failures = Failures()
+    ref = actor.start(failures.runtime(kind))
+    with pytest.raises(ZeroDivisionError):
+        await ask(ref, Break())
+    with pytest.raises(TypeError, match="does not handle Strange"):
+        await ask(ref, Strange())
+    assert await ask(ref, Add(1)) == 1
+    assert [type(error) for error in failures.noticed] == [ZeroDivisionError, TypeError]
+    await stop(ref)
 
 
-@both
 @each
-def test_a_bug_that_nobody_asked_for_fails_the_actor(
+@on_both
+async def test_a_bug_that_nobody_asked_for_fails_the_actor(
     kind: str, actor: Any, logbook: Logbook
 ) -> None:
     logbook.allow("actor failed")
-
-    async def main() -> None:
-        failures = Failures()
-        ref = actor.start(failures.runtime(kind))
-        tell(ref, Break())
-        late = await outcome(ask(ref, Add(1)))
-        assert isinstance(late, Draining)
-        await until(lambda: bool(failures.failed))
-        assert [(type(who), type(why)) for who, why in failures.failed] == [
-            (actor, ZeroDivisionError)
-        ]
-        assert not ref.is_alive()
-        await stop(ref)  # harmless, and joins the thread
-
-    play(kind, main)
+    failures = Failures()
+    ref = actor.start(failures.runtime(kind))
+    tell(ref, Break())
+    late = await outcome(ask(ref, Add(1)))
+    assert isinstance(late, Draining)
+    await until(lambda: bool(failures.failed))
+    assert [(type(who), type(why)) for who, why in failures.failed] == [(actor, ZeroDivisionError)]
+    assert not ref.is_alive()
+    await stop(ref)  # harmless, and joins the thread
 
 
-@both
 @each
-def test_stop_comes_after_what_was_sent_before_and_refuses_what_comes_later(
+@on_both
+async def test_stop_comes_after_what_was_sent_before_and_refuses_what_comes_later(
     kind: str, actor: Any
 ) -> None:
-    async def main() -> None:
-        ref = actor.start(Failures().runtime(kind))
-        before = ask(ref, Add(1))
-        stopping = asyncio.ensure_future(stop(ref))
-        await asyncio.sleep(0)
-        after = await outcome(ask(ref, Add(1)))
-        assert await before == 1
-        await stopping
-        assert isinstance(after, (Draining, int))
-        assert isinstance(await outcome(ask(ref, Add(1))), Draining)
-        assert actor_of(ref) is None or actor_of(ref).ended
-        assert pykka.ActorRegistry.get_all() == []
-
-    play(kind, main)
+    ref = actor.start(Failures().runtime(kind))
+    before = ask(ref, Add(1))
+    stopping = asyncio.ensure_future(stop(ref))
+    await asyncio.sleep(0)
+    after = await outcome(ask(ref, Add(1)))
+    assert await before == 1
+    await stopping
+    assert isinstance(after, (Draining, int))
+    assert isinstance(await outcome(ask(ref, Add(1))), Draining)
+    assert actor_of(ref) is None or actor_of(ref).ended
+    assert pykka.ActorRegistry.get_all() == []
 
 
 class Ticking(LoopActor):
@@ -286,38 +262,24 @@ class Ticking(LoopActor):
         raise ZeroDivisionError
 
 
-@both
 @pytest.mark.parametrize("ending", ["stop", "failure"])
-def test_no_timer_fires_after_its_actor_has_ended(kind: str, ending: str, logbook: Logbook) -> None:
+@on_both
+async def test_no_timer_fires_after_its_actor_has_ended(
+    kind: str, ending: str, logbook: Logbook
+) -> None:
     logbook.allow("actor failed")
-
-    async def main() -> None:
-        ref = Ticking.start(Failures().runtime(kind))
-        actor: Any = actor_of(ref)
-        await until(lambda: actor.ticks > 3)
-        if ending == "failure":
-            tell(ref, Break())
-            await until(lambda: not ref.is_alive())
-        else:
-            await stop(ref)
-        ticks = actor.ticks
-        actor.after(0, actor._tick)  # what was under way may set another
-        await asyncio.sleep(0.02)
-        assert actor.ticks == ticks
-
-    play(kind, main)
-
-
-def test_no_thread_is_alive_after_stop() -> None:
-    async def main() -> None:
-        before = threading.active_count()
-        refs = [OnThread.start(Failures().runtime("real")) for _ in range(3)]
-        assert threading.active_count() == before + 3
-        for ref in refs:
-            await stop(ref)
-        assert threading.active_count() == before
-
-    play("real", main)
+    ref = Ticking.start(Failures().runtime(kind))
+    actor: Any = actor_of(ref)
+    await until(lambda: actor.ticks > 3)
+    if ending == "failure":
+        tell(ref, Break())
+        await until(lambda: not ref.is_alive())
+    else:
+        await stop(ref)
+    ticks = actor.ticks
+    actor.after(0, actor._tick)  # what was under way may set another
+    await asyncio.sleep(0.02)
+    assert actor.ticks == ticks
 
 
 class GivesWay(OnThread):
@@ -325,191 +287,126 @@ class GivesWay(OnThread):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no niceness")
-def test_a_thread_that_gives_way_is_nicer_than_the_loop() -> None:
-    async def main() -> None:
-        runtime = Runtime(SystemScheduler(), SystemClock(), lambda *_: None, lambda _: None)
-        refs = [kind.start(runtime) for kind in (OnThread, GivesWay)]
-        threads = [actor_of(ref)._thread for ref in refs]
-        for ref in refs:
-            await ask(ref, Add(1))  # it has begun
-        own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-        found = [os.getpriority(os.PRIO_PROCESS, thread.native_id) for thread in threads]
-        assert found == [own, min(own + NICE, 19)]
-        for ref in refs:
-            await stop(ref)
-
-    play("real", main)
-
-
-def test_a_full_mailbox_refuses_what_is_asked_and_takes_what_is_told_and_stop() -> None:
-    async def main() -> None:
-        ref = OnThread.start(Failures().runtime("real"))
-        held = actor_of(ref)
-        waiting = ask(ref, Later())
-        await until(lambda: bool(held.batches))
-        replies = [ask(ref, Add(1)) for _ in range(5)]
-        with pytest.raises(Busy, match="OnThread has 5 messages waiting"):
-            ask(ref, Add(1))
-        tell(ref, Add(1))
-        stopping = asyncio.ensure_future(stop(ref))
-        await asyncio.sleep(0)
-        held.let.set()
-        await stopping
-        assert await waiting == 0
-        assert await asyncio.gather(*replies) == [1, 2, 3, 4, 5]
-        assert held.total == 6
-
-    play("real", main)
-
-
-@both
-def test_a_full_mailbox_of_a_loop_actor(kind: str) -> None:
-    async def main() -> None:
-        ref = OnLoop.start(Failures().runtime(kind))
-        replies = [ask(ref, Add(1)) for _ in range(5)]
-        with pytest.raises(Busy):
-            ask(ref, Add(1))
-        tell(ref, Add(1))
-        actor = actor_of(ref)
-        stopping = asyncio.ensure_future(stop(ref))
-        assert await asyncio.gather(*replies) == [1, 2, 3, 4, 5]
-        await stopping
-        assert actor.total == 6
-
-    play(kind, main)
-
-
-@both
-def test_a_handler_that_waits_holds_nobody_up_and_its_asker_hears_of_the_end(kind: str) -> None:
-    async def main() -> None:
-        ref = OnLoop.start(Failures().runtime(kind))
-        held = actor_of(ref)
-        first, second = ask(ref, Later()), ask(ref, Later())
-        assert await ask(ref, Add(7)) == 7
-        held.let.set()
-        assert await first == 7
-        assert await second == 7
-        held.let.clear()
-        third = ask(ref, Later())
-        assert await ask(ref, Add(1)) == 8
-        await stop(ref)
-        assert isinstance(await outcome(third), UnknownOutcome), "it was under way"
-
-    play(kind, main)
-
-
-@both
-@each
-def test_an_asker_that_goes_away_harms_nobody(kind: str, actor: Any) -> None:
-    async def main() -> None:
-        ref = actor.start(Failures().runtime(kind))
-        gone = asyncio.ensure_future(ask(ref, Add(1)))
-        gone.cancel()
-        assert await ask(ref, Add(1)) == 2
+async def test_a_thread_that_gives_way_is_nicer_than_the_loop() -> None:
+    runtime = Runtime(SystemScheduler(), SystemClock(), lambda *_: None, lambda _: None)
+    refs = [kind.start(runtime) for kind in (OnThread, GivesWay)]
+    threads = [actor_of(ref)._thread for ref in refs]
+    for ref in refs:
+        await ask(ref, Add(1))  # it has begun
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    found = [os.getpriority(os.PRIO_PROCESS, thread.native_id) for thread in threads]
+    assert found == [own, min(own + NICE, 19)]
+    for ref in refs:
         await stop(ref)
 
-    play(kind, main)
+
+async def test_a_full_mailbox_refuses_what_is_asked_and_takes_what_is_told_and_stop() -> None:
+    ref = OnThread.start(Failures().runtime("real"))
+    held = actor_of(ref)
+    waiting = ask(ref, Later())
+    await until(lambda: bool(held.batches))
+    replies = [ask(ref, Add(1)) for _ in range(5)]
+    with pytest.raises(Busy, match="OnThread has 5 messages waiting"):
+        ask(ref, Add(1))
+    tell(ref, Add(1))
+    stopping = asyncio.ensure_future(stop(ref))
+    await asyncio.sleep(0)
+    held.let.set()
+    await stopping
+    assert await waiting == 0
+    assert await asyncio.gather(*replies) == [1, 2, 3, 4, 5]
+    assert held.total == 6
 
 
-def test_a_loop_that_closed_before_the_reply_harms_nobody() -> None:
-    held: list[Any] = []
-
-    async def main() -> None:
-        ref = OnThread.start(Failures().runtime("real"))
-        held.append(actor_of(ref))
-        asking = asyncio.ensure_future(ask(ref, Later()))
-        await asyncio.sleep(0)
-        asking.cancel()
-
-    asyncio.run(main())
-    actor = held[0]
-    actor.let.set()
-    actor.actor_inbox.put(Envelope(pykka.messages._ActorStop()))
-    actor.join()
-    assert actor.ended
+@on_both
+async def test_a_full_mailbox_of_a_loop_actor(kind: str) -> None:
+    ref = OnLoop.start(Failures().runtime(kind))
+    replies = [ask(ref, Add(1)) for _ in range(5)]
+    with pytest.raises(Busy):
+        ask(ref, Add(1))
+    tell(ref, Add(1))
+    actor = actor_of(ref)
+    stopping = asyncio.ensure_future(stop(ref))
+    assert await asyncio.gather(*replies) == [1, 2, 3, 4, 5]
+    await stopping
+    assert actor.total == 6
 
 
-def test_blocking_for_a_reply_on_the_loop_is_an_error() -> None:
-    async def main() -> None:
-        ref = OnLoop.start(Failures().runtime("real"))
-        with pytest.raises(RuntimeError, match="would stop the loop"):
-            ref.ask(Add(1))
-        with pytest.raises(RuntimeError, match="would stop the loop"):
-            ref.stop(block=True)
-        await until(lambda: not ref.is_alive())
-
-    play("real", main)
-
-
-def test_a_thread_actor_sees_all_that_waits_as_one_batch() -> None:
-    async def main() -> None:
-        ref = OnThread.start(Failures().runtime("real"))
-        held = actor_of(ref)
-        first = ask(ref, Later())
-        await until(lambda: bool(held.batches))
-        replies = [ask(ref, Add(1)) for _ in range(4)]
-        held.let.set()
-        await first
-        await asyncio.gather(*replies)
-        assert held.batches == [1, 4]
-        assert held.thread == "OnThread"
-        await stop(ref)
-
-    play("real", main)
+@on_both
+async def test_a_handler_that_waits_holds_nobody_up_and_its_asker_hears_of_the_end(
+    kind: str,
+) -> None:
+    ref = OnLoop.start(Failures().runtime(kind))
+    held = actor_of(ref)
+    first, second = ask(ref, Later()), ask(ref, Later())
+    assert await ask(ref, Add(7)) == 7
+    held.let.set()
+    assert await first == 7
+    assert await second == 7
+    held.let.clear()
+    third = ask(ref, Later())
+    assert await ask(ref, Add(1)) == 8
+    await stop(ref)
+    assert isinstance(await outcome(third), UnknownOutcome), "it was under way"
 
 
-def test_without_threads_everything_runs_in_one() -> None:
-    async def main() -> None:
-        ref = OnThread.start(Failures().runtime("stepped"))
-        held = actor_of(ref)
-        await ask(ref, Add(1))
-        assert held.thread == threading.main_thread().name
-        await stop(ref)
-
-    play("stepped", main)
+async def test_blocking_for_a_reply_on_the_loop_is_an_error() -> None:
+    ref = OnLoop.start(Failures().runtime("real"))
+    with pytest.raises(RuntimeError, match="would stop the loop"):
+        ref.ask(Add(1))
+    with pytest.raises(RuntimeError, match="would stop the loop"):
+        ref.stop(block=True)
+    await until(lambda: not ref.is_alive())
 
 
-@both
-def test_a_long_mailbox_is_drained_in_slices(kind: str) -> None:
+async def test_a_thread_actor_sees_all_that_waits_as_one_batch() -> None:
+    ref = OnThread.start(Failures().runtime("real"))
+    held = actor_of(ref)
+    first = ask(ref, Later())
+    await until(lambda: bool(held.batches))
+    replies = [ask(ref, Add(1)) for _ in range(4)]
+    held.let.set()
+    await first
+    await asyncio.gather(*replies)
+    assert held.batches == [1, 4]
+    assert held.thread == "OnThread"
+    await stop(ref)
+
+
+@on_both
+async def test_a_long_mailbox_is_drained_in_slices(kind: str) -> None:
     class Patient(OnLoop):
         mailbox_limit = 1000
 
-    async def main() -> None:
-        ref = Patient.start(Failures().runtime(kind))
-        await ask(ref, Add(0))
-        replies = [ask(ref, Add(1)) for _ in range(3 * limits.MAILBOX_SLICE)]
-        await asyncio.sleep(0)
-        seen = actor_of(ref).total
-        assert 0 < seen <= 2 * limits.MAILBOX_SLICE, "others get their turn in between"
-        await asyncio.gather(*replies)
-        await stop(ref)
-
-    play(kind, main)
+    ref = Patient.start(Failures().runtime(kind))
+    await ask(ref, Add(0))
+    replies = [ask(ref, Add(1)) for _ in range(3 * limits.MAILBOX_SLICE)]
+    await asyncio.sleep(0)
+    seen = actor_of(ref).total
+    assert 0 < seen <= 2 * limits.MAILBOX_SLICE, "others get their turn in between"
+    await asyncio.gather(*replies)
+    await stop(ref)
 
 
-@both
-def test_a_place_is_filled_again_but_not_for_ever(kind: str, logbook: Logbook) -> None:
+@on_both
+async def test_a_place_is_filled_again_but_not_for_ever(kind: str, logbook: Logbook) -> None:
     logbook.allow("actor failed")
-
-    async def main() -> None:
-        failures = Failures()
-        runtime = failures.runtime(kind)
-        place: Supervised[OnLoop] = Supervised(lambda: OnLoop.start(runtime), refoldable=True)
-        for count in range(1, Supervised.RESTARTS + 1):
-            tell(place.ref, Break())
-            await until(lambda count=count: len(failures.failed) == count)  # type: ignore[misc]
-            assert place.restart(now_us=1)
-            assert await ask(place.ref, Add(3)) == 3
-        assert not place.restart(now_us=2)
-        assert place.restart(now_us=2 + Supervised.WITHIN_US)
-        await place.stop()
-        assert not place.restart(now_us=2 + 2 * Supervised.WITHIN_US)
-        one: Supervised[OnLoop] = Supervised(lambda: OnLoop.start(runtime), refoldable=False)
-        assert not one.restart(now_us=0)
-        for ref in pykka.ActorRegistry.get_all():
-            await stop(ref)
-
-    play(kind, main)
+    failures = Failures()
+    runtime = failures.runtime(kind)
+    place: Supervised[OnLoop] = Supervised(lambda: OnLoop.start(runtime), refoldable=True)
+    for count in range(1, Supervised.RESTARTS + 1):
+        tell(place.ref, Break())
+        await until(lambda count=count: len(failures.failed) == count)  # type: ignore[misc]
+        assert place.restart(now_us=1)
+        assert await ask(place.ref, Add(3)) == 3
+    assert not place.restart(now_us=2)
+    assert place.restart(now_us=2 + Supervised.WITHIN_US)
+    await place.stop()
+    assert not place.restart(now_us=2 + 2 * Supervised.WITHIN_US)
+    one: Supervised[OnLoop] = Supervised(lambda: OnLoop.start(runtime), refoldable=False)
+    assert not one.restart(now_us=0)
+    for ref in pykka.ActorRegistry.get_all():
+        await stop(ref)
 
 
 class Ends(OnThread):
@@ -562,19 +459,16 @@ def test_a_thread_that_ends_in_whatever_way_fails_its_actor(
     play(kind, main)
 
 
-def test_an_actor_that_can_not_begin_has_failed(logbook: Logbook) -> None:
+async def test_an_actor_that_can_not_begin_has_failed(logbook: Logbook) -> None:
     logbook.allow("actor failed")
 
     class Stillborn(OnLoop):
         def on_start(self) -> None:
             raise OSError("no")
 
-    async def main() -> None:
-        failures = Failures()
-        ref = Stillborn.start(failures.runtime("real"))
-        assert isinstance(await outcome(ask(ref, Add(1))), Draining)
-        await until(lambda: bool(failures.failed))
-        actor: Actor = failures.failed[0][0]
-        assert isinstance(actor, Stillborn)
-
-    play("real", main)
+    failures = Failures()
+    ref = Stillborn.start(failures.runtime("real"))
+    assert isinstance(await outcome(ask(ref, Add(1))), Draining)
+    await until(lambda: bool(failures.failed))
+    actor: Actor = failures.failed[0][0]
+    assert isinstance(actor, Stillborn)

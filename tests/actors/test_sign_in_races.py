@@ -26,10 +26,9 @@ from protocol.requests import (
     ChangePassword,
     Session,
     SignIn,
-    SignOut,
 )
 from storage.catalog import users
-from tests.actors.parts import SOMEBODY, SignInDesk, desk, outcome, play, until
+from tests.actors.parts import SOMEBODY, SignInDesk, desk, outcome, until, with_desk
 from tests.logbook import Logbook
 from tests.simulation.disk import NO_LIMIT
 
@@ -157,30 +156,6 @@ async def test_nor_does_its_password_change(change: Change, hold: Hold) -> None:
         assert not isinstance(await signing_in(at, "a third horse"), Session)
 
 
-async def test_who_signs_out_meanwhile_changes_no_password(hold: Hold) -> None:
-    async with opened() as at:
-        session: Session = await signing_in(at)
-        hold.stop()
-        asked = ChangePassword(session.caller, PASSWORD, ANOTHER)
-        waiting = asyncio.create_task(outcome(ask(at.ref, asked)))
-        async with hold.during():
-            await ask(at.ref, SignOut(session.token))
-        assert isinstance(await waiting, SessionEnded)
-        assert isinstance(await signing_in(at), Session), "the password is the old one"
-
-
-async def test_what_happens_to_others_meanwhile_ends_nothing(hold: Hold) -> None:
-    async with opened() as at:
-        await at.define("bob", PASSWORD)
-        hold.stop()
-        waiting = signing_in(at)
-        async with hold.during():
-            await at.drop("bob")
-        session = await waiting
-        assert isinstance(session, Session)
-        assert (await token(at, session)).user == "ana"
-
-
 async def test_two_first_sign_ins_with_an_old_hash_both_succeed(hold: Hold) -> None:
     """One of them stores a hash with today's parameters while the other is still being hashed."""
     async with desk("real", cost=Cost(memory_kib=128, passes=1)) as at:
@@ -209,31 +184,21 @@ async def test_a_session_that_a_space_asks_about_is_the_user_as_stored(
         assert len(at.sessions) == 0
 
 
-@changes
-async def test_nor_is_a_token_good_for_another_user_of_its_name(change: Change) -> None:
-    async with opened() as at:
-        session: Session = await signing_in(at)
-        await change(at)
-        assert isinstance(await token(at, session), SessionEnded)
-
-
-def test_a_hash_that_the_disk_has_no_room_for_ends_no_session(logbook: Logbook) -> None:
+@with_desk.stepped.using(cost=Cost(memory_kib=128, passes=1))
+async def test_a_hash_that_the_disk_has_no_room_for_ends_no_session(
+    at: SignInDesk, /, logbook: Logbook
+) -> None:
     logbook.allow("no room left on the disk for the log")
-
-    async def main() -> None:
-        async with desk("stepped", cost=Cost(memory_kib=128, passes=1)) as at:
-            await at.define("ana", PASSWORD)
-            before = await signing_in(at)
-            weak = PasswordHasher(1, 64, 1).hash(PASSWORD)
-            await at.change("ana", passhash=weak)
-            at.sessions.renew("ana", weak)
-            disk = at.parts.disk
-            disk.capacity = sum(len(i.cache) for i in disk._names.values() if i is not None)
-            during = await signing_in(at)
-            assert at.stored("ana").passhash == weak
-            disk.capacity = NO_LIMIT
-            await at.define("bob", PASSWORD)
-            for session in (before, during):
-                assert (await token(at, session)).user == "ana"
-
-    play("stepped", main)
+    await at.define("ana", PASSWORD)
+    before = await signing_in(at)
+    weak = PasswordHasher(1, 64, 1).hash(PASSWORD)
+    await at.change("ana", passhash=weak)
+    at.sessions.renew("ana", weak)
+    disk = at.parts.disk
+    disk.capacity = sum(len(i.cache) for i in disk._names.values() if i is not None)
+    during = await signing_in(at)
+    assert at.stored("ana").passhash == weak
+    disk.capacity = NO_LIMIT
+    await at.define("bob", PASSWORD)
+    for session in (before, during):
+        assert (await token(at, session)).user == "ana"

@@ -17,7 +17,7 @@ from actors.sign_ins import ReleaseDelayed, SessionsActor
 from protocol import limits
 from protocol.errors import Busy, Cancelled, SignInRefused, TooManyTries
 from protocol.requests import Session, SignIn, stays
-from tests.actors.parts import SignInDesk, desk, outcome, play
+from tests.actors.parts import Played, SignInDesk, desk, on_stepped, outcome, play
 
 PASSWORD = "correct horse"
 HERE = "192.0.2.1:5000"
@@ -49,10 +49,13 @@ def tries_of(at: SignInDesk) -> SignInThrottle:
 
 
 @asynccontextmanager
-async def ana() -> AsyncIterator[SignInDesk]:
-    async with desk("stepped") as at:
+async def ana(kind: str = "stepped") -> AsyncIterator[SignInDesk]:
+    async with desk(kind) as at:
         await at.define("ana", PASSWORD)
         yield at
+
+
+with_ana = Played(ana).stepped
 
 
 @pytest.fixture
@@ -69,16 +72,15 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_the_right_password_is_let_in_after_any_number_of_wrong_ones() -> None:
-    async def main() -> None:
-        async with ana() as at:
-            for wrong in (110, 400):
-                refused = await asyncio.gather(*(sign_in(at, "wrong horse") for _ in range(wrong)))
-                assert {type(one) for one in refused} == {SignInRefused}
-                session = await sign_in(at)
-                assert isinstance(session, Session), session
-
-    play("stepped", main)
+@with_ana
+async def test_the_right_password_is_let_in_after_any_number_of_wrong_ones(
+    at: SignInDesk, /
+) -> None:
+    for wrong in (110, 400):
+        refused = await asyncio.gather(*(sign_in(at, "wrong horse") for _ in range(wrong)))
+        assert {type(one) for one in refused} == {SignInRefused}
+        session = await sign_in(at)
+        assert isinstance(session, Session), session
 
 
 async def guessing(
@@ -106,59 +108,51 @@ async def guessing(
 
 
 @pytest.mark.parametrize("patience", [None, 5.0])
-def test_the_right_password_is_let_in_while_wrong_ones_keep_coming(patience: float | None) -> None:
+@with_ana
+async def test_the_right_password_is_let_in_while_wrong_ones_keep_coming(
+    at: SignInDesk, /, patience: float | None
+) -> None:
     """From its own address, for its own user: nothing but the password tells them apart."""
-
-    async def main() -> None:
-        async with ana() as at:
-            over, guessers, turns = False, 130, 24
-            flood = asyncio.ensure_future(guessing(at, guessers, lambda: over, patience))
-            await asyncio.sleep(5)
-            owner = []
-            for _ in range(turns):
-                owner.append(asyncio.ensure_future(sign_in(at)))
-                await asyncio.sleep(1)
-            ends = asyncio.get_running_loop().time() + guessers / limits.SIGN_INS_A_SECOND
-            found = [type(one) for one in await asyncio.gather(*owner)]
-            ended = asyncio.get_running_loop().time()
-            over = True
-            await flood
-            assert found == [Session] * turns
-            assert ended <= ends
-
-    play("stepped", main)
+    over, guessers, turns = False, 130, 24
+    flood = asyncio.ensure_future(guessing(at, guessers, lambda: over, patience))
+    await asyncio.sleep(5)
+    owner = []
+    for _ in range(turns):
+        owner.append(asyncio.ensure_future(sign_in(at)))
+        await asyncio.sleep(1)
+    ends = asyncio.get_running_loop().time() + guessers / limits.SIGN_INS_A_SECOND
+    found = [type(one) for one in await asyncio.gather(*owner)]
+    ended = asyncio.get_running_loop().time()
+    over = True
+    await flood
+    assert found == [Session] * turns
+    assert ended <= ends
 
 
-def test_made_up_names_keep_nobody_of_their_address_out() -> None:
-    async def main() -> None:
-        async with ana() as at:
-            names = [f"n{n}" for n in range(limits.HASH_QUEUE * 3)]
-            flood = [asyncio.ensure_future(sign_in(at, "wrong horse", name)) for name in names]
-            await asyncio.sleep(0)
-            assert isinstance(await sign_in(at), Session)
-            assert {type(one) for one in await asyncio.gather(*flood)} == {SignInRefused}
-
-    play("stepped", main)
+@with_ana
+async def test_made_up_names_keep_nobody_of_their_address_out(at: SignInDesk, /) -> None:
+    names = [f"n{n}" for n in range(limits.HASH_QUEUE * 3)]
+    flood = [asyncio.ensure_future(sign_in(at, "wrong horse", name)) for name in names]
+    await asyncio.sleep(0)
+    assert isinstance(await sign_in(at), Session)
+    assert {type(one) for one in await asyncio.gather(*flood)} == {SignInRefused}
 
 
-def test_who_is_gone_leaves_the_line() -> None:
-    async def main() -> None:
-        async with ana() as at:
-            of, gone = tries_of(at), False
-            held = [await of.enter("ana", HERE) for _ in range(limits.SIGN_INS_AT_ONCE)]
-            left = [asyncio.ensure_future(sign_in(at, is_gone=lambda: gone)) for _ in range(1_000)]
-            stayed = asyncio.ensure_future(sign_in(at))
-            await asyncio.sleep(0.1)
-            gone = True
-            kinds = {type(one) for one in await asyncio.gather(*left)}
-            assert kinds == {Cancelled}
-            assert asyncio.get_running_loop().time() <= sign_in_throttle.LOOK_SECONDS
-            assert not stayed.done()
-            for one in held:
-                one.end()
-            assert isinstance(await stayed, Session)
-
-    play("stepped", main)
+@with_ana
+async def test_who_is_gone_leaves_the_line(at: SignInDesk, /) -> None:
+    of, gone = tries_of(at), False
+    held = [await of.enter("ana", HERE) for _ in range(limits.SIGN_INS_AT_ONCE)]
+    left = [asyncio.ensure_future(sign_in(at, is_gone=lambda: gone)) for _ in range(1_000)]
+    stayed = asyncio.ensure_future(sign_in(at))
+    await asyncio.sleep(0.1)
+    gone = True
+    kinds = {type(one) for one in await asyncio.gather(*left)}
+    assert kinds == {Cancelled}
+    assert asyncio.get_running_loop().time() <= sign_in_throttle.LOOK_SECONDS
+    assert not stayed.done()
+    for one in held:
+        one.end()
+    assert isinstance(await stayed, Session)
 
 
 @pytest.mark.parametrize("patience", [None, 0.2])
@@ -182,163 +176,102 @@ def test_how_often_one_can_guess_is_bounded(judged: list[str], patience: float |
     assert limits.SIGN_IN_FAILURES_AN_HOUR < len(judged) <= at_most
 
 
-def test_past_a_hundred_failures_only_the_delay_grows() -> None:
-    async def main() -> None:
-        async with ana() as at:
-            delays = [await took(sign_in(at, "wrong horse")) for _ in range(900)]
-            assert delays[:9] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
-            assert delays == sorted(delays)
-            assert delays[-1] == 25.0, "one failure leaks away in 36 s"
-            assert await took(sign_in(at)) == 0.0, "the right one is not held back"
-            assert await took(sign_in(at, "wrong horse", address=ELSEWHERE)) == 0.1
-            assert await took(sign_in(at, "wrong horse", user="bob")) == 0.1
-            await asyncio.sleep(10 * HOUR)
-            assert await took(sign_in(at, "wrong horse")) == 0.1, "all of it leaks away"
-
-    play("stepped", main)
-
-
-def test_an_attempt_pushes_none_of_its_own_counters_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_stepped
+async def test_an_attempt_pushes_none_of_its_own_counters_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sign_in_throttle, "TRIES", 24)
-
-    async def main() -> None:
-        async with ana() as at:
-            of = tries_of(at)
-            for number in range(40):
-                one = await of.enter(f"n{number}", f"198.51.100.{number}:1")
-                assert all(of._counters.get(own.key) is own for own in one._counters)
-                await one.failed()
-                one.end()
-
-    play("stepped", main)
+    async with ana() as at:
+        of = tries_of(at)
+        for number in range(40):
+            one = await of.enter(f"n{number}", f"198.51.100.{number}:1")
+            assert all(of._counters.get(own.key) is own for own in one._counters)
+            await one.failed()
+            one.end()
 
 
-def test_made_up_names_push_no_counter_out(figure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@on_stepped
+async def test_made_up_names_push_no_counter_out(
+    figure: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sign_in_throttle, "TRIES", 1_000)
-
-    async def main() -> None:
-        async with ana() as at:
-            for _ in range(5):
-                await sign_in(at, "wrong horse")
-            names = iter(range(1_500))
-
-            async def make_up() -> None:
-                for number in names:
-                    address = f"198.51.{number % 200}.{number % 100}:1"
-                    while isinstance(await sign_in(at, "x" * 9, f"n{number}", address), Busy):
-                        await asyncio.sleep(0)
-
-            await asyncio.gather(*(make_up() for _ in range(60)))
-            kept = len(tries_of(at))
-            assert kept <= 1_000
-            figure("counters of failed sign-ins after a flood of names", kept)
-            assert await took(sign_in(at, "wrong horse")) == 3.2, "the sixth"
-            await asyncio.sleep(HOUR)
+    async with ana() as at:
+        for _ in range(5):
             await sign_in(at, "wrong horse")
-            assert len(tries_of(at)) <= 1_000
+        names = iter(range(1_500))
 
-    play("stepped", main)
+        async def make_up() -> None:
+            for number in names:
+                address = f"198.51.{number % 200}.{number % 100}:1"
+                while isinstance(await sign_in(at, "x" * 9, f"n{number}", address), Busy):
+                    await asyncio.sleep(0)
 
-
-def test_counters_that_nobody_keeps_up_are_forgotten() -> None:
-    async def main() -> None:
-        async with ana() as at:
-            await sign_in(at)
-            assert len(tries_of(at)) == 0, "the right password leaves none"
-            await asyncio.gather(*(sign_in(at, "wrong horse", f"n{n}") for n in range(50)))
-            assert len(tries_of(at)) == 51
-            await asyncio.sleep(HOUR)
-            tries_of(at)._make_room()
-            assert len(tries_of(at)) == 0
-
-    play("stepped", main)
-
-
-def test_many_failures_from_one_address_are_all_answered_late() -> None:
-    async def main() -> None:
-        async with ana() as at:
-            for n in range(limits.NETWORK_FAILURES_AN_HOUR):
-                await sign_in(at, "wrong horse", f"n{n}")
-            assert await took(sign_in(at, "wrong horse", "n0")) < 5, "some have leaked away"
-            for n in range(limits.NETWORK_FAILURES_AN_HOUR):
-                await sign_in(at, "wrong horse", f"n{n}")
-            assert await took(sign_in(at, "wrong horse", "another")) == 5.0
-            assert await took(sign_in(at, "wrong horse", "another", ELSEWHERE)) == 0.1
-            assert await took(sign_in(at)) == 0.0
-
-    play("stepped", main)
+        await asyncio.gather(*(make_up() for _ in range(60)))
+        kept = len(tries_of(at))
+        assert kept <= 1_000
+        figure("counters of failed sign-ins after a flood of names", kept)
+        assert await took(sign_in(at, "wrong horse")) == 3.2, "the sixth"
+        await asyncio.sleep(HOUR)
+        await sign_in(at, "wrong horse")
+        assert len(tries_of(at)) <= 1_000
 
 
-def test_answers_held_back_are_bounded(monkeypatch: pytest.MonkeyPatch, judged: list[str]) -> None:
+@with_ana
+async def test_many_failures_from_one_address_are_all_answered_late(at: SignInDesk, /) -> None:
+    for n in range(limits.NETWORK_FAILURES_AN_HOUR):
+        await sign_in(at, "wrong horse", f"n{n}")
+    assert await took(sign_in(at, "wrong horse", "n0")) < 5, "some have leaked away"
+    for n in range(limits.NETWORK_FAILURES_AN_HOUR):
+        await sign_in(at, "wrong horse", f"n{n}")
+    assert await took(sign_in(at, "wrong horse", "another")) == 5.0
+    assert await took(sign_in(at, "wrong horse", "another", ELSEWHERE)) == 0.1
+    assert await took(sign_in(at)) == 0.0
+
+
+@on_stepped
+async def test_answers_held_back_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, judged: list[str]
+) -> None:
     monkeypatch.setattr(limits, "SIGN_INS_HELD", 10)
-
-    async def main() -> None:
-        async with ana() as at:
-            for _ in range(limits.SIGN_IN_FAILURES_AN_HOUR + 20):
-                await sign_in(at, "wrong horse")
-            before = len(judged)
-            waiting = [asyncio.ensure_future(sign_in(at, "wrong horse")) for _ in range(30)]
-            await asyncio.sleep(1)
-            seen = len(judged) - before
-            assert 10 < seen <= limits.SIGN_INS_AT_ONCE + limits.SIGN_INS_A_SECOND
-            assert sum(one.done() for one in waiting) == seen - 10
-            await asyncio.gather(*waiting)
-
-    play("stepped", main)
+    async with ana() as at:
+        for _ in range(limits.SIGN_IN_FAILURES_AN_HOUR + 20):
+            await sign_in(at, "wrong horse")
+        before = len(judged)
+        waiting = [asyncio.ensure_future(sign_in(at, "wrong horse")) for _ in range(30)]
+        await asyncio.sleep(1)
+        seen = len(judged) - before
+        assert 10 < seen <= limits.SIGN_INS_AT_ONCE + limits.SIGN_INS_A_SECOND
+        assert sum(one.done() for one in waiting) == seen - 10
+        await asyncio.gather(*waiting)
 
 
-def test_who_came_first_has_its_turn_first_and_waits_no_longer_than_may_be() -> None:
-    async def main() -> None:
-        async with ana() as at:
-            of = tries_of(at)
-            held = [await of.enter("ana", HERE) for _ in range(limits.SIGN_INS_AT_ONCE)]
-            waiting = [asyncio.ensure_future(of.enter("ana", HERE)) for _ in range(3)]
-            await asyncio.sleep(1)
-            held.pop().end()
-            held.pop().end()
-            await asyncio.sleep(0)
-            assert [one.done() for one in waiting] == [True, True, False]
-            assert isinstance(await outcome(waiting[2]), TooManyTries)
-            assert asyncio.get_running_loop().time() >= limits.SIGN_IN_WAIT_SECONDS
-            for one in [*held, *(await asyncio.gather(*waiting[:2]))]:
-                one.end()
-
-    play("stepped", main)
-
-
-def test_who_gives_up_waiting_leaves_its_place_to_others() -> None:
-    async def main() -> None:
-        async with ana() as at:
-            of = tries_of(at)
-            held = [await of.enter("ana", HERE) for _ in range(limits.SIGN_INS_AT_ONCE)]
-            gone = [asyncio.ensure_future(of.enter("ana", HERE)) for _ in range(2)]
-            late = asyncio.ensure_future(of.enter("ana", HERE))
-            await asyncio.sleep(1)
-            for one in gone:
-                one.cancel()
-            held.pop().end()
-            late.cancel()  # in the very turn in which it was given the place
-            await asyncio.gather(late, *gone, return_exceptions=True)
-            held.append(await of.enter("ana", HERE))
-            for has_place in held:
-                has_place.end()
-            assert len(of) == 0
-
-    play("stepped", main)
+@with_ana
+async def test_who_came_first_has_its_turn_first_and_waits_no_longer_than_may_be(
+    at: SignInDesk, /
+) -> None:
+    of = tries_of(at)
+    held = [await of.enter("ana", HERE) for _ in range(limits.SIGN_INS_AT_ONCE)]
+    waiting = [asyncio.ensure_future(of.enter("ana", HERE)) for _ in range(3)]
+    await asyncio.sleep(1)
+    held.pop().end()
+    held.pop().end()
+    await asyncio.sleep(0)
+    assert [one.done() for one in waiting] == [True, True, False]
+    assert isinstance(await outcome(waiting[2]), TooManyTries)
+    assert asyncio.get_running_loop().time() >= limits.SIGN_IN_WAIT_SECONDS
+    for one in [*held, *(await asyncio.gather(*waiting[:2]))]:
+        one.end()
 
 
-def test_a_node_that_stops_makes_nobody_wait() -> None:
-    async def main() -> None:
-        async with ana() as at:
-            for _ in range(limits.SIGN_IN_FAILURES_AN_HOUR + 20):
-                await sign_in(at, "wrong horse")
-            waiting = [asyncio.ensure_future(sign_in(at, "wrong horse")) for _ in range(37)]
-            await asyncio.sleep(1)
-            tell(at.ref, ReleaseDelayed())
-            assert await took(asyncio.gather(*waiting)) == 0.0
-            assert await took(sign_in(at, "wrong horse", address=ELSEWHERE)) == 0.0
-
-    play("stepped", main)
+@with_ana
+async def test_a_node_that_stops_makes_nobody_wait(at: SignInDesk, /) -> None:
+    for _ in range(limits.SIGN_IN_FAILURES_AN_HOUR + 20):
+        await sign_in(at, "wrong horse")
+    waiting = [asyncio.ensure_future(sign_in(at, "wrong horse")) for _ in range(37)]
+    await asyncio.sleep(1)
+    tell(at.ref, ReleaseDelayed())
+    assert await took(asyncio.gather(*waiting)) == 0.0
+    assert await took(sign_in(at, "wrong horse", address=ELSEWHERE)) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,10 @@ from actors.commits import NamedAuthor
 from actors.commits.priority_locks import PriorityLockRequest
 from actors.node import Node
 from actors.rights import Privileges
-from actors.runtime import GilYield, ask, tell
+from actors.runtime import ask, tell
 from actors.sessions import token_digest
 from actors.spaces import StartSweep, find_space
 from actors.spaces.access_cache import SpaceAccessCache
-from actors.spaces.operations import statements
-from language import tree
-from language.parser import parse
 from protocol import limits
 from protocol.errors import (
     Busy,
@@ -51,7 +48,6 @@ from protocol.spaces import (
     UnlockKey,
 )
 from protocol.values import NONE
-from storage.catalog import spaces as catalog_spaces
 from storage.catalog import users
 from storage.catalog.spaces import Space
 from storage.engine.engine import EngineFailed
@@ -204,19 +200,6 @@ async def test_who_is_ended_hears_what_is_on_the_disk_by_then(here: Desk) -> Non
     assert await here.one(IncrKey("n")) == {"value": 2}
 
 
-async def test_a_long_listing_shows_nothing_that_stands_behind_it(
-    here: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(here.node.spaces, "_monotonic_us", lambda: 0)
-    await here.run(SetKey("a", 1))
-    answers = await here.run(
-        SetKey("b", 1), ListKeys(), SetKey("c", 1), DeleteKey("a"), ListKeys(), DeleteKey("b"),
-    )  # fmt: skip
-    assert [one["keys"] for one in answers if "keys" in one] == [["a", "b"], ["b", "c"]]
-    assert await here.run(ListKeys()) == [{"keys": ["c"]}]
-    assert not here.node.committer.ledger.state.paused, "nothing is kept for them"
-
-
 async def test_a_long_listing_is_seen_and_ended(
     here: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,18 +221,6 @@ async def test_a_long_listing_is_seen_and_ended(
     assert await here.run(ListKeys()) == [{"keys": ["a", "b"]}]
 
 
-def test_the_statement_that_an_operation_stands_for_names_the_fence() -> None:
-    """Whose lock was let go, or not, could not be told from the statement log."""
-    lock, unlock = LockKey("k", "a", 1_000_000, 5), UnlockKey("k", "a", 5)
-    texts = [
-        "LOCK 'k' IN c HOLDER 'a' EXPIRE 1s /* fence 5 */",
-        "UNLOCK 'k' IN c HOLDER 'a' /* fence 5 */",
-    ]
-    assert statements("c", [lock, unlock]) == "; ".join(texts)
-    parsed = parse("; ".join(texts)).statements
-    assert [type(one) for one in parsed] == [tree.LockKey, tree.UnlockKey]
-
-
 async def test_each_acquisition_has_a_fence_of_its_own(here: Desk) -> None:
     answers = await here.run(
         LockKey("l", "a", SECOND), UnlockKey("l", "a"), LockKey("l", "b", SECOND),
@@ -258,21 +229,6 @@ async def test_each_acquisition_has_a_fence_of_its_own(here: Desk) -> None:
     first, _, second, _, again, other = answers
     assert first["fence"] < second["fence"] == again["fence"]
     assert other["held"] is False and other["fence"] is None
-
-
-async def test_who_asks_is_asked_each_time(here: Desk) -> None:
-    session = await ask(
-        here.node.sessions, SignIn(OWNER.name, OWNER.password, "wire", "192.0.2.1:1")
-    )
-    token = token_digest(session.token)
-    assert await here.run(SetKey("k", 1), who=token) == [WRITTEN]
-    await nodes.run(here.node, "DEFINE TABLE more")
-    assert await here.run(GetKey("k"), who=token) == [{"value": 1, "ttl": None}]
-    await nodes.run(here.node, f"ALTER USER {OWNER.name} SET PASSWORD 'another one'")
-    with pytest.raises(SessionEnded):
-        await here.run(GetKey("k"), who=token)
-    with pytest.raises(SessionEnded):
-        await here.run(GetKey("k"), who=token_digest("nonsense"))
 
 
 async def signed_in(here: Desk) -> bytes:
@@ -375,18 +331,6 @@ async def test_what_fails_is_the_askers_and_the_nodes(
             at_once(here, ANA, GetKey("k"))
     async with asyncio.timeout(20):
         await here.node.failed.wait()
-
-
-async def test_an_answer_that_waits_is_seen_and_ended(here: Desk) -> None:
-    waiting = ask_keys(here.node, ANA, ("a", "b", "c"), SetKey("k", "it's"), request="r-1")
-    (shown,) = here.node.registry.describe(here.clock.monotonic_us())
-    assert isinstance(shown, dict)
-    assert (shown["id"], shown["text"]) == ("r-1", "SET 'k' IN c VALUE $value")
-    assert here.node.registry.kill("r-1")
-    with pytest.raises(UnknownOutcome):
-        await waiting
-    assert here.node.registry.describe(0) == []
-    assert await here.one(GetKey("k")) == {"value": "it's", "ttl": None}
 
 
 def barrier(node: Node) -> PriorityLockRequest:
@@ -507,19 +451,6 @@ class TestTurns:
             await here.run(GetKey("k"))
 
 
-async def test_a_loop_that_only_reads_keys_lets_the_log_through(
-    here: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    urgent = here.node.spaces.runtime.urgent
-    assert urgent is not None
-    gave_way: list[int] = []
-    monkeypatch.setattr(GilYield, "yield_gil", lambda _self, now_us: gave_way.append(now_us))
-    for since_us in (0, 1):
-        monkeypatch.setattr(urgent, "since_us", since_us)
-        assert at_once(here, ANA, GetKey("k")) == [NONE]
-        assert len(gave_way) == since_us
-
-
 def raises_engine_failed(_key: bytes) -> bytes:
     raise EngineFailed("planted")
 
@@ -633,49 +564,6 @@ async def test_a_space_without_keys_that_expire_has_no_actor_and_no_timer(here: 
     assert sweepers.sweeps
 
 
-@pytest.mark.parametrize("turns", [0, 1, 2])
-async def test_what_expires_before_where_a_sweep_has_come_is_swept_too(
-    here: Desk, turns: int
-) -> None:
-    """It was written by a transaction that began long before the sweep."""
-    committer, spaces = here.node.committer, here.node.spaces
-    space = here._declared()
-    old = committer.begin_transaction()
-    SpaceKeys(old, space).set("old", 1, SECOND)
-    old.pause()
-    await here.run(SetKey("k", 1, 2 * SECOND))
-    here.clock.advance(3 * SECOND)
-    (place,) = spaces.sweepers.places()
-    sweeping = committer.committed
-    tell(place.ref, StartSweep())
-    while committer.committed == sweeping:
-        await asyncio.sleep(0)
-    if turns == 2:  # the sweep has ended, and found nothing more to do
-        await committer.released(committer.ticket(committer.committed))
-    committer.commit(old, NamedAuthor("ana", "wire"))
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    spaces.expiring(space, old.now_us + SECOND)
-    async with asyncio.timeout(20):
-        while here.stored() or spaces.sweepers.sweeps:
-            await asyncio.sleep(0.001)
-            here.clock.advance(SECOND)
-
-
-async def test_a_drop_that_a_full_disk_takes_back_leaves_the_sweeping(here: Desk) -> None:
-    committer, sweepers = here.node.committer, here.node.spaces.sweepers
-    await here.run(SetKey("k", 1, SECOND))
-    (place,) = sweepers.places()
-    space = here._declared()
-    with committer.begin_transaction() as tx:
-        catalog_spaces.drop_space(tx, space)
-        committer.commit(tx, NamedAuthor("ana", "wire"))
-    sweepers.dropped(space)
-    committer.roll_back(committer.generation, DiskFull("planted"))
-    await asyncio.sleep(0)
-    assert sweepers.places() == [place] and place.ref.is_alive()
-
-
 @pytest.mark.parametrize(
     "revive",
     [
@@ -704,34 +592,6 @@ async def test_a_key_that_somebody_was_told_has_expired_does_not_come_back(
     assert await here.run(GetKey("k99"), ListKeys()) == [NONE, {"keys": []}]
 
 
-async def test_who_changed_a_key_that_lives_is_not_refused(here: Desk) -> None:
-    await here.run(SetKey("k", 1, 3 * SECOND), SetKey("other", 1, SECOND))
-    with here.node.committer.begin_transaction() as tx:
-        keys = SpaceKeys(tx, here._declared())
-        keys.persist("k")
-        keys.set("other", 2)  # it rests on nothing that was there
-        keys.set("own", 3, SECOND)
-        keys.incr("own")  # and of its own nobody was told anything
-        tx.pause()
-        here.clock.advance(2 * SECOND)
-        keys.persist("own")
-        here.node.committer.commit(tx, NamedAuthor("ana", "wire"), "PERSIST")
-    assert await here.run(ListKeys()) == [{"keys": ["k", "other", "own"]}]
-
-
-async def test_a_space_of_which_it_was_told_that_a_key_is_gone_goes_past_its_time(
-    here: Desk,
-) -> None:
-    """Else a start after that, with a clock that is behind, would have the key again."""
-    await here.run(SetKey("k", 1, SECOND))
-    here.clock.advance(2 * SECOND)
-    before = here.node.committer.committed
-    shown = await nodes.value(here.node, "INFO FOR SPACE c")
-    assert shown["keys"] == 0
-    assert here.node.committer.commit_index > before
-    assert here.stored() == 0
-
-
 async def test_expired_keys_are_swept_in_slices_of_their_own(here: Desk) -> None:
     count = 3 * limits.SWEEP_KEYS
     for start in range(0, count, 64):
@@ -756,17 +616,6 @@ async def test_expired_keys_are_swept_in_slices_of_their_own(here: Desk) -> None
         assert commit.attribution.reason == "expired"
 
 
-async def test_sweeping_needs_no_one_to_ask(here: Desk) -> None:
-    """The timer is the space's own; real time is what it waits for, log time what it looks at."""
-    await here.run(SetKey("k", 1, SECOND // 100))
-    await nodes.run(here.node, "SET 'from a script' IN c VALUE 1 EXPIRE 10ms")
-    here.clock.advance(SECOND)
-    async with asyncio.timeout(20):
-        while here.stored():
-            await asyncio.sleep(0.01)
-            here.clock.advance(SECOND)
-
-
 async def test_a_fresh_actor_takes_over_after_a_failure(here: Desk, logbook: Any) -> None:
     logbook.allow("actor failed")
     await here.run(SetKey("k", 1, SECOND))
@@ -781,41 +630,6 @@ async def test_a_fresh_actor_takes_over_after_a_failure(here: Desk, logbook: Any
     here.clock.advance(2 * SECOND)
     await here.sweep()
     assert here.stored() == 0
-
-
-async def test_whoever_heard_that_a_key_expired_never_sees_it_again() -> None:
-    """The node dies right after the answer, and comes back under a clock an hour behind."""
-    disk = SimulatedDisk()
-    async with desk(disk) as here:
-        await here.run(SetKey("seen", 1, 10 * SECOND), SetKey("listed", 1, 10 * SECOND))
-        here.clock.advance(11 * SECOND)
-        assert await here.one(GetKey("seen")) is NONE
-        survivor = SimulatedDisk(disk.image())
-    async with desk(survivor, START_US - 3600 * SECOND) as here:
-        assert await here.one(GetKey("seen")) is NONE
-        assert await here.one(GetKey("listed")) is NONE
-        await here.run(SetKey("new", 1, SECOND))
-        assert (await here.one(GetKey("new")))["ttl"] == timedelta(seconds=1)
-
-
-async def test_no_key_is_told_to_have_expired_that_can_not_be_removed(
-    here: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would be there again under a clock that is behind; whoever asks again hears it."""
-    await here.run(SetKey("k", 1, SECOND), SetKey("other", 2))
-    here.clock.advance(2 * SECOND)
-    before = here.node.committer.committed
-    with monkeypatch.context() as patch:
-        patch.setattr(limits, "IN_FLIGHT_BYTES", -1)
-        for operation in (GetKey("k"), ListKeys()):
-            with pytest.raises(Busy):
-                await here.run(operation)
-        with pytest.raises(Busy):
-            await nodes.value(here.node, "GET 'k' FROM c")
-        assert (await here.one(GetKey("other")))["value"] == 2
-    assert here.node.committer.committed == before
-    assert await here.one(GetKey("k")) is NONE
-    assert here.node.committer.commit_index > before
 
 
 async def test_spaces_with_keys_that_expire_have_their_actors_from_the_start() -> None:

@@ -18,7 +18,7 @@ from storage.catalog.spaces import Space
 from storage.formats.entries import AUDIT
 from storage.txn.transaction import Transaction
 from tests.actors.nodes import ANA
-from tests.actors.parts import KINDS, SOMEBODY, Parts, parts, play
+from tests.actors.parts import KINDS, SOMEBODY, Parts, with_parts
 
 both = pytest.mark.parametrize("kind", KINDS)
 
@@ -63,39 +63,31 @@ async def kept(node: Parts) -> list[Any]:
         return [one.entry.places for some in newest(tx, AUDIT) for one in some]
 
 
-@both
 @pytest.mark.parametrize("gone", [False, True])
-def test_what_waits_for_its_turn_when_its_places_are_taken_back_is_the_stores(
-    kind: str, gone: bool
+@with_parts
+async def test_what_waits_for_its_turn_when_its_places_are_taken_back_is_the_stores(
+    node: Parts, /, gone: bool
 ) -> None:
-    async def main() -> None:
-        async with parts(kind) as node:
-            statements, space = of(node), declared(node)
-            tx = refused_in(node, space, paused=False)
-            statements.keep(tx, ANA, "r-1", ("n", "d"), "GET 'k' IN s", refusal=REFUSAL)
-            tx.release()
-            if gone:
-                take_back(node)
-            own = space.database.namespace.id, space.database.id
-            assert await kept(node) == [(((),) if gone else (own,))]
-
-    play(kind, main)
+    statements, space = of(node), declared(node)
+    tx = refused_in(node, space, paused=False)
+    statements.keep(tx, ANA, "r-1", ("n", "d"), "GET 'k' IN s", refusal=REFUSAL)
+    tx.release()
+    if gone:
+        take_back(node)
+    own = space.database.namespace.id, space.database.id
+    assert await kept(node) == [(((),) if gone else (own,))]
 
 
-@both
-def test_what_is_kept_of_a_transaction_whose_places_were_taken_back_is_the_stores(
-    kind: str,
+@with_parts
+async def test_what_is_kept_of_a_transaction_whose_places_were_taken_back_is_the_stores(
+    node: Parts, /
 ) -> None:
-    async def main() -> None:
-        async with parts(kind) as node:
-            statements, space = of(node), declared(node)
-            tx = refused_in(node, space, paused=True)
-            take_back(node)
-            statements.keep(tx, ANA, "r-1", ("n", "d"), "GET 'k' IN s", refusal=REFUSAL)
-            tx.release()
-            assert await kept(node) == [((),)]
-
-    play(kind, main)
+    statements, space = of(node), declared(node)
+    tx = refused_in(node, space, paused=True)
+    take_back(node)
+    statements.keep(tx, ANA, "r-1", ("n", "d"), "GET 'k' IN s", refusal=REFUSAL)
+    tx.release()
+    assert await kept(node) == [((),)]
 
 
 class Somebody:
@@ -108,16 +100,12 @@ class Somebody:
         raise AssertionError("nobody tells")
 
 
-@both
 @pytest.mark.parametrize("gone", [False, True])
-def test_so_is_an_operation_on_keys_that_was_denied(kind: str, gone: bool) -> None:
-    async def main() -> None:
-        async with parts(kind) as node:
-            statements, space = of(node), declared(node)
-            statements.denied("ana", Somebody(), space, "GET 'k' IN s", REFUSAL)
-            if gone:
-                take_back(node)
-            own = space.database.namespace.id, space.database.id
-            assert await kept(node) == [(((),) if gone else (own,))]
-
-    play(kind, main)
+@with_parts
+async def test_so_is_an_operation_on_keys_that_was_denied(node: Parts, /, gone: bool) -> None:
+    statements, space = of(node), declared(node)
+    statements.denied("ana", Somebody(), space, "GET 'k' IN s", REFUSAL)
+    if gone:
+        take_back(node)
+    own = space.database.namespace.id, space.database.id
+    assert await kept(node) == [(((),) if gone else (own,))]

@@ -12,10 +12,8 @@ from actors.commits import FellBehind, Tail, TailFollower
 from actors.commits.tail import FRAME_BYTES
 from protocol import limits
 from storage.formats.frames import Frame
-from tests.actors.parts import KINDS, outcome, parts, play, until
+from tests.actors.parts import Parts, on_both, outcome, parts, until, with_parts
 from tests.actors.test_commits import full
-
-both = pytest.mark.parametrize("kind", KINDS)
 
 
 def frame(sequence: int, body: bytes = b"") -> Frame:
@@ -147,23 +145,6 @@ def test_the_tail_is_bounded_and_one_too_slow_is_told(monkeypatch: pytest.Monkey
     )
 
 
-def test_what_is_not_released_is_kept_however_much_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "TAIL_BYTES", 1_000)
-    tail = made()
-    replica = tail.follow(0, nobody, unreleased=True)
-    for sequence in range(1, 21):
-        tail.add(frame(sequence, b"x" * 400))
-    tail.advance(15, 0)
-    assert (len(tail), tail.first) == (20, 1)
-    assert heard(replica) == list(range(1, 16))
-    tail.advance(20, 20)
-    assert (len(tail), tail.first) == (1, 20)
-    tail.add(frame(21, b"x" * 5_000))
-    tail.advance(21, 21)
-    assert (len(tail), tail.first, tail.bytes) == (0, 22, 0), "one that is too large is let go of"
-    assert heard(tail.follow(21, nobody)) == []
-
-
 def test_what_a_full_disk_undid_nobody_hears() -> None:
     tail = made(count=2)
     follower, replica = tail.follow(2, nobody), tail.follow(2, nobody, unreleased=True)
@@ -192,20 +173,6 @@ def test_who_was_given_what_gives_way_follows_no_more() -> None:
     tail.advance(3, 3)
     assert woken.times == 1, "the follower; who had the other third frame is never told of this one"
     assert [one.body for one in follower.take(limits.MIB)] == [b"second"]
-
-
-def test_one_whose_wake_fails_keeps_nobody_from_theirs() -> None:
-    noticed: list[BaseException] = []
-    tail, woken = Tail(0, noticed.append), Woken()
-
-    def wrong() -> None:
-        raise ZeroDivisionError("planted")
-
-    for wake in (wrong, woken):
-        assert heard(tail.follow(0, wake)) == []
-    tail.add(frame(1))
-    tail.advance(1, 1)
-    assert (len(noticed), woken.times) == (1, 1)
 
 
 class Story:
@@ -328,50 +295,43 @@ def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
             Story(seed).run(300)
 
 
-@both
-def test_who_follows_a_node_hears_what_is_durable_once_it_is(kind: str) -> None:
-    async def main() -> None:
-        async with parts(kind) as node:
-            found: list[tuple[int, bytes]] = []
+@with_parts
+async def test_who_follows_a_node_hears_what_is_durable_once_it_is(node: Parts, /) -> None:
+    found: list[tuple[int, bytes]] = []
 
-            def hear() -> None:
-                while step := follower.take(limits.MIB):
-                    for each in step:
-                        assert each.sequence <= node.committer.commit_index
-                        found.append((each.sequence, each.body))
+    def hear() -> None:
+        while step := follower.take(limits.MIB):
+            for each in step:
+                assert each.sequence <= node.committer.commit_index
+                found.append((each.sequence, each.body))
 
-            follower = node.committer.tail.follow(0, hear)
-            hear()
-            for number in range(3):
-                node.put(f"k{number}", b"")
-            assert found == []
-            await node.durable(3)
-            assert [sequence for sequence, _ in found] == [1, 2, 3]
-            full(node.disk)
-            node.put("lost", b"")
-            assert await outcome(node.durable(4)) is not None
-            node.disk.plan = None
-            await node.durable(node.put("kept", b""))
-            assert [sequence for sequence, _ in found] == [1, 2, 3, 4]
-            assert b"kept" in found[-1][1]
-            logged = [(each.sequence, each.body) for each in node.log.reader.read(1)]
-            assert found == logged
-
-    play(kind, main)
+    follower = node.committer.tail.follow(0, hear)
+    hear()
+    for number in range(3):
+        node.put(f"k{number}", b"")
+    assert found == []
+    await node.durable(3)
+    assert [sequence for sequence, _ in found] == [1, 2, 3]
+    full(node.disk)
+    node.put("lost", b"")
+    assert await outcome(node.durable(4)) is not None
+    node.disk.plan = None
+    await node.durable(node.put("kept", b""))
+    assert [sequence for sequence, _ in found] == [1, 2, 3, 4]
+    assert b"kept" in found[-1][1]
+    logged = [(each.sequence, each.body) for each in node.log.reader.read(1)]
+    assert found == logged
 
 
-@both
-def test_a_tail_begins_where_the_node_did(kind: str) -> None:
-    async def main() -> None:
-        async with parts(kind) as node:
-            await node.durable(node.put("a", b""))
-            disk = node.disk
-        async with parts(kind, disk) as node:
-            assert node.committer.tail.first == 2
-            with pytest.raises(FellBehind):
-                node.committer.tail.follow(0, nobody)
-            follower = node.committer.tail.follow(1, nobody)
-            await node.durable(node.put("b", b""))
-            await until(lambda: heard(follower) == [2])
-
-    play(kind, main)
+@on_both
+async def test_a_tail_begins_where_the_node_did(kind: str) -> None:
+    async with parts(kind) as node:
+        await node.durable(node.put("a", b""))
+        disk = node.disk
+    async with parts(kind, disk) as node:
+        assert node.committer.tail.first == 2
+        with pytest.raises(FellBehind):
+            node.committer.tail.follow(0, nobody)
+        follower = node.committer.tail.follow(1, nobody)
+        await node.durable(node.put("b", b""))
+        await until(lambda: heard(follower) == [2])

@@ -13,24 +13,20 @@ from typing import Any
 
 import pytest
 
-from actors.commits import NamedAuthor
 from actors.node import Node
 from actors.topics import TopicActor
-from actors.topics.due import TopicSchedule
-from actors.topics.service import APART_US, IDLE_US, STALE
+from actors.topics.service import APART_US, IDLE_US
 from protocol import limits
 from protocol.errors import DiskFull, Draining, NotEnoughReplicas, Refusal, TooLarge
-from protocol.values import NONE, unpaced
+from protocol.values import unpaced
 from storage.engine.engine import Engine
 from storage.engine.memory import MemoryEngine
-from storage.topics.deliveries import acks, expiry
+from storage.topics.deliveries import expiry
 from storage.topics.deliveries.index import DeliveryIndex
-from storage.topics.groups import find_group
 from tests.actors import nodes
 from tests.actors.parts import outcome, until
 from tests.actors.scripts.test_taken_back import stalled
 from tests.logbook import Logbook
-from tests.receipts import settled
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import START_US, ManualClock
 
@@ -156,22 +152,6 @@ async def test_a_stepped_wall_clock_lapses_nothing(here: Desk, step_us: int) -> 
     assert (await here.group())["in_flight"] == 0
 
 
-@pytest.mark.parametrize("step_us", [-HOUR, -10])
-async def test_a_wall_clock_that_went_back_over_a_restart_brings_nothing_forward(
-    step_us: int,
-) -> None:
-    disk = SimulatedDisk()
-    async with desk(disk) as here:
-        await here.value("DEFINE TOPIC t DEDUP 20s; DEFINE GROUP g ON t DEADLINE 10s;"
-                         " PUBLISH INTO t VALUE 1 ID 'x'; TAKE FROM t AS g")  # fmt: skip
-    async with desk(disk, wall_us=START_US + step_us) as here:
-        await here.pass_time(9 * SECOND)
-        assert (await here.group())["in_flight"] == 1
-        await here.pass_time(2 * SECOND)
-        assert (await here.group())["in_flight"] == 0
-        assert (await here.value("PUBLISH INTO t VALUE 2 ID 'x'"))["duplicate"] is True
-
-
 async def test_who_waits_hears_of_a_lapse_at_its_time(here: Desk) -> None:
     await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 10s; PUBLISH INTO t VALUE 1;"
                      " TAKE FROM t AS g")  # fmt: skip
@@ -228,21 +208,6 @@ async def test_lapses_are_looked_after_promptly_where_nobody_waits(here: Desk, o
     assert await here.messages("dead") == 2
 
 
-async def test_one_lapse_does_not_put_off_the_next(here: Desk) -> None:
-    """Where nobody waits a topic is looked after once a second; where somebody does, in time."""
-    await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 100ms; PUBLISH INTO t VALUE 1;"
-                     " TAKE FROM t AS g")  # fmt: skip
-    for attempt in range(2, 6):
-        taking = asyncio.ensure_future(nodes.run(here.node, "TAKE FROM t AS g WAIT 1m"))
-        while not len(here.node.topics.waits):
-            await asyncio.sleep(0)
-        await here.pass_time(SECOND // 10 - 1)
-        assert not taking.done()
-        await here.pass_time(1)
-        found: Any = (await asyncio.wait_for(taking, 30)).results[0].value
-        assert found[0]["attempt"] == attempt
-
-
 async def test_order_by_key_holds_under_nacks_and_lapses(here: Desk) -> None:
     """Whatever happens to a message, no later one of its key is out before it is done with."""
     await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 5s IN FLIGHT 50 BACKOFF 1s"
@@ -283,25 +248,6 @@ async def test_order_by_key_holds_under_nacks_and_lapses(here: Desk) -> None:
     figures = await here.group()
     assert (figures["committed"], figures["in_flight"]) == (300, 0)
     assert nacks > 50 and lapses > 50 and figures["redelivered"] >= nacks + lapses
-
-
-async def test_moving_a_group_while_workers_hold_receipts(here: Desk) -> None:
-    await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 1h; PUBLISH INTO t VALUES $v",
-                     {"v": list(range(100))})  # fmt: skip
-    held = await here.value("TAKE 40 FROM t AS g")
-    assert (await here.value("ACK t AS g RECEIPTS $r", receipts(held[:10])))["acked"] == 10
-    await here.value("ALTER GROUP g ON t SET POSITION 5")
-    figures = await here.group()
-    assert (figures["handed_out"], figures["committed"], figures["in_flight"]) == (5, 5, 0)
-    for word, answer in (("ACK", "acked"), ("NACK", "nacked"), ("GIVE UP", "given_up")):
-        said = await here.value(f"{word} t AS g RECEIPTS $r", receipts(held[10:]))
-        assert said == settled(answer, 0, receipts(held[10:])["r"])
-    assert (await here.value("EXTEND t AS g RECEIPTS $r BY 1m", receipts(held)))["stale"] == 40
-    again = await here.value("TAKE 1000 FROM t AS g")
-    assert [message["position"] for message in again] == list(range(6, 101))
-    assert {message["attempt"] for message in again} == {1}
-    assert (await here.value("ACK t AS g RECEIPTS $r", receipts(again)))["acked"] == 95
-    assert (await here.group())["committed"] == 100
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -380,22 +326,6 @@ async def test_what_the_followers_of_a_node_are_too_few_for_is_no_fault_of_a_top
     assert (await here.group("g"))["in_flight"] == 0
 
 
-async def test_what_is_trimmed_at_once_shrinks_until_it_is_taken(
-    here: Desk, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
-) -> None:
-    logbook.allow("due work of a topic was refused")
-    await here.value(
-        "DEFINE TOPIC t KEEP 10s; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 1000;"
-        "PUBLISH INTO t VALUES 1..=400; TAKE 400 FROM t AS g"
-    )
-    monkeypatch.setattr(limits, "TRANSACTION_BYTES", 8 * limits.KIB)
-    await here.pass_time(11 * SECOND)
-    assert await here.messages() == 400
-    await here.pass_time(2 * SECOND)
-    await here.pass_time(4 * SECOND)
-    assert await here.messages() == 0
-
-
 # --- retention and ids ----------------------------------------------------------------------------
 
 
@@ -419,26 +349,6 @@ async def test_old_messages_go_in_slices_of_their_own(here: Desk) -> None:
     assert first["position"] == count + 1
 
 
-async def test_reading_on_while_what_is_read_goes(here: Desk) -> None:
-    """A reader that pages along while retention removes behind, and past, it: it never sees a
-    position twice, out of order or with another value."""
-    await here.value("DEFINE TOPIC t KEEP 10s")
-    after, seen = 0, 0
-    for step in range(40):
-        values = [step * 10 + n + 1 for n in range(10)]
-        await here.value("PUBLISH INTO t VALUES $v", {"v": values})
-        await here.pass_time(SECOND)
-        if step % 9 != 0:
-            page = await here.value(f"READ FROM t AFTER {after} LIMIT 7")
-            for message in page:
-                assert message["position"] > after
-                assert message["value"] == message["position"]
-                after = message["position"]
-                seen += 1
-    assert seen > 150
-    assert await here.messages() <= 120
-
-
 async def test_a_topic_over_its_bytes_drops_its_oldest(here: Desk) -> None:
     await here.value("DEFINE TOPIC t BYTES 100KiB")
     big = "x" * 1000
@@ -449,20 +359,6 @@ async def test_a_topic_over_its_bytes_drops_its_oldest(here: Desk) -> None:
     assert 95 * limits.KIB < info["bytes"] <= 100 * limits.KIB
     assert info["last_position"] == 300
     assert info["first_position"] == 301 - info["messages"]
-
-
-async def test_a_topic_that_refuses_drops_nothing(here: Desk) -> None:
-    await here.value("DEFINE TOPIC t BYTES 10KiB FULL REFUSE")
-    big = {"v": "x" * 1000}
-    refused = 0
-    for _ in range(20):
-        answer = await nodes.run(here.node, "PUBLISH INTO t VALUE $v", big)
-        refused += answer.refusal is not None
-    await here.pass_time(HOUR)
-    info = await here.value("INFO FOR TOPIC t")
-    assert info["messages"] == 20 - refused and info["first_position"] == 1
-    assert info["bytes"] <= 10 * limits.KIB
-    await here.value("TRIM TOPIC t BEFORE 5; PUBLISH INTO t VALUE $v", big)
 
 
 async def test_a_shorter_keep_counts_at_once(here: Desk) -> None:
@@ -519,23 +415,6 @@ async def test_a_topic_with_nothing_to_come_has_no_actor(here: Desk) -> None:
     assert topics.begun == begun + 1
 
 
-async def test_looks_that_are_put_forward_are_not_kept(here: Desk) -> None:
-    """What ids bring in a week is not in the way, nor kept, for each look that comes before it."""
-    await here.value("DEFINE TOPIC t KEEP 7d; DEFINE GROUP g ON t DEADLINE 1s")
-    topics = here.node.topics
-    for _ in range(200):
-        await here.value("PUBLISH INTO t VALUE 1")
-        taken = await here.value("TAKE FROM t AS g")
-        await here.value("ACK t AS g RECEIPTS $r", receipts(taken))
-        await here.pass_time(2 * SECOND)
-    assert topics.expected_us(1) is not None
-    assert len(topics._agenda) <= 2 + STALE
-    for name in range(100):
-        await here.value(f"DEFINE TOPIC t{name} KEEP 1h; PUBLISH INTO t{name} VALUE 1")
-    await here.pass_time(2 * HOUR)
-    assert await here.messages("t99") == 0, "of those that count none is lost"
-
-
 async def test_a_dropped_topic_is_let_go(here: Desk) -> None:
     await here.value("DEFINE TOPIC t KEEP 10s; DEFINE GROUP g ON t DEADLINE 1s;"
                      "PUBLISH INTO t VALUE 1; TAKE FROM t AS g; DROP TOPIC t;"
@@ -545,163 +424,6 @@ async def test_a_dropped_topic_is_let_go(here: Desk) -> None:
     await nodes.yield_often()
     assert here.node.topics.expected_us(1) is None
     assert not here.node.topics.places()
-
-
-@pytest.mark.parametrize(
-    "drop",
-    [
-        "PUBLISH INTO z VALUE 1; DROP TOPIC z",
-        "BEGIN; PUBLISH INTO z VALUE 1; DROP TOPIC z; COMMIT",
-        "PUBLISH INTO z VALUE 1; DROP DATABASE a.c",
-        "PUBLISH INTO z VALUE 1; DROP NAMESPACE c",
-    ],
-)
-async def test_what_dropped_topics_had_to_come_is_not_kept(here: Desk, drop: str) -> None:
-    await here.value("DEFINE TOPIC t KEEP 1h; PUBLISH INTO t VALUE 1")
-    topics, begun = here.node.topics, here.node.topics.begun
-    kept = topics.due()
-    place = ("c", "c") if "NAMESPACE" in drop else ("a", "c")
-    for _ in range(STALE + 1):
-        made = "DEFINE NAMESPACE IF NOT EXISTS c; DEFINE DATABASE IF NOT EXISTS {}.{}"
-        await nodes.run(here.node, made.format(*place), place=(None, None))
-        answer = await nodes.run(here.node, f"DEFINE TOPIC z KEEP 30d; {drop}", place=place)
-        assert answer.refusal is None, answer.refusal
-    assert topics.due() == kept
-    assert len(topics._agenda) <= 2 * len(kept) + STALE
-    assert topics.begun == begun, "nothing was looked after for that"
-    await here.pass_time(2 * HOUR)
-    assert await here.messages() == 0, "that of another is done"
-
-
-async def test_a_dropped_topic_that_is_being_looked_after_is_let_go_too(here: Desk) -> None:
-    """What its actor finds to come it has found before."""
-    await here.value("DEFINE TOPIC t KEEP 30d; DEFINE GROUP g ON t DEADLINE 10s;"
-                     "PUBLISH INTO t VALUE 1; TAKE FROM t AS g")  # fmt: skip
-    batches: Any = here.node.committer._batches
-    held, send = list[Any](), batches._send
-    batches._send = held.append
-    running = [await begun(here, "DEFINE TOPIC other")]  # what comes behind it is one batch
-    here.clock.advance(11 * SECOND)
-    topics = here.node.topics
-    topics.start_due_work()
-    await nodes.yield_often()
-    assert topics.working
-    running.append(await begun(here, "DROP TOPIC t"))
-    batches._send = send
-    for batch in held:
-        send(batch)
-    assert [await one for one in running] == [NONE, NONE]
-    for _ in range(3):
-        await here.pass_time(SECOND)
-    assert (topics.schedules, topics.places()) == ({}, [])
-
-
-async def test_work_that_comes_as_the_last_ends_is_done(
-    here: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its actor goes where nothing near is to come, and not with that work before it."""
-    await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 30m;"
-                     "PUBLISH INTO t VALUES [1, 2]; TAKE FROM t AS g")  # fmt: skip
-    here.clock.advance(10 * 60 * SECOND)
-    (second,) = await here.value("TAKE FROM t AS g")
-    topics, committer = here.node.topics, here.node.committer
-    batches: Any = committer._batches
-    held, send, worked = list[Any](), batches._send, topics.worked
-
-    def as_work_comes(
-        schedule: TopicSchedule, next_us: int | None, began_us: int, *, awaited: bool
-    ) -> None:
-        monkeypatch.setattr(topics, "worked", worked)
-        batches._send = held.append  # so that what comes has to wait
-        with committer.begin_transaction() as tx:
-            group = find_group(tx, schedule.topic, "g")
-            assert group is not None
-            assert acks.extend(DeliveryIndex(tx, group), [second["receipt"]], HOUR)["extended"] == 1
-            committer.commit(tx, NamedAuthor("ana", "wire"))
-        schedule.due_us = None
-        topics._start_topic_work(schedule)
-        worked(schedule, None, began_us, awaited=awaited)
-
-    monkeypatch.setattr(topics, "worked", as_work_comes)
-    here.clock.advance(21 * 60 * SECOND)
-    topics.start_due_work()
-    await until(lambda: bool(held))
-    await nodes.yield_often()
-    batches._send = send
-    for batch in held:
-        send(batch)
-    await here.settle()
-    assert topics.expected_us(1) is not None, "the second hand-out has a deadline"
-
-
-async def test_a_database_takes_with_it_all_that_its_topics_had_to_come(here: Desk) -> None:
-    names = [f"t{number}" for number in range(100)]
-    await here.value("".join(f"DEFINE TOPIC {name} KEEP 30s;" for name in names))
-    for name in names:
-        await here.value(f"PUBLISH INTO {name} VALUE 1; ALTER TOPIC {name} SET KEEP 40s")
-    await here.pass_time(SECOND)
-    topics = here.node.topics
-    assert len(topics.due()) == len(topics.places()) == 100
-    await nodes.run(here.node, "DROP DATABASE a.b")
-    await nodes.yield_often()
-    assert (topics.schedules, topics.places()) == ({}, [])
-    assert len(topics._agenda) <= STALE
-
-
-async def test_what_has_to_come_is_kept_until_the_drop_is_on_the_disk(
-    here: Desk, logbook: Logbook
-) -> None:
-    logbook.allow("the disk is full: old log was dropped")
-    await here.value("DEFINE TOPIC t KEEP 1h; PUBLISH INTO t VALUE 1")
-    async with in_flight(here, "DEFINE TOPIC other", "DROP TOPIC t"):
-        assert here.node.topics.expected_us(1) is not None
-    await here.pass_time(2 * HOUR)
-    assert await here.messages() == 0
-
-
-async def test_how_often_work_was_refused_is_forgotten_with_the_topic(
-    here: Desk, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
-) -> None:
-    logbook.allow("due work of a topic was refused")
-
-    def refused(_hand_outs: DeliveryIndex) -> None:
-        raise TooLarge("a transaction changes at most so much")
-
-    monkeypatch.setattr(expiry, "expire", refused)
-    for number, drop in enumerate(("DROP TOPIC t", "DROP DATABASE a.b"), start=1):
-        await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 10s;"
-                         "PUBLISH INTO t VALUE 1; TAKE FROM t AS g")  # fmt: skip
-        await here.pass_time(11 * SECOND)
-        assert list(here.node.topics.refusals) == [number]
-        if number == 2:
-            await here.value("DROP GROUP g ON t")
-            await here.pass_time(2 * SECOND)
-            assert here.node.topics.expected_us(number) is None
-        await here.value(drop)
-        assert here.node.topics.refusals == {}
-
-
-async def test_room_that_retention_makes_is_taken_though_the_group_was_refused(
-    here: Desk, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
-) -> None:
-    """Its work rests for a while then; who waits to take does not wait for that."""
-    logbook.allow("due work of a topic was refused")
-
-    def refused(*_: object) -> None:
-        raise TooLarge("a transaction changes at most so much")
-
-    monkeypatch.setattr(TopicActor, "_expire_deliveries", refused)
-    await here.value("DEFINE TOPIC t KEEP 10s; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 1;"
-                     "PUBLISH INTO t VALUE 1; TAKE FROM t AS g")  # fmt: skip
-    await here.pass_time(6 * SECOND)
-    await here.value("PUBLISH INTO t VALUE 2")
-    waiting = asyncio.ensure_future(here.value("TAKE FROM t AS g WAIT 5m"))
-    await until(lambda: len(here.node.topics.waits) == 1)
-    await here.pass_time(5 * SECOND)
-    assert here.node.topics.refusals
-    async with asyncio.timeout(20):
-        (taken,) = await waiting
-    assert taken["value"] == 2
 
 
 async def test_an_actor_that_fails_is_replaced_and_goes_on(
@@ -725,24 +447,6 @@ async def test_an_actor_that_fails_is_replaced_and_goes_on(
     failing = False
     await here.pass_time(2 * SECOND)
     assert await here.messages() == 0
-
-
-async def test_an_actor_that_fails_too_often_ends_the_node(
-    here: Desk, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
-) -> None:
-    logbook.allow("failed")
-
-    def retain(_actor: TopicActor, _done: Any) -> None:
-        raise ValueError("a bug")
-
-    monkeypatch.setattr(TopicActor, "_retain", retain)
-    await here.value("DEFINE TOPIC t KEEP 10s; PUBLISH INTO t VALUE 1")
-    here.clock.advance(11 * SECOND)
-    for _ in range(10):
-        here.node.topics.start_due_work()
-        await nodes.yield_often()
-        here.clock.advance(2 * SECOND)
-    assert isinstance(here.node.failure, ValueError)
 
 
 async def test_a_node_that_takes_no_writes_leaves_everything(here: Desk) -> None:

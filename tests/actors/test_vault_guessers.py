@@ -18,8 +18,8 @@ from protocol.errors import TooManyTries, WrongKey
 from protocol.requests import AuthenticateToken, Caller, SignIn
 from storage.vaults.cipher import stretched
 from tests.actors.nodes import ANA, OWNER
-from tests.actors.parts import outcome
-from tests.actors.vaulted import PASSPHRASE, node_with_vault, played, unseal
+from tests.actors.parts import on_stepped, outcome
+from tests.actors.vaulted import PASSPHRASE, node_with_vault, unseal
 
 GUESSERS = 24
 ADDRESS = "203.0.113.9:4000"
@@ -63,7 +63,7 @@ def watched(
             monkeypatch.setattr("actors.passwords.stretched", notes)
             await main(node, order)
 
-    played(whole)
+    on_stepped.run(whole)
 
 
 def test_who_has_brought_the_right_one_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,19 +85,6 @@ def test_who_comes_from_elsewhere_has_its_turns(monkeypatch: pytest.MonkeyPatch)
         guesses = await guessing(node, here, order)
         await unseal(node, caller=replace(ANA, address=ELSEWHERE))
         assert order.index(PASSPHRASE) <= 5, order
-        await asyncio.gather(*guesses)
-
-    watched(main, monkeypatch)
-
-
-def test_one_wrong_one_ends_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main(node: Node, order: list[str]) -> None:
-        me = await signed_in(node)
-        await unseal(node, caller=me)
-        assert isinstance(await outcome(unseal(node, "a wrong one", caller=me)), WrongKey)
-        guesses = await guessing(node, me, order)
-        await unseal(node, caller=me)
-        assert order.index(PASSPHRASE) > GUESSERS // 2, order
         await asyncio.gather(*guesses)
 
     watched(main, monkeypatch)

@@ -19,14 +19,15 @@ from storage.formats.entries import VaultEntry
 from storage.vaults import rows as vault_rows
 from storage.vaults import trail
 from tests.actors.nodes import ANA, value
+from tests.actors.parts import on_stepped
 from tests.actors.vaulted import (
     PASSPHRASE,
     node_with_vault,
-    played,
     refusal,
     reveal,
     rotated,
     vault_of,
+    with_vault,
     write,
 )
 
@@ -74,35 +75,19 @@ async def wrongly(node: Node, script: str = "REVEAL 'k' FROM VAULT v") -> None:
     assert isinstance(refused, WrongKey) and "put back" in refused.message
 
 
-def test_older_rows_whose_newest_entry_is_forgotten() -> None:
-    async def main() -> None:
-        async with node_with_vault() as node:
-            await write(node, "k", "first")
-            before = rows(node)
-            await write(node, "k", "second")
-            await put_back(node, before)
-            await put(node, {remembered(node): None})
-            await wrongly(node)
-
-    played(main)
-
-
-def test_a_record_that_was_taken_away() -> None:
-    async def main() -> None:
-        async with node_with_vault() as node:
-            before = rows(node)
-            await write(node, "k", "first")
-            after = rows(node)
-            await put_back(node, before)
-            await wrongly(node)
-            await put_back(node, after)
-            assert (await reveal(node, "k"))["value"] == "first"
-            assert (await value(node, "ERASE 'k' FROM VAULT v")) == {"erased": True}
-            assert isinstance(await refusal(node, "REVEAL 'k' FROM VAULT v"), Unknown)
-            await put_back(node, after)  # what was erased is there again
-            await wrongly(node)
-
-    played(main)
+@with_vault
+async def test_a_record_that_was_taken_away(node: Node, /) -> None:
+    before = rows(node)
+    await write(node, "k", "first")
+    after = rows(node)
+    await put_back(node, before)
+    await wrongly(node)
+    await put_back(node, after)
+    assert (await reveal(node, "k"))["value"] == "first"
+    assert (await value(node, "ERASE 'k' FROM VAULT v")) == {"erased": True}
+    assert isinstance(await refusal(node, "REVEAL 'k' FROM VAULT v"), Unknown)
+    await put_back(node, after)  # what was erased is there again
+    await wrongly(node)
 
 
 def forged(node: Node, number: int, change: Callable[[VaultEntry], VaultEntry]) -> Rows:
@@ -115,17 +100,14 @@ def forged(node: Node, number: int, change: Callable[[VaultEntry], VaultEntry]) 
     return {trail._at(vault, number): msgspec.msgpack.encode((body, kept.before, b""))}
 
 
-def test_an_entry_of_a_write_that_nobody_with_the_key_has_made() -> None:
-    async def main() -> None:
-        async with node_with_vault() as node:
-            await write(node, "k", "first")
-            at = vault_rows.value(vault_of(node).numbers, b"k", 1)
-            entry = vault_rows.read_value(rows(node)[at]).entry
-            assert (await reveal(node, "k"))["value"] == "first"
-            await put(node, forged(node, entry, lambda kept: kept))
-            await wrongly(node)
-
-    played(main)
+@with_vault
+async def test_an_entry_of_a_write_that_nobody_with_the_key_has_made(node: Node, /) -> None:
+    await write(node, "k", "first")
+    at = vault_rows.value(vault_of(node).numbers, b"k", 1)
+    entry = vault_rows.read_value(rows(node)[at]).entry
+    assert (await reveal(node, "k"))["value"] == "first"
+    await put(node, forged(node, entry, lambda kept: kept))
+    await wrongly(node)
 
 
 # --- a whole trail --------------------------------------------------------------------------------
@@ -149,102 +131,89 @@ async def much_done(node: Node) -> None:
     await value(node, "LIST FROM VAULT v")
 
 
-def test_a_sound_trail() -> None:
-    async def main() -> None:
-        async with node_with_vault() as node:
-            await much_done(node)
-            found = await checked(node)
-            told = (await value(node, "INFO FOR VAULT v"))["audit"]
-            assert found == {
-                "intact": True, "entries": told["entries"], "newest": told["entries"],
-                "hash": told["hash"], "proven": found["proven"], "unproven": 0, "wrong": [],
-                "put_back": [],
-            }  # fmt: skip
-            assert found["proven"] > 25
-            asked = ChangePassphrase(ANA, None, PASSPHRASE, PASSPHRASE, rekey=True)
-            await ask(node.vaults, asked)
-            await rotated(node)
-            await much_done(node)
-            found = await checked(node)  # the keys of the first entries are gone
-            assert found["intact"] and found["unproven"] > 25 and found["proven"] > 25
-            of_store = await checked(node, "ALL VAULTS")
-            assert of_store["intact"] and of_store["entries"] > 3
-            await ask(node.vaults, Seal(ANA, None))
-            await value(node, "ERASE 'k1' FROM VAULT v")
-            found = await checked(node)
-            assert found["intact"] and found["proven"] == 0
-            await value(node, "DROP VAULT v")
-            found = await checked(node, f"ALL VAULTS NUMBER {1}")
-            assert found["intact"] and found["newest"] == found["entries"]
-
-    played(main)
+@with_vault
+async def test_a_sound_trail(node: Node, /) -> None:
+    await much_done(node)
+    found = await checked(node)
+    told = (await value(node, "INFO FOR VAULT v"))["audit"]
+    assert found == {
+        "intact": True, "entries": told["entries"], "newest": told["entries"],
+        "hash": told["hash"], "proven": found["proven"], "unproven": 0, "wrong": [],
+        "put_back": [],
+    }  # fmt: skip
+    assert found["proven"] > 25
+    asked = ChangePassphrase(ANA, None, PASSPHRASE, PASSPHRASE, rekey=True)
+    await ask(node.vaults, asked)
+    await rotated(node)
+    await much_done(node)
+    found = await checked(node)  # the keys of the first entries are gone
+    assert found["intact"] and found["unproven"] > 25 and found["proven"] > 25
+    of_store = await checked(node, "ALL VAULTS")
+    assert of_store["intact"] and of_store["entries"] > 3
+    await ask(node.vaults, Seal(ANA, None))
+    await value(node, "ERASE 'k1' FROM VAULT v")
+    found = await checked(node)
+    assert found["intact"] and found["proven"] == 0
+    await value(node, "DROP VAULT v")
+    found = await checked(node, f"ALL VAULTS NUMBER {1}")
+    assert found["intact"] and found["newest"] == found["entries"]
 
 
-def test_a_trail_whose_oldest_entries_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_stepped
+async def test_a_trail_whose_oldest_entries_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "VAULT_ENTRIES_KEPT", 20)
-
-    async def main() -> None:
-        async with node_with_vault() as node:
-            await much_done(node)
-            await much_done(node)
-            found = await checked(node)
-            assert found["intact"] and found["entries"] == 20 < found["newest"]
-
-    played(main)
+    async with node_with_vault() as node:
+        await much_done(node)
+        await much_done(node)
+        found = await checked(node)
+        assert found["intact"] and found["entries"] == 20 < found["newest"]
 
 
-def test_what_is_wrong_with_a_trail_is_named() -> None:
-    async def main() -> None:
-        async with node_with_vault() as node:
-            await much_done(node)
-            number = vault_of(node).id
-            newest = (await checked(node))["newest"]
+@with_vault
+async def test_what_is_wrong_with_a_trail_is_named(node: Node, /) -> None:
+    await much_done(node)
+    number = vault_of(node).id
+    newest = (await checked(node))["newest"]
 
-            def entry(at: int) -> bytes:
-                with node.committer.begin_transaction() as tx:
-                    row = tx.get(trail._at(number, at))
-                assert row is not None
-                return row
+    def entry(at: int) -> bytes:
+        with node.committer.begin_transaction() as tx:
+            row = tx.get(trail._at(number, at))
+        assert row is not None
+        return row
 
-            async def wrong_with(changed: Rows) -> list[int]:
-                before = {key: entry(trail._number(key)) for key in changed}
-                await put(node, changed)
-                found = await checked(node)
-                assert not found["intact"] and found["put_back"] == []
-                await put(node, before)
-                assert (await checked(node))["intact"]
-                wrong: list[int] = found["wrong"]
-                return wrong
+    async def wrong_with(changed: Rows) -> list[int]:
+        before = {key: entry(trail._number(key)) for key in changed}
+        await put(node, changed)
+        found = await checked(node)
+        assert not found["intact"] and found["put_back"] == []
+        await put(node, before)
+        assert (await checked(node))["intact"]
+        wrong: list[int] = found["wrong"]
+        return wrong
 
-            for at in (1, 2, 5, newest):
-                where = trail._at(number, at)
-                assert await wrong_with({where: entry(at).replace(b"ana", b"eve")}) == [at]
-                gone = await wrong_with({where: None})
-                assert gone and min(abs(one - at) for one in gone) <= 1
-                assert await wrong_with(forged(node, at, lambda kept: replace(kept, user="eve")))
-            stripped = forged(node, 2, lambda kept: kept)  # of a write, whose chain is sound
-            assert await wrong_with(stripped) == [2]
-            other = entry(4)
-            assert 3 in await wrong_with({trail._at(number, 3): other})
-
-    played(main)
+    for at in (1, 2, 5, newest):
+        where = trail._at(number, at)
+        assert await wrong_with({where: entry(at).replace(b"ana", b"eve")}) == [at]
+        gone = await wrong_with({where: None})
+        assert gone and min(abs(one - at) for one in gone) <= 1
+        assert await wrong_with(forged(node, at, lambda kept: replace(kept, user="eve")))
+    stripped = forged(node, 2, lambda kept: kept)  # of a write, whose chain is sound
+    assert await wrong_with(stripped) == [2]
+    other = entry(4)
+    assert 3 in await wrong_with({trail._at(number, 3): other})
 
 
-def test_records_that_were_put_back_are_named() -> None:
+@with_vault
+async def test_records_that_were_put_back_are_named(node: Node, /) -> None:
     """With what is remembered of their newest entries: no REVEAL tells that."""
-
-    async def main() -> None:
-        async with node_with_vault() as node:
-            await write(node, "k", "first")
-            await write(node, "other", 1)
-            before, at = rows(node), remembered(node)
-            with node.committer.begin_transaction() as tx:
-                last = tx.get(at)
-            await write(node, "k", "second")
-            await put_back(node, before)
-            await put(node, {at: last})
-            assert (await reveal(node, "k"))["value"] == "first"
-            found = await checked(node)
-            assert (found["intact"], found["wrong"], found["put_back"]) == (False, [], ["k"])
-
-    played(main)
+    await write(node, "k", "first")
+    await write(node, "other", 1)
+    before, at = rows(node), remembered(node)
+    with node.committer.begin_transaction() as tx:
+        last = tx.get(at)
+    await write(node, "k", "second")
+    await put_back(node, before)
+    await put(node, {at: last})
+    assert (await reveal(node, "k"))["value"] == "first"
+    found = await checked(node)
+    assert (found["intact"], found["wrong"], found["put_back"]) == (False, [], ["k"])

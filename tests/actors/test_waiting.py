@@ -100,23 +100,6 @@ def test_one_wake_serves_as_many_as_there_is_for_and_runs_one_more() -> None:
     assert taken == list(range(10))
 
 
-def test_a_wake_without_anything_runs_one() -> None:
-    waits, _, takers, _, taken = line_of(1_000)
-    waits.may_take(1, 1)
-    assert settle(takers) == 1
-    assert taken == []
-
-
-def test_who_comes_later_stands_behind_those_that_wait() -> None:
-    waits, line, takers, stock, taken = line_of(2)
-    stock.append(1)
-    late = Taker(99, line, stock, taken)
-    assert not late.done
-    waits.published(1)
-    settle([*takers, late])
-    assert taken == [0]
-
-
 def test_one_that_leaves_with_the_turn_passes_it_on() -> None:
     waits, _, takers, stock, taken = line_of(3)
     stock.append(1)
@@ -125,16 +108,6 @@ def test_one_that_leaves_with_the_turn_passes_it_on() -> None:
     takers[0].end()  # cancelled before it could look
     settle(takers)
     assert taken == [1]
-
-
-def test_one_that_leaves_from_the_middle_is_not_waited_for() -> None:
-    waits, _, takers, stock, taken = line_of(4)
-    takers[1].end()
-    takers[0].end()
-    stock += [1, 1]
-    waits.published(1)
-    settle(takers)
-    assert taken == [2, 3]
 
 
 def test_a_wake_during_a_look_is_not_lost() -> None:
@@ -279,18 +252,6 @@ def test_readers_wake_only_for_what_they_want() -> None:
     assert heard == [waits.on_pending_commit, None], (
         "commits are looked at only while somebody reads"
     )
-
-
-def test_readers_that_have_gone_are_not_kept() -> None:
-    waits = TopicWaits(_nobody)
-    readers = waits.readers(1, LAST)
-    stays = Reader(readers, 1, lambda: 0)
-    for number in range(10_000):
-        gone = Reader(readers, number, lambda: 0)
-        gone.wait.leave()
-    assert len(readers._blocked._numbers) < 200
-    waits.on_pending_commit(write_set(LAST, 5))
-    assert stays.woken
 
 
 def test_readers_look_again_when_their_topic_goes() -> None:

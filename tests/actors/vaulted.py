@@ -16,7 +16,7 @@ from protocol.vaults import ChangePassphrase, Unseal
 from storage.engine.memory import MemoryEngine
 from storage.vaults.vaults import Vault
 from tests.actors.nodes import ANA, prepare, run, running, settings, simulated_environment, value
-from tests.actors.parts import play
+from tests.actors.parts import Played
 from tests.simulation.disk import Fault, SimulatedDisk
 
 PASSPHRASE = "open sesame, please"
@@ -49,13 +49,18 @@ def log_is_full(kind: str, path: str) -> Fault | None:
 
 
 @asynccontextmanager
-async def node_with_vault(sealed: bool = False, **fields: Any) -> AsyncIterator[Node]:
+async def node_with_vault(
+    _kind: str = "stepped", *, sealed: bool = False, **fields: Any
+) -> AsyncIterator[Node]:
     """A node with vault `v` that hangs on the store, and unsealed."""
     async with Machine().node(**fields) as node:
         await set_up(node)
         if not sealed:
             await unseal(node)
         yield node
+
+
+with_vault = Played(node_with_vault).stepped
 
 
 async def set_up(node: Node) -> None:
@@ -90,10 +95,6 @@ async def trail(node: Node, of: str = "VAULT v") -> list[Any]:
 def vault_of(node: Node, name: str = "v") -> Vault:
     with node.committer.begin_transaction() as tx:
         return node.rights.vault(tx, ANA, ("a", "b"), name, frozenset())
-
-
-def played(main: Any) -> None:
-    play("stepped", main)
 
 
 async def rotated(node: Node) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from actors.commits import Committer
 from actors.node import Node
 from actors.runtime import ask
 from protocol import limits
@@ -24,7 +24,6 @@ from protocol.errors import (
 )
 from protocol.requests import (
     NEW_MOMENT,
-    Caller,
     CancelScript,
     RunScript,
     ScriptAnswer,
@@ -45,26 +44,24 @@ from tests.actors.nodes import (
     simulated_environment,
     value,
 )
-from tests.actors.parts import clock_of, outcome, play, until
+from tests.actors.parts import Played, clock_of, on_stepped, play, until
 from tests.actors.scripts.test_stalled_disk import Stall
-from tests.actors.scripts.test_taken_back import full
-from tests.logbook import Logbook
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import SeededRng
 
 _names: Iterator[str] = (f"after-{number}" for number in itertools.count(1))
 
 
-def played(main: Callable[[Node, SimulatedDisk], Awaitable[None]]) -> None:
+@asynccontextmanager
+async def whole(_kind: str) -> AsyncIterator[tuple[Node, SimulatedDisk]]:
     """On a node whose time passes only while everybody waits."""
+    disk = SimulatedDisk()
+    async with running(simulated_environment("stepped", disk, MemoryEngine())) as node:
+        await prepare(node)
+        yield node, disk
 
-    async def whole() -> None:
-        disk = SimulatedDisk()
-        async with running(simulated_environment("stepped", disk, MemoryEngine())) as node:
-            await prepare(node)
-            await main(node, disk)
 
-    play("stepped", whole)
+played = Played(whole).stepped
 
 
 def asked(node: Node, script: str, **fields: Any) -> asyncio.Future[ScriptAnswer]:
@@ -83,61 +80,28 @@ def shown(node: Node) -> int:
     return node.committer.commit_index
 
 
-def test_what_is_shown_already_is_not_waited_for() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        for after in (0, 1, shown(node)):
-            answer = await asked(node, "RETURN 1", after=after)
-            assert answer.refusal is None and answer.sequence >= after
-
-    played(main)
+@played
+async def test_what_is_shown_already_is_not_waited_for(node: Node, /) -> None:
+    for after in (0, 1, shown(node)):
+        answer = await asked(node, "RETURN 1", after=after)
+        assert answer.refusal is None and answer.sequence >= after
 
 
-def test_a_request_sees_the_commit_that_it_comes_after() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        reading = asked(node, "SELECT VALUE n FROM t", after=shown(node) + 2)
-        await waiting(node, 1)
-        await value(node, "CREATE t:1 SET n = 1")
-        assert not reading.done(), "that is the one before"
-        await value(node, "CREATE t:2 SET n = 2")
-        answer = await reading
-        assert answer.results[0].value == [1, 2]
-        assert answer.sequence == shown(node)
-        assert not node.committer.sequence_waiters and node.registry.waiting("wire") == 0
-
-    played(main)
+@played
+async def test_a_request_sees_the_commit_that_it_comes_after(node: Node, /) -> None:
+    reading = asked(node, "SELECT VALUE n FROM t", after=shown(node) + 2)
+    await waiting(node, 1)
+    await value(node, "CREATE t:1 SET n = 1")
+    assert not reading.done(), "that is the one before"
+    await value(node, "CREATE t:2 SET n = 2")
+    answer = await reading
+    assert answer.results[0].value == [1, 2]
+    assert answer.sequence == shown(node)
+    assert not node.committer.sequence_waiters and node.registry.waiting("wire") == 0
 
 
-def _not_at_all(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Committer, "sequence_waiters", None, raising=False)
-    patch.setattr("actors.scripts.transactions.ScriptRun._await", lambda _run, _after: None)
-
-
-def _what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
-    from actors.scripts.transactions import ScriptRun
-
-    wait = ScriptRun._await
-
-    def once_committed(run: ScriptRun, after: int) -> None:
-        if run.services.committer.committed < after:
-            wait(run, after)
-
-    patch.setattr(ScriptRun, "_await", once_committed)
-
-
-def test_what_is_in_flight_is_waited_for() -> None:
-    played(_in_flight)
-
-
-@pytest.mark.parametrize("planted", [_not_at_all, _what_is_in_flight])
-def test_a_planted_node_that_does_not_wait_for_it_is_caught(
-    planted: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    planted(monkeypatch)
-    with pytest.raises(AssertionError, match="began before it was shown"):
-        played(_in_flight)
-
-
-async def _in_flight(node: Node, _disk: SimulatedDisk) -> None:
+@played
+async def test_what_is_in_flight_is_waited_for(node: Node, /) -> None:
     """What a client has heard of is on that node's disk: here it may be on the way there yet."""
     stall = Stall(node)
     try:
@@ -153,109 +117,63 @@ async def _in_flight(node: Node, _disk: SimulatedDisk) -> None:
     assert (await reading).refusal is None
 
 
-def test_what_does_not_come_in_time_is_refused_and_nothing_is_run() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        loop = asyncio.get_running_loop()
-        for timeout_us, seconds in ((3_000_000, 3.0), (None, limits.AFTER_SECONDS)):
-            now, after = loop.time(), shown(node) + 1
-            answer = await asked(node, "CREATE t:1", after=after, timeout_us=timeout_us)
-            refusal = answer.refusal
-            assert type(refusal) is StatementTimeout and not answer.results
-            assert refusal.detail == {"after": after, "seq": after - 1}
-            assert "nothing was run" in refusal.message
-            assert seconds <= loop.time() - now < seconds + 1, "in time of the node's clock"
-        assert await value(node, "SELECT * FROM t") == []
-        assert not node.committer.sequence_waiters and not node.registry.unfinished
-
-    played(main)
+@played
+async def test_what_does_not_come_in_time_is_refused_and_nothing_is_run(node: Node, /) -> None:
+    loop = asyncio.get_running_loop()
+    for timeout_us, seconds in ((3_000_000, 3.0), (None, limits.AFTER_SECONDS)):
+        now, after = loop.time(), shown(node) + 1
+        answer = await asked(node, "CREATE t:1", after=after, timeout_us=timeout_us)
+        refusal = answer.refusal
+        assert type(refusal) is StatementTimeout and not answer.results
+        assert refusal.detail == {"after": after, "seq": after - 1}
+        assert "nothing was run" in refusal.message
+        assert seconds <= loop.time() - now < seconds + 1, "in time of the node's clock"
+    assert await value(node, "SELECT * FROM t") == []
+    assert not node.committer.sequence_waiters and not node.registry.unfinished
 
 
-def test_the_time_of_a_request_is_for_the_wait_and_the_script_together() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        after, slow = shown(node) + 1, "READ FROM q AFTER 0 WAIT 1m"
-        await value(node, "DEFINE TOPIC q")
-        reading = asked(node, slow, after=after + 1, timeout_us=5_000_000)
-        await asyncio.sleep(4)
-        await value(node, "CREATE t:1")
-        refusal = (await reading).refusal
-        assert type(refusal) is StatementTimeout and "after" not in refusal.detail
-        # Without a time of its own, what it may wait for that sequence is not the script's.
-        reading = asked(node, slow, after=shown(node) + 1)
-        await waiting(node, 1)
-        await value(node, "CREATE t:2")
-        await asyncio.sleep(2 * limits.AFTER_SECONDS)
-        assert not reading.done()
-        await value(node, "PUBLISH INTO q VALUE 1")
-        assert (await reading).refusal is None
-
-    played(main)
+@played
+async def test_what_can_not_be_run_is_refused_before_it_waits(node: Node, /) -> None:
+    for script, fields, kind in (
+        ("SELEKT", {}, UnexpectedToken),
+        ("RETURN 1", {"hands_over": ("STATE",)}, BadRequest),
+    ):
+        found = await asked(node, script, after=limits.SEQUENCE_MAX, **fields)
+        assert type(found.refusal) is kind
+    await value(node, "DEFINE NODE ROLES NONE")
+    found = await asked(node, "RETURN 1", after=limits.SEQUENCE_MAX)
+    assert type(found.refusal) is Draining
+    await value(node, "DEFINE NODE ROLES serving, writable")
 
 
-def test_what_can_not_be_run_is_refused_before_it_waits() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        for script, fields, kind in (
-            ("SELEKT", {}, UnexpectedToken),
-            ("RETURN 1", {"hands_over": ("STATE",)}, BadRequest),
-        ):
-            found = await asked(node, script, after=limits.SEQUENCE_MAX, **fields)
-            assert type(found.refusal) is kind
-        await value(node, "DEFINE NODE ROLES NONE")
-        found = await asked(node, "RETURN 1", after=limits.SEQUENCE_MAX)
-        assert type(found.refusal) is Draining
-        await value(node, "DEFINE NODE ROLES serving, writable")
-
-    played(main)
-
-
-def test_who_waits_is_seen_and_can_be_ended() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        far = shown(node) + 1_000
-        cancelled = asked(node, "CREATE t:1", after=far, request="cancelled")
-        killed = asked(node, "CREATE t:2", after=far, request="killed")
-        await waiting(node, 2)
-        listed = {one["id"]: one for one in await value(node, "INFO FOR RUNNING")}
-        for name in ("cancelled", "killed"):
-            assert listed[name]["waiting"] and listed[name]["statement"] is None
-            assert listed[name]["left"] is not None
-        assert node.registry.waiting("wire") == 2, "they take nobody's place among what runs"
-        assert await ask(node.scripts, CancelScript("cancelled"))
-        await value(node, "KILL 'killed'")
-        for found in (await cancelled, await killed):
-            assert type(found.refusal) is Cancelled and not found.results
-        assert not node.committer.sequence_waiters and node.registry.waiting("wire") == 0
-
-    played(main)
+@played
+async def test_who_waits_is_seen_and_can_be_ended(node: Node, /) -> None:
+    far = shown(node) + 1_000
+    cancelled = asked(node, "CREATE t:1", after=far, request="cancelled")
+    killed = asked(node, "CREATE t:2", after=far, request="killed")
+    await waiting(node, 2)
+    listed = {one["id"]: one for one in await value(node, "INFO FOR RUNNING")}
+    for name in ("cancelled", "killed"):
+        assert listed[name]["waiting"] and listed[name]["statement"] is None
+        assert listed[name]["left"] is not None
+    assert node.registry.waiting("wire") == 2, "they take nobody's place among what runs"
+    assert await ask(node.scripts, CancelScript("cancelled"))
+    await value(node, "KILL 'killed'")
+    for found in (await cancelled, await killed):
+        assert type(found.refusal) is Cancelled and not found.results
+    assert not node.committer.sequence_waiters and node.registry.waiting("wire") == 0
 
 
-def test_who_waits_hears_of_the_end_of_its_session() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        signed = SignIn(OWNER.name, OWNER.password, "wire", "192.0.2.1:1")
-        session = await ask(node.sessions, signed)
-        reading = asked(node, "RETURN 1", after=shown(node) + 99, caller=session.caller)
-        await waiting(node, 1)
-        await ask(node.sessions, SignOut(session.token))
-        assert type((await reading).refusal) is SessionEnded
-        late = await asked(node, "RETURN 1", after=shown(node) + 99, caller=session.caller)
-        assert type(late.refusal) is SessionEnded, "nobody waits whose session is over already"
-
-    played(main)
-
-
-def test_rights_are_those_at_its_beginning_not_those_when_it_came() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        await value(node, "DEFINE USER eve ROLE viewer ON DATABASE a.b PASSWORD 'her password'")
-        session = await ask(node.sessions, SignIn("eve", "her password", "wire", "192.0.2.1:1"))
-        reader = Caller("eve", "viewer", None, session.caller.session, "wire", "192.0.2.1:1")
-        before = await asked(node, "SELECT * FROM t", caller=reader)
-        assert before.refusal is None
-        await asyncio.sleep(2)  # the sign-in has its entry in the log
-        reading = asked(node, "SELECT * FROM t", after=shown(node) + 1, caller=reader)
-        await waiting(node, 1)
-        await value(node, "DROP USER eve")
-        refusal = (await reading).refusal
-        assert refusal is not None and refusal.code in ("SessionEnded", "Unknown", "NotAllowed")
-
-    played(main)
+@played
+async def test_who_waits_hears_of_the_end_of_its_session(node: Node, /) -> None:
+    signed = SignIn(OWNER.name, OWNER.password, "wire", "192.0.2.1:1")
+    session = await ask(node.sessions, signed)
+    reading = asked(node, "RETURN 1", after=shown(node) + 99, caller=session.caller)
+    await waiting(node, 1)
+    await ask(node.sessions, SignOut(session.token))
+    assert type((await reading).refusal) is SessionEnded
+    late = await asked(node, "RETURN 1", after=shown(node) + 99, caller=session.caller)
+    assert type(late.refusal) is SessionEnded, "nobody waits whose session is over already"
 
 
 def test_who_waits_hears_that_the_node_stops() -> None:
@@ -283,73 +201,49 @@ def test_as_many_wait_as_may(monkeypatch: pytest.MonkeyPatch) -> None:
         await value(node, "CREATE t:1")
         assert [(await one).refusal for one in several] == [None] * 3
 
-    played(main)
+    played.run(main)
 
 
-def test_a_sequence_that_is_taken_back_is_waited_for_still(logbook: Logbook) -> None:
-    """A full disk undoes what is in flight, and another commit gets its sequence."""
-    logbook.allow("the disk is full: old log was dropped")
-
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        reading = asked(node, "SELECT VALUE id FROM t", after=shown(node) + 1)
-        await waiting(node, 1)
-        disk.plan = full
-        await outcome(value(node, "CREATE t:1"))
-        disk.plan = None
-        assert not reading.done() and len(node.committer.sequence_waiters) == 1
-        await value(node, "CREATE t:2")
-        assert (await reading).results[0].value == [RecordId("t", 2)]
-
-    played(main)
-
-
-def test_a_follower_waits_for_what_is_released_where_it_is_written() -> None:
+@on_stepped
+async def test_a_follower_waits_for_what_is_released_where_it_is_written() -> None:
     """The frames are on its disk before it may show them."""
-
-    async def whole() -> None:
-        disk = SimulatedDisk()
-        async with running(simulated_environment("stepped", disk, MemoryEngine())) as node:
-            await prepare(node)
-        other = SimulatedDisk(disk.image())
-        told = StoreDirectory.open("/store", disk, clock_of("stepped"), SeededRng(1), create=False)
-        cluster_file.save(told, ClusterState(coordinating=True))
-        told.close()
-        environment = [
-            simulated_environment("stepped", one, MemoryEngine()) for one in (other, disk)
-        ]
-        async with running(environment[0]) as leader, running(environment[1]) as follower:
-            await leads_by_hand(follower)
-            at = leader.committer.commit_index
-            assert follower.committer.follows and shown(follower) == at
-            await value(leader, "CREATE t:1")
-            after = shown(leader)
-            reading = asked(follower, "SELECT VALUE id FROM t", after=after)
-            await waiting(follower, 1)
-            frames = list(leader.store.parts.log.reader.read(at + 1, after))
-            assert await follower.committer.receive(frames, at) == after
-            await asyncio.sleep(1)
-            assert not reading.done() and shown(follower) == at, "nobody has released it"
-            follower.committer.show(after)
-            answer = await reading
-            assert answer.refusal is None and answer.sequence == after
-            assert answer.results[0].value == [RecordId("t", 1)]
-
-    play("stepped", whole)
+    disk = SimulatedDisk()
+    async with running(simulated_environment("stepped", disk, MemoryEngine())) as node:
+        await prepare(node)
+    other = SimulatedDisk(disk.image())
+    told = StoreDirectory.open("/store", disk, clock_of("stepped"), SeededRng(1), create=False)
+    cluster_file.save(told, ClusterState(coordinating=True))
+    told.close()
+    environment = [simulated_environment("stepped", one, MemoryEngine()) for one in (other, disk)]
+    async with running(environment[0]) as leader, running(environment[1]) as follower:
+        await leads_by_hand(follower)
+        at = leader.committer.commit_index
+        assert follower.committer.follows and shown(follower) == at
+        await value(leader, "CREATE t:1")
+        after = shown(leader)
+        reading = asked(follower, "SELECT VALUE id FROM t", after=after)
+        await waiting(follower, 1)
+        frames = list(leader.store.parts.log.reader.read(at + 1, after))
+        assert await follower.committer.receive(frames, at) == after
+        await asyncio.sleep(1)
+        assert not reading.done() and shown(follower) == at, "nobody has released it"
+        follower.committer.show(after)
+        answer = await reading
+        assert answer.refusal is None and answer.sequence == after
+        assert answer.results[0].value == [RecordId("t", 1)]
 
 
-def test_moments_and_what_they_come_after() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        new = asked(node, "SELECT VALUE n FROM t", moment=NEW_MOMENT, after=shown(node) + 1)
-        await waiting(node, 1)
-        await value(node, "CREATE t:1 SET n = 1")
-        answer = await new
-        assert answer.results[0].value == [1], "it is made behind what it comes after"
-        name, at = answer.moment, answer.sequence
-        assert name is not None
-        again = await asked(node, "SELECT VALUE n FROM t", moment=name, after=at)
-        assert again.refusal is None
-        await value(node, "CREATE t:2 SET n = 2")
-        never = await asked(node, "SELECT VALUE n FROM t", moment=name, after=at + 1)
-        assert type(never.refusal) is BadRequest and "never" in never.refusal.message
-
-    played(main)
+@played
+async def test_moments_and_what_they_come_after(node: Node, /) -> None:
+    new = asked(node, "SELECT VALUE n FROM t", moment=NEW_MOMENT, after=shown(node) + 1)
+    await waiting(node, 1)
+    await value(node, "CREATE t:1 SET n = 1")
+    answer = await new
+    assert answer.results[0].value == [1], "it is made behind what it comes after"
+    name, at = answer.moment, answer.sequence
+    assert name is not None
+    again = await asked(node, "SELECT VALUE n FROM t", moment=name, after=at)
+    assert again.refusal is None
+    await value(node, "CREATE t:2 SET n = 2")
+    never = await asked(node, "SELECT VALUE n FROM t", moment=name, after=at + 1)
+    assert type(never.refusal) is BadRequest and "never" in never.refusal.message

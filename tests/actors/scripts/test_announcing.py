@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from protocol.values import RecordId
-from storage.records import records
-from storage.records.change_notes import note
 from tests.actors.live import running_scripts
 from tests.nodes import Running, running
 
@@ -93,17 +91,6 @@ async def test_what_is_told_makes_the_table(tmp_path: Path, seed: int) -> None:
     await check(tmp_path / "store", seed)
 
 
-async def test_a_write_that_tells_nothing_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chance = random.Random(1)
-    monkeypatch.setattr(
-        records, "note", lambda *change: None if chance.random() < 0.3 else note(*change)
-    )
-    with pytest.raises(AssertionError):
-        await check(tmp_path / "store", 1)
-
-
 async def test_who_waits_for_messages_hears_of_a_change(tmp_path: Path) -> None:
     async with running(tmp_path / "store") as node:
         await node.values(SETTING)
@@ -116,27 +103,3 @@ async def test_who_waits_for_messages_hears_of_a_change(tmp_path: Path) -> None:
         async with asyncio.timeout(30):
             (message,) = await waiting
         assert message["value"]["after"] == {"n": 1, "twice": 2}
-
-
-async def test_a_record_with_a_nul_in_its_id_is_told_of(tmp_path: Path) -> None:
-    async with running(tmp_path / "store") as node:
-        await node.values(SETTING)
-        for id in ("a\0b", "ab"):
-            await node.values("CREATE t SET id = $id, n = 1; UPDATE t SET n = 2", {"id": id})
-            await node.values("DELETE t")
-        messages = await node.value("READ FROM told AFTER 0")
-        assert [message["value"]["action"] for message in messages] == [
-            "create", "update", "delete"
-        ] * 2  # fmt: skip
-        assert len({message["key"] for message in messages}) == 2
-
-
-async def test_a_bulk_of_changes_is_told_whole(tmp_path: Path) -> None:
-    async with running(tmp_path / "store") as node:
-        await node.values(SETTING)
-        rows = [{"id": number, "n": number} for number in range(1_000)]
-        await node.values("INSERT INTO t $rows RETURN NONE", {"rows": rows})
-        await node.values("UPDATE t SET n += 1 WHERE n < 700 RETURN NONE; DELETE t")
-        messages = await told(node)
-        assert len(messages) == 1_000 + 700 + 1_000
-        assert folded(messages) == {}

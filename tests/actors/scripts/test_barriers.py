@@ -14,28 +14,21 @@ import pytest
 from actors.commits import priority_locks
 from actors.commits.priority_locks import PriorityLockRequest
 from actors.node import Node
-from actors.runtime import ask
 from protocol import limits
 from protocol.errors import (
     Cancelled,
-    Conflict,
-    Draining,
-    SessionEnded,
     StatementTimeout,
-    UnknownOutcome,
 )
-from protocol.requests import ScriptAnswer, SignIn, SignOut
+from protocol.requests import ScriptAnswer
 from protocol.spaces import GetKey, IncrKey, Room
 from storage.txn.read_set import ReadSet
 from storage.txn.tickets import RollBacks
 from tests.actors.live import running_scripts
 from tests.actors.nodes import value
-from tests.actors.parts import outcome
-from tests.actors.scripts.test_stalled_disk import Stall, asked, played
+from tests.actors.scripts.test_stalled_disk import asked, played
 from tests.keys import ask_keys
 from tests.logbook import Logbook
-from tests.nodes import OWNER, PASSWORD, Running
-from tests.simulation.disk import SimulatedDisk
+from tests.nodes import OWNER, Running
 
 ROWS = 600
 ALL = "UPDATE thing SET n = n + 1 RETURN NONE"
@@ -212,15 +205,6 @@ async def test_the_log_says_that_a_transaction_was_given_its_turn(
     assert line["request"].startswith("r-")
 
 
-async def test_reading_and_writing_elsewhere_goes_on_behind_a_barrier(node: Running) -> None:
-    await fill(node)
-    long = await a_barrier(node, LONG)
-    for n in range(20):
-        assert (await node.answer(f"CREATE other:{n}")).refusal is None
-        assert await node.value("SELECT VALUE n FROM thing:1") == [0]
-    await killed(node, long)
-
-
 async def test_who_is_held_back_waits_aside_and_is_shown(node: Running) -> None:
     await fill(node)
     long = await a_barrier(node, LONG)
@@ -256,30 +240,6 @@ async def test_the_end_of_its_time_lets_go_of_a_barrier(node: Running) -> None:
     assert not standing(node)
 
 
-async def test_the_end_of_its_session_lets_go_of_a_barrier(node: Running) -> None:
-    await fill(node)
-    session = await ask(node.node.sessions, SignIn("root", PASSWORD, "http", "127.0.0.1:1"))
-    long = await a_barrier(node, LONG, caller=session.caller)
-    small = asyncio.ensure_future(node.answer(SMALL))
-    await ask(node.node.sessions, SignOut(session.token))
-    assert type((await long).refusal) is SessionEnded
-    assert (await small).refusal is None
-
-
-async def test_who_has_signed_out_gets_no_barrier(node: Running) -> None:
-    await fill(node)
-    refusal = None
-    async with disturbing(node):
-        while refusal is None:  # else nobody has met it: the disk was slower than its statement
-            session = await ask(node.node.sessions, SignIn("root", PASSWORD, "http", "127.0.0.1:1"))
-            long = asyncio.ensure_future(node.answer(ALL, caller=session.caller))
-            await until(lambda: any(run.fiber.slices for run in running_scripts(node.node)), long)
-            await ask(node.node.sessions, SignOut(session.token))
-            refusal = (await long).refusal
-    assert type(refusal) is SessionEnded
-    assert node.node.committer.priority_locks.granted == 0
-
-
 async def test_who_waits_behind_a_barrier_can_be_ended(node: Running) -> None:
     await fill(node)
     long = await a_barrier(node, LONG)
@@ -305,38 +265,6 @@ async def test_the_timeout_of_a_statement_bounds_its_wait_for_a_barrier(node: Ru
             answer = await asyncio.wait_for(node.answer(script), 5)
             assert type(answer.refusal) is StatementTimeout, script
     assert await node.value("SELECT VALUE n FROM thing") == [1]
-
-
-def test_the_timeout_of_a_statement_counts_from_its_first_attempt() -> None:
-    """Its wait for a barrier is a part of that, and what is left bounds its wait for the disk."""
-
-    async def main(here: Node, _disk: SimulatedDisk) -> None:
-        await value(here, "CREATE t:1 SET n = 1")
-        loop = asyncio.get_running_loop()
-        began, stall = loop.time(), Stall(here)
-        with a_barrier_over_all(here):
-            writing = asked(here, "UPDATE t:1 SET n = 2 TIMEOUT 10s")
-            await asyncio.sleep(6)
-        found = await outcome(writing)
-        assert type(found) is UnknownOutcome
-        assert 10 <= loop.time() - began < 10.1
-        stall.end()
-
-    played(main)
-
-
-def test_the_timeout_of_a_statement_bounds_no_other() -> None:
-    async def main(here: Node, _disk: SimulatedDisk) -> None:
-        await value(here, "CREATE t:1 SET n = 1; CREATE t:2 SET n = 1")
-        with a_barrier_over_all(here):
-            writing = [
-                asked(here, "SELECT * FROM t TIMEOUT 5s; UPDATE t:1 SET n = 2"),
-                asked(here, "BEGIN; UPDATE t:2 SET n = 2 TIMEOUT 5s; COMMIT"),
-            ]
-            await asyncio.sleep(20)
-        assert [(await one).refusal for one in writing] == [None, None]
-
-    played(main)
 
 
 async def test_a_barrier_has_an_end(
@@ -371,14 +299,6 @@ async def test_two_that_write_what_the_other_reads_both_get_their_turn(node: Run
     assert await node.value("SELECT VALUE n FROM other:1") == [2]
 
 
-async def test_many_that_keep_losing_all_get_their_turns(node: Running) -> None:
-    await fill(node)
-    async with disturbing(node):
-        answers = await asyncio.gather(*(node.answer(ALL) for _ in range(4)))
-    assert [one.refusal for one in answers] == [None] * 4
-    assert await node.value("SELECT VALUE n FROM thing:1") == [4]
-
-
 async def test_rights_are_taken_away_behind_a_barrier(node: Running) -> None:
     await fill(node)
     await node.values("DEFINE USER eve ROLE owner PASSWORD 'correct horse'")
@@ -388,42 +308,31 @@ async def test_rights_are_taken_away_behind_a_barrier(node: Running) -> None:
     await killed(node, long)
 
 
-def test_what_changes_users_alone_passes_a_barrier_and_brings_nothing_along() -> None:
-    async def main(here: Node, _disk: SimulatedDisk) -> None:
-        await value(here, "CREATE t:1 SET n = 1; DEFINE USER bob ROLE viewer PASSWORD 'bob, long'")
-        others = (
-            "UPDATE t:1 SET n = 2", "CREATE t:2", "DELETE t:1", "DEFINE TABLE w",
-            "PUBLISH INTO q VALUE 2",
-        )  # fmt: skip
-        with a_barrier_over_all(here):
-            for alone in (
-                "DEFINE USER eve ROLE viewer PASSWORD 'eve, long'",
-                "ALTER USER bob SET ROLE editor",
-                "GRANT READ ON TABLE t TO eve; REVOKE READ ON TABLE t FROM eve",
-                "BEGIN; ALTER USER bob SET PASSWORD 'another one'; DROP USER eve; COMMIT",
-            ):
-                assert (await asyncio.wait_for(asked(here, alone), 5)).refusal is None, alone
-            waiting = [
-                asked(here, f"BEGIN; {other}; ALTER USER bob SET ROLE viewer; COMMIT")
-                for other in others
-            ]
-            await asyncio.sleep(1)
-            assert not any(one.done() for one in waiting)
-        for one in waiting:
-            assert (await one).refusal is None
-
-    played(main)
-
-
-async def test_rights_are_taken_away_beside_what_a_barrier_does_not_keep(node: Running) -> None:
-    """Whoever is shut out has looked up their own user, and put that off by that alone."""
-    await fill(node)
-    await node.values("DEFINE USER eve ROLE owner PASSWORD 'correct horse'")
-    long = await a_barrier(node, LONG.replace("BEGIN;", "BEGIN; INFO FOR USERS;"))
-    script = "BEGIN; CREATE other:1; DROP USER eve; COMMIT"
-    assert (await asyncio.wait_for(node.answer(script), 5)).refusal is None
-    assert not long.done()
-    await killed(node, long)
+@played
+async def test_what_changes_users_alone_passes_a_barrier_and_brings_nothing_along(
+    here: Node, /
+) -> None:
+    await value(here, "CREATE t:1 SET n = 1; DEFINE USER bob ROLE viewer PASSWORD 'bob, long'")
+    others = (
+        "UPDATE t:1 SET n = 2", "CREATE t:2", "DELETE t:1", "DEFINE TABLE w",
+        "PUBLISH INTO q VALUE 2",
+    )  # fmt: skip
+    with a_barrier_over_all(here):
+        for alone in (
+            "DEFINE USER eve ROLE viewer PASSWORD 'eve, long'",
+            "ALTER USER bob SET ROLE editor",
+            "GRANT READ ON TABLE t TO eve; REVOKE READ ON TABLE t FROM eve",
+            "BEGIN; ALTER USER bob SET PASSWORD 'another one'; DROP USER eve; COMMIT",
+        ):
+            assert (await asyncio.wait_for(asked(here, alone), 5)).refusal is None, alone
+        waiting = [
+            asked(here, f"BEGIN; {other}; ALTER USER bob SET ROLE viewer; COMMIT")
+            for other in others
+        ]
+        await asyncio.sleep(1)
+        assert not any(one.done() for one in waiting)
+    for one in waiting:
+        assert (await one).refusal is None
 
 
 async def test_a_declaration_waits_behind_a_barrier(node: Running) -> None:
@@ -456,39 +365,3 @@ async def test_keys_of_the_cache_wait_behind_a_barrier_in_their_order(node: Runn
     await killed(node, long)
     assert [(await one)[1]["value"] for one in incremented] == [2, 3, 4]
     assert (await read)[0]["value"] == 4, "one that came later did not overtake them"
-
-
-async def test_what_is_due_on_a_topic_waits_behind_a_barrier(node: Running) -> None:
-    await node.values("DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 100ms; PUBLISH INTO q VALUE 1")
-    topics, committer = node.node.topics, node.node.committer
-    await node.values("TAKE 1 FROM q AS g")
-    with a_barrier_over_all(node.node):
-        at, begun = committer.committed, topics.begun
-        await until(lambda: topics.begun > begun and not topics.working)
-        assert committer.committed == at
-    await until(lambda: committer.committed > at)
-    assert topics.refusals == {}, "nothing was refused, and nothing logged"
-
-
-async def test_keys_held_back_are_told_when_the_node_stops(node: Running) -> None:
-    await fill(node)
-    await node.values("DEFINE SPACE c; SET 'k' IN c VALUE 1")
-    script = LONG.replace("BEGIN;", "BEGIN; LET $k = GET 'k' FROM c;")
-    long = await a_barrier(node, script)
-    key = ask_keys(node.node, OWNER, ("shop", "main", "c"), IncrKey("k", 1))
-    await asyncio.sleep(0)
-    await node.node.spaces.stop()
-    with pytest.raises(Draining):
-        await key
-    await killed(node, long)
-
-
-async def test_without_barriers_a_long_update_loses_for_ever(
-    node: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The planted fault: what the other tests would say without them."""
-    await fill(node)
-    monkeypatch.setattr(limits, "BARRIER_AFTER", 1_000)
-    async with disturbing(node):
-        answer = await node.answer(ALL)
-    assert type(answer.refusal) is Conflict

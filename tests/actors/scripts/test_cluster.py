@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +18,6 @@ from protocol.values import instant
 from storage.backups.state_builder import no_progress
 from storage.catalog import join_tokens, replicas
 from storage.catalog.replicas import Replica
-from tests import canaries
 from tests.callers import declare
 from tests.nodes import OWNER, Running, running
 from tests.surfaces.test_secrets_on_disk import held
@@ -149,24 +147,6 @@ async def test_a_token_is_for_who_asked_and_is_in_no_other_place(
     assert b"n1:1" in on_disk
 
 
-async def test_a_token_that_is_told_twice_is_a_canary(node: Running) -> None:
-    """So that whatever a test hears of a node is looked through for tokens."""
-    await node.values(ROWS)
-    token = (await node.value("CREATE JOIN TOKEN"))["token"]
-    canaries.heard(repr({"token": token}), "its answer")
-    assert not canaries.found()
-    canaries.heard(f"planted: {token}", "a line of the log")
-    assert canaries.found()
-    canaries.begin()
-
-
-async def test_no_two_tokens_are_alike(node: Running) -> None:
-    await node.values(ROWS)
-    found = {(await node.value("CREATE JOIN TOKEN"))["token"] for _ in range(50)}
-    assert len(found) == 50
-    assert all(re.fullmatch(r"n1\.[A-Za-z0-9_-]{43}", token) for token in found)
-
-
 async def test_a_token_is_used_up(node: Running) -> None:
     await node.values(ROWS)
     token = (await node.value("CREATE JOIN TOKEN"))["token"]
@@ -236,31 +216,6 @@ async def test_of_many_that_take_one_address_one_has_it(node: Running) -> None:
     refused = [answer.refusal.code for answer in answers if answer.refusal is not None]
     assert refused == ["AlreadyExists"] * 19
     assert len((await cluster(node))["replicas"]) == 1
-
-
-async def test_of_many_transactions_that_take_turns(node: Running) -> None:
-    """Each has looked before the others commit."""
-    scripts = [
-        "BEGIN; INFO FOR CLUSTER; FOR $i IN 1..2000 { $i };"
-        f" DEFINE REPLICA n{n} PEER 'n{n % 3}:1'; COMMIT"
-        for n in range(9)
-    ]
-    answers = await asyncio.gather(*map(node.answer, scripts))
-    refused = [answer.refusal.code for answer in answers if answer.refusal is not None]
-    assert refused == ["AlreadyExists"] * 6
-    assert {row["peer"] for row in (await cluster(node))["replicas"]} == {"n0:1", "n1:1", "n2:1"}
-
-
-async def test_a_right_that_ends_under_a_script_declares_nothing(node: Running) -> None:
-    bo = await declare(node.node, "bo", "owner")
-    script = "FOR $i IN 1..1000000 { $i }; DEFINE REPLICA n1 PEER 'n1:1'"
-    under = asyncio.ensure_future(node.answer(script, caller=bo))
-    while not any(one["user"] == "bo" for one in await node.value("INFO FOR RUNNING")):
-        pass
-    await node.values("ALTER USER bo SET ROLE editor")
-    refusal = (await under).refusal
-    assert refusal is not None and refusal.code in ("SessionEnded", "NotAllowed")
-    assert (await cluster(node))["replicas"] == []
 
 
 # --- failover -------------------------------------------------------------------------------------

@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from argon2 import PasswordHasher
 
-from actors.execution.scheduler import FiberScheduler
 from actors.passwords import Cost
-from actors.runtime import Slices, ask
+from actors.runtime import ask
 from actors.scripts import node as statements_on_the_node
 from protocol.errors import (
     AlreadyExists,
@@ -28,27 +26,6 @@ from storage.engine.state_hash import hash_in_slices
 from tests import bound
 from tests.nodes import OWNER, PASSWORD, Running
 from tests.tables import case
-
-MANY = 60
-EMPTY = "TABLE SPACE TOPIC " * 3
-"""Things without content: listed, declared, and looked into."""
-LISTINGS = (
-    ("INFO FOR STORE", "NAMESPACE"),
-    ("INFO FOR NAMESPACE shop", "DATABASE"),
-    ("INFO FOR DATABASE", "TABLE SPACE TOPIC FUNCTION VAULT FIELD INDEX"),
-    ("INFO FOR TOPIC mail", "GROUP READER"),
-    ("BACKUP SCRIPT", EMPTY + "NAMESPACE DATABASE FUNCTION VAULT FIELD INDEX GROUP READER"),
-    ("BACKUP SCRIPT OF shop.main", EMPTY + "TABLE SPACE TOPIC"),
-    ("DROP TOPIC letters", "TABLE GROUP"),
-    ("DROP FUNCTION one", "TABLE FIELD INDEX FUNCTION"),
-    ("DROP NAMESPACE shop", "DATABASE VAULT"),
-)
-"""Statements, and the kinds of what each of them goes through."""
-KINDS = {
-    "FUNCTION": "x%() { 1 }", "FIELD": "x% ON thing TYPE int", "INDEX": "x% ON thing FIELDS a",
-    "GROUP": "x% ON mail DEADLINE 1m", "READER": "x% ON mail",
-}  # fmt: skip
-"""Declarations of things that take more than a name."""
 
 WEAK = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQ$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g"
 BOMB = "$argon2id$v=19$m=4194304,t=999,p=1$c29tZXNhbHQ$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g"
@@ -226,23 +203,6 @@ async def test_an_endpoint_that_is_no_address_is_refused(node: Running) -> None:
             assert node.node.status().endpoints == ()
 
 
-async def test_endpoints_are_hosts_with_or_without_a_port(node: Running) -> None:
-    await node.values("DEFINE NODE ENDPOINTS 'db.example.org', '[::1]:8001', '10.0.0.1:65535'")
-    assert node.node.status().endpoints == ("db.example.org", "[::1]:8001", "10.0.0.1:65535")
-
-
-async def test_a_drained_node_tells_of_itself_only(node: Running) -> None:
-    await node.values("DEFINE NODE ROLES NONE")
-    assert (await node.answer("INFO FOR NODE; INFO FOR RUNNING")).refusal is None
-    for script in ("INFO FOR USERS", "INFO FOR STORE", "INFO FOR TABLE thing", "INFO FOR NODE; 1"):
-        assert isinstance((await node.answer(script)).refusal, Draining)
-    given = await node.values("DEFINE NODE ROLES serving, writable; RETURN 7")
-    assert given[-1] == 7, "each statement is judged when it runs"
-    assert isinstance((await node.answer("DEFINE NODE ROLES NONE; RETURN 7")).refusal, Draining)
-    await node.values("DEFINE NODE ROLES serving, writable")
-    assert (await node.answer("INFO FOR USERS")).refusal is None
-
-
 async def test_what_a_node_says_of_itself_hashes_nothing(
     node: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,55 +225,3 @@ async def test_what_a_node_says_of_itself_hashes_nothing(
     await node.values("CREATE thing:1")
     assert (await node.value("INFO FOR STATE"))["hash"] != first["hash"]
     assert len(hashed) == 2
-
-
-async def test_the_start_of_a_lead_goes_through_all_in_slices(
-    node: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also through databases without anything in them, and the groups of one topic."""
-    await node.values("DEFINE TOPIC mail")
-    for made in ("DATABASE x%", "GROUP x% ON mail DEADLINE 1m"):
-        each = (made.replace("%", str(number)) for number in range(MANY))
-        await node.values("; ".join(f"DEFINE {one}" for one in each))
-    ticks, tick = 0, Slices.tick
-
-    async def counted(slices: Slices) -> None:
-        nonlocal ticks
-        ticks += 1
-        await tick(slices)
-
-    monkeypatch.setattr(Slices, "tick", counted)
-    for begins, least in ((node.node.topics, 2 * MANY), (node.node.spaces, MANY)):
-        ticks = 0
-        with case(type(begins).__name__):
-            await begins.start_leading()
-            assert ticks >= least
-    rights = node.node.topics.rights
-    with node.node.committer.begin_transaction() as tx:
-        for seen in (rights.vaults(tx, OWNER), rights.every_vault(tx), rights.under_store(tx)):
-            assert len(list(seen)) >= MANY
-
-
-async def test_what_goes_through_all_that_is_declared_gives_others_their_turn_at_each(
-    node: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await node.values("DEFINE TOPIC mail; DEFINE TOPIC letters; DEFINE FUNCTION one() { 1 }")
-    for kind in {kind: 0 for _, kinds in LISTINGS for kind in kinds.split()}:
-        made = f"DEFINE {kind} {KINDS.get(kind, 'x%')}"
-        await node.values("; ".join(made.replace("%", str(number)) for number in range(MANY)))
-    given, queue = 0, FiberScheduler.queue
-
-    def counted(
-        scheduler: FiberScheduler, rank: int, user: str, resume: Callable[[], None]
-    ) -> None:
-        nonlocal given
-        given += 1
-        queue(scheduler, rank, user, resume)
-
-    monkeypatch.setattr(FiberScheduler, "slice_us", 0)
-    monkeypatch.setattr(FiberScheduler, "queue", counted)
-    for statement, kinds in LISTINGS:
-        given = 0
-        with case(statement):
-            assert (await node.answer(statement)).refusal is None
-            assert given >= MANY * len(kinds.split())

@@ -10,8 +10,6 @@ import pytest
 
 from actors.commits import NODE
 from actors.runtime import ask
-from actors.scripts import calling
-from language.defined import Defined
 from protocol import limits
 from protocol.errors import (
     BadRequest,
@@ -19,15 +17,13 @@ from protocol.errors import (
     Conflict,
     NotAllowed,
     StatementTimeout,
-    StillHeld,
     TooLarge,
     TypeRefused,
     Unknown,
 )
 from protocol.requests import CancelScript
 from protocol.rights import Verb
-from protocol.values import unpaced
-from storage.catalog import functions, places, tables, users
+from storage.catalog import functions, places, users
 from storage.catalog.places import IfExists
 from tests.actors.live import running_scripts
 from tests.actors.scripts.test_running import begun
@@ -56,31 +52,6 @@ async def test_what_is_defined_anew_runs_from_texts_that_are_planned(node: Runni
     assert type(await refused(node, "fn::f()")) is Unknown
 
 
-async def test_one_is_compiled_once_for_as_long_as_it_is_defined(
-    node: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[str] = []
-
-    class Counted(Defined):
-        def __init__(self, name: str, *of: Any) -> None:
-            made.append(name)
-            super().__init__(name, *of)
-
-    monkeypatch.setattr(calling, "Defined", Counted)
-    await node.values(
-        "DEFINE TABLE t; INSERT INTO t $rows", {"rows": [{"n": n} for n in range(99)]}
-    )
-    await node.values("DEFINE FUNCTION g($n: int) { $n }; DEFINE FUNCTION f($n: int) { fn::g($n) }")
-    made.clear()
-    for _ in range(3):
-        await node.values("SELECT fn::f(n) FROM t; fn::f(1)")
-    assert made == ["f", "g"]
-    await node.values("DEFINE FUNCTION OVERWRITE g($n: int) { $n + 1 }; DEFINE TABLE other")
-    made.clear()
-    assert await node.values("fn::f(1); fn::f(2)") == [2, 3]
-    assert made == ["g"], "the other stays as it is"
-
-
 async def test_a_transaction_rests_on_the_functions_it_called(node: Running) -> None:
     """What it wrote by the one that was there is not committed beside another."""
     await node.values("DEFINE FUNCTION f() { 1 }")
@@ -95,31 +66,6 @@ async def test_a_transaction_rests_on_the_functions_it_called(node: Running) -> 
                 committer.commit(tx, NODE)
         await node.values("DEFINE DATABASE IF NOT EXISTS main;"
                           " DEFINE FUNCTION IF NOT EXISTS f() { 1 }")  # fmt: skip
-
-
-async def test_one_that_is_dropped_beside_who_comes_to_call_it(node: Running) -> None:
-    """Whoever looked for callers has lost its race to one that was defined meanwhile."""
-    await node.values("DEFINE TABLE t; DEFINE FUNCTION f() { 1 }")
-    committer = node.node.committer
-    for caller in (
-        "DEFINE FIELD n ON t TYPE int DEFAULT fn::f()",
-        "DEFINE FUNCTION g() { fn::f() }",
-    ):
-        with committer.begin_transaction() as tx:
-            namespace = places.namespace(tx, "shop")
-            database = places.database(tx, namespace, "main")
-            found = functions.find(tx, database, "f")
-            assert found is not None
-            list(tables.tables(tx, database, unpaced))
-            list(functions.each(tx, database, unpaced))
-            functions.drop(tx, found)
-            tx.pause()
-            await node.values(caller)
-            with pytest.raises(Conflict):
-                committer.commit(tx, NODE)
-        refusal = await refused(node, "DROP FUNCTION f")
-        assert type(refusal) is StillHeld
-    assert refusal.detail["used_by"] == ["field n of table t", "function g"]
 
 
 async def test_a_call_ends_with_its_statement(node: Running) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,20 +51,3 @@ async def test_no_text_of_a_caller_becomes_source(tmp_path: Path, sources: list[
     assert found[-1] == [{ODD: 6}]
     assert len(sources) >= 4
     assert not [source for source in sources if "canary" in source or "_exit" in source]
-
-
-async def test_a_generator_that_writes_names_is_caught(
-    tmp_path: Path, sources: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keep: Callable[..., str] = generate.Code.keep
-
-    def told(code: generate.Code, value: Any) -> str:
-        code.prelude.append(f"# {value!r}"[:20])
-        return keep(code, value)
-
-    monkeypatch.setattr(generate.Code, "keep", told)
-    async with running(tmp_path / "store") as here:
-        await here.values(
-            "DEFINE TABLE t; CREATE t:1 SET n = 1; SELECT * FROM t WHERE c = 'canary'"
-        )
-    assert [source for source in sources if "canary" in source]

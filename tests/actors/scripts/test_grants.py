@@ -163,15 +163,6 @@ async def test_a_grant_acts_at_once_and_its_end_too(house: Running) -> None:
         ), statement  # fmt: skip
 
 
-async def test_a_grant_on_a_place_covers_what_is_made_later(house: Running) -> None:
-    await house.values("GRANT READ ON NAMESPACE shop TO eve; DEFINE TABLE later; CREATE later:1")
-    assert await told(house, "eve", "SELECT * FROM later") == "may"
-    await house.values("DROP NAMESPACE shop; DEFINE NAMESPACE shop; DEFINE DATABASE shop.main")
-    await house.values("DEFINE TABLE later")
-    assert await told(house, "eve", "SELECT * FROM later") == "Unknown"
-    assert await house.value("INFO FOR GRANTS OF eve") == []
-
-
 async def test_a_right_that_ends_under_a_script_ends_what_it_would_have_written(
     house: Running,
 ) -> None:

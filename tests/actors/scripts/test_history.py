@@ -13,16 +13,14 @@ import pytest
 from actors.checkpoints import CheckpointNow
 from actors.runtime import ask
 from protocol import limits
-from protocol.requests import NEW_MOMENT
 from protocol.values import RecordId
 from storage.formats import effects, keys
 from storage.formats.frames import SEGMENT_HEADER_BYTES
 from storage.log.log import Log
-from storage.log.reader import LogReader
 from storage.log.state import LogSizes
 from storage.records import history
 from tests.logbook import Logbook
-from tests.nodes import OWNER, Running, running
+from tests.nodes import OWNER, Running
 from tests.tables import case
 
 NEW: Final = "PASSWORD 'correct horse battery'"
@@ -153,33 +151,6 @@ async def test_a_record_that_was_made_anew_has_all_its_lives(node: Running) -> N
     assert (rest["entries"], rest["complete"]) == (found["entries"][2:], True)
 
 
-async def test_behind_a_creation_one_part_is_searched_in_one_answer(
-    node: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(history, "PART_FRAMES", 8)
-    monkeypatch.setattr(history, "STRIDE", 4)
-    await node.values("CREATE thing:1 SET a = 1; DELETE thing:1")
-    await node.values(many("CREATE thing SET n = $n", 100))
-    await node.values("CREATE thing:1 SET b = 1")
-    found = await history_of(node)
-    assert short(found) == [("create", {"b": 1}, ["b"])]
-    assert (found["complete"], found["stopped"]) == (False, "budget")
-    rest = await history_of(node, clauses=f"BEFORE {found['next']}")
-    assert short(rest) == [("delete", None, ["a"]), ("create", {"a": 1}, ["a"])]
-    assert rest["complete"]
-
-
-async def test_deleted_and_made_anew_in_one_transaction_it_has_changed(node: Running) -> None:
-    await node.values("CREATE thing:1 SET a = 1")
-    await node.values("BEGIN; DELETE thing:1; CREATE thing:1 SET b = 1; COMMIT")
-    await node.values("BEGIN; CREATE thing:3; DELETE thing:3; COMMIT")
-    assert short(await history_of(node)) == [
-        ("update", {"b": 1}, ["b", "a"]),
-        ("create", {"a": 1}, ["a"]),
-    ]
-    assert (await history_of(node, "thing:3"))["entries"] == []
-
-
 @pytest.mark.parametrize("gone", [False, True])
 async def test_pages_are_the_whole(node: Running, gone: bool) -> None:
     await node.values("CREATE thing:1 SET n = 0")
@@ -200,26 +171,6 @@ async def test_pages_are_the_whole(node: Running, gone: bool) -> None:
                 assert (page["stopped"], len(page["entries"])) == ("limit", limit)
                 clauses = f"BEFORE {page['next']} LIMIT {limit}"
             assert found == whole["entries"]
-
-
-async def test_any_sequence_may_be_the_one_before_which(
-    node: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether its frame is a change, the chain leads below it, or it has to be searched for."""
-    monkeypatch.setattr("actors.scripts.history.FEW", 5)
-    await node.values("CREATE thing:1; DELETE thing:1; CREATE thing; CREATE thing:1 SET n = 0")
-    await node.values(many("UPDATE thing:1 SET n = $n; IF $n % 3 = 0 { CREATE thing }", 19))
-    alive = (await history_of(node))["entries"]
-    last = await history_of(node, clauses=f"BEFORE {alive[-1]['seq']}")
-    whole = alive + last["entries"]
-    assert len(whole) == 22
-    newest = whole[0]["seq"]
-    for before in range(newest + 3):
-        found = (await history_of(node, clauses=f"BEFORE {before}"))["entries"]
-        wanted = [entry for entry in whole if entry["seq"] < before]
-        assert found == wanted[: len(found)]
-        assert bool(found) == bool(wanted)
-    assert (await history_of(node, clauses="BEFORE 9223372036854775807"))["entries"] == alive
 
 
 async def test_a_script_sees_what_it_has_done_and_no_transaction_what_it_is_doing(
@@ -245,20 +196,6 @@ async def test_a_script_sees_what_it_has_done_and_no_transaction_what_it_is_doin
     ]
 
 
-async def test_a_moment_has_the_history_that_was_then(node: Running) -> None:
-    await node.values("CREATE thing:1 SET a = 1; CREATE thing:2; DELETE thing:2")
-    kept = await node.answer("INFO FOR HISTORY OF thing:1", moment=NEW_MOMENT)
-    assert kept.refusal is None
-    before: list[Any] = [kept.results[0].value]
-    await node.values("UPDATE thing:1 SET a = 2; DELETE thing:1; CREATE thing:2")
-    for record, count in (("thing:1", 1), ("thing:2", 2)):
-        again = await node.answer(f"INFO FOR HISTORY OF {record}", moment=kept.moment)
-        assert again.refusal is None
-        before.append(again.results[0].value)
-        assert len(before[-1]["entries"]) == count
-    assert before[0] == before[1]
-
-
 async def test_a_place_and_a_table_have_none(node: Running) -> None:
     for what in ("thing", "TABLE nothing", "shop.main", "DATABASE shop.main", "NAMESPACE shop"):
         found = await refusal(node, f"INFO FOR HISTORY OF {what}")
@@ -278,17 +215,6 @@ async def test_what_makes_no_sense(node: Running) -> None:
     ]:
         with case(script, code):
             assert (await refusal(node, script)).code == code
-
-
-async def test_a_table_of_the_same_name_is_another(node: Running) -> None:
-    await node.values("CREATE thing:1; UPDATE thing:1 SET a = 1")
-    await node.values("DROP TABLE thing; DEFINE TABLE thing")
-    assert (await history_of(node))["entries"] == []
-    await node.values("CREATE thing:1 SET b = 1")
-    found = await history_of(node)
-    assert short(found) == [("create", {"b": 1}, ["b"])]
-    earlier = await history_of(node, clauses=f"BEFORE {found['entries'][0]['seq']}")
-    assert earlier["entries"] == []
 
 
 async def test_who_and_why_is_for_those_with_info(node: Running) -> None:
@@ -340,30 +266,6 @@ async def test_what_was_pruned_is_said(node: Running, monkeypatch: pytest.Monkey
     assert (before["stopped"], before["entries"]) == ("pruned", [])
 
 
-async def test_what_is_pruned_while_it_is_read_was_pruned(
-    node: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await small_segments(node)
-    monkeypatch.setattr(history, "PART_CHANGES", 3)
-    await node.values("CREATE thing:1 SET n = 0")
-    await singly(node, "UPDATE thing:1 SET n = $n", 40)
-    reads = node.node.reads
-    changes, asked = reads.changes, 0
-
-    async def pruning(*given: Any) -> Any:
-        nonlocal asked
-        asked += 1
-        if asked == 3:
-            await prune(node, monkeypatch, 10)
-        return await changes(*given)
-
-    monkeypatch.setattr(reads, "changes", pruning)
-    found = await history_of(node)
-    assert found["stopped"] == "pruned"
-    assert found["entries"][-1]["changed"] is None
-    assert [entry["value"]["n"] for entry in found["entries"]][:6] == [40, 39, 38, 37, 36, 35]
-
-
 async def test_a_search_stops_at_its_budget_and_goes_on(
     node: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,30 +308,6 @@ async def test_a_chain_stops_at_its_budget_and_goes_on(
     assert found == whole
 
 
-async def test_what_it_costs_grows_with_the_changes_of_the_record(
-    node: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await node.values("CREATE thing:1 SET n = 0")
-    for _ in range(10):
-        await node.values(many("CREATE thing", 100))
-        await node.values("UPDATE thing:1 SET n += 1")
-    read: list[int] = []
-    frame = LogReader.frame
-
-    def counting(log: LogReader, sequence: int) -> Any:
-        read.append(sequence)
-        return frame(log, sequence)
-
-    monkeypatch.setattr(LogReader, "frame", counting)
-    found = await history_of(node)
-    assert len(found["entries"]) == 11
-    assert read == [entry["seq"] for entry in found["entries"]], "each of its frames, and no other"
-    read.clear()
-    page = await history_of(node, clauses=f"BEFORE {found['entries'][4]['seq'] + 1} LIMIT 2")
-    assert page["entries"] == found["entries"][4:6]
-    assert len(read) == 4, "one that is looked at, two that are shown, and the one before these"
-
-
 async def test_a_value_that_looks_like_an_effect_is_none(node: Running) -> None:
     """Whoever may write anything into a record must not be able to write another's history."""
     await node.values("CREATE thing:1 SET a = 1")
@@ -461,20 +339,6 @@ async def test_large_transactions_are_read_in_steps(node: Running, size: int) ->
     assert {entry["by"] for entry in found["entries"]} == {"root"}
 
 
-async def test_large_records_come_one_by_one(node: Running) -> None:
-    await node.values("CREATE thing:1 SET n = 0, t = $t", {"t": "x" * 3_000_000})
-    await node.values(many("UPDATE thing:1 SET n = $n", 4))
-    found, clauses = list[Any](), ""
-    while True:
-        page = await history_of(node, clauses=clauses)
-        found += [entry["value"]["n"] for entry in page["entries"]]
-        if page["complete"]:
-            break
-        assert page["stopped"] == "budget"
-        clauses = f"BEFORE {page['next']}"
-    assert found == [4, 3, 2, 1, 0]
-
-
 async def test_damage_that_is_met_is_said(
     node: Running, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
@@ -493,38 +357,6 @@ async def test_damage_that_is_met_is_said(
     found = await refusal(node, f"INFO FOR HISTORY OF thing:1 BEFORE {alive['entries'][0]['seq']}")
     assert (found.code, found.detail["sequence"]) == ("Failed", segment.first)
     assert not node.node.failed.is_set()
-
-
-def damage(log: Log, sequence: int) -> None:
-    """Let no frame be readable of the segment that one is in."""
-    segment = next(one for one in reversed(log.state.segments) if one.first <= sequence)
-    path = Path(segment.path)
-    content = bytearray(path.read_bytes())
-    for at in range(SEGMENT_HEADER_BYTES, len(content), 16):
-        content[at] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("newer", [False, True])
-async def test_damage_that_an_answer_does_without_is_none(
-    node: Running, logbook: Logbook, newer: bool
-) -> None:
-    """The commit before BEFORE is looked at, and then the newer changes, to be quick: no more.
-
-    :param newer: whether one of these is damaged, and not what is right before BEFORE
-    """
-    logbook.allow("the log is damaged")
-    log = await small_segments(node)
-    await node.values("CREATE thing:1 SET a = 1")
-    for _ in range(3):
-        await singly(node, "UPDATE thing:1 SET a += 1", 1)
-        await singly(node, "CREATE thing", 9)
-    made, *changed = reversed([entry["seq"] for entry in (await history_of(node))["entries"]])
-    below = changed[0] + 6  # in no segment with a change
-    damage(log, changed[1] if newer else below - 1)
-    found = await history_of(node, "thing:1", f"BEFORE {below}")
-    assert [entry["seq"] for entry in found["entries"]] == [changed[0], made]
-    assert logbook.names().count("the log is damaged") == 1, "it was met"
 
 
 async def test_it_is_ended_by_kill_and_by_time(
@@ -555,12 +387,3 @@ async def test_it_is_ended_by_kill_and_by_time(
     assert (answer.refusal.code, asked) == ("Cancelled", 3)
     late = await refusal(node, "INFO FOR HISTORY OF thing:none", timeout_us=1)
     assert late.code == "StatementTimeout"
-
-
-async def test_after_a_restart_it_is_the_same(tmp_path: Path) -> None:
-    async with running(tmp_path / "again") as node:
-        await node.values("DEFINE TABLE thing; CREATE thing:1 SET a = 1; UPDATE thing:1 SET a = 2")
-        await node.values("CREATE thing:2; DELETE thing:2")
-        before = [await history_of(node, one) for one in ("thing:1", "thing:2")]
-    async with running(tmp_path / "again") as node:
-        assert [await history_of(node, one) for one in ("thing:1", "thing:2")] == before

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from actors.scripts import access_paths, reading
-from language.env import Env
+from actors.scripts import reading
 from language.select import SelectPlan
-from protocol import order
 from protocol.requests import Caller, ScriptAnswer
 from protocol.values import NONE, RecordId, identical
-from storage.indexes import entries
 from tests.actors.scripts import questions
 from tests.callers import declare
 from tests.nodes import OWNER, Running
@@ -131,41 +126,6 @@ async def test_one_record_is_answered_as_rows_are(
     assert comparison.short > 400
 
 
-def unfiltered(plan: SelectPlan, record: RecordId, raw: bytes, env: Env) -> list[Any]:
-    """`SelectPlan.run_one` without WHERE."""
-    where, plan._where = plan._where, None
-    try:
-        return RUN_ONE(plan, record, raw, env)
-    finally:
-        plan._where = where
-
-
-RUN_ONE = SelectPlan.run_one
-FAULTS = ["long values", "null claims", "no such field", "no condition"]
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-async def test_a_planted_fault_is_found(
-    node: Running, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
-    await prepare(node, Random(5))
-    if fault == "long values":
-        names = {"encode": order.encode, "shortened": order.shortened}
-        wrong = SimpleNamespace(kept_bytes=lambda most: 1 << 20, **names)
-        monkeypatch.setattr(entries, "order", wrong)
-    if fault == "null claims":
-        holder = entries.holder
-        monkeypatch.setattr(
-            entries, "holder", lambda tx, index, v: b"" if v is None else holder(tx, index, v)
-        )
-    if fault == "no such field":
-        monkeypatch.setattr(access_paths, "_unique", lambda table, field: table.indexes[0])
-    if fault == "no condition":
-        monkeypatch.setattr(SelectPlan, "run_one", unfiltered)
-    with pytest.raises(AssertionError):
-        await compare(Comparison(node, monkeypatch), 1_500)
-
-
 async def test_a_lookup_follows_what_is_declared(node: Running) -> None:
     """An index, a table, a place: none is remembered longer than it is there."""
     ask, value = "SELECT * FROM thing WHERE code = $code", {"code": "a"}
@@ -182,20 +142,6 @@ async def test_a_lookup_follows_what_is_declared(node: Running) -> None:
             assert await node.value(text, value) == []
 
 
-async def test_what_is_in_flight_is_waited_for(node: Running) -> None:
-    """A record that the log has not got yet is shown no sooner than it has."""
-    await node.value("SELECT * FROM $id", {"id": RecordId("thing", 1)})
-    for number in range(20):
-        writing = asyncio.ensure_future(node.answer(f"CREATE thing:{number}"))
-        await asyncio.sleep(0)
-        found = await node.answer("SELECT * FROM $id", {"id": RecordId("thing", number)})
-        committer = node.node.committer
-        assert found.refusal is None and found.sequence <= committer.commit_index
-        if found.results[0].value:
-            assert committer.commit_index >= (await writing).sequence
-        assert (await writing).refusal is None
-
-
 async def test_what_is_remembered_is_what_is_declared(node: Running) -> None:
     """And no entry for each field that somebody asks for."""
     await node.values("DEFINE INDEX code ON thing FIELDS code UNIQUE; CREATE thing:1 SET code = 1")
@@ -208,12 +154,3 @@ async def test_what_is_remembered_is_what_is_declared(node: Running) -> None:
         elif number > 10:
             assert len(committer.ledger.state.catalog_cache) == known
     assert await node.value("SELECT VALUE id FROM thing WHERE code = 1") == [RecordId("thing", 1)]
-
-
-async def test_what_from_only_answers_is_a_value(node: Running) -> None:
-    for source in ("thing:1", "thing", "[{ a: 1 }]", "thing WHERE id = thing:1"):
-        answer = await node.answer(f"SELECT * FROM {source}; SELECT * FROM ONLY {source}")
-        rows, one = answer.results
-        assert (rows.kind, one.kind, one.rows) == ("rows", "value", 0)
-        assert isinstance(rows.value, list)
-        assert one.value == (rows.value[0] if rows.value else NONE)

@@ -12,10 +12,6 @@ import pytest
 
 from actors.execution.scheduler import FiberScheduler
 from protocol.requests import ScriptAnswer
-from storage.formats.effects import Attribution
-from storage.txn.read_set import ReadSet
-from storage.txn.tickets import CommitTicket
-from storage.txn.transaction import Transaction
 from tests.nodes import Running
 
 CALLERS = 12
@@ -64,36 +60,3 @@ async def test_a_pause_at_every_tick_changes_no_answer(
     assert [told(answer) for answer in answers[: len(asked)]] == alone
     assert [answer.refusal for answer in answers[len(asked) :]] == [None] * len(counts)
     assert await node.values("SELECT VALUE n FROM thing:all") == [[len(asked)]]
-
-
-async def test_the_commit_of_a_script_that_paused_looks_at_few_of_those_beside_it(
-    node: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They were looked at before it, in slices, though the script changed next to nothing."""
-    await node.values("DEFINE TABLE beside; CREATE thing:1")
-    committer, touch, looked = node.node.committer, ReadSet.touch, 0
-    real, of_paused = committer._commit, list[int]()
-
-    def counted(self: ReadSet, *changed: Any) -> bool:
-        nonlocal looked
-        looked += 1
-        return touch(self, *changed)
-
-    def commit(tx: Transaction, attribution: Attribution) -> CommitTicket:
-        before = looked
-        try:
-            return real(tx, attribution)
-        finally:
-            if tx.paused:
-                of_paused.append(looked - before)
-
-    monkeypatch.setattr(ReadSet, "touch", counted)
-    monkeypatch.setattr(committer, "_commit", commit)
-    beside = [node.answer("CREATE beside SET n = 1") for _ in range(200)]
-    slow = node.answer(
-        "BEGIN; SELECT * FROM thing; LET $n = array::len(array::map(0..100000, |$n| $n + 1));"
-        " UPDATE thing:1 SET n = $n; COMMIT"
-    )
-    answers = await asyncio.gather(slow, *beside)
-    assert [answer.refusal for answer in answers] == [None] * 201
-    assert looked >= 200 and of_paused and max(of_paused) < 50

@@ -306,12 +306,6 @@ def test_every_place_has_a_row() -> None:
     assert places(lambda types, name: name == "table" and str in types) == TABLES.keys()
 
 
-def test_a_planted_place_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    planted = dataclasses.make_dataclass("Planted", [("a", tree.Expression), ("b", tree.Let)])
-    monkeypatch.setattr(tree, "Planted", planted, raising=False)
-    assert with_expressions() - rows(PLACES, CONFINED, OWNED) == {"Planted.a", "Planted.b"}
-
-
 def test_each_row_is_about_its_places() -> None:
     for table in (PLACES, CONFINED, OWNED):
         for text, told in table.items():

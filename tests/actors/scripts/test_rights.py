@@ -365,8 +365,6 @@ ROWS: Final[dict[str, list[Row]]] = {
 }
 """By the class of the statement's node; of INFO by its subject."""
 
-ELSE: Final = {"Throw": "THROW 1"}
-"""How a statement ends for whoever may: with a refusal of its own."""
 ALONE: Final = frozenset(
     {
         *("DefineNode", "LeadStore", "Kill", "Backup", "RestoreScript", "Begin", "Commit"),
@@ -385,13 +383,6 @@ def without_a_row(rows: dict[str, list[Row]]) -> set[str]:
 
 def test_every_handler_has_a_row() -> None:
     assert without_a_row(ROWS) == set()
-
-
-def test_a_planted_handler_without_a_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as planted:
-        planted.setitem(HANDLERS, type("Planted", (), {}), HANDLERS[tree.Let])
-        assert without_a_row(ROWS) == {"Planted"}
-    assert without_a_row({**ROWS, "Gone": []}) == {"Gone"}
 
 
 def test_a_handler_must_declare_and_take_what_it_needs() -> None:

@@ -11,11 +11,9 @@ from actors.runtime import ask
 from actors.scripts.transactions import ScriptRun
 from protocol.errors import (
     Cancelled,
-    Draining,
     SessionEnded,
     StatementTimeout,
     TooLarge,
-    TypeRefused,
     Unknown,
 )
 from protocol.requests import (
@@ -138,11 +136,6 @@ async def test_the_list_says_who_runs_what_and_how_far_it_is(node: Running) -> N
     await running
 
 
-async def test_the_list_shows_itself_and_no_deadline(node: Running) -> None:
-    (one,) = await node.value("LET $a = 1; INFO FOR RUNNING")
-    assert (one["statement"], one["text"], one["left"]) == (2, "INFO FOR RUNNING", None)
-
-
 async def test_the_list_shows_no_secret(node: Running) -> None:
     running = started(node, "DEFINE USER ana ROLE owner PASSWORD 'hunter2222'")
     found: list[dict[str, Any]] = []
@@ -151,20 +144,6 @@ async def test_the_list_shows_no_secret(node: Running) -> None:
     assert not any("hunter" in one["text"] for one in found)
     assert (await running).refusal is None
     assert found and "PASSWORD '...'" in found[0]["text"]
-
-
-async def test_the_list_is_right_while_a_field_is_computed(node: Running) -> None:
-    await node.values(
-        "DEFINE TABLE other; DEFINE FIELD n ON other TYPE any"
-        " DEFAULT array::len(array::distinct(array::sort(array::distinct(0..900000))))"
-    )
-    running = started(node, "CREATE other:1")
-    await begun(node, running)
-    (one,) = await shown(node)
-    assert one["text"] == "CREATE other:1"
-    await node.values(f"KILL '{one['id']}'")
-    assert type((await running).refusal) is Cancelled
-    assert await node.value("SELECT * FROM other") == []
 
 
 async def test_what_a_killed_script_had_committed_stays(node: Running) -> None:
@@ -189,20 +168,6 @@ async def test_nobody_is_killed_twice(node: Running) -> None:
         await node.values(f"KILL '{one['id']}'")
 
 
-async def test_the_id_may_be_a_parameter(node: Running) -> None:
-    for script in ("KILL $id", "FOR $one IN [$id] { KILL $one }"):
-        running = started(node, "FOR $x IN 0..1000000 { LET $y = $x }")
-        await begun(node, running)
-        (one,) = await shown(node)
-        await node.values(script, {"id": one["id"]})
-        assert type((await running).refusal) is Cancelled
-    with pytest.raises(TypeRefused, match="a string, not int"):
-        await node.values("KILL $id", {"id": 7})
-    with pytest.raises(Unknown) as refused:
-        await node.values("KILL $id", {"id": "x" * 100_000})
-    assert len(str(refused.value)) < 300
-
-
 async def test_a_client_that_goes_takes_its_script_along(node: Running) -> None:
     await fill(node)
     request = RunScript(OWNER, LONG["join"], "r-gone", namespace="shop", database="main")
@@ -213,18 +178,6 @@ async def test_a_client_that_goes_takes_its_script_along(node: Running) -> None:
     assert type(answer.refusal) is Cancelled
     assert not await ask(node.node.scripts, CancelScript("r-gone"))
     assert node.node.registry.unfinished == 0
-
-
-async def test_killing_one_disturbs_no_other(node: Running) -> None:
-    await fill(node)
-    runs = [started(node, f"{LONG['join']} LIMIT 20") for _ in range(6)]
-    await begun(node, *runs)
-    victims = (await shown(node))[:2]
-    for one in victims:
-        await node.values(f"KILL '{one['id']}'")
-    answers = await asyncio.gather(*runs)
-    assert sum(type(answer.refusal) is Cancelled for answer in answers) == len(victims) == 2
-    assert sum(answer.refusal is None for answer in answers) == 4
 
 
 async def test_a_statement_reads_so_many_rows_and_no_more(
@@ -260,18 +213,6 @@ async def test_what_is_explained_by_doing_it_counts_what_it_reads(
         answer = await node.answer(f"EXPLAIN ANALYZE {statement}")
         assert isinstance(answer.refusal, TooLarge), statement
         assert answer.refusal.detail["limit"] == 500
-
-
-async def test_of_those_ended_together_each_says_where(node: Running) -> None:
-    """One refusal ends them all, and each adds its own place to what it hears."""
-    one = started(node, LONG["loop"])
-    other = started(node, f"LET $a = 1;\n{LONG['loop']}")
-    await begun(node, one, other)
-    why = Draining("the node is stopping")
-    node.node.registry.end_all(why)
-    told = [found.refusal for found in await asyncio.gather(one, other)]
-    assert [refusal and refusal.detail["statement"] for refusal in told] == [1, 2]
-    assert not why.detail
 
 
 LOOP: Final = "CREATE done:1; FOR $x IN 0..100000000 { LET $y = $x }; CREATE done:2"

@@ -8,20 +8,16 @@ from typing import Any
 
 import pytest
 
-from actors.runtime import ask
 from protocol import limits
 from protocol.errors import (
     AssertFailed,
-    Cancelled,
     FieldRefused,
     NotWritable,
-    SessionEnded,
     StatementTimeout,
     TooLarge,
     TypeRefused,
 )
-from protocol.requests import SignIn, SignOut
-from protocol.values import NONE, RecordId
+from protocol.values import RecordId
 from tests.actors.live import running_scripts
 from tests.nodes import Running, running
 
@@ -68,26 +64,12 @@ async def test_a_definition_holds_for_the_rest_of_its_transaction(node: Running)
     assert [one["n"] for one in await rows(node)] == [1, 2]
 
 
-async def test_a_definition_that_is_cancelled_demands_nothing(node: Running) -> None:
-    await node.values("BEGIN; DEFINE FIELD n ON thing TYPE int; CREATE thing:1 SET n = 1; CANCEL")
-    assert (await node.value("INFO FOR TABLE thing"))["fields"] == []
-    await node.values("CREATE thing:2 SET n = 'x'")
-
-
 async def test_a_definition_that_is_refused_demands_nothing(node: Running) -> None:
     await node.values("CREATE thing:1 SET n = 'x'")
     answer = await node.answer("DEFINE FIELD n ON thing TYPE int")
     assert type(answer.refusal) is TypeRefused
     assert (await node.value("INFO FOR TABLE thing"))["fields"] == []
     await node.values("UPDATE thing:1 SET n = 'y'")
-
-
-async def test_a_definition_counts_what_its_own_transaction_wrote(node: Running) -> None:
-    answer = await node.answer(
-        "BEGIN; CREATE thing:1 SET n = 'x'; DEFINE FIELD n ON thing TYPE int; COMMIT"
-    )
-    assert answer.refusal is not None and answer.refusal.detail["records"] == 1
-    assert await rows(node) == []
 
 
 async def test_the_count_names_records_and_field(node: Running) -> None:
@@ -142,16 +124,6 @@ async def test_a_long_write_obeys_what_was_defined_while_it_ran(node: Running) -
     assert await rows(node, "SELECT count() AS c FROM thing WHERE n = 1 GROUP ALL") == [{"c": MANY}]
 
 
-async def test_a_default_is_computed_anew_when_a_write_runs_again(node: Running) -> None:
-    await node.values("DEFINE FIELD total ON thing TYPE int DEFAULT array::len($this.list)")
-    await fill(node, list=[1])
-    long = asyncio.ensure_future(node.values("UPDATE thing SET n = 1, total = NONE RETURN NONE"))
-    await begun(node)
-    await node.values("UPDATE thing:4999 SET list = [1, 2] RETURN NONE")
-    await long
-    assert await rows(node, "SELECT VALUE total FROM [thing:1, thing:4999]") == [1, 2]
-
-
 async def test_a_record_written_while_others_are_counted_is_counted(node: Running) -> None:
     await fill(node, n=1)
     defining = asyncio.ensure_future(node.answer("DEFINE FIELD n ON thing TYPE int"))
@@ -174,30 +146,6 @@ async def test_counting_gives_others_their_turn(node: Running) -> None:
     with pytest.raises(AssertFailed, match="a condition is a bool, not int") as refused:
         await defining
     assert refused.value.detail["wanted"] == "$value"
-
-
-async def test_counting_is_killed(node: Running) -> None:
-    await fill(node, n=1)
-    defining = asyncio.ensure_future(node.answer("DEFINE FIELD n ON thing TYPE int"))
-    await begun(node)
-    shown = [one for one in await node.value("INFO FOR RUNNING") if one["slices"]]
-    await node.values(f"KILL '{shown[0]['id']}'")
-    answer = await defining
-    assert type(answer.refusal) is Cancelled
-    assert (await node.value("INFO FOR TABLE thing"))["fields"] == []
-
-
-async def test_counting_ends_with_its_session(node: Running) -> None:
-    """Wherever it is ended: the end of a session is no misfit of the record at hand."""
-    await node.values("DEFINE USER other ROLE owner PASSWORD 'a password of its own'")
-    signing_in = SignIn("other", "a password of its own", "http", "127.0.0.1:50002")
-    session = await ask(node.node.sessions, signing_in)
-    await node.values("CREATE thing:1 SET list = $list", {"list": list(range(100_000))})
-    script = "DEFINE FIELD list ON thing TYPE array<int>"
-    defining = asyncio.ensure_future(node.answer(script, caller=session.caller))
-    await begun(node)
-    await ask(node.node.sessions, SignOut(session.token))
-    assert type((await defining).refusal) is SessionEnded
 
 
 async def test_an_assert_that_takes_long_ends_with_the_statements_time(node: Running) -> None:
@@ -259,16 +207,6 @@ async def test_a_node_that_is_not_writable_defines_nothing(node: Running) -> Non
     ):  # fmt: skip
         assert type((await node.answer(script)).refusal) is NotWritable
     await node.values("DEFINE NODE ROLES serving, writable")
-
-
-async def test_the_scripts_variables_are_as_they_were(node: Running) -> None:
-    await node.values(
-        "DEFINE FIELD n ON thing TYPE int DEFAULT array::len([1, 2])"
-        " ASSERT $value < 5 OR $value = 9"
-    )
-    script = "LET $value = 7; CREATE thing:1 RETURN NONE; CREATE thing:2 SET n = 9; RETURN $value"
-    assert (await node.values(script))[-1] == 7
-    assert await node.value("RETURN $input ?? 'none'", {"input": NONE}) == "none"
 
 
 async def test_a_default_that_would_grow_without_end(node: Running) -> None:

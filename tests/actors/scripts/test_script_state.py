@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -22,8 +21,6 @@ from protocol import limits
 from protocol.errors import (
     Busy,
     Cancelled,
-    Conflict,
-    Draining,
     Refusal,
     StatementTimeout,
     TooLarge,
@@ -36,7 +33,7 @@ from storage.records import records
 from storage.txn.transaction import Transaction
 from tests.actors.parts import until
 from tests.actors.scripts.test_stalled_disk import Stall
-from tests.nodes import OWNER, Running, running
+from tests.nodes import OWNER, Running
 from tests.tables import case
 
 BIG = "0..10000"
@@ -98,24 +95,6 @@ async def test_what_is_let_go_counts_no_more(node: Running) -> None:
         with case(script):
             rows = [[n] for n in range(4_000)]
             assert await node.value(script, {"rows": rows}) == 1
-
-
-async def test_a_transaction_that_begins_anew_counts_anew(
-    node: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What its lost attempts had kept is not added to what it keeps."""
-    committer = node.node.committer
-    real, left = committer.commit, [3]
-
-    def commit(*given: Any, **more: Any) -> Any:
-        if left[0]:
-            left[0] -= 1
-            raise Conflict("planted")
-        return real(*given, **more)
-
-    monkeypatch.setattr(committer, "commit", commit)
-    script = f"LET $a = {BIG}; BEGIN; LET $b = {BIG}; CREATE thing:1; COMMIT; RETURN 1"
-    assert await node.value(script) == 1 and left == [0]
 
 
 NAMES: tuple[str | int, ...] = ("a", "b", "c", "d", 1, 2)
@@ -382,16 +361,6 @@ async def test_an_account_is_closed_at_every_end(
         stall.end()
 
 
-async def test_an_account_is_closed_when_the_node_stops(tmp_path: Path) -> None:
-    async with running(tmp_path / "store") as node:
-        await node.values(GROUP)
-        memory = node.node.registry.memory
-        waiting = asyncio.ensure_future(node.answer(WAITS))
-        await until(lambda: memory.held > limits.MIB // 2)
-    assert type((await waiting).refusal) is Draining
-    assert not (memory.held or memory.of or memory.going)
-
-
 def test_whose_request_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "USER_MEMORY_BYTES", 64 * STEP_BYTES)
     monkeypatch.setattr(limits, "NODE_MEMORY_BYTES", 128 * STEP_BYTES)
@@ -447,28 +416,3 @@ async def test_a_loop_ends_by_name(
     refusal = (await node.answer(script, {})).refusal
     assert refusal is not None and refusal.code == "TooLarge"
     assert "at most 1000 times" in refusal.message
-
-
-async def test_passes_of_an_attempt_that_lost_a_race_do_not_count(
-    node: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "LOOP_ITERATIONS", 30)
-    await node.values("DEFINE TABLE counted; CREATE counted:1 SET n = 0")
-    monkeypatch.setattr(FiberScheduler, "slice_us", 0)
-    script = (
-        "BEGIN; LET $n = (SELECT VALUE n FROM counted:1)[0]; FOR $i IN 0..20 { 1 };"
-        " UPDATE counted:1 SET n = $n + 1; COMMIT"
-    )
-    answers = await asyncio.gather(*(node.answer(script, {}) for _ in range(3)))
-    assert [answer.refusal for answer in answers] == [None] * 3
-    assert await node.value("SELECT VALUE n FROM counted:1") == [3]
-
-
-async def test_the_row_around_a_subquery_is_bound_no_longer_than_that(node: Running) -> None:
-    await node.values("DEFINE TABLE around; CREATE around:1 SET n = 1")
-    subquery = "SELECT VALUE (SELECT VALUE $parent.n FROM around) FROM around"
-    for script in (f"{subquery}; RETURN $parent", f"BEGIN; {subquery}; RETURN $parent; COMMIT"):
-        refusal = (await node.answer(script, {})).refusal
-        assert refusal is not None and refusal.code == "Unknown", script
-    kept = await node.answer(f"LET $parent = 5; {subquery}; RETURN $parent", {})
-    assert [result.value for result in kept.results][1:] == [[[1]], 5]

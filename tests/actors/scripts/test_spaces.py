@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -25,7 +24,7 @@ from protocol.errors import (
     Unknown,
 )
 from protocol.rights import Verb
-from protocol.values import NONE, RecordId
+from protocol.values import NONE
 from tests.callers import Granted, declare
 from tests.nodes import Running, running
 
@@ -100,31 +99,6 @@ async def test_a_lock_s_fence_is_the_log_time_of_its_commit(node: Running) -> No
     assert isinstance(held, dict) and before_us < held["fence"] == again["fence"]
 
 
-async def test_a_fence_is_known_once_its_transaction_has_committed(node: Running) -> None:
-    take = "LET $l = LOCK 'l' IN c HOLDER 'a' EXPIRE 1h"
-    keep = "CREATE thing:{} SET fence = $l.fence, held = $l.held"
-    inside = await node.answer(f"BEGIN; {take}; {keep.format(1)}; COMMIT; RETURN $l.fence")
-    before = await node.answer(f"{take}; BEGIN; {keep.format(2)}; COMMIT; RETURN $l.fence")
-    fence = before.results[-1].value
-    assert inside.results[-1].value == fence != None  # noqa: E711
-    kept = await node.value("SELECT VALUE [held, fence] FROM thing ORDER BY id")
-    assert kept == [[True, None], [True, fence]]
-
-
-async def test_a_lock_that_is_let_go_where_it_was_acquired_is_none(node: Running) -> None:
-    """Its time is not written over what stands in its place."""
-    script = "BEGIN; LOCK 'l' IN c HOLDER 'a' EXPIRE 1h; {}; COMMIT; GET 'l' FROM c"
-    for over, found in (
-        ("UNLOCK 'l' IN c HOLDER 'a'", NONE),
-        ("SET 'l' IN c VALUE '12345678901234567890'", "12345678901234567890"),
-        ("DELETE 'l' FROM c", NONE),
-    ):
-        answer = await node.answer(script.format(over))
-        assert answer.refusal is None
-        got = answer.results[-1].value
-        assert (got["value"] if isinstance(got, dict) else got) == found, over
-
-
 async def test_expiry_and_keep(node: Running) -> None:
     await node.values("SET 'k' IN c VALUE 1 EXPIRE 1h; SET 'k' IN c VALUE 2 KEEP")
     assert timedelta(minutes=59) < (await node.value("GET 'k' FROM c"))["ttl"] <= timedelta(hours=1)
@@ -168,17 +142,6 @@ async def test_keys_and_values_may_be_parameters_or_computed(node: Running) -> N
     assert await node.value("KEYS FROM c PREFIX $p", {"p": "n:"}) == {"keys": ["n:2", "n:3"]}
 
 
-async def test_types_stay(node: Running) -> None:
-    value = {
-        "dt": datetime(2026, 1, 2, tzinfo=UTC), "dec": Decimal("12.30"),
-        "rec": RecordId("person", "ana"), "b": b"\0",
-    }  # fmt: skip
-    await node.values("SET 'k' IN c VALUE $v", {"v": value})
-    found = (await node.value("GET 'k' FROM c"))["value"]
-    assert found == value
-    assert str(found["dec"]) == "12.30"
-
-
 async def test_a_transaction_takes_records_and_keys_together(node: Running) -> None:
     both = "CREATE thing:1; SET 'k' IN c VALUE 1; INCR 'n' IN c"
     await node.answer(f"BEGIN; {both}; THROW 'no'; COMMIT")
@@ -190,15 +153,6 @@ async def test_a_transaction_takes_records_and_keys_together(node: Running) -> N
     assert answer.results[4].value == {"value": 1, "ttl": None}, "it sees its own"
     assert answer.sequence == before + 1, "one commit"
     assert await node.value("KEYS FROM c") == {"keys": ["k", "n"]}
-
-
-async def test_counters_lose_nothing(node: Running) -> None:
-    async def count() -> None:
-        for _ in range(10):
-            await node.value("INCR 'n' IN c")
-
-    await asyncio.gather(*(count() for _ in range(64)))
-    assert (await node.value("GET 'n' FROM c"))["value"] == 640
 
 
 async def test_what_is_refused(node: Running) -> None:

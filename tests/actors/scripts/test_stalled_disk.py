@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, cast
 
@@ -19,14 +20,10 @@ from protocol.errors import Cancelled, StatementTimeout, UnknownOutcome
 from protocol.requests import CancelScript, RunScript, ScriptAnswer, SignIn, SignOut
 from protocol.spaces import GetKey, IncrKey, KeyOperation, SetKey
 from protocol.values import NONE
-from storage.catalog import places
 from storage.engine.memory import MemoryEngine
-from storage.topics import groups, topics
-from storage.topics.deliveries import fetch
-from storage.topics.deliveries.index import DeliveryIndex
 from tests.actors.live import running_scripts
 from tests.actors.nodes import ANA, OWNER, prepare, running, simulated_environment, value
-from tests.actors.parts import code, outcome, play
+from tests.actors.parts import Played, code, outcome
 from tests.keys import ask_keys
 from tests.simulation.disk import Fault, SimulatedDisk
 
@@ -62,19 +59,20 @@ class Stall:
             self._send(batch)
 
 
-def played(main: Callable[[Node, SimulatedDisk], Awaitable[None]], kind: str = "stepped") -> None:
-    async def whole() -> None:
-        disk = SimulatedDisk()
-        async with running(simulated_environment(kind, disk, MemoryEngine())) as node:
-            await prepare(node)
-            await value(node, DECLARED)
-            try:
-                await main(node, disk)
-            finally:
-                for stall in list(Stall.under_way):  # or a test that fails would never stop
-                    stall.end()
+@asynccontextmanager
+async def whole(kind: str) -> AsyncIterator[tuple[Node, SimulatedDisk]]:
+    disk = SimulatedDisk()
+    async with running(simulated_environment(kind, disk, MemoryEngine())) as node:
+        await prepare(node)
+        await value(node, DECLARED)
+        try:
+            yield node, disk
+        finally:
+            for stall in list(Stall.under_way):  # or a test that fails would never stop
+                stall.end()
 
-    play(kind, whole)
+
+played = Played(whole).stepped
 
 
 def log_time(node: Node) -> datetime:
@@ -88,167 +86,81 @@ async def acked(node: Node, message: Any) -> int:
     return int(answer["acked"])
 
 
-def test_a_disk_that_stalls_for_longer_than_a_deadline_spends_no_attempt() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        stall = Stall(node)
-        taking = asyncio.ensure_future(value(node, "TAKE FROM q AS g"))
-        other = asyncio.ensure_future(value(node, "TAKE FROM q AS g WAIT 2m"))
-        await asyncio.sleep(25)
-        assert not taking.done() and not other.done(), "to nobody else meanwhile"
-        stall.end()
-        (taken,) = await taking
-        assert (taken["attempt"], taken["position"]) == (1, 1)
-        left = taken["deadline"] - log_time(node)
-        assert timedelta(seconds=9) < left <= timedelta(seconds=10), "all of it is left"
-        await asyncio.sleep(9)
-        figures = await value(node, "INFO FOR GROUP g ON q")
-        assert (figures["in_flight"], figures["redelivered"], figures["dead_lettered"]) == (1, 0, 0)
-        assert not other.done()
-        await asyncio.sleep(2)
-        (again,) = await other
-        assert again["attempt"] == 2, "it lapses in its time"
-        assert await acked(node, taken) == 0
-        assert await acked(node, again) == 1
-
-    played(main)
-
-
-def test_who_waits_at_a_group_that_is_full_looks_when_there_is_a_reason(
-    monkeypatch: pytest.MonkeyPatch,
+@played
+async def test_a_disk_that_stalls_for_longer_than_a_deadline_spends_no_attempt(
+    node: Node, /
 ) -> None:
-    """A deadline that has passed unseen makes no room: whoever took that for room woke itself, and
-    looked as often as the processor could, for as long as the disk stood still."""
-    looked: list[int] = []
-    take = fetch.take
+    stall = Stall(node)
+    taking = asyncio.ensure_future(value(node, "TAKE FROM q AS g"))
+    other = asyncio.ensure_future(value(node, "TAKE FROM q AS g WAIT 2m"))
+    await asyncio.sleep(25)
+    assert not taking.done() and not other.done(), "to nobody else meanwhile"
+    stall.end()
+    (taken,) = await taking
+    assert (taken["attempt"], taken["position"]) == (1, 1)
+    left = taken["deadline"] - log_time(node)
+    assert timedelta(seconds=9) < left <= timedelta(seconds=10), "all of it is left"
+    await asyncio.sleep(9)
+    figures = await value(node, "INFO FOR GROUP g ON q")
+    assert (figures["in_flight"], figures["redelivered"], figures["dead_lettered"]) == (1, 0, 0)
+    assert not other.done()
+    await asyncio.sleep(2)
+    (again,) = await other
+    assert again["attempt"] == 2, "it lapses in its time"
+    assert await acked(node, taken) == 0
+    assert await acked(node, again) == 1
 
-    def counted(hand_outs: DeliveryIndex, *told: Any) -> Any:
-        looked.append(1)
-        assert len(looked) < 100, "it looks again and again"
-        return take(hand_outs, *told)
 
-    monkeypatch.setattr(fetch, "take", counted)
+@played
+async def test_a_disk_that_is_full_then_leaves_the_deadline_that_is_logged(
+    node: Node, disk: SimulatedDisk, /
+) -> None:
+    stall = Stall(node)
+    began = log_time(node)
+    taking = asyncio.ensure_future(value(node, "TAKE FROM q AS g"))
+    await asyncio.sleep(6)
+    upto = node.committer.committed
+    stall.end()
+    while node.committer.committed == upto:
+        await asyncio.sleep(0)
+    # For the commit that counts it anew.
+    disk.plan = lambda kind, path: Fault(errno.ENOSPC) if kind == "append" else None
+    (taken,) = await taking
+    disk.plan = None
+    assert taken["deadline"] - began < timedelta(seconds=10.1)
+    assert await acked(node, taken) == 1
 
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        await value(node, "DEFINE GROUP full ON q DEADLINE 5s IN FLIGHT 1")
-        stall = Stall(node)
-        taking = asyncio.ensure_future(value(node, "TAKE FROM q AS full"))
-        await asyncio.sleep(6)
-        other = asyncio.ensure_future(value(node, "TAKE FROM q AS full WAIT 2m"))
-        await asyncio.sleep(6)
-        assert not taking.done() and not other.done()
+
+@played
+async def test_a_disk_that_stays_slow_is_answered_in_the_end(node: Node, /) -> None:
+    taking: asyncio.Task[Any] | None = None
+    stall = Stall(node)
+    taking = asyncio.ensure_future(value(node, "TAKE FROM q AS g"))
+    stalls = 0
+    while not taking.done():
+        await asyncio.sleep(11)
         stall.end()
-        (taken,) = await taking
-        (again,) = await other
-        assert (taken["attempt"], again["attempt"]) == (1, 2)
-
-    played(main)
-
-
-def test_what_is_told_is_what_holds_over_a_restart() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
         stall = Stall(node)
-        taking = asyncio.ensure_future(value(node, "TAKE FROM q AS g"))
-        await asyncio.sleep(6)
-        stall.end()
-        (taken,) = await taking
-        with node.committer.begin_transaction() as tx:
-            place = places.database(tx, places.namespace(tx, "a"), "b")
-            group = groups.group(tx, topics.topic(tx, place, "q"), "g")
-            due_us = DeliveryIndex(tx, group).next_due_us()
-            assert tx.saw <= node.committer.commit_index
-        assert due_us is not None
-        stored = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=due_us)
-        assert taken["deadline"] == stored
-
-    played(main)
-
-
-def test_a_short_stall_leaves_a_deadline_as_it_is() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        stall = Stall(node)
-        began, before = log_time(node), node.committer.committed
-        taking = asyncio.ensure_future(value(node, "TAKE FROM q AS g"))
-        await asyncio.sleep(4)
-        stall.end()
-        (taken,) = await taking
-        assert taken["deadline"] - began < timedelta(seconds=10.1)
-        assert node.committer.committed == before + 1, "and costs no commit"
-
-    played(main)
-
-
-def test_a_disk_that_is_full_then_leaves_the_deadline_that_is_logged() -> None:
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        stall = Stall(node)
-        began = log_time(node)
-        taking = asyncio.ensure_future(value(node, "TAKE FROM q AS g"))
-        await asyncio.sleep(6)
-        upto = node.committer.committed
-        stall.end()
-        while node.committer.committed == upto:
+        for _ in range(50):
             await asyncio.sleep(0)
-        # For the commit that counts it anew.
-        disk.plan = lambda kind, path: Fault(errno.ENOSPC) if kind == "append" else None
-        (taken,) = await taking
-        disk.plan = None
-        assert taken["deadline"] - began < timedelta(seconds=10.1)
-        assert await acked(node, taken) == 1
-
-    played(main)
+        stalls += 1
+    stall.end()
+    assert stalls == 4
+    assert taking.result()[0]["attempt"] == 1
 
 
-def test_a_disk_that_stays_slow_is_answered_in_the_end() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        taking: asyncio.Task[Any] | None = None
-        stall = Stall(node)
-        taking = asyncio.ensure_future(value(node, "TAKE FROM q AS g"))
-        stalls = 0
-        while not taking.done():
-            await asyncio.sleep(11)
-            stall.end()
-            stall = Stall(node)
-            for _ in range(50):
-                await asyncio.sleep(0)
-            stalls += 1
-        stall.end()
-        assert stalls == 4
-        assert taking.result()[0]["attempt"] == 1
-
-    played(main)
-
-
-def test_a_script_that_acknowledges_what_it_takes_has_nothing_prolonged() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        stall = Stall(node)
-        script = "LET $m = TAKE FROM q AS g; ACK q AS g RECEIPTS [$m[0].receipt]"
-        running_ = asyncio.ensure_future(value(node, script))
-        await asyncio.sleep(25)
-        stall.end()
-        assert (await running_)["acked"] == 1
-        figures = await value(node, "INFO FOR GROUP g ON q")
-        assert (figures["in_flight"], figures["committed"]) == (0, 1)
-
-    played(main)
-
-
-def test_what_is_extended_in_the_script_that_took_it_keeps_the_longer_time() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        await value(node, "PUBLISH INTO q VALUE 2")
-        stall = Stall(node)
-        script = (
-            "LET $m = TAKE 2 FROM q AS g;EXTEND q AS g RECEIPTS [$m[0].receipt] BY 1h; RETURN $m"
-        )
-        running_ = asyncio.ensure_future(value(node, script))
-        await asyncio.sleep(6)
-        stall.end()
-        extended, other = await running_
-        assert other["deadline"] - extended["deadline"] >= timedelta(seconds=6), "it counts anew"
-        await asyncio.sleep(12)
-        (again,) = await value(node, "TAKE 2 FROM q AS g")
-        assert again["position"] == other["position"]
-        assert await acked(node, extended) == 1
-
-    played(main)
+@played
+async def test_a_script_that_acknowledges_what_it_takes_has_nothing_prolonged(
+    node: Node, /
+) -> None:
+    stall = Stall(node)
+    script = "LET $m = TAKE FROM q AS g; ACK q AS g RECEIPTS [$m[0].receipt]"
+    running_ = asyncio.ensure_future(value(node, script))
+    await asyncio.sleep(25)
+    stall.end()
+    assert (await running_)["acked"] == 1
+    figures = await value(node, "INFO FOR GROUP g ON q")
+    assert (figures["in_flight"], figures["committed"]) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -283,67 +195,7 @@ def test_a_read_that_waits_is_woken_while_nothing_is_released(wakes: str) -> Non
         assert found["value"] == 2
         await asyncio.gather(*writing)
 
-    played(main, "real")
-
-
-# --- what comes while the disk has what is due ----------------------------------------------------
-
-
-def test_what_comes_due_while_a_topic_is_looked_after_is_looked_after_too() -> None:
-    """A look that waited for the disk took no note of what was told it meanwhile, and what it had
-    found to come it had found before."""
-
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        await value(node, "DEFINE GROUP h ON q DEADLINE 1s; TAKE FROM q AS h")
-        (taken,) = await value(node, "TAKE FROM q AS g")
-        await asyncio.sleep(0.9)
-        stall = Stall(node)
-        while not node.topics.working:
-            await asyncio.sleep(0.01)
-        nacking = asyncio.ensure_future(
-            value(node, "NACK q AS g RECEIPTS $r DELAY 100ms", {"r": [taken["receipt"]]})
-        )
-        await asyncio.sleep(0.01)
-        waiting = asyncio.ensure_future(value(node, "TAKE FROM q AS g WAIT 2m"))
-        began = node.topics.begun
-        while node.topics.begun == began:
-            assert not waiting.done()
-            await asyncio.sleep(0.01)
-        assert node.topics.working, "it has not come to its end meanwhile"
-        ended = asyncio.get_running_loop().time()
-        stall.end()
-        await nacking
-        (again,) = await waiting
-        assert again["attempt"] == 2
-        assert asyncio.get_running_loop().time() - ended < 1
-
-    played(main)
-
-
-def test_a_topic_keeps_its_bytes_when_messages_come_while_it_is_looked_after() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        async def size() -> int:
-            return int((await value(node, "INFO FOR TOPIC few"))["bytes"])
-
-        async def publish() -> None:
-            await value(node, "PUBLISH INTO few VALUE $v", {"v": "x" * 3_000})
-
-        await value(node, "DEFINE TOPIC few BYTES 10000")
-        for _ in range(3):
-            await publish()
-        stall = Stall(node)
-        publishing = [asyncio.ensure_future(publish())]
-        while not node.topics.working:
-            await asyncio.sleep(0.01)
-        publishing += [asyncio.ensure_future(publish()) for _ in range(3)]
-        await asyncio.sleep(1)
-        assert node.topics.working
-        stall.end()
-        await asyncio.gather(*publishing)
-        await asyncio.sleep(1)
-        assert await size() <= 10_000
-
-    played(main)
+    played.run(main, "real")
 
 
 # --- who waits for the disk -----------------------------------------------------------------------
@@ -367,40 +219,41 @@ async def shown(node: Node) -> dict[str, dict[str, Any]]:
     return {one["id"]: one for one in found if one["text"] != "INFO FOR RUNNING"}
 
 
-def test_the_time_of_a_request_bounds_its_wait_for_the_disk() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        for script, timeout_us in (
-            ("CREATE t:1", 5_000_000),
-            ("CREATE t:2 TIMEOUT 5s", None),
-            ("CREATE t:3 TIMEOUT 5s", 60_000_000),
-            ("BEGIN; CREATE t:4; COMMIT; RETURN 1", 5_000_000),
-        ):
-            stall = Stall(node)
-            began = asyncio.get_running_loop().time()
-            found = await outcome(asked(node, script, timeout_us=timeout_us))
-            assert type(found) is UnknownOutcome, (script, found)
-            assert found.detail["sequence"] == node.committer.committed
-            assert 5 <= asyncio.get_running_loop().time() - began < 5.1, script
-            stall.end()
-        assert len(await value(node, "SELECT * FROM t")) == 4, "they have happened after all"
-
-    played(main)
-
-
-def test_who_has_only_read_hears_that_the_time_is_over_and_nothing_else() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
+@played
+async def test_the_time_of_a_request_bounds_its_wait_for_the_disk(node: Node, /) -> None:
+    for script, timeout_us in (
+        ("CREATE t:1", 5_000_000),
+        ("CREATE t:2 TIMEOUT 5s", None),
+        ("CREATE t:3 TIMEOUT 5s", 60_000_000),
+        ("BEGIN; CREATE t:4; COMMIT; RETURN 1", 5_000_000),
+    ):
         stall = Stall(node)
-        writing = asked(node, "CREATE t:1")
-        found = await outcome(asked(node, "SELECT * FROM t", timeout_us=1_000_000))
-        assert type(found) is StatementTimeout
-        assert not writing.done()
+        began = asyncio.get_running_loop().time()
+        found = await outcome(asked(node, script, timeout_us=timeout_us))
+        assert type(found) is UnknownOutcome, (script, found)
+        assert found.detail["sequence"] == node.committer.committed
+        assert 5 <= asyncio.get_running_loop().time() - began < 5.1, script
         stall.end()
-        assert (await writing).refusal is None
-
-    played(main)
+    assert len(await value(node, "SELECT * FROM t")) == 4, "they have happened after all"
 
 
-def test_who_is_ended_while_waiting_hears_what_stands_of_the_script() -> None:
+@played
+async def test_who_has_only_read_hears_that_the_time_is_over_and_nothing_else(
+    node: Node, /
+) -> None:
+    stall = Stall(node)
+    writing = asked(node, "CREATE t:1")
+    found = await outcome(asked(node, "SELECT * FROM t", timeout_us=1_000_000))
+    assert type(found) is StatementTimeout
+    assert not writing.done()
+    stall.end()
+    assert (await writing).refusal is None
+
+
+@played
+async def test_who_is_ended_while_waiting_hears_what_stands_of_the_script(
+    node: Node, disk: SimulatedDisk, /
+) -> None:
     async def main(node: Node, _disk: SimulatedDisk) -> None:
         for script, ended in (
             ("CREATE t:1; TAKE FROM empty AS g WAIT 1s; CREATE t:2", UnknownOutcome),
@@ -419,101 +272,61 @@ def test_who_is_ended_while_waiting_hears_what_stands_of_the_script() -> None:
             stall.end()
             assert (await other).refusal is None
 
-    async def whole(node: Node, disk: SimulatedDisk) -> None:
-        await value(node, "DEFINE TOPIC empty; DEFINE GROUP g ON empty DEADLINE 10s")
-        await main(node, disk)
-
-    played(whole)
+    await value(node, "DEFINE TOPIC empty; DEFINE GROUP g ON empty DEADLINE 10s")
+    await main(node, disk)
 
 
-def test_a_refusal_that_rests_on_what_is_not_on_the_disk_is_not_told_when_the_time_is_over() -> (
-    None
-):
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        await value(node, "DEFINE TABLE gone")
-        stall = Stall(node)
-        dropping = asked(node, "DROP TABLE gone")
-        creating = asked(node, "CREATE t:3")
-        for script in ("SELECT * FROM gone", "CREATE gone:1", "CREATE t:3"):
-            found = await outcome(asked(node, script, timeout_us=1_000_000))
-            assert type(found) is StatementTimeout, (script, found)
-        found = await outcome(asked(node, "CREATE t:2; SELECT * FROM gone", timeout_us=1_000_000))
-        assert type(found) is UnknownOutcome
-        stall.end()
-        assert (await dropping).refusal is None
-        assert (await creating).refusal is None
-
-    played(main)
-
-
-def test_a_wait_that_ends_in_time_is_answered_as_ever() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        stall = Stall(node)
-        writing = asked(node, "CREATE t:1", timeout_us=5_000_000)
-        await asyncio.sleep(4)
-        stall.end()
-        assert (await writing).refusal is None
-        await asyncio.sleep(10)
-        assert await shown(node) == {}
-
-    played(main)
-
-
-def test_who_waits_is_listed_and_can_be_killed() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        await value(node, "DEFINE SPACE c; CREATE t:0")
-        before = node.committer.committed
-        stall = Stall(node)
-        waiting = {
-            "wrote": asked(node, "CREATE t:1", request="wrote", timeout_us=60_000_000),
-            "read": asked(node, "LET $a = 1; SELECT * FROM t", request="read"),
-            "keys": asyncio.ensure_future(keys(node, "keys", SetKey("k", 1), IncrKey("n"))),
-            "get": asyncio.ensure_future(keys(node, "get", GetKey("k"))),
-        }
-        await asyncio.sleep(2)
-        found = await shown(node)
-        assert list(found) == list(waiting), "longest first"
-        told = {
-            id: (one["text"], one["statement"], one["commit"] - before) for id, one in found.items()
-        }
-        assert told == {
-            "wrote": ("CREATE t:1", 1, 1),
-            "read": ("SELECT * FROM t", 2, 1),
-            "keys": ("SET 'k' IN c VALUE $value; INCR 'n' IN c BY 1", None, 2),
-            "get": ("GET 'k' FROM c", None, 2),
-        }
-        for one in found.values():
-            assert one["waiting"] and not one["barrier"] and one["user"] == "ana"
-            assert timedelta(seconds=2) <= one["since"] < timedelta(seconds=2.1)
-            assert (one["namespace"], one["database"], one["surface"]) == ("a", "b", "wire")
-        assert found["wrote"]["left"] == timedelta(seconds=58)
-        kinds = [UnknownOutcome, Cancelled, UnknownOutcome, Cancelled]
-        for (id, future), kind in zip(waiting.items(), kinds, strict=True):
-            assert not future.done()
-            await value(node, f"KILL '{id}'")
-            killed = await outcome(future)
-            assert type(killed) is kind, (id, killed)
-            assert "the script was killed by ana" in killed.message
-            assert code(await outcome(value(node, f"KILL '{id}'"))) == "Unknown", "only once"
-        assert await shown(node) == {}
-        stall.end()
-        assert await value(node, "SELECT VALUE n FROM t") == [NONE, NONE]
-        assert await keys(node, "get", GetKey("k")) == ({"value": 1, "ttl": None},)
-
-    played(main)
+@played
+async def test_who_waits_is_listed_and_can_be_killed(node: Node, /) -> None:
+    await value(node, "DEFINE SPACE c; CREATE t:0")
+    before = node.committer.committed
+    stall = Stall(node)
+    waiting = {
+        "wrote": asked(node, "CREATE t:1", request="wrote", timeout_us=60_000_000),
+        "read": asked(node, "LET $a = 1; SELECT * FROM t", request="read"),
+        "keys": asyncio.ensure_future(keys(node, "keys", SetKey("k", 1), IncrKey("n"))),
+        "get": asyncio.ensure_future(keys(node, "get", GetKey("k"))),
+    }
+    await asyncio.sleep(2)
+    found = await shown(node)
+    assert list(found) == list(waiting), "longest first"
+    told = {
+        id: (one["text"], one["statement"], one["commit"] - before) for id, one in found.items()
+    }
+    assert told == {
+        "wrote": ("CREATE t:1", 1, 1),
+        "read": ("SELECT * FROM t", 2, 1),
+        "keys": ("SET 'k' IN c VALUE $value; INCR 'n' IN c BY 1", None, 2),
+        "get": ("GET 'k' FROM c", None, 2),
+    }
+    for one in found.values():
+        assert one["waiting"] and not one["barrier"] and one["user"] == "ana"
+        assert timedelta(seconds=2) <= one["since"] < timedelta(seconds=2.1)
+        assert (one["namespace"], one["database"], one["surface"]) == ("a", "b", "wire")
+    assert found["wrote"]["left"] == timedelta(seconds=58)
+    kinds = [UnknownOutcome, Cancelled, UnknownOutcome, Cancelled]
+    for (id, future), kind in zip(waiting.items(), kinds, strict=True):
+        assert not future.done()
+        await value(node, f"KILL '{id}'")
+        killed = await outcome(future)
+        assert type(killed) is kind, (id, killed)
+        assert "the script was killed by ana" in killed.message
+        assert code(await outcome(value(node, f"KILL '{id}'"))) == "Unknown", "only once"
+    assert await shown(node) == {}
+    stall.end()
+    assert await value(node, "SELECT VALUE n FROM t") == [NONE, NONE]
+    assert await keys(node, "get", GetKey("k")) == ({"value": 1, "ttl": None},)
 
 
-def test_a_client_that_goes_leaves_nobody_waiting() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        stall = Stall(node)
-        writing = asked(node, "CREATE t:1", request="gone")
-        await asyncio.sleep(1)
-        assert await ask(node.scripts, CancelScript("gone"))
-        assert type(await outcome(writing)) is UnknownOutcome
-        assert list(node.committer.waiters) == []
-        stall.end()
-
-    played(main)
+@played
+async def test_a_client_that_goes_leaves_nobody_waiting(node: Node, /) -> None:
+    stall = Stall(node)
+    writing = asked(node, "CREATE t:1", request="gone")
+    await asyncio.sleep(1)
+    assert await ask(node.scripts, CancelScript("gone"))
+    assert type(await outcome(writing)) is UnknownOutcome
+    assert list(node.committer.waiters) == []
+    stall.end()
 
 
 @pytest.mark.parametrize("stalls", [False, True])
@@ -541,105 +354,30 @@ def test_a_script_that_was_ended_waits_a_moment_for_what_it_had_committed(
             assert type(answer.refusal) is Cancelled and len(answer.results) == 1
         stall.end()
 
-    played(main, "real")
+    played.run(main, "real")
 
 
 @pytest.mark.parametrize("by", ["kill", "time", "session"])
-def test_a_script_that_is_ended_while_its_own_commit_is_in_flight_may_have_happened(
-    by: str,
+@played
+async def test_a_script_that_is_ended_while_its_own_commit_is_in_flight_may_have_happened(
+    node: Node, /, by: str
 ) -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        await value(node, "DEFINE GROUP h ON dead DEADLINE 1m")
-        session = await ask(
-            node.sessions, SignIn(OWNER.name, OWNER.password, "wire", "192.0.2.1:1")
-        )
-        stall = Stall(node)
-        waiting = asked(
-            node,
-            "CREATE t:1; TAKE FROM dead AS h WAIT 1m",
-            caller=session.caller,
-            request="waits",
-            timeout_us=2_000_000 if by == "time" else None,
-        )
-        await asyncio.sleep(1)
-        if by == "kill":
-            await value(node, "KILL 'waits'")
-        elif by == "session":
-            await ask(node.sessions, SignOut(session.token))
-        await asyncio.sleep(limits.ENDED_SECONDS + 1.5)
-        assert waiting.done(), "a disk that stalls keeps no answer"
-        assert type(await outcome(waiting)) is UnknownOutcome
-        stall.end()
-
-    played(main)
-
-
-def test_a_deadline_that_is_counted_anew_can_be_ended_and_the_answer_is_what_is_logged() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        stall = Stall(node)
-        began = log_time(node)
-        taking = asked(node, "TAKE FROM q AS g", request="take")
-        await asyncio.sleep(6)
-        took = node.committer.committed
-        stall.end()
-        stall = Stall(node)
-        while node.committer.committed == took:
-            await asyncio.sleep(0)
-        assert (await shown(node))["take"]["commit"] == took + 1
-        await value(node, "KILL 'take'")
-        answer = await taking
-        assert answer.refusal is None
-        (taken,) = cast(list[dict[str, Any]], answer.results[-1].value)
-        assert taken["deadline"] - began < timedelta(seconds=10.1)
-        stall.end()
-
-    played(main)
-
-
-def test_a_statement_of_many_commits_can_be_ended_between_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A TAKE puts aside what is delayed before it, in commits of their own."""
-    monkeypatch.setattr("protocol.limits.TAKE_BYTES", 2_000)
-    monkeypatch.setattr("protocol.limits.GROUP_LOOKED", 10)
-
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        monkeypatch.setattr(node.topics, "start_due_work", lambda: None)
-        for end in ("time", "kill"):
-            declared = f"DEFINE TOPIC {end}_; DEFINE GROUP h ON {end}_ DEADLINE 1m;"
-            await value(node, f"{declared} PUBLISH INTO {end}_ VALUES 1..200 DELAY 1h")
-            stall = Stall(node)
-            before = node.committer.committed
-            timeout_us = 5_000_000 if end == "time" else None
-            script = f"TAKE FROM {end}_ AS h"
-            taking = asked(node, script, request=end, timeout_us=timeout_us)
-            await asyncio.sleep(1)
-            assert node.committer.committed == before + 1, "the next part waits for this one"
-            assert list(await shown(node)) == [end]
-            if end == "kill":
-                await value(node, "KILL 'kill'")
-            assert type(await outcome(taking)) is UnknownOutcome, end
-            entry = end == "kill"  # of KILL, in the audit trail
-            assert node.committer.committed == before + 1 + entry
-            stall.end()
-
-    played(main)
-
-
-def test_an_owner_sees_who_waits_while_declarations_are_in_flight() -> None:
-    async def main(node: Node, _disk: SimulatedDisk) -> None:
-        stall = Stall(node)
-        declared = [
-            asked(node, script, request=script[:13])
-            for script in ("DEFINE TABLE w", "DEFINE SPACE c", "DEFINE INDEX i ON t FIELDS a")
-        ]
-        await asyncio.sleep(1)
-        found = await asyncio.wait_for(shown(node), 1)
-        assert len(found) == 3
-        for id in found:
-            await asyncio.wait_for(value(node, f"KILL '{id}'"), 1)
-        for one in declared:
-            assert type(await outcome(one)) is UnknownOutcome
-        stall.end()
-
-    played(main)
+    await value(node, "DEFINE GROUP h ON dead DEADLINE 1m")
+    session = await ask(node.sessions, SignIn(OWNER.name, OWNER.password, "wire", "192.0.2.1:1"))
+    stall = Stall(node)
+    waiting = asked(
+        node,
+        "CREATE t:1; TAKE FROM dead AS h WAIT 1m",
+        caller=session.caller,
+        request="waits",
+        timeout_us=2_000_000 if by == "time" else None,
+    )
+    await asyncio.sleep(1)
+    if by == "kill":
+        await value(node, "KILL 'waits'")
+    elif by == "session":
+        await ask(node.sessions, SignOut(session.token))
+    await asyncio.sleep(limits.ENDED_SECONDS + 1.5)
+    assert waiting.done(), "a disk that stalls keeps no answer"
+    assert type(await outcome(waiting)) is UnknownOutcome
+    stall.end()

@@ -10,7 +10,6 @@ from typing import Any, Final
 import pytest
 
 from actors import entry_retention, statements
-from actors.backlog import EntryBatch, PendingEntry, commit
 from actors.commits import RequestOrigin
 from actors.runtime import ask
 from actors.scripts.handlers import HANDLERS, Requires
@@ -29,19 +28,12 @@ from protocol.requests import (
 from protocol.rights import DEFINE, OWN
 from protocol.spaces import SetKey
 from protocol.values import NONE
-from storage.audit.trail import EntryOrigin, oldest
-from storage.engine.engine import EngineUnreadable
-from storage.formats.entries import AUDIT, STATEMENTS, Entry
+from storage.audit.trail import EntryOrigin
 from tests.logbook import Logbook
 from tests.nodes import OWNER, PASSWORD, Running, running
 from tests.tables import case
 
 NEW: Final = "PASSWORD 'correct horse battery'"
-
-
-def _refused(needs: str) -> PendingEntry:
-    entry = Entry(STATEMENTS, "", "", "shop", "main", ((),), None, "Denied", needs)
-    return PendingEntry("mem", "wire", "READ t", None, entry, 1_700_000_000_000_000)
 
 
 def who(name: str) -> Caller:
@@ -266,15 +258,6 @@ async def test_what_was_only_looked_up_is_touched_too(house: Running, other: str
     assert any("CREATE thing:1; " in text for text in await texts(house))
 
 
-@pytest.mark.parametrize("absent", ["bank.none", "none"])
-async def test_so_is_what_was_looked_up_in_vain(house: Running, absent: str) -> None:
-    await house.answer(f"BEGIN; SELECT * FROM thing; USE {absent}; COMMIT", record=True)
-    await house.answer("SELECT * FROM nowhere", record=True)
-    assert [text for text in await texts(house, "dan") if "SELECT" in text] == [
-        "SELECT * FROM nowhere"
-    ]
-
-
 @pytest.mark.parametrize(
     "script",
     [
@@ -302,18 +285,6 @@ async def test_who_names_anothers_user_is_not_shown_to_that_ones_owner(
             shown = await told(house, owner, f"INFO FOR {log} LIMIT 1000")
             assert not [one for one in shown if one["user"] == "tess"]
     assert any(one["user"] == "tess" for one in await told(house, "root"))
-
-
-async def test_hidden_users_are_counted_as_those_there_are_none_of(
-    house: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or what is kept of one's own would tell one from the other."""
-    monkeypatch.setattr(statements, "BURST", 1)
-    await house.values(f"DEFINE USER eve ROLE member {NEW}")
-    for name in ("nobody", "dan", "mem", "none"):
-        script = f"INFO FOR USER {name}"
-        assert await told(house, "eve", script, record=True) == "Unknown"
-    assert await texts(house, "eve") == ["INFO FOR USER nobody"]
 
 
 async def test_an_owner_is_not_told_where_others_stood(house: Running) -> None:
@@ -346,18 +317,6 @@ async def test_another_user_of_the_name_sees_nothing_of_the_first(house: Running
     assert "CREATE thing:2" in await texts(house, "root", "INFO FOR STATEMENTS OF mem")
 
 
-async def test_nor_of_what_that_one_did_while_the_other_was_declared(house: Running) -> None:
-    await house.values("GRANT READ, WRITE ON TABLE thing TO mem")
-    other = asyncio.create_task(
-        house.values(f"BEGIN; DROP USER mem; DEFINE USER mem ROLE member {NEW}; COMMIT")
-    )
-    while not other.done():
-        await told(house, "mem", "CREATE thing SET n = 1")
-    await other
-    assert await texts(house, "root", "INFO FOR STATEMENTS OF mem")
-    assert await texts(house, "mem") == []
-
-
 async def test_pages(house: Running) -> None:
     for number in range(7):
         await house.values(f"CREATE thing:{number}")
@@ -371,19 +330,6 @@ async def test_pages(house: Running) -> None:
     assert found == (await texts(house))[: len(found)]
     assert found[:7] == [f"CREATE thing:{number}" for number in reversed(range(7))]
     assert len(await told(house, "root", "INFO FOR STATEMENTS LIMIT 0")) == 0
-
-
-async def test_pages_there_are_none_of(house: Running) -> None:
-    for clause, code in [
-        ("LIMIT 1001", "BadRequest"),
-        ("LIMIT -1", "BadRequest"),
-        ("BEFORE -1", "BadRequest"),
-        ("LIMIT 'a'", "TypeRefused"),
-        ("BEFORE 1.5", "TypeRefused"),
-        ("LIMIT true", "TypeRefused"),
-    ]:
-        with case(clause, code):
-            assert await told(house, "root", f"INFO FOR STATEMENTS {clause}") == code
 
 
 async def test_it_survives_a_restart_and_a_state_made_anew(
@@ -515,42 +461,6 @@ async def test_a_node_that_takes_no_changes_refuses_all_the_same(house: Running)
     assert house.node.committer.committed == sequence
 
 
-async def test_what_it_refused_meanwhile_is_kept_once_it_takes_changes(
-    house: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(statements, "LATER_SECONDS", 0.01)
-    await house.values("DEFINE NODE ROLES serving")
-    assert await told(house, "mem", "DEFINE NODE ROLES NONE") == "NotAllowed"
-    while not house.node.statements.backlog:
-        await asyncio.sleep(0)
-    await house.values("DEFINE NODE ROLES serving, writable")
-    while house.node.statements.backlog:
-        await asyncio.sleep(0.001)
-    (kept,) = await told(house, "root", "INFO FOR AUDIT LIMIT 1 OF mem")
-    assert (kept["refused"], kept["node"]) == ("NotAllowed", house.node.roles.node_id)
-    assert kept["happened"] < kept["at"]
-    assert [one["seq"] for one in await told(house, "mem")] == [kept["seq"]]
-
-
-async def test_another_user_of_the_name_sees_nothing_of_the_first_that_is_kept_later(
-    house: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(statements, "LATER_SECONDS", 0.01)
-    await house.values("DEFINE NODE ROLES serving")
-    assert await told(house, "mem", "DEFINE NODE ROLES NONE") == "NotAllowed"
-    while not house.node.statements.backlog:
-        await asyncio.sleep(0)
-    house.node.statements._over = True  # until the other is there
-    await house.values("DEFINE NODE ROLES serving, writable")
-    await house.values(f"DROP USER mem; DEFINE USER mem ROLE member {NEW}")
-    house.node.statements._over = False
-    house.node.statements._later()
-    while house.node.statements.backlog:
-        await asyncio.sleep(0.001)
-    assert await told(house, "root", "INFO FOR AUDIT LIMIT 1 OF mem") != []
-    assert await told(house, "mem") == []
-
-
 async def test_the_oldest_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_retention, "LOOK_SECONDS", 0.01)
     async with running(tmp_path / "s", settings={"keep_statements": 20}) as node:
@@ -596,30 +506,6 @@ async def test_they_are_kept_where_nothing_is_committed(
             await asyncio.sleep(0.01)
 
 
-async def test_what_can_not_be_read_of_one_keeps_nothing_of_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
-) -> None:
-    logbook.allow("handler failed|a part of the state can't be read")
-    monkeypatch.setattr(entry_retention, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(limits, "ENTRIES_KEPT", 0)
-    read, seen = oldest, set[int]()
-
-    def unreadable(tx: Any, where: int, *upto: int) -> Any:
-        seen.add(where)
-        if where == STATEMENTS:
-            raise EngineUnreadable("bad block")
-        return read(tx, where, *upto)
-
-    monkeypatch.setattr("actors.entry_retention.oldest", unreadable)
-    async with running(tmp_path / "s") as node:
-        await node.values(f"DEFINE TABLE t; CREATE t:1; DEFINE USER dan ROLE owner {NEW}")
-        while AUDIT not in seen:
-            await asyncio.sleep(0.01)
-        while await node.value("INFO FOR AUDIT"):
-            await asyncio.sleep(0.01)
-        assert await node.value("INFO FOR STATEMENTS")
-
-
 async def test_none_may_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_retention, "LOOK_SECONDS", 0.01)
     async with running(tmp_path / "s", settings={"keep_statements": 0}) as node:
@@ -656,60 +542,12 @@ async def test_nobody_pushes_others_out_of_the_audit_trail(
         assert [each["seq"] for each in found] == sorted(each["seq"] for each in found)[::-1]
 
 
-def test_the_room_is_shared_out_evenly() -> None:
-    def gone(room: int, **made: int) -> dict[str, int]:
-        """How many of each one's have to go. Names: namespace, database, user, a letter each."""
-        shared = {
-            EntryOrigin("", ord(name[0]), ord(name[1]), turned_away=False, user=name[2]): count
-            for name, count in made.items()
-        }
-        beyond = entry_retention.beyond(shared, room)
-        assert sum(made.values()) - sum(beyond.values()) == room
-        return dict(zip(made, (beyond[maker] for maker in shared), strict=True))
-
-    assert gone(10, aau=90, bbu=2) == {"aau": 82, "bbu": 0}
-    assert gone(10, aau=6, bbu=6) == {"aau": 1, "bbu": 1}
-    assert gone(12, aau=50, abu=50, bbu=6) == {"aau": 47, "abu": 47, "bbu": 0}
-    assert gone(12, aau=50, aav=3, abu=2, bbu=1) == {"aau": 44, "aav": 0, "abu": 0, "bbu": 0}
-    assert gone(3, aau=5) == {"aau": 2}
-
-
 def test_a_node_that_makes_entries_up_takes_the_room_of_one_node() -> None:
     made_up = {EntryOrigin("b", 1, number, False, f"u{number}"): 1 for number in range(2, 90)}
     own = {EntryOrigin("", 1, 1, False, "u"): 2, EntryOrigin("c", 1, 1, False, "u"): 1}
     gone = entry_retention.beyond({**made_up, **own}, 10)
     assert not any(gone[maker] for maker in own)
     assert sum(gone.values()) == len(made_up) + 3 - 10
-
-
-async def test_nor_does_it_push_others_out_of_the_statement_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entry_retention, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(entry_retention, "AT_ONCE", 7)
-    async with running(tmp_path / "s", settings={"keep_statements": 30}) as node:
-        await node.values("DEFINE TABLE t; CREATE t:1; CREATE t:2")
-        committer = node.node.committer
-        honest = [_refused("READ")] * 3
-        await committer.released(
-            commit(committer, "honest", EntryBatch(b"h" * 16, 1, tuple(honest)))
-        )
-        liar = [_refused("WRITE")] * 90
-        await committer.released(commit(committer, "liar", EntryBatch(b"l" * 16, 1, tuple(liar))))
-        await node.values("".join(f"CREATE t:{number};" for number in range(3, 9)))
-        while len(found := await node.value("INFO FOR STATEMENTS")) > 33:
-            await asyncio.sleep(0.01)
-        made = [entry["node"] for entry in found]
-        assert made.count("honest") == 3
-        own = [entry["statement"] for entry in found if entry["node"] is None]
-        assert own[:9] == [
-            *(f"CREATE t:{number}" for number in reversed(range(1, 9))),
-            "DEFINE TABLE t",
-        ]
-        assert len(found) >= 30
-        # Of the liar the newest stay.
-        brought = [entry["seq"] for entry in found if entry["node"] == "liar"]
-        assert brought == [*range(brought[0], brought[0] - len(brought), -1)]
 
 
 def test_the_defaults() -> None:

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
 
-import actors.vaults.actor
 import storage.engine.memory
 import storage.txn.ledger
-from actors.commits import NODE
 from actors.execution.scheduler import FiberScheduler
 from actors.node import Node
-from actors.runtime import ask
-from protocol.errors import DiskFull, NotAllowed, NotWritable, Unknown, UnknownOutcome
+from protocol.errors import DiskFull, NotAllowed, Unknown
 from protocol.requests import Caller
-from protocol.rights import READ
-from protocol.vaults import ChangePassphrase, ShowVaults, Unseal
 from storage.engine.memory import MemoryEngine
 from storage.engine.state_hash import state_hash
 from storage.formats import keys
-from storage.vaults import rows as vault_rows
 from tests.actors.live import running_scripts
-from tests.actors.nodes import ANA, prepare, run, running, simulated_environment, value
-from tests.actors.parts import outcome, play, until
+from tests.actors.nodes import prepare, run, running, simulated_environment, value
+from tests.actors.parts import Played, outcome, until
 from tests.logbook import Logbook
 from tests.nodes import CHECKED_NOW
 from tests.simulation.disk import Fault, SimulatedDisk
@@ -42,22 +36,20 @@ def gives_way(logbook: Logbook) -> None:
     logbook.allow("the disk is full: old log was dropped")
 
 
-def played(main: Callable[[Node, SimulatedDisk], Awaitable[None]]) -> None:
+@asynccontextmanager
+async def whole(_kind: str) -> AsyncIterator[tuple[Node, SimulatedDisk]]:
     """Run a test on a node where computing takes time."""
+    disk = SimulatedDisk()
+    clock = LoopClock(asyncio.get_running_loop(), tick_us=20)
+    async with running(simulated_environment("stepped", disk, MemoryEngine(), clock=clock)) as node:
+        await prepare(node)
+        try:
+            yield node, disk
+        finally:
+            disk.plan = None  # or a node whose test fails would never stop
 
-    async def whole() -> None:
-        disk = SimulatedDisk()
-        clock = LoopClock(asyncio.get_running_loop(), tick_us=20)
-        async with running(
-            simulated_environment("stepped", disk, MemoryEngine(), clock=clock)
-        ) as node:
-            await prepare(node)
-            try:
-                await main(node, disk)
-            finally:
-                disk.plan = None  # or a node whose test fails would never stop
 
-    play("stepped", whole)
+played = Played(whole).stepped
 
 
 def full(operation: str, path: str) -> Fault | None:
@@ -86,85 +78,81 @@ def stalled(node: Node, disk: SimulatedDisk) -> Iterator[None]:
             send(batch)
 
 
-def test_a_script_that_outlasts_a_full_disk_is_answered_with_what_it_did() -> None:
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        slow = asyncio.ensure_future(value(node, f"{SLOW} UPSERT t:1 SET a = 1;"))
-        await until(lambda: node.registry.unfinished == 1)
-        await taken_back(node, disk, "CREATE t:2;")
-        assert not slow.done()
-        assert len(await slow) == 1
-        assert await value(node, "SELECT VALUE a FROM t") == [1]
-
-    played(main)
-
-
-def test_one_whose_own_commit_was_taken_back_does_nothing_more() -> None:
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        disk.plan = full
-        script = f"CREATE t:1 SET a = 1; {SLOW} CREATE t:2 SET a = 2;"
-        assert isinstance(await outcome(run(node, script)), DiskFull)
-        disk.plan = None
-        assert await value(node, "SELECT * FROM t") == []
-
-    played(main)
+@played
+async def test_a_script_that_outlasts_a_full_disk_is_answered_with_what_it_did(
+    node: Node, disk: SimulatedDisk, /
+) -> None:
+    slow = asyncio.ensure_future(value(node, f"{SLOW} UPSERT t:1 SET a = 1;"))
+    await until(lambda: node.registry.unfinished == 1)
+    await taken_back(node, disk, "CREATE t:2;")
+    assert not slow.done()
+    assert len(await slow) == 1
+    assert await value(node, "SELECT VALUE a FROM t") == [1]
 
 
-def test_a_read_of_what_was_taken_back_is_run_again() -> None:
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        disk.plan = full
-        refused = asyncio.ensure_future(outcome(value(node, "CREATE t:1 SET a = 1;")))
-        await asyncio.sleep(0)  # it is committed, and in flight
-        reading = asyncio.ensure_future(
-            value(node, f"BEGIN; LET $seen = (SELECT VALUE a FROM t); {SLOW} RETURN $seen; COMMIT")
-        )
-        assert isinstance(await refused, DiskFull)
-        disk.plan = None
-        assert not reading.done()
-        assert await reading == []
-
-    played(main)
+@played
+async def test_one_whose_own_commit_was_taken_back_does_nothing_more(
+    node: Node, disk: SimulatedDisk, /
+) -> None:
+    disk.plan = full
+    script = f"CREATE t:1 SET a = 1; {SLOW} CREATE t:2 SET a = 2;"
+    assert isinstance(await outcome(run(node, script)), DiskFull)
+    disk.plan = None
+    assert await value(node, "SELECT * FROM t") == []
 
 
-def test_a_write_that_changes_nothing_rests_on_what_it_found() -> None:
+@played
+async def test_a_read_of_what_was_taken_back_is_run_again(
+    node: Node, disk: SimulatedDisk, /
+) -> None:
+    disk.plan = full
+    refused = asyncio.ensure_future(outcome(value(node, "CREATE t:1 SET a = 1;")))
+    await asyncio.sleep(0)  # it is committed, and in flight
+    reading = asyncio.ensure_future(
+        value(node, f"BEGIN; LET $seen = (SELECT VALUE a FROM t); {SLOW} RETURN $seen; COMMIT")
+    )
+    assert isinstance(await refused, DiskFull)
+    disk.plan = None
+    assert not reading.done()
+    assert await reading == []
+
+
+@played
+async def test_a_write_that_changes_nothing_rests_on_what_it_found(
+    node: Node, disk: SimulatedDisk, /
+) -> None:
     """It makes no commit that could be taken back with that."""
-
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        same, committer = "UPDATE t:1 SET a = 1", node.committer
-        with stalled(node, disk):
-            refused = asyncio.ensure_future(outcome(value(node, "CREATE t:1 SET a = 1;")))
-            await until(lambda: committer.committed > committer.commit_index)
-            committed = committer.committed
-            short = asyncio.ensure_future(outcome(value(node, same)))
-            long = asyncio.ensure_future(run(node, f"BEGIN; {SLOW} {same}; COMMIT"))
-            await until(
-                lambda: node.registry.unfinished == 1
-            )  # the long one: the short one has ended
-            assert committer.committed == committed and not short.done()
-        assert isinstance(await refused, DiskFull)
-        assert isinstance(await short, DiskFull)
-        disk.plan = None
-        assert not long.done()
-        assert (await long).results[-2].value == []
-        assert await value(node, same) == []
-
-    played(main)
+    same, committer = "UPDATE t:1 SET a = 1", node.committer
+    with stalled(node, disk):
+        refused = asyncio.ensure_future(outcome(value(node, "CREATE t:1 SET a = 1;")))
+        await until(lambda: committer.committed > committer.commit_index)
+        committed = committer.committed
+        short = asyncio.ensure_future(outcome(value(node, same)))
+        long = asyncio.ensure_future(run(node, f"BEGIN; {SLOW} {same}; COMMIT"))
+        await until(lambda: node.registry.unfinished == 1)  # the long one: the short one has ended
+        assert committer.committed == committed and not short.done()
+    assert isinstance(await refused, DiskFull)
+    assert isinstance(await short, DiskFull)
+    disk.plan = None
+    assert not long.done()
+    assert (await long).results[-2].value == []
+    assert await value(node, same) == []
 
 
-def test_a_declaration_that_was_taken_back_is_not_remembered() -> None:
+@played
+async def test_a_declaration_that_was_taken_back_is_not_remembered(
+    node: Node, disk: SimulatedDisk, /
+) -> None:
     """By a script that began on it, looks it up only after that, and shares what it found."""
-
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        disk.plan = full
-        refused = asyncio.ensure_future(outcome(value(node, "DEFINE TABLE x;")))
-        await asyncio.sleep(0)
-        late = asyncio.ensure_future(outcome(value(node, f"BEGIN; {SLOW} CREATE x:1; COMMIT")))
-        assert isinstance(await refused, DiskFull)
-        disk.plan = None
-        assert isinstance(await late, Unknown)
-        assert isinstance(await outcome(value(node, "SELECT * FROM x")), Unknown)
-        await value(node, "DEFINE TABLE x; CREATE x:1;")
-
-    played(main)
+    disk.plan = full
+    refused = asyncio.ensure_future(outcome(value(node, "DEFINE TABLE x;")))
+    await asyncio.sleep(0)
+    late = asyncio.ensure_future(outcome(value(node, f"BEGIN; {SLOW} CREATE x:1; COMMIT")))
+    assert isinstance(await refused, DiskFull)
+    disk.plan = None
+    assert isinstance(await late, Unknown)
+    assert isinstance(await outcome(value(node, "SELECT * FROM x")), Unknown)
+    await value(node, "DEFINE TABLE x; CREATE x:1;")
 
 
 BOB = Caller("bob", "member", None, None, "wire", "192.0.2.1:5000")
@@ -176,58 +164,26 @@ async def told(node: Node, script: str, place: tuple[str, str]) -> Any:
     return found if isinstance(found, BaseException) else found.refusal
 
 
-def test_rights_on_what_was_taken_back_are_not_those_on_what_has_its_id_next() -> None:
+@played
+async def test_rights_on_what_was_taken_back_are_not_those_on_what_has_its_id_next(
+    node: Node, disk: SimulatedDisk, /
+) -> None:
     """What is declared next is somebody else's."""
-
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        await value(
-            node,
-            "DEFINE DATABASE a.prod; USE a.prod; DEFINE TABLE pub;"
-            " DEFINE USER bob ROLE member PASSWORD 'hunter2hunter2';"
-            " GRANT DEFINE, READ, WRITE ON DATABASE a.b TO bob;"
-            " GRANT READ ON TABLE a.prod.pub TO bob",
-        )
-        disk.plan = full
-        refused = await told(node, "DEFINE TABLE x; SELECT * FROM x", ("a", "b"))
-        assert isinstance(refused, DiskFull)
-        disk.plan = None
-        await value(node, "USE a.prod; DEFINE TABLE hers; CREATE hers:1 SET card = 4111")
-        for script in ("SELECT * FROM hers", "UPDATE hers:1 SET card = 0", "INFO FOR TABLE hers"):
-            assert isinstance(await told(node, script, ("a", "prod")), Unknown), script
-        assert await value(node, "USE a.prod; SELECT VALUE card FROM hers") == [4111]
-
-    played(main)
-
-
-def test_a_role_in_a_place_that_was_taken_back_is_not_one_in_the_place_with_its_id_next() -> None:
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        await value(
-            node,
-            "DEFINE USER bob ROLE editor ON NAMESPACE a PASSWORD 'hunter2hunter2';"
-            " DEFINE NAMESPACE z",
-        )
-        disk.plan = full
-        script = "DEFINE DATABASE a.tmp; USE a.tmp; DEFINE TABLE x; SELECT * FROM x"
-        assert isinstance(await told(node, script, ("a", "b")), DiskFull)
-        disk.plan = None
-        await value(
-            node, "DEFINE DATABASE z.d; USE z.d; DEFINE TABLE hers; CREATE hers:1 SET card = 4111"
-        )
-        assert isinstance(await told(node, "SELECT * FROM hers", ("z", "d")), Unknown)
-
-    played(main)
-
-
-def test_the_roles_of_a_node_are_refused_by_name_on_a_full_disk(logbook: Logbook) -> None:
-    logbook.allow("the last commits were refused")  # the statement log's entry of the refusal
-
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        disk.plan = lambda operation, path: Fault(errno.ENOSPC) if operation == "append" else None
-        assert isinstance(await outcome(value(node, "DEFINE NODE ROLES serving")), DiskFull)
-        disk.plan = None
-        assert node.roles.words == ("serving", "writable")
-
-    played(main)
+    await value(
+        node,
+        "DEFINE DATABASE a.prod; USE a.prod; DEFINE TABLE pub;"
+        " DEFINE USER bob ROLE member PASSWORD 'hunter2hunter2';"
+        " GRANT DEFINE, READ, WRITE ON DATABASE a.b TO bob;"
+        " GRANT READ ON TABLE a.prod.pub TO bob",
+    )
+    disk.plan = full
+    refused = await told(node, "DEFINE TABLE x; SELECT * FROM x", ("a", "b"))
+    assert isinstance(refused, DiskFull)
+    disk.plan = None
+    await value(node, "USE a.prod; DEFINE TABLE hers; CREATE hers:1 SET card = 4111")
+    for script in ("SELECT * FROM hers", "UPDATE hers:1 SET card = 0", "INFO FOR TABLE hers"):
+        assert isinstance(await told(node, script, ("a", "prod")), Unknown), script
+    assert await value(node, "USE a.prod; SELECT VALUE card FROM hers") == [4111]
 
 
 @pytest.mark.parametrize("settled_at_once", [2, 100_000])
@@ -251,28 +207,7 @@ def test_the_hash_of_a_node_is_that_of_one_commit(
         assert wanted in told
         assert len({state["hash"] for state in told}) == len({s["sequence"] for s in told})
 
-    played(main)
-
-
-def test_the_hash_leaves_out_what_the_script_has_not_committed() -> None:
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        before = await value(node, "INFO FOR STATE")
-        answer = await run(node, "BEGIN; CREATE t:1; INFO FOR STATE; COMMIT")
-        info: Any = answer.results[2].value
-        assert info == before
-
-    played(main)
-
-
-def test_a_cancelled_block_says_what_it_read_at() -> None:
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        at = node.committer.commit_index
-        slow = asyncio.ensure_future(run(node, f"BEGIN; CREATE t:1; {SLOW} CANCEL"))
-        await until(lambda: node.registry.unfinished == 1)
-        await value(node, "CREATE t:1;")
-        assert (await slow).sequence == at
-
-    played(main)
+    played.run(main)
 
 
 SPACES = (
@@ -291,54 +226,15 @@ both = pytest.mark.parametrize(("gone", "stays", "tag"), [SPACES, TOPICS], ids=[
 
 
 @both
-def test_time_comes_to_what_is_declared_behind_what_was_taken_back(
-    gone: str, stays: str, tag: int
+@played
+async def test_time_comes_to_what_is_declared_behind_what_was_taken_back(
+    node: Node, disk: SimulatedDisk, /, gone: str, stays: str, tag: int
 ) -> None:
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        await taken_back(node, disk, gone)
-        await value(node, stays)
-        assert held(node, tag) == 1
-        await asyncio.sleep(20)
-        assert held(node, tag) == 0
-
-    played(main)
-
-
-@both
-def test_time_comes_to_what_another_leader_has_given_the_same_id(
-    gone: str, stays: str, tag: int, logbook: Logbook
-) -> None:
-    """This node has led, and leads again: what it knew by the id was of its own declaration."""
-    logbook.allow("unreleased frames were cut off")
-
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        committer, released = node.committer, node.committer.commit_index
-        elsewhere = disk.killed()
-        committer.releasable = lambda _durable: released
-        lost = asyncio.ensure_future(outcome(value(node, gone)))
-        await until(lambda: committer.synced_seq == released + 2)
-        await asyncio.sleep(3)  # what time brings to it is under way
-        await committer.begin_following(NotWritable("another node leads"))
-        await node._timers.leads(False)
-        assert isinstance(await lost, UnknownOutcome)
-        await committer.cut(released)
-        clock = LoopClock(asyncio.get_running_loop(), tick_us=20)
-        async with running(
-            simulated_environment("stepped", elsewhere, MemoryEngine(), clock=clock)
-        ) as other:
-            await value(other, stays)
-            frames = list(other.store.parts[1].reader.read(released + 1))
-        await committer.receive(frames, frames[-1].sequence)
-        committer.show(frames[-1].sequence)
-        await until(lambda: committer.commit_index == frames[-1].sequence)
-        assert held(node, tag) == 1
-        committer.releasable = lambda durable: durable
-        await committer.begin_leading(2)
-        await node._timers.leads(True)
-        await asyncio.sleep(20)
-        assert held(node, tag) == 0
-
-    played(main)
+    await taken_back(node, disk, gone)
+    await value(node, stays)
+    assert held(node, tag) == 1
+    await asyncio.sleep(20)
+    assert held(node, tag) == 0
 
 
 async def waiting(node: Node, count: int) -> None:
@@ -350,66 +246,47 @@ async def waiting(node: Node, count: int) -> None:
 WAITS = "TAKE FROM q AS g WAIT 1m"
 
 
-def test_who_waits_for_messages_gets_those_whose_take_was_taken_back() -> None:
+@played
+async def test_who_waits_for_messages_gets_those_whose_take_was_taken_back(
+    node: Node, disk: SimulatedDisk, /
+) -> None:
     """Whether they had seen that take or not."""
-
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        await value(node, "DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 1h;")
-        await value(node, "PUBLISH INTO q VALUES [1, 2];")
-        disk.plan = full
-        refused = asyncio.ensure_future(outcome(value(node, "TAKE 2 FROM q AS g")))
-        await asyncio.sleep(0)  # it is committed, and in flight
-        waits = [asyncio.ensure_future(value(node, WAITS)) for _ in range(2)]
-        await waiting(node, 2)
-        assert not refused.done()
-        assert isinstance(await refused, DiskFull)
-        disk.plan = None
-        began = asyncio.get_running_loop().time()
-        assert [[m["position"] for m in await each] for each in waits] == [[1], [2]]
-        assert asyncio.get_running_loop().time() - began < 60, "nobody said that they are back"
-
-    played(main)
+    await value(node, "DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 1h;")
+    await value(node, "PUBLISH INTO q VALUES [1, 2];")
+    disk.plan = full
+    refused = asyncio.ensure_future(outcome(value(node, "TAKE 2 FROM q AS g")))
+    await asyncio.sleep(0)  # it is committed, and in flight
+    waits = [asyncio.ensure_future(value(node, WAITS)) for _ in range(2)]
+    await waiting(node, 2)
+    assert not refused.done()
+    assert isinstance(await refused, DiskFull)
+    disk.plan = None
+    began = asyncio.get_running_loop().time()
+    assert [[m["position"] for m in await each] for each in waits] == [[1], [2]]
+    assert asyncio.get_running_loop().time() - began < 60, "nobody said that they are back"
 
 
-def test_what_time_brings_is_not_forgotten_for_what_was_taken_back() -> None:
+@played
+async def test_what_time_brings_is_not_forgotten_for_what_was_taken_back(
+    node: Node, disk: SimulatedDisk, /
+) -> None:
     """A topic's actor that has seen nothing to do, because of a commit that never happened."""
-
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        await value(node, "DEFINE TOPIC dead; DEFINE TOPIC q;")
-        await value(
-            node, "DEFINE GROUP g ON q DEADLINE 10s DELIVERIES 1 DEAD LETTER dead;"
-            "PUBLISH INTO q VALUE 1"
-        )  # fmt: skip
-        (taken,) = await value(node, "TAKE FROM q AS g")
-        with stalled(node, disk):
-            ack = value(node, "ACK q AS g RECEIPTS $r", {"r": [taken["receipt"]]})
-            refused = asyncio.ensure_future(outcome(ack))
-            await asyncio.sleep(11)
-            assert node.topics.begun == 1, "it has looked"
-        assert isinstance(await refused, DiskFull)
-        disk.plan = None
-        await asyncio.sleep(5)
-        assert (await value(node, "INFO FOR GROUP g ON q"))["dead_lettered"] == 1
-        assert len(await value(node, "READ FROM dead AFTER 0")) == 1
-
-    played(main)
-
-
-def test_who_waits_to_read_gets_what_was_not_trimmed_after_all() -> None:
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        await value(node, "DEFINE TOPIC q; PUBLISH INTO q VALUES [1, 2];")
-        disk.plan = full
-        refused = asyncio.ensure_future(outcome(value(node, "TRIM TOPIC q BEFORE 3")))
-        await asyncio.sleep(0)
-        reading = asyncio.ensure_future(value(node, "READ FROM q AFTER 1 WAIT 1m"))
-        await waiting(node, 1)
-        assert isinstance(await refused, DiskFull)
-        disk.plan = None
-        began = asyncio.get_running_loop().time()
-        assert [message["value"] for message in await reading] == [2]
-        assert asyncio.get_running_loop().time() - began < 60, "nobody said that it is back"
-
-    played(main)
+    await value(node, "DEFINE TOPIC dead; DEFINE TOPIC q;")
+    await value(
+        node, "DEFINE GROUP g ON q DEADLINE 10s DELIVERIES 1 DEAD LETTER dead;"
+        "PUBLISH INTO q VALUE 1"
+    )  # fmt: skip
+    (taken,) = await value(node, "TAKE FROM q AS g")
+    with stalled(node, disk):
+        ack = value(node, "ACK q AS g RECEIPTS $r", {"r": [taken["receipt"]]})
+        refused = asyncio.ensure_future(outcome(ack))
+        await asyncio.sleep(11)
+        assert node.topics.begun == 1, "it has looked"
+    assert isinstance(await refused, DiskFull)
+    disk.plan = None
+    await asyncio.sleep(5)
+    assert (await value(node, "INFO FOR GROUP g ON q"))["dead_lettered"] == 1
+    assert len(await value(node, "READ FROM dead AFTER 0")) == 1
 
 
 def held(node: Node, tag: int) -> int:
@@ -419,38 +296,27 @@ def held(node: Node, tag: int) -> int:
     return sum(key[keys.TAG_AT] == tag for key in found)
 
 
-def test_ids_are_forgotten_though_a_sweep_of_them_was_taken_back() -> None:
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        await value(node, "DEFINE TOPIC q DEDUP 10s; PUBLISH INTO q VALUE 1 ID 'x'")
-        with stalled(node, disk):
-            await asyncio.sleep(11)
-            assert held(node, keys.MESSAGE_ID) == 0
-        await until(lambda: held(node, keys.MESSAGE_ID) == 1)
-        disk.plan = None
-        await asyncio.sleep(5)
-        assert held(node, keys.MESSAGE_ID) == held(node, keys.MESSAGE_ID_TIME) == 0
-
-    played(main)
-
-
-def test_a_key_expires_though_its_delete_was_taken_back() -> None:
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        await value(node, "DEFINE SPACE s; SET 'a' IN s VALUE 1 EXPIRE 1s")
-        await value(node, "SET 'k' IN s VALUE 1 EXPIRE 10s")
-        await value(node, "DELETE 'a' FROM s")  # the timer stays, and looks ahead then
-        with stalled(node, disk):
-            refused = asyncio.ensure_future(outcome(value(node, "DELETE 'k' FROM s")))
-            await asyncio.sleep(3)
-        assert isinstance(await refused, DiskFull)
-        disk.plan = None
-        await asyncio.sleep(20)
-        assert held(node, keys.ENTRY) == 0
-
-    played(main)
+@played
+async def test_a_key_expires_though_its_delete_was_taken_back(
+    node: Node, disk: SimulatedDisk, /
+) -> None:
+    await value(node, "DEFINE SPACE s; SET 'a' IN s VALUE 1 EXPIRE 1s")
+    await value(node, "SET 'k' IN s VALUE 1 EXPIRE 10s")
+    await value(node, "DELETE 'a' FROM s")  # the timer stays, and looks ahead then
+    with stalled(node, disk):
+        refused = asyncio.ensure_future(outcome(value(node, "DELETE 'k' FROM s")))
+        await asyncio.sleep(3)
+    assert isinstance(await refused, DiskFull)
+    disk.plan = None
+    await asyncio.sleep(20)
+    assert held(node, keys.ENTRY) == 0
 
 
 @pytest.mark.parametrize("left_over", [False, True])
-def test_what_is_kept_of_a_refusal_is_kept_later_where_it_was_taken_back(left_over: bool) -> None:
+@played
+async def test_what_is_kept_of_a_refusal_is_kept_later_where_it_was_taken_back(
+    node: Node, disk: SimulatedDisk, /, left_over: bool
+) -> None:
     """It had been taken into a commit by then. What a full disk does not let go of is likewise
     nothing that is there, as long as the node runs."""
 
@@ -458,22 +324,19 @@ def test_what_is_kept_of_a_refusal_is_kept_later_where_it_was_taken_back(left_ov
         refused = operation in ("append", "truncate") and path.endswith(".storelog")
         return Fault(errno.EDQUOT, after_bytes=40) if refused else None
 
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        await value(node, "DEFINE USER bob ROLE viewer ON DATABASE a.b PASSWORD 'correct horse'")
-        bob = Caller("bob", "viewer", "a.b", None, "wire", "192.0.2.9:1", CHECKED_NOW)
-        disk.plan = stuck if left_over else full
-        for number in range(3):
-            answer = await run(node, f"CREATE t:{number}", caller=bob)
-            assert isinstance(answer.refusal, NotAllowed)
-            await asyncio.sleep(0.01)
-        assert len(node.statements.backlog) == 3
-        disk.plan = None
-        await until(lambda: not node.statements.backlog)
-        kept = await value(node, "INFO FOR AUDIT OF bob")
-        assert [one["statement"] for one in kept] == [f"CREATE t:{n}" for n in (2, 1, 0)]
-        assert {one["node"] for one in kept} == {node.roles.node_id}
-
-    played(main)
+    await value(node, "DEFINE USER bob ROLE viewer ON DATABASE a.b PASSWORD 'correct horse'")
+    bob = Caller("bob", "viewer", "a.b", None, "wire", "192.0.2.9:1", CHECKED_NOW)
+    disk.plan = stuck if left_over else full
+    for number in range(3):
+        answer = await run(node, f"CREATE t:{number}", caller=bob)
+        assert isinstance(answer.refusal, NotAllowed)
+        await asyncio.sleep(0.01)
+    assert len(node.statements.backlog) == 3
+    disk.plan = None
+    await until(lambda: not node.statements.backlog)
+    kept = await value(node, "INFO FOR AUDIT OF bob")
+    assert [one["statement"] for one in kept] == [f"CREATE t:{n}" for n in (2, 1, 0)]
+    assert {one["node"] for one in kept} == {node.roles.node_id}
 
 
 def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -500,143 +363,43 @@ async def reads_beside(node: Node, statement: str) -> None:
         await asyncio.sleep(0)
 
 
-def test_a_commit_that_was_taken_back_is_not_answered_as_done(
-    monkeypatch: pytest.MonkeyPatch,
+@played
+async def test_a_commit_that_was_taken_back_is_not_answered_as_done(
+    node: Node, disk: SimulatedDisk, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though the script has seen a newer one since, in a transaction beside its own."""
-
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        in_small_parts(monkeypatch)
-        for number in range(40):
-            await value(node, f"DEFINE TABLE t{number}")
-        with stalled(node, disk):
-            before = node.committer.committed
-            script = asyncio.ensure_future(
-                outcome(run(node, f"CREATE t:1; {SLOW} INFO FOR STATEMENTS LIMIT 150"))
-            )
-            await until(lambda: node.committer.committed > before)
-            other = asyncio.ensure_future(outcome(value(node, "DEFINE TABLE other")))
-            await until(lambda: node.committer.committed > before + 1)
-            await reads_beside(node, "INFO FOR STATEMENTS")
-        assert isinstance(await other, DiskFull)
-        disk.plan = None
-        for number in range(4):  # others get the sequences
-            await value(node, f"CREATE v:{number}")
-        answer = await script
-        assert isinstance(getattr(answer, "refusal", answer), DiskFull)
-        assert await value(node, "SELECT * FROM t:1") == []
-
-    played(main)
+    in_small_parts(monkeypatch)
+    for number in range(40):
+        await value(node, f"DEFINE TABLE t{number}")
+    with stalled(node, disk):
+        before = node.committer.committed
+        script = asyncio.ensure_future(
+            outcome(run(node, f"CREATE t:1; {SLOW} INFO FOR STATEMENTS LIMIT 150"))
+        )
+        await until(lambda: node.committer.committed > before)
+        other = asyncio.ensure_future(outcome(value(node, "DEFINE TABLE other")))
+        await until(lambda: node.committer.committed > before + 1)
+        await reads_beside(node, "INFO FOR STATEMENTS")
+    assert isinstance(await other, DiskFull)
+    disk.plan = None
+    for number in range(4):  # others get the sequences
+        await value(node, f"CREATE v:{number}")
+    answer = await script
+    assert isinstance(getattr(answer, "refusal", answer), DiskFull)
+    assert await value(node, "SELECT * FROM t:1") == []
 
 
-def test_what_a_transaction_beside_it_saw_and_was_taken_back_is_read_again(
-    monkeypatch: pytest.MonkeyPatch,
+@played
+async def test_the_sequence_of_a_store_is_one_that_stays(
+    node: Node, disk: SimulatedDisk, /
 ) -> None:
-    """At once: nobody has to commit anything for that."""
-
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        in_small_parts(monkeypatch)
-        for number in range(40):
-            await value(node, f"DEFINE TABLE t{number}")
-        with stalled(node, disk):
-            before = node.committer.committed
-            lost = asyncio.ensure_future(outcome(value(node, "DEFINE TABLE never")))
-            await until(lambda: node.committer.committed > before)
-            reading = asyncio.ensure_future(value(node, "INFO FOR STATEMENTS LIMIT 150"))
-            await reads_beside(node, "INFO FOR STATEMENTS")
-        assert isinstance(await lost, DiskFull)
-        disk.plan = None
-        entries = await reading
-        assert len(entries) >= 40
-        assert not [one for one in entries if "never" in (one["statement"] or "")]
-
-    played(main)
-
-
-def test_the_sequence_of_a_store_is_one_that_stays() -> None:
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        with stalled(node, disk):
-            before = node.committer.committed
-            lost = asyncio.ensure_future(outcome(value(node, "CREATE t:1")))
-            await until(lambda: node.committer.committed > before)
-            assert (await value(node, "INFO FOR STORE"))["sequence"] == before
-        assert isinstance(await lost, DiskFull)
-        disk.plan = None
-        answer = await run(node, "CREATE t:1; INFO FOR STORE")
-        told: Any = answer.results[-1].value
-        assert told["sequence"] == answer.sequence == before + 1, "its own commit counts"
-
-    played(main)
-
-
-def test_a_history_that_waits_for_what_is_taken_back_is_read_again() -> None:
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        await value(node, "CREATE t:1 SET a = 1")
-        with stalled(node, disk):
-            before = node.committer.committed
-            lost = asyncio.ensure_future(outcome(value(node, "UPDATE t:1 SET a = 2")))
-            await until(lambda: node.committer.committed > before)
-            reading = asyncio.ensure_future(value(node, "INFO FOR HISTORY OF t:1"))
-            await until(lambda: node.registry.unfinished == 1)
-        assert isinstance(await lost, DiskFull)
-        disk.plan = None
-        assert [entry["value"]["a"] for entry in (await reading)["entries"]] == [1]
-
-    played(main)
-
-
-def test_a_listing_of_a_vault_shows_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its entry is on the disk when it reads the ids, in a transaction beside its own."""
-
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        in_small_parts(monkeypatch)
-        await ask(node._vaults.ref, ChangePassphrase(ANA, None, None, "open sesame", request="p"))
-        await ask(node._vaults.ref, Unseal(ANA, None, "open sesame", request="u"))
-        ids = [f"id{number}" for number in range(10, 90)]
-        written = " ".join(f"WRITE '{id}' IN VAULT s VALUE 'x';" for id in ids)
-        await value(node, f"DEFINE VAULT s; BEGIN; {written} COMMIT")
-        full_disk, committer = ExitStack(), node.committer
-
-        def entry_is_kept() -> None:
-            committer.on_release_notified.remove(entry_is_kept)
-            full_disk.enter_context(stalled(node, disk))
-            with committer.begin_transaction() as tx:
-                vault = node.rights.vault(tx, ANA, ("a", "b"), "s", READ)
-                tx.delete(vault_rows.record(vault.numbers, b"id50"))
-                committer.commit(tx, NODE)
-
-        before = committer.committed
-        committer.on_release_notified.append(entry_is_kept)
-        listing = asyncio.ensure_future(value(node, "LIST FROM VAULT s"))
-        while committer.committed < before + 2:
-            await asyncio.sleep(0)
-        await reads_beside(node, "LIST")
-        full_disk.close()
-        await until(lambda: committer.committed != before + 2)
-        disk.plan = None
-        assert await listing == {"ids": ids}
-
-    played(main)
-
-
-def test_the_vaults_that_are_shown_are_those_that_are_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Though one was declared in flight, and taken back while they were counted."""
-    monkeypatch.setattr(actors.vaults.actor, "AT_ONCE", 1)
-
-    async def main(node: Node, disk: SimulatedDisk) -> None:
-        names = [f"v{number}" for number in range(10, 50)]
-        await value(node, " ".join(f"DEFINE VAULT {name};" for name in names))
-        with stalled(node, disk):
-            before = node.committer.committed
-            lost = asyncio.ensure_future(outcome(value(node, "DEFINE VAULT v00")))
-            await until(lambda: node.committer.committed > before)
-            showing = asyncio.ensure_future(ask(node._vaults.ref, ShowVaults(ANA)))
-            for _ in range(5):
-                await asyncio.sleep(0)
-        assert isinstance(await lost, DiskFull)
-        disk.plan = None
-        assert [vault.names[2] for vault in (await showing).vaults] == names
-
-    played(main)
+    with stalled(node, disk):
+        before = node.committer.committed
+        lost = asyncio.ensure_future(outcome(value(node, "CREATE t:1")))
+        await until(lambda: node.committer.committed > before)
+        assert (await value(node, "INFO FOR STORE"))["sequence"] == before
+    assert isinstance(await lost, DiskFull)
+    disk.plan = None
+    answer = await run(node, "CREATE t:1; INFO FOR STORE")
+    told: Any = answer.results[-1].value
+    assert told["sequence"] == answer.sequence == before + 1, "its own commit counts"

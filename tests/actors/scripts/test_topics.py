@@ -174,26 +174,6 @@ async def test_a_message_a_record_and_a_key_are_one_commit(here: Running) -> Non
     assert (await here.value("GET 'k' FROM s"))["value"] == 1
 
 
-async def test_publishers_that_pause_get_positions_that_are_theirs(here: Running) -> None:
-    """Two long transactions publish into one topic while others do: none of them loses a race."""
-    slow = "BEGIN; PUBLISH INTO t VALUE '{0}'; FOR $x IN 0..20000 {{ LET $y = $x }};" \
-        " PUBLISH INTO t VALUES ['{0}1', '{0}2']; COMMIT"  # fmt: skip
-    running = [started(here, slow.format(name)) for name in "ab"]
-    await until(lambda: sum(run.fiber.slices > 0 for run in running_scripts(here.node)) == 2)
-    assert (await here.value("PUBLISH INTO t VALUE 'between'"))["position"] == 1
-    answers = await asyncio.gather(*running)
-    assert all(answer.refusal is None for answer in answers), answers
-    held = {m["position"]: m["value"] for m in await here.value("READ FROM t AFTER 0")}
-    for name, answer in zip("ab", answers, strict=True):
-        one: Any = answer.results[1].value
-        many: Any = answer.results[3].value
-        assert held[one["position"]] == name
-        assert [held[many["first"]], held[many["last"]]] == [f"{name}1", f"{name}2"]
-    assert sorted(held) == list(range(1, 8))
-    ats = [m["at"] for m in await here.value("READ FROM t AFTER 0")]
-    assert ats == sorted(ats)
-
-
 @pytest.mark.parametrize("bound", ["KEEP 1h", "BYTES 700", "BYTES 1MiB"])
 async def test_publishers_that_pause_lose_no_race_where_the_oldest_make_room(
     here: Running, bound: str, monkeypatch: pytest.MonkeyPatch
@@ -256,26 +236,6 @@ async def test_dead_letters_and_back(here: Running) -> None:
     assert await here.value("REDRIVE FROM dead TO t") == {"moved": 1, "first": 2, "last": 2}
     assert await here.value("REDRIVE FROM dead TO t") == {"moved": 0, "first": None, "last": None}
     assert (await here.value("READ FROM t AFTER 1"))[0]["headers"] == {}
-
-
-async def test_a_transaction_makes_use_of_where_it_redrives_to(here: Running) -> None:
-    """What it stores of that is where the messages are, though others publish before its commit."""
-    await here.values("DEFINE TOPIC dead; DEFINE TABLE log; PUBLISH INTO dead VALUES ['a', 'b']")
-    script = (
-        "BEGIN; LET $r = REDRIVE FROM dead TO t; FOR $x IN 0..20000 { LET $y = $x };"
-        " CREATE log:1 SET first = $r.first, said = $r; COMMIT"
-    )
-    running = started(here, script)
-    await until(lambda: any(run.fiber.slices > 0 for run in running_scripts(here.node)))
-    await here.value("PUBLISH INTO t VALUE 'between'")
-    found(await running)
-    held = {m["value"]: m["position"] for m in await here.value("READ FROM t AFTER 0")}
-    (kept,) = await here.value("SELECT first, said FROM log")
-    assert kept["first"] == held["a"]
-    assert kept["said"] == {"moved": 2, "first": held["a"], "last": held["b"]}
-    assert await here.value("BEGIN; LET $r = REDRIVE FROM dead TO t; RETURN $r; COMMIT") == {
-        "moved": 0, "first": None, "last": None,
-    }  # fmt: skip
 
 
 async def test_a_moved_group_makes_receipts_stale(here: Running) -> None:
@@ -358,25 +318,6 @@ async def test_what_goes_into_another_topic_needs_write_there(here: Running) -> 
         assert refusal.detail["needs"] == "WRITE ON TOPIC shop.main.dead"
 
 
-async def test_what_brings_messages_elsewhere_needs_read_of_them(here: Running) -> None:
-    """Who may DEFINE a group, and write into a topic of one's own, would get them all there."""
-    await here.values("DEFINE TOPIC dead; PUBLISH INTO t VALUE 'canary'")
-    granted, eve = Granted(here.node), await declare(here.node, "eve", "member")
-    for verb, topic in ((Verb.DEFINE, "t"), (Verb.READ, "dead"), (Verb.WRITE, "dead")):
-        granted.grant("eve", verb, "shop", "main", topic, kind="topic")
-    for statement in (
-        "DEFINE GROUP h ON t DEADLINE 1ms DELIVERIES 1 DEAD LETTER dead",
-        "ALTER GROUP g ON t SET DEADLINE 1ms, DELIVERIES 1, DEAD LETTER dead",
-    ):
-        refusal = (await here.answer(statement, caller=eve)).refusal
-        assert isinstance(refusal, NotAllowed), statement
-        assert refusal.detail["needs"] == "READ ON TOPIC shop.main.t"
-    alone = "ALTER GROUP g ON t SET DEADLINE 1h, DEAD LETTER NONE; DEFINE GROUP i ON t DEADLINE 1s"
-    assert (await here.answer(alone, caller=eve)).refusal is None
-    granted.grant("eve", Verb.READ, "shop", "main", "t", kind="topic")
-    assert (await here.answer(statement, caller=eve)).refusal is None
-
-
 async def test_a_node_that_is_not_writable_still_reads(here: Running) -> None:
     await here.values("PUBLISH INTO t VALUE 1; DEFINE READER r ON t; DEFINE TOPIC u;"
                       " DEFINE NODE ROLES serving")  # fmt: skip
@@ -457,44 +398,6 @@ async def test_what_comes_while_a_script_pauses_before_it_waits_is_not_missed(
     assert paused > 1, "in its transaction too"
 
 
-async def test_a_group_that_is_dropped_while_the_first_in_its_line_looks_is_not_waited_for(
-    here: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def drop() -> None:
-        await here.value("DROP TOPIC t")
-
-    meanwhile = Meanwhile(monkeypatch, drop)
-    taking = started(here, "LET $x = 1; TAKE FROM t AS g WAIT 1m")
-    await waiting(here, 1)
-    meanwhile.left = 1
-    here.node.topics.waits.published(next(iter(here.node.topics.waits._lines)))
-    await until(lambda: meanwhile.left <= 0)
-    assert isinstance((await taking).refusal, Unknown)
-
-
-async def test_a_reader_that_is_moved_back_is_waited_for_no_more(here: Running) -> None:
-    await here.values("PUBLISH INTO t VALUES [1, 2]; DEFINE READER other ON t AT END")
-    for moves in (
-        "ALTER READER r ON t SET POSITION START",
-        "COMMIT READER r ON t AT 0",
-        "DEFINE READER OVERWRITE r ON t",
-    ):
-        await here.values("DEFINE READER OVERWRITE r ON t AT END")
-        reading = started(here, "READ FROM t AS r WAIT 1m")
-        await waiting(here, 1)
-        slices = max(run.fiber.slices for run in running_scripts(here.node))
-        await here.values("ALTER READER other ON t SET POSITION START")
-        await here.values("COMMIT READER other ON t AT 2; COMMIT READER r ON t AT 2")
-        await waiting(here, 1)
-        assert max(run.fiber.slices for run in running_scripts(here.node)) == slices, (
-            "not for others"
-        )
-        await here.values(moves)
-        assert positions(found(await reading)) == [1, 2]
-        assert len(here.node.topics.waits) == 0
-    assert not here.node.topics.waits._named
-
-
 async def test_what_is_there_is_not_waited_for(here: Running) -> None:
     await here.value("PUBLISH INTO t VALUES [1, 2]")
     assert positions(await here.value("READ FROM t AFTER 0 WAIT 1m")) == [1, 2]
@@ -506,20 +409,6 @@ async def test_a_wait_ends_empty_when_its_time_is_over(here: Running) -> None:
     assert await here.value("READ FROM t AFTER 0 WAIT 1ms") == []
     assert await here.value("TAKE FROM t AS g WAIT 0s") == []
     assert len(here.node.topics.waits) == 0
-
-
-async def test_nobody_answers_that_there_is_nothing_without_having_looked(here: Running) -> None:
-    first = started(here, "TAKE FROM t AS g WAIT 1m")
-    await waiting(here, 1)
-    line: Any = here.node.topics.waits.line(1, 1)
-    (wait,) = line._blocked
-    wake, wait._wake = wait._wake, lambda: None  # it has the turn, and has not come to look yet
-    await here.value("PUBLISH INTO t VALUE 1")
-    assert positions(await here.value("TAKE FROM t AS g WAIT 1ms")) == [1]
-    wait._wake = wake
-    wake()
-    await here.value("PUBLISH INTO t VALUE 2")
-    assert positions(found(await first)) == [2]
 
 
 async def test_a_nack_a_lapse_and_room_wake(here: Running) -> None:
@@ -558,28 +447,6 @@ async def test_a_delay_and_a_backoff_are_waited_for(here: Running) -> None:
     assert await here.value("TAKE FROM t AS g WAIT 1ms") == []
 
 
-async def test_trimming_what_is_in_flight_makes_room(here: Running) -> None:
-    await here.values("ALTER GROUP g ON t SET IN FLIGHT 1; PUBLISH INTO t VALUES [1, 2]")
-    await here.value("TAKE FROM t AS g")
-    taking = started(here, "TAKE FROM t AS g WAIT 1m")
-    await waiting(here, 1)
-    await here.value("TRIM TOPIC t BEFORE 2")
-    assert positions(found(await taking)) == [2]
-
-
-async def test_a_dead_letter_is_waited_for(here: Running) -> None:
-    await here.values(
-        "DEFINE TOPIC dead; DEFINE GROUP h ON t DEADLINE 1ms DELIVERIES 1 DEAD LETTER dead;"
-        " DEFINE GROUP d ON dead DEADLINE 1m; PUBLISH INTO t VALUE 1"
-    )
-    taking = started(here, "TAKE FROM dead AS d WAIT 1m")
-    reading = started(here, "READ FROM dead AFTER 0 WAIT 1m")
-    await waiting(here, 2)
-    await here.value("TAKE FROM t AS h")  # and nobody asks again: the topic's actor does it
-    assert positions(found(await taking)) == [1]
-    assert positions(found(await reading)) == [1]
-
-
 async def test_who_waits_is_served_first_come_first_served(here: Running) -> None:
     takers = []
     for number in range(50):
@@ -615,20 +482,6 @@ async def test_cancel_kill_and_timeout_end_a_wait(here: Running) -> None:
     assert len(here.node.topics.waits) == 0
 
 
-async def test_one_that_is_cancelled_with_the_turn_passes_it_on(here: Running) -> None:
-    requests = [
-        RunScript(OWNER, "TAKE FROM t AS g WAIT 1m", f"r-{n}", {}, "shop", "main") for n in "xy"
-    ]
-    first, second = (ask(here.node.scripts, request) for request in requests)
-    await waiting(here, 2)
-    publishing = started(here, "PUBLISH INTO t VALUE 1")
-    tell(here.node.scripts, CancelScript("r-x"))
-    taken = [answer for answer in await asyncio.gather(first, second) if answer.refusal is None]
-    await publishing
-    # Whoever it was, the message is not left lying while somebody waits.
-    assert sum(len(found(answer)) for answer in taken) == 1
-
-
 @pytest.mark.parametrize(
     "statement",
     ["DROP TOPIC t", "DROP GROUP g ON t", "DROP DATABASE main", "DROP NAMESPACE shop",
@@ -641,14 +494,6 @@ async def test_what_is_dropped_is_not_waited_for(here: Running, statement: str) 
     for each in taking:
         assert isinstance((await each).refusal, Unknown)
     assert len(here.node.topics.waits) == 0
-
-
-async def test_a_dropped_reader_is_not_waited_for(here: Running) -> None:
-    await here.values("DEFINE READER r ON t")
-    reading = started(here, "READ FROM t AS r WAIT 1m")
-    await waiting(here, 1)
-    await here.values("DROP READER r ON t")
-    assert isinstance((await reading).refusal, Unknown)
 
 
 async def test_a_drain_answers_who_waits_with_what_there_is(here: Running) -> None:
@@ -736,38 +581,6 @@ async def test_who_signs_out_waits_no_more(here: Running) -> None:
     assert len(here.node.topics.waits) == 0
 
 
-async def test_nothing_is_handed_to_who_has_signed_out(
-    here: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not by a take either that was under way and has given way to others."""
-    session = await signed_in(here)
-    await here.value("PUBLISH INTO t VALUES $v DELAY 1h", {"v": list(range(6000))})
-    await here.value("PUBLISH INTO t VALUE 'at once'")
-    monkeypatch.setattr(limits, "SLICE_US", 0)  # it gives way each 500 messages that it looks at
-    for script in ("TAKE FROM t AS g", "BEGIN; TAKE FROM t AS g; COMMIT"):
-        taking = started(here, script, caller=session.caller)
-        while not here.node.registry.unfinished:
-            await asyncio.sleep(0)
-        await ask(here.node.sessions, SignOut(session.token))
-        assert here.node.registry.unfinished
-        assert isinstance((await taking).refusal, SessionEnded)
-        assert (await here.value("INFO FOR GROUP g ON t"))["in_flight"] == 0
-        session = await signed_in(here)
-    assert positions(await here.value("TAKE FROM t AS g")) == [6001]
-
-
-async def test_a_session_that_has_run_out_waits_no_more(here: Running) -> None:
-    session = await signed_in(here)
-    taking = started(here, "TAKE FROM t AS g WAIT 1m", caller=session.caller)
-    await waiting(here, 1)
-    open_sessions: Any = here.node._open_sessions._open
-    (kept,) = open_sessions.values()
-    kept.ends_us = 0
-    await here.value("PUBLISH INTO t VALUE 1")
-    assert isinstance((await taking).refusal, SessionEnded)
-    assert positions(await here.value("TAKE FROM t AS g")) == [1]
-
-
 async def test_a_wait_stands_alone(here: Running) -> None:
     for script in (
         "BEGIN; TAKE FROM t AS g WAIT 1s; COMMIT",
@@ -808,27 +621,6 @@ async def test_not_more_wait_than_may(here: Running, monkeypatch: pytest.MonkeyP
     await asyncio.gather(*two, hers)
 
 
-async def test_who_waits_while_idle_costs_nothing(here: Running) -> None:
-    takers = [started(here, "TAKE FROM t AS g WAIT 5m") for _ in range(200)]
-    await waiting(here, 200)
-    slices, begun = (
-        sum(run.fiber.slices for run in running_scripts(here.node)),
-        here.node.topics.begun,
-    )
-    committed = here.node.committer.committed
-    await asyncio.sleep(0.2)
-    assert (
-        sum(run.fiber.slices for run in running_scripts(here.node)),
-        here.node.topics.begun,
-    ) == (
-        slices,
-        begun,
-    )
-    assert here.node.committer.committed == committed
-    here.node.not_ready()
-    await asyncio.gather(*takers)
-
-
 @pytest.mark.parametrize("script", ["TAKE FROM t AS {g}", "TAKE FROM t AS {g} WAIT 1m"])
 async def test_a_take_passes_more_than_one_commit_holds(
     here: Running, monkeypatch: pytest.MonkeyPatch, script: str
@@ -861,21 +653,3 @@ async def test_a_take_passes_more_than_one_commit_holds(
     answer = await here.answer("BEGIN; ALTER GROUP g ON t SET POSITION 1500; TAKE FROM t AS g;"
                                "COMMIT")  # fmt: skip
     assert isinstance(answer.refusal, TooLarge), "a block is one commit"
-
-
-async def test_many_that_take_and_acknowledge_a_thousand_at_once_all_get_their_turn(
-    here: Running,
-) -> None:
-    """Each of these takes more than a slice, and all of them write the row of one group."""
-    for _ in range(2):
-        await here.value("PUBLISH INTO t VALUES 1..=6000")
-    await here.value("ALTER GROUP g ON t SET IN FLIGHT 100000")
-
-    async def work() -> int:
-        done = 0
-        while taken := await here.value("TAKE 1000 FROM t AS g"):
-            answer = await here.value("ACK t AS g RECEIPTS $r", receipts(taken))
-            done += answer["acked"]
-        return done
-
-    assert sum(await asyncio.gather(*(work() for _ in range(12)))) == 12_000

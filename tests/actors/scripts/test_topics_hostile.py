@@ -192,9 +192,3 @@ async def test_receipts_that_were_never_given(here: Running) -> None:
                 assert said == settled(answer, 0, [receipt]), word
             said = await here.value("EXTEND t AS g RECEIPTS $r BY 1s", {"r": [receipt]})
             assert said == settled("extended", 0, [receipt])
-
-
-async def test_there_are_enough_of_them(figure: Callable[[str, object], None]) -> None:
-    count = sum(map(len, SCRIPTS.values())) + len(PARAMETERS) + len(STALE)
-    figure("hostile inputs to topics", count)
-    assert count >= 150

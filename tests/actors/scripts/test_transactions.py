@@ -197,23 +197,6 @@ async def test_one_that_loses_every_race_is_refused_as_a_conflict(
     assert await node.value("SELECT VALUE n FROM thing:1") == [0]
 
 
-async def test_variables_and_place_are_as_before_when_a_block_is_run_again(node: Running) -> None:
-    assert await node.value("LET $a = 1; BEGIN; LET $a = $a + 1; COMMIT; RETURN $a") == 2
-
-
-async def test_many_short_statements_do_not_hold_the_loop(node: Running) -> None:
-    ended: list[int] = []
-
-    async def one() -> None:
-        assert await node.value("RETURN 1") == 1
-        ended.append(1)
-
-    long = asyncio.ensure_future(node.answer("1;" * 5_000))
-    await asyncio.gather(*(one() for _ in range(3)))
-    assert not long.done() and len(ended) == 3
-    assert len((await long).results) == 5_000
-
-
 async def test_a_script_has_so_many_variables_and_no_more(
     node: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
