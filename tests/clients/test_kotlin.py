@@ -139,7 +139,8 @@ POM = """\
   <artifactId>readme</artifactId>
   <version>1</version>
   <properties>
-    <maven.compiler.release>17</maven.compiler.release>
+    <maven.compiler.source>17</maven.compiler.source>
+    <maven.compiler.target>17</maven.compiler.target>
     <project.build.sourceEncoding>UTF-8</project.build.sourceEncoding>
   </properties>
   {repositories}
@@ -216,7 +217,7 @@ def test_the_tour_of_its_readme_runs_in_an_empty_project(
     java = java.replace("127.0.0.1:8001", address(node)).replace('"..."', f'"{PASSWORD}"')
     assert len(tour) == 5
     repository, folder = tmp_path / "repository", tmp_path / "project"
-    mvn("package", "deploy", "-DskipTests", f"-DaltDeploymentRepository=local::file:{repository}")
+    mvn("deploy", "-DskipTests", f"-DaltDeploymentRepository=local::file:{repository}")
     (made,) = repository.glob("storenode/storeclient/*/storeclient-*.pom")
     assert {path.suffix for path in made.parent.iterdir()} >= {".jar", ".pom"}
     kotlin, serialization = (
