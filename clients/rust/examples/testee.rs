@@ -383,6 +383,17 @@ async fn next_of<S: Stream + Unpin>(of: &Mutex<Option<S>>) -> Option<S::Item> {
     .await
 }
 
+/// A read of a stream: a watch ends with a read that is cancelled.
+struct Reading<'a>(Option<&'a Going>);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        if let Some(Going::Watch(watch)) = self.0 {
+            drop(lock(watch).take());
+        }
+    }
+}
+
 impl Testee {
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.0)
@@ -949,10 +960,12 @@ impl Testee {
             "next" => {
                 let Thing::Iteration(iteration) = self.named(call)? else { return misuse("it has no next") };
                 let mut stopped = iteration.stopped.subscribe();
+                let mut reading = Reading(Some(&iteration.going));
                 let found = tokio::select! {
                     found = self.next(&iteration) => found?,
                     _ = stopped.wait_for(|is_stopped| *is_stopped) => None,
                 };
+                reading.0 = None;
                 Ok(found.map_or(json!({ "end": true }), |item| json!({ "item": item })))
             }
             "stop" => match self.named(call)? {

@@ -344,7 +344,7 @@ impl Exchange {
                 self.say_bye(now);
             }
             Kind::Error | Kind::Refused if id == 0 => return Err(read_error(body)),
-            Kind::Change | Kind::Part => self.on_stream(kind, id, body, size, now),
+            Kind::Change | Kind::Part => self.on_stream(kind, id, body, size)?,
             // The answer of a request that was given up is dropped.
             _ => {
                 if let Some(call) = self.forget(id, now) {
@@ -355,27 +355,19 @@ impl Exchange {
         Ok(())
     }
 
-    fn on_stream(&mut self, kind: Kind, id: u64, body: Object, size: usize, now: Instant) {
-        let Some(call) = self.calls.get(&id) else { return };
-        match &call.sink {
-            Sink::Stream(queue) if (call.kind == Kind::Watch) == (kind == Kind::Change) => {
-                let is_full = queue.push(body, size);
-                match kind {
-                    Kind::Part => self.is_stalled |= is_full,
-                    _ if is_full => self.send_end(id),
-                    _ => {}
-                }
-            }
-            _ => {
-                if call.is_written {
-                    self.send_end(id);
-                }
-                if let Some(call) = self.forget(id, now) {
-                    let error = format!("the node sent {} to {}", kind.name(), call.kind.name());
-                    call.sink.settle(Err(Error::broken(error).into()));
-                }
-            }
+    fn on_stream(&mut self, kind: Kind, id: u64, body: Object, size: usize) -> Result<()> {
+        let Some(call) = self.calls.get(&id) else { return Ok(()) };
+        let queue = match &call.sink {
+            Sink::Stream(queue) if (call.kind == Kind::Watch) == (kind == Kind::Change) => queue,
+            _ => return Err(Error::broken(format!("the node sent {} to {}", kind.name(), call.kind.name()))),
+        };
+        let is_full = queue.push(body, size);
+        match kind {
+            Kind::Part => self.is_stalled |= is_full,
+            _ if is_full => self.send_end(id),
+            _ => {}
         }
+        Ok(())
     }
 
     pub(crate) fn on_bytes(&mut self, now: Instant) {
@@ -467,7 +459,10 @@ impl Exchange {
         self.waiting.clear();
         self.unsent.clear();
         self.out = Vec::new();
-        for (_, call) in self.calls.drain() {
+        // In their order, so that those which go elsewhere keep it.
+        let mut calls: Vec<_> = self.calls.drain().collect();
+        calls.sort_unstable_by_key(|(id, _)| *id);
+        for (_, call) in calls {
             call.sink.settle(Err(match call.is_written {
                 true => {
                     let message = format!("the connection ended before {} was answered", call.kind.name());

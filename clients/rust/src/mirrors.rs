@@ -1,6 +1,6 @@
 //! Mirrors: copies of tables, kept in step.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::IntoFuture;
 use std::sync::{Arc, Mutex};
@@ -76,7 +76,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> MirrorBuilder<T> {
 
     async fn open(self) -> Result<Mirror<T>> {
         let Self { db, table, condition, page, on_copy, .. } = self;
-        let state = State { rows: HashMap::new(), position: Position::default(), failure: None };
+        let state = State { rows: BTreeMap::new(), position: Position::default(), failure: None };
         let news = News::default();
         let kept = Kept {
             db,
@@ -121,7 +121,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> IntoFuture for MirrorBuilder<T
 }
 
 struct State<T> {
-    rows: HashMap<RecordId, Arc<T>>,
+    rows: BTreeMap<RecordId, Arc<T>>,
     position: Position,
     failure: Option<Error>,
 }
@@ -198,7 +198,7 @@ impl<T: DeserializeOwned> Kept<T> {
             self.condition.as_ref().map(|condition| format!(" WHERE {condition}")).unwrap_or_default();
         let select = format!("SELECT * FROM {}{filter}", quote(&self.table)?);
         let moment = self.db.moment().await?;
-        let mut rows = HashMap::new();
+        let mut rows = BTreeMap::new();
         let mut reading = moment.rows::<Value>(select).page(self.page);
         while let Some(row) = reading.next().await {
             let row = row?;
@@ -282,7 +282,7 @@ impl<T> Mirror<T> {
         lock(&self.kept.state).rows.get(id).cloned()
     }
 
-    /// Return all records, in no order. They are of one commit.
+    /// Return all records, by their ids. They are of one commit.
     pub fn rows(&self) -> Vec<Arc<T>> {
         lock(&self.kept.state).rows.values().cloned().collect()
     }
