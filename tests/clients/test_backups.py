@@ -15,17 +15,9 @@ from protocol import limits
 from protocol.frames import FrameReader, MessageKind, encode
 from storage.backups.verify import VerifyReport, verify
 from storage.files.disk import Disk
-from storeclient import (
-    AsyncClient,
-    Backup,
-    OutcomeUnknown,
-    ProtocolBroken,
-    backups,
-    errors,
-)
+from storeclient import AsyncClient, ProtocolBroken, backups, errors
 from storeclient.backups import Target
 from surfaces.wire import NodeGate
-from tests.callers import declare
 from tests.nodes import PASSWORD, Running, running
 from tests.surfaces.wire.peers import serving
 
@@ -67,37 +59,6 @@ def report(path: Path) -> VerifyReport:
         file.close()
 
 
-async def test_a_snapshot(house: BackupServer, tmp_path: Path) -> None:
-    await fill(house, 12)
-    path, told = tmp_path / "all.storesnap", list[tuple[int, int]]()
-    async with house.client() as client:
-        taken = await client.backup(path, progress=lambda *bytes: told.append(bytes))
-        assert await client.query("RETURN 1") == 1
-    found = report(path)
-    assert found.result == "whole"
-    size = path.stat().st_size
-    assert taken == Backup(str(path), size, "snapshot", found.records, found.facts.version)  # type: ignore[union-attr]
-    assert told[-1] == (size, size)
-    assert told == sorted(told)
-    assert len(told) > 12
-    assert path.stat().st_mode & 0o077 == 0
-    assert sorted(os.listdir(tmp_path)) == ["all.storesnap", "store"]
-
-
-async def test_nothing_is_replaced(house: BackupServer, tmp_path: Path) -> None:
-    (tmp_path / "x").write_text("somebody's")
-    (tmp_path / "link").symlink_to("nowhere")
-    async with house.client() as client:
-        for name in ("x", "link", "store"):
-            with pytest.raises(FileExistsError):
-                await client.backup(tmp_path / name)
-        (tmp_path / "z.partial").write_text("somebody's")
-        with pytest.raises(FileExistsError, match="is not a partial snapshot"):
-            await client.backup(tmp_path / "z")
-    assert (tmp_path / "x").read_text() == (tmp_path / "z.partial").read_text() == "somebody's"
-    assert sorted(os.listdir(tmp_path)) == ["link", "store", "x", "z.partial"]
-
-
 @pytest.mark.parametrize("begun", [0, 5, 100])
 async def test_what_was_cut_off_gives_way(house: BackupServer, tmp_path: Path, begun: int) -> None:
     async with house.client() as client:
@@ -131,35 +92,6 @@ async def test_of_two_who_write_one_file_the_second_is_refused(tmp_path: Path) -
     first.abandon()
     assert (tmp_path / "x").read_bytes() == b"first"
     assert os.listdir(tmp_path) == ["x"]
-
-
-async def test_a_refusal_leaves_nothing(
-    house: BackupServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await declare(house.here.node, "sam", "owner", "shop.main", PASSWORD)
-    async with house.client("sam") as client:
-        with pytest.raises(errors.NotAllowed):
-            await client.backup(tmp_path / "x")
-    monkeypatch.setattr(house.here.node.backups, "taking", True)
-    async with house.client() as client:
-        with pytest.raises(errors.Busy):
-            await client.backup(tmp_path / "x")
-        with pytest.raises(FileNotFoundError):
-            await client.backup(tmp_path / "none" / "x")
-    assert os.listdir(tmp_path) == ["store"]
-
-
-async def test_whoever_gives_up_leaves_nothing(house: BackupServer, tmp_path: Path) -> None:
-    await fill(house, 20)
-    begun = asyncio.Event()
-    async with house.client() as client:
-        taking = asyncio.create_task(client.backup(tmp_path / "x", progress=lambda *_: begun.set()))
-        await begun.wait()
-        taking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await taking
-        assert await client.query("RETURN 1") == 1, "its own connection goes on"
-    assert os.listdir(tmp_path) == ["store"]
 
 
 async def test_a_slow_disk_holds_little_in_memory(
@@ -244,15 +176,6 @@ async def test_a_node_that_says_something_else(what: str, tmp_path: Path) -> Non
     assert os.listdir(tmp_path) == []
 
 
-async def test_a_connection_that_breaks(tmp_path: Path) -> None:
-    says = lambda id: [encode(MessageKind.PART, id, part(1, b"ab", 2, 6)[1]), b""]  # noqa: E731
-    server, address = await fake(says)
-    async with server, AsyncClient(address, user="root", password=PASSWORD) as client:
-        with pytest.raises(OutcomeUnknown):
-            await client.backup(tmp_path / "x")
-    assert os.listdir(tmp_path) == []
-
-
 async def test_parts_that_nobody_asked_for(tmp_path: Path) -> None:
     server, address = await fake(lambda id: [encode(*_of(part(1, b"ab", 2, 6), id))])
     async with server, AsyncClient(address, user="root", password=PASSWORD) as client:
@@ -264,12 +187,3 @@ def _of(
     said: tuple[MessageKind, dict[str, Any]], id: int
 ) -> tuple[MessageKind, int, dict[str, Any]]:
     return said[0], id, said[1]
-
-
-async def test_a_node_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(WELCOME, "minor", 4)
-    server, address = await fake(lambda id: [])
-    async with server, AsyncClient(address, user="root", password=PASSWORD) as client:
-        with pytest.raises(errors.VersionNotSupported, match="streams"):
-            await client.backup(tmp_path / "x")
-    assert os.listdir(tmp_path) == []

@@ -14,8 +14,7 @@ from uuid import UUID
 import pytest
 
 from bench.ports import free_port
-from protocol import limits
-from storeclient import NONE, AsyncClient, OutcomeUnknown, RecordId, errors
+from storeclient import AsyncClient, OutcomeUnknown, RecordId, errors
 from surfaces.wire import NodeGate, WireSettings, WireSurface
 from tests.nodes import PASSWORD, running
 from tests.processes import PASSWORD as PROCESS_PASSWORD
@@ -62,56 +61,6 @@ async def client(tmp_path: Path) -> AsyncIterator[AsyncClient]:
     ):
         await client.run("DEFINE TABLE item")
         yield client
-
-
-async def test_every_type_comes_back_from_a_record_as_it_went(client: AsyncClient) -> None:
-    await client.run("CREATE item:1 CONTENT $v", {"v": {"v": EVERY_TYPE}})
-    found = await client.query("SELECT VALUE v FROM item:1")
-    value = found[0] if isinstance(found, list) else found
-    assert value == EVERY_TYPE
-    for name, kept in EVERY_TYPE.items():
-        assert type(value[name]) is type(kept), name
-    assert str(value["decimal"]) == "12.30"
-    assert await client.query("RETURN $v", {"v": NONE}) is NONE
-
-
-async def test_a_refusal_inside_a_script(client: AsyncClient) -> None:
-    with pytest.raises(errors.AlreadyExists) as refused:
-        await client.run("CREATE item:1 SET a = 1; CREATE item:1 SET a = 2; RETURN 3")
-    assert refused.value.statement == 2
-    assert len(refused.value.results) == 1
-    assert refused.value.request
-
-
-async def test_a_text_that_does_not_parse_runs_nothing(client: AsyncClient) -> None:
-    with pytest.raises(errors.UnexpectedToken) as refused:
-        await client.run("CREATE item:1 SET a = 1;\nSELEKT")
-    assert refused.value.line == 2
-    assert refused.value.column
-    assert await client.query("SELECT * FROM item") == []
-
-
-async def test_a_transaction_is_a_script(client: AsyncClient) -> None:
-    with pytest.raises(errors.Thrown):
-        await client.run("BEGIN; CREATE item:1 SET a = 1; THROW 'no'; COMMIT")
-    assert await client.query("SELECT * FROM item") == []
-    answer = await client.run("BEGIN; CREATE item:1 SET a = 1; CREATE item:2 SET a = 2; COMMIT")
-    assert answer.seq > 0
-    assert len(await client.query("SELECT * FROM item")) == 2
-
-
-async def test_an_answer_too_large_leaves_the_connection(client: AsyncClient) -> None:
-    await client.run("CREATE item:1 SET b = $b", {"b": bytes(limits.RECORD_BYTES - 1000)})
-    with pytest.raises(errors.AnswerTooLarge) as refused:
-        await client.query("SELECT VALUE [b, b, b] FROM item:1")
-    assert refused.value.detail["bytes"] > limits.FRAME_BYTES
-    assert await client.query("RETURN 1") == 1
-
-
-async def test_a_timeout_ends_a_script(client: AsyncClient) -> None:
-    with pytest.raises(errors.StatementTimeout):
-        await client.run("FOR $i IN 0..900000 { LET $x = $i * 2 }", timeout=0.05)
-    assert await client.query("RETURN 1") == 1
 
 
 async def test_a_cancelled_task_ends_its_script(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import asyncio
 import random
 import threading
 from collections.abc import AsyncIterator, Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +21,10 @@ from storeclient import (
     AsyncWatch,
     Change,
     Client,
-    Closed,
-    Commit,
-    Copied,
-    Position,
     RecordId,
     errors,
     feeds,
 )
-from storeclient.exchange import StreamedMessage
 from surfaces.wire import NodeGate, WireSettings, WireSurface
 from surfaces.wire.connection import WireConnection
 from tests.nodes import PASSWORD, Running, running
@@ -103,41 +97,6 @@ async def some(changes: AsyncIterator[Any], count: int) -> list[Any]:
 
 
 class TestChanges:
-    async def test_each_says_what_became_of_a_record(
-        self, house: WatchServer, db: AsyncDatabase
-    ) -> None:
-        changes = aiter(db.watch("t", 0, before=True))
-        first = await house.seq("CREATE t:1 SET a = 1")
-        last = await house.seq("BEGIN; UPDATE t:1 SET a = 2; CREATE t:2; COMMIT; DELETE t:1")
-        created, updated, other, deleted = await some(changes, 4)
-        assert isinstance(created, Change) and isinstance(created.at, datetime)
-        assert (created.seq, created.action, created.id) == (first, "create", RecordId("t", 1))
-        assert (created.value, created.before) == ({"id": RecordId("t", 1), "a": 1}, None)
-        assert (created.by, created.reason, created.last) == ("root", None, True)
-        assert (updated.last, other.last) == (False, True)
-        assert updated.seq == other.seq == last - 1
-        assert updated.before["a"] == 1 and updated.value["a"] == 2
-        assert (deleted.action, deleted.value, deleted.before["a"]) == ("delete", None, 2)
-
-    async def test_filters_and_actions(self, house: WatchServer, db: AsyncDatabase) -> None:
-        large = aiter(db.watch("t", 0, where="a > 1"))
-        gone = aiter(db.watch("t", 0, actions=["delete"]))
-        await house.seq("CREATE t:1 SET a = 1; UPDATE t:1 SET a = 2; DELETE t:1")
-        assert [one.action for one in await some(large, 2)] == ["create", "delete"]
-        (deleted,) = await some(gone, 1)
-        assert deleted.action == "delete"
-
-    async def test_parts_come_as_one_commit(self, house: WatchServer, db: AsyncDatabase) -> None:
-        commits = db.watch("t", 0).commits()
-        seq = await house.seq(
-            "BEGIN; FOR $i IN 0..100 { CREATE type::record('t', $i) SET pad = $pad }; COMMIT"
-        )
-        (commit,) = await some(commits, 1)
-        assert isinstance(commit, Commit)
-        assert commit.seq == seq
-        assert [change.id.id for change in commit.changes] == [*range(100)]
-        assert [change.last for change in commit.changes] == [False] * 99 + [True]
-
     async def test_what_was_omitted_says_so(self, house: WatchServer, db: AsyncDatabase) -> None:
         watch = db.watch("t", 0, before=True)
         await house.seq("CREATE t:1 SET a = $a", a="x" * (limits.FEED_CHANGE_BYTES - 1_000_000))
@@ -162,39 +121,6 @@ class TestChanges:
 
 
 class TestPosition:
-    async def test_it_moves_when_more_is_asked_for(
-        self, house: WatchServer, db: AsyncDatabase
-    ) -> None:
-        watch = db.watch("t", await house.seq("CREATE t:0"))
-        first = await house.seq("BEGIN; CREATE t:1; CREATE t:2; COMMIT")
-        second = await house.seq("CREATE t:3")
-        changes = aiter(watch)
-        for _ in range(2):
-            await anext(changes)
-            assert watch.position is not None and watch.position.seq < first
-        await anext(changes)
-        assert watch.position is not None and watch.position.seq == first
-        asking = asyncio.create_task(following_one(changes))
-        await until(lambda: watch.position.seq == second)
-        await house.seq("CREATE t:4")
-        await asking
-        assert watch.position == Position(second, house.here.node.store.id, 1)
-
-    async def test_broken_off_it_goes_on_there(self, house: WatchServer, db: AsyncDatabase) -> None:
-        watch = db.watch("t", 0)
-        for number in range(6):
-            await house.seq(f"BEGIN; CREATE t:[{number}, 0]; CREATE t:[{number}, 1]; COMMIT")
-        seen = []
-        for _ in range(3):  # each breaks off in the midst of a commit, and hears it again
-            taken = []
-            async for change in watch:
-                taken.append(change.id.id)
-                if len(taken) == 3:
-                    break
-            seen.append(taken)
-        assert seen == [[[n, 0], [n, 1], [n + 1, 0]] for n in range(3)]
-        await until(lambda: len(house.feeds) <= 1)
-
     async def test_another_watch_begins_there(self, house: WatchServer, db: AsyncDatabase) -> None:
         await house.seq("CREATE t:1; CREATE t:2; CREATE t:3")
         first = db.watch("t", 0)
@@ -203,31 +129,6 @@ class TestPosition:
         await commits.aclose()
         (again,) = await some(aiter(db.watch("t", first.position)), 1)
         assert again.id == RecordId("t", 2)
-
-    async def test_of_another_history_it_is_refused(
-        self, house: WatchServer, db: AsyncDatabase
-    ) -> None:
-        seq = await house.seq("CREATE t:1")
-        for position in (
-            Position(seq, "0" * 32, 1),
-            Position(seq, house.here.node.store.id, 7),
-            Position(seq + 1_000),
-        ):
-            with pytest.raises(errors.Diverged, match="read the table again"):
-                await first(db.watch("t", position))
-
-    async def test_a_quiet_table_moves_it_too(self, house: WatchServer, db: AsyncDatabase) -> None:
-        watch = db.watch("t")
-        waiting = asyncio.create_task(first(watch))
-        await until(lambda: len(house.feeds) == 1)
-        last = await house.seq("CREATE u:1")
-
-        def moved() -> bool:
-            house.feeds.beat()
-            return watch.position is not None and watch.position.seq == last
-
-        await until(moved)
-        waiting.cancel()
 
 
 class TestGoingOn:
@@ -265,30 +166,6 @@ class TestGoingOn:
         assert heard == expected
         following.cancel()
 
-    async def test_in_the_midst_of_a_commit(
-        self, house: WatchServer, db: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """What came of it is forgotten: all of it comes again."""
-        take, cut = feeds.Feed.take, list[int]()
-
-        def taken(feed: feeds.Feed, reply: Any) -> None:
-            if isinstance(reply, StreamedMessage) and reply.body.get("part") == 3 and len(cut) < 3:
-                cut.append(reply.body["of"])
-                house.cut()
-            take(feed, reply)
-
-        monkeypatch.setattr(feeds.Feed, "take", taken)
-        commits = db.watch("t", 0).commits()
-        before = await house.seq("CREATE t:before")
-        long = await house.seq(
-            "BEGIN; FOR $i IN 0..600 { CREATE type::record('t', $i) SET pad = $pad }; COMMIT"
-        )  # more than sockets hold: it does not come whole where it is cut
-        after = await house.seq("CREATE t:after")
-        heard = await some(commits, 3)
-        assert len(cut) == 3
-        assert [commit.seq for commit in heard] == [before, long, after]
-        assert [change.id.id for change in heard[1].changes] == [*range(600)]
-
     async def test_where_it_was_too_slow(
         self, house: WatchServer, db: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -304,30 +181,6 @@ class TestGoingOn:
         ids = [change.id for change in heard]
         assert len(set(ids)) == len(ids) == 91
 
-    async def test_behind_a_new_sign_in(self, house: WatchServer, db: AsyncDatabase) -> None:
-        changes = aiter(db.watch("t", 0))
-        await house.seq("CREATE t:1")
-        await some(changes, 1)
-        (connection,) = house.surface._wire.connections
-        assert isinstance(connection, WireConnection) and connection.token is not None
-        await NodeGate(house.here.node).sign_out(connection.token)
-        assert len(house.feeds) == 0
-        await house.seq("CREATE t:2")
-        assert (await some(changes, 1))[0].id == RecordId("t", 2)
-
-    async def test_a_session_of_a_token_is_not_made_anew(self, house: WatchServer) -> None:
-        gate = NodeGate(house.here.node)
-        session = await gate.sign_in("root", PASSWORD, "127.0.0.1:1")
-        async with AsyncClient(house.address, token=session.token) as client:
-            watch = client.database("shop", "main").watch("t", 0)
-            changes = aiter(watch)
-            await house.seq("CREATE t:1")
-            await some(changes, 1)
-            await gate.sign_out(session.token)
-            with pytest.raises(errors.SessionEnded, match="another token"):
-                await some(changes, 1)
-            assert watch.position is not None
-
     async def test_many_on_one_connection_are_told_apart(
         self, house: WatchServer, db: AsyncDatabase
     ) -> None:
@@ -339,18 +192,6 @@ class TestGoingOn:
 
 
 class TestTheEnd:
-    async def test_a_table_that_is_dropped(self, house: WatchServer, db: AsyncDatabase) -> None:
-        changes = aiter(db.watch("t", 0))
-        await house.seq("CREATE t:1; DROP TABLE t; DEFINE TABLE t; CREATE t:2")
-        assert (await some(changes, 1))[0].id == RecordId("t", 2)
-        changes = aiter(db.watch("t", 0))
-        await some(changes, 1)
-        await house.seq("DROP TABLE t")
-        with pytest.raises(
-            errors.Unknown, match=r"dropped: .*another table has its name now: read the table again"
-        ):
-            await some(changes, 1)
-
     async def test_a_table_that_was_declared_anew_meanwhile(
         self, house: WatchServer, db: AsyncDatabase
     ) -> None:
@@ -359,11 +200,6 @@ class TestTheEnd:
         with pytest.raises(errors.Unknown, match="read the table again") as refused:
             await first(db.watch("t", known))
         assert refused.value.detail["created"] > known
-
-    async def test_a_table_that_is_none(self, db: AsyncDatabase) -> None:
-        with pytest.raises(errors.Unknown) as refused:
-            await first(db.watch("nothing"))
-        assert "anew" not in str(refused.value)
 
     async def test_a_right_that_is_taken(self, house: WatchServer) -> None:
         await house.here.values(
@@ -380,75 +216,8 @@ class TestTheEnd:
                 await some(changes, 1)
             assert watch.position is not None and watch.position.seq == seq
 
-    async def test_stop_ends_the_iteration(self, house: WatchServer, db: AsyncDatabase) -> None:
-        watch = db.watch("t", 0)
-        heard: list[Change] = []
-
-        async def follow() -> None:
-            async with watch:
-                async for change in watch:
-                    heard.append(change)
-
-        following = asyncio.create_task(follow())
-        await house.seq("CREATE t:1")
-        await until(lambda: heard)
-        await watch.stop()
-        await watch.stop()
-        await following
-        await until(lambda: len(house.feeds) == 0)
-        assert [change async for change in watch] == []
-
-    async def test_a_client_that_closes(self, house: WatchServer) -> None:
-        async with house.client() as client:
-            changes = aiter(client.database("shop", "main").watch("t"))
-            waiting = asyncio.create_task(following_one(changes))
-            await until(lambda: len(house.feeds) == 1)
-        with pytest.raises(Closed):
-            await waiting
-        assert len(house.feeds) == 0
-
-    async def test_a_task_that_is_cancelled(self, house: WatchServer, db: AsyncDatabase) -> None:
-        waiting = asyncio.create_task(first(db.watch("t")))
-        await until(lambda: len(house.feeds) == 1)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        await until(lambda: len(house.feeds) == 0)
-        assert await db.query("RETURN 1") == 1
-
-    async def test_a_node_that_has_no_feeds(
-        self, house: WatchServer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("surfaces.wire.bodies.MINOR", 0)
-        async with house.client() as client:
-            with pytest.raises(errors.VersionNotSupported, match="no feeds"):
-                await anext(aiter(client.database("shop", "main").watch("t")))
-
 
 class TestMirror:
-    async def test_it_shows_what_the_table_has(self, house: WatchServer, db: AsyncDatabase) -> None:
-        await house.seq("FOR $i IN 0..25 { CREATE type::record('t', $i) SET n = $i }")
-        async with db.mirror("t", page=10) as rows:
-            assert len(rows) == 25
-            seq = await house.seq("UPDATE t:3 SET n = 33; DELETE t:4; CREATE t:[1, 'x'] SET n = 1")
-            await rows.reached(seq)
-            assert rows[RecordId("t", 3)]["n"] == 33
-            assert RecordId("t", 4) not in rows and RecordId("t", [1, "x"]) in rows
-            assert sorted(map(str, rows)) == sorted(
-                str(row["id"]) for row in await db.query("SELECT * FROM t")
-            )
-        with pytest.raises(Closed):
-            len(rows)
-
-    async def test_with_a_condition(self, house: WatchServer, db: AsyncDatabase) -> None:
-        await house.seq("CREATE t:1 SET n = 1; CREATE t:2 SET n = 20")
-        async with db.mirror("t", where="n > 10 -- ten") as rows:
-            assert list(rows) == [RecordId("t", 2)]
-            await rows.reached(await house.seq("UPDATE t SET n = n + 10"))
-            assert {row["n"] for row in rows.values()} == {11, 30}
-            await rows.reached(await house.seq("UPDATE t:2 SET n = 0"))
-            assert list(rows) == [RecordId("t", 1)]
-
     async def test_there_is_no_hole_between_copy_and_feed(
         self, house: WatchServer, db: AsyncDatabase
     ) -> None:
@@ -471,45 +240,6 @@ class TestMirror:
             seq = await house.seq("CREATE t:end")
             await rows.reached(seq)
             assert dict(rows) == {row["id"]: row for row in await db.query("SELECT * FROM t")}
-
-    async def test_it_is_copied_anew_where_the_table_is_another(
-        self, house: WatchServer, db: AsyncDatabase
-    ) -> None:
-        copied: list[Copied] = []
-        await house.seq("CREATE t:1")
-        async with db.mirror("t", on_copy=copied.append) as rows:
-            seq = await house.seq("BEGIN; DROP TABLE t; DEFINE TABLE t; COMMIT; CREATE t:2")
-            await rows.reached(seq)
-            assert list(rows) == [RecordId("t", 2)]
-            await until(lambda: len(copied) == 2)
-            assert (copied[0].rows, copied[0].why) == (1, None)
-            assert isinstance(copied[1].why, errors.Unknown)
-            await house.seq("DROP TABLE t")
-            with pytest.raises(errors.Unknown):
-                await rows.reached(2**60)
-            with pytest.raises(errors.Unknown):
-                rows.get(RecordId("t", 2))
-
-    async def test_it_is_copied_anew_where_the_log_was_pruned(
-        self, house: WatchServer, db: AsyncDatabase, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        copied: list[Copied] = []
-        async with db.mirror("t", on_copy=copied.append) as rows:
-            await rows.reached(await house.seq("CREATE t:0"))  # it follows, on both sides
-            watch = AsyncClient._watch
-
-            async def pruned(client: AsyncClient, body: dict[str, Any]) -> feeds.Feed:
-                monkeypatch.setattr(AsyncClient, "_watch", watch)
-                await house.seq("CREATE t:1")
-                raise errors.LogPruned({"message": "what follows is no longer in the log"})
-
-            monkeypatch.setattr(AsyncClient, "_watch", pruned)
-            house.cut()
-            await until(lambda: len(copied) == 2)
-            assert isinstance(copied[1].why, errors.LogPruned)
-            assert list(rows) == [RecordId("t", 0), RecordId("t", 1)]
-            await rows.reached(await house.seq("CREATE t:2"))
-            assert len(rows) == 3
 
     async def test_what_is_wrong_is_said_at_once(self, db: AsyncDatabase) -> None:
         with pytest.raises(ValueError):

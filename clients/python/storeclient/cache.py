@@ -204,6 +204,9 @@ class AsyncCache:
 
     async def _write(self, op: str, **fields: Any) -> dict[str, Any]:
         given = {name: value for name, value in fields.items() if value is not None or name in _ANY}
+        expire = given.get("expire")
+        if expire is not None and expire <= timedelta():
+            raise ValueError(f"a ttl must be longer than 0, not {expire}")
         return await self._ask({"op": op, **self._place, **given}, False)
 
 

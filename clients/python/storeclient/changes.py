@@ -106,8 +106,10 @@ def read_commit(parts: list[Body], position: Position) -> Commit:
             )
             for number, one in enumerate(found)
         )  # fmt: skip
-        if type(seq) is not int or not all(isinstance(one.id, RecordId) for one in changes):
-            raise TypeError("a commit has a seq, and changes are of records")
+        if type(seq) is not int or not isinstance(at, datetime):
+            raise TypeError("a commit has a seq and a time")
+        if not all(isinstance(one.id, RecordId) for one in changes):
+            raise TypeError("changes are of records")
     except (KeyError, TypeError, AttributeError) as error:
         raise ProtocolBroken("the node sent an invalid commit in a feed") from error
     return Commit(seq, at, by, reason, changes, position)

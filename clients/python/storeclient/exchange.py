@@ -153,12 +153,14 @@ class Exchange(Generic[Waiter]):
         return id, data
 
     def give_up(self, id: int) -> bytes | None:
-        """Abandon a request. Return the bytes that end it at the node, or None if it is settled.
+        """Abandon a request. Return the bytes that end it at the node, or None if there are none.
 
         Its answer still comes, and is dropped.
         """
         found = self._waiting.pop(id, None)
-        return None if found is None else _end_early(found[0], id)
+        if found is None or found[0] not in _ENDED_EARLY:
+            return None
+        return _end_early(found[0], id)
 
     def cancel(self, id: int) -> bytes:
         """Return the bytes that ask the node to end a request. Its answer is still awaited."""
@@ -239,6 +241,10 @@ class Exchange(Generic[Waiter]):
             settled.append((waiter, error))
         self._waiting.clear()
         return settled
+
+
+_ENDED_EARLY: Final = frozenset((Kind.RUN, Kind.TOPIC, Kind.WATCH))
+"""Requests that the node can end before their answer."""
 
 
 def _end_early(asked: Kind, id: int) -> bytes:

@@ -152,7 +152,7 @@ class AsyncTopic:
             try:
                 page = await self.read(after, PAGE, wait=LONGEST_WAIT if follow else None)
             except StoreError as error:
-                if not (follow and has_read and is_outage(error)):
+                if not (follow and _passes(error, has_read)):
                     raise
                 await pause.rest()
                 continue
@@ -382,7 +382,7 @@ class AsyncReader:
             try:
                 page = await self.read(PAGE, wait=LONGEST_WAIT if follow else None)
             except StoreError as error:
-                if not (follow and has_read and is_outage(error)):
+                if not (follow and _passes(error, has_read)):
                     raise
                 await pause.rest()
                 continue
@@ -415,6 +415,13 @@ class AsyncReader:
     async def drop(self) -> None:
         """Drop the reader."""
         await self._topic._write(f"DROP READER {self._of}", {})
+
+
+def _passes(error: StoreError, has_read: bool) -> bool:
+    """True if a reader that follows goes on. Before its first answer only a refusal with `retry`
+    lets it."""
+    known = has_read or (isinstance(error, Refused) and error.retry)
+    return known and is_outage(error)
 
 
 def _place(at: int | datetime) -> str:

@@ -18,6 +18,8 @@ value), or an aware datetime of any zone. A naive datetime is refused, since it 
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -36,6 +38,7 @@ _EXT_DURATION: Final = 2
 _EXT_UUID: Final = 3
 _EXT_RECORD: Final = 4
 _EXT_NONE: Final = 5
+_DURATION_BYTES: Final = 8
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _SPAN_MOST: Final = timedelta(microseconds=2**63 - 1)
@@ -106,10 +109,32 @@ def pack(value: Any) -> bytes:
     """Encode a value, or a message made of values, as msgpack.
 
     :raises TypeError: a part is not a value of the language
-    :raises ValueError: a naive datetime, one beyond the years 1 to 9999 in UTC, or an int beyond 64
-        bits
+    :raises ValueError: a naive datetime, one beyond the years 1 to 9999 in UTC, an int beyond 64
+        bits, or a float that is not finite
     """
-    return msgpack.packb(value, default=_outward)  # type: ignore[no-any-return]
+    packed: bytes = msgpack.packb(value, default=_outward)
+    if _MAY_BE_BEYOND.search(packed) is not None:
+        _check_numbers(unpack(packed))
+    return packed
+
+
+_MAY_BE_BEYOND: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]|\xcf[\x80-\xff]")
+"""A float that is not finite or an int from 2^63 on, or bytes that look like one. This search is
+much faster than a look at each value."""
+_INT_MOST: Final = 2**63 - 1
+
+
+def _check_numbers(value: object) -> None:
+    if isinstance(value, dict):
+        for one in value.values():
+            _check_numbers(one)
+    elif isinstance(value, list):
+        for one in value:
+            _check_numbers(one)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a float must be finite")
+    elif isinstance(value, int) and value > _INT_MOST:
+        raise ValueError("an int must fit 64 bits")
 
 
 def _outward(value: object) -> object:
@@ -118,6 +143,8 @@ def _outward(value: object) -> object:
             raise ValueError(f"{value!r} has no time zone")
         return msgpack.Timestamp.from_datetime(in_utc(value))
     if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise ValueError("a decimal must be finite")
         return msgpack.ExtType(_EXT_DECIMAL, str(value).encode())
     if isinstance(value, timedelta):
         _check_span(value)
@@ -148,8 +175,13 @@ def unpack(data: bytes | memoryview) -> Any:
 
 def _inward(code: int, data: bytes) -> object:
     if code == _EXT_DECIMAL:
-        return Decimal(data.decode())
+        number = Decimal(data.decode())
+        if not number.is_finite():
+            raise ValueError(f"a decimal must be finite, not {number}")
+        return number
     if code == _EXT_DURATION:
+        if len(data) != _DURATION_BYTES:
+            raise ValueError("a duration must have 8 bytes")
         return timedelta(microseconds=int.from_bytes(data, "big", signed=True))
     if code == _EXT_UUID:
         return UUID(bytes=bytes(data))
@@ -157,12 +189,18 @@ def _inward(code: int, data: bytes) -> object:
         # A record id contains no record. Decoding a chain of them would overflow the C stack, one
         # decoder per level.
         table, id = msgpack.unpackb(data, ext_hook=_inside_id, timestamp=3)
-        if not (isinstance(table, str) and isinstance(id, str | int | UUID | list)):
+        if not (isinstance(table, str) and _is_id(id)):
             raise ValueError("a record must be a table and an id")
         return RecordId(table, id)
     if code == _EXT_NONE:
         return NONE
     raise ValueError(f"extension type {code} is not known to this version of the client")
+
+
+def _is_id(id: object) -> bool:
+    if isinstance(id, list):
+        return all(map(_is_id, id))
+    return isinstance(id, str | int | UUID) and not isinstance(id, bool)
 
 
 def _inside_id(code: int, data: bytes) -> object:
