@@ -105,7 +105,7 @@ check: .venv/.test ## format, lint, types, import directions
 	$(BIN)/mypy $(SOURCES) clients/python
 	$(BIN)/python -m pytest -q tests/architecture
 
-clients: ## build and check the Go, the TypeScript, the Rust and the Kotlin client, each where its toolchain is installed
+clients: ## build and check the Go, TypeScript, Rust and Kotlin clients with their testees, each where its toolchain is installed
 	@command -v go >/dev/null || echo "not installed: golang-go"
 	! command -v go >/dev/null || (cd clients/go && go vet ./... && go test ./...)
 	@command -v npm >/dev/null || echo "not installed: nodejs npm"

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"iter"
 	"math"
 	"sync"
@@ -39,7 +40,7 @@ func (c *Cache) request(op string, fields []field) request {
 	body = append(append(append(body, field{"op", op}), c.place...), fields...)
 	asked := request{kind: kindKV, body: body}
 	if timeout := c.client.options.timeout; timeout != 0 {
-		asked.timeout = timeout + graceTime
+		asked.timeout = timeout + c.client.options.pulse.Grace
 	}
 	return asked
 }
@@ -58,6 +59,11 @@ func (c *Cache) read(ctx context.Context, op string, fields ...field) (Object, e
 func (c *Cache) write(ctx context.Context, op string, fields ...field) (Object, error) {
 	if c.err != nil {
 		return nil, c.err
+	}
+	for _, one := range fields {
+		if ttl, isTime := one.value.(time.Duration); isTime && one.name == "expire" && ttl <= 0 {
+			return nil, &ValueError{"ttl", fmt.Sprintf("an expiry is longer than nothing, not %v", ttl)}
+		}
 	}
 	return c.client.change(ctx, c.request(op, fields))
 }
@@ -78,7 +84,7 @@ type setOptions struct {
 	keepTTL bool
 }
 
-// TTL sets an expiry. Zero or less is refused with [ExpireRefused]. Without it a key does not expire, or
+// TTL sets an expiry, longer than nothing. Without it a key does not expire, or
 // gets the default of its space.
 func TTL(ttl time.Duration) SetOption { return func(o *setOptions) { o.ttl = &ttl } }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"storenode/clients/go/internal/times"
 )
 
 // Client is a handle on a store. It is safe for concurrent use by any number of goroutines.
@@ -31,7 +33,7 @@ const makersKept = 1024
 // Open returns a client of the node at address, or of the nodes of one store at comma-separated
 // addresses. It does not connect: the first call does, or [Client.Connect].
 func Open(address string, opts ...Option) (*Client, error) {
-	given := options{connectTimeout: 10 * time.Second, pulse: usualPulse}
+	given := options{connectTimeout: 10 * time.Second, pulse: times.Current()}
 	for _, one := range opts {
 		one(&given)
 	}
@@ -116,7 +118,7 @@ func (c *Client) run(ctx context.Context, script string, params Params, o runOpt
 	}
 	asked := request{kind: kindRun, waits: o.waits, stop: o.stop}
 	if timeout != 0 {
-		body, asked.timeout = append(body, field{"timeout", timeout}), timeout+graceTime
+		body, asked.timeout = append(body, field{"timeout", timeout}), timeout+c.options.pulse.Grace
 	}
 	asked.body = body
 	how := asking{repeatable: o.repeatable, at: c.makerOf(o.moment), stop: o.stop}

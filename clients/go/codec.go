@@ -564,17 +564,22 @@ func (d *decoder) extension(n int) (any, error) {
 }
 
 func readTime(data []byte) (time.Time, error) {
+	var seconds, nanos uint64
 	switch len(data) {
 	case 4:
-		return time.Unix(int64(binary.BigEndian.Uint32(data)), 0).UTC(), nil
+		seconds = uint64(binary.BigEndian.Uint32(data))
 	case 8:
 		both := binary.BigEndian.Uint64(data)
-		return time.Unix(int64(both&(1<<34-1)), int64(both>>34)).UTC(), nil
+		seconds, nanos = both&(1<<34-1), both>>34
 	case 12:
-		nanos, seconds := binary.BigEndian.Uint32(data), binary.BigEndian.Uint64(data[4:])
-		return time.Unix(int64(seconds), int64(nanos)).UTC(), nil
+		nanos, seconds = uint64(binary.BigEndian.Uint32(data)), binary.BigEndian.Uint64(data[4:])
+	default:
+		return time.Time{}, errors.New("a timestamp has 4, 8 or 12 bytes")
 	}
-	return time.Time{}, errors.New("a timestamp has 4, 8 or 12 bytes")
+	if nanos > 999_999_999 {
+		return time.Time{}, errors.New("a timestamp has less than a second of nanoseconds")
+	}
+	return time.Unix(int64(seconds), int64(nanos)).UTC(), nil
 }
 
 func readRecord(data []byte) (RecordID, error) {

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"storenode/clients/go/internal/times"
 )
 
 const (
@@ -27,24 +29,11 @@ const (
 	minorOfAfter     = 7
 	minorOfSequences = 8
 
-	// graceTime is the time past a script's own timeout, for the node's answer about it to arrive, and for
-	// what a node does at once.
-	graceTime = 5 * time.Second
 	// largeFrame is the size of a frame beside which a node may hear no PING.
 	largeFrame = 4 << 10
 	// outMost are bytes that wait to be written; past them requests wait.
 	outMost = 1 << 20
 )
-
-// pulse has the times of a connection that may have been lost without a word.
-type pulse struct {
-	quiet   time.Duration // without a byte while something is open; then the peer is asked
-	answer  time.Duration // for anything to come of that
-	leaving time.Duration // likewise, of a node that has said BYE and can't be asked
-	grace   time.Duration // for an AUTH to be answered, and for a node to close that has answered all
-}
-
-var usualPulse = pulse{20 * time.Second, 20 * time.Second, 60 * time.Second, graceTime}
 
 var keepAlive = net.KeepAliveConfig{
 	Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3,
@@ -81,7 +70,7 @@ func (c credential) fields() []field {
 type settings struct {
 	credential credential
 	tls        *tls.Config
-	pulse      pulse
+	pulse      times.Times
 }
 
 // reply is how a request was settled: an *Answer, the Object of a VALUE, a Welcome, or nothing.
@@ -123,7 +112,7 @@ type unsent struct {
 type connection struct {
 	conn    net.Conn
 	welcome Welcome
-	pulse   pulse
+	pulse   times.Times
 	onEnd   func(error)
 	wake    chan struct{} // there is something to write
 	done    chan struct{} // closed when it has ended
@@ -228,8 +217,11 @@ func readWelcome(body Object) (Welcome, error) {
 		return found, err
 	}
 	found.Minor, found.Writable = int(minor), true
-	if writable, isTold := body["writable"].(bool); isTold {
-		found.Writable = writable
+	if body["writable"] != nil {
+		var err error
+		if found.Writable, err = needed[bool](body, "writable"); err != nil {
+			return found, err
+		}
 	}
 	if leader, isTold := body["leader"]; isTold && leader != nil {
 		if err := Decode(leader, &found.Leader); err != nil {
@@ -371,7 +363,7 @@ func (c *connection) begin(ctx context.Context, r request, asked *call) error {
 		c.large[asked.id] = size
 	}
 	if c.timer == nil {
-		c.timer = time.AfterFunc(c.pulse.quiet, c.look)
+		c.timer = time.AfterFunc(c.pulse.Quiet, c.look)
 	}
 	return nil
 }
@@ -416,7 +408,7 @@ func (c *connection) signInAgain(ctx context.Context, with credential, ended int
 	if c.session.Load() != ended {
 		return c.signIn
 	}
-	_, err := c.ask(ctx, request{kind: kindAuth, body: with.fields(), timeout: c.pulse.grace})
+	_, err := c.ask(ctx, request{kind: kindAuth, body: with.fields(), timeout: c.pulse.Grace})
 	if refusalOf(err) == nil && err != nil {
 		return ctx.Err() // the connection has gone, or is no more of use: the next one signs in by itself
 	}
@@ -603,23 +595,23 @@ func (c *connection) look() {
 
 func (c *connection) nextLook(now, heard time.Duration) time.Duration {
 	c.pingedAt = 0
-	if left := heard + c.pulse.quiet - now; left > 0 {
+	if left := heard + c.pulse.Quiet - now; left > 0 {
 		return left
 	}
 	switch {
 	case c.stalled.Load() || (len(c.large) > 0 && !c.saidBye):
 		// A node may read on only once a large request is answered, and hears no PING meanwhile.
-		return c.pulse.quiet
+		return c.pulse.Quiet
 	case c.saidBye:
 		c.pingedAt = now
-		return c.pulse.leaving
+		return c.pulse.Leaving
 	}
 	c.last++
 	ping := &call{kind: kindPing, id: c.last, reply: make(chan reply, 1)}
 	c.calls[ping.id] = ping
 	c.send(kindPing, ping.id, noBody)
 	c.pingedAt = now
-	return c.pulse.answer
+	return c.pulse.Answer
 }
 
 // --- the end -------------------------------------------------------------------------------------
@@ -653,7 +645,7 @@ func (c *connection) whenQuiet() <-chan struct{} {
 // does not close is not waited for.
 func (c *connection) part() {
 	<-c.whenQuiet()
-	timer := time.NewTimer(c.pulse.grace)
+	timer := time.NewTimer(c.pulse.Grace)
 	defer timer.Stop()
 	select {
 	case <-c.done:

@@ -142,12 +142,20 @@ func readError(body Object) error {
 		return broken("the node sent an error without its fields")
 	}
 	found := &Error{Code: Code(code), Message: message, Status: int(status), Retry: retry}
-	found.Detail, _ = told["detail"].(Object)
-	found.Request, _ = told["request"].(string)
+	var err error
+	if found.Detail, err = optional[Object](told, "detail"); err != nil {
+		return err
+	}
+	if found.Request, err = optional[string](told, "request"); err != nil {
+		return err
+	}
 	for name, field := range map[string]*int{
 		"statement": &found.Statement, "line": &found.Line, "column": &found.Column,
 	} {
-		number, _ := told[name].(int64)
+		number, err := optional[int64](told, name)
+		if err != nil {
+			return err
+		}
 		*field = int(number)
 	}
 	results, err := readResults(body["results"])

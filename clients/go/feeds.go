@@ -123,7 +123,7 @@ func (c *Client) openFeed(ctx context.Context, body []field) (*feed, Object, err
 		}
 		within, cancel := ctx, context.CancelFunc(func() {})
 		if timeout := c.options.timeout; timeout > 0 {
-			within, cancel = context.WithTimeout(ctx, timeout+graceTime)
+			within, cancel = context.WithTimeout(ctx, timeout+c.options.pulse.Grace)
 		}
 		defer cancel()
 		var err error

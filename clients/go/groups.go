@@ -436,7 +436,9 @@ func (c *Consumer) start(work func(context.Context) error) {
 		if err := work(context.Background()); err != nil {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.failure = errors.Join(c.failure, err)
+			if c.failure == nil { // what comes behind it comes of it
+				c.failure = err
+			}
 			announce(&c.changed)
 		}
 	}()

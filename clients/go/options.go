@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"time"
+
+	"storenode/clients/go/internal/times"
 )
 
 // Option configures a [Client].
@@ -19,7 +21,7 @@ type options struct {
 	onConnection   func(ConnectionEvent)
 	log            *slog.Logger
 	trace          Trace
-	pulse          pulse
+	pulse          times.Times
 }
 
 // WithUser signs in with a user and password.

@@ -36,7 +36,7 @@ func (t *Topic) ask(ctx context.Context, op string, wait time.Duration, stop <-c
 	asked := request{kind: kindTopic, waits: wait > 0, stop: stop}
 	if timeout := t.db.client.options.timeout; timeout != 0 {
 		body = append(body, field{"timeout", timeout + wait})
-		asked.timeout = timeout + wait + graceTime
+		asked.timeout = timeout + wait + t.db.client.options.pulse.Grace
 	}
 	asked.body = body
 	return t.db.client.change(ctx, asked)

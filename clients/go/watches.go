@@ -249,8 +249,12 @@ func (f *following) open(ctx context.Context) error {
 		found.close()
 		return broken("a feed of the node does not say how it begins")
 	}
+	epoch, err := optional[int64](opened, "start_epoch")
+	if err != nil {
+		found.close()
+		return err
+	}
 	f.feed, f.opened = found, opened
-	epoch, _ := opened["start_epoch"].(int64)
 	at := f.place(start, epoch)
 	f.at = &at
 	f.watch.mu.Lock()

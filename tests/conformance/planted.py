@@ -26,7 +26,7 @@ def repeats() -> None:
 def stale() -> None:
     """Reads at other nodes come without the newest commit seen."""
 
-    def careless(_self: AsyncClient, body: Any, _node: Any) -> Any:
+    def careless(self: AsyncClient, body: Any, node: Any) -> Any:
         return body
 
     AsyncClient._behind_what_was_seen = careless  # type: ignore[method-assign]

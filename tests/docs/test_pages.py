@@ -80,8 +80,6 @@ WITHOUT_A_TEST = {"C37"}
 @pytest.mark.parametrize(
     ("folder", "files", "head"),
     [
-        ("go", "*_test.go", r"^func Test((?:C\d+)+)"),
-        ("typescript", "test/*.test.ts", r'^test\("((?:C\d+ )+)'),
         ("rust", "src/tests/*.rs", r"^ *(?:async )?fn (?:node_)?((?:c\d+_)+)"),
         ("kotlin", "src/test/kotlin/storeclient/*Test.kt", r"^    fun `((?:C\d+ )+)"),
     ],

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { needed, optional, strings } from "./answers.js";
 import type { Client, Database } from "./client.js";
-import { GRACE, type Request } from "./connection.js";
+import type { Request } from "./connection.js";
 import { Closed } from "./errors.js";
 import { type Body, Kind } from "./frames.js";
 import { type CallOptions, defined, hide, positive } from "./runner.js";
@@ -53,7 +53,7 @@ export class Cache {
 
   private request(op: string, fields: Body): Request {
     const { client, ns, db, space } = this;
-    const timeout = client.timeout && client.timeout.toMilliseconds() + GRACE;
+    const timeout = client.timeout && client.timeout.toMilliseconds() + client.grace;
     return { kind: Kind.KV, body: { op, ns, db, space, ...fields }, timeout };
   }
 

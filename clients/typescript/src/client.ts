@@ -4,7 +4,6 @@ import { type BackupFile, type BackupOptions, type BackupSink, backup, backupFil
 import { Cache } from "./cache.js";
 import {
   type Connection,
-  GRACE,
   MINOR_OF_AFTER,
   MINOR_OF_FEEDS,
   MINOR_OF_SEQUENCES,
@@ -58,6 +57,8 @@ export class Client extends Runner {
   readonly seen = new Seen();
   /** @internal */
   readonly timeout: Duration | undefined;
+  /** Time for the node's own answer behind a deadline, in ms. @internal */
+  readonly grace: number;
   private readonly reads: "leader" | "any";
   private readonly trace: ClientOptions["trace"];
   /** Nodes that have made moments: others know nothing of them. */
@@ -78,6 +79,7 @@ export class Client extends Runner {
     this.nodes = new Nodes(addresses, settings, connectTimeout, options.onConnection);
     for (const name of ["nodes", "seen", "makers"]) hide(this, name);
     this.timeout = options.timeout === undefined ? undefined : positive(options.timeout, "timeout");
+    this.grace = pulse.grace;
     this.reads = options.reads ?? "leader";
     this.trace = options.trace;
   }
@@ -150,7 +152,7 @@ export class Client extends Runner {
       current: current || undefined,
       after: options.after || undefined,
     };
-    const request: Request = { kind: Kind.RUN, body, waits: options.waits, timeout: timeout && timeout.toMilliseconds() + GRACE };
+    const request: Request = { kind: Kind.RUN, body, waits: options.waits, timeout: timeout && timeout.toMilliseconds() + this.grace };
     const isRead = this.readsAnywhere && seemsToRead(text) && !moment && reason === undefined && !record && !current;
     const how: How = { repeatable: repeatable === true, spread: isRead, at: moment ? this.makers.get(moment) : undefined, signal };
     try {

@@ -475,6 +475,7 @@ class Reader {
       nanos = BigInt(this.bytes.readUInt32BE(at));
       seconds = this.bytes.readBigInt64BE(at + 4);
     } else throw new MalformedError("a timestamp has 4, 8 or 12 bytes");
+    if (nanos >= 1000n * MILLION) throw new MalformedError("a timestamp has less than a second of nanoseconds");
     return wellFormed(() => new DateTime(seconds * MILLION + nanos / 1000n));
   }
 }

@@ -17,7 +17,7 @@ export const MINOR_OF_AFTER = 7;
 export const MINOR_OF_SEQUENCES = 8;
 
 /** Time past a request's own timeout for the node's answer about it to arrive, in ms. */
-export const GRACE = 5_000;
+const GRACE = 5_000;
 /** Size of a frame beside which a node may hear no PING. */
 const LARGE_FRAME = 4 << 10;
 /** Bytes that wait to be written; past them requests wait. */

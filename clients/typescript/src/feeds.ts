@@ -1,7 +1,7 @@
 import { isObject, needed } from "./answers.js";
 import { Attempts } from "./attempts.js";
 import { type Client, checkKnown } from "./client.js";
-import { type Call, type Connection, GRACE, MINOR_OF_AFTER, MINOR_OF_SEQUENCES, type Sink } from "./connection.js";
+import { type Call, type Connection, MINOR_OF_AFTER, MINOR_OF_SEQUENCES, type Sink } from "./connection.js";
 import { isRefused, OutcomeUnknown, ProtocolBroken } from "./errors.js";
 import { type Body, Kind } from "./frames.js";
 import type { Position } from "./seen.js";
@@ -97,7 +97,7 @@ export function openFeed(client: Client, body: Body, signal: AbortSignal | undef
       await reach(conn, Math.max(after, (body.from as number | undefined) ?? 0), isHome, signal);
     }
     const feed = new Feed(conn, sent, (seq, epoch) => seen.reach(seq, epoch));
-    const late = client.timeout && AbortSignal.timeout(client.timeout.toMilliseconds() + GRACE);
+    const late = client.timeout && AbortSignal.timeout(client.timeout.toMilliseconds() + client.grace);
     const limits = [signal, late].filter((one) => one !== undefined);
     try {
       const opened = await feed.next(limits.length > 0 ? AbortSignal.any(limits) : undefined);

@@ -3,7 +3,7 @@ import { Closed, isOutage, isRefused, ProtocolBroken } from "./errors.js";
 import type { Commit } from "./feeds.js";
 import { type CallOptions, hide } from "./runner.js";
 import type { Position } from "./seen.js";
-import { quoteName, RecordId, type StoreObject } from "./values.js";
+import { checkName, quoteName, RecordId, type StoreObject } from "./values.js";
 import { News, retryBackoff } from "./waits.js";
 
 /** A mirror was read in full. */
@@ -49,7 +49,7 @@ export class Mirror<T = StoreObject> implements Iterable<T>, AsyncDisposable {
 
   /** @internal */
   static async open<T>(db: Database, table: string, options: MirrorOptions): Promise<Mirror<T>> {
-    const mirror = new Mirror<T>(db, table, options);
+    const mirror = new Mirror<T>(db, checkName(table), options);
     await mirror.copy(undefined, options.signal);
     const stop = AbortSignal.any([mirror.stopping.signal, db.client.nodes.closing.signal]);
     mirror.work = mirror.keep(stop);

@@ -1,6 +1,5 @@
 import { isObject, needed, optional } from "./answers.js";
 import type { Database } from "./client.js";
-import { GRACE } from "./connection.js";
 import { isOutage, ProtocolBroken, Refused } from "./errors.js";
 import { type Body, Kind } from "./frames.js";
 import { Group } from "./groups.js";
@@ -82,7 +81,13 @@ export class Topic {
     const { client, ns, db } = this.database;
     const timeout = client.timeout && new Duration(client.timeout.microseconds + (wait?.microseconds ?? 0n));
     const body: Body = { op, ns, db, topic: this.name, ...fields, timeout };
-    const request = { kind: Kind.TOPIC, body, waits: wait !== undefined, stop, timeout: timeout && timeout.toMilliseconds() + GRACE };
+    const request = {
+      kind: Kind.TOPIC,
+      body,
+      waits: wait !== undefined,
+      stop,
+      timeout: timeout && timeout.toMilliseconds() + client.grace,
+    };
     return client.change(request, { stop, signal: options.signal });
   }
 

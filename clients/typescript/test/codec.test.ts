@@ -5,7 +5,7 @@ import { ProtocolBroken } from "../src/errors.js";
 import { Frames, Kind, writeFrame } from "../src/frames.js";
 import { hasTransactionWords, Pages, renamed } from "../src/pages.js";
 import { DateTime, Decimal, Duration, Float, NONE, quoteName, RecordId, Uuid, type Value, ValueError } from "../src/values.js";
-import { test } from "./peer.js";
+import { test } from "./waits.js";
 
 function packed(value: unknown): Buffer {
   const writer = new Writer(1);

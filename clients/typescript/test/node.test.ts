@@ -27,7 +27,7 @@ import {
   ValueError,
   type Watch,
 } from "../src/index.js";
-import { failure, PATIENCE } from "./peer.js";
+import { failure, PATIENCE } from "./waits.js";
 
 const { STORENODE_ADDRESS: ADDRESS, STORENODE_USER: USER = "root", STORENODE_PASSWORD: PASSWORD = "", STORENODE_ENDS: ENDS } = process.env;
 
