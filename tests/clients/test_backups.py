@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from protocol import limits
-from protocol.frames import FrameReader, MessageKind, encode
 from storage.backups.verify import VerifyReport, verify
 from storage.files.disk import Disk
-from storeclient import AsyncClient, ProtocolBroken, backups, errors
+from storeclient import AsyncClient, backups
 from storeclient.backups import Target
 from surfaces.wire import NodeGate
 from tests.nodes import PASSWORD, Running, running
@@ -112,78 +110,3 @@ async def test_a_slow_disk_holds_little_in_memory(
         taken = await client.backup(tmp_path / "x")
     assert taken.bytes > 20 * limits.MIB
     assert most <= backups.AHEAD_BYTES + 2 * limits.MIB
-
-
-# --- nodes that are none --------------------------------------------------------------------------
-
-WELCOME = {
-    "major": 1, "minor": 5, "version": "0", "node": "n", "limits": {},
-    "user": {"name": "root", "role": "owner", "space": None},
-}  # fmt: skip
-SUMMARY = {"form": "snapshot", "records": 1, "version": "0"}
-ANSWER = {"results": [{"value": SUMMARY, "kind": "value", "rows": 0, "took": None}], "seq": 1}
-
-
-def part(n: int, data: bytes, done: int, total: int) -> tuple[MessageKind, dict[str, Any]]:
-    return MessageKind.PART, {"n": n, "bytes": data, "done": done, "total": total}
-
-
-WRONG: dict[str, list[tuple[MessageKind, dict[str, Any]]]] = {
-    "no part": [(MessageKind.ANSWER, ANSWER)],
-    "a part is missing": [part(1, b"ab", 2, 6), part(3, b"ef", 6, 6), (MessageKind.ANSWER, ANSWER)],
-    "the last is missing": [part(1, b"ab", 2, 6), (MessageKind.ANSWER, ANSWER)],
-    "more than all": [part(1, b"abc", 3, 2), (MessageKind.ANSWER, ANSWER)],
-    "no bytes": [(MessageKind.PART, {"n": 1, "done": 0, "total": 6}), (MessageKind.ANSWER, ANSWER)],
-    "no total": [
-        (MessageKind.PART, {"n": 1, "bytes": b"ab", "done": 2}),
-        (MessageKind.ANSWER, ANSWER),
-    ],
-    "text": [(MessageKind.PART, {"n": 1, "bytes": "ab", "done": 2, "total": 2})],
-    "another end": [part(1, b"ab", 2, 2), (MessageKind.VALUE, {})],
-    "no summary": [part(1, b"ab", 2, 2), (MessageKind.ANSWER, {"results": [], "seq": 1})],
-}
-
-
-async def fake(says: Callable[[int], list[bytes]]) -> tuple[asyncio.Server, str]:
-    """A node that welcomes, and then says this to the first request; an empty one: it hangs up."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        frames = FrameReader()
-        try:
-            while data := await reader.read(65_536):
-                frames.feed(data)
-                while (message := frames.next()) is not None:
-                    if message.kind is MessageKind.HELLO:
-                        writer.write(encode(MessageKind.WELCOME, 0, WELCOME))
-                    elif message.kind is MessageKind.RUN:
-                        for said in says(message.id):
-                            writer.write(said)
-                            if not said:
-                                return
-        finally:
-            writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    return server, f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-
-@pytest.mark.parametrize("what", WRONG)
-async def test_a_node_that_says_something_else(what: str, tmp_path: Path) -> None:
-    server, address = await fake(lambda id: [encode(kind, id, body) for kind, body in WRONG[what]])
-    async with server, AsyncClient(address, user="root", password=PASSWORD) as client:
-        with pytest.raises(ProtocolBroken):
-            await client.backup(tmp_path / "x")
-    assert os.listdir(tmp_path) == []
-
-
-async def test_parts_that_nobody_asked_for(tmp_path: Path) -> None:
-    server, address = await fake(lambda id: [encode(*_of(part(1, b"ab", 2, 6), id))])
-    async with server, AsyncClient(address, user="root", password=PASSWORD) as client:
-        with pytest.raises(errors.OutcomeUnknown):
-            await client.query("RETURN 1")
-
-
-def _of(
-    said: tuple[MessageKind, dict[str, Any]], id: int
-) -> tuple[MessageKind, int, dict[str, Any]]:
-    return said[0], id, said[1]

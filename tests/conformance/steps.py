@@ -475,6 +475,15 @@ class Run:
         wire = None if given.get("wire") is None else bytes.fromhex(given["wire"])
         connection.send(frame(given["kind"], id, tagged(given.get("body")), wire))
 
+    def do_peer_send_all(self, given: Any, step: Mapping[str, Any]) -> None:
+        """Send messages for the last request; `$whole` is the body of an ANSWER to a backup."""
+        summary = {"form": "snapshot", "records": 1, "version": "0.9"}
+        whole = {"results": [result({"value": summary})], "seq": {"$int": "1"}}
+        connection, asked = self._message(None)
+        for one in given["messages"]:
+            body = whole if one["body"] == "$whole" else tagged(one["body"])
+            connection.send(frame(one["kind"], asked.id, body))
+
     def do_peer_bytes(self, given: Any, step: Mapping[str, Any]) -> None:
         """Send bytes: `hex`, `zeros` of them behind it."""
         data = bytes.fromhex(given["hex"]) + bytes(given.get("zeros", 0))
