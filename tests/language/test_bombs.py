@@ -114,6 +114,28 @@ def test_what_is_too_long_is_refused_before_much_is_made_of_it(text: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("text", "tokens", "statements"),
+    [
+        ("", 0, 0), ("1;2;3", 5, 2), ("1;; ;2;", 6, 2), ("';';\"\\\";\";1", 5, 2), ("`;`;", 2, 1),
+        ("--;\n1;/*;*/2;//;\n#;", 4, 2), ("a-b/c;", 6, 1), ("{1;2};", 6, 2), ("'open;;", 1, 0),
+        ("/*;", 1, 0), ("-" + "1 - " * 1000 + "1;", 2003, 1), ("b';';u';'", 3, 1),
+    ],
+)  # fmt: skip
+def test_tokens_and_statements_are_counted_as_they_are_parsed(
+    text: str, tokens: int, statements: int
+) -> None:
+    for past, count in ((token_past, tokens), (statement_past, statements)):
+        assert past(text, count, None) is None
+        if count:
+            at = past(text, count - 1, None)
+            assert at is not None
+            assert (text[at] == ";") or past is token_past
+    for times in (1000, 5000):  # over the borders of what is read in one go
+        assert token_past("1;" * times, 2 * times - 1, None) == 2 * times - 1
+        assert statement_past("1;" * times, times - 1, None) == 2 * times - 1
+
+
+@pytest.mark.parametrize(
     "text", ["'" * 100_001, "/*" * 100_000, "- /*;" * 30_000, "`" * 100_001, '"\\' * 100_000]
 )
 def test_counting_takes_linear_time_whatever_the_text_says(text: str) -> None:

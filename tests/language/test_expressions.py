@@ -228,11 +228,37 @@ def test_nobody_can_choose_values_whose_keys_collide(values: list[Any]) -> None:
     assert len({hash(_key(value)) for value in values}) > len(values) - 9
 
 
-MANY = 20_000
+def test_records_whose_ids_collide_in_python_do_not() -> None:
+    ids = [RecordId("t", UUID(int=n * (2**61 - 1))) for n in range(1, 4_000)]
+    assert len(set(map(hash, ids))) > len(ids) - 3
+
+
+MANY = 100_000
 LARGE = {
-    "numbers": list(range(MANY)), "same": list(range(MANY)),
-    "objects": [{"a": n} for n in range(MANY)],
+    "numbers": list(range(MANY)), "same": list(range(MANY)), "arrays": [[n] for n in range(MANY)],
+    "copies": [[n] for n in range(MANY)], "rows": [[0] * 1000 for _ in range(100)],
+    "others": [[0] * 1000 for _ in range(100)], "object": {f"f{n}": n for n in range(MANY)},
+    "twin": {f"f{n}": n for n in range(MANY)}, "objects": [{"a": n} for n in range(MANY)],
+    "texts": ["x"] * MANY,
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$numbers = $same", "$numbers != $same", "$numbers < $same", "$numbers >= $same",
+        "$arrays = $copies", "$rows = $others", "$object = $twin", "$object < $twin",
+        "$numbers IN [$same]", "[$same] CONTAINS $numbers", "$numbers IN [1, 2, 3, 4, $same]",
+        "array::distinct([$numbers, $same])", "array::sort([$rows, $others])",
+        "min([$numbers, $same])", "$objects.a", "string::join($texts, ',')",
+        "type::string($numbers)", "type::string($object)", "1..=100000",
+    ],
+)  # fmt: skip
+def test_whatever_looks_through_a_large_value_ticks(text: str) -> None:
+    env = Tables()
+    env.value(text, **LARGE)
+    pieces = 1 if ".." in text else MANY // (5 * PACE)
+    assert env.ticks > pieces, "a loop over it would hold up everybody"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from language.ordering import Sorter
 from language.parser import parse
 from language.rows import WHOLE, Objects
 from language.select import SelectPlan, plan_select
-from protocol.errors import TooLarge, TypeRefused, Unknown
+from protocol.errors import BadRequest, Refusal, TooLarge, TypeRefused, Unknown
 from protocol.values import RecordId
 from tests.language.surroundings import Tables
 
@@ -67,12 +67,25 @@ def test_everything_and_more(tables: Tables) -> None:
     assert PEOPLE[3]["home"] == {"zip": 3}
 
 
+def test_values_limit_and_start(tables: Tables) -> None:
+    assert tables.run("SELECT VALUE name FROM p LIMIT 3 START 5") == ["n5", "n6", "n7"]
+    assert tables.run("SELECT VALUE name FROM p START 498") == ["n498", "n499"]
+    assert tables.run("SELECT VALUE name FROM p LIMIT 0") == []
+    assert tables.run("SELECT VALUE name FROM p LIMIT $n", n=1) == ["n0"]
+
+
 def test_limit_stops_reading() -> None:
     tables = Tables(batch=10, p=PEOPLE)
     tables.run("SELECT * FROM p WHERE active LIMIT 5")
     assert tables.pulled == 1
     tables.run("SELECT count() FROM p GROUP ALL")
     assert tables.pulled == 51
+
+
+@pytest.mark.parametrize("limit", ["LIMIT 'x'", "LIMIT -1", "START 1.0", "LIMIT NONE"])
+def test_limits_are_ints(tables: Tables, limit: str) -> None:
+    with pytest.raises(BadRequest):
+        tables.run(f"SELECT * FROM p {limit}")
 
 
 @pytest.mark.parametrize("limit", [None, 1, 7, 499, 600])
@@ -153,6 +166,23 @@ def test_groups_fold_numbers_of_one_worth_and_keep_true_apart() -> None:
     assert found == [2, 1, 1, 1, 2, 2]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT name, count() FROM p GROUP BY city",
+        "SELECT * FROM p GROUP BY city",
+        "SELECT city FROM p GROUP BY city HAVING age > 1",
+        "SELECT city FROM p GROUP BY city ORDER BY age",
+        "SELECT name, count() FROM p",
+        "SELECT name FROM p HAVING name = 'x'",
+        "SELECT city, (SELECT VALUE $parent.city FROM [1]) AS x FROM p GROUP BY city",
+    ],
+)
+def test_clauses_that_do_not_go_together_are_refused(tables: Tables, text: str) -> None:
+    with pytest.raises(BadRequest):
+        tables.run(text)
+
+
 def test_sums_of_floats_and_decimals_do_not_mix(tables: Tables) -> None:
     rows = [{"x": 1.5}, {"x": 2}]
     assert tables.run("SELECT VALUE sum(x) FROM $rows GROUP ALL", rows=rows) == [3.5]
@@ -182,6 +212,10 @@ def test_fetch_replaces_links(tables: Tables) -> None:
     rows = [{"all": [RecordId("p", 1), RecordId("p", 9999)], "x": 1}]
     (found,) = tables.run("SELECT * FROM $rows FETCH all, x, nothing", rows=rows)
     assert found["all"][0]["name"] == "n1" and found["all"][1] == RecordId("p", 9999)
+
+
+def test_paths_follow_links(tables: Tables) -> None:
+    assert tables.run("SELECT VALUE link.link.name FROM p WHERE link.name = 'n4'") == ["n2", "n2"]
 
 
 def test_subqueries_see_the_row_around_them(tables: Tables) -> None:
@@ -305,6 +339,11 @@ def test_the_shape_of_a_statement_is_what_it_looks_at() -> None:
     assert looked("(SELECT VALUE e FROM t)") == ()
     assert looked("(SELECT VALUE $parent FROM t)") is None
     assert looked("$this") is None
+
+
+def test_a_refusal_in_a_row_comes_through(tables: Tables) -> None:
+    with pytest.raises(Refusal):
+        tables.run("SELECT * FROM p WHERE name + 1 = 2")
 
 
 def test_rows_that_differ_are_told_apart_however_they_are_hashed() -> None:
