@@ -103,7 +103,7 @@ async def test_an_epoch_that_no_header_tells_is_read(
     short_tail(monkeypatch)
     async with parts(kind) as node, reading(node) as reads:
         await fill(node, 10)
-        monkeypatch.setattr(node.log, "known_epoch", lambda _: None)
+        monkeypatch.setattr(node.log.reader, "known_epoch", lambda _: None)
         assert [await reads.epoch_at(s) for s in (0, 1, 5, 10, 11)] == [None, 1, 1, 1, None]
         node.log.prune(5)
         assert await reads.epoch_at(3) is None

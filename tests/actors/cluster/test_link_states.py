@@ -29,7 +29,9 @@ ALL = [
 ]
 
 
-@pytest.mark.parametrize(("module", "_owner", "steps"), ENDS, ids=lambda one: str(one)[:60])
+@pytest.mark.parametrize(
+    ("module", "_owner", "steps"), ENDS, ids=[owner.__name__ for _, owner, _ in ENDS]
+)
 def test_the_table_at_the_head_has_every_step(
     module: ModuleType, _owner: type, steps: dict[Enum, frozenset[Enum]]
 ) -> None:
