@@ -25,7 +25,8 @@ browser or the parsed sources, or need several processes at once."""
 SHARING = (
     "tests/test_compiled.py", "tests/clients/test_go.py", "tests/clients/test_kotlin.py",
     "tests/clients/test_rust.py", "tests/clients/test_typescript.py",
-    "tests/conformance/test_python.py", "tests/conformance/test_go.py",
+    "tests/conformance/test_go.py", "tests/conformance/test_kotlin.py",
+    "tests/conformance/test_python.py", "tests/conformance/test_rust.py",
     "tests/conformance/test_typescript.py",
 )  # fmt: skip
 """Files whose hard tests stay together too: they share a folder of built files, or what takes
