@@ -39,7 +39,7 @@ async def checked(kind: str, frames: int = 30) -> AsyncIterator[tuple[Parts, Log
             await node.durable(node.put(f"k{number}", b"x" * 100))
         found = LogChecks()
         reader = Supervised(
-            lambda: LogReadActor.start(node.runtime, node.log, found), refoldable=True
+            lambda: LogReadActor.start(node.runtime, node.log.reader, found), refoldable=True
         )
         ref = LogChecksActor.start(node.runtime, node.committer, reader)
         try:
