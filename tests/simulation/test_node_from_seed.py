@@ -31,6 +31,7 @@ from storage.formats.frames import Frame, PlacedFrame
 from storage.indexes import entries
 from storage.indexes.derived import MaintainedIndexes
 from storage.keyspace.keyspace import SpaceKeys
+from storage.log.tail_writer import TailWriter
 from storage.records import records
 from storage.topics.deliveries import expiry, index
 from storage.topics.deliveries import group as group_deliveries
@@ -239,10 +240,14 @@ def test_a_seed_is_one_history(worlds: Callable[[range], EventCounts]) -> None:
 # --- planted faults -------------------------------------------------------------------------------
 
 
+class Unsynced(TailWriter):
+    def write(self, data: bytes, reserved: bool, first: int | None, ends: bool = False) -> None:
+        assert self.file is not None
+        self.file.append(data)
+
+
 class AcknowledgesBeforeSync(SmallLog):
-    def _write(self, data: bytes, reserved: bool, first: int | None, ends: bool = False) -> None:
-        assert self.tail.file is not None
-        self.tail.file.append(data)
+    writes = Unsynced
 
 
 class DropsTheLastFrame(SmallLog):

@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 from actors.cluster.leader_state import LeaderState
 from actors.cluster.log_matching import EpochEnd
-from actors.cluster.replica_receiver import ReplicaReceiver
+from actors.cluster.replica_receiver import LeaderConnector, ReplicaReceiver
 from actors.cluster.replica_senders import ReplicaSender
 from actors.commits import Committer, Tail
 from actors.log_pins import Pin, Pins
@@ -30,8 +30,11 @@ from protocol.errors import Diverged, Stranded
 from protocol.links import VERSION, Attach, Hello, Link
 from storage.formats.frames import Frame
 from storage.log.segments import pruned
-from tests.simulation.environment import LoopClock, SteppedScheduler
+from tests.simulation.environment import LoopClock, SeededRng, SteppedScheduler
 from tests.simulation.links import LinksModel
+
+LONG: Final = 20_000
+"""Hundredths of a second in which all should have come to pass: a silence is 3 000."""
 
 
 class PromiseBroken(AssertionError):
@@ -176,6 +179,19 @@ class ModelLog:
         else:
             self.show(self._told)
 
+    def crash(self, lost: Callable[[int], int]) -> None:
+        """Lose what is not synced; `lost` says how many batches of so many."""
+        if self._syncing is not None:
+            self._syncing.cancel()
+            self._syncing = None
+        for _ in range(len(self._taken) - lost(len(self._taken) + 1)):
+            frames, released, _ = self._taken.popleft()
+            self.disk += frames
+            self.noted = max(self.noted, min(released, len(self.disk)))
+        self._taken.clear()
+        self.commit_index = self._told = self.noted
+        self.releasable = lambda durable: durable
+
 
 class ModelReads:
     """The log, read from a disk that takes its time."""
@@ -241,6 +257,8 @@ class ModelNode:
         self.door = fleet.network.node(
             name, lambda: Hello(VERSION, "store", name), name, lambda shown: shown, self._accept
         )
+        self.attaching: LeaderConnector | None = None
+        self._task: asyncio.Task[None] | None = None
         self.leading: LeaderState | None = None
         self.replica_senders: list[ReplicaSender] = []
         self._links: set[asyncio.Task[None]] = set()
@@ -248,6 +266,14 @@ class ModelNode:
     @property
     def committer(self) -> Committer:
         return cast(Committer, self.log)
+
+    def follow(self, leader: str, epoch: int | None) -> None:
+        """Attach to a node, and hold on to it."""
+        self.attaching = LeaderConnector(
+            self.runtime, SeededRng(self.fleet.random.randrange(1 << 30)), self.committer,
+            self.epochs, lambda: self.door.connect(leader, [leader]), epoch,
+        )  # fmt: skip
+        self._task = asyncio.ensure_future(self.attaching.run())
 
     async def lead(self, epoch: int) -> None:
         """Take the lead."""
@@ -270,7 +296,7 @@ class ModelNode:
         assert isinstance(asked, Attach)
         if self.leading is None:
             return
-        shipping = ReplicaSender(
+        shipping = self.fleet.shipping(
             self.runtime, self.committer, cast(LogReads, self.reads), link,
             self.leading.epoch, self._attached, self._heard,
         )  # fmt: skip
@@ -296,20 +322,32 @@ class ModelNode:
             self.leading = self.leading.on_report(node, upto)
             self.log.release_more()
 
+    def cut(self) -> None:
+        """Break all its links."""
+        for link in list(self.door.links):
+            link.break_off("the test has broken it")
+
     async def rest(self) -> None:
         """Follow and lead no more."""
-        for task in list(self._links):
+        for task in [*self._links, *([self._task] if self._task else [])]:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-        self.leading = None
+        self._task = self.attaching = self.leading = None
         self.log.releasable = lambda _: self.log.commit_index
+
+    async def crash(self) -> None:
+        """Lose all that is not on the disk."""
+        self.cut()
+        await self.rest()
+        self.log.crash(self.fleet.random.randrange)
 
 
 class Fleet:
     """Nodes a, b and so on.
 
     :param members: who is in the set
+    :param shipping: what ships, for planted faults; what receives is planted in `attaching`
     """
 
     def __init__(
@@ -317,20 +355,33 @@ class Fleet:
         seed: int,
         names: str = "abc",
         members: str | None = None,
+        shipping: type[ReplicaSender] = ReplicaSender,
+        slowest: float = 0.05,
     ) -> None:
         self.random = random.Random(seed)
+        self._slowest = slowest
         self.network = LinksModel(seed)
         self.members = names if members is None else members
+        self.shipping = shipping
         self.released: list[Frame] = []
         """All that was ever shown by anybody, in order."""
         self.nodes = {name: ModelNode(self, name) for name in names}
+        self.epoch = 0
         self.leader = ""
+        self.committed = 0
 
     def short(self) -> float:
         """How long something takes: mostly a little, now and then much."""
         if self.random.random() < 0.05:
-            return self.random.random() * 0.05
+            return self.random.random() * self._slowest
         return self.random.random() * 0.002
+
+    def __repr__(self) -> str:
+        return ", ".join(
+            f"{node.name} {node.log.commit_index} of {node.log.synced_seq}"
+            f" {node.attaching.sync_status if node.attaching else 'leads'}"
+            for node in self.nodes.values()
+        )
 
     def __getitem__(self, name: str) -> ModelNode:
         return self.nodes[name]
@@ -354,6 +405,37 @@ class Fleet:
         for name in self.members:
             if self.nodes[name].log.disk[:count] != self.released:
                 raise PromiseBroken(f"{name} does not hold all {count} frames that were released")
+
+    async def appoint(self, name: str) -> None:
+        """A node of the set leads from now on, the others follow it; those before hear of it in
+        their own time."""
+        assert name in self.members
+        before, self.leader = self.leader, name
+        if before and self.nodes[before].leading is not None:
+            await self.nodes[before].rest()
+        self.epoch += self.random.randrange(1, 3)
+        await self.nodes[name].rest()
+        await self.nodes[name].lead(self.epoch)
+        for other in self.nodes.values():
+            if other.name != name:
+                await other.rest()
+                other.follow(name, self.epoch)
+
+    def commit(self, size: int = 20) -> int:
+        """The leader writes something."""
+        self.committed += 1
+        body = self.committed.to_bytes(8, "big") + bytes(max(size - 8, 0))
+        return self.nodes[self.leader].log.commit(self.epoch, body)
+
+    async def settled(self, upto: int | None = None) -> None:
+        """Wait until all that was written is released, and shown by all."""
+        log = self.nodes[self.leader].log
+        wanted = log.tail.first + len(log.tail) - 1 if upto is None else upto
+        for _ in range(LONG):
+            if all(node.log.commit_index >= wanted for node in self.nodes.values()):
+                return
+            await asyncio.sleep(0.01)
+        raise PromiseBroken(f"{wanted} is not shown by all: {self}")
 
     @property
     def links(self) -> int:

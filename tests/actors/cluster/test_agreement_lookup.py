@@ -4,19 +4,21 @@ by where it leads to the same, and no further."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from actors.cluster import discovery
 from actors.cluster.discovery import SILENT_US, AgreementLookup
 from protocol.agreement import Agreement
 from protocol.failover import Policy
 from protocol.links import Way
 from storage.catalog.failover import StoredPolicy
 from storage.files.cluster_file import ClusterState
-from tests.actors.parts import on_stepped
 from tests.logbook import Logbook
+from tests.simulation import loop as stepped
 from tests.simulation.agreement import AgreementModel, Fate, ModelAgreement
 from tests.simulation.environment import ManualClock
 
@@ -66,33 +68,43 @@ class Away:
         return self.lookup.via(POLICY)
 
 
-@on_stepped
-async def test_others_are_asked_once_nobody_has_answered_for_long() -> None:
-    away = Away(way(NEW))
-    away.behind[NEW] = AgreementModel()
-    assert await away.silent(SILENT_US - 1) == (OLD,) and away.asked == 0
-    away.lookup.on_answer()
-    assert await away.silent(SILENT_US - 1) == (OLD,) and away.asked == 0
-    assert await away.silent(1) == (NEW,) and away.asked == 1
-    other = POLICY._replace(via=(NEWER,))
-    assert away.lookup.via(other) == (NEWER,), "its log has come further"
+def played(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    stepped.run(main(), 1)
 
 
-@on_stepped
-async def test_the_newest_that_answers_counts() -> None:
-    away = Away(way(NEW), way("https://newest:2379", later=3), way(NEWER, later=2))
-    away.behind |= {NEW: AgreementModel(), NEWER: AgreementModel()}
-    assert await away.silent(SILENT_US) == (NEWER,)
+def test_others_are_asked_once_nobody_has_answered_for_long() -> None:
+    async def main() -> None:
+        away = Away(way(NEW))
+        away.behind[NEW] = AgreementModel()
+        assert await away.silent(SILENT_US - 1) == (OLD,) and away.asked == 0
+        away.lookup.on_answer()
+        assert await away.silent(SILENT_US - 1) == (OLD,) and away.asked == 0
+        assert await away.silent(1) == (NEW,) and away.asked == 1
+        other = POLICY._replace(via=(NEWER,))
+        assert away.lookup.via(other) == (NEWER,), "its log has come further"
+
+    played(main)
 
 
-@on_stepped
-async def test_where_nobody_answers_any_more_it_begins_again() -> None:
-    away = Away(way(NEW))
-    away.behind[NEW] = AgreementModel()
-    assert await away.silent(SILENT_US) == (NEW,)
-    away.lookup.on_answer()
-    assert await away.silent(SILENT_US) == (OLD,)
-    assert await away.silent(SILENT_US) == (NEW,) and away.asked == 2
+def test_the_newest_that_answers_counts() -> None:
+    async def main() -> None:
+        away = Away(way(NEW), way("https://newest:2379", later=3), way(NEWER, later=2))
+        away.behind |= {NEW: AgreementModel(), NEWER: AgreementModel()}
+        assert await away.silent(SILENT_US) == (NEWER,)
+
+    played(main)
+
+
+def test_where_nobody_answers_any_more_it_begins_again() -> None:
+    async def main() -> None:
+        away = Away(way(NEW))
+        away.behind[NEW] = AgreementModel()
+        assert await away.silent(SILENT_US) == (NEW,)
+        away.lookup.on_answer()
+        assert await away.silent(SILENT_US) == (OLD,)
+        assert await away.silent(SILENT_US) == (NEW,) and away.asked == 2
+
+    played(main)
 
 
 @pytest.mark.parametrize(
@@ -113,20 +125,35 @@ async def test_where_nobody_answers_any_more_it_begins_again() -> None:
         "with a password", "with a path", "nothing", "by no policy",
     ],
 )  # fmt: skip
-@on_stepped
-async def test_what_leads_elsewhere_is_not_believed(
+def test_what_leads_elsewhere_is_not_believed(
     said: Way, agreement: AgreementModel, known: ClusterState
 ) -> None:
-    away = Away(said)
-    if said.via:
-        away.behind[said.via[0]] = agreement
-    assert await away.silent(SILENT_US, known) == (OLD,)
-    assert away.asked == 1
+    not_believed(said, agreement, known)
 
 
-@on_stepped
-async def test_what_was_agreed_is_compared_with_what_was_heard() -> None:
+def not_believed(said: Way, agreement: AgreementModel, known: ClusterState) -> None:
+    async def main() -> None:
+        away = Away(said)
+        if said.via:
+            away.behind[said.via[0]] = agreement
+        assert await away.silent(SILENT_US, known) == (OLD,)
+        assert away.asked == 1
+
+    played(main)
+
+
+def test_a_planted_fault_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "_may_be_asked", lambda *_: True)
+    with pytest.raises(AssertionError):
+        not_believed(way("http://new:2379"), AgreementModel(), KNOWN)
+
+
+def test_what_was_agreed_is_compared_with_what_was_heard() -> None:
     """A node that has never heard of any takes what is said."""
-    away = Away(way(NEW))
-    away.behind[NEW] = AgreementModel("another")
-    assert await away.silent(SILENT_US, ClusterState()) == (NEW,)
+
+    async def main() -> None:
+        away = Away(way(NEW))
+        away.behind[NEW] = AgreementModel("another")
+        assert await away.silent(SILENT_US, ClusterState()) == (NEW,)
+
+    played(main)

@@ -94,3 +94,21 @@ async def test_a_node_that_was_named_is_gone_by_when_that_is_written() -> None:
     disk.full = False
     await memory.adopt(named)
     assert memory.now.revision == 9 and not memory.now.doubts
+
+
+async def test_what_others_write_into_the_same_etcd_is_not_written_down() -> None:
+    disk = Disk()
+    memory = DurableState(disk.save, ClusterState())
+    await memory.remember_agreed(AGREED)
+    for revision in range(10, 20):
+        await memory.remember_agreed(AGREED._replace(revision=revision))
+    assert len(disk.saved) == 1 and memory.now.revision == 19
+    await memory.remember_agreed(AGREED._replace(revision=20, lead=None))
+    assert disk.saved[-1] == ClusterState("etcd", 20)
+
+
+async def test_those_who_remember_at_once_forget_nothing() -> None:
+    disk = Disk()
+    memory = DurableState(disk.save, ClusterState())
+    await asyncio.gather(memory.promise(8), memory.remember_agreed(AGREED), memory.promise(7))
+    assert disk.saved[-1] == ClusterState("etcd", 9, 8)

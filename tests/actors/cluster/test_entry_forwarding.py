@@ -127,6 +127,19 @@ def test_who_brings_them_out_of_turn_is_refused(wrong: str) -> None:
     run(main(), 1)
 
 
+@pytest.mark.parametrize("name", ["", "b", "x 5", ID + " 7", ID.replace("-", " ")])
+def test_who_has_no_id_brings_nothing(name: str) -> None:
+    """What it says of itself stands in how an entry came, which has to be read again."""
+
+    async def main() -> None:
+        async with leader(follower=name) as at:
+            at.there.send(entries())
+            assert (await at.refuses()).code == "BadRequest"
+            assert not at.kept
+
+    run(main(), 1)
+
+
 def altered(at: int, value: object) -> bytes:
     """An `Entries` whose one entry has another value in a place."""
     body: list[Any] = msgspec.msgpack.decode(encode(entries())[PREFIX_BYTES:])

@@ -4,19 +4,20 @@ what helps."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from actors.cluster import coordinator
 from protocol.errors import NotWritable, Refusal
 from tests.actors.cluster.test_members import wrote
 from tests.actors.cluster.test_policy import FORCED, emptied
 from tests.actors.cluster.test_waits import now
 from tests.actors.cluster.whole import POLICY, ClusterMachine, Trio, cluster
-from tests.actors.parts import Played, outcome
+from tests.actors.parts import outcome
 from tests.logbook import Logbook
+from tests.simulation import loop as stepped
 from tests.simulation.agreement import Fate
 
 SOON = 3.0
@@ -46,16 +47,15 @@ def quiet(logbook: Logbook) -> None:
     logbook.allow("does not take the lead")
 
 
-@asynccontextmanager
-async def whole(_kind: str, **more: Any) -> AsyncIterator[tuple[Trio, ClusterMachine]]:
-    async with cluster(**more) as trio:
-        leader = await trio.led()
-        await leader.value("DEFINE REPLICA w PEER 'w:1' ROLES NONE")
-        await wrote(leader, 1)
-        yield trio, leader
+def played(main: Callable[[Trio, ClusterMachine], Coroutine[Any, Any, None]], **more: Any) -> None:
+    async def whole() -> None:
+        async with cluster(**more) as trio:
+            leader = await trio.led()
+            await leader.value("DEFINE REPLICA w PEER 'w:1' ROLES NONE")
+            await wrote(leader, 1)
+            await main(trio, leader)
 
-
-played = Played(whole).stepped
+    stepped.run(whole(), 1)
 
 
 # --- how a node comes to stand --------------------------------------------------------------------
@@ -254,5 +254,29 @@ def test_whatever_is_refused_is_so_at_once_and_says_what_helps(stands: str) -> N
         for each in trio.machines:
             each.mend()
 
-    played.run(main, promote=promote)
+    played(main, promote=promote)
     assert not found, "\n".join(found)
+
+
+def test_of_two_that_are_named_at_once_one_hears_that_the_other_leads() -> None:
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
+        emptied(trio.etcd)
+        await trio.until(lambda: leader.life == "waiting")
+        await asyncio.sleep(3)
+        began, named = now(leader), [trio.named("b"), trio.named("c")]
+        answers = await asyncio.gather(*(outcome(each.value(FORCED)) for each in named))
+        refused = [one for one in answers if isinstance(one, Refusal)]
+        assert len(refused) == 1 and isinstance(refused[0], NotWritable), answers
+        assert now(leader) - began < SOON
+        (leads,) = (each for each in named if each.leads)
+        assert f"{leads.name} ({leads.id}) leads since a later statement" in refused[0].message
+        assert refused[0].leader == (f"{leads.name}.example:8001",)
+        await trio.in_sync("a", "b", "c")
+
+    played(main)
+
+
+def test_a_planted_silence_about_who_was_named_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "leads_already", lambda *_: None)
+    with pytest.raises(AssertionError):
+        test_of_two_that_are_named_at_once_one_hears_that_the_other_leads()

@@ -11,6 +11,9 @@ import pytest
 
 from actors.cluster.log_matching import SyncStatus
 from actors.cluster.replica_receiver import (
+    FIRST_MS,
+    LONGEST_MS,
+    Backoff,
     CopyMissing,
     LeaderConnector,
     ReplicaReceiver,
@@ -195,6 +198,22 @@ def test_a_leader_of_an_epoch_that_is_over_is_not_listened_to() -> None:
     run(main(), 1)
 
 
+def test_what_was_sent_before_a_promise_is_not_acknowledged_behind_it() -> None:
+    async def main() -> None:
+        async with follows() as follower:
+            await follower.attach()
+            follower.log.stalled = True
+            follower.say(0, frames(1, 3))
+            await asyncio.sleep(0.01)
+            await follower.node.epochs.promise(2)
+            follower.log.stalled = False
+            await follower.log.quiet()
+            await asyncio.sleep(0.01)
+            assert not [said for said in follower.here.sent if said == Acknowledge(1, 3, 0)]
+
+    run(main(), 1)
+
+
 def test_a_log_that_takes_nothing_ends_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with follows() as follower:
@@ -240,6 +259,16 @@ def test_a_leader_that_says_nothing_is_given_up() -> None:
 
 
 # --- attempts -------------------------------------------------------------------------------------
+
+
+def test_pauses_grow_are_bounded_and_differ() -> None:
+    one, other = Backoff(SeededRng(1)), Backoff(SeededRng(2))
+    pauses = [one.next_seconds() for _ in range(12)]
+    at_most = [min(FIRST_MS << step, LONGEST_MS) / 1_000 for step in range(12)]
+    assert all(most / 2 <= each <= most for each, most in zip(pauses, at_most, strict=True))
+    assert pauses != [other.next_seconds() for _ in range(12)]
+    one.over()
+    assert one.next_seconds() <= FIRST_MS / 1_000
 
 
 def test_it_comes_again_until_another_attempt_would_bring_nothing(logbook: Logbook) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from actors.cluster.log_matching import SyncStatus
+from actors.cluster.log_matching import SyncStatus, Window
 from actors.cluster.replica_senders import ReplicaSender
 from actors.commits.tail import FRAME_BYTES
 from actors.log_reads import LogReads
@@ -28,7 +28,7 @@ from protocol.links import (
 from storage.faults import LogDamaged
 from storage.formats.frames import Frame
 from tests.actors.cluster.fleet import Fleet, ModelNode
-from tests.actors.cluster.wires import wire
+from tests.actors.cluster.wires import WireEnd, at_once, wire
 from tests.logbook import Logbook
 from tests.simulation.loop import run
 
@@ -225,6 +225,33 @@ def test_what_is_released_is_said_at_once_and_gathered() -> None:
     run(main(), 1)
 
 
+def test_what_is_present_is_told_no_sooner_than_it_is_released() -> None:
+    """Who has just taken the lead knows it before that: its own first frame waits for others."""
+
+    async def main() -> None:
+        async with leads() as leader:
+            log = leader.node.log
+            log.releasable = lambda durable: min(durable, 2)
+            leader.commit(3)
+            await log.quiet()
+            leader.shipping._present = lambda: 3
+            await leader.attach()
+            await leader.frames(3)
+            for asks in range(1, 50):
+                leader.there.send(Acknowledge(1, 3, 2, asks=asks))
+            assert await leader.there.receive() == Frames(1, 2, [])  # at once, and no answer
+            while leader.shipping._asked < 49:
+                await asyncio.sleep(0.001)
+            assert len(leader.shipping._found) == 1, "they are answered together"
+            log.releasable = lambda durable: durable
+            log.release_more()
+            while (said := await leader.says()) == Frames(1, 2, []):
+                pass  # it was hurried meanwhile
+            assert said == Frames(1, 3, [], present=49)
+
+    run(main(), 1)
+
+
 def test_a_slow_follower_costs_no_more_than_the_window() -> None:
     async def main() -> None:
         async with leads() as leader:
@@ -253,6 +280,24 @@ def test_a_slow_follower_costs_no_more_than_the_window() -> None:
             assert leader.node.reads.pins.held == 0, "the tail needs none"
 
     run(main(), 1)
+
+
+def test_who_takes_nothing_costs_no_more_than_a_link_holds() -> None:
+    async def main() -> None:
+        async with leads() as leader:
+            await leader.attach()
+            for _ in range(200):
+                leader.commit(size=100_000)
+                await asyncio.sleep(0.01)
+            assert leader.here.most < limits.LINK_BUFFER_BYTES + BATCH + 10_000
+
+    run(main(), 1)
+
+
+def test_a_planted_window_without_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Window, "is_open", True)
+    with pytest.raises(AssertionError):
+        test_a_slow_follower_costs_no_more_than_the_window()
 
 
 def test_who_stands_still_keeps_the_log_for_no_longer_than_a_pin_lasts() -> None:
@@ -293,6 +338,33 @@ def test_a_frame_larger_than_the_window_goes_alone() -> None:
             assert [told[0] for told in second.frames] == [2]
             leader.acknowledge(2)
             assert len(await leader.frames(5)) == 3
+
+    run(main(), 1)
+
+
+def test_the_time_that_a_link_takes_bounds_nobodys_writing() -> None:
+    async def main() -> None:
+        async with leads(delay=0.05) as leader:
+            await leader.attach()
+            loop = asyncio.get_running_loop()
+
+            async def acknowledges() -> None:
+                upto = 0
+                while upto < 2_000:
+                    message = await leader.there.receive()
+                    assert isinstance(message, Frames)
+                    upto = message.frames[-1][0] if message.frames else upto
+                    leader.acknowledge(upto)
+
+            follower = asyncio.ensure_future(acknowledges())
+            since = loop.time()
+            for _ in range(2_000):
+                leader.commit(size=10_000)
+                await asyncio.sleep(0.000_1)
+            await follower
+            while leader.shipping.lag:
+                await asyncio.sleep(0.001)
+            assert loop.time() - since < 0.6, "twenty megabytes, with 100 ms there and back"
 
     run(main(), 1)
 
@@ -345,5 +417,18 @@ def test_a_link_that_a_follower_ends_leaves_nothing() -> None:
             await leader.ended()
             assert leader.shipping.reason == "it stops"
             assert not leader.node.log.tail._followers
+
+    run(main(), 1)
+
+
+def test_the_other_end_is_this_test() -> None:
+    async def main() -> None:
+        one, other = wire("a", "b", at_once)
+        assert isinstance(one, WireEnd)
+        one.send(Frames(1, 1, []))
+        one.close("over")
+        assert await other.receive() == Frames(1, 1, [])
+        with pytest.raises(LinkClosed, match="over"):
+            await other.receive()
 
     run(main(), 1)

@@ -27,9 +27,19 @@ from actors.settings import NodeSettings
 from protocol import limits
 from protocol.environment import Room
 from protocol.errors import (
+    CATALOGUE,
+    AuditRefused,
     BadRequest,
+    Busy,
+    Conflict,
     DiskFull,
+    LogPruned,
+    NotEnoughReplicas,
+    NotWritable,
+    Refusal,
     SignInRefused,
+    TooManyTries,
+    UnknownOutcome,
     WrongKey,
 )
 from protocol.links import (
@@ -38,6 +48,7 @@ from protocol.links import (
     CopyBegins,
     CopyEnds,
     Frames,
+    LinkClosed,
     Message,
     Part,
     Peer,
@@ -48,7 +59,7 @@ from storage.backups.state_builder import RestoreEnvironment
 from storage.catalog.join_tokens import JoinToken, TokenLocation
 from storage.engine.memory import MemoryEngine
 from storage.engine.rocksdb import RocksEngine
-from storage.faults import CopyFailed, StoreUnfinished
+from storage.faults import CopyFailed, StoreNotSealed, StoreUnfinished
 from storage.files import peer_file
 from storage.files.directory import StoreDirectory
 from storage.files.disk import Disk
@@ -250,6 +261,15 @@ async def test_others_write_while_it_is_given(tmp_path: Path, leader: CopyGiver)
     await check(joined, copied)
 
 
+async def test_two_join_at_once(tmp_path: Path, leader: CopyGiver) -> None:
+    both = [new(tmp_path, leader, name) for name in ("one", "two")]
+    copies = await asyncio.gather(*(one.join() for one in both))
+    assert copies[0].hash == copies[1].hash == await leader.hash()
+    assert copies[0].node != copies[1].node
+    for one, copied in zip(both, copies, strict=True):
+        await check(one, copied)
+
+
 async def test_no_more_than_a_few_at_once(
     tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
@@ -312,6 +332,65 @@ async def test_a_copy_is_gone_on_with(tmp_path: Path, leader: CopyGiver, logbook
     await check(joined, copied)
 
 
+async def test_another_process_goes_on_with_it(
+    tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    logbook.allow("the copy failed")
+    logbook.allow("a copy was cut off")
+    monkeypatch.setattr(limits, "JOIN_TRIES", 1)
+    joined = new(tmp_path, leader, alter=lambda _: cut_after(11))
+    with pytest.raises(CopyFailed, match="failed 1 times"):
+        await joined.join()
+    assert place_of(Disk(), str(joined.path)) is DirectoryState.JOINING
+    fetched = joined.joiner.fetched_bytes
+    joined.alter = lambda _: as_it_is
+    copied = await joined.join(None)  # the token was used
+    resumed = leader.served[-1]
+    assert resumed.resume is not None and 0 < resumed.offset <= fetched
+    size = resumed.offset + joined.joiner.fetched_bytes
+    assert (
+        size
+        == [whole_history for what, _, whole_history in joined.told if what == "copying the store"][
+            -1
+        ]
+    )
+    await check(joined, copied)
+
+
+async def test_what_is_there_is_read_once_and_when_somebody_has_the_rest(
+    tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    """It may be large: neither for a node that is not there, nor again for each try."""
+    logbook.allow("the copy failed")
+    logbook.allow("a copy was cut off")
+    joined = new(tmp_path, leader, alter=lambda _: cut_after(11))
+    with monkeypatch.context() as patch, pytest.raises(CopyFailed):
+        patch.setattr(limits, "JOIN_TRIES", 1)
+        await joined.join()
+    there = leader.served[-1].offset + joined.joiner.fetched_bytes
+    connect, read = Pipes.connect, bootstrap._Coming.read
+    tries: list[str] = []
+    happened: list[str] = []
+
+    async def connected(pipes: Pipes, *whom: Any) -> PipeEnd:
+        tries.append("")
+        if len(tries) < 4:
+            raise LinkClosed("it is not there")
+        happened.append("linked")
+        return await connect(pipes, *whom)
+
+    async def reads(coming: Any, known: int) -> None:
+        happened.append(f"read {known}")
+        await read(coming, known)
+
+    monkeypatch.setattr(Pipes, "connect", connected)
+    monkeypatch.setattr(bootstrap._Coming, "read", reads)
+    joined.alter = lambda number: cut_after(2) if number < 3 else as_it_is
+    copied = await joined.join(None)
+    assert happened == ["linked", f"read {there}", *["linked"] * 3]
+    await check(joined, copied)
+
+
 async def test_a_copy_that_is_whole_needs_nobody(
     tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,6 +436,22 @@ async def test_a_flipped_bit_is_refused(
     assert [asked.resume for asked in leader.served] == [None, None]
     assert copied.hash == await leader.hash()
     await check(joined, copied)
+
+
+async def test_what_is_always_damaged_is_given_up(
+    tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    logbook.allow("the copy failed")
+    logbook.allow("a copy was cut off")
+
+    def spoil(message: Message) -> Message | None:
+        return CopyEnds(bytes(32)) if isinstance(message, CopyEnds) else message
+
+    monkeypatch.setattr(limits, "JOIN_TRIES", 3)
+    joined = new(tmp_path, leader, alter=lambda _: spoil)
+    with pytest.raises(CopyFailed, match="differs from the one that was sent"):
+        await joined.join()
+    assert place_of(Disk(), str(joined.path)) is DirectoryState.JOINING
 
 
 @pytest.mark.parametrize(
@@ -429,6 +524,39 @@ async def test_a_node_whose_row_has_gone(
         await joined.join(None)
 
 
+async def test_the_answer_to_a_token_is_lost(
+    tmp_path: Path, leader: CopyGiver, logbook: Logbook
+) -> None:
+    """The node is trusted by then: it finds out."""
+    logbook.allow("the copy failed")
+    joined = new(tmp_path, leader)
+    with pytest.raises(SignInRefused):
+        await joined.join(JoinToken("n2.other", TOKEN.where))
+    joined.pipes.lost = True
+    copied = await joined.join()
+    assert joined.pipes.tokens == set()
+    await check(joined, copied)
+
+
+async def test_a_leader_that_can_not_take_a_token_yet(
+    tmp_path: Path, leader: CopyGiver, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logbook.allow("the copy failed")
+    redeem, left = Pipes.redeem, 2 * [
+        Busy, NotWritable, NotEnoughReplicas, UnknownOutcome, Conflict, AuditRefused, TooManyTries,
+    ]  # fmt: skip
+    monkeypatch.setattr(limits, "JOIN_TRIES", len(left) + 1)
+
+    async def busy(pipes: Pipes, *asked: Any) -> Any:
+        if left:
+            raise left.pop()("later")
+        return await redeem(pipes, *asked)
+
+    monkeypatch.setattr(Pipes, "redeem", busy)
+    joined = new(tmp_path, leader)
+    await check(joined, await joined.join())
+
+
 # --- keys -----------------------------------------------------------------------------------------
 
 
@@ -450,6 +578,47 @@ async def test_a_sealed_store_is_copied_by_who_has_its_key(tmp_path: Path, own: 
             assert joined.joiner.fetched_bytes == 0
         leader.copies.close()
         await asyncio.sleep(0)
+
+
+async def test_a_directory_that_was_begun_with_another_key(tmp_path: Path) -> None:
+    """Of a leader of an earlier version, which takes the token from whoever brings it: nothing is
+    lost by coming with a third key, and what helps is said."""
+    async with running(tmp_path / "leader", settings={"key": KEY}) as node:
+        await node.value(FILL)
+        leader = CopyGiver(node, copies_of(node))
+        joined = new(tmp_path, leader, key=OTHER_KEY)
+        with pytest.raises(WrongKey, match="with the key file of the other nodes"):
+            await joined.join()
+        before = (joined.path / "JOINING").read_bytes()
+        for key in (KEY, None):
+            joined.key = key
+            with pytest.raises(WrongKey, match="use an empty directory"):
+                await joined.join()
+        assert (joined.path / "JOINING").read_bytes() == before
+        leader.copies.close()
+        await asyncio.sleep(0)
+
+
+async def test_who_forgot_the_key_comes_again_with_it(tmp_path: Path) -> None:
+    """The token was used by then: the leader is one of an earlier version."""
+    async with running(tmp_path / "leader", settings={"key": KEY}) as node:
+        await node.value(FILL)
+        leader = CopyGiver(node, copies_of(node))
+        joined = new(tmp_path, leader)
+        with pytest.raises(WrongKey):
+            await joined.join()
+        joined.key = KEY
+        copied = await joined.join(None)
+        assert copied.hash == await leader.hash()
+        for name in ("STORE", "NODE", "CLUSTER"):
+            assert b'"sealed"' in (joined.path / name).read_bytes()
+        leader.copies.close()
+        await asyncio.sleep(0)
+
+
+async def test_a_key_for_a_store_in_clear(tmp_path: Path, leader: CopyGiver) -> None:
+    with pytest.raises(StoreNotSealed, match="join without --key-file"):
+        await new(tmp_path, leader, key=KEY).join()
 
 
 async def test_who_joins_shows_what_it_would_serve_with(tmp_path: Path) -> None:
@@ -568,6 +737,48 @@ async def test_a_copy_is_kept_for_a_time(
     copies._renew(copied.node, giving)  # a timer that comes late
 
 
+async def test_a_log_that_is_gone_ends_a_copy(
+    tmp_path: Path, leader: CopyGiver, logbook: Logbook
+) -> None:
+    """The disk was full: what is pinned went as well."""
+    logbook.allow("a copy was given up")
+    copied = await new(tmp_path, leader).join()
+    (giving,) = leader.copies.given.values()
+    leader.node.node.reads._pins.gone(copied.at.sequence + 2)
+    leader.copies._renew(copied.node, giving)
+    assert not leader.copies.given
+
+
+async def test_who_comes_again_ends_its_own_link(leader: CopyGiver, logbook: Logbook) -> None:
+    own = Peer("some-node", "", "cd" * 32, None)
+    first, far = linked(own, leader.peer)
+    serving = asyncio.ensure_future(leader.copies.serve(far, Copy()))
+    begins = await first.receive()
+    assert isinstance(begins, CopyBegins)
+    second, far = linked(own, leader.peer)
+    again = asyncio.ensure_future(leader.copies.serve(far, Copy(begins.id, 5)))
+    with pytest.raises(LinkClosed, match="has asked for its copy again"):
+        while True:
+            await first.receive()
+    found = await second.receive()
+    assert isinstance(found, CopyBegins) and found.id == begins.id
+    part = await second.receive()
+    assert isinstance(part, Part) and part.offset == 5
+    leader.copies.close()
+    second.close()
+    await asyncio.gather(serving, again)
+
+
+async def test_a_copy_of_another_id_begins_anew(leader: CopyGiver) -> None:
+    own, far = linked(Peer("some-node", "", "cd" * 32, None), leader.peer)
+    serving = asyncio.ensure_future(leader.copies.serve(far, Copy(b"another", 77)))
+    assert isinstance(await own.receive(), CopyBegins)
+    part = await own.receive()
+    assert isinstance(part, Part) and part.offset == 0
+    own.close()
+    await serving
+
+
 async def test_signs_of_life(leader: CopyGiver, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a snapshot is taken whoever waits for it hears so."""
     monkeypatch.setattr(limits, "COPY_ALIVE_SECONDS", 0)
@@ -578,6 +789,15 @@ async def test_signs_of_life(leader: CopyGiver, monkeypatch: pytest.MonkeyPatch)
         pass
     own.close()
     await serving
+
+
+async def test_a_node_that_stops_gives_none(leader: CopyGiver) -> None:
+    _, far = linked(Peer("some-node", "", "cd" * 32, None), leader.peer)
+    serving = asyncio.ensure_future(leader.copies.serve(far, Copy()))
+    await asyncio.sleep(0)
+    leader.copies.close()
+    await serving
+    assert leader.node.node.reads._pins.held == 0
 
 
 async def test_a_node_that_can_not_be_brought_up_to_date(
@@ -611,3 +831,9 @@ async def test_a_node_that_can_not_be_brought_up_to_date(
     assert second.node == first.node and second.at.sequence > first.at.sequence
     assert second.hash == await leader.hash()
     await check(joined, second)
+
+
+def test_codes_that_pass() -> None:
+    """Each is one that there is."""
+    assert CATALOGUE.keys() >= bootstrap.PASSING >= {"Busy", "NotEnoughReplicas", "Conflict"}
+    assert issubclass(LogPruned, Refusal)

@@ -13,10 +13,10 @@ from actors.cluster.log_matching import SyncStatus
 from actors.cluster.replica_receiver import ReplicaReceiver
 from actors.cluster.replica_senders import ReplicaSender
 from actors.cluster.role import Alone
-from actors.cluster.state_check import StateComparison
+from actors.cluster.state_check import FollowerComparison, StateComparison
 from actors.node import Node, start
 from protocol import limits
-from protocol.errors import Stranded
+from protocol.errors import NotWritable, Stranded
 from protocol.links import Attach
 from storage.engine.memory import MemoryEngine
 from storage.files import cluster_file
@@ -25,10 +25,13 @@ from storage.files.directory import StoreDirectory
 from storage.txn.transaction import Transaction
 from tests.actors.cluster.wires import wire
 from tests.actors.nodes import prepare, run, settings, simulated_environment
-from tests.actors.parts import key, on_stepped
+from tests.actors.parts import key
 from tests.logbook import Logbook
+from tests.simulation import loop as stepped
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import LoopClock, SeededRng
+
+AWAY = NotWritable("this node follows another one")
 
 
 class Epochs:
@@ -106,66 +109,76 @@ async def two() -> AsyncIterator[Two]:
             await node.stop()
 
 
-@on_stepped
-async def test_states_are_compared_while_others_write(logbook: Logbook) -> None:
-    async with two() as made:
-        writes = [
-            asyncio.ensure_future(run(made.leader, f"UPSERT t:{n} SET a = {n}")) for n in range(20)
-        ]
-        for _ in range(3):
-            await made.comparing.compare()
-            await asyncio.sleep(1)
-        await asyncio.gather(*writes)
-        while made.follower.committer.commit_index < made.leader.committer.committed:
-            await asyncio.sleep(0.01)
-        assert made.comparing.compared == 3
-        assert logbook.names().count("the state is the leader's") == 3
-        assert not made.leader.committer.ledger.state.moments
-        assert not made.follower.committer.ledger.state.moments
-        assert made.receiving.is_in_sync
+def test_states_are_compared_while_others_write(logbook: Logbook) -> None:
+    async def main() -> None:
+        async with two() as made:
+            writes = [
+                asyncio.ensure_future(run(made.leader, f"UPSERT t:{n} SET a = {n}"))
+                for n in range(20)
+            ]
+            for _ in range(3):
+                await made.comparing.compare()
+                await asyncio.sleep(1)
+            await asyncio.gather(*writes)
+            while made.follower.committer.commit_index < made.leader.committer.committed:
+                await asyncio.sleep(0.01)
+            assert made.comparing.compared == 3
+            assert logbook.names().count("the state is the leader's") == 3
+            assert not made.leader.committer.ledger.state.moments
+            assert not made.follower.committer.ledger.state.moments
+            assert made.receiving.is_in_sync
+
+    stepped.run(main(), 1)
 
 
-@on_stepped
-async def test_a_state_that_differs_strands_its_node(logbook: Logbook) -> None:
+def test_a_state_that_differs_strands_its_node(logbook: Logbook) -> None:
     logbook.allow("this node's state is not its leader's")
     logbook.allow("a follower is stranded")
-    async with two() as made:
-        at, engine = made.engine.applied, made.engine
-        batch = engine.batch()
-        batch.put(key("planted"), b"one key too many")
-        engine.write(batch, at)
-        await made.comparing.compare()
-        with pytest.raises(Stranded, match="has digest"):
-            await made.following
-        await made.leads
-        assert made.shipping.sync_status is SyncStatus.STRANDED
-        assert made.shipping.reason in next(
-            line for line in logbook.loud if "not its leader's" in line
-        )
+
+    async def main() -> None:
+        async with two() as made:
+            at, engine = made.engine.applied, made.engine
+            batch = engine.batch()
+            batch.put(key("planted"), b"one key too many")
+            engine.write(batch, at)
+            await made.comparing.compare()
+            with pytest.raises(Stranded, match="has digest"):
+                await made.following
+            await made.leads
+            assert made.shipping.sync_status is SyncStatus.STRANDED
+            assert made.shipping.reason in next(
+                line for line in logbook.loud if "not its leader's" in line
+            )
+
+    stepped.run(main(), 1)
 
 
-@on_stepped
-async def test_a_large_state_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with two() as made:
-        monkeypatch.setattr(limits, "COMPARE_BYTES", 10)
-        await made.comparing.compare()
-        assert made.comparing.compared == 0
+def test_a_large_state_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with two() as made:
+            monkeypatch.setattr(limits, "COMPARE_BYTES", 10)
+            await made.comparing.compare()
+            assert made.comparing.compared == 0
+
+    stepped.run(main(), 1)
 
 
-@on_stepped
-async def test_it_is_done_by_itself_every_so_often(
+def test_it_is_done_by_itself_every_so_often(
     logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "COMPARE_SECONDS", 60)
-    async with two() as made:
-        task = asyncio.ensure_future(made.comparing.run())
-        await asyncio.sleep(3.5 * limits.COMPARE_SECONDS)
-        task.cancel()
-        assert logbook.names().count("the state is the leader's") == 3
+
+    async def main() -> None:
+        async with two() as made:
+            task = asyncio.ensure_future(made.comparing.run())
+            await asyncio.sleep(3.5 * limits.COMPARE_SECONDS)
+            task.cancel()
+            assert logbook.names().count("the state is the leader's") == 3
+
+    stepped.run(main(), 1)
 
 
-@on_stepped
-async def test_a_link_that_ends_leaves_nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_that_ends_leaves_nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(kept: Transaction, _clock: object) -> bytes:
         try:
             await asyncio.Event().wait()
@@ -173,11 +186,36 @@ async def test_a_link_that_ends_leaves_nothing_kept(monkeypatch: pytest.MonkeyPa
             kept.release()
         return b""
 
-    async with two() as made:
-        monkeypatch.setattr(state_check, "hashed", never)
-        made.shipping.compare(made.leader.committer.commit_index, b"")
-        while not made.follower.committer.ledger.state.moments:
-            await asyncio.sleep(0.000_1)
-        await made.end()
-        await asyncio.sleep(0.1)
-        assert not made.follower.committer.ledger.state.moments
+    async def main() -> None:
+        async with two() as made:
+            monkeypatch.setattr(state_check, "hashed", never)
+            made.shipping.compare(made.leader.committer.commit_index, b"")
+            while not made.follower.committer.ledger.state.moments:
+                await asyncio.sleep(0.000_1)
+            await made.end()
+            await asyncio.sleep(0.1)
+            assert not made.follower.committer.ledger.state.moments
+
+    stepped.run(main(), 1)
+
+
+def test_a_comparison_that_ends_before_it_hashes_leaves_nothing_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begins = FollowerComparison._released
+
+    def begins_and_ends(
+        self: FollowerComparison, sequence: int, lost: BaseException | None
+    ) -> None:
+        begins(self, sequence, lost)
+        assert self._hashing is not None
+        self.close()
+
+    async def main() -> None:
+        async with two() as made:
+            monkeypatch.setattr(FollowerComparison, "_released", begins_and_ends)
+            await made.comparing.compare()
+            await asyncio.sleep(1)
+            assert not made.follower.committer.ledger.state.moments
+
+    stepped.run(main(), 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from actors.cluster.membership import Trust
 from actors.commits import NODE
 from actors.commits.committer import released_at_once
 from protocol.errors import NotWritable
@@ -101,7 +102,7 @@ async def test_what_is_declared_counts_once_it_is_released(node: TrustObserver) 
     assert node.trust.of(OTHER) is not None
 
 
-async def test_who_asks_in_between_hides_nothing(node: TrustObserver) -> None:
+async def hides_nothing(node: TrustObserver) -> None:
     """Somebody asks while a revocation is on its way to the disk."""
     committer = node.here.node.committer
     with committer.begin_transaction() as tx:
@@ -111,6 +112,24 @@ async def test_who_asks_in_between_hides_nothing(node: TrustObserver) -> None:
     await committer.released(ticket)
     await node.here.value("RETURN 1")
     assert node.times == 1
+
+
+async def test_who_asks_in_between_hides_nothing(node: TrustObserver) -> None:
+    await hides_nothing(node)
+
+
+async def test_planted_one_that_does_is_caught(
+    node: TrustObserver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Trust._refresh
+
+    def hiding(trust: Trust) -> None:
+        read(trust)
+        trust._notified_version = trust._version[:2]
+
+    monkeypatch.setattr(Trust, "_refresh", hiding)
+    with pytest.raises(AssertionError):
+        await hides_nothing(node)
 
 
 async def test_what_could_not_be_read_is_told_again(
@@ -132,6 +151,26 @@ async def test_what_could_not_be_read_is_told_again(
     while len(tries) < 3:
         await asyncio.sleep(0.001)
     assert node.times == 3, "whoever can read it is told each time"
+
+
+async def test_what_could_not_be_read_keeps_nothing_newer_from_being_told(
+    node: TrustObserver, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logbook.allow("handler failed|a part of the state can't be read")
+    monkeypatch.setattr("actors.cluster.membership.AGAIN_SECONDS", 3600)
+
+    def unreadable() -> None:
+        raise EngineUnreadable("bad block")
+
+    await node.here.values("DEFINE TABLE t; CREATE t:1")
+    before = node.times
+    node.trust.on_change.insert(0, unreadable)
+    for count, fingerprint in enumerate((ONE, OTHER), start=1):
+        await node.here.value(f"REVOKE CERTIFICATE '{fingerprint}'")
+        while node.times < before + count:
+            await asyncio.sleep(0.001)
+        await node.here.value("CREATE t")
+        assert node.times == before + count
 
 
 async def test_other_commits_are_told_of_no_change(node: TrustObserver) -> None:

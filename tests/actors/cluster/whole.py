@@ -24,7 +24,6 @@ from storage.files import cluster_file, node_file
 from storage.files.cluster_file import ClusterState, Upstream
 from storage.files.directory import StoreDirectory
 from tests.actors.nodes import settings, simulated_environment, value
-from tests.actors.parts import Played
 from tests.simulation.agreement import AgreementModel, Fate, ModelAgreement
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.environment import ManualClock, SeededRng
@@ -304,15 +303,6 @@ async def cluster(
         for machine in trio.machines:
             if machine.node is not None:
                 await machine.stop()
-
-
-@asynccontextmanager
-async def _cluster(_kind: str, **more: Any) -> AsyncIterator[Trio]:
-    async with cluster(**more) as trio:
-        yield trio
-
-
-with_cluster = Played(_cluster).stepped
 
 
 async def begin(trio: Trio, names: str, tables: str, policy: str | None) -> None:
