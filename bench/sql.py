@@ -157,7 +157,8 @@ class DuckDbPeer(SqlPeer):
         self._file = directory / "rows.csv"
 
     def run(self, statement: str, values: Row = ()) -> list[Any]:
-        return self._connection.execute(statement, list(values)).fetchall()
+        found: list[Any] = self._connection.execute(statement, list(values)).fetchall()
+        return found
 
     def load(self, rows: Sequence[Sale]) -> float:
         began = time.perf_counter()

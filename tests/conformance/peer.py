@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from bench.ports import free_port
 from protocol.errors import CATALOGUE
 from tests.conformance.testee import PATIENCE_SECONDS, Failed
 from tests.conformance.values import pack, tagged, unpack
@@ -240,10 +241,10 @@ class Peer:
     """It listens, and accepts the connections that a case has it accept."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._port = free_port()
+        self._listener = socket.create_server(("127.0.0.1", self._port))
         self._listener.settimeout(PATIENCE_SECONDS)
         self._tls = tls
-        self._port = self._listener.getsockname()[1]
         self.accepted: list[Connection] = []
         self._turning: threading.Thread | None = None
 
