@@ -8,6 +8,7 @@ import socket
 import ssl
 import struct
 import threading
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -237,11 +238,16 @@ class GroupAnswers(Answers):
         return frame("VALUE", asked.id, tagged(fields))
 
 
+REST: Final = 64
+"""Number of ports of earlier peers that rest: a client of an earlier case may look for its own."""
+_PORTS: deque[int] = deque()
+
+
 class Peer:
     """It listens, and accepts the connections that a case has it accept."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self._port = free_port()
+        self._port = _PORTS.popleft() if len(_PORTS) > REST else free_port()
         self._listener = socket.create_server(("127.0.0.1", self._port))
         self._listener.settimeout(PATIENCE_SECONDS)
         self._tls = tls
@@ -325,6 +331,7 @@ class Peer:
     def close(self) -> None:
         """End everything."""
         self.stop()
+        _PORTS.append(self._port)
         if self._turning is not None:
             self._turning.join()
         for one in self.accepted:
