@@ -6,7 +6,7 @@ Each iteration reads the declarations and the state in etcd, decides (`election.
 leadership is one long iteration: it renews its lease, asks for ISR changes, and ends when another
 node leads or the lease is over. A node in no cluster runs no iteration and has no timer.
 
-Requests to the coordination actor, from statements and from the node's start and stop.
+The actor's requests come from statements, and from the node's start and stop.
 """
 
 from __future__ import annotations

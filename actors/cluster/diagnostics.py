@@ -1,8 +1,6 @@
 """Diagnostics for operators: known faults of etcd; a node's state in INFO FOR NODE and /metrics.
 
-Downstream replicas of a node, as INFO FOR NODE lists them.
-
-Shows only this node's view of them; each follower reports its own view itself.
+Downstream replicas are listed as this node sees them; each reports its own view itself.
 """
 
 from __future__ import annotations

@@ -5,15 +5,9 @@ may find an outdated address: the other has moved, or shows a certificate that i
 then. So after a while it asks the other nodes it knows. Their answers are tried beside the known
 addresses, and kept in memory only: the log will bring the same.
 
-Address hints: asks known nodes for the current leader and the addresses of etcd.
-
-For a node whose log lacks the frames that say so.
-
-Finds the current addresses of etcd, for a node that was away while etcd moved.
-
-The addresses of the policy in its log do not answer. The newer policy stands in a part of the log
-that this node lacks, and the leader that would send it is named in the unreachable etcd. So this
-node asks the nodes of its replica rows.
+A node that was away while etcd moved asks the nodes of its replica rows for etcd's addresses too.
+Those of the policy in its log do not answer. The newer policy stands in a part of the log that this
+node lacks, and the leader that would send it is named in the unreachable etcd.
 
 Their addresses are used only if they lead to the same etcd: it has the same cluster id, and its
 revision has not gone back. If the policy here has only `https` addresses, so must theirs, because

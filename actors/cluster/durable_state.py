@@ -2,9 +2,7 @@
 
 Cluster rule 5 (`actors/cluster/__init__.py`): a promised epoch is on the disk before a follower
 sends its history, and before a leader writes its first frame. So a change counts here once the file
-is replaced, not before.
-
-Thread that writes the file CLUSTER (`storage/files/cluster_file.py`).
+is replaced, not before. A thread writes it (`storage/files/cluster_file.py`).
 """
 
 from __future__ import annotations

@@ -34,15 +34,12 @@ decides; rules 1 to 3 are the coordinator's, since no state of etcd is known the
 
 Before any rule, a state of etcd that was set back is remembered as such (rules 5 and 7).
 
-Succession: which ISR member goes first when the lead is vacant.
+Rule 12c, succession: a member that has shown something since its start holds everything released by
+then. A node that was just started may have an older copy of its directory: frames after the last
+published commit index may be missing (`docs/decisions/older-copies.md`). So it leaves the lead to
+the others for a moment; they take it as soon as they learn of the vacancy.
 
-A member that has shown something since its start holds everything released by then. A node that was
-just started may have an older copy of its directory: frames after the last published commit index
-may be missing (`docs/decisions/older-copies.md`). So it leaves the lead to the others for a moment;
-they take it as soon as they learn of the vacancy.
-
-Election of a leader: takes a vacant lead in etcd, as an ISR member, as founder, or by an
-operator's order.
+`Election` takes a vacant lead in etcd:
 
 | node | condition |
 |---|---|
@@ -53,11 +50,9 @@ operator's order.
 An unanswered request may have taken effect, or may do so later. So its lease is revoked, which
 undoes all that was taken with it, and the election starts over.
 
-There is no vote: cluster rules 3 and 9 (`actors/cluster/__init__.py`) decide the election.
+Cluster rules 3 and 9 (`actors/cluster/__init__.py`) decide it.
 
-Nomination, DEFINE NODE LEADS STORE: checks whether a node may be named leader.
-
-Each refusal says which action helps instead.
+DEFINE NODE LEADS STORE: each refusal to name a node says which action helps instead.
 """
 
 from __future__ import annotations

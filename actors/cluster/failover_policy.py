@@ -1,7 +1,7 @@
-"""Puts the first failover policy into force: DEFINE FAILOVER on a node in no cluster.
+"""DEFINE FAILOVER: puts the first failover policy into force, or replaces the one in force.
 
-The order of steps matters: a crash between any two leaves a store that goes on as before, or has no
-leader, and never two leaders.
+On a node in no cluster the order of steps matters: a crash between any two leaves a store that goes
+on as before, or has no leader, and never two leaders.
 
 1. Enough followers are in sync; etcd answers and holds no ISR yet. Otherwise nothing is done.
 2. From here on nothing is released that those followers don't hold, and no other commit is
@@ -15,9 +15,7 @@ leader, and never two leaders.
 Steps 4 and 5 are in `election.py`. Nothing was released since step 3. So the members of step 3
 still hold everything, however late the ISR is written, and by whichever request.
 
-Replaces the failover policy in force: DEFINE FAILOVER on a leader.
-
-The leader uses the new policy at once, and returns to the old one if its commit is rolled back. The
+A leader uses a new policy at once, and returns to the old one if its commit is rolled back. The
 next leader uses the policy in its own log.
 """
 

@@ -15,15 +15,13 @@
 - Nothing counts as released before the leader's first frame of its own epoch is (Raft §5.4.2, §8).
 - A leader that learns of another leader, or of a vacant lead, is deposed.
 
-Progress of each follower as the leader knows it: acknowledged frames and last contact.
-
-`wanted` decides from it if the leader asks to shrink or to expand the ISR.
+Followers: of each, the acknowledged frames and the last contact. `wanted` decides from it if the
+leader asks to shrink or to expand the ISR.
 
 Lease of the lead: the time for which the leader may assume that it still leads (Gray & Cheriton
-1989).
-
-etcd counts from the arrival of a renewal, which is later than its sending. The deadline here counts
-from the sending, less a tenth for clock drift. So it is over before another node can take the lead.
+1989). etcd counts from the arrival of a renewal, which is later than its sending. The deadline here
+counts from the sending, less a tenth for clock drift. So it is over before another node can take
+the lead.
 
 Stalls: why a leader's commit index does not advance, as text with the remedy.
 
@@ -33,10 +31,8 @@ Stalls: why a leader's commit index does not advance, as text with the remedy.
 | etcd | an ISR member is silent, and etcd, which has to remove it, does not answer |
 | leader | this node knows of no leader |
 
-Leadership of this node, from election to end: its commit index, followers and requested ISR.
-
-`Leadership` feeds events to these pure values and holds them. It is used from `begun` until another
-node leads, and never again after that.
+`Leadership` feeds events to these pure values and holds them, from the election to the end. It is
+never used again after that.
 """
 
 from __future__ import annotations

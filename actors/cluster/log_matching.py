@@ -4,18 +4,14 @@ Log matching (Kafka KIP-101): each log keeps the end of every leader epoch. `las
 finds the last common frame of two logs, and the follower truncates its log to it
 (`storage/log/log.py`, `Log.cut`) before it appends frames of the leader.
 
-Lag of a follower: is everything on its disk that it could have had a moment ago?
-
-For the leader's view, that is all on the leader's disk; for the follower's view, the commit index
+Lag of a follower: is everything on its disk that it could have had a moment ago? For the leader's
+view, that is all on the leader's disk; for the follower's view, the commit index
 it has received. The newest frames are always still on their way. So the end of the log becomes a
 goal from time to time, and a follower that misses it for a second is late.
 
-Flow control window of a follower: batches sent and not acknowledged yet.
-
-Several batches may be on their way, so that the latency of the link does not limit throughput.
-Their bytes are bounded, so that a stalled follower costs little memory.
-
-Sync status of a follower, as the follower and its leader report it.
+Flow control window of a follower: batches sent and not acknowledged yet. Several batches may be on
+their way, so that the latency of the link does not limit throughput. Their bytes are bounded, so
+that a stalled follower costs little memory.
 """
 
 from __future__ import annotations

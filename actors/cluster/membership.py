@@ -1,4 +1,4 @@
-"""Trust in peer certificates, from the replica rows and the revocations.
+"""Membership: which certificates of other nodes are trusted, and how nodes join.
 
 A certificate is trusted if a row of the cluster names it and it is not revoked.
 The trusted set is rebuilt from the rows after each change of declarations, and holders of links are
@@ -8,10 +8,9 @@ released.
 A joining node, whose rows are missing or older than its token, trusts the certificate in the token
 by its fingerprint, unless it knows of a revocation.
 
-Peering: requests that other nodes make before they follow, and the certificate shown to them.
-
-Redeeming a join token and renewing a certificate are ordinary commits. So only the leader can do
-them; any other node refuses with `NotWritable`.
+`Peering` answers the requests that other nodes make before they follow. Redeeming a join token and
+renewing a certificate are ordinary commits. So only the leader can do them; any other node refuses
+with `NotWritable`.
 """
 
 from __future__ import annotations

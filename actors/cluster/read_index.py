@@ -12,9 +12,7 @@ A link ends when a policy comes into force, when another node takes the lead, or
 lost. The next link is there within moments, and a client could only repeat its request. So the read
 waits.
 
-Read index rounds (Raft §6.4): a leader confirms that it still leads, for linearizable reads.
-
-They do not depend on clocks.
+A leader confirms by a round that it still leads. Rounds do not depend on clocks.
 
     begin → its number goes to each follower with the next message → each echoes it → done
 

@@ -39,19 +39,13 @@ Statement-log and sign-in entries that can't be committed here (`actors/backlog.
 to the leader over the same link. The next batch goes out once the leader has confirmed the last
 one.
 
-Connects the replica receiver to its leader, again and again, with exponential backoff.
-
-It gives up only when another attempt is useless: this node is stranded, or needs a snapshot copy.
-
-The task that follows one leader in one epoch.
-
-`coordinator.py` decides which leader to follow. A follower keeps following a leader that has
-vanished until another one leads: frames received before still count, and the leader may come back.
-
-Exponential backoff with jitter: each pause is about twice the one before, up to a bound.
-
-Each pause is drawn from the upper half of its range, so that nodes that lost a connection together
+`LeaderConnector` gives up only when another attempt is useless: this node is stranded, or needs a
+snapshot copy. Pauses grow exponentially, with jitter, so that nodes that lost a connection together
 do not all come back at once.
+
+`FollowTask` follows one leader in one epoch; `coordinator.py` decides which. A follower keeps
+following a leader that has vanished until another one leads: frames received before still count,
+and the leader may come back.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Replica senders: the links of all followers of this node, and their progress.
-
-Replica sender, the leader's end of a link: log replication to one follower.
+"""Replica senders, the leader's ends of the links: log replication to each follower.
 
 | the follower sends | the leader answers |
 |---|---|
@@ -37,11 +35,10 @@ Invariants:
 - Only acknowledged frames count as held by a follower, never sent ones. Even the common frames
   count only after the follower has promised the epoch, truncated its log, and acknowledged.
 
-Entry forwarding: statement-log and audit entries of followers, committed by the leader.
-
-The leader's part. The leader trusts a follower only about events at that follower; its node id
-comes from the link. The rate for each node is limited across reconnects, and one message of each
-node is held at most. So a faulty or hostile follower fills only its own share.
+Entry forwarding: the leader commits statement-log and audit entries of followers. It trusts a
+follower only about events at that follower; its node id comes from the link. The rate for each node
+is limited across reconnects, and one message of each node is held at most. So a faulty or hostile
+follower fills only its own share.
 """
 
 from __future__ import annotations

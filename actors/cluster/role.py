@@ -29,8 +29,7 @@ So neither exists without the role.
 A stranded follower stays one, and so does one that needs a copy. A leader that is no longer
 declared coordinating resigns: it writes no more, and steps down once all its commits are released.
 
-Cluster member: this node's role and its checks before a write, a read or an answer. On the loop.
-Nothing here waits.
+`ClusterMember` holds the role, and checks before a write, a read or an answer. Nothing here waits.
 """
 
 from __future__ import annotations
@@ -333,7 +332,7 @@ class ClusterMember:
 
     @property
     def is_declared_coordinating(self) -> bool:
-        """As `coordinates`, by the row as it is now: the other is of the last iteration."""
+        """Like `coordinates`, but by the present row, not by that of the last iteration."""
         return self._coordinates(_roles_of(self.row_of(self.node)))
 
     def _coordinates(self, by_row: tuple[str, ...]) -> bool:

@@ -1,7 +1,4 @@
-"""Cluster service: the interface of the cluster for statements and the node.
-
-Wiring of the cluster package.
-"""
+"""Cluster service: the interface of the cluster for statements and the node, and its wiring."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class PriorityLocks:
         self._line = Line(self._report_error)
         """Requests for the lock."""
         self._blocked = Line(self._report_error)
-        """What the lock blocks."""
+        """Requests that the lock blocks."""
         self._timer: asyncio.TimerHandle | None = None
         """Ends the lock that is held, or the time without a lock after it."""
         self._closed = False

@@ -20,7 +20,7 @@ from tests.processes import PASSWORD, USER, NodeProcess, environment, serving
 CLIENT = ROOT / "clients" / "rust"
 CARGO = shutil.which("cargo")
 BUILT = ROOT / "build" / "rust"
-"""What cargo builds, kept for the next run."""
+"""Folder of what cargo builds, kept for the next run."""
 
 pytestmark = [
     pytest.mark.hard,

@@ -44,7 +44,7 @@ for _tag, _pattern, _first in (
 
 @dataclass(frozen=True)
 class Case:
-    """One case, for one set of the values of its `each`."""
+    """Case, for one set of the values of its `each`."""
 
     group: str
     name: str

@@ -77,7 +77,7 @@ def result(fields: dict[str, Any]) -> Any:
 
 
 class Connection:
-    """One connection that the peer has accepted."""
+    """Connection that the peer has accepted."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock

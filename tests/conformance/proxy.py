@@ -19,7 +19,7 @@ SINGLE: Final = 4096
 
 @dataclass
 class Fault:
-    """What happens to a frame.
+    """Fault that happens to a frame.
 
     :param on: `request`, a frame of the client, or `answer`, one of the node
     :param of: the kind of the request, also of an answer
@@ -53,7 +53,7 @@ class Fault:
 
 @dataclass(eq=False)
 class Pair:
-    """One connection of a client, and the one to the node."""
+    """Connection of a client, and its own to the node."""
 
     client: asyncio.StreamWriter
     node: asyncio.StreamWriter

@@ -83,7 +83,7 @@ class World:
 
 
 class Run:
-    """One case under way."""
+    """Run of a case."""
 
     def __init__(self, case: Case, testee: Testee, world: World) -> None:
         self._case = case
@@ -700,7 +700,7 @@ class Run:
         self._in_loop(lambda: self._proxy.cut(how))
 
     def do_proxy_let(self, given: Any, step: Mapping[str, Any]) -> None:
-        """What is held goes on."""
+        """Let go what is held."""
         self._in_loop(self._proxy.let_go)
 
     def do_proxy_held(self, count: int, step: Mapping[str, Any]) -> None:
@@ -819,7 +819,7 @@ class Run:
             raise Failed(f"{name} was not asked")
 
     def do_member_done(self, given: Any, step: Mapping[str, Any]) -> None:
-        """What a member has done that changes something."""
+        """Return the changes that a member has made."""
         found = self._in_loop(lambda: list(self._member(given).done))
         if found != given["equals"]:
             raise Failed(f"{given['member']} has done {found}, not {given['equals']}")

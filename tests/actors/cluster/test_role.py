@@ -25,7 +25,7 @@ ANY: Final[Any] = SimpleNamespace(was_attached=False)
 MADE: Final[tuple[Role, ...]] = (
     Alone(), Founder(), Waiting(), Elected(ANY), Leader(ANY), Follower(ANY),
 )  # fmt: skip
-"""One of each role; the steps look at nothing else."""
+"""A role of each kind; the steps look at nothing else."""
 
 
 def rows() -> list[tuple[str, str]]:
