@@ -29,7 +29,7 @@ from actors.commits.idle_marks import IdleMarks
 from actors.commits.priority_locks import PriorityLocks
 from actors.commits.tail import Tail
 from actors.commits.tickets import CommitTickets, Stall, left_over, unknown
-from actors.execution.blocking import NumberedQueue
+from actors.execution.blocking import NumberedQueue, Wait
 from actors.execution.registry import Registry
 from actors.log import AppendFrames, FindEnd, FramesSynced, NoteCommitIndex, TruncateLog, WriteMark
 from actors.runtime import Runtime, ask, tell
@@ -302,6 +302,13 @@ class Committer(CommitTickets):
     def log_upto(self) -> int:
         """The last frame that is synced in this log."""
         return self._following.log_upto if self._follows else self.ledger.synced_seq
+
+    def block_until_shown(self, wait: Wait, sequence: int) -> None:
+        """Resume a wait once this node shows a sequence; at once if it does."""
+        if sequence <= self.commit_index:
+            wait.resume(None)
+        else:
+            self.sequence_waiters.block(wait, sequence)
 
     def history(self) -> EpochHistory:
         """Return the ends of all epochs of this log, the present one included."""

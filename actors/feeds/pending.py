@@ -28,7 +28,7 @@ async def arrived(asked: OpenFeed, upto: int, committer: Committer, registry: Re
     one = _PendingStart(asked, committer.monotonic_us())
     registry.begin_waiting(one)
     wait = one.wait
-    committer.sequence_waiters.block(wait, upto)
+    committer.block_until_shown(wait, upto)
     committer.deadlines.set(wait, one.ends_us)
     try:
         await wait.future

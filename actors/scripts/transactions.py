@@ -169,7 +169,7 @@ class ScriptRun(Execution):
         committer, wait = self.services.committer, FiberWait(self.fiber)
         try:
             with self._aside(), self._limited():
-                committer.sequence_waiters.block(wait, after)
+                committer.block_until_shown(wait, after)
                 wait.until_resumed()
         except StatementTimeout:
             shown = committer.commit_index

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from actors.execution.scheduler import FiberScheduler
 from actors.node import Node
 from actors.runtime import ask
 from protocol import limits
@@ -115,6 +116,18 @@ async def test_what_is_in_flight_is_waited_for(node: Node, /) -> None:
         stall.end()
     await writing
     assert (await reading).refusal is None
+
+
+@played
+async def test_what_comes_while_a_script_is_compiled_is_not_waited_for(
+    node: Node, /, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FiberScheduler, "slice_us", 0)
+    after = shown(node) + 1
+    one = asked(node, ";".join(["RETURN 1"] * 5_000), after=after)
+    await asked(node, "CREATE t:while")
+    assert shown(node) == after and not one.done()
+    assert (await one).refusal is None
 
 
 @played
