@@ -161,7 +161,11 @@ _OVER_ALL: dict[str, Any] = {
 
 FAULTS: dict[str, tuple[object, str, Any]] = {
     "a comparison read from the wrong side": (planner, "_TURNED", {o: o for o in planner._TURNED}),
-    "ties in the order of a walk backwards": (access_paths, "_ties_up", _plainly),
+    "ties in the order of a walk backwards": (
+        access_paths._Choice,
+        "_ties_up",
+        lambda _self, entries: _plainly(entries),
+    ),
     "an order among values cut short": (access_paths._Choice, "_is_exact", _always),
     "records beyond a link left out": (access_paths._Choice, "_is_beside", _never),
     "a bound on values cut short": (planner.Candidate, "_bounds", _bounds),
