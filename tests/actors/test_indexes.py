@@ -296,7 +296,8 @@ async def test_a_build_goes_on_when_the_node_takes_changes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("actors.indexes.AGAIN_SECONDS", 0.01)
-    monkeypatch.setattr(limits, "INDEX_SLICE_BYTES", 500)
+    # So many slices that the roles change before the last.
+    monkeypatch.setattr(limits, "INDEX_SLICE_BYTES", 1)
     async with running(tmp_path / "store") as node:
         await fill(node)
         await node.values("DEFINE INDEX a ON thing FIELDS a; DEFINE NODE ROLES serving")
@@ -314,6 +315,7 @@ async def test_a_build_goes_on_when_the_node_takes_changes_again(
             await asyncio.sleep(0.001)
         assert set(tries) == {stopped}, "nothing is kept of a slice that was refused"
         assert (await node.value("INFO FOR INDEX a ON thing"))["state"] == "building"
+        monkeypatch.setattr(limits, "INDEX_SLICE_BYTES", 500)
         await node.values("DEFINE NODE ROLES serving, writable")
         (found,) = await built(node, "a")
         assert found["state"] == "ready"
