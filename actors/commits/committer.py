@@ -328,6 +328,7 @@ class Committer(CommitTickets):
         if self._lost is None and upto > self.commit_index:
             self._advance_commit_index(upto)
             self._idle_marks.on_progress()
+            self._apply()
 
     def log_time(self) -> int:
         """Return log time, by which keys and messages expire, in µs since 1970."""
@@ -451,6 +452,7 @@ class Committer(CommitTickets):
                 max(self.commit_index, min(self.ledger.state.committed, following.told))
             )
             self._idle_marks.on_progress()
+            self._apply()
         # A frame of this slice has changed users or grants.
         if self.ledger.state.users_version != users:
             frames = [frame for frame, _ in shown]
@@ -549,13 +551,12 @@ class Committer(CommitTickets):
         for go_on in self.on_group_returned:
             go_on()
         self.on_turn_end()
+        self._apply()
 
     def _advance_commit_index(self, upto: int) -> None:
-        """Advance the commit index to `upto`: apply these commits, and call their waiters."""
+        """Advance the commit index to `upto`, and resume the waits for these commits."""
         # The ledger first: only released commits are applied.
         self.ledger.release(upto)
-        if self._applier.some():
-            self._flight_has_room()
         # Before the waits: one that waits again for a released commit is resumed at once.
         self.commit_index = upto
         self.tail.advance(self.ledger.synced_seq, upto)
@@ -563,6 +564,12 @@ class Committer(CommitTickets):
         self.sequence_waiters.unblock_upto(upto)
         for follow_up in self.on_release_notified:
             follow_up()
+
+    def _apply(self) -> None:
+        """Apply released commits, one slice of them. It comes last: their answers have been sent,
+        and until then every read finds them among the pending ones."""
+        if self._lost is None and self._applier.some():
+            self._flight_has_room()
 
     def _apply_later(self) -> None:
         tell(self._commits, ApplyMore())
