@@ -95,7 +95,7 @@ def _remembers_look_ups(catalog_cache: CatalogCache, sequence: int, *_: Any) -> 
 
 FAULTS: dict[str, tuple[Any, str, Any]] = {
     "shows what is not released": (FollowedLog, "_upto", property(lambda one: one.log_upto)),
-    "starts with what is not released": (LogReader, "end_at", lambda log, _sequence: log.end),
+    "starts with what is not released": (LogReader, "end_at", lambda log, _sequence: log.state.end),
     "remembers look-ups": (CatalogCache, "changed", _remembers_look_ups),
     "enters nothing in indexes": (MaintainedIndexes, "follow", _enters_nothing),
     "keeps what was not released": (Ledger, "roll_back", _keeps_what_was_not_released),
