@@ -50,5 +50,6 @@ Comments cite these rules as `Cluster rule <number>`:
   §5.4.2).
 - Cluster rule 8: Only a node that was declared coordinating takes the lead or writes.
 - Cluster rule 9: The leader publishes its commit index in etcd, so that a node with an older copy
-  of its directory is not elected.
+  of its directory is not elected. Of a follower that has gone only the released frames count: it
+  may come back on such a copy.
 """

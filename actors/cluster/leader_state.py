@@ -9,6 +9,7 @@
   one.
 - A member that holds less than the commit index runs on an older copy of its directory. It is asked
   out of the ISR, and rejoins as others do.
+- Of a follower that has gone only the released frames count: it may come back on an older copy.
 - While a change is unanswered, the members of the old and of the new ISR are waited for (the
   maximal ISR of KIP-497), and the old ISR is asked for. An answer to that settles which of both was
   written.
@@ -157,6 +158,18 @@ class LeaderState:
         earlier acknowledgements."""
         # Not the maximum: a truncated log, or an older copy, may hold less than it acknowledged.
         known = dict(self.held) | {follower: sequence}
+        return replace(self, held=tuple(sorted(known.items())))
+
+    def left(self, follower: str) -> LeaderState:
+        """Note that a follower has gone. Frames that it acknowledged, and that are not released
+        yet, no longer count."""
+        # It may come back on an older copy of its directory. By the released frames, published in
+        # etcd when it goes, such a copy is kept from the lead (cluster rule 9); nothing protects
+        # frames released later on the word of a disk that may be gone.
+        known = dict(self.held)
+        if known.get(follower, 0) <= self.released:
+            return self
+        known[follower] = self.released
         return replace(self, held=tuple(sorted(known.items())))
 
     def release(self) -> LeaderState:
@@ -769,10 +782,12 @@ class Leadership:
 
     def left(self, node: str) -> None:
         """Note that a follower has detached."""
+        self._leading = self._leading.left(node)
         self.followers = self.followers.left(node)
-        if node in self._leading.members:
-            # Nothing that it has not acknowledged is released until it is back, or out of the ISR.
-            # So an older copy of its directory will lack the commit index published here.
+        # `waited_for`, not the ISR alone: an unanswered addition may be in force.
+        if node in self._leading.waited_for:
+            # Nothing more is released until it is back, or out of the ISR. So an older copy of its
+            # directory will lack the commit index published here.
             self.publish_soon.set()
 
     # --- shrinking and expanding the ISR ----------------------------------------------------------

@@ -795,6 +795,7 @@ class ReplicaSenders:
         while node in self._by_node:  # its earlier link is dead, and not yet timed out
             gone, before = self._by_node.pop(node)
             self._remember(node, gone)
+            self._member.left(node)  # until this link is confirmed, which may be of an older copy
             await end(before)
         epoch = self._member.sender_epoch  # after the await: the lead may be lost since
         if epoch is None:

@@ -4,6 +4,11 @@ node's own code, `actors/cluster/`; what is made up here is the world: etcd, the
 
 Nothing that is under way has to arrive: a node that is cut off, paused or dead is one for which no
 step is taken. Frames that a leader has sent still arrive when it has gone.
+
+Older copies (cluster rule 9): a copy of one disk is taken at any moment, and put back at any later
+one while a leader that has released its own first frame sees that node go. The leader publishes its
+commit index in etcd when it has released that frame, and when it sees a node go. A loss that no
+leader sees is left out: `docs/decisions/older-copies.md` says what it costs.
 """
 
 from __future__ import annotations
@@ -14,9 +19,16 @@ from typing import NamedTuple
 
 from actors.cluster.election import ClaimLead, decide_role
 from actors.cluster.leader_state import DEPOSED, LeaderState
-from actors.cluster.log_matching import EpochEnd, EpochHistory, accepts_epoch
+from actors.cluster.log_matching import EpochEnd, EpochHistory, accepts_epoch, frame_at
 from actors.cluster.log_matching import last_common_frame as where_they_agree
-from protocol.agreement import AgreedState, CompareAndSetResult, InSyncReplicas, LeaderEntry
+from protocol.agreement import (
+    AgreedState,
+    CompareAndSetResult,
+    InSyncReplicas,
+    LeaderEntry,
+    ReleasedFrame,
+    ReleaseReport,
+)
 from storage.files.cluster_file import ClusterState
 
 NAMES = ("a", "b", "c")
@@ -25,10 +37,11 @@ Log = tuple[int, ...]
 """By sequence, the epoch of each frame: a leader writes one frame at one sequence."""
 
 
-def may_take_the_lead(agreed: AgreedState, node: str) -> bool:
+def may_take_the_lead(agreed: AgreedState, node: str, log: EpochHistory) -> bool:
     """What a node that coordinates decides, and has forgotten nothing."""
     known = ClusterState(agreed.cluster, agreed.revision)
-    return isinstance(decide_role(known, agreed, node, (), coordinates=True, asked=True), ClaimLead)
+    found = decide_role(known, agreed, node, log, coordinates=True, asked=True)
+    return isinstance(found, ClaimLead)
 
 
 class ModelEtcd(NamedTuple):
@@ -37,11 +50,14 @@ class ModelEtcd(NamedTuple):
     lead: str | None
     epoch: int
     insync: InSyncReplicas
+    published: ReleasedFrame | None = None
+    """The commit index that a leader published last."""
 
     @property
     def agreed(self) -> AgreedState:
         lead = None if self.lead is None else LeaderEntry(self.lead, self.epoch)
-        return AgreedState("etcd", 0, lead, self.insync)
+        told = None if self.published is None else ReleaseReport(self.published, 0)
+        return AgreedState("etcd", 0, lead, self.insync, told=told)
 
 
 class SearchedNode(NamedTuple):
@@ -77,6 +93,11 @@ class SearchState(NamedTuple):
     released: Log
     """All that was ever released."""
     crashes: int
+    copies: int
+    copy: tuple[str, SearchedNode] | None = None
+    """The copy of a node's disk, to be put back."""
+    older: str = ""
+    """The node that runs on an older copy, and lacks what was released."""
     wrong: str = ""
 
 
@@ -85,6 +106,7 @@ class SearchScope:
     """What is tried, and how far.
 
     :ivar crashes: how often a node may lose what it has not synced
+    :ivar copies: how often an older copy of a disk may be put back
     :ivar repeats: whether a change may be asked for again
     """
 
@@ -92,11 +114,12 @@ class SearchScope:
     epochs: int = 2
     changes: int = 2
     crashes: int = 0
+    copies: int = 0
     acks: int = 0
     repeats: bool = False
     leading: type[LeaderState] = LeaderState
     last_common_frame: Callable[[EpochHistory, EpochHistory], int] = where_they_agree
-    may_take: Callable[[AgreedState, str], bool] = may_take_the_lead
+    may_take: Callable[[AgreedState, str, EpochHistory], bool] = may_take_the_lead
     takes: Callable[[int, int], bool] = accepts_epoch
     keeps_promises: bool = True
     small_sets: bool = False
@@ -116,6 +139,7 @@ class SearchScope:
             frozenset(),
             (),
             self.crashes,
+            self.copies,
         )
 
     # --- steps ------------------------------------------------------------------------------------
@@ -132,6 +156,11 @@ class SearchScope:
                 yield from self._leads(state, name, node, node.leads)
             if state.crashes:
                 yield from self._crashes(state, name, node)
+            if state.copies and state.copy is None:
+                copy = node._replace(follows=0, leads=None)
+                yield f"a copy of {name} is taken", state._replace(copy=(name, copy))
+        if state.copies and state.copy is not None:
+            yield from self._put_back(state, *state.copy)
         yield from self._etcd_writes(state)
         for answer in state.answers:
             yield from self._hears(state, *answer)
@@ -140,7 +169,7 @@ class SearchScope:
         self, state: SearchState, name: str, node: SearchedNode
     ) -> Iterator[tuple[str, SearchState]]:
         etcd = state.etcd
-        if not self.may_take(etcd.agreed, name) or etcd.epoch >= self.epochs:
+        if etcd.epoch >= self.epochs or not self.may_take(etcd.agreed, name, _history(node.log)):
             return
         if not etcd.epoch and name != NAMES[0]:
             return  # nobody has led, so all are alike: the same history under other names
@@ -216,7 +245,17 @@ class SearchScope:
         synced, shown = max(node.synced, upto), max(node.shown, done.released)
         shows = node._replace(leads=done, synced=synced, shown=shown)
         longest = max(told, state.released, key=len)
-        return _put(state, name, shows)._replace(released=longest, wrong=wrong)
+        found = _put(state, name, shows)._replace(released=longest, wrong=wrong)
+        return found if node.leads.is_settled else self._publish(found, name, shows)
+
+    def _publish(self, state: SearchState, name: str, node: SearchedNode) -> SearchState:
+        """Publish the commit index in etcd, if that still knows the leader."""
+        leads = node.leads
+        assert leads is not None
+        if not self.copies or state.etcd.agreed.lead != LeaderEntry(name, leads.epoch):
+            return state
+        published = frame_at(_history(node.log), leads.released)
+        return state._replace(etcd=state.etcd._replace(published=published))
 
     def _is_attached_to(
         self, state: SearchState, name: str, node: SearchedNode, leads: LeaderState
@@ -252,6 +291,22 @@ class SearchScope:
             )
             found = _put(gone, name, again)._replace(crashes=state.crashes - 1)
             yield f"{name} crashes, comes back with {kept}", found
+
+    def _put_back(
+        self, state: SearchState, name: str, copy: SearchedNode
+    ) -> Iterator[tuple[str, SearchState]]:
+        """A node goes, which a leader sees, and comes back on an older copy of its disk."""
+        for leader, node in zip(NAMES, state.nodes, strict=True):
+            leads = node.leads
+            if leader == name or leads is None or not leads.is_settled:
+                continue
+            if state.etcd.agreed.lead != LeaderEntry(leader, leads.epoch):
+                continue
+            sees = node._replace(leads=leads.left(name))
+            gone = state if state.nodes[NAMES.index(name)].leads is None else _deposed(state, name)
+            found = self._publish(_put(_put(gone, name, copy), leader, sees), leader, sees)
+            found = found._replace(copies=state.copies - 1, copy=None, older=name)
+            yield f"{leader} sees {name} go, which comes back with {len(copy.log)}", found
 
     def _etcd_writes(self, state: SearchState) -> Iterator[tuple[str, SearchState]]:
         etcd = state.etcd
@@ -295,11 +350,11 @@ class SearchScope:
             newest = node.leads is not None and node.leads.epoch == state.etcd.epoch
             if newest and node.log[: len(released)] != released:
                 return f"{name} leads without what was released"
-            member = name in state.etcd.insync.members
+            member = name in state.etcd.insync.members and name != state.older
             if member and node.log[: node.synced][: len(released)] != released:
                 return f"{name} is in the set without what was released"
         holders = sum(n.log[: n.synced][: len(released)] == released for n in state.nodes)
-        if released and holders < 1 + self.acks:
+        if released and holders < 1 + self.acks - bool(state.older):
             return f"what was released is on {holders} nodes"
         if len(state.etcd.insync.members) < 1 + self.acks and not self.small_sets:
             return "the set is smaller than was promised"
@@ -347,6 +402,10 @@ def _tidy(state: SearchState) -> SearchState:
     )
     answers = frozenset(one for one in state.answers if one[1] in leads)
     state = state._replace(sent=sent, writes=writes, answers=answers)
+    if state.older:  # until it holds everything again
+        node = state.nodes[NAMES.index(state.older)]
+        if node.log[: node.synced][: len(state.released)] == state.released:
+            state = state._replace(older="")
     reported = {epoch: released for _, (epoch, _, released) in _sources(state)}
     nodes = tuple(
         node

@@ -11,7 +11,7 @@ import pytest
 from actors.cluster.leader_state import LeaderState
 from actors.cluster.log_matching import EpochHistory
 from protocol.agreement import AgreedState
-from tests.actors.cluster.histories import SearchScope, search
+from tests.actors.cluster.histories import SearchScope, may_take_the_lead, search
 
 
 class ReleasesAlone(LeaderState):
@@ -67,6 +67,14 @@ class AddsUnsettled(LeaderState):
         return self.asked is None and follower not in self.members and holds
 
 
+class CountsTheGone(LeaderState):
+    """What a member had acknowledged before it went still counts, though it may come back without
+    it."""
+
+    def left(self, follower: str) -> LeaderState:
+        return self
+
+
 class Shrinks(LeaderState):
     """The set may get smaller than what was promised needs."""
 
@@ -74,8 +82,18 @@ class Shrinks(LeaderState):
         return self.asked is None and len(gone) == 1 and {*gone} <= self.members - {self.node}
 
 
-def anyone(agreed: AgreedState, node: str) -> bool:
+def anyone(agreed: AgreedState, node: str, log: EpochHistory) -> bool:
     return agreed.lead is None
+
+
+def whatever_it_holds(agreed: AgreedState, node: str, log: EpochHistory) -> bool:
+    return may_take_the_lead(agreed._replace(told=None), node, log)
+
+
+def by_the_sequence_alone(agreed: AgreedState, node: str, log: EpochHistory) -> bool:
+    published, ends = agreed.released, log[-1].last if log else 0
+    longer = published is None or ends >= published.sequence
+    return longer and whatever_it_holds(agreed, node, log)
 
 
 def by_sequence(ours: EpochHistory, theirs: EpochHistory) -> int:
@@ -122,6 +140,18 @@ PLANTED: dict[str, tuple[SearchScope, str]] = {
         SearchScope(frames=3, epochs=3, changes=0, last_common_frame=by_sequence),
         "shows|cut",
     ),
+    "an older copy leads": (
+        SearchScope(frames=1, changes=0, copies=1, may_take=whatever_it_holds),
+        "without what was released",
+    ),
+    "the commit index by its sequence": (
+        SearchScope(epochs=3, changes=0, copies=1, may_take=by_the_sequence_alone),
+        "without what was released",
+    ),
+    "acknowledged before it went": (
+        SearchScope(changes=0, copies=1, leading=CountsTheGone),
+        "without what was released",
+    ),
     "promises in memory": (
         SearchScope(epochs=3, changes=0, crashes=2, keeps_promises=False),
         "without|shows|cut",
@@ -131,7 +161,8 @@ PLANTED: dict[str, tuple[SearchScope, str]] = {
 
 LONG = {
     "anyone leads", "only the old set", "added early", "added by who does not know",
-    "a change ended by reading", "promises in memory",
+    "a change ended by reading", "the commit index by its sequence", "acknowledged before it went",
+    "promises in memory",
 }  # fmt: skip
 """Those that are found after more than ten thousand states."""
 
@@ -156,6 +187,8 @@ WORLDS: dict[str, dict[str, Any]] = {
     "a change": {"changes": 1},
     "two changes, asked again": {"frames": 2, "changes": 2, "repeats": True},
     "a crash": {"changes": 0, "crashes": 1},
+    "an older copy": {"changes": 0, "copies": 1},
+    "an older copy, and a change": {"changes": 1, "copies": 1},
     "three epochs": {"frames": 3, "epochs": 3, "changes": 0},
     "one must hold it too": {"changes": 1, "acks": 1, "repeats": True},
     "another takes a place": {"changes": 2, "acks": 1},

@@ -67,6 +67,17 @@ def test_who_is_not_attached_does_not() -> None:
     assert wanted(leads("a", "b", held={"c": 20}), followers, ALL, NOW, BEHIND) is None
 
 
+def test_of_who_has_gone_only_what_is_released_counts() -> None:
+    """It may come back on an older copy, without what it had acknowledged."""
+    leading = replace(leads("a", "b", "c", held={"b": 22, "c": 21}), synced=22)
+    assert leading.releasable == 21
+    gone = leading.left("b").on_report("c", 22)
+    assert gone.releasable == 20, "nothing more is released on the word of who has gone"
+    assert gone.attached("b", 21).releasable == 21
+    assert gone.attached("b", 19).has_gone_back("b")
+    assert leading.left("d") == leading
+
+
 def test_who_has_no_row_is_no_member() -> None:
     followers = on_report(b=0, c=0)
     assert wanted(leads("a", "b", "c"), followers, frozenset("ab"), NOW, BEHIND) == frozenset("ab")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 import pytest
 
 from actors.cluster.log_matching import SyncStatus, Window
-from actors.cluster.replica_senders import ReplicaSender
+from actors.cluster.replica_senders import Heard, ReplicaSender, ReplicaSenders
 from actors.commits.tail import FRAME_BYTES
 from actors.log_reads import LogReads
 from protocol import limits
@@ -21,6 +21,7 @@ from protocol.links import (
     Attached,
     CopyNeeded,
     Frames,
+    Link,
     LinkClosed,
     Message,
     Refused,
@@ -419,6 +420,68 @@ def test_a_link_that_a_follower_ends_leaves_nothing() -> None:
             assert not leader.node.log.tail._followers
 
     run(main(), 1)
+
+
+class Noted:
+    """What the senders say of followers (`SendingMember`)."""
+
+    sender_epoch = 1
+    beat_seconds = 1.0
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, str]] = []
+
+    def check_copied(self) -> None:
+        raise AssertionError("nobody copies here")
+
+    def attached(self, node: str, upto: int) -> None:
+        self.heard.append(("attached", node))
+
+    def on_report(self, node: str, synced: int, applied: int, heard_us: int) -> None:
+        pass
+
+    def said(self, node: str, number: int) -> None:
+        pass
+
+    def left(self, node: str) -> None:
+        self.heard.append(("left", node))
+
+
+def test_who_comes_again_over_another_link_has_left_before() -> None:
+    """What it acknowledged over the first link no longer counts: the second may be of an older
+    copy."""
+
+    async def main() -> None:
+        fleet, member = Fleet(1, "a", "a"), Noted()
+        fleet.leader = "a"
+        node = fleet["a"]
+
+        def begin(link: Link, epoch: int, attached: Heard, heard: Heard, beat: Any) -> Any:
+            reads = cast(LogReads, node.reads)
+            return ReplicaSender(
+                node.runtime, node.committer, reads, link, epoch, attached, heard, beat
+            )
+
+        senders = ReplicaSenders(node.runtime.clock, member, begin)
+        accepting = []
+        for number in range(2):
+            here, there = wire("a", "b", lambda: 0.0)
+            accepting.append(asyncio.ensure_future(senders.accept(here)))
+            there.send(NOBODY)
+            assert isinstance(await there.receive(), Attached)
+            assert member.heard[2 * number - 1 :] == [("left", "b")] * number
+            there.send(Acknowledge(1, 0, 0))
+            await until(lambda: member.heard[-1:] == [("attached", "b")])
+        senders.end_all()
+        await asyncio.gather(*accepting)
+        assert member.heard == [("attached", "b"), ("left", "b")] * 2
+
+    run(main(), 1)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.01)
 
 
 def test_the_other_end_is_this_test() -> None:
