@@ -1,9 +1,29 @@
-"""Crash enumeration for the log: a workload on a simulated disk, cut at every operation.
+"""Crash rig: a workload on the log, with the power cut at every operation on the disk.
 
-`Workload` does everything that a log does, at random, and keeps a `Story`: what has been promised
-so far. Before every change of the disk, `Enumeration` takes each state that a power cut there could
-leave, opens the store on it, and compares what is there with the story. The recoveries of some of
-those states are cut at each of their own operations, and so on.
+Simulated: `Workload` does everything that a log does, at random: it opens, appends, syncs, cuts its
+tail, prunes, runs into a full disk, stops and opens again; as a node alone, or as a follower. It
+keeps a `Story`: the frames that may be there, and the newest acknowledged one. Before every change
+of the disk, `Enumeration` draws states that a power cut there could leave (`disk.py` of the
+simulation has the rules), opens the store on each, and compares the log with the story. The
+recoveries of some of those states are cut at each of their own operations, and those again.
+
+Checked in each state: every acknowledged frame is there, and is the one that was written; no other
+frame is; sequences are dense; epochs, log time and the file NODE do not go back; the log opens.
+
+Not simulated: the state engine, transactions and surfaces (`world.py` of the simulation has the
+whole node); damage of synced bytes (`test_damage.py`); a kernel and real file systems
+(`test_power_cut.py`, `test_syscall_kill.py`). Of the states at a point only a sample is drawn, and
+sectors are 64 bytes, so that a frame spans several.
+
+To reproduce: a violation raises `Broken` in `enumerate_crashes(seed, states)`. The same arguments
+give the same states in the same order, and a debugger at that exception has the disk, the log and
+the story. A workload depends on its seed alone, so a smaller number of states is a prefix.
+
+Proof: logs that acknowledge before the sync, trust the page cache, rename before the sync, and more
+are planted beside the tests, and each has to be found:
+`tests/reliability/test_crash_enumeration.py::test_planted_log_is_caught`,
+`tests/reliability/test_crash_enumeration.py::test_planted_log_that_few_states_show_is_caught`,
+`tests/reliability/test_crash_enumeration.py::test_planted_replace_is_caught`.
 """
 
 from __future__ import annotations

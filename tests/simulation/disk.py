@@ -1,8 +1,8 @@
-"""A disk in memory that keeps only what it must: fault injection behind the `Fs` interface.
+"""Disk rig: a disk in memory that keeps only what it must, behind the `Fs` interface.
 
-It keeps two states of everything: the view of processes (the page cache, the visible names) and the
-content of the medium (the synced part). The difference is undecided until a power cut decides it,
-sector by sector and name by name:
+Simulated: it keeps two states of everything, the view of processes (the page cache, the visible
+names) and the content of the medium (the synced part). The difference is undecided until a power
+cut decides it, sector by sector and name by name:
 
 - bytes written since a file's last sync are kept, lost, zeroed or garbled (torn write), each sector
   for itself; the size is the old one, the new one, or one between;
@@ -11,11 +11,26 @@ sector by sector and name by name:
 - names made, renamed and removed since their directory's last sync are kept or lost, each for
   itself: a later one may survive an earlier one. Syncing a file does not make its name durable.
 
-Synced bytes stay as they are, even in a sector that is written again: a sector's write is assumed
-to leave the bytes it does not change unharmed.
-
 A failed sync behaves as on Linux (fsyncgate, 2018). The pages count as clean from then on and show
-their contents until the cache is dropped. A later sync "succeeds" without having written them.
+their contents until the cache is dropped. A later sync "succeeds" without having written them. The
+disk can be full, by bytes, by inodes or by a quota; a `Fault` makes any operation fail.
+
+Not simulated: damage of synced bytes, which stay as they are even in a sector that is written
+again: a sector's write is assumed to leave the bytes it does not change unharmed. Nor the time that
+an operation takes (`environment.py`), two processes on one directory, and the state engine, which
+has files of its own: simulations replace it with `LossyEngine`. Real file systems in image files
+are cut off in `tests/reliability/disks.py`.
+
+To reproduce: every choice comes from the `Random` that the caller gives to the power cut, so the
+seed of the rig above gives the same disk again. `image` and `SimulatedDisk(image)` keep a state and
+start from it.
+
+Proof: the same tests run on this disk and on a real one, and each of the rules above has a test;
+with logs that break them the rigs above fail:
+`tests/storage/files/test_disk.py::test_unsynced_sectors_are_kept_zeroed_garbled_or_lost`,
+`tests/storage/files/test_disk.py::test_names_survive_only_with_their_directory_synced`,
+`tests/storage/files/test_disk.py::test_failed_sync_loses_silently`,
+`tests/reliability/test_power_cut.py::test_syncs_that_do_nothing_are_caught`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,26 @@
-"""Model of the network between nodes, behind the same interface as the real one.
+"""Network rig: a model of the links between nodes, behind the same interface as the real ones.
 
-Everything is drawn from a seed: the latency of each message, and which links break. A cut has a
-direction. Messages sent into it wait, as bytes do on a broken network, until the cut is healed or
-the sender times out. A paused node neither sends nor receives.
+Simulated: each message has a latency of its own, in order on its link; a link breaks by chance, and
+loses its end, never a message in between. A cut has a direction. Messages sent into it wait, as
+bytes do on a broken network, until the cut is healed or the sender times out; the receiver does not
+learn of it. A paused network of a node neither sends nor receives; a paused process leaves incoming
+messages at its machine. A node that is gone takes its links with it. Certificates are pinned, and
+join tokens redeemed, as the node's own code demands.
+
+Not simulated: TLS and sockets, a message that arrives in parts, and a network that changes, repeats
+or reorders messages: TLS excludes that. Nor bandwidth. `tests/cluster/network.py` is a proxy
+between real processes for those; `tests/actors/cluster/wires.py` and `pipes.py` are links whose
+other end is the test itself.
+
+To reproduce: `LinksModel(seed)` draws everything from its seed, in the order in which the nodes
+send; on the loop of `loop.py` that order is one of the seed too.
+
+Proof: the model's own tests, and the rules of replication that are left out below and have to be
+missed over these links:
+`tests/simulation/test_links.py::test_the_same_seed_is_the_same_network`,
+`tests/simulation/test_links.py::test_a_cut_has_a_direction_and_loses_nothing`,
+`tests/simulation/test_links.py::test_a_link_that_breaks_loses_an_end_and_no_middle`,
+`tests/simulation/test_bad_histories.py::test_without_the_rule_it_goes_wrong`.
 """
 
 from __future__ import annotations
