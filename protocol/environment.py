@@ -195,6 +195,9 @@ class Fs(Protocol):
         :raises OSError: it belongs to another user
         """
 
+    def other_owner(self, path: str) -> str | None:
+        """Return the user that a path belongs to; None: the user of this process."""
+
     def open_folder(self, path: str) -> Folder:
         """Open a directory, to work only inside it. Links on the path to it are followed."""
 

@@ -71,6 +71,10 @@ class StoreOpenToOthers(StoreFault):
     """Other users can read or write the data directory, and their access could not be removed."""
 
 
+class StoreOfAnotherUser(StoreFault):
+    """The data directory belongs to another user than that of this process."""
+
+
 class StoreDamaged(StoreFault):
     """A file of the store is corrupt."""
 

@@ -50,6 +50,7 @@ from storage.faults import (
     StoreLocked,
     StoreMissing,
     StoreNotSealed,
+    StoreOfAnotherUser,
     StoreOpenToOthers,
     StoreUnfinished,
 )
@@ -155,6 +156,7 @@ class StoreDirectory:
         :raises StoreTooNew: a later version wrote it
         :raises StoreDamaged: STORE is unreadable
         :raises StoreLocked: another process has it open. Nothing was changed
+        :raises StoreOfAnotherUser: it belongs to another user. Nothing was changed
         :raises StoreOpenToOthers: other users have access, and that can't be changed
         :raises OSError: an operation on the disk failed
         """
@@ -172,7 +174,7 @@ class StoreDirectory:
 
         :param key: encryption key of the new store; None: in clear
         :raises NotRestored: it holds anything else. Nothing was changed
-        :raises StoreLocked, StoreOpenToOthers, OSError: as `open`
+        :raises StoreLocked, StoreOfAnotherUser, StoreOpenToOthers, OSError: as `open`
         """
         path = path.rstrip("/") or "/"
         lock = _locked(fs, path, partial(refuse_unless_empty, fs, path))
@@ -197,7 +199,7 @@ class StoreDirectory:
         :param key: as `open`
         :raises NotRestored: there is no such store
         :raises WrongKey, StoreNotSealed, StoreTooNew, StoreDamaged: as `open`
-        :raises StoreLocked, StoreOpenToOthers, OSError: as `open`
+        :raises StoreLocked, StoreOfAnotherUser, StoreOpenToOthers, OSError: as `open`
         """
         path = path.rstrip("/") or "/"
         lock = _locked(fs, path, partial(_refuse_unless_restored, fs, path, key))
@@ -211,7 +213,7 @@ class StoreDirectory:
         Its content stays until `clear_for_copy`.
 
         :raises NotJoined: it holds anything else. Nothing was changed
-        :raises StoreLocked, StoreOpenToOthers, OSError: as `open`
+        :raises StoreLocked, StoreOfAnotherUser, StoreOpenToOthers, OSError: as `open`
         """
         path = path.rstrip("/") or "/"
         lock = _locked(fs, path, partial(refuse_unless_joins, fs, path))
@@ -443,7 +445,9 @@ def _locked(fs: Fs, path: str, look: Callable[[], object]) -> Lock:
 
     :param look: read-only check that raises for an unsuitable directory
     :raises StoreLocked: another process has it open
+    :raises StoreOfAnotherUser: it belongs to another user
     """
+    _refuse_of_another_user(fs, path)
     look()
     _make_directories(fs, path)
     lock = fs.lock(path, f"{path}/LOCK")
@@ -455,6 +459,17 @@ def _locked(fs: Fs, path: str, look: Callable[[], object]) -> Lock:
         lock.release()
         raise
     return lock
+
+
+def _refuse_of_another_user(fs: Fs, path: str) -> None:
+    """Check that an existing directory belongs to the user of this process."""
+    # Root could open it. The files of the state that it leaves there can't be read by the owner.
+    owner = fs.other_owner(path) if fs.is_directory(path) else None
+    if owner is not None:
+        raise StoreOfAnotherUser(
+            f"{path} belongs to the user {owner}: run this as that user (runuser -u {owner} --"
+            " storenode …), or change the owner of the directory and all in it"
+        )
 
 
 def _refuse_unless_ours(fs: Fs, path: str, create: bool, key: Key | None) -> None:

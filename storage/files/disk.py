@@ -20,6 +20,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import pwd
 import shutil
 import stat
 from contextlib import suppress
@@ -391,6 +392,16 @@ class Disk:
             return False
         os.chmod(path, DIRECTORY_MODE)
         return True
+
+    def other_owner(self, path: str) -> str | None:
+        """Return the user that a path belongs to; None: the user of this process."""
+        owner = os.stat(path).st_uid
+        if owner == os.geteuid():
+            return None
+        try:
+            return pwd.getpwuid(owner).pw_name
+        except KeyError:  # an id without a name
+            return str(owner)
 
     def open_folder(self, path: str) -> DiskFolder:
         """Open a directory to work only within it. Links on the way to it are followed."""

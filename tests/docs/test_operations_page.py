@@ -35,7 +35,7 @@ def test_a_lost_password_is_replaced_as_the_page_says(tmp_path: Path) -> None:
     assert made.returncode == 0, made.stderr
     (block,) = BLOCK.findall(section("A lost password"))
     block = block.replace("/var/lib/storenode", str(tmp_path / "store"))
-    block = re.sub(r"\b(all|new)\.storeql\b", rf"{tmp_path}/\1.storeql", block)
+    block = re.sub(r"\b((?:all|new)\.storeql|renewed)\b", rf"{tmp_path}/\1", block)
     for line in block.splitlines():
         if line.startswith("storenode "):
             ended = run(*line.split()[1:])
@@ -43,7 +43,7 @@ def test_a_lost_password_is_replaced_as_the_page_says(tmp_path: Path) -> None:
         else:
             subprocess.run(["bash", "-euc", line], check=True)
     assert list(tmp_path.glob("*.storeql")) == [tmp_path / "store.storeql"]
-    with serving(tmp_path / "store.new") as node:
+    with serving(tmp_path / "renewed") as node:
         asked = {"script": "SELECT VALUE a FROM t", "ns": "a", "db": "b"}
         answer = node.request("POST", "/script", asked, user=("root", "a new password")).json
         assert answer["results"][0]["value"] == [1]

@@ -512,6 +512,10 @@ class SimulatedDisk:
         """Do nothing: there are no other users here."""
         return False
 
+    def other_owner(self, path: str) -> str | None:
+        """Return None: there are no other users here."""
+        return None
+
     def open_folder(self, path: str) -> SimulatedFolder:
         """Hold a directory open."""
         return SimulatedFolder(self, _clean(path))

@@ -14,6 +14,7 @@ from storage.faults import (
     StoreForeign,
     StoreLocked,
     StoreMissing,
+    StoreOfAnotherUser,
     StoreOpenToOthers,
     StoreTooNew,
     StoreTooOld,
@@ -194,4 +195,20 @@ def test_a_directory_open_to_others_and_somebody_elses_is_refused(
     monkeypatch.setattr(os, "chmod", chmod)
     with pytest.raises(StoreOpenToOthers, match="open to other users"):
         open_directory(tmp_path)
+    assert everything(tmp_path) == before
+
+
+def test_a_directory_of_another_user_is_refused_even_to_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root could open it, and would leave files there that its owner can't read."""
+    open_directory(tmp_path / "store", create=True).close()
+    (tmp_path / "empty").mkdir(mode=0o700)
+    before = everything(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    for name in ("store", "empty"):
+        with pytest.raises(StoreOfAnotherUser, match=rf"{name} belongs to the user \w+: run this"):
+            open_directory(tmp_path / name, create=True)
+    with pytest.raises(StoreOfAnotherUser):
+        StoreDirectory.begin_restore(str(tmp_path / "empty"), Disk(), ManualClock(), SeededRng(1))
     assert everything(tmp_path) == before
