@@ -18,7 +18,7 @@ from bench import ports, processes
 from compiling.modules import compiled
 from tests.architecture.sources import ROOT
 from tests.docs import tour
-from tests.packaging.programs import done
+from tests.packaging.programs import done, ended
 from tests.processes import environment
 
 BUILD = "compiled" if compiled(ROOT) else "plain"
@@ -69,6 +69,17 @@ def test_the_tour_is_played_from_the_installed_wheels(wheels: Path, tmp_path: Pa
     code = "import storenode, storeclient; reveal_type(storenode.main)"
     said = done(sys.executable, "-m", "mypy", *of, *cache, "--config-file=", "-c", code)
     assert 'Revealed type is "def () -> int"' in said
+
+
+@pytest.mark.parametrize("kind", ["debian", "image"])
+def test_a_wheel_of_another_python_is_refused_by_its_name(kind: str, tmp_path: Path) -> None:
+    wheel = tmp_path / "storenode-1-cp399-cp399-linux_x86_64.whl"
+    wheel.touch()
+    build = str(ROOT / "packaging" / kind / "build")
+    ran = ended(build, str(wheel), str(tmp_path), str(Path(sys.executable).with_name("pip")))
+    assert ran.returncode == 1
+    assert ran.stderr.startswith(f"{wheel.name} is not for the Python of this Debian, which is cp3")
+    assert list(tmp_path.iterdir()) == [wheel]
 
 
 def is_ready(address: str) -> bool:

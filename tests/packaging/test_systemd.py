@@ -78,7 +78,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     ended = subprocess.run(verify, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, ""), ended
     judge = ["systemd-analyze", "security", "--offline=true", "--threshold=15"]
-    judge.append(str(tmp_path / "storenode.service"))
+    judge += [str(path) for path in units if path.suffix == ".service"]
     ended = subprocess.run(judge, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout
 
