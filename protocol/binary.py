@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -103,12 +103,23 @@ class HoldsNone(Exception):
     """The value contains NONE."""
 
 
-def pack_some(values: Iterable[Any], enough: int) -> list[bytes]:
+def pack_some(values: Sequence[Any], enough: int) -> list[bytes]:
     """Pack checked values one by one until they take `enough` bytes or more.
 
     :raises HoldsNone: one of them contains NONE
     """
-    packer = msgpack.Packer(default=_extension_but_none, datetime=True)
+    links: dict[int, msgpack.ExtType] = {}
+
+    def extension(value: object) -> msgpack.ExtType:
+        if not isinstance(value, RecordId):
+            return _extension_but_none(value)
+        # Rows of one request share their links. No identity is reused: the values live on.
+        made = links.get(id(value))
+        if made is None:
+            made = links[id(value)] = _extension(value)
+        return made
+
+    packer = msgpack.Packer(default=extension, datetime=True)
     pack, found = packer.pack, []
     for value in values:
         packed = pack(value)
@@ -195,32 +206,10 @@ Check = Callable[[Any, Tick | None], None]
 """Raises if a decoded message contains something that is not a value."""
 
 
-def unpack_foreign(
-    data: bytes | memoryview, tick: Tick | None = None, refuse: Check = check_given
-) -> Value:
-    """Decode a value from an untrusted peer.
-
-    :param tick: called at intervals while a long one is decoded; `data` must not change meanwhile
-    :param refuse: checks the decoded message. If it is an envelope around values, the check has to
-        allow for its levels
-    :raises BadRequest: not msgpack, trailing bytes, an unknown extension, a duplicate key
-    :raises NameRefused: a record id with an invalid table name
-    :raises TooLarge: more elements than `limits.ELEMENTS`, or more arrays and objects than
-        `limits.CONTAINERS`; found before all of them are built
-    :raises Refusal: any refusal of `refuse`
-    """
-    if len(data) <= SHORT_BYTES:
-        try:
-            return unpack_short(bytes(data))  # type: ignore[no-any-return]
-        except NeedsStrictDecoder:
-            pass  # the strict decoder accepts it, or raises the exact error
-    return unpack_strictly(data, tick, refuse)
-
-
 def unpack_strictly(
     data: bytes | memoryview, tick: Tick | None = None, refuse: Check = check_given
 ) -> Value:
-    """Decode like `unpack_foreign`, without trying the fast decoder first."""
+    """Decode like `foreign.unpack_foreign`, without trying the fast decoders first."""
     size = len(data)
     longest = min(size, limits.ELEMENTS)  # msgpack allocates an array by its declared length
     if size <= STEP_BYTES:
@@ -253,7 +242,7 @@ class NeedsStrictDecoder(Exception):
 
 
 def unpack_short(data: bytes) -> Any:
-    """Decode like `unpack_foreign`, in about half the time, if the message is in the usual
+    """Decode like `foreign.unpack_foreign`, in about half the time, if the message is in the usual
     encoding.
 
     The fast decoder silently takes the last of two duplicate keys, and truncates datetimes to the
@@ -262,8 +251,8 @@ def unpack_short(data: bytes) -> Any:
     :raises Unsettled: it does not, or the message would be refused
     """
     try:
-        value = _quick_decode(data)
-        if _quick_encode(value) == data:
+        value = quick_decode(data)
+        if quick_encode(value) == data:
             return _settled(value, 0)
     except (Refusal, msgspec.MsgspecError, *_NO_VALUE):
         pass
@@ -288,7 +277,7 @@ def _settled(value: Any, depth: int) -> Any:
             if type(part) is not str and not _is_settled(part):
                 value[at] = _settled(part, depth + 1)
     elif isinstance(value, Ext):
-        found = _foreign_extension(value.code, bytes(value.data))
+        found = foreign_extension(value.code, bytes(value.data))
         check(found)
         return found
     else:
@@ -319,8 +308,8 @@ _NO_VALUE: Final = (
     msgpack.UnpackException,
 )
 """Exceptions of the decoders on invalid bytes."""
-_quick_decode: Final = msgspec.msgpack.Decoder().decode
-_quick_encode: Final = msgspec.msgpack.Encoder().encode
+quick_decode: Final = msgspec.msgpack.Decoder().decode
+quick_encode: Final = msgspec.msgpack.Encoder().encode
 _INT_MIN: Final = limits.INT_MIN
 _INT_MAX: Final = limits.INT_MAX
 
@@ -371,7 +360,7 @@ _LOOKED_INTO: Final = frozenset({msgpack.Timestamp, list, dict})
 def _unpack_whole(data: bytes | memoryview, longest: int, times: int) -> Any:
     return msgpack.unpackb(
         data,
-        ext_hook=_foreign_extension,
+        ext_hook=foreign_extension,
         timestamp=times,
         strict_map_key=True,
         max_array_len=longest,
@@ -403,7 +392,7 @@ def check_counts(data: bytes) -> Iterator[None]:
 
 def _steps(data: bytes | memoryview, longest: int, times: int) -> Generator[None, None, Any]:
     unpacker = msgpack.Unpacker(
-        ext_hook=_foreign_extension,
+        ext_hook=foreign_extension,
         timestamp=times,
         strict_map_key=True,
         max_buffer_size=len(data),
@@ -498,7 +487,7 @@ def decode_extension(code: int, data: bytes | memoryview) -> Value:
     raise BadRequest(f"msgpack extension {code} of {len(data)} bytes is not a value")
 
 
-def _foreign_extension(code: int, data: bytes | memoryview) -> Value:
+def foreign_extension(code: int, data: bytes | memoryview) -> Value:
     """Decode an extension from an untrusted peer. :raises NameRefused: a record id with an invalid
     table name, which could be stored but never resolved"""
     value = decode_extension(code, data)

@@ -25,6 +25,7 @@ import msgpack
 
 from protocol import binary, limits
 from protocol.errors import AnswerTooLarge, BadRequest, Refusal, TooLarge
+from protocol.foreign import unpack_foreign
 from protocol.values import Tick, check, check_body
 
 PREFIX_BYTES: Final = 4
@@ -246,7 +247,7 @@ def decode(frame: bytes | memoryview, tick: Tick | None = None) -> WireMessage:
 def _decode(
     frame: bytes | memoryview, tick: Tick | None
 ) -> tuple[MessageKind, int, dict[str, Any] | None]:
-    parts = binary.unpack_foreign(frame, tick, _check_frame)
+    parts = unpack_foreign(frame, tick, _check_frame)
     if type(parts) is not list or len(parts) != 3:
         raise BadRequest("a frame must hold an array of three: kind, id, body")
     number, request, body = parts

@@ -19,7 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from compiling.modules import MODULES
-from protocol import binary, order, values
+from protocol import binary, foreign, order, values
 from tests.simulation.world import World, WorldShape
 
 VALUES = 4_000
@@ -61,10 +61,10 @@ def outcomes(value: Any, before: Any, chance: random.Random) -> Iterator[object]
     yield packed
     if isinstance(packed, bytes):
         yield tried(binary.unpack, packed)
-        yield tried(binary.unpack_foreign, packed)
+        yield tried(foreign.unpack_foreign, packed)
         broken = bytearray(packed)
         broken[chance.randrange(len(broken))] ^= 1 << chance.randrange(8)
-        yield tried(binary.unpack_foreign, bytes(broken[: chance.randint(0, len(broken))]))
+        yield tried(foreign.unpack_foreign, bytes(broken[: chance.randint(0, len(broken))]))
     yield tried(order.encode, value)
     for function in (values.compare, values.equal, values.identical):
         yield tried(function, value, before)

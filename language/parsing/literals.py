@@ -12,8 +12,8 @@ from language import tree
 from language.lexer import DURATION, INT, PARAM, STRING
 from language.parsing.cursor import TokenCursor
 from protocol import limits
-from protocol.binary import unpack_foreign
 from protocol.errors import BadRequest, NumberTooLarge, TooLarge
+from protocol.foreign import unpack_foreign
 from protocol.paths import EACH, Path, Step
 from protocol.text import parse_datetime, parse_duration
 from protocol.values import check_decimal

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
-from protocol import binary, jsonvalues, limits
+from protocol import jsonvalues, limits
 from protocol.errors import BadRequest
+from protocol.foreign import unpack_foreign
 from protocol.text import check_name, parse_duration
 from protocol.values import MICROSECOND, Tick, Value, check_body, check_unicode
 from surfaces.http.head import RequestHead
@@ -48,7 +49,7 @@ def read(head: RequestHead, body: bytes, tick: Tick | None = None) -> ScriptRequ
             jsonvalues.parse(body, tick), lambda plain: jsonvalues.from_json(plain, tick)
         )
     elif kind.startswith(b"application/msgpack"):
-        asked = _from_object(binary.unpack_foreign(body, tick, check_body), _same)
+        asked = _from_object(unpack_foreign(body, tick, check_body), _same)
     else:
         asked = ScriptRequest(_utf8(body))
     namespace = asked.namespace or head.text(b"store-namespace")

@@ -21,6 +21,7 @@ from actors.sessions import token_digest
 from actors.spaces import SEQ, Answers, CallerOrToken, Names, parse_value
 from protocol import binary, jsonvalues, limits
 from protocol.errors import BadRequest, NoKey, Refusal
+from protocol.foreign import unpack_foreign
 from protocol.requests import Caller, Surface
 from protocol.spaces import (
     DeleteKey,
@@ -319,7 +320,7 @@ def read_value(head: RequestHead, body: bytes, tick: Tick | None = None) -> Valu
     if kind.startswith(b"application/json"):
         return jsonvalues.from_json(jsonvalues.parse(body, tick), tick, check_parts)
     if kind.startswith(b"application/msgpack"):
-        return binary.unpack_foreign(body, tick, check_parts)
+        return unpack_foreign(body, tick, check_parts)
     try:
         text = body.decode()
     except UnicodeDecodeError as error:

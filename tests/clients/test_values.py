@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import storeclient
-from protocol import binary, errors, frames, limits, values
+from protocol import binary, errors, foreign, frames, limits, values
 from storeclient import NONE, RecordId, json_default, quote_name
 from storeclient import frames as client_frames
 from storeclient.errors import OutcomeUnknown, Refused, refused
@@ -69,7 +69,7 @@ def same(left: Any, right: Any) -> bool:
 @given(anything)
 def test_the_node_reads_what_the_client_writes_and_back(value: Any) -> None:
     data = pack(value)
-    there = binary.unpack_foreign(data)
+    there = foreign.unpack_foreign(data)
     assert same(value, there)
     assert binary.pack(there) == data
     back = unpack(binary.pack(there))

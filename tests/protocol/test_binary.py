@@ -19,11 +19,11 @@ from protocol.binary import (
     shape_decoder,
     slots,
     unpack,
-    unpack_foreign,
     unpack_short,
     unpack_strictly,
 )
 from protocol.errors import BadRequest, NameRefused, Refusal
+from protocol.foreign import unpack_foreign
 from protocol.values import NONE, RecordId, identical, moment
 from tests.protocol.values import strings, values
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import binary, jsonsteps, jsonvalues, limits
+from protocol import binary, foreign, jsonsteps, jsonvalues, limits
 from protocol import values as values_room
 from protocol.errors import BadRequest, Refusal, TooLarge
 from protocol.jsonsteps import WINDOW_CHARACTERS
@@ -45,7 +45,7 @@ class Ticks:
 @pytest.mark.parametrize("value", SHAPES, ids=range(len(SHAPES)))
 def test_long_msgpack_is_read_in_steps(value: Any) -> None:
     packed, ticks = binary.pack(value), Ticks()
-    assert binary.unpack_foreign(packed, ticks) == value
+    assert foreign.unpack_foreign(packed, ticks) == value
     assert ticks.count >= len(packed) // binary.STEP_BYTES
 
 
@@ -148,15 +148,15 @@ def test_long_msgpack_is_refused_as_short_is(broken: bytes) -> None:
     filler = binary.pack("x" * 200_000)
     for packed in (b"\x92" + filler + broken, b"\x91" + filler + broken):
         with pytest.raises(Refusal) as plain:
-            binary.unpack_foreign(packed)
+            foreign.unpack_foreign(packed)
         with pytest.raises(type(plain.value)):
-            binary.unpack_foreign(packed, Ticks())
+            foreign.unpack_foreign(packed, Ticks())
 
 
 def test_what_a_small_message_may_blow_up_to_is_bounded_in_steps_too() -> None:
     lists = b"\xdd" + (limits.CONTAINERS + 8).to_bytes(4, "big") + b"\x90" * (limits.CONTAINERS + 8)
     with pytest.raises(TooLarge, match="arrays and objects"):
-        binary.unpack_foreign(lists, Ticks())
+        foreign.unpack_foreign(lists, Ticks())
 
 
 Encode = Callable[[Any, Callable[[], None], Callable[[bytes], None]], None]
