@@ -41,6 +41,7 @@ MODULES: Final = (
     "actors.scripts.answer_sizes",
     "actors.scripts.answers",
     "actors.scripts.execution",
+    "actors.scripts.inserting",
     "actors.scripts.judging",
     "actors.scripts.plans",
     "actors.scripts.reading",
@@ -60,6 +61,7 @@ MODULES: Final = (
     # Whatever comes in, goes out or is stored is decoded, checked, ordered and encoded by these.
     "protocol.binary",
     "protocol.conversation",
+    "protocol.foreign",
     "protocol.frames",
     "protocol.jsonsteps",
     "protocol.jsonvalues",

@@ -30,6 +30,7 @@ export const WORDS = [
   "CHANGE",
   "CHECK",
   "CLUSTER",
+  "COLUMNS",
   "COMMENT",
   "COMMIT",
   "CONTAINS",

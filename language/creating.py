@@ -140,8 +140,8 @@ class RestoreScriptValidator:
         """INSERT."""
         self.has("table", node.table)
         _quiet(node)
-        if node.ignore or node.on_duplicate is not None:
-            raise NotCreating("it has IGNORE or ON DUPLICATE")
+        if node.ignore or node.on_duplicate is not None or node.columns:
+            raise NotCreating("it has COLUMNS, IGNORE or ON DUPLICATE")
         self._literal(node.rows)
         for row in paced(_rows(node.rows), self._tick):
             if not _has_id(row):

@@ -18,6 +18,7 @@ from protocol.text import format_value
 from protocol.values import (
     FEW,
     NONE,
+    NoneValue,
     RecordId,
     Tick,
     Value,
@@ -50,6 +51,8 @@ _CLASSES: Final[dict[str, tuple[type, ...]]] = {
     "bytes": (bytes,), "datetime": (datetime,), "duration": (timedelta,), "uuid": (UUID,),
     "object": (dict,),
 }  # fmt: skip
+_CONVERTED: Final[dict[str, tuple[type, ...]]] = {"float": (float,), "decimal": (Decimal,)}
+"""Classes of the types to which an int is converted; it is no value of them itself."""
 
 
 def compile_type(node: tree.FieldType) -> Fit:
@@ -148,6 +151,61 @@ def _union(node: tree.UnionType) -> Fit:
         return second
 
     return fit
+
+
+ColumnFit = Callable[[list[Any], Tick], list[Any] | None]
+"""Returns the values to store for those of one field in many records: the same list if none
+changes; None if one of them does not have the type."""
+
+
+def compile_column(node: tree.FieldType) -> ColumnFit:
+    """Compile a field type to the function that checks the values of many records at once."""
+    fit, kept, tables = compile_type(node), _kept_classes(node), _tables_of(node)
+
+    def fit_all(column: list[Any], tick: Tick) -> list[Any] | None:
+        # Fast path: the classes of the values decide, without a call for each.
+        others = set(map(type, column)) - kept
+        if not others:
+            return column
+        if others == _LINKS and {
+            value.table for value in column if type(value) is RecordId
+        }.issubset(tables):
+            return column
+        found = [fit(value, tick) for value in column]
+        return None if any(value is MISFIT for value in found) else found
+
+    return fit_all
+
+
+_LINKS: Final = {RecordId}
+_EVERY: Final[frozenset[type]] = frozenset(
+    {NoneValue, type(None), bool, int, float, Decimal, str, bytes, timedelta, datetime, UUID, list,
+     dict, RecordId}
+)  # fmt: skip
+
+
+def _kept_classes(node: tree.FieldType) -> frozenset[type]:
+    """Return the Python classes of which a type accepts every value unchanged."""
+    found: set[type] = set()
+    for part in parts_of(node):
+        if isinstance(part, tree.PlainType):
+            if part.kind == "any":
+                return _EVERY
+            found.update(_CLASSES.get(part.kind, _CONVERTED.get(part.kind, ())))
+        elif isinstance(part, tree.OptionType):
+            found.add(NoneValue)
+        elif isinstance(part, tree.ArrayType):
+            if part.most is None and part.of == tree.PlainType("any"):
+                found.add(list)
+        elif isinstance(part, tree.RecordType) and not part.tables:
+            found.add(RecordId)
+    return frozenset(found)
+
+
+def _tables_of(node: tree.FieldType) -> frozenset[str]:
+    """Return the tables whose records a type accepts, as far as it names them."""
+    parts = [part for part in parts_of(node) if isinstance(part, tree.RecordType)]
+    return frozenset(name for part in parts for name in part.tables)
 
 
 RANK_OF_RECORDS: Final = rank(RecordId("t", 1))

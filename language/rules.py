@@ -17,7 +17,7 @@ from typing import Any
 from language import tree
 from language.compile import Compiled, Condition, compile_condition, compile_expression
 from language.confined import Place, Types, check_reads_nothing, path_of, unknown_variable
-from language.fieldtypes import Fit, compile_type, cut, is_option
+from language.fieldtypes import ColumnFit, Fit, compile_column, compile_type, cut, is_option
 from language.names import children, shape_of
 from language.printing import print_expression
 from language.rows import NO_FIELDS, WHOLE
@@ -44,6 +44,7 @@ class Rule:
     path: Path
     type: tree.FieldType
     fit: Fit
+    fit_column: ColumnFit
     default: Compiled | None
     default_reads: bool
     """True if DEFAULT reads the record."""
@@ -64,6 +65,7 @@ def compile_rule(definition: Definition) -> Rule:
         path=definition.path,
         type=definition.type,
         fit=compile_type(definition.type),
+        fit_column=compile_column(definition.type),
         default=None if default is None else compile_expression(default, WHOLE),
         default_reads=default is not None and shape_of(default) is not NO_FIELDS,
         value=None if value is None else compile_expression(value, WHOLE),

@@ -16,7 +16,7 @@ VALUE. It is rejected if a field below it is required.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, Protocol
 
@@ -41,9 +41,11 @@ from language.fieldtypes import (
 from language.printing import print_type
 from language.rules import Rule
 from protocol.errors import (
+    FROM_OUTSIDE,
     AssertFailed,
     BadRequest,
     Cancelled,
+    Conflict,
     FieldRefused,
     Refusal,
     StatementTimeout,
@@ -51,7 +53,17 @@ from protocol.errors import (
 )
 from protocol.paths import EACH, Path, path_text
 from protocol.text import format_value, quote_name
-from protocol.values import NONE, RecordId, check, identical, paced, rank, type_name, without_none
+from protocol.values import (
+    NONE,
+    RecordId,
+    check,
+    identical,
+    paced,
+    present_fields,
+    rank,
+    type_name,
+    without_none,
+)
 
 
 @dataclass(slots=True)
@@ -71,6 +83,9 @@ class _Node:
     """True if the rules of it, or of a field below it, depend on other fields of the record."""
     simple: bool = False
     """True if it is a field with only a type and an optional ASSERT, as most fields are."""
+    is_column: bool = False
+    """True if the value in a new record depends on no other field: nothing is below it, and it has
+    no VALUE."""
 
 
 class Schema:
@@ -92,6 +107,13 @@ class Schema:
         for rule in rules:
             self._add(rule)
         _complete(self._root, ())
+        self.by_column = (
+            not self.defaults_read
+            and self._root.each is None
+            and all(node.is_column for node in self._root.names.values())
+        )
+        """True if new records are checked field by field. Values inside their fields then stay as
+        they are."""
 
     def _add(self, rule: Rule) -> None:
         names = tuple(step for step in rule.path if step is not EACH)
@@ -167,6 +189,84 @@ class Schema:
         writing.finish()
         return fields
 
+    def conform_new(self, ids: Sequence[Any], rows: list[dict[str, Any]], env: FieldEnv) -> bool:
+        """Validate and complete many records to be created, as `conform` does for each. Return
+        False if one of them is refused; then `conform` tells which and why.
+
+        :param ids: at least one
+        :param rows: as `fields` of `conform`; by column, only the objects themselves are owned.
+            Half changed if one is refused
+        """
+        try:
+            if self.by_column:
+                return self._conform_columns(ids, rows, env)
+            for id, fields in zip(ids, rows, strict=True):
+                self.conform(RecordId(self.table, id), fields, None, env)
+        except (*FROM_OUTSIDE, Conflict):
+            raise
+        except Refusal:
+            return False
+        return True
+
+    def _conform_columns(
+        self, ids: Sequence[Any], rows: list[dict[str, Any]], env: FieldEnv
+    ) -> bool:
+        names = self._root.names
+        asserted: list[tuple[Rule, list[Any]]] = []
+        deepened = False
+        for name, node in names.items():
+            env.tick()
+            rule = node.rule
+            assert rule is not None, "a column is a field"
+            given = [fields.get(name, NONE) for fields in rows]
+            column = given
+            if rule.default is not None and any(value is NONE for value in given):
+                writing = _Writing(self, RecordId(self.table, ids[0]), rows[0], env, False)
+                column = [
+                    writing.made(rule.default, _NO_ROW, env, "DEFAULT", node.text)
+                    if value is NONE
+                    else value
+                    for value in given
+                ]
+                deepened = deepened or writing.deepened
+            fitted = rule.fit_column(column, env.tick)
+            if fitted is None:
+                return False
+            if fitted is not given:
+                for fields, value in zip(rows, fitted, strict=True):
+                    if value is not NONE:
+                        fields[name] = value
+            if rule.assertion is not None:
+                asserted.append((rule, fitted))
+        if self.schemafull and not set().union(*rows) <= names.keys():
+            return False
+        if deepened:
+            for fields in rows:
+                check(fields, 0, env.tick)
+        return not asserted or self._hold(ids, rows, asserted, env)
+
+    def _hold(
+        self,
+        ids: Sequence[Any],
+        rows: list[dict[str, Any]],
+        asserted: list[tuple[Rule, list[Any]]],
+        env: FieldEnv,
+    ) -> bool:
+        """Return True if the ASSERTs of all records hold."""
+        whole = [
+            {"id": RecordId(self.table, id), **present_fields(fields)}
+            for id, fields in zip(ids, rows, strict=True)
+        ]
+        for rule, column in asserted:
+            assert rule.assertion is not None
+            for row, value in zip(whole, column, strict=True):
+                env.tick()
+                if (value is not NONE or not rule.may_be_none) and not rule.assertion(
+                    row, env.of_value(value)
+                ):
+                    return False
+        return True
+
     def conform_below(
         self, name: str, record: RecordId, fields: dict[str, Any], env: FieldEnv
     ) -> None:
@@ -207,6 +307,7 @@ def _complete(node: _Node, path: Path) -> None:
     """Check a node against the nodes below it, recursively. Sets `simple`."""
     if node.rule is not None:
         below_it = bool(node.names) or node.each is not None
+        node.is_column = not (below_it or node.computes)
         node.simple = not (
             below_it or node.computes or node.rule.readonly or node.rule.default is not None
         )
@@ -244,13 +345,13 @@ class _Writing:
     __slots__ = (
         "_asserts",
         "_computed_of",
-        "_deepened",
         "_env",
         "_fields",
         "_given",
         "_record",
         "_replaced",
         "_schema",
+        "deepened",
     )
 
     def __init__(
@@ -265,7 +366,7 @@ class _Writing:
         # A copy to the depth: fields are changed in place from here on.
         self._given = {"id": record, **without_none(fields)} if schema.defaults_read else _NO_ROW
         self._asserts: list[tuple[Rule, str, Any]] = []
-        self._deepened = False
+        self.deepened = False
         self._computed_of: dict[str, Any] | None = None
         """Record that VALUE sees; None in the phases before VALUE."""
 
@@ -319,9 +420,9 @@ class _Writing:
                 ):
                     self._refuse_change(at, given, known)
             if found is NONE and rule.default is not None:
-                found = self._made(rule.default, self._given, self._env, "DEFAULT", at)
+                found = self.made(rule.default, self._given, self._env, "DEFAULT", at)
             if rule.value is not None:
-                found = self._made(
+                found = self.made(
                     rule.value, self._computed_of, self._env.of_value(found), "VALUE", at
                 )
             fitted = rule.fit(found, tick)
@@ -421,7 +522,7 @@ class _Writing:
                     self._refuse_change(path, NONE, was)
                 self._check_kept(child, was, path)
 
-    def _made(self, compute: Compiled, row: Any, env: Env, word: str, at: str) -> Any:
+    def made(self, compute: Compiled, row: Any, env: Env, word: str, at: str) -> Any:
         """Evaluate a DEFAULT or VALUE for a record."""
         try:
             value = bounded(compute(row, env))
@@ -432,14 +533,14 @@ class _Writing:
             return value
         check(value)
         if type(value) is dict or type(value) is list:
-            self._deepened = True
+            self.deepened = True
             # What is computed may be a constant of the definition, and is changed in place here.
             return without_none({"": value})[""]
         return value
 
     def finish(self) -> None:
         """Check the deferred ASSERTs against the record to be stored."""
-        if self._deepened:
+        if self.deepened:
             check(self._fields)
         if not self._asserts:
             return

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import RequiredWhen, Requires, handles
-from actors.scripts.schema import NO_MISFIT, conform
+from actors.scripts.schema import NO_MISFIT, conform, conform_new, schema_of, surroundings
 from actors.scripts.writing import ReturnedRows, Row, address, default_return, put, storable
 from language import tree
 from language.error_places import of_row
 from language.names import reads_store
 from protocol import order
-from protocol.errors import AlreadyExists, Duplicate, Refusal, TypeRefused
+from protocol.errors import AlreadyExists, BadRequest, Duplicate, Refusal, TypeRefused
 from protocol.rights import READ, WRITE, SecurableKind
-from protocol.values import NONE, RecordId, Value, check, type_name
+from protocol.text import brief
+from protocol.values import (
+    NONE,
+    NoneValue,
+    RecordId,
+    Tick,
+    Value,
+    check,
+    paced,
+    present_fields,
+    type_name,
+    without_none,
+)
 from storage.catalog.tables import Table
 from storage.formats import keys
 from storage.records import records
@@ -34,16 +47,71 @@ from storage.records.records import RecordChanges
 )
 def insert(run: Execution, statement: tree.Insert, table: Table) -> Value:
     """Insert any number of rows, all or none."""
-    rows = run.evaluate(statement.rows)
-    if isinstance(rows, dict):
-        rows = [rows]
-    if not isinstance(rows, list):
-        raise TypeRefused(f"INSERT takes an array of objects, not {type_name(rows)}")
+    given = run.evaluate(statement.rows)
+    rows = _columns(given, run.tick) if statement.columns else _rows(given)
     return _Insertion(run, statement, table).of(rows)
 
 
-TOGETHER: Final = 64
+def _rows(given: Any) -> list[Any]:
+    if isinstance(given, dict):
+        return [given]
+    if not isinstance(given, list):
+        raise TypeRefused(f"INSERT takes an array of objects, not {type_name(given)}")
+    return given
+
+
+def _columns(given: Any, tick: Tick) -> ColumnRows:
+    """Check the arrays of COLUMNS. :raises TypeRefused, BadRequest: they are none, or differ in
+    length"""
+    if not isinstance(given, dict):
+        raise TypeRefused(f"INSERT COLUMNS takes an object of arrays, not {type_name(given)}")
+    first = next(iter(given), "")
+    for name, column in paced(given.items(), tick):
+        if not isinstance(column, list):
+            raise TypeRefused(
+                f"INSERT COLUMNS takes an array for each field: {brief(name, 80)} is"
+                f" {type_name(column)}",
+                field=name,
+            )
+        if len(column) != len(given[first]):
+            raise BadRequest(
+                f"the arrays of INSERT COLUMNS have one length: {brief(first, 80)} has"
+                f" {len(given[first])} items, {brief(name, 80)} has {len(column)}",
+                field=name,
+            )
+    return ColumnRows(given)
+
+
+class ColumnRows:
+    """Rows of INSERT COLUMNS, made of its arrays a batch at a time.
+
+    :param columns: arrays of one length, by field
+    """
+
+    def __init__(self, columns: dict[str, list[Any]]) -> None:
+        self.step = max(min(TOGETHER, CELLS // max(len(columns), 1)), 1)
+        """Rows of a batch: fewer if they have many fields."""
+        self._names = list(columns)
+        self._columns = list(columns.values())
+
+    def __len__(self) -> int:
+        return len(self._columns[0]) if self._columns else 0
+
+    def batch(self, start: int, end: int) -> list[Row]:
+        """Return the rows from one number to before another."""
+        names = self._names
+        parts = [column[start:end] for column in self._columns]
+        rows = [dict(zip(names, values, strict=True)) for values in zip(*parts, strict=True)]
+        # A NONE field is absent. Most columns hold none.
+        if any(NoneValue in set(map(type, part)) for part in parts):
+            rows = list(map(present_fields, rows))
+        return rows
+
+
+TOGETHER: Final = 128
 """Most rows that are inserted in one batch, where that is possible."""
+CELLS: Final = 8_192
+"""Most values of columns that are made rows in one step."""
 _OBJECTS: Final = frozenset({dict})
 _ONCE: Final = "ON DUPLICATE UPDATE changes only records from before the statement, each once"
 
@@ -51,8 +119,9 @@ _ONCE: Final = "ON DUPLICATE UPDATE changes only records from before the stateme
 class _Insertion:
     """An INSERT statement.
 
-    New records are written at once if no expression reads the store between two of them. Changed
-    records, and new ones otherwise, are written after the last row was computed.
+    New records are written at once if no expression reads the store between two of them; rules of
+    fields never do. Changed records, and new ones otherwise, are written after the last row was
+    computed.
     """
 
     def __init__(self, run: Execution, statement: tree.Insert, table: Table) -> None:
@@ -61,10 +130,8 @@ class _Insertion:
         self._table = table
         self._has_rules = bool(table.fields) or table.schemafull
         # An expression that reads the store must not see rows of its own statement.
-        # Field rules are computed for all rows before the first write.
         self._at_once = not (
-            self._has_rules
-            or reads_store(statement.returning)
+            reads_store(statement.returning)
             or reads_store(statement.on_duplicate, tree.Parameter("input"))
         )
         # ON DUPLICATE needs READ, so that skipping an equal record discloses nothing.
@@ -79,7 +146,7 @@ class _Insertion:
         self._count = 0
         """Records created or changed by the statement, pending ones included."""
 
-    def of(self, rows: list[Any]) -> Value:
+    def of(self, rows: list[Any] | ColumnRows) -> Value:
         """Write the rows. Return the statement's answer."""
         self._several = len(rows) > 1
         for part, made in self._parts(rows):
@@ -95,18 +162,23 @@ class _Insertion:
         self._run.count_changed(self._count - len(passed))
         return [one for number, one in enumerate(told) if number not in passed] if passed else told
 
-    def _parts(self, rows: list[Any]) -> Iterator[tuple[list[Any], list[tuple[Any, Row]]]]:
+    def _parts(
+        self, rows: list[Any] | ColumnRows
+    ) -> Iterator[tuple[list[Any], list[tuple[Any, Row]]]]:
         """Yield the rows a batch at a time, with the ids and fields of those created as a batch. If
         these are empty, each row has to be handled by itself."""
         # Parameters of the request were checked by the surface, and are not changed.
         source = self._statement.rows
-        checked = type(source) is tree.Parameter and rows is self._run.request.parameters.get(
+        checked = type(source) is tree.Parameter and self._run.variables.get(
             source.name
-        )
+        ) is self._run.request.parameters.get(source.name)
         at = 0
         while at < len(rows):
             self._run.tick()
-            part = rows[at : at + TOGETHER]
+            if isinstance(rows, list):
+                part = rows[at : at + TOGETHER]
+            else:
+                part = rows.batch(at, at + rows.step)
             made = self._together(part, checked) if self._at_once else []
             yield part, made
             # A batch may end early: the rest begins the next one.
@@ -118,7 +190,6 @@ class _Insertion:
         collides with another."""
         run, table = self._run, self._table
         ids: list[Any] = []
-        fields: list[Row] = []
         if set(map(type, rows)) != _OBJECTS:
             return []
         try:
@@ -128,18 +199,30 @@ class _Insertion:
                 given = row.get("id", NONE)
                 # Fast path: an integer is a valid id.
                 ids.append(given if type(given) is int else address(run, table, row, None).id)
-                if "id" in row:
-                    # The rows may be a parameter, which later statements read.
-                    row = row.copy()
-                    del row["id"]
-                fields.append(row)
         # Row by row then, so that the refusal gets the number of its row.
         except Refusal:
+            return []
+        fields = self._conformed(ids, rows) if self._has_rules else list(map(_without_id, rows))
+        if fields is None:
             return []
         made = records.create_together(
             run.transaction, table, order.encode_all(ids), fields, run.tick
         )
         return list(zip(ids[:made], fields, strict=False))
+
+    def _conformed(self, ids: list[Any], rows: list[Row]) -> list[Row] | None:
+        """Return the fields of new records as the table's schema requires them. None if one of them
+        is refused."""
+        run = self._run
+        schema = schema_of(run, self._table)
+        # The rows may be a parameter, which later statements read: the schema changes copies.
+        if schema.by_column:
+            fields = [row.copy() for row in rows]
+        else:
+            fields = [without_none(row, run.tick) for row in rows]
+        for one in fields:
+            one.pop("id", None)
+        return fields if schema.conform_new(ids, fields, surroundings(run)) else None
 
     def _note(self, made: list[tuple[Any, Row]]) -> None:
         """Count the records created as a batch, and add them to the answer."""
@@ -173,15 +256,19 @@ class _Insertion:
                 f"a row must be an object, not {type_name(row)}", found=type_name(row)
             )
         record, fields = address(run, table, row, None), storable(row, run.tick)
-        if self._at_once:
-            self._create(record, fields, row)
-            return True
-        return self._compute(record, fields, row)
+        if not self._at_once:
+            return self._compute(record, fields, row)
+        self._create(record, fields, row)
+        return True
 
     def _create(self, record: RecordId, fields: Row, row: Row) -> None:
         """Write a record now."""
+        run, table = self._run, self._table
         try:
-            records.create(self._run.transaction, self._table, record.id, fields, self._run.tick)
+            if self._has_rules:
+                given = partial(storable, row, run.tick)
+                fields = conform_new(run, table, record, fields, given)
+            records.create(run.transaction, table, record.id, fields, run.tick)
         except (AlreadyExists, Duplicate) as taken:
             self._meet(taken, record, row)
         else:
@@ -254,6 +341,15 @@ class _Insertion:
         if self._statement.on_duplicate is not None:
             raise _twice(taken)
         return self._statement.ignore
+
+
+def _without_id(row: Row) -> Row:
+    """Return the fields of a row: a copy where it holds its id, as the rows may be a parameter."""
+    if "id" not in row:
+        return row
+    fields = row.copy()
+    del fields["id"]
+    return fields
 
 
 def _twice(taken: AlreadyExists | Duplicate) -> Refusal:

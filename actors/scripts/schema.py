@@ -87,7 +87,7 @@ def conform(
     """
     replaced = type(data) is tree.Content
     return schema_of(run, table).conform(
-        record, fields, before, _surroundings(run), replaced=replaced
+        record, fields, before, surroundings(run), replaced=replaced
     )
 
 
@@ -135,7 +135,7 @@ def functions_of_field(field: Field) -> set[str]:
     return called(_definition(field))
 
 
-def _surroundings(run: Execution) -> Confined:
+def surroundings(run: Execution) -> Confined:
     """Return the environment of DEFAULT, VALUE and ASSERT, except for the record: that is their
     row."""
     return Confined(run, FOR_WRITER, {})
@@ -301,7 +301,7 @@ def _check_records(run: Execution, table: Table, schema: Schema, field: Field | 
 
     :raises TypeRefused, AssertFailed, FieldRefused: as the first misfit, with the count
     """
-    env = _surroundings(run)
+    env = surroundings(run)
     address = records.record_id(table)
     found, misfits = 0, 0
     first: tuple[RecordId, Refusal] | None = None

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final, Literal
 
 from language import tree
-from language.lexer import DURATION, END, NAME, PUNCTUATION, QUOTED
+from language.lexer import DURATION, END, NAME, PARAM, PUNCTUATION, QUOTED
 from language.parsing.expressions import ExpressionParser
 from protocol.text import parse_duration
 from protocol.values import MICROSECOND
@@ -29,7 +29,8 @@ select = SELECT [DISTINCT] (VALUE column | ("*" | column) {"," ("*" | column)}) 
 column = expression [AS label]
 order = expression [ASC | DESC]
 create = CREATE single [CONTENT expression | set] [returning] [timeout]
-insert = INSERT INTO name expression [IGNORE | ON DUPLICATE UPDATE set] [returning] [timeout]
+insert = INSERT INTO name (expression | COLUMNS (object | parameter))
+    [IGNORE | ON DUPLICATE UPDATE set] [returning] [timeout]
 upsert = UPSERT addressed (CONTENT expression | MERGE expression | set) [returning] [timeout]
 update = UPDATE target (set | MERGE expression | CONTENT expression | UNSET paths)
     [WHERE expression] [LIMIT expression] [returning] [timeout]
@@ -239,13 +240,19 @@ class RecordParser(ExpressionParser):
     def insert(self) -> tree.Insert:
         at = self._begin_statement("INSERT")
         self.expect_word("INTO")
-        table, rows = self.table(), self.expression()
+        table = self.table()
+        # Alone it is an expression: a field may have this name.
+        columns = self.word() == "COLUMNS" and (
+            self.is_mark("{", 1) or self.kinds[self.i + 1] == PARAM
+        )
+        self.i += columns
+        rows = self._primary() if columns else self.expression()
         ignore, on_duplicate = self.take_word("IGNORE"), None
         if not ignore and self.take_word("ON"):
             self.expect_word("DUPLICATE", "UPDATE")
             on_duplicate = self._set()
         return tree.Insert(
-            table, rows, ignore, on_duplicate, self._returning(), self._timeout(), at
+            table, rows, ignore, on_duplicate, self._returning(), self._timeout(), at, columns
         )
 
     def upsert(self) -> tree.Upsert:

@@ -118,7 +118,9 @@ def _write(word: str, node: Any) -> str:
 
 def _insert(node: tree.Insert) -> str:
     return join(
-        f"INSERT INTO {quote(node.table)} {print_expression(node.rows)}",
+        f"INSERT INTO {quote(node.table)}",
+        "COLUMNS" if node.columns else "",
+        print_expression(node.rows),
         "IGNORE" if node.ignore else "",
         f"ON DUPLICATE UPDATE {_data(node.on_duplicate)}" if node.on_duplicate else "",
         _returning(node.returning),

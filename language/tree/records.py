@@ -152,6 +152,8 @@ class Insert:
     returning: Return | None = None
     timeout: timedelta | None = None
     at: int = field(default=0, compare=False)
+    columns: bool = False
+    """True if `rows` is an object of arrays: one for each field, with its value in every row."""
 
 
 @dataclass(frozen=True, slots=True)
