@@ -305,7 +305,8 @@ class Followers:
         return self._with(node, FollowerProgress(synced, applied, now_us))
 
     def left(self, node: str) -> Followers:
-        """Note that a follower has detached; its synced frames still count."""
+        """Note that a follower has detached. Its last reports stay: `LeaderState.left` decides
+        which of its frames count."""
         found = self.by_node.get(node)
         return self if found is None else self._with(node, replace(found, linked=False))
 

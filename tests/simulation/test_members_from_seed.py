@@ -11,7 +11,8 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count, islice
 from typing import Any
 
 import pytest
@@ -163,19 +164,27 @@ def test_a_seed_is_one_history(seed: int, worlds: Worlds) -> None:
 
 SHOWN_BY: dict[str, tuple[int, str]] = {
     "1-members": (0, "is in the set, and holds|leads, and does not hold"),
-    "1-acks-late": (0, "and ACKS is"),
-    "2-before": (4, "is in the set, and holds|leads, and does not hold"),
-    "3-anyone": (1, "is in the set, and holds|stranded|leads, and does not hold"),
+    "1-acks-late": (1, "and ACKS is"),
+    "2-before": (1, "is in the set, and holds|leads, and does not hold"),
+    "3-anyone": (3, "is in the set, and holds|stranded|leads, and does not hold"),
     "4-deadline": (4, "does not hold the lease"),
     "5-ack-early": (0, "is in the set, and holds"),
     "5-apply-early": (0, "which nobody has released"),
     "5-replay-all": (4, "which nobody has released"),
-    "6-no-cut": (6, "shows another frame|is in the set|leads, and does not hold|stranded"),
-    "6-sequence": (4, "is in the set, and holds|shows another frame|leads, and does not hold"),
+    "6-no-cut": (14, "shows another frame|is in the set|leads, and does not hold|stranded"),
+    "6-sequence": (3, "is in the set, and holds|shows another frame|leads, and does not hold"),
     "9-holds": (190, "leads, and does not hold|stranded"),
 }
 """Seeds that reveal a disabled rule, tried before others, with the violation that they show. With
 every change some of them run: `test_bad_histories.py` has a shorter scenario for each rule."""
+
+
+def other_seeds(rule: str) -> Iterator[int]:
+    """Yield more seeds for a rule: after a change of the code its own one may show nothing."""
+    seeds: Iterable[int] = range(12)
+    if rule.startswith("9-"):  # few worlds put older copies back, and most of these need no rule
+        seeds = islice((seed for seed in count() if cluster_faults.drawn(seed).puts_back), 60)
+    yield from seeds
 
 
 @pytest.mark.parametrize("rule", some_of(SHOWN_BY, every=5))
@@ -183,12 +192,12 @@ def test_a_rule_that_is_left_out_is_missed(rule: str, logbook: Logbook) -> None:
     logbook.allow("")
     seed, what = SHOWN_BY[rule]
     with LEFT_OUT[rule](), pytest.raises(ClusterGuaranteeViolated, match=what):
-        for each in (seed, *range(12)):
+        for each in (seed, *other_seeds(rule)):
             cluster_faults.run(each)
     gc.collect()  # errors of a broken world's tasks are reported here, not in another test
 
 
-SAMPLE, SAMPLE_HARD = [0, 4], [1, 6, 190]
+SAMPLE, SAMPLE_HARD = [0, 4], [1, 3, 14, 190]
 """The seeds of `SHOWN_BY`."""
 
 
