@@ -54,7 +54,8 @@ from actors.statements import Statements
 from actors.store import Store
 from actors.timers import Timers
 from actors.topics import TopicService
-from actors.vaults import VaultParts, start_vaults
+from actors.vaults.parts import VaultParts
+from actors.vaults.starting import start_vaults
 from protocol.errors import NotWritable
 from protocol.requests import Caller, Surface
 from storage.engine.engine import Engine

@@ -19,7 +19,7 @@ import structlog
 
 from actors.commits import NODE, Committer
 from actors.runtime import REST_SECONDS, Runtime
-from actors.vaults import VaultAct
+from actors.vaults.trail import VaultAct
 from protocol.errors import (
     Busy,
     Conflict,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from actors.sessions import Sessions
     from actors.spaces import SpaceEngine
     from actors.topics import TopicService
-    from actors.vaults import VaultService
+    from actors.vaults.service import VaultService
 
 log = structlog.get_logger("node")
 

@@ -6,7 +6,7 @@ from actors.indexes import IndexBuilderHandle
 from actors.restores import UnfinishedRestores
 from actors.spaces import SpaceEngine
 from actors.topics import TopicService
-from actors.vaults import VaultService
+from actors.vaults.service import VaultService
 
 
 class Timers:

@@ -14,7 +14,7 @@ from actors.node import Node, start
 from actors.passwords import Cost
 from actors.runtime import ask
 from actors.settings import FirstOwner, NodeSettings
-from actors.vaults import VaultSettings
+from actors.vaults.told import VaultSettings
 from protocol.requests import Caller, RunScript, ScriptAnswer
 from protocol.vaults import ChangePassphrase, ShowVaults, Unseal
 from storage.vaults.cipher import Argon2Parameters

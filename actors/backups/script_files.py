@@ -7,9 +7,8 @@ script reads it twice, with `whole` first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from actors.backups.scripts import About
 from actors.environment import Environment
 from language.splitting import Piece, Splitter
 from protocol import limits
@@ -21,6 +20,9 @@ from storage.backups.scripts import ScriptText as ScriptText
 from storage.backups.scripts import Writing as Writing
 from storage.formats.container import BackupFileForm, ScriptFacts, Sink, form_of
 from storage.formats.sealing import Key
+
+if TYPE_CHECKING:
+    from actors.backups.scripts import About
 
 CHUNK_BYTES: Final = 256 * limits.KIB
 """Bytes per read."""

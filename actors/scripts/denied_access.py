@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.scripts.handlers import RequiredPrivilege
-from actors.vaults import VaultAct
+from actors.vaults.trail import VaultAct
 from language import tree
 from protocol import limits
 from protocol.errors import NotAllowed, Refusal

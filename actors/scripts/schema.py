@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from actors.scripts.announcing import declared
 from actors.scripts.confined import FOR_WRITER, Confined
-from actors.scripts.execution import Execution
 from actors.scripts.handlers import RequiredWhen, Requires, handles
 from actors.scripts.name_clashes import IF_TAKEN
 from language import tree
@@ -43,6 +42,9 @@ from storage.catalog.tables import Field, Table
 from storage.records import records
 from storage.topics.topics import Topic
 from storage.txn.transaction import Transaction
+
+if TYPE_CHECKING:
+    from actors.scripts.execution import Execution
 
 Row = dict[str, Any]
 

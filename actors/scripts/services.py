@@ -19,7 +19,7 @@ from actors.rights import Rights
 from actors.scripts.named_snapshots import NamedSnapshots
 from actors.statements import Statements
 from actors.topics import TopicService
-from actors.vaults import VaultService
+from actors.vaults.service import VaultService
 from protocol.environment import Clock
 from protocol.failover import Policy
 from protocol.requests import Caller

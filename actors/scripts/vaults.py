@@ -18,7 +18,10 @@ from actors.scripts.execution import Execution
 from actors.scripts.handlers import RequiredWhen, Requires, handles, informs
 from actors.scripts.statements import whole_number
 from actors.sign_in_throttle import network
-from actors.vaults import CheckResult, PendingReveal, RevealRequest, VaultAct, check, condition_of
+from actors.vaults.checking import CheckResult, check
+from actors.vaults.reveals import PendingReveal, RevealRequest
+from actors.vaults.service import condition_of
+from actors.vaults.trail import VaultAct
 from language import tree
 from language.operators import parameter
 from protocol import limits

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from actors.commits import Committer
 from actors.runtime import Runtime
 from actors.vaults.keyring import STORE, Keyring, VaultKey, changed, root_of, sealed
-from actors.vaults.reveals import Reveals
 from actors.vaults.trail import Trail, VaultAct, with_version
 from protocol import limits
 from protocol.binary import pack
@@ -33,6 +32,9 @@ from storage.vaults.cipher import (  # fmt: skip
 )
 from storage.vaults.rows import KeysRow, ValueRow
 from storage.vaults.vaults import Vault
+
+if TYPE_CHECKING:
+    from actors.vaults.reveals import Reveals
 
 SET_US: Final = 1_000_000
 """Difference, in µs, above which the wall clock was set; reads alone differ by less."""

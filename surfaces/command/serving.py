@@ -19,7 +19,7 @@ from actors.environment import system_environment
 from actors.node import START_FAULTS, Node
 from actors.node_info import Listening
 from actors.settings import FirstOwner, NodeSettings, keep_log
-from actors.vaults import VaultSettings
+from actors.vaults.told import VaultSettings
 from protocol.environment import Clock
 from protocol.requests import Surface
 from protocol.values import instant

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from protocol import limits
 from protocol.errors import AnswerTooLarge, Cancelled
 from protocol.frames import MessageKind, encode
 from protocol.requests import HeldFile
-from surfaces.wire.link import WireLink
+
+if TYPE_CHECKING:
+    from surfaces.wire.link import WireLink
 
 PART_BYTES: Final = limits.MIB
 

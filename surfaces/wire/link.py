@@ -3,14 +3,16 @@ vaults)."""
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from protocol.conversation import Conversation
 from protocol.errors import Cancelled, Failed, Refusal
 from protocol.frames import MessageKind, WireMessage
 from protocol.values import Tick
-from surfaces.wire.shared import Wire
 from surfaces.wire.write_buffer import WireWriteBuffer
+
+if TYPE_CHECKING:
+    from surfaces.wire.shared import Wire
 
 CHOKED: Final = 1
 """The peer does not read its responses."""

@@ -12,7 +12,7 @@ from actors.environment import Environment, SystemClock, SystemNet, SystemRng
 from actors.node import Node, start
 from actors.runtime import ask
 from actors.settings import FirstOwner, NodeSettings
-from actors.vaults import VaultSettings
+from actors.vaults.told import VaultSettings
 from protocol.environment import Clock, Fs
 from protocol.requests import Caller, RunScript, ScriptAnswer
 from storage.engine.engine import Engine

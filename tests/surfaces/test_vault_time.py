@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import pytest
 
-from actors.vaults import VaultSettings
 from actors.vaults.actor import VaultsActor
 from actors.vaults.keyring import Keyring
+from actors.vaults.told import VaultSettings
 from protocol.errors import Sealed
 from protocol.values import MICROSECOND
 from tests.nodes import OWNER, PASSPHRASE, PASSWORD, VAULTS
