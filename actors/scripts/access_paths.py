@@ -19,7 +19,7 @@ from language.select import SelectPlan
 from protocol import order
 from protocol.errors import Refusal
 from protocol.paths import Path
-from protocol.values import RecordId, paced
+from protocol.values import NoneValue, RecordId, paced
 from storage.catalog.tables import Table
 from storage.formats import keys
 from storage.formats.keys import Pair
@@ -146,6 +146,36 @@ def unique(run: Execution, table: Table, path: Path, value: Any) -> list[Pair] |
     if id is None:
         return None
     return records.fetch(run.transaction, table, [id] if id else [], 0, 1)[0]
+
+
+def equal(run: Execution, table: Table, path: Path, value: Any) -> list[Pair] | None:
+    """Return the records with a value, and perhaps a few others, by an index over that field alone;
+    it skips the comparison of access paths. None: there is no such index, or too many records."""
+    if type(value) in _NOT_LOOKED_UP or len(path) > 1:
+        return None
+    index = next((one for one in table.indexes if one.usable and one.paths == (path,)), None)
+    if index is None:
+        return None
+    encoded = order.encode(value)
+    if len(encoded) > order.kept_bytes(index.most):
+        return None
+    span = keys.within(index.entries + indexes.WHOLE + encoded)
+    ids: list[bytes] = []
+    for pairs in indexes.entries(run.transaction, index, *span):
+        ids += map(indexes.entry_id, pairs)
+        if len(ids) > FEW:
+            return None
+    found: list[Pair] = []
+    at = 0
+    while at < len(ids):
+        some, at = records.fetch(run.transaction, table, ids, at, FEW)
+        found += some
+        run.tick()
+    return found
+
+
+_NOT_LOOKED_UP: Final = frozenset({NoneValue, type(None), list, dict})
+"""Types of values with other entries than one for each record, or with very many."""
 
 
 def _unique(table: Table, path: Path) -> Index | None:

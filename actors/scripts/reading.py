@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final
 
-from actors.scripts.access_paths import AccessPath, access_path, unique
+from actors.scripts.access_paths import AccessPath, access_path, equal, unique
 from actors.scripts.comparing import check_comparisons
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import RequiresOnRecords, StatementFunction, compiles
@@ -117,8 +117,8 @@ def _by_point(
     compute: Callable[[Any], Any],
     run: Execution,
 ) -> list[Any]:
-    """Return the rows where the only condition names one record at most, by its id or by a UNIQUE
-    index."""
+    """Return the rows where the only condition is an equality that leads to few records: by their
+    id, or by an index over that field."""
     table = run.table(name, READ)
     try:
         value = compute(run)
@@ -139,7 +139,12 @@ def _point(
         return _one(run, plan, value) if named else None
     pairs = unique(run, table, condition.path, value)
     if pairs is None:
-        return None
+        pairs = equal(run, table, condition.path, value)
+        if pairs is None:
+            return None
+        check_comparisons(run, plan, table)
+        some = [Pairs(pairs, records.record_id(table))] if pairs else []
+        return plan.run(_counted(run, some), run)
     run.count_read(1)
     if not pairs:
         check_comparisons(run, plan, table)

@@ -47,7 +47,7 @@ from protocol.values import (
 from storage.catalog.tables import Table
 from storage.formats import keys
 from storage.records import records
-from storage.records.records import RecordChanges
+from storage.records.records import RecordChanges, Scanned
 
 Row = dict[str, Any]
 AFTER = tree.Return("AFTER")
@@ -156,9 +156,11 @@ def _update_all(run: Execution, statement: tree.Update, targets: _Targets) -> Va
     answer = ReturnedRows(run, statement.returning, AFTER)
     changes: dict[str, RecordChanges] = {}
     is_told: dict[str, bool] = {}
-    for table, record in targets.all(run):
+    scanned = records.Scanned()
+    for table, record in targets.all(run, scanned):
         run.tick()
-        stored = records.stored(run.transaction, table, record.id)
+        key = keys.record(table.prefix, record.id)
+        stored = records.stored_at(run.transaction, key, scanned)
         # An expression may name a record that does not exist.
         if stored is None:
             continue
@@ -216,7 +218,8 @@ def _delete(statement: tree.Delete, targets: _Targets, run: Execution) -> Value:
 
 def _delete_all(run: Execution, statement: tree.Delete, targets: _Targets) -> Value:
     answer = ReturnedRows(run, statement.returning, NOTHING)
-    found, told = targets.all(run), []
+    scanned = records.Scanned()
+    found, told = targets.all(run, scanned), []
     # Without RETURN no record is held: a table deleted whole may be larger than memory.
     if not answer.is_empty:
         # Walked twice: for the answer, and then to delete.
@@ -227,13 +230,36 @@ def _delete_all(run: Execution, statement: tree.Delete, targets: _Targets) -> Va
             if raw is not None:
                 answer.add({"id": record, **unpack_object(raw)}, None)
         told = answer.value()
-    for table, record in found:
+    for table, some in _together(found):
         run.tick()
-        stored = records.stored(run.transaction, table, record.id)
-        if stored is not None:
-            records.delete(run.transaction, table, record.id, stored, run.tick)
-            run.count_changed(1)
+        gone, before = [], []
+        for key in some:
+            stored = records.stored_at(run.transaction, key, scanned)
+            if stored is not None:
+                gone.append(key)
+                before.append(stored)
+        if gone:
+            records.delete_together(run.transaction, table, gone, before, run.tick)
+            run.count_changed(len(gone))
     return told
+
+
+DELETED: Final = 64
+"""Most records that are deleted in one step."""
+
+
+def _together(found: Iterable[tuple[Table, RecordId]]) -> Iterator[tuple[Table, list[bytes]]]:
+    """Yield the keys of records, some of one table at a time."""
+    some: list[bytes] = []
+    of: Table | None = None
+    for table, record in found:
+        if of is not None and (table is not of or len(some) == DELETED):
+            yield of, some
+            some = []
+        of = table
+        some.append(keys.record(table.prefix, record.id))
+    if of is not None:
+        yield of, some
 
 
 class _Targets:
@@ -267,9 +293,18 @@ class _Targets:
         run.begin_count((table,))
         return table, record
 
-    def all(self, run: Execution) -> Iterable[tuple[Table, RecordId]]:
-        """Return all records, each once. All are found before the first write is computed."""
-        return _targets(run, self._statement, self._plan, self._verbs)
+    def all(self, run: Execution, scanned: Scanned) -> Iterable[tuple[Table, RecordId]]:
+        """Return all records, each once. All are found before the first write is computed.
+
+        :param scanned: collects what is read of them
+        """
+        tx = run.transaction
+        tx.scanned = scanned
+        try:
+            return _targets(run, self._statement, self._plan, self._verbs)
+        finally:
+            tx.scanned = None
+            run.memory.held += records.SCANNED_BYTES - scanned.room
 
 
 def _targets(

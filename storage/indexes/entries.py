@@ -188,9 +188,13 @@ class IndexedFields:
 
     def of_stored(self, values: Sequence[bytes]) -> list[list[Any]]:
         """Return columns: for each of `heads` its value in every record, from stored values."""
+        return self.of_all_packed(list(map(_unstamped, values)))
+
+    def of_all_packed(self, packed: Sequence[bytes]) -> list[list[Any]]:
+        """Do the same from packed fields."""
         if self._decode is None:
-            return self.of_many([unpack_object(value[SEQUENCE_BYTES:]) for value in values])
-        rows = list(map(self._decode, map(_unstamped, values)))
+            return self.of_many(list(map(unpack_object, packed)))
+        rows = list(map(self._decode, packed))
         return [list(map(read, rows)) for read in self._reads]
 
 
@@ -468,6 +472,40 @@ class IndexMaintainer:
             _check_moves(tx, moves, new_row, id, tick)
         _leave(tx, moves, tick)
         _enter(tx, moves, tick)
+
+    def is_untouched(self, known: dict[str, Any], fields: dict[str, Any]) -> bool:
+        """True if a changed record has the very values of before in every indexed field, so that no
+        entry changes. False proves nothing.
+
+        :param known: decoded fields before the change
+        :param fields: decoded fields after it
+        """
+        return all(known.get(name, NONE) is fields.get(name, NONE) for name in self._rows.heads)
+
+    def of_deleted(
+        self, tx: Transaction, keys_of: Sequence[bytes], packed: Sequence[bytes], tick: Tick
+    ) -> list[bytes]:
+        """Return the entries that records lose which are deleted together.
+
+        :param keys_of: keys of the records, at least one
+        :param packed: their packed fields
+        :raises TooLarge: as `keep`
+        """
+        ids = [key[keys.RECORD_PREFIX_BYTES :] for key in keys_of]
+        columns = self._rows.of_all_packed(packed)
+        found: list[bytes] = []
+        for entries in self._all:
+            old, _ = entries.of_many(columns, ids)
+            yield_to_others(tick, old)
+            index = entries.index
+            if index.unique and index.state == BUILDING:
+                old = {
+                    entry: value
+                    for entry, value in old.items()
+                    if _may_delete(tx, index, entry, value)
+                }
+            found += old
+        return found
 
     def leave(
         self, tx: Transaction, key: bytes, before: bytes, after: bytes, tick: Tick

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -53,10 +54,42 @@ def read(tx: Transaction, table: Table, id: Any) -> bytes | None:
 
 def stored(tx: Transaction, table: Table, id: Any) -> Stored | None:
     """Return a record with the sequence of its last change; None if there is none."""
-    value = tx.get(keys.record(table.prefix, id))
+    return stored_at(tx, keys.record(table.prefix, id))
+
+
+def stored_at(tx: Transaction, key: bytes, scanned: Scanned | None = None) -> Stored | None:
+    """Return the record under a key as `stored` does.
+
+    :param scanned: records that a scan of the same state has read
+    """
+    value = None if scanned is None else scanned.values.get(key)
+    if value is None:
+        value = tx.get(key)
     if value is None:
         return None
     return Stored(int.from_bytes(value[:SEQUENCE_BYTES], "big"), value[SEQUENCE_BYTES:])
+
+
+class Scanned:
+    """Records that a statement has read to find those that it writes: it need not read them again.
+    Holds the first ones, up to `SCANNED_BYTES`."""
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes] = {}
+        """Stored values, by key."""
+        self.room = SCANNED_BYTES
+
+    def add(self, pairs: list[Pair]) -> None:
+        """Keep some records, while there is room."""
+        if self.room > 0:
+            self.values.update(pairs)
+            self.room -= sum(map(len, map(_value, pairs))) + SCANNED_OVERHEAD * len(pairs)
+
+
+SCANNED_BYTES: Final = 8 * limits.MIB
+SCANNED_OVERHEAD: Final = 200
+"""Memory of a kept record beside its value, about (bytes)."""
+_value: Final = itemgetter(1)
 
 
 def last_change(tx: Transaction, table: Table, id: Any) -> int:
@@ -195,6 +228,25 @@ def delete(
     tx.add(table.count_key, -1)
 
 
+def delete_together(
+    tx: Transaction, table: Table, keys_of: Sequence[bytes], before: Sequence[Stored], tick: Tick
+) -> None:
+    """Delete several existing records, as `delete` does for each.
+
+    :param keys_of: their keys, at least one; all differ
+    :param before: the records as `stored` returned them
+    :raises TooLarge:
+    """
+    if table.keeper is not None:
+        packed = [one.raw for one in before]
+        tx.delete_all(table.keeper.of_deleted(tx, keys_of, packed, tick))
+    tx.delete_records(keys_of, [one.sequence for one in before])
+    if table.on_change is not None:
+        for key, one in zip(keys_of, before, strict=True):
+            note(tx, table, key, one.raw, None)
+    tx.add(table.count_key, -len(keys_of))
+
+
 def count(tx: Transaction, table: Table) -> int:
     """Return the number of records in a table."""
     return keys.unpack_counter(tx.get(table.count_key))
@@ -227,7 +279,7 @@ def scan(
     :param high_open: exclude `high` itself
     """
     start, end = bounds(table, low, high, low_open=low_open, high_open=high_open)
-    return map(_without_sequence, tx.scan(start, end, reverse))
+    return _without_sequences(tx, tx.scan(start, end, reverse))
 
 
 def bounds(
@@ -247,7 +299,7 @@ def scan_keys(
     tx: Transaction, start: bytes, end: bytes, reverse: bool = False
 ) -> Iterator[list[Pair]]:
     """Scan between two keys of `bounds`, as `scan` does."""
-    return map(_without_sequence, tx.scan(start, end, reverse))
+    return _without_sequences(tx, tx.scan(start, end, reverse))
 
 
 def fetch(
@@ -270,9 +322,11 @@ def fetch(
         at += 1
         value = get(key)
         if value is not None:
-            found.append((key, value[SEQUENCE_BYTES:]))
+            found.append((key, value))
             room -= len(value)
-    return found, at
+    if tx.scanned is not None:
+        tx.scanned.add(found)
+    return _without_sequence(found), at
 
 
 def about(tx: Transaction, table: Table) -> int:
@@ -288,6 +342,19 @@ def record_id(table: Table) -> Callable[[bytes], RecordId]:
         return RecordId(name, decode(key, at))
 
     return address
+
+
+def _without_sequences(tx: Transaction, scan: Iterator[list[Pair]]) -> Iterator[list[Pair]]:
+    scanned = tx.scanned
+    if scanned is None:
+        return map(_without_sequence, scan)
+    return map(_without_sequence, _noted(scan, scanned))
+
+
+def _noted(scan: Iterator[list[Pair]], scanned: Any) -> Iterator[list[Pair]]:
+    for pairs in scan:
+        scanned.add(pairs)
+        yield pairs
 
 
 def _without_sequence(pairs: list[Pair]) -> list[Pair]:
@@ -323,6 +390,8 @@ class _RecordWrite(NamedTuple):
     key: bytes
     packed: bytes
     before: Stored | None
+    moves: bool
+    """False if its index entries stay as they are."""
 
 
 class _RefusedRecord(NamedTuple):
@@ -389,7 +458,7 @@ class RecordChanges:
 
         :param fields: checked values, without the id
         :param before: result of `stored`; None: the record is new
-        :param known: decoded fields of `before`, compared if `skips_same` is set
+        :param known: decoded fields of `before`, to find what stays the same
         :returns: bytes held in memory for it until `write`
         :raises TooLarge: the record, or all of them together, exceed their limit
         """
@@ -409,7 +478,9 @@ class RecordChanges:
         # Fail early: each is a different record, so the transaction could not take them all.
         if self._bytes > limits.TRANSACTION_BYTES:
             raise too_large()
-        self._collected.append(_RecordWrite(self._count, key, packed, before))
+        keeper = self._table.keeper
+        moves = keeper is not None and (known is None or not keeper.is_untouched(known, fields))
+        self._collected.append(_RecordWrite(self._count, key, packed, before, moves))
         self._count += 1
         return size if before is None else size + len(before.raw)
 
@@ -452,7 +523,7 @@ class RecordChanges:
             return
         for change in self._collected:
             tick()
-            if isinstance(change, _RecordWrite) and change.before is not None:
+            if isinstance(change, _RecordWrite) and change.before is not None and change.moves:
                 moves = keeper.leave(self._tx, change.key, change.before.raw, change.packed, tick)
                 if moves:
                     self._moves[change.number] = moves

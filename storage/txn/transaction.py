@@ -115,6 +115,8 @@ class Transaction:
     noted: list[Any] | None = None
     """Opaque notes of the current statement; see `note`."""
     _noted_bytes = 0
+    scanned: Any = None
+    """Collects the records that scans read, see `records.Scanned`; None: nothing does."""
     place: object = None
     """Namespace or database touched last."""
     touched: Collection[object] = ()
@@ -506,6 +508,21 @@ class Transaction:
         self._changing()
         self._gone[key] = previous
         self._write(key, None)
+
+    def delete_records(self, gone: Sequence[bytes], previous: Sequence[int]) -> None:
+        """Delete many records that were read before.
+
+        :param previous: of each, as in `put_record`
+        :raises TooLarge:
+        """
+        own = self._changing()
+        if 0 in previous or not own.writes.keys().isdisjoint(gone):
+            # This transaction has written one of them already.
+            for key, sequence in zip(gone, previous, strict=True):
+                self.delete_record(key, sequence)
+            return
+        self._gone.update(zip(gone, previous, strict=True))
+        self.delete_all(gone)
 
     def _write(self, key: bytes, value: bytes | None) -> None:
         assert not self._reads.ended, "a transaction that has ended was written to"

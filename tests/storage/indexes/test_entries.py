@@ -153,21 +153,36 @@ def change_together(rng: Random, store: IndexBook, tx: Transaction) -> None:
     changes = RecordChanges(tx, table)
     ids = rng.sample(range(60), rng.randrange(1, 8))
     before = [records.stored(tx, table, id) for id in ids]
-    after = [unpack_object(one.raw) if one else questions.record(rng, 5) for one in before]
+    known = [unpack_object(one.raw) if one else None for one in before]
+    after = [questions.record(rng, 5) if one is None else one for one in known]
     if rng.random() < 0.7:
         rng.shuffle(after)
-    for id, stored, fields in zip(ids, before, after, strict=True):
+    for id, stored, was, fields in zip(ids, before, known, after, strict=True):
         fields = {name: value for name, value in fields.items() if value is not NONE}
-        changes.put(id, {**fields, "b": rng.randrange(9)}, stored)
+        name = rng.choice(["b", "unindexed"])
+        changes.put(id, {**fields, name: rng.randrange(9)}, stored, was)
     try:
         changes.write(lambda: None, lambda taken: rng.random() < 0.9)
     except Duplicate:
         tx.release()
 
 
+def delete_together(rng: Random, store: IndexBook, tx: Transaction) -> None:
+    """Several records that exist, perhaps since this transaction only."""
+    table = store.table(tx)
+    found = [keys.record(table.prefix, id) for id in rng.sample(range(60), rng.randrange(1, 6))]
+    stored = [(key, one) for key in found if (one := records.stored_at(tx, key)) is not None]
+    if stored:
+        gone, before = zip(*stored, strict=True)
+        records.delete_together(tx, table, gone, before, lambda: None)
+
+
 def change(rng: Random, store: IndexBook, tx: Transaction) -> None:
     """One change of a record, or of several."""
     kind = rng.random()
+    if kind < 0.08:
+        delete_together(rng, store, tx)
+        return
     if kind < 0.2:
         create_together(rng, store, tx)
         return
@@ -656,13 +671,15 @@ def test_a_value_with_too_many_parts_is_refused(store: IndexBook, fields: dict[s
         assert held(tx, store.table(tx)) == {} and records.count(tx, store.table(tx)) == 0
 
 
-@pytest.mark.parametrize("way", ["create", "create_together", "delete", "changes", "refused"])
+@pytest.mark.parametrize(
+    "way", ["create", "create_together", "delete", "delete_together", "changes", "refused"]
+)
 def test_what_a_record_makes_for_many_indexes_lets_others_go_on(store: IndexBook, way: str) -> None:
     """Behind each index that it makes many entries for."""
     for number in range(8):
         store.define(f"i{number}", ("tags",), (f"f{number}",), unique=way == "refused")
     fields = {"tags": list(range(300))}
-    if way in ("delete", "changes"):
+    if way in ("delete", "delete_together", "changes"):
         store.put(1, **fields)
     turns = list[None]()
     with store.begin_transaction() as tx:
@@ -679,6 +696,9 @@ def test_what_a_record_makes_for_many_indexes_lets_others_go_on(store: IndexBook
         elif way == "delete":
             assert stored is not None
             records.delete(tx, table, 1, stored, tick)
+        elif way == "delete_together":
+            assert stored is not None
+            records.delete_together(tx, table, [keys.record(table.prefix, 1)], [stored], tick)
         elif way == "refused":
             changes = RecordChanges(tx, table)
             changes.refuse(1, fields, AssertFailed("as its table says"))

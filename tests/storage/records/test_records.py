@@ -237,3 +237,29 @@ def test_a_large_record_is_packed_in_steps() -> None:
     fields = {"a": {f"f{n}": {"n": n} for n in range(10 * PACE)}}
     assert records.pack_record(fields, tick) == binary.pack(fields)
     assert ticks >= 10
+
+
+def test_what_a_scan_has_read_is_not_read_again(
+    book: Book, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(book, table, 1, 2, 3)
+    tx = book.begin_transaction()
+    records.create(tx, table, 4, {"own": True})
+    keys_of = [keys.record(table.prefix, id) for id in (1, 2, 3, 4)]
+    expected = [records.stored_at(tx, key) for key in keys_of]
+    for scan in (True, False):
+        tx.scanned = scanned = records.Scanned()
+        if scan:
+            ids(tx, table)
+        else:
+            records.fetch(tx, table, [order.encode(id) for id in (1, 2, 3, 4)], 0, 4)
+        tx.scanned = None
+        assert scanned.room < records.SCANNED_BYTES
+        with monkeypatch.context() as patch:
+            patch.setattr(Transaction, "get", None)
+            assert [records.stored_at(tx, key, scanned) for key in keys_of] == expected
+    assert ids(tx, table, low=4) == [4] and len(scanned.values) == 4
+    scanned.room = 0
+    scanned.add([(b"key", b"value")])
+    assert len(scanned.values) == 4
+    assert records.stored_at(tx, keys.record(table.prefix, 9), scanned) is None
