@@ -104,6 +104,38 @@ class Reply:
         return json.loads(self.body)
 
 
+def request(
+    address: tuple[str, int],
+    method: str,
+    path: str,
+    body: object = None,
+    headers: Mapping[str, str] | None = None,
+    user: tuple[str, str] | None = (USER, PASSWORD),
+) -> Reply:
+    """One HTTP request on a connection of its own. A `body` that is neither bytes nor a string
+    goes as JSON."""
+    sent = dict(headers or {})
+    if user is not None:
+        pair = base64.b64encode(":".join(user).encode()).decode()
+        sent["Authorization"] = f"Basic {pair}"
+    if body is not None and not isinstance(body, str | bytes):
+        body = json.dumps(body)
+        sent.setdefault("Content-Type", "application/json")
+    elif body is not None:
+        sent.setdefault("Content-Type", "text/plain; charset=utf-8")
+    connection = http.client.HTTPConnection(*address, timeout=START_SECONDS)
+    try:
+        data = body.encode() if isinstance(body, str) else body
+        connection.request(method, path, data, sent)
+        answer = connection.getresponse()
+        reply = Reply(answer.status, dict(answer.getheaders()), answer.read())
+        canaries.heard(f"{reply.headers}", f"headers of {method} {path}")
+        canaries.heard(reply.body, f"{method} {path}")
+        return reply
+    finally:
+        connection.close()
+
+
 @dataclass
 class NodeProcess:
     """A serving node. `start` answers once it is ready; `lines` are what it logged so far."""
@@ -185,28 +217,8 @@ class NodeProcess:
         headers: Mapping[str, str] | None = None,
         user: tuple[str, str] | None = (USER, PASSWORD),
     ) -> Reply:
-        """One HTTP request on a connection of its own. A `body` that is neither bytes nor a string
-        goes as JSON."""
-        sent = dict(headers or {})
-        if user is not None:
-            pair = base64.b64encode(":".join(user).encode()).decode()
-            sent["Authorization"] = f"Basic {pair}"
-        if body is not None and not isinstance(body, str | bytes):
-            body = json.dumps(body)
-            sent.setdefault("Content-Type", "application/json")
-        elif body is not None:
-            sent.setdefault("Content-Type", "text/plain; charset=utf-8")
-        connection = http.client.HTTPConnection(*self.address("http"), timeout=START_SECONDS)
-        try:
-            data = body.encode() if isinstance(body, str) else body
-            connection.request(method, path, data, sent)
-            answer = connection.getresponse()
-            reply = Reply(answer.status, dict(answer.getheaders()), answer.read())
-            canaries.heard(f"{reply.headers}", f"headers of {method} {path}")
-            canaries.heard(reply.body, f"{method} {path}")
-            return reply
-        finally:
-            connection.close()
+        """One HTTP request; see `request`."""
+        return request(self.address("http"), method, path, body, headers, user)
 
     def script(self, text: str, **fields: object) -> Any:
         """Run a script over HTTP; answers the whole JSON answer."""

@@ -403,6 +403,13 @@ class Testee:
     async def on_query(self, call: Call) -> Any:
         return (await self._run(call)).value
 
+    async def on_transaction(self, call: Call) -> Any:
+        transaction = self._database(call).transaction()
+        for one in call["statements"]:
+            transaction.add(one["script"], read(one.get("params") or {}))
+        more = given(call, "reason", "repeatable", "current") | times(call, "timeout")
+        return answer_of(await transaction.run(**more))
+
     async def on_rows(self, call: Call) -> Any:
         on, params = self.named(call), read(call.get("params") or {})
         place = on if isinstance(on, AsyncMoment) else self._database(call)
@@ -467,6 +474,9 @@ class Testee:
 
     async def on_cache_keys(self, call: Call) -> Any:
         return await self._cache(call).keys(**given(call, "prefix", "after", "limit"))
+
+    async def on_cache_all_keys(self, call: Call) -> Any:
+        return [key async for key in self._cache(call).all_keys(**given(call, "prefix"))]
 
     async def on_cache_get_or_set(self, call: Call) -> Any:
         load, loads = call["load"], 0

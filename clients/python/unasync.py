@@ -24,8 +24,8 @@ from typing import Final
 PACKAGE: Final = Path(__file__).parent / "storeclient"
 TARGET: Final = PACKAGE / "blocking.py"
 MODULES: Final = (
-    "async_client", "database", "moments", "watches", "mirrors", "cache", "topics", "groups",
-    "vaults",
+    "async_client", "database", "transactions", "moments", "watches", "mirrors", "cache", "topics",
+    "groups", "vaults",
 )  # fmt: skip
 HEAD: Final = '''\
 """Blocking client: the async client on an event loop in a thread of its own.
@@ -249,6 +249,8 @@ def result(call: str, returns: ast.expr | None) -> str:
     twin = next((one for one in map(blocking, ASYNC) if re.search(rf"\b{one}\b", text)), None)
     if text == "None":
         return call
+    if text == "Self":
+        return f"{call}\nreturn self"
     if text.startswith("Iterator["):
         return f"return self._each({call})"
     if twin is None:

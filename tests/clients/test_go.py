@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -69,55 +66,6 @@ def test_its_tests_pass(node: NodeProcess) -> None:
         STORENODE_ADDRESS=address(node), STORENODE_USER=USER, STORENODE_PASSWORD=PASSWORD,
     )  # fmt: skip
     assert said.startswith("ok")
-
-
-KILLS = 3
-MADE = 200
-"""Records between two kills."""
-
-
-def test_nothing_is_lost_where_a_node_is_killed(node: NodeProcess, tmp_path: Path) -> None:
-    ends, log = tmp_path / "ends", tmp_path / "log"
-    more = {"STORENODE_ADDRESS": address(node), "STORENODE_ENDS": str(ends)}
-    with log.open("w") as out:
-        worker = subprocess.Popen(
-            ["go", "test", "-count=1", "-v", "-run", "^TestNode.*WhereANodeIsKilled$", "."],
-            cwd=CLIENT,
-            env=go_environment(STORENODE_USER=USER, STORENODE_PASSWORD=PASSWORD, **more),
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-    try:
-        for _ in range(KILLS):
-            makes_more(node, worker, log)
-            _, port = node.address("wire")
-            node.kill()
-            node.words = ("--http", "127.0.0.1:0", "--serve", f"127.0.0.1:{port}")
-            node.lines.clear()
-            node.start()
-        makes_more(node, worker, log)
-        ends.touch()
-        assert worker.wait() == 0, log.read_text()
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(worker.pid, signal.SIGKILL)  # the test that `go test` has started too
-        worker.wait()
-    assert "--- PASS" in log.read_text()
-
-
-def makes_more(node: NodeProcess, worker: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until there are so many records more."""
-    place = "testnodec19c42nothingislostwhereanodeiskilled"
-    before = 0
-    while True:
-        told = node.script("SELECT VALUE count() FROM ONLY made GROUP ALL", ns=place, db="main")
-        count = told["results"][0]["value"] if told.get("results") else 0  # there is no table yet
-        before = before or count or 1
-        if count >= before + MADE:
-            return
-        assert worker.poll() is None, log.read_text()
-        time.sleep(0.05)
 
 
 AROUND_FRAGMENTS = """package main

@@ -15,7 +15,7 @@ import yaml
 from tests.architecture.sources import ROOT
 
 FOLDER: Final = ROOT / "clients" / "conformance"
-NODES: Final = ("peer", "members", "real", "own")
+NODES: Final = ("peer", "members", "real", "own", "cluster")
 KEYS: Final = frozenset(
     ("name", "rule", "node", "count", "define", "each", "open", "tls", "hard", "steps")
 )

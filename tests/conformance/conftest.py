@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.conformance.languages import started
 from tests.conformance.testee import Testee
 from tests.conformance.worlds import Servers
 
@@ -20,6 +21,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 @pytest.fixture(scope="module")
 def testee(request: pytest.FixtureRequest) -> Iterator[Testee]:
-    found = Testee(request.module.WORDS)
+    found = started(request.module.LANGUAGE)
     yield found
     found.close()

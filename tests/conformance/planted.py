@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,6 +12,7 @@ import testee
 from storeclient import values
 from storeclient.async_client import AsyncClient
 from storeclient.attempts import Attempts
+from storeclient.topics import AsyncTopic, Published
 
 
 def repeats() -> None:
@@ -51,10 +53,23 @@ def rounds() -> None:
     sys.modules["storeclient.frames"].unpack = unpack  # type: ignore[attr-defined]
 
 
+def forgets() -> None:
+    """Every fiftieth message is told as published, and is not."""
+    made, numbers = AsyncTopic.publish, itertools.count(1)
+
+    async def careless(self: AsyncTopic, value: Any, **named: Any) -> Published:
+        if next(numbers) % 50 == 0:
+            return Published(next(numbers), False)
+        return await made(self, value, **named)
+
+    AsyncTopic.publish = careless  # type: ignore[method-assign]
+
+
 FAULTS: Final[dict[str, Callable[[], None]]] = {
     "repeats": repeats,
     "stale": stale,
     "rounds": rounds,
+    "forgets": forgets,
 }
 
 if __name__ == "__main__":

@@ -26,12 +26,13 @@ from tests.conformance.peer import (
 )
 from tests.conformance.proxy import Fault, FaultProxy
 from tests.conformance.testee import PATIENCE_SECONDS, Failed, Testee
-from tests.conformance.values import canonical, difference, tagged, unpack
-from tests.processes import NodeProcess
+from tests.conformance.values import canonical, difference, plain, tagged, unpack
+from tests.processes import NodeProcess, request
+from tests.reliability.clusters import Cluster, Member
 
 PLACED: Final = ("cache", "topic", "publisher", "reader", "group", "vault")
 """Calls that name a thing of a database: the first part of their names."""
-RUNNERS: Final = ("run", "query", "rows")
+RUNNERS: Final = ("run", "query", "rows", "transaction")
 PLACES: Final = {
     "cache": {"space": "s"}, "topic": {"topic": "t"}, "publisher": {"topic": "t"},
     "reader": {"topic": "t", "reader": "r"}, "group": {"topic": "t", "group": "g"},
@@ -75,6 +76,7 @@ class World:
     db: str = "main"
     peers: list[Peer] = field(default_factory=list)
     node: NodeProcess | None = None
+    cluster: Cluster | None = None
     proxy: FaultProxy | None = None
     members: FakeCluster | None = None
     loop: LoopThread | None = None
@@ -102,6 +104,9 @@ class Run:
         self.names |= dict(world.tls)
         if world.addresses:
             self.names["node"] = world.addresses[0]
+        if world.cluster is not None:
+            for number, one in enumerate(world.cluster.followers(), 1):
+                self.names[f"follower{number}"] = wire_address(one)
         if world.members is not None:
             self.names |= {one.name: one.address for one in world.members.members}
 
@@ -154,7 +159,7 @@ class Run:
             at = found
             for part in path.split(".") if path else ():
                 at = at[int(part)] if isinstance(at, list) else at[part]
-            self.names[name] = _plain(at)
+            self.names[name] = plain(at)
 
     # --- calls of the testee
 
@@ -177,8 +182,12 @@ class Run:
         for name in (*VALUE_ARGUMENTS, *VALUES_OF.get(word, ())):
             if name in call:
                 call[name] = _loaded(call[name]) if name == "load" else tagged(call[name])
+        if "statements" in call:
+            call["statements"] = [
+                {**one, "params": _tagged_each(one.get("params", {}))} for one in call["statements"]
+            ]
         if "params" in call:
-            call["params"] = {name: tagged(value) for name, value in call["params"].items()}
+            call["params"] = _tagged_each(call["params"])
         return {"call": word, **call}
 
     def _open(self, given: Any) -> dict[str, Any]:
@@ -634,7 +643,11 @@ class Run:
         """Run a script at the node, and return its answer as a tagged value."""
         body = {"script": text, "ns": self.world.ns, "db": self.world.db}
         headers = {"Accept": "application/msgpack"}
-        answer = unpack(self._node.request("POST", "/script", body, headers).body)
+        if self.world.cluster is None:
+            address = self._node.address("http")
+        else:
+            address = "127.0.0.1", self.world.cluster.led().at.http
+        answer = unpack(request(address, "POST", "/script", body, headers).body)
         if "error" in answer:
             raise Failed(f"the node refuses it: {answer}")
         return answer
@@ -722,6 +735,29 @@ class Run:
         """The proxy listens again."""
         assert self.world.loop is not None
         self.world.loop.run(self._proxy.start())
+
+    # --- a real cluster
+
+    @property
+    def _three(self) -> Cluster:
+        assert self.world.cluster is not None, "this case has no cluster"
+        return self.world.cluster
+
+    def do_cluster_kill_leader(self, given: Any, step: Mapping[str, Any]) -> None:
+        """SIGKILL to the leader; then wait for the next one."""
+        leader = self._three.led()
+        leader.kill()
+        if (given or {}).get("waits", True):
+            self._three.led(but=leader)
+
+    def do_cluster_stop_leader(self, given: Any, step: Mapping[str, Any]) -> None:
+        """SIGTERM to the leader, and wait for its end."""
+        self._three.led().stop()
+
+    def do_differs(self, given: Any, step: Mapping[str, Any]) -> None:
+        """Two values are not the same."""
+        if given[0] == given[1]:
+            raise Failed(f"both are {given[0]}")
 
     # --- members of a cluster that a case directs
 
@@ -869,6 +905,11 @@ class Run:
             raise Failed(f"{given['path']} has {found}, not {given['equals']}")
 
 
+def wire_address(member: Member) -> str:
+    """Return the address of a member for clients."""
+    return f"127.0.0.1:{member.at.wire}"
+
+
 def _listed(given: Any) -> list[str]:
     return [] if given is None else [given] if isinstance(given, str) else list(given)
 
@@ -885,15 +926,10 @@ def _keepalive(port: int, at_most_ms: int) -> str | None:
     return f"no socket is connected to port {port}"
 
 
+def _tagged_each(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tagged(value) for name, value in params.items()}
+
+
 def _loaded(load: Mapping[str, Any]) -> dict[str, Any]:
     """Return the loader of a call, with its value tagged."""
     return {**load, "value": tagged(load["value"])} if "value" in load else dict(load)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value of an answer as a case would write it: ints without tags."""
-    if isinstance(value, dict):
-        if list(value) == ["$int"]:
-            return int(value["$int"])
-        return {name: _plain(one) for name, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list) else value

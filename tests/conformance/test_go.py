@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.clients.test_go import CLIENT, go, pytestmark
-from tests.conformance.cases import Case, cases
+from tests.conformance.cases import Case
+from tests.conformance.languages import marks, parameters
 from tests.conformance.testee import Testee
 from tests.conformance.worlds import Servers, judge
 
-__all__ = ["pytestmark"]
+LANGUAGE = "Go"
+pytestmark = marks(LANGUAGE)
 
 
-@pytest.fixture(scope="module")
-def testee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testee]:
-    program = tmp_path_factory.mktemp("go") / "testee"
-    go("build", "-o", str(program), "./testee", cwd=CLIENT)
-    found = Testee([str(program)])
-    yield found
-    found.close()
-
-
-@pytest.mark.parametrize("case", [pytest.param(one, id=one.id) for one in cases()])
+@pytest.mark.parametrize("case", parameters())
 def test_case(case: Case, testee: Testee, servers: Servers, tmp_path: Path) -> None:
     judge(case, testee, servers, tmp_path)

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.clients.test_rust import BUILT, cargo, pytestmark
-from tests.conformance.cases import Case, cases
+from tests.conformance.cases import Case
+from tests.conformance.languages import marks, parameters
 from tests.conformance.testee import Testee
 from tests.conformance.worlds import Servers, judge
 
-__all__ = ["pytestmark"]
+LANGUAGE = "Rust"
+pytestmark = marks(LANGUAGE)
 
 
-@pytest.fixture(scope="module")
-def testee() -> Iterator[Testee]:
-    cargo("build", "--example", "testee", "--all-features", "--locked")
-    found = Testee([str(BUILT / "debug" / "examples" / "testee")])
-    yield found
-    found.close()
-
-
-@pytest.mark.parametrize("case", [pytest.param(one, id=one.id) for one in cases()])
+@pytest.mark.parametrize("case", parameters())
 def test_case(case: Case, testee: Testee, servers: Servers, tmp_path: Path) -> None:
     judge(case, testee, servers, tmp_path)

@@ -8,6 +8,7 @@ import queue
 import subprocess
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from tests.processes import environment
 PATIENCE_SECONDS: Final = 60.0
 """Longest wait for what has to come; a limit on a failure, not a figure to reach."""
 SHOWN_BYTES: Final = 6000
+SHOWN_LINES: Final = 40
 
 
 class Failed(AssertionError):
@@ -44,8 +46,8 @@ class Testee:
         self._next = 0
         self._answers: dict[int, dict[str, Any]] = {}
         self._came: queue.Queue[bytes] = queue.Queue()
-        self.lines: list[str] = []
-        """Calls and answers of the case so far."""
+        self.lines: deque[str] = deque(maxlen=SHOWN_LINES)
+        """The newest calls and answers of the case."""
         self.skipped: list[str] = []
         """Reasons of the calls that the language cannot express."""
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -75,12 +77,21 @@ class Testee:
     def end(self, id: int) -> dict[str, Any]:
         """Return the answer to a call. :raises Failed: none comes"""
         while id not in self._answers:
-            try:
-                line = self._came.get(timeout=PATIENCE_SECONDS)
-            except queue.Empty:
-                raise Failed(f"no answer to call {id}\n{self.shown()}") from None
-            self._take(line)
+            self._wait(id)
         return self._answers.pop(id)
+
+    def next_answer(self) -> tuple[int, dict[str, Any]]:
+        """Return the id and the answer of whichever call ends next. :raises Failed: none does"""
+        while not self._answers:
+            self._wait("any call")
+        return self._answers.popitem()
+
+    def _wait(self, call: object) -> None:
+        try:
+            line = self._came.get(timeout=PATIENCE_SECONDS)
+        except queue.Empty:
+            raise Failed(f"no answer to call {call}\n{self.shown()}") from None
+        self._take(line)
 
     def _take(self, line: bytes) -> None:
         if not line:
@@ -113,7 +124,7 @@ class Testee:
         """Return the last calls and answers, and what the testee has said."""
         self._said.seek(0)
         said = self._said.read()[-SHOWN_BYTES:].decode("utf-8", "replace")
-        return "\n".join([*self.lines[-40:], said])
+        return "\n".join([*self.lines, said])
 
     def close(self) -> None:
         """End the process."""

@@ -51,6 +51,15 @@ def tagged(value: Any) -> Any:
     return {"$obj": found} if tag == "$obj" else found
 
 
+def plain(value: Any) -> Any:
+    """Return a value of an answer as a case would write it: ints without tags."""
+    if isinstance(value, dict):
+        if list(value) == ["$int"]:
+            return int(value["$int"])
+        return {name: plain(one) for name, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, list) else value
+
+
 def canonical(value: Any) -> Any:
     """Return a tagged value in the one form in which equal values are equal.
 

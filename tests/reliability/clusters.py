@@ -59,6 +59,11 @@ class Member:
         """Start it, and wait until it is ready to be asked."""
         processes.start_node(self.plan, self.at)
 
+    @property
+    def runs(self) -> bool:
+        """True while its process runs."""
+        return processes.pid_of(self.plan, self.name) is not None
+
     def kill(self) -> None:
         """SIGKILL."""
         processes.end(self.plan, self.name)

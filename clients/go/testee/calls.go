@@ -65,6 +65,18 @@ func init() {
 			}
 			return answerOf(found), nil
 		},
+		"transaction": func(t *testee, ctx context.Context, asked call) (any, error) {
+			var transaction store.Transaction
+			for _, one := range asked["statements"].([]any) {
+				statement := call(one.(map[string]any))
+				transaction.Add(statement.text("script"), statement.params())
+			}
+			found, err := transaction.Run(ctx, t.database(asked), runOptions(asked)...)
+			if err != nil {
+				return nil, err
+			}
+			return answerOf(found), nil
+		},
 		"query": func(t *testee, ctx context.Context, asked call) (any, error) {
 			found, err := t.run(ctx, asked)
 			if err != nil {
@@ -129,6 +141,16 @@ func init() {
 		},
 		"cache.keys": func(t *testee, ctx context.Context, asked call) (any, error) {
 			return value(t.cache(asked).Keys(ctx, asked.text("prefix"), asked.text("after"), int(asked.number("limit", 1000))))
+		},
+		"cache.all_keys": func(t *testee, ctx context.Context, asked call) (any, error) {
+			keys := []string{}
+			for key, err := range t.cache(asked).AllKeys(ctx, asked.text("prefix")) {
+				if err != nil {
+					return nil, err
+				}
+				keys = append(keys, key)
+			}
+			return keys, nil
 		},
 		"cache.get_or_set": func(t *testee, ctx context.Context, asked call) (any, error) { return t.getOrSet(ctx, asked) },
 		"cache.lock":       func(t *testee, ctx context.Context, asked call) (any, error) { return t.lock(ctx, asked) },

@@ -304,10 +304,16 @@ func (t *testee) run(ctx context.Context, asked call) (*store.Answer, error) {
 	if runner == nil {
 		return nil, misuse("nothing is named " + asked.text("on"))
 	}
-	var opts []store.RunOption
+	opts := runOptions(asked)
 	if asked.has("ns") || asked.has("db") {
 		opts = append(opts, store.In(asked.text("ns"), asked.text("db")))
 	}
+	return runner.Run(ctx, asked.text("script"), asked.params(), opts...)
+}
+
+// runOptions returns the options of a script that a call has, but for its place.
+func runOptions(asked call) []store.RunOption {
+	var opts []store.RunOption
 	if asked.has("timeout") {
 		opts = append(opts, store.Timeout(asked.time("timeout")))
 	}
@@ -326,7 +332,7 @@ func (t *testee) run(ctx context.Context, asked call) (*store.Answer, error) {
 	if asked.is("current") {
 		opts = append(opts, store.Current())
 	}
-	return runner.Run(ctx, asked.text("script"), asked.params(), opts...)
+	return opts
 }
 
 func (t *testee) rows(ctx context.Context, asked call) (any, error) {

@@ -269,6 +269,12 @@ private class Testee(private val scope: CoroutineScope) {
             call.long("after"), call.flag("current"), call.text("ns"), call.text("db"),
         )
 
+    private suspend fun transaction(call: Call): Answer {
+        val transaction = databaseOf(call).transaction()
+        for (one in call.given("statements")!!.jsonArray.map { Call(it.jsonObject) }) transaction.add(one.need("script"), one.params)
+        return transaction.run(call.time("timeout"), call.text("reason"), call.flag("repeatable"), call.flag("current"))
+    }
+
     private suspend fun rows(call: Call): List<Row> {
         val on = named<Runner>(call)
         val runner = if (on is Client) databaseOf(call) else on
@@ -387,6 +393,8 @@ private class Testee(private val scope: CoroutineScope) {
 
             "run" -> answerOf(run(call))
 
+            "transaction" -> answerOf(transaction(call))
+
             "query" -> run(call).value
 
             "rows" -> rows(call)
@@ -419,6 +427,8 @@ private class Testee(private val scope: CoroutineScope) {
             "cache.ttl" -> cacheOf(call).entry(call.need("key"))?.let { it.ttl?.toJavaDuration() ?: "never" }
 
             "cache.keys" -> cacheOf(call).keys(call.text("prefix") ?: "", call.text("after") ?: "", call.int("limit") ?: KEYS)
+
+            "cache.all_keys" -> cacheOf(call).allKeys(call.text("prefix") ?: "").toList()
 
             "cache.get_or_set" -> getOrSet(call)
 

@@ -22,6 +22,7 @@ from storeclient.blocking import (
     Reader,
     Seal,
     Topic,
+    Transaction,
     Vault,
     Watch,
 )
@@ -46,6 +47,7 @@ from storeclient.names import quote_name
 from storeclient.objects import into
 from storeclient.texts import json_default
 from storeclient.topics import AsyncPublisher, AsyncReader, AsyncTopic, Published
+from storeclient.transactions import AsyncTransaction
 from storeclient.values import NONE, NoneValue, RecordId
 from storeclient.vaults import AsyncSeal, AsyncVault, Revealed, Written
 from storeclient.version import VERSION
@@ -55,6 +57,7 @@ __version__ = VERSION
 
 __all__ = [
     "AsyncClient", "Client", "AsyncDatabase", "Database", "AsyncMoment", "Moment",
+    "AsyncTransaction", "Transaction",
     "AsyncWatch", "Watch", "Change", "Commit", "Position", "AsyncMirror", "Mirror", "Copied",
     "ConnectionEvent",
     "AsyncCache", "Cache", "AsyncLease", "Lease", "NEVER",

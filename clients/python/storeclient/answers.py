@@ -97,3 +97,12 @@ def read_answer(body: dict[str, Any]) -> Answer:
     if not (isinstance(store, str | None) and isinstance(epoch, int | None)):
         raise ProtocolBroken("an answer of the node has no epoch")
     return Answer(read_results(body.get("results")), body["seq"], store, epoch, moment)
+
+
+def within(results: tuple[Result, ...], before: int) -> tuple[Result, ...]:
+    """Return the results of a script without those of the statements around it.
+
+    :param before: statements before it. With a RETURN it ended before COMMIT had a result
+    """
+    found = results[before:]
+    return found[:-1] if found and found[-1].kind == "none" else found

@@ -14,7 +14,7 @@ from typing import Any, Self
 from storeclient.answers import Answer
 from storeclient.async_client import AsyncClient
 from storeclient.backups import Backup, Progress
-from storeclient.cache import AsyncLease
+from storeclient.cache import KEYS_MOST, AsyncLease
 from storeclient.changes import Action, Commit, Position
 from storeclient.database import AsyncDatabase
 from storeclient.events import OnConnection
@@ -26,6 +26,7 @@ from storeclient.moments import KEEP, AsyncMoment
 from storeclient.pages import PAGE
 from storeclient.settings import Reads
 from storeclient.topics import BATCH, AsyncReader, AsyncTopic, Headers, Published
+from storeclient.transactions import AsyncTransaction
 from storeclient.twins import (
     CacheTwin,
     ClientTwin,
@@ -278,6 +279,11 @@ class Database(Twin[AsyncDatabase]):
             )
         )
 
+    def transaction(self) -> Transaction:
+        """Return a transaction, to which statements are added before it is run; see
+        `AsyncDatabase.transaction`."""
+        return Transaction(self._twin.transaction(), self._submit)
+
     def moment(self, *, keep: float | timedelta = KEEP) -> Moment:
         """Return a pinned snapshot of the store; see `AsyncDatabase.moment`."""
         return Moment(self._twin.moment(keep=keep), self._submit)
@@ -334,6 +340,36 @@ class Database(Twin[AsyncDatabase]):
     def vault(self, name: str) -> Vault:
         """Return a handle of a vault; see `AsyncClient.vault`."""
         return Vault(self._twin.vault(name), self._submit)
+
+
+class Transaction(Twin[AsyncTransaction]):
+    """Statements that commit together, in one script. Made by `Database.transaction()`.
+
+    buying = db.transaction()
+    for item in cart:
+        buying.add("CREATE sold CONTENT $item", {"item": item})
+    answer = buying.run()
+
+    Blocks the calling thread; otherwise like `AsyncTransaction`.
+    """
+
+    def add(self, statements: str, params: Mapping[str, Any] | None = None) -> Self:
+        """Add one or more statements; see `AsyncTransaction.add`."""
+        self._twin.add(statements, params)
+        return self
+
+    def run(
+        self,
+        *,
+        timeout: float | timedelta | None = None,
+        reason: str | None = None,
+        repeatable: bool = False,
+        current: bool = False,
+    ) -> Answer:
+        """Commit all statements or none; see `AsyncTransaction.run`."""
+        return self._wait(
+            self._twin.run(timeout=timeout, reason=reason, repeatable=repeatable, current=current)
+        )
 
 
 class Moment(EnteredTwin[AsyncMoment]):
@@ -489,9 +525,13 @@ class Cache(CacheTwin):
         """Remove the expiry of a key. Return whether it exists."""
         return self._wait(self._twin.persist(key))
 
-    def keys(self, prefix: str = "", after: str = "", limit: int = 1000) -> list[str]:
+    def keys(self, prefix: str = "", after: str = "", limit: int = KEYS_MOST) -> list[str]:
         """Return keys in the order of their bytes, at most 1000; see `AsyncCache.keys`."""
         return self._wait(self._twin.keys(prefix, after, limit))
+
+    def all_keys(self, prefix: str = "") -> Iterator[str]:
+        """Yield all keys with a prefix, in the order of their bytes."""
+        return self._each(self._twin.all_keys(prefix))
 
     def lock(
         self, key: str, ttl: Seconds, holder: str | None = None, *, renew: bool = False

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import inspect
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
@@ -25,6 +25,8 @@ NEVER: Final = timedelta.max
 LOADING_SUFFIX: Final = "\x01loading"
 """Suffix of a key in the name of the lock that `get_or_set(single=True)` takes."""
 KEY_BYTES: Final = 1024
+KEYS_MOST: Final = 1000
+"""Keys of one answer."""
 RENEWALS: Final = 3
 """Renewals of a self-renewing lease within its time to live."""
 LOADING_SECONDS: Final = 10.0
@@ -119,11 +121,21 @@ class AsyncCache:
         """Remove the expiry of a key. Return whether it exists."""
         return bool((await self._write("persist", key=key))["found"])
 
-    async def keys(self, prefix: str = "", after: str = "", limit: int = 1000) -> list[str]:
+    async def keys(self, prefix: str = "", after: str = "", limit: int = KEYS_MOST) -> list[str]:
         """Return keys in the order of their bytes, at most 1000; continue with the last one as
         `after`."""
         found = await self._read("keys", prefix=prefix, after=after, limit=limit)
         return list(found["keys"])
+
+    async def all_keys(self, prefix: str = "") -> AsyncIterator[str]:
+        """Yield all keys with a prefix, in the order of their bytes."""
+        after = ""
+        while page := await self.keys(prefix, after, KEYS_MOST):
+            for key in page:
+                yield key
+            if len(page) < KEYS_MOST:
+                return
+            after = page[-1]
 
     async def get_or_set(
         self,

@@ -15,6 +15,7 @@ from storeclient.moments import KEEP, AsyncMoment, MomentClient
 from storeclient.names import check_names, quote_name
 from storeclient.pages import PAGE, Pages, each
 from storeclient.topics import AsyncTopic
+from storeclient.transactions import AsyncTransaction
 from storeclient.vaults import AsyncVault
 from storeclient.watches import AsyncWatch, WatchClient, asked
 
@@ -94,6 +95,16 @@ class AsyncDatabase:
             current=current,
         )
         return answer.value
+
+    def transaction(self) -> AsyncTransaction:
+        """Return a transaction, to which statements are added before it is run.
+
+        buying = db.transaction()
+        buying.add("CREATE sold CONTENT $item", {"item": item})
+        buying.add("UPDATE $id SET stock -= 1", {"id": item.id})
+        await buying.run()
+        """
+        return AsyncTransaction(self)
 
     def moment(self, *, keep: float | timedelta = KEEP) -> AsyncMoment:
         """Return a pinned snapshot of the store: all reads in it show the state at its entry,

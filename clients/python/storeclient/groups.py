@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 
-from storeclient.answers import Answer
+from storeclient.answers import Answer, within
 from storeclient.batches import Batches
 from storeclient.errors import (
     Cancelled,
@@ -223,11 +223,7 @@ class AsyncGroup:
                 return None
             _locate(error, len(before))
             raise
-        results = answer.results[3:]
-        # With a RETURN the script ended before COMMIT had a result.
-        if results and results[-1].kind == "none":
-            results = results[:-1]
-        return replace(answer, results=results)
+        return replace(answer, results=within(answer.results, 3))
 
     async def ack(self, receipts: Sequence[str]) -> Settled:
         """Acknowledge messages. :param receipts: 1 to 10 000"""

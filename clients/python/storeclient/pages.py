@@ -88,6 +88,23 @@ async def each(
             yield row
 
 
+def has_transaction_words(text: str) -> bool:
+    """True if BEGIN or COMMIT is in a text, outside of strings and comments."""
+    return any(
+        (found["word"] or "").upper() in ("BEGIN", "COMMIT") for found in _PIECE.finditer(text)
+    )
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """Return a text with its parameters under other names. Strings and comments stay."""
+
+    def one(found: re.Match[str]) -> str:
+        piece = found[0]
+        return f"${names[piece[1:]]}" if piece[0] == "$" and piece[1:] in names else piece
+
+    return _PIECE.sub(one, text)
+
+
 def _words(text: str) -> Iterator[tuple[str, int, int]]:
     """Yield the words outside of strings, comments and brackets: upper-cased, start, end."""
     depth = 0

@@ -572,6 +572,24 @@ impl Testee {
                 }
             }
             "run" => Ok(answer_of(&self.run(call)?.await?)),
+            "transaction" => {
+                let mut transaction = self.database(call)?.transaction();
+                for one in call.get("statements").and_then(Json::as_array).cloned().unwrap_or_default() {
+                    let statement = Call(one);
+                    transaction = transaction.statement(statement.need("script"));
+                    for (name, value) in statement.params() {
+                        transaction = transaction.bind(&name, Tagged(value));
+                    }
+                }
+                with!(transaction, timeout(call.time("timeout")), reason(call.text("reason")));
+                if call.flag("repeatable") {
+                    transaction = transaction.repeatable();
+                }
+                if call.flag("current") {
+                    transaction = transaction.current();
+                }
+                Ok(answer_of(&transaction.await?))
+            }
             "query" => Ok(tagged(&self.run(call)?.await?.value::<Value>()?)),
             "rows" => {
                 let select = call.need("select");
@@ -733,6 +751,14 @@ impl Testee {
                     limit(call.int("limit").map(|limit| limit as u32))
                 );
                 Ok(json!(keys.await?))
+            }
+            "cache.all_keys" => {
+                let mut keys = cache.all_keys(call.text("prefix").unwrap_or_default());
+                let mut found = Vec::new();
+                while let Some(key) = keys.next().await {
+                    found.push(key?);
+                }
+                Ok(json!(found))
             }
             "cache.get_or_set" => {
                 let loads = Mutex::new(0);

@@ -68,6 +68,12 @@ impl Transaction {
         self
     }
 
+    /// Show all that was committed anywhere before the transaction began.
+    pub fn current(mut self) -> Self {
+        self.run = self.run.current();
+        self
+    }
+
     async fn commit(self) -> Result<Answer> {
         let Self { mut run, statements } = self;
         run.params.get()?;

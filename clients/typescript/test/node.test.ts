@@ -1,13 +1,11 @@
 /** The whole surface against the node that STORENODE_ADDRESS names. Each test has a namespace of its own. */
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
 import { mkdtemp, readdir, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test as nodeTest } from "node:test";
 import {
   type BackupFile,
-  type Change,
   type Client,
   Closed,
   type Copied,
@@ -25,18 +23,13 @@ import {
   type StoreObject,
   Uuid,
   ValueError,
-  type Watch,
 } from "../src/index.js";
 import { failure, PATIENCE } from "./waits.js";
 
-const { STORENODE_ADDRESS: ADDRESS, STORENODE_USER: USER = "root", STORENODE_PASSWORD: PASSWORD = "", STORENODE_ENDS: ENDS } = process.env;
+const { STORENODE_ADDRESS: ADDRESS, STORENODE_USER: USER = "root", STORENODE_PASSWORD: PASSWORD = "" } = process.env;
 
-function test(
-  name: string,
-  body: (client: Client, db: Database) => Promise<void>,
-  isRun = ADDRESS !== undefined && ENDS === undefined,
-): void {
-  nodeTest(name, { timeout: 4 * PATIENCE, skip: !isRun }, async () => {
+function test(name: string, body: (client: Client, db: Database) => Promise<void>): void {
+  nodeTest(name, { timeout: 4 * PATIENCE, skip: ADDRESS === undefined }, async () => {
     await using client = open(ADDRESS ?? "", { user: USER, password: PASSWORD, connectTimeout: PATIENCE });
     const ns = name
       .toLowerCase()
@@ -347,69 +340,3 @@ test("node refuses a password", async (client) => {
 });
 
 /** Workers of a history, each of which makes one record and counts one at a time. */
-const WORKERS = 32;
-
-interface Made {
-  done: Set<number>;
-  unsure: Set<number>;
-  counted: [number, number];
-}
-
-// The node is killed and started again while this runs, by tests/clients/test_typescript.py.
-test(
-  "node C19 C42 nothing is lost where a node is killed",
-  async (_, db) => {
-    const began = await db.run("DEFINE TABLE made; DEFINE SPACE counts");
-    const following = followed(db.watch<{ n: number }>("made", { from: began.position }));
-    const made = await Promise.all(Array.from({ length: WORKERS }, (_each, worker) => makes(db, worker)));
-    await db.run("CREATE made:0", {}, { repeatable: true }).catch((error) => assert.ok(isRefused(error, "AlreadyExists")));
-    const seen = await following;
-    const there = new Set(await db.query<number[]>("SELECT VALUE n FROM made WHERE n > 0"));
-    assert.deepEqual(new Set(seen.keys()), there);
-    assert.ok(
-      [...seen.values()].every((times) => times === 1),
-      "a record was reported twice",
-    );
-    const unknown = new Set(there);
-    for (const [worker, one] of made.entries()) {
-      for (const number of one.done) assert.ok(there.has(number), `record ${number} was acknowledged and is lost`);
-      for (const number of [...one.done, ...one.unsure]) unknown.delete(number);
-      const count = (await db.cache("counts").get<number>(`of ${worker}`)) ?? 0;
-      const [done, unsure] = one.counted;
-      assert.ok(count >= done && count <= done + unsure, `${count} is counted, of ${one.counted}`);
-    }
-    assert.equal(unknown.size, 0, "records that no worker has made");
-  },
-  ADDRESS !== undefined && ENDS !== undefined,
-);
-
-async function makes(db: Database, worker: number): Promise<Made> {
-  const found: Made = { done: new Set(), unsure: new Set(), counted: [0, 0] };
-  for (let number = worker + 1; !existsSync(ENDS ?? ""); number += WORKERS) {
-    try {
-      await db.run("CREATE $id SET n = $n", { id: new RecordId("made", number), n: number });
-      found.done.add(number);
-    } catch (error) {
-      if (!(error instanceof OutcomeUnknown)) throw error; // AlreadyExists: it was sent twice
-      found.unsure.add(number);
-    }
-    try {
-      await db.cache("counts").incr(`of ${worker}`);
-      found.counted[0]++;
-    } catch (error) {
-      if (!(error instanceof OutcomeUnknown)) throw error;
-      found.counted[1]++;
-    }
-  }
-  return found;
-}
-
-/** Counts how often each record was reported, until made:0 is. */
-async function followed(watch: Watch<{ n: number }>): Promise<Map<number, number>> {
-  const found = new Map<number, number>();
-  for await (const { value } of watch.changes() as AsyncIterable<Change<{ n?: number }>>) {
-    if (value?.n === undefined) break;
-    found.set(value.n, (found.get(value.n) ?? 0) + 1);
-  }
-  return found;
-}

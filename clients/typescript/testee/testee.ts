@@ -137,7 +137,7 @@ const readerOf = (call: Call): Reader => topicOf(call).reader(call.reader);
 const groupOf = (call: Call): Group => topicOf(call).group(call.group);
 const vaultOf = (call: Call): Vault => databaseOf(call).vault(call.vault);
 const sealOf = (call: Call): Seal => (call.vault ? vaultOf(call) : clientOf(call).storeSeal);
-const paramsOf = (call: Call): Params => readObject(call.params ?? {});
+const paramsOf = (call: Pick<Call, string>): Params => readObject(call.params ?? {});
 
 function deliveryOn(call: Call): Delivery {
   const found = deliveries.get(call.receipt);
@@ -327,6 +327,11 @@ const calls: Record<string, Work> = {
     })),
 
   run: async (call, signal) => answerOf(await named<Runner>(call).run(call.script, paramsOf(call), { ...runOptions(call), signal })),
+  transaction: async (call, signal) => {
+    const transaction = databaseOf(call).transaction();
+    for (const one of call.statements) transaction.add(one.script, paramsOf(one));
+    return answerOf(await transaction.run({ ...given(call, "timeout", "reason", "repeatable", "current"), signal }));
+  },
   query: (call, signal) => named<Runner>(call).query(call.script, paramsOf(call), { ...runOptions(call), signal }),
   rows: async (call, signal) => {
     const on = named<Runner>(call);
@@ -360,6 +365,11 @@ const calls: Record<string, Work> = {
     return left === null ? "never" : left;
   },
   "cache.keys": (call, signal) => cacheOf(call).keys({ ...given(call, "prefix", "after", "limit"), signal }),
+  "cache.all_keys": async (call, signal) => {
+    const keys: string[] = [];
+    for await (const key of cacheOf(call).allKeys(call.prefix ?? "", { signal })) keys.push(key);
+    return keys;
+  },
   "cache.get_or_set": getOrSet,
   "cache.lock": lock,
   "lease.extend": (call, signal) => named<Lease>(call).extend(call.ttl ?? undefined, { signal }),

@@ -1,6 +1,6 @@
 //! The whole surface against the node that STORENODE_ADDRESS names. Each test has a namespace of its own.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,12 +21,8 @@ fn open(address: &str, password: &str) -> Client {
 }
 
 /// Run a test with a client, on several threads.
-fn run<F: Future<Output = ()>>(name: &str, is_history: bool, test: impl FnOnce(Client, Database) -> F) {
-    let Some(address) =
-        variable("STORENODE_ADDRESS").filter(|_| variable("STORENODE_ENDS").is_some() == is_history)
-    else {
-        return;
-    };
+fn run<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Client, Database) -> F) {
+    let Some(address) = variable("STORENODE_ADDRESS") else { return };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let client = open(&address, &variable("STORENODE_PASSWORD").unwrap_or_default());
@@ -45,7 +41,7 @@ macro_rules! tests {
     ($(async fn $name:ident($client:ident, $db:ident) $body:block)*) => {$(
         #[test]
         fn $name() {
-            run(stringify!($name), false, |$client, $db| async move {
+            run(stringify!($name), |$client, $db| async move {
                 let _ = &$client;
                 $body
             });
@@ -427,88 +423,4 @@ tests! {
         assert!(other.connect().await.unwrap_err().is(Code::SignInRefused));
         other.close().await;
     }
-}
-
-/// Workers of a history, each of which makes one record and counts one at a time.
-const WORKERS: i64 = 4;
-
-#[derive(Default)]
-struct Made {
-    done: HashSet<i64>,
-    unsure: HashSet<i64>,
-    counted: (i64, i64),
-}
-
-#[derive(Deserialize)]
-struct Row {
-    n: Option<i64>,
-}
-
-// The node is killed and started again while this runs, by tests/clients/test_rust.py.
-#[test]
-fn node_c19_c42_nothing_is_lost_where_a_node_is_killed() {
-    run("node_c19_c42_nothing_is_lost", true, |_, db| async move {
-        let began = db.run("DEFINE TABLE made; DEFINE SPACE counts").await.unwrap();
-        let following = tokio::spawn(followed(db.watch("made").from(began.position())));
-        let making: Vec<_> = (0..WORKERS).map(|worker| tokio::spawn(makes(db.clone(), worker))).collect();
-        let mut made = Vec::new();
-        for one in making {
-            made.push(one.await.unwrap());
-        }
-        if let Err(error) = db.run("CREATE made:0").repeatable().await {
-            assert!(error.is(Code::AlreadyExists), "{error}");
-        }
-        let seen = following.await.unwrap();
-        let there: HashSet<i64> = db.query("SELECT VALUE n FROM made WHERE n > 0").await.unwrap();
-        assert_eq!(seen.keys().copied().collect::<HashSet<_>>(), there);
-        assert!(seen.values().all(|times| *times == 1), "a record was reported twice");
-        let mut unknown = there.clone();
-        for (worker, one) in made.iter().enumerate() {
-            for number in &one.done {
-                assert!(there.contains(number), "record {number} was acknowledged and is lost");
-            }
-            unknown.retain(|number| !one.done.contains(number) && !one.unsure.contains(number));
-            let count = db.cache("counts").get::<i64>(&format!("of {worker}")).await.unwrap().unwrap_or(0);
-            let (done, unsure) = one.counted;
-            assert!((done..=done + unsure).contains(&count), "{count} is counted, of {:?}", one.counted);
-        }
-        assert!(unknown.is_empty(), "records that no worker has made");
-    });
-}
-
-async fn makes(db: Database, worker: i64) -> Made {
-    let ends = variable("STORENODE_ENDS").unwrap();
-    let counts = db.cache("counts");
-    let mut found = Made::default();
-    let mut number = worker + 1;
-    while !std::path::Path::new(&ends).exists() {
-        let create =
-            db.run("CREATE $id SET n = $n").bind("id", RecordId::new("made", number)).bind("n", number);
-        match create.await {
-            Ok(_) => found.done.insert(number),
-            Err(error) if error.is_outcome_unknown() => found.unsure.insert(number),
-            Err(error) => panic!("{error}"), // AlreadyExists: it was sent twice
-        };
-        match counts.incr(&format!("of {worker}"), 1).await {
-            Ok(_) => found.counted.0 += 1,
-            Err(error) if error.is_outcome_unknown() => found.counted.1 += 1,
-            Err(error) => panic!("{error}"),
-        }
-        number += WORKERS;
-    }
-    found
-}
-
-/// Count how often each record was reported, until made:0 is.
-async fn followed(mut watch: Watch) -> HashMap<i64, u32> {
-    let mut found = HashMap::new();
-    while let Some(commit) = watch.next().await {
-        for change in commit.unwrap().changes {
-            match change.decode::<Row>().unwrap().and_then(|row| row.n) {
-                Some(number) => *found.entry(number).or_insert(0) += 1,
-                None => return found,
-            }
-        }
-    }
-    panic!("the watch has ended");
 }

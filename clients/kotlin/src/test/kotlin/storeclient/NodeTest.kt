@@ -9,13 +9,11 @@ import kotlinx.coroutines.flow.first
 import kotlinx.coroutines.flow.map
 import kotlinx.coroutines.flow.take
 import kotlinx.coroutines.flow.toList
-import kotlinx.coroutines.flow.transformWhile
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.withContext
 import kotlinx.serialization.Contextual
 import kotlinx.serialization.Serializable
 import org.junit.jupiter.api.Test
-import org.junit.jupiter.api.condition.DisabledIfEnvironmentVariable
 import org.junit.jupiter.api.condition.EnabledIfEnvironmentVariable
 import storeclient.serialization.encodeValue
 import storeclient.serialization.queryAs
@@ -23,8 +21,6 @@ import storeclient.serialization.rowsAs
 import java.io.ByteArrayOutputStream
 import java.math.BigDecimal
 import java.nio.file.FileAlreadyExistsException
-import java.nio.file.Files
-import java.nio.file.Path
 import java.time.Instant
 import java.util.UUID
 import kotlin.io.path.createTempDirectory
@@ -47,7 +43,6 @@ import java.time.Duration as JavaDuration
 private val ADDRESS: String = System.getenv("STORENODE_ADDRESS") ?: ""
 private val USER: String = System.getenv("STORENODE_USER") ?: "root"
 private val PASSWORD: String = System.getenv("STORENODE_PASSWORD") ?: ""
-private val ENDS: String? = System.getenv("STORENODE_ENDS")
 
 private fun open(): Client = Client(ADDRESS, user = USER, password = PASSWORD, connectTimeout = PATIENCE)
 
@@ -62,7 +57,6 @@ private fun onNode(ns: String, body: suspend kotlinx.coroutines.CoroutineScope.(
 
 /** The whole surface against the node that STORENODE_ADDRESS names. */
 @EnabledIfEnvironmentVariable(named = "STORENODE_ADDRESS", matches = ".+")
-@DisabledIfEnvironmentVariable(named = "STORENODE_ENDS", matches = ".+")
 class NodeTest {
     @Test
     fun values() = onNode("kotlin_values") { _, db ->
@@ -360,72 +354,4 @@ class NodeTest {
         db.mirror("item").use { assertEquals(3, it.size) }
         assertFailsWith<RefusedException> { db.run("CREATE item:1") }
     }
-}
-
-/** Workers of a history, each of which makes one record and counts one at a time. */
-private const val WORKERS = 4
-
-private class Made {
-    val done = HashSet<Long>()
-    val unsure = HashSet<Long>()
-    var counted = 0L
-    var maybe = 0L
-}
-
-/** The node is killed and started again while this runs, by tests/clients/test_kotlin.py. */
-@EnabledIfEnvironmentVariable(named = "STORENODE_ENDS", matches = ".+")
-class HistoryTest {
-    @Test
-    fun `C19 C42 nothing is lost where a node is killed`() = onNode("kotlin_history") { _, db ->
-        val began = db.run("DEFINE TABLE made; DEFINE SPACE counts")
-        val following = async { followed(db.watch("made", from = began.position)) }
-        val made = withContext(Dispatchers.Default) { List(WORKERS) { async { makes(db, it) } }.awaitAll() }
-        try {
-            db.run("CREATE made:0", repeatable = true)
-        } catch (error: RefusedException) {
-            assertEquals(Code.ALREADY_EXISTS, error.code)
-        }
-        val seen = following.await()
-        val there = db.queryAs<Set<Long>>("SELECT VALUE n FROM made WHERE n > 0")
-        assertEquals(there, seen.keys)
-        assertTrue(seen.values.all { it == 1 }, "a record was reported twice")
-        val unknown = there.toMutableSet()
-        for ((worker, one) in made.withIndex()) {
-            assertTrue(there.containsAll(one.done), "a record was acknowledged and is lost")
-            unknown -= one.done + one.unsure
-            val count = db.cache("counts").get("of $worker") as Long? ?: 0
-            assertTrue(count in one.counted..one.counted + one.maybe, "$count is counted, of ${one.counted} and ${one.maybe}")
-        }
-        assertEquals(emptySet(), unknown, "records that no worker has made")
-        println("history: ${there.size} records, ${made.sumOf { it.unsure.size }} unsure")
-    }
-
-    private suspend fun makes(db: Database, worker: Int): Made {
-        val found = Made()
-        var number = worker + 1L
-        while (!Files.exists(Path.of(ENDS!!))) {
-            try {
-                db.run("CREATE \$id SET n = \$n", mapOf("id" to RecordId("made", number), "n" to number))
-                found.done += number
-            } catch (_: OutcomeUnknownException) { // AlreadyExists: it was sent twice
-                found.unsure += number
-            }
-            try {
-                db.cache("counts").incr("of $worker")
-                found.counted++
-            } catch (_: OutcomeUnknownException) {
-                found.maybe++
-            }
-            number += WORKERS
-        }
-        return found
-    }
-
-    /** Counts how often each record was reported, until made:0 is. */
-    private suspend fun followed(watch: Watch): Map<Long, Int> =
-        watch.changes().transformWhile { change ->
-            val n = change.value?.get("n") as Long?
-            if (n != null) emit(n)
-            n != null
-        }.toList().groupingBy { it }.eachCount()
 }
