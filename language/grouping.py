@@ -67,6 +67,11 @@ _UNSET: Final = _Unset()
 """Initial state of `min` and `max`."""
 
 
+def is_unset(state: Any) -> bool:
+    """True if a state of `min` or `max` has met no value."""
+    return state is _UNSET
+
+
 def add_up(exact: Decimal | None, value: Any) -> Decimal | None:
     """Add a value that is neither int nor float to the decimal part of a sum."""
     if type(value) is Decimal:
@@ -224,7 +229,8 @@ class Grouping:
     ) -> None:
         self.keys = keys
         self._hidden = hidden
-        self._aggregates: list[_Aggregate] = []
+        self.aggregates: list[_Aggregate] = []
+        """Aggregates of the rewritten expressions."""
         self._slots: dict[tuple[str, int | None], str] = {}
         """Fields of aggregates, by aggregate name and the number of the argument's tree."""
         self._trees = Numbers()
@@ -286,28 +292,28 @@ class Grouping:
             return known
         charge(NODE)
         found = _Aggregate(call.name, argument, self._size, call.at)
-        self._slots[call.name, of] = name = f"a{len(self._aggregates)}"
-        self._aggregates.append(found)
+        self._slots[call.name, of] = name = f"a{len(self.aggregates)}"
+        self.aggregates.append(found)
         self._size += len(found.empty)
         return name
 
     @property
     def arguments(self) -> tuple[tree.Expression, ...]:
         """Expressions evaluated for each input row: grouped expressions and aggregate arguments."""
-        return self.keys + tuple(a.argument for a in self._aggregates if a.argument is not None)
+        return self.keys + tuple(a.argument for a in self.aggregates if a.argument is not None)
 
     def finish(self, source: Shape) -> None:
         """Finish the plan after the last expression. `source` is the shape of the input rows."""
         del self._trees, self._slots, self._key_names  # a plan may be kept for long
         names = [f"k{n}" for n in range(len(self.keys))]
-        names += [f"a{n}" for n in range(len(self._aggregates))]
+        names += [f"a{n}" for n in range(len(self.aggregates))]
         self._names = names
         self.shape = shape(names)
         self._source = source
         self._step = stretch(self.arguments)
         self._kept = [*range(len(self.keys))]
         """Positions in a group's state that retain a value of a row."""
-        for aggregate in self._aggregates:
+        for aggregate in self.aggregates:
             self._kept += aggregate.kept
         if any(map(has_subquery, self.arguments)):
             self._step = min(self._step, _ASKING)  # groups may retain the subqueries' results
@@ -316,11 +322,12 @@ class Grouping:
 
     def start(self) -> dict[Any, list[Any]]:
         """Return the initial groups: for GROUP ALL one group without rows."""
-        return {} if self.keys else {(): self._new()}
+        return {} if self.keys else {(): self.new_state()}
 
-    def _new(self) -> list[Any]:
+    def new_state(self) -> list[Any]:
+        """Return the state of a group without rows. Its first parts are the grouped values."""
         state: list[Any] = [NONE] * len(self.keys)
-        for aggregate in self._aggregates:
+        for aggregate in self.aggregates:
             state += aggregate.empty
         return state
 
@@ -387,10 +394,10 @@ class Grouping:
         if not is_of_values(refusal):
             return refusal, None
         folds = []
-        for one in self._aggregates:
+        for one in self.aggregates:
             env.tick(_WRITING)
             folds.append((one, self._generated([one], first=False)))
-        group = self._new()
+        group = self.new_state()
         for number, row in enumerate(rows):
             for one, fold in folds:
                 env.tick()
@@ -428,8 +435,8 @@ class Grouping:
         All but the first function take a group instead of the groups.
         """
         folds = []
-        for at in range(0, max(1, len(self._aggregates)), _TOGETHER):
-            some = self._aggregates[at : at + _TOGETHER]
+        for at in range(0, max(1, len(self.aggregates)), _TOGETHER):
+            some = self.aggregates[at : at + _TOGETHER]
             env.tick(_WRITING * len(some))
             folds.append(self._generated(some, first=not at))
         return folds
@@ -459,7 +466,7 @@ class Grouping:
 
     def _find(self, code: Code) -> list[str]:
         """Return source that finds or creates the group `g` of the row `r`."""
-        empty = code.keep(self._new())
+        empty = code.keep(self.new_state())
         if len(self.keys) > FEW:  # with many, Python would take long to compile it
             computes = [compile_expression(key, self._source) for key in self.keys]
 
@@ -512,7 +519,7 @@ class Grouping:
         while states:
             found = []
             for state in reversed(states[-together:]):
-                values = state[:count] + [one.result(state, env) for one in self._aggregates]
+                values = state[:count] + [one.result(state, env) for one in self.aggregates]
                 if self.shape.whole:
                     found.append(dict(zip(self._names, values, strict=True)))
                 else:

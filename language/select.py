@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from language import columns as shown
 from language import generate, tree
 from language.batchwork import BatchFilter, Lazily, SourceRows, of_item, traced
 from language.budget import Budget, too_large
 from language.charges import stretch
+from language.columnar.plan import ColumnPlan, Scan, Unfit, column_plan
 from language.comparisons import Comparison, comparisons
 from language.compile import compile_expression, count_of
 from language.env import Env
@@ -46,6 +47,9 @@ from protocol.binary import unpack_object
 from protocol.errors import BadRequest, Refusal
 from protocol.paths import Path
 from protocol.values import FEW, LONG, NONE, RecordId
+
+if TYPE_CHECKING:
+    from language.columnar.selection import Selection
 
 _BOUND_ROW_BY_ROW: Final = frozenset({"input"})
 """Variables that ON DUPLICATE UPDATE binds for each row."""
@@ -353,6 +357,82 @@ class SelectPlan:
         return self._answers(chunks, start, limit, env, memo, budget)
 
     @cached_property
+    def by_column(self) -> ColumnPlan | str:
+        """Columns that serve the statement, or the reason why none do."""
+        return column_plan(
+            self._select, self._grouping, self._orders, tuple(e for _, e in self._columns)
+        )
+
+    def selection(
+        self, plan: ColumnPlan, most: int | None, env: Env, read: Callable[[int], None]
+    ) -> Selection:
+        """Return the rows of a statement without groups, as far as columns find them.
+
+        :param most: rows that LIMIT and START need, if they are sorted
+        :param read: called with numbers of rows that are read by column alone
+        """
+        from language.columnar.selection import Selection
+
+        select = self._select
+        sorts = most is not None and not select.distinct
+        return Selection(
+            plan, select.where, env, read,
+            order=self._orders[0] if sorts else None,
+            descending=sorts and self._descending[0],
+            most=most or 0,
+            distinct=tuple(e for _, e in self._columns) if select.distinct else (),
+        )  # fmt: skip
+
+    def ruled_out(self, plan: ColumnPlan, segments: Iterable[Any], env: Env) -> int:
+        """Return how many segments have no row for which WHERE holds, as their bounds tell."""
+        from language.columnar.expressions import Expressions, Part
+
+        where, count = self._select.where, 0
+        expressions = Expressions(plan, env)
+        for rows in segments:
+            env.tick()
+            if where is not None and rows.count and rows.has(plan.names):
+                try:
+                    count += expressions.condition(where, Part(rows)) is False
+                except Unfit:
+                    continue
+        return count
+
+    def run_by_column(
+        self, plan: ColumnPlan, scan: Scan, env: Env, read: Callable[[int], None]
+    ) -> list[Any]:
+        """Execute a plan with groups over the columns of a table.
+
+        :param read: called with numbers of rows that are read
+        :raises Inexact: it has to run by row
+        :raises Refusal: as `run`, but perhaps for another record
+        """
+        from language.columnar.aggregation import Aggregation
+
+        assert self._grouping is not None
+        memo: Memo = {}
+        budget = Budget(tick=env.tick, memory=env.memory)
+        start = count_of(self._select.start, env, "START") or 0
+        limit = self._limit(env)
+        if limit == 0:
+            return []
+        most = None if limit is None or self._select.distinct else start + limit
+
+        def fold(groups: dict[Any, list[Any]], batches: Iterator[Batch]) -> None:
+            counted_batches = map(count, batches)
+            self._fold(groups, self._filtered(counted_batches, env, memo), env, memo, budget)
+
+        def count(batch: Batch) -> Batch:
+            read(len(batch.pairs) if isinstance(batch, Pairs) else len(batch.values))
+            return batch
+
+        work = Aggregation(plan, self._grouping, self._select.where, env, budget, fold)
+        chunks = self._group_rows(work.run(scan, read), env, memo)
+        if self._entries is not None:
+            chunks = self._ordered(chunks, most, env, memo, budget)
+        return self._answers(chunks, start, limit, env, memo, budget)
+
+    @cached_property
     def takes_one(self) -> bool:
         """True if `run_one` gives the same result for a single row as `run`."""
         select = self._select
@@ -446,6 +526,19 @@ class SelectPlan:
     ) -> Iterator[Chunk]:
         assert self._grouping is not None
         groups = self._grouping.start()
+        self._fold(groups, chunks, env, memo, budget)
+        yield from self._group_rows(groups, env, memo)
+
+    def _fold(
+        self,
+        groups: dict[Any, list[Any]],
+        chunks: Iterable[Chunk],
+        env: Env,
+        memo: Memo,
+        budget: Budget,
+    ) -> None:
+        """Add rows to the groups."""
+        assert self._grouping is not None
         for rows, _, origin in chunks:
             try:
                 self._grouping.fold(groups, rows, env, memo, budget)
@@ -455,6 +548,10 @@ class SelectPlan:
                 if number is None:
                     found, number = self._grouping.refused(rows, env, refusal)
                 raise of_item(found, rows, number, origin) from None
+
+    def _group_rows(self, groups: dict[Any, list[Any]], env: Env, memo: Memo) -> Iterator[Chunk]:
+        """Yield the rows of the groups that satisfy HAVING."""
+        assert self._grouping is not None
         for part in self._grouping.rows(groups, env):
             env.tick()
             if self._keep is not None:

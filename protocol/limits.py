@@ -316,6 +316,11 @@ TRIM_MESSAGES: Final = 512
 # --- scripts and statements -----------------------------------------------------------------------
 SCRIPT_BYTES: Final = 16 * MIB
 """Length of one script: as much as a wire frame carries."""
+COLUMNS_BYTES: Final = 128 * MIB
+"""Memory of column projections on a node, which scans build and read; the columns used least
+recently leave first. Two columns of a million records take about 10 MiB."""
+COLUMN_ROWS: Final = 1_000
+"""Records of a table up to which a scan reads them by row, without columns."""
 STATEMENT_MEMORY_BYTES: Final = 256 * MIB
 """Rows that one statement may hold to sort, group or answer."""
 SCRIPT_MEMORY_BYTES: Final = 256 * MIB

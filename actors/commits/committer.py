@@ -35,6 +35,7 @@ from actors.log import AppendFrames, FindEnd, FramesSynced, NoteCommitIndex, Tru
 from actors.runtime import Runtime, ask, tell
 from protocol import limits
 from protocol.errors import Busy, Conflict, DiskFull, Draining, Failed, NotWritable, Refusal
+from storage.columns.projections import Projections
 from storage.files.disk_reserve import disk_full
 from storage.formats import keys, positions
 from storage.formats.effects import Attribution, only_removes
@@ -202,6 +203,11 @@ class Committer(CommitTickets):
     def committed(self) -> int:
         """The newest sequence given out."""
         return self.ledger.state.committed
+
+    @property
+    def projections(self) -> Projections:
+        """Column projections of the state."""
+        return self.ledger.state.projections
 
     def begin_transaction(self) -> Transaction:
         """A transaction on the state as it is now, commits in flight included."""

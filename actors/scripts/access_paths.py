@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from actors.scripts.column_scan import ColumnScan
 from actors.scripts.execution import Execution
 from language import tree
 from language.planner import COMPARISONS, ID, Branches, Candidate, Either, Question, Span, Term
@@ -51,7 +52,7 @@ _LARGE_LIMIT: Final = "with so large a LIMIT a scan is faster"
 _INEXACT: Final = "it holds only a prefix of long values, so their order is unknown"
 _ENOUGH: Final = "another index already leads to few records"
 
-Access = Literal["record", "range", "index", "indexes", "union", "scan"]
+Access = Literal["record", "range", "index", "indexes", "union", "scan", "columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,10 @@ class AccessPath:
     """Records that the indexes lead to, where that is known beforehand."""
     why: dict[str, str] = field(default_factory=dict)
     """Reasons why candidate indexes are not used, by their names."""
+    columns: ColumnScan | None = None
+    """Scan by columns, which finds the rows, or groups them."""
+    by_row: str | None = None
+    """Reason why a scan of many records reads them by row."""
 
 
 class _Unknown(Exception):
@@ -186,6 +191,12 @@ def _unique(table: Table, path: Path) -> Index | None:
             if index.unique and index.usable and index.paths == (path,):
                 return index
     return None
+
+
+def scan(run: Execution, table: Table) -> AccessPath:
+    """Return the scan of all records of a table."""
+    whole = keys.within(table.prefix)
+    return _scan(run, table, whole, whole)
 
 
 def _scan(

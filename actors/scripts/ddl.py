@@ -215,7 +215,24 @@ def info_for_table(run: Execution, statement: tree.Info, table: Table) -> Value:
     """Describe a table and its fields."""
     held = records.count(run.transaction, table)
     fields = [_described_field(field) for field in paced(table.fields, run.tick, FEW)]
-    return {**_described_table(run, table, held), "fields": fields}
+    answer = {**_described_table(run, table, held), "fields": fields}
+    columns = _described_columns(run, table)
+    return {**answer, "columns": columns} if columns else answer
+
+
+def _described_columns(run: Execution, table: Table) -> list[Value]:
+    """Describe the column projections of a table that this node holds."""
+    known = run.transaction.projections.tables.get(table.prefix)
+    if known is None:
+        return []
+    found: list[Value] = []
+    for name in known.columns:
+        run.tick()
+        blocks, size = known.held(name)
+        dictionary = known.dictionaries.get(name)
+        size += dictionary.size if dictionary is not None else 0
+        found.append({"field": name, "blocks": blocks, "bytes": size})
+    return found
 
 
 def _described_table(run: Execution, table: Table, held: int) -> dict[str, Value]:

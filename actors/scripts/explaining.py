@@ -7,15 +7,16 @@ from datetime import timedelta
 from itertools import chain
 from typing import Any
 
+from actors.scripts import columns
 from actors.scripts.access_paths import AccessPath
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import RequiresOnRecords, handles
-from actors.scripts.reading import source_of
+from actors.scripts.reading import counted, source_of
 from actors.scripts.writing import plan_targets
 from language import tree
 from language.planner import asked, obstacle
 from language.printing import print_expression
-from language.rows import Batch, Pairs
+from language.rows import Batch
 from language.select import SelectPlan, plan_select
 from protocol.rights import READ
 from protocol.values import NONE, Value
@@ -40,11 +41,11 @@ def explain(run: Execution, statement: tree.Explain) -> Value:
     # Chosen as the statement itself would, with the values of this run.
     ways = [source_of(run, plan, source, READ, alone=alone) for source in sources]
     # A count of a whole table reads its counter and no record.
-    counted = plan.is_count_only
+    is_count = plan.is_count_only
     answer: dict[str, Value] = {
         "statement": type(explained).__name__.upper(),
         "sources": [
-            _count(source) if counted else _describe_access(run, one, source, plan)
+            _count(source) if is_count else _describe_access(run, one, source, plan)
             for one, source in zip(ways, sources, strict=True)
         ],
         "filter": _filter(plan, ways),
@@ -52,31 +53,25 @@ def explain(run: Execution, statement: tree.Explain) -> Value:
         "order": _order(run, plan, explained, ways),
     }
     if statement.analyze:
-        reader = _Reader(run, ways)
-        rows = 1 if counted else len(plan.run(reader, run, ordered=_in_order(ways)))
+        before = run.rows_read
+        rows = 1 if is_count else len(_analyzed(run, plan, ways))
         took_us = run.services.clock.monotonic_us() - began_us
         answer |= {
-            "rows_read": reader.rows, "rows": rows, "took": timedelta(microseconds=took_us),
+            "rows_read": run.rows_read - before, "rows": rows,
+            "took": timedelta(microseconds=took_us),
         }  # fmt: skip
     return {name: value for name, value in answer.items() if value is not NONE}
 
 
-class _Reader:
-    """Rows of all sources, counted as they are read: for the answer, and against the limit of rows
-    read."""
-
-    def __init__(self, run: Execution, ways: Sequence[AccessPath | Iterator[Batch]]) -> None:
-        self._run = run
-        self._batches = [one.batches if isinstance(one, AccessPath) else one for one in ways]
-        self.rows = 0
-
-    def __iter__(self) -> Iterator[Batch]:
-        for batch in chain.from_iterable(self._batches):
-            count = len(batch.pairs if isinstance(batch, Pairs) else batch.values)
-            self.rows += count
-            # ANALYZE reads for real, within the same bound as the statement.
-            self._run.count_read(count)
-            yield batch
+def _analyzed(
+    run: Execution, plan: SelectPlan, ways: Sequence[AccessPath | Iterator[Batch]]
+) -> list[Any]:
+    """Return the result of the explained statement. It is read for real, within the same bounds."""
+    first = ways[0]
+    if len(ways) == 1 and isinstance(first, AccessPath) and first.columns is not None:
+        return columns.answer(run, plan, first, counted)
+    batches = [one.batches if isinstance(one, AccessPath) else one for one in ways]
+    return plan.run(counted(run, chain.from_iterable(batches)), run, ordered=_in_order(ways))
 
 
 def _describe_access(
@@ -104,6 +99,10 @@ def _describe_access(
         told["backwards"] = True
     if one.entries is not None:
         told["entries"] = one.entries
+    if one.columns is not None:
+        told |= columns.described(run, plan, one.columns)
+    elif one.by_row is not None:
+        told["by_row"] = one.by_row
     unused = list(_unused(run, one, plan))
     if unused:
         told["unused"] = unused

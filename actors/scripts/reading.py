@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any, Final
 
 from actors.scripts.access_paths import AccessPath, access_path, equal, unique
+from actors.scripts.columns import answer, by_column
 from actors.scripts.comparing import check_comparisons
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import RequiresOnRecords, StatementFunction, compiles
@@ -176,11 +177,14 @@ def rows(
     found = [source_of(run, plan, source, verbs, alone=alone) for source in sources]
     # Index order is the order of all rows only with a single source.
     ordered = len(found) == 1 and isinstance(found[0], AccessPath) and found[0].ordered
+    if len(found) == 1 and isinstance(found[0], AccessPath) and found[0].columns is not None:
+        return answer(run, plan, found[0], counted)
     batches = [one.batches if isinstance(one, AccessPath) else one for one in found]
-    return plan.run(_counted(run, chain.from_iterable(batches)), run, ordered=ordered)
+    return plan.run(counted(run, chain.from_iterable(batches)), run, ordered=ordered)
 
 
-def _counted(run: Execution, batches: Iterable[Batch]) -> Iterator[Batch]:
+def counted(run: Execution, batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yield batches, and count their rows against the limit of rows that a statement reads."""
     for batch in batches:
         # Counted as they come: LIMIT stops the sources early.
         run.count_read(len(batch.pairs) if isinstance(batch, Pairs) else len(batch.values))
@@ -199,7 +203,8 @@ def source_of(
         return _values(run, plan, source.expression, verbs)
     table = run.table(source.table, verbs)
     check_comparisons(run, plan, table)
-    return access_path(run, plan, table, _span(run, table, source), alone=alone)
+    path = access_path(run, plan, table, _span(run, table, source), alone=alone)
+    return by_column(run, plan, path) if path.access == "scan" else path
 
 
 def _span(run: Execution, table: Table, source: tree.TableTarget | tree.RecordRange) -> Range:

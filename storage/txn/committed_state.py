@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from protocol.environment import Rng
+from storage.columns.projections import Projections
 from storage.engine.engine import Engine, EngineSnapshot
 from storage.txn.catalog_cache import CatalogCache
 from storage.txn.ids import RolledBackIds
@@ -55,6 +56,8 @@ class CommittedState:
         self.rolled_back_ids = RolledBackIds()
         self.catalog_cache = CatalogCache(engine.applied)
         self.conflicts = CommitValidator()
+        self.projections = Projections()
+        """Column projections of records that the engine has."""
         self.paused: dict[ReadSet, list[WriteSet]] = {}
         """Write sets that each paused transaction reads through, newest first."""
         self.moments: set[Pinned] = set()

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 from protocol import limits
 from protocol.errors import TooLarge
 from protocol.values import Tick, instant
+from storage.columns.projections import Projections
 from storage.engine.engine import EngineSnapshot
 from storage.formats import keys
 from storage.formats.effects import DELETE_RANGE, DERIVE, SEQUENCE_BYTES, Chunk, Derive, Effect
@@ -285,6 +286,39 @@ class Transaction:
             for pair in pairs:
                 tick()
                 yield pair
+
+    @property
+    def projections(self) -> Projections:
+        """Column projections of the records that the engine has."""
+        return self._state.projections
+
+    @property
+    def applied(self) -> int:
+        """Sequence of the newest commit that the engine has."""
+        return self._engine.applied
+
+    def changed_over(self, start: bytes, end: bytes, most: int) -> set[bytes] | None:
+        """Return the keys of a range that this transaction, or a commit that was pending when its
+        view was taken, has changed. Adds the range to the read set.
+
+        None if there are more than `most`, or a range was deleted.
+        """
+        self._reads.add_range(start, end)
+        found: set[bytes] = set()
+        write_sets = self._flight.write_sets if self._view is None else self._frozen
+        for write_set in (*write_sets, self.own):
+            if any(low < end and high > start for low, high in write_set.ranges):
+                return None
+            if write_set.writes:
+                found.update(write_set.within(start, end))
+                if len(found) > most:
+                    return None
+        return found
+
+    def value_over(self, key: bytes) -> bytes | None:
+        """Return the value of a key in a range that `changed_over` has added to the read set."""
+        writes = self.own.writes
+        return writes[key] if key in writes else self._read_committed(key)
 
     @property
     def reads(self) -> ReadSet:

@@ -104,7 +104,20 @@ class SurfaceCollector(Collector):
             "Memory held by running and waiting scripts",
             self._surface.node.registry.memory.held,
         )
+        yield from self._columns()
         yield from self._feeds()
+
+    def _columns(self) -> Iterator[Metric]:
+        columns = self._surface.node.committer.projections
+        yield GaugeMetricFamily(
+            "store_columns_bytes", "Memory of column projections", columns.bytes
+        )
+        for name, text, value in (
+            ("store_columns_built", "Blocks of columns built from records", columns.built),
+            ("store_columns_patched", "Changed records put into blocks", columns.patched),
+            ("store_columns_evicted", "Columns dropped to keep their memory", columns.evicted),
+        ):
+            yield CounterMetricFamily(name, text, value)
 
     def _feeds(self) -> Iterator[Metric]:
         feeds = self._surface.node.open_feeds

@@ -14,9 +14,17 @@ from tests.architecture.sources import ROOMS, Source, files, imported
 
 MAY: dict[str, frozenset[str]] = {
     "protocol": frozenset({"msgpack", "msgspec"}),  # codecs of bytes in memory
-    "language": frozenset({"protocol", "msgspec", "re2", "sortedcontainers", "msgpack"}),
+    "language": frozenset({"protocol", "msgspec", "re2", "sortedcontainers", "msgpack", "numpy"}),
     "storage": frozenset(
-        {"protocol", "msgpack", "msgspec", "rocksdict", "sortedcontainers", "cryptography"}
+        {
+            "protocol",
+            "msgpack",
+            "msgspec",
+            "rocksdict",
+            "sortedcontainers",
+            "cryptography",
+            "numpy",
+        }
     ),
     "actors": frozenset(
         {"protocol", "language", "storage", "pykka", "greenlet", "argon2", "structlog", "msgpack"}

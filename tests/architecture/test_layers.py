@@ -14,7 +14,7 @@ LAYERS = (
     ("faults",),
     ("formats",),
     ("files",),
-    ("engine", "log"),
+    ("engine", "log", "columns"),
     ("txn",),
     ("indexes",),
     ("catalog",),

@@ -120,6 +120,10 @@ process_start_time_seconds                  |              | +SEEE ++++ +++ +
 process_virtual_memory_bytes                |              | +SEEE ++++ +++ +
 store_feeds                                 |              | +SEEE ++++ +++ +
 store_backup_age_seconds                    | INFO ON NODE | -SEEE ---+ --- +
+store_columns_built_total                   |              | +SEEE ++++ +++ +
+store_columns_bytes                         |              | +SEEE ++++ +++ +
+store_columns_evicted_total                 |              | +SEEE ++++ +++ +
+store_columns_patched_total                 |              | +SEEE ++++ +++ +
 store_commit_conflicts_total                |              | +SEEE ++++ +++ +
 store_log_bytes                             | INFO ON NODE | -SEEE ---+ --- +
 store_scripts_memory_bytes                  |              | +SEEE ++++ +++ +
