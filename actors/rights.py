@@ -69,8 +69,9 @@ from protocol.rights import (
 )
 from protocol.values import Tick, unpaced
 from storage.audit.trail import LoggedEntry
-from storage.catalog import functions, replicas, spaces, tables, users
+from storage.catalog import analyzers, functions, replicas, spaces, tables, users
 from storage.catalog import places as catalog_places
+from storage.catalog.analyzers import Analyzer
 from storage.catalog.functions import Function
 from storage.catalog.places import Database, Namespace, absent
 from storage.catalog.replicas import Replica
@@ -101,7 +102,7 @@ Judgement = tuple[Verbs, bool, tuple[Securable, ...]]
 - otherwise the securables inside it that the user holds grants on; these may be dropped
 """
 
-Found = TypeVar("Found", Table, Topic, Space, Function, Vault)
+Found = TypeVar("Found", Table, Topic, Space, Function, Analyzer, Vault)
 
 REMEMBERED_USERS: Final = 1_024
 REMEMBERED_THINGS: Final = 4_096
@@ -340,6 +341,12 @@ class Rights:
     ) -> Function:
         """Return a function by its name. :raises Unknown, NotAllowed:"""
         return self._inside(tx, caller, place, name, verbs, functions.find, "function")
+
+    def analyzer(
+        self, tx: Transaction, caller: Caller, place: Names, name: str, verbs: Verbs
+    ) -> Analyzer:
+        """Return an analyzer by its name. :raises Unknown, NotAllowed:"""
+        return self._inside(tx, caller, place, name, verbs, analyzers.find, "analyzer")
 
     def vault(
         self, tx: Transaction, caller: Caller, place: Names, name: str, verbs: Verbs
@@ -659,7 +666,7 @@ def _owns(who: Privileges, user: User | None) -> bool:
 _DECLARED: Final[dict[type, Callable[[Any], tuple[bytes, ...]]]] = {
     Table: tables.declared_of_table, Topic: topics.declared_of_topic,
     Function: functions.declared_of_function, Vault: vaults.declared_of_vault,
-    Space: spaces.declared_of_space,
+    Space: spaces.declared_of_space, Analyzer: analyzers.declared_of_analyzer,
 }  # fmt: skip
 """Catalog rows that the resolution of an object's names depends on."""
 

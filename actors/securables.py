@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.rights import Securable, SecurableKind
+from storage.catalog.analyzers import Analyzer
 from storage.catalog.functions import Function
 from storage.catalog.places import Database, Namespace
 from storage.catalog.spaces import Space
@@ -12,11 +13,13 @@ from storage.catalog.tables import Table
 from storage.topics.topics import Topic
 from storage.vaults.vaults import Vault
 
-SecurableObject = Namespace | Database | Table | Topic | Space | Function | Vault | Securable
+SecurableObject = (
+    Namespace | Database | Table | Topic | Space | Function | Analyzer | Vault | Securable
+)
 """Object of an authorization: a declared object, or the securables `STORE` and `NODE`.
 
-A function is authorized as its database: it holds no data, and works only on its caller's
-arguments.
+A function or an analyzer is authorized as its database: it holds no data, and works only on its
+caller's arguments.
 """
 
 _KINDS: Final[dict[type, SecurableKind]] = {
@@ -34,7 +37,7 @@ def securable_of(target: SecurableObject) -> Securable:
             return Securable(SecurableKind.NAMESPACE, (target.id,), target.path)
         case Database():
             return Securable(SecurableKind.DATABASE, (target.namespace.id, target.id), target.path)
-        case Function():
+        case Function() | Analyzer():
             return securable_of(target.database)
     within = target.database
     ids = (within.namespace.id, within.id, target.id)

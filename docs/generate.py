@@ -182,10 +182,9 @@ def functions_page() -> str:
         "Arguments are checked by type and never converted; one in brackets may be left out. A",
         "function that refuses names an error of [errors.md](errors.md).",
         "",
-        "`search::score` and `search::highlight` wait for search indexes, which this version has",
-        "not: a script that calls them is refused with `Unknown`. `vector::` functions are here,",
-        "vector indexes are not. `fn::name` is a function that the database",
-        "[defines](statements.md#functions).",
+        "`search::` functions take an [analyzer](search.md) that the database defines, or make a",
+        "query. `vector::` functions are here, vector indexes are not. `fn::name` is a function",
+        "that the database [defines](statements.md#functions).",
     ]
     group = None
     for name in sorted(TABLE, key=lambda name: ("::" in name, name)):

@@ -17,6 +17,7 @@ from language.functions import TABLE
 from language.keywords import KEYWORDS, RESERVED
 from language.parsing import (
     access,
+    analyzers,
     backups,
     cluster,
     expressions,
@@ -42,6 +43,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[ModuleType, ...]], ...]] = (
     ("Fields and types", (fields,)),
     ("Functions", (functions,)),
     ("Indexes", (indexes,)),
+    ("Analyzers", (analyzers,)),
     ("Cache spaces", (spaces,)),
     ("Topics", (topics,)),
     ("Vaults", (vaults,)),

@@ -96,8 +96,8 @@ class RestoreScriptValidator:
         if node.topic is not None:
             self.has("topic", node.topic)
 
-    def define_function(self, node: tree.DefineFunction) -> None:
-        """DEFINE FUNCTION."""
+    def define_function(self, node: tree.DefineFunction | tree.DefineAnalyzer) -> None:
+        """DEFINE FUNCTION, DEFINE ANALYZER."""
         self._here()
 
     def define_group(self, node: tree.DefineGroup) -> None:
@@ -199,6 +199,7 @@ _CHECKS: Final[dict[type, Callable[[RestoreScriptValidator, Any], None]]] = {
     tree.DefineField: lambda script, node: script.has("table", node.table),
     tree.DefineIndex: lambda script, node: script.has("table", node.table),
     tree.DefineFunction: RestoreScriptValidator.define_function,
+    tree.DefineAnalyzer: RestoreScriptValidator.define_function,
     tree.DefineTopic: lambda script, node: script.makes("topic", node.name),
     tree.DefineReader: RestoreScriptValidator.define_reader,
     tree.DefineGroup: RestoreScriptValidator.define_group,

@@ -10,6 +10,7 @@ from protocol.values import PACE, RecordId, Value
 
 if TYPE_CHECKING:
     from language import tree
+    from language.search.analysis import Analyzer
     from language.sizing import WorkingMemory
 
 
@@ -48,6 +49,9 @@ class Env(Protocol):
 
     def call(self, name: str, arguments: list[Any]) -> Any:
         """Call a user-defined function and return its result. `name` has no `fn::` prefix."""
+
+    def analyzer(self, name: str) -> Analyzer:
+        """Return an analyzer of the database. :raises Unknown: there is none of that name"""
 
     def tick(self, cost: int = PACE) -> None:
         """Charge for CPU work.

@@ -164,3 +164,7 @@ class _Alone:
     def call(self, name: str, arguments: list[Any]) -> NoReturn:
         """Unreachable: a filter that calls a user-defined function is rejected before it runs."""
         raise AssertionError("a filter calls a function of the database")
+
+    def analyzer(self, name: str) -> NoReturn:
+        """Unreachable: a filter that analyses text is rejected before it runs."""
+        raise AssertionError("a filter uses an analyzer of the database")

@@ -8,10 +8,10 @@ from typing import Any, Final
 from language import tree
 from language.keywords import STATEMENTS
 from language.lexer import END, NAME
+from language.parsing.analyzers import AnalyzerParser
 from language.parsing.backups import BackupParser
 from language.parsing.cluster import ClusterParser
 from language.parsing.cursor import STATEMENT
-from language.parsing.functions import FunctionParser
 from language.parsing.indexes import IndexParser
 from language.parsing.topics import TopicParser
 from language.parsing.vaults import VaultParser
@@ -109,7 +109,7 @@ RETURN, IF is that of statements. Behind a block's brace the `;` may be left out
 """
 
 
-class _Parser(ClusterParser, BackupParser, IndexParser, FunctionParser, VaultParser, TopicParser):
+class _Parser(ClusterParser, BackupParser, IndexParser, AnalyzerParser, VaultParser, TopicParser):
     """Parser of scripts: adds statements, blocks, IF, FOR, LET and transactions to the other
     parsers."""
 

@@ -388,6 +388,24 @@ PATTERN_STEPS: Final = 16 * MIB
 """Steps of a compiled regular expression, times bytes of the text it is matched with: at worst a
 tenth of a second in one call. An expression of ten steps takes a text of 1.6 MiB, one of a thousand
 steps 16 KiB."""
+SEARCH_TEXT_CHARACTERS: Final = MIB
+"""Characters of a record's text that are searched; the rest of a longer text is not."""
+QUERY_WORDS: Final = 256
+"""Words of a search query."""
+TERM_BYTES: Final = 64
+"""Size of a search term: a longer one is cut, and ends with a hash of the whole."""
+WORD_CHARACTERS: Final = 255
+"""Longest word of a text that passes through the filters of its analyzer."""
+GRAM_CHARACTERS: Final = 20
+"""Longest part of a word that the filters `edge` and `ngram` make."""
+TOKEN_FILTERS: Final = 16
+"""Tokenizers of an analyzer, and its filters."""
+ANALYZER_BYTES: Final = MIB
+"""Stored form of one DEFINE ANALYZER."""
+SYNONYMS: Final = 10_000
+"""Synonyms of an analyzer, and its stop words."""
+BOOST: Final = 1_000_000
+"""Largest factor of a search score."""
 SLICE_US: Final = 2_000
 """Microseconds that a statement may hold the event loop before it yields. A short request takes
 three or four loop iterations, and in each it may wait for one slice."""

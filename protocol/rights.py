@@ -42,6 +42,8 @@ class SecurableKind(Enum):
     database does not cover vaults."""
     FUNCTION = "FUNCTION"
     """A function of a database: visible to users that see the database, and authorized as it."""
+    ANALYZER = "ANALYZER"
+    """An analyzer of a database: as a function."""
     USER = "USER"
     """Requirement: an owner of the store, namespace or database that the user belongs to."""
     REPLICA = "REPLICA"

@@ -15,9 +15,11 @@ from typing import Final
 from language import tree
 from language.names import called
 from language.parser import parse_expression, parse_type
+from language.search.nodes import filter_nodes
 from protocol import limits
 from protocol.rights import Grant, Securable, SecurableKind, Verb
 from protocol.values import MICROSECOND
+from storage.catalog.analyzers import Analyzer
 from storage.catalog.functions import Function
 from storage.catalog.on_change import OnChange
 from storage.catalog.places import Database, Namespace
@@ -96,7 +98,14 @@ def index(of: Table, declared: Index) -> tree.DefineIndex:
     )
 
 
-# --- functions ------------------------------------------------------------------------------------
+# --- analyzers and functions ----------------------------------------------------------------------
+
+
+def analyzer(declared: Analyzer) -> tree.DefineAnalyzer:
+    """Return the statement that declares an analyzer."""
+    return tree.DefineAnalyzer(
+        declared.name, declared.tokenizers, filter_nodes(declared.filters), SKIP, declared.comment
+    )
 
 
 def functions(things: Iterable[Function]) -> Iterator[tree.DefineFunction]:

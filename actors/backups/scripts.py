@@ -1,10 +1,10 @@
 """Logical dump: a store as a script, text of the language that creates it again.
 
-The order is: namespaces and databases; then for each database its tables, topics, spaces and
-functions, without rules, bounds and feeds that would act on loaded data. Records follow, with the
-fields and indexes of each table after them; then messages, readers and groups; keys; and the final
-options of tables. A script of the whole store ends with users and grants. Everything is declared IF
-NOT EXISTS, except statements that overwrite a declaration of the same script.
+The order is: namespaces and databases; then for each database its analyzers, tables, topics, spaces
+and functions, without rules, bounds and feeds that would act on loaded data. Records follow, with
+the fields and indexes of each table after them; then messages, readers and groups; keys; and the
+final options of tables. A script of the whole store ends with users and grants. Everything is
+declared IF NOT EXISTS, except statements that overwrite a declaration of the same script.
 
 The head of the script lists the parts of the store that it can't carry.
 """
@@ -27,7 +27,7 @@ from protocol.text import format_datetime
 from protocol.values import Tick, paced
 from protocol.version import VERSION
 from storage.backups.scripts import BEGINS, ScriptEncoder
-from storage.catalog import functions, restores, users
+from storage.catalog import analyzers, functions, restores, users
 from storage.catalog import places as catalog_places
 from storage.catalog import spaces as catalog_spaces
 from storage.catalog import tables as catalog_tables
@@ -202,6 +202,9 @@ class StoreScript:
         tables = list(catalog_tables.tables(tx, database, self._tick))
         spaces = list(catalog_spaces.spaces(tx, database, self._tick))
         every = list(topics.each_topic(tx, database, self._tick))
+        # First: expressions of fields and functions may name them.
+        for analyzer in analyzers.each(tx, database, self._tick):
+            yield self._said(declarations.analyzer(analyzer))
         for table in tables:
             yield self._said(declarations.table(table))
         for topic in every:

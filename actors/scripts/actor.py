@@ -8,6 +8,7 @@ from actors.execution.fiber import Fiber
 from actors.execution.scheduler import SCRIPT, FiberScheduler
 from actors.runtime import LoopActor, Runtime, handles
 from actors.scripts import (  # noqa: F401  (handlers)
+    analyzers,
     backups,
     cluster,
     control_flow,

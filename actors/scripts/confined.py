@@ -14,6 +14,7 @@ from protocol.values import PACE, RecordId, Value
 
 if TYPE_CHECKING:
     from actors.scripts.execution import Execution
+    from language.search.analysis import Analyzer
 
 FOR_WRITER: Final = "for the writer of a record"
 IN_FUNCTION: Final = "inside a function"
@@ -69,6 +70,10 @@ class Confined:
         """Return the result of a function of the database."""
         # The function gets a confined environment of its own.
         return self._run.call(name, arguments)
+
+    def analyzer(self, name: str) -> Analyzer:
+        """Return an analyzer of the database."""
+        return self._run.analyzer(name)
 
     def tick(self, cost: int = PACE) -> None:
         """Yield to the loop when the slice is used up."""

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from actors.scripts import indexes
+from actors.scripts.analyzers import described_analyzer
 from actors.scripts.announcing import declared
 from actors.scripts.execution import Execution
 from actors.scripts.functions import described_function
@@ -19,7 +20,7 @@ from language.printing import print_path
 from protocol.rights import DEFINE, INFO, NOTHING, OWN, READ, WRITE, SecurableKind
 from protocol.text import duration
 from protocol.values import FEW, NONE, Value, paced
-from storage.catalog import functions, places, spaces
+from storage.catalog import analyzers, functions, places, spaces
 from storage.catalog import tables as catalog_tables
 from storage.catalog.on_change import OnChange
 from storage.catalog.places import Database, Namespace
@@ -206,6 +207,7 @@ def info_for_database(run: Execution, statement: tree.Info, database: Database) 
         "spaces": list(map(described_space, spaces.spaces(tx, database, tick))),
         "topics": described_topics(run, database),
         "functions": list(map(described_function, functions.each(tx, database, tick))),
+        "analyzers": list(map(described_analyzer, analyzers.each(tx, database, tick))),
         "vaults": described_vaults(run, database),
     }
 

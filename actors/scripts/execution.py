@@ -15,7 +15,7 @@ from uuid import UUID
 from actors.execution.fiber import Fiber
 from actors.redaction import redacted
 from actors.rights import Names
-from actors.scripts import calling
+from actors.scripts import analyzing, calling
 from actors.scripts.announcing import announce
 from actors.scripts.denied_access import turned_away
 from actors.scripts.handlers import Audited
@@ -27,6 +27,7 @@ from actors.scripts.services import Services
 from actors.topics import DeliveredMessages, StatementWait, WaitQueue
 from language import tree
 from language.pieces import cost_of
+from language.search import analysis
 from language.sizing import WorkingMemory, made
 from protocol import limits
 from protocol.binary import unpack_object
@@ -44,6 +45,7 @@ from protocol.errors import (
 from protocol.requests import HeldFile, Result, RunScript
 from protocol.rights import NOTHING, READ, Verbs
 from protocol.values import NONE, RecordId, Value
+from storage.catalog.analyzers import Analyzer
 from storage.catalog.functions import Function
 from storage.catalog.spaces import Space
 from storage.catalog.tables import Field, Table
@@ -513,6 +515,10 @@ class Execution:
         """Return a function of the current database, authorized. :raises Unknown, NotAllowed:"""
         return self.rights.function(self.transaction, self.caller, self.names(), name, verbs)
 
+    def analyzer_row(self, name: str, verbs: Verbs) -> Analyzer:
+        """Return an analyzer of the current database, authorized. :raises Unknown, NotAllowed:"""
+        return self.rights.analyzer(self.transaction, self.caller, self.names(), name, verbs)
+
     def may_read(self, table: Table) -> bool:
         """True if the caller may see the content of a table's records."""
         return self.rights.holds(self.transaction, self.caller, READ, table)
@@ -570,6 +576,10 @@ class Execution:
     def call(self, name: str, arguments: list[Any]) -> Any:
         """Return the result of a function of the current database; see `calling.call`."""
         return calling.call(self, name, arguments)
+
+    def analyzer(self, name: str) -> analysis.Analyzer:
+        """Return an analyzer of the current database, compiled."""
+        return analyzing.analyzer(self, name)
 
     def raw(self, record: RecordId, verbs: Verbs = READ) -> bytes | None:
         """Return the packed fields of a record of the current database.

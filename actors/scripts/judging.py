@@ -117,6 +117,7 @@ _JUDGE: Final[dict[SecurableKind, Callable[[Execution, RequiredPrivilege], Any]]
     SecurableKind.TABLE: _in_database(lambda run, name, verbs: run.table(name, verbs)),
     SecurableKind.TOPIC: _in_database(lambda run, name, verbs: run.topic(name, verbs)),
     SecurableKind.FUNCTION: _in_database(lambda run, name, verbs: run.function(name, verbs)),
+    SecurableKind.ANALYZER: _in_database(lambda run, name, verbs: run.analyzer_row(name, verbs)),
     SecurableKind.SPACE: _in_database(lambda run, name, verbs: run.space(name, verbs)),
     SecurableKind.VAULT: _in_database(lambda run, name, verbs: run.vault(name, verbs)),
 }

@@ -5,8 +5,8 @@ from importlib import import_module
 from language.functions.table import TABLE, Function, Parameter
 
 for _module in (
-    "aggregates", "arrays", "digests", "numbers", "objects", "randoms", "records", "strings",
-    "times", "types", "vectors",
+    "aggregates", "arrays", "digests", "numbers", "objects", "randoms", "records", "search",
+    "strings", "times", "types", "vectors",
 ):  # fmt: skip
     import_module(f"{__name__}.{_module}")  # registers its functions
 

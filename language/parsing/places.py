@@ -29,8 +29,8 @@ roles = ROLES (NONE | word {"," word})
 endpoints = ENDPOINTS string {"," string}
 origins = ORIGINS (NONE | string {"," string})
 info = INFO FOR (STORE | NAMESPACE [name] | DATABASE [database] | TABLE name | INDEX name ON name
-    | SPACE name | TOPIC name | GROUP name ON name | FUNCTION name | USERS | USER name
-    | GRANTS [OF name] | NODE | CLUSTER | STATE | RUNNING | BACKUPS
+    | SPACE name | TOPIC name | GROUP name ON name | FUNCTION name | ANALYZER name | USERS
+    | USER name | GRANTS [OF name] | NODE | CLUSTER | STATE | RUNNING | BACKUPS
     | (STATEMENTS | AUDIT) [BEFORE expression] [LIMIT expression] [OF name]
     | VAULT name
     | AUDIT OF (VAULT name | ALL VAULTS [NUMBER expression])
@@ -234,7 +234,7 @@ class PlaceParser(RecordParser):
             user = self.name("user") if self.take_word("OF") else None
             return tree.InfoEntries(word, before, limit, user, at)  # type: ignore[arg-type]
         names: tuple[str, ...] = ()
-        if word in ("TABLE", "SPACE", "TOPIC", "USER", "FUNCTION", "VAULT"):
+        if word in ("TABLE", "SPACE", "TOPIC", "USER", "FUNCTION", "VAULT", "ANALYZER"):
             names = (self.name(word.lower()),)
         elif word == "GRANTS":
             names = (self.name("user"),) if self.take_word("OF") else ()
@@ -313,6 +313,6 @@ DROPS: Final[dict[str, Any]] = {
 }
 _SUBJECTS: Final = (
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
-    "GRANTS", "NODE", "CLUSTER", "STATE", "RUNNING", "BACKUPS", "FUNCTION", "VAULT", "STATEMENTS",
-    "AUDIT", "HISTORY",
+    "GRANTS", "NODE", "CLUSTER", "STATE", "RUNNING", "BACKUPS", "FUNCTION", "ANALYZER", "VAULT",
+    "STATEMENTS", "AUDIT", "HISTORY",
 )  # fmt: skip

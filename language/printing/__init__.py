@@ -10,6 +10,7 @@ from dataclasses import replace
 from language import tree
 from language.printing import (  # noqa: F401  (statements)
     access,
+    analyzers,
     backups,
     cluster,
     fields,

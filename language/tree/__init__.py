@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from language.tree.analyzers import AnalyzerFilter, DefineAnalyzer, DropAnalyzer
 from language.tree.backups import Backup, BackupForm, RestoreScript
 from language.tree.cluster import (
     AlterReplica,
@@ -186,7 +187,7 @@ Statement = (
     | Nack | Extend | GiveUp | Redrive
     | DefineField | AlterTable | AlterField | DropField
     | DefineIndex | DropIndex | RebuildIndex | Explain
-    | DefineFunction | DropFunction
+    | DefineFunction | DropFunction | DefineAnalyzer | DropAnalyzer
     | DefineUser | AlterUser | DropUser | Grant | Revoke | DefineNode | Info | InfoEntries
     | InfoHistory | Kill | LeadStore | Backup | RestoreScript
     | DefineVault | AlterVault | DropVault | RotateVault | WriteSecret | RevealSecret | EraseSecret
@@ -217,25 +218,25 @@ Node = Any
 
 __all__ = [
     "Ack", "AlterField", "AlterGroup", "AlterReader", "AlterReplica", "AlterTable", "AlterTopic",
-    "AlterUser", "AlterVault", "Answering", "Array", "ArrayType", "Assignment", "Attribute",
-    "Backup", "BackupForm", "Begin", "Binary", "BinaryOperator", "Block", "Call", "Cancel",
-    "Choice", "Closure", "Collected", "Column", "Commit", "CommitReader", "Constant", "Content",
-    "Create", "CreateJoinToken", "Data", "DefineDatabase", "DefineFailover", "DefineField",
-    "DefineFunction", "DefineGroup", "DefineIndex", "DefineNamespace", "DefineNode", "DefineReader",
-    "DefineReplica", "DefineSpace", "DefineTable", "DefineTopic", "DefineUser", "DefineVault",
-    "Delete", "DeleteKey", "DropDatabase", "DropFailover", "DropField", "DropFunction", "DropGroup",
-    "DropIndex", "DropKeys", "DropNamespace", "DropReader", "DropReplica", "DropSpace", "DropTable",
-    "DropTopic", "DropUser", "DropVault", "Each", "EraseSecret", "Evaluate", "Exists", "ExpireKey",
-    "Explain", "Expression", "ExpressionTarget", "Extend", "FieldType", "For", "FunctionParameter",
-    "GetKey", "GiveUp", "Grant", "GroupSetting", "If", "IncrKey", "Index", "Info", "InfoEntries",
+    "AlterUser", "AlterVault", "AnalyzerFilter", "Answering", "Array", "ArrayType", "Assignment",
+    "Attribute", "Backup", "BackupForm", "Begin", "Binary", "BinaryOperator", "Block", "Call",
+    "Cancel", "Choice", "Closure", "Collected", "Column", "Commit", "CommitReader", "Constant",
+    "Content", "Create", "CreateJoinToken", "Data", "DefineAnalyzer", "DefineDatabase",
+    "DefineFailover", "DefineField", "DefineFunction", "DefineGroup", "DefineIndex",
+    "DefineNamespace", "DefineNode", "DefineReader", "DefineReplica", "DefineSpace", "DefineTable",
+    "DefineTopic", "DefineUser", "DefineVault", "Delete", "DeleteKey", "DropAnalyzer",
+    "DropDatabase", "DropFailover", "DropField", "DropFunction", "DropGroup", "DropIndex",
+    "DropKeys", "DropNamespace", "DropReader", "DropReplica", "DropSpace", "DropTable", "DropTopic",
+    "DropUser", "DropVault", "Each", "EraseSecret", "Evaluate", "Exists", "ExpireKey", "Explain",
+    "Expression", "ExpressionTarget", "Extend", "FieldType", "For", "FunctionParameter", "GetKey",
+    "GiveUp", "Grant", "GroupSetting", "If", "IncrKey", "Index", "Info", "InfoEntries",
     "InfoHistory", "InfoSubject", "InfoTrail", "Insert", "Kill", "Kind", "LeadStore", "Let",
-    "ListKeys", "ListSecrets", "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node",
-    "Object", "OnChange", "OptionType", "Order", "Parameter", "PersistKey", "PlainType", "Position",
+    "ListKeys", "ListSecrets", "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "Object",
+    "OnChange", "OptionType", "Order", "Parameter", "PersistKey", "PlainType", "Position",
     "Publish", "Range", "ReadTopic", "RebuildIndex", "RecordLiteral", "RecordRange", "RecordType",
     "Redrive", "RestoreScript", "Return", "ReturnStatement", "RevealSecret", "Revoke",
     "RevokeCertificate", "RotateVault", "Script", "SecurableRef", "Select", "Set", "SetKey",
-    "Statement",
-    "Subquery", "SwapKey", "TableTarget", "Take", "Target", "Throw", "TopicSetting", "TrimTopic",
-    "Unary", "UnaryOperator", "UnionType", "UnlockKey", "Unset", "Update", "Upsert", "Use",
-    "WriteSecret", "collects",
+    "Statement", "Subquery", "SwapKey", "TableTarget", "Take", "Target", "Throw", "TopicSetting",
+    "TrimTopic", "Unary", "UnaryOperator", "UnionType", "UnlockKey", "Unset", "Update", "Upsert",
+    "Use", "WriteSecret", "collects",
 ]  # fmt: skip

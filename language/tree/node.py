@@ -107,7 +107,7 @@ class LeadStore:
 
 InfoSubject = Literal[
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
-    "NODE", "STATE", "RUNNING", "FUNCTION", "GRANTS", "BACKUPS", "VAULT",
+    "NODE", "STATE", "RUNNING", "FUNCTION", "ANALYZER", "GRANTS", "BACKUPS", "VAULT",
     "CLUSTER",
 ]  # fmt: skip
 
@@ -116,8 +116,8 @@ InfoSubject = Literal[
 class Info:
     """`INFO FOR …`. `names` are the names after the subject.
 
-    They are (), (ns,), (ns, db), (db,), (table,), (space,), (function,), (vault,), (index, table),
-    (topic,), (group, topic) or (user,).
+    They are (), (ns,), (ns, db), (db,), (table,), (space,), (function,), (analyzer,), (vault,),
+    (index, table), (topic,), (group, topic) or (user,).
     """
 
     subject: InfoSubject

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from protocol.values import unpaced
-from storage.catalog import functions, places, replicas, spaces, tables, users
+from storage.catalog import analyzers, functions, places, replicas, spaces, tables, users
 from storage.keyspace.keyspace import SpaceKeys
 from storage.topics import topics
 from storage.topics.deliveries.expiry import overdue
@@ -45,7 +45,7 @@ def read_whole_catalog(tx: Transaction) -> None:
         for topic in topics.each_topic(tx, database, unpaced):
             groups(tx, topic)
         # Generators: a row is read and decoded by the loop alone.
-        for each in (tables.tables, spaces.spaces, functions.each, vaults.each):
+        for each in (tables.tables, spaces.spaces, functions.each, analyzers.each, vaults.each):
             for _ in each(tx, database, unpaced):
                 pass
     for _ in users.everyone(tx):

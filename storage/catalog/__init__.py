@@ -2,6 +2,7 @@
 cluster."""
 
 PUBLIC = (
+    "analyzers",
     "failover",
     "functions",
     "join_tokens",

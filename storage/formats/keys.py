@@ -18,6 +18,7 @@ Files are below `storage/`.
 | 12 | ns (4) db (4) name | msgpack | a table |
 | 13 | ns (4) db (4) name | msgpack | a cache space |
 | 14 | ns (4) db (4) table (4) path | msgpack | a field of a table, see `catalog/tables.py` |
+| 15 | ns (4) db (4) name | msgpack | an analyzer, see `catalog/analyzers.py` |
 | 16 | ns (4) db (4) table (4) name | msgpack | an index |
 | 18 | name | msgpack | a user |
 | 1A | ns (4) db (4) name | msgpack | a topic |
@@ -99,6 +100,7 @@ DATABASE: Final = 0x11
 TABLE: Final = 0x12
 SPACE: Final = 0x13
 FIELD: Final = 0x14
+ANALYZER: Final = 0x15
 INDEX: Final = 0x16
 USER: Final = 0x18
 COUNT: Final = 0x20
@@ -177,6 +179,7 @@ PLACED: Final = (
     INDEX_ENTRY,
     INDEX_BUILD,
     FUNCTION,
+    ANALYZER,
     TOPIC,
     *OF_TOPICS,
     VAULT,
@@ -389,6 +392,16 @@ def function(namespace: int, database: int, name: str) -> bytes:
 def functions(namespace: int, database: int) -> Range:
     """Return the range of a database's function declarations, ordered by name."""
     return within(_tag(FUNCTION) + _TWO.pack(namespace, database))
+
+
+def analyzer(namespace: int, database: int, name: str) -> bytes:
+    """Return the key of an analyzer's declaration."""
+    return _tag(ANALYZER) + _TWO.pack(namespace, database) + name.encode()
+
+
+def analyzers(namespace: int, database: int) -> Range:
+    """Return the range of a database's analyzer declarations, ordered by name."""
+    return within(_tag(ANALYZER) + _TWO.pack(namespace, database))
 
 
 def in_space(tag: int, namespace: int, database: int, space: int) -> bytes:

@@ -14,7 +14,18 @@ from tests.architecture.sources import ROOMS, Source, files, imported
 
 MAY: dict[str, frozenset[str]] = {
     "protocol": frozenset({"msgpack", "msgspec"}),  # codecs of bytes in memory
-    "language": frozenset({"protocol", "msgspec", "re2", "sortedcontainers", "msgpack", "numpy"}),
+    "language": frozenset(
+        {
+            "protocol",
+            "msgspec",
+            "re2",
+            "sortedcontainers",
+            "msgpack",
+            "numpy",
+            "Stemmer",
+            "rapidfuzz",
+        }
+    ),
     "storage": frozenset(
         {
             "protocol",

@@ -32,7 +32,8 @@ EVERYTHING: Final = (
 DEFINE TABLE full SCHEMAFULL COMMENT 'c'; DEFINE FIELD f ON full TYPE int DEFAULT 1;
 DEFINE INDEX ready ON full FIELDS f;
 DEFINE TABLE many; INSERT INTO many $rows;
-DEFINE FUNCTION fit($n: int) { $n }; DEFINE VAULT w; DEFINE SPACE s EXPIRE 1h; SET 'k' IN s VALUE 1;
+DEFINE FUNCTION fit($n: int) { $n }; DEFINE ANALYZER en TOKENIZERS class FILTERS lowercase;
+ DEFINE VAULT w; DEFINE SPACE s EXPIRE 1h; SET 'k' IN s VALUE 1;
 DEFINE TOPIC bounded BYTES 1MiB; DEFINE TOPIC unbounded; DEFINE TOPIC dead;
 DEFINE TABLE telling ON CHANGE OF f PUBLISH INTO unbounded;
 DEFINE READER r ON bounded; DEFINE GROUP g ON bounded DEADLINE 1s DEAD LETTER dead BACKOFF 1s;
@@ -55,6 +56,7 @@ ASKED: Final = {
     "TOPIC": ["TOPIC bounded", "TOPIC unbounded"],
     "GROUP": ["GROUP g ON bounded"],
     "FUNCTION": ["FUNCTION fit"],
+    "ANALYZER": ["ANALYZER en"],
     "VAULT": ["VAULT w"],
     "USERS": ["USERS"],
     "USER": ["USER ana"],

@@ -32,6 +32,7 @@ MODULE_OF = {
     "argon2-cffi": "argon2",
     "google-re2": "re2",
     "pyopenssl": "OpenSSL",
+    "PyStemmer": "Stemmer",
 }
 
 OURS = {"storeclient"}

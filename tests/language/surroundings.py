@@ -11,6 +11,8 @@ from language import tree
 from language.compile import evaluate
 from language.parser import parse
 from language.rows import Batch, Objects, Pairs
+from language.search.analysis import Analyzer
+from language.search.definitions import Definition, TokenFilter
 from language.select import SelectPlan, plan_select
 from language.sizing import WorkingMemory
 from protocol import binary
@@ -48,6 +50,7 @@ class Tables:
         self._charged = 0
         self.selected = 0
         self.pulled = 0
+        self._plain = Analyzer(Definition(("class",), (TokenFilter("lowercase"),)))
         self._plans: dict[int, tuple[tree.Select, SelectPlan]] = {}
 
     def tick(self, cost: int = PACE) -> None:
@@ -64,6 +67,11 @@ class Tables:
 
     def call(self, name: str, arguments: list[Any]) -> Any:
         raise Unknown(f"there is no function {name}", kind="function", name=name)
+
+    def analyzer(self, name: str) -> Analyzer:
+        if name != "plain":
+            raise Unknown(f"there is no analyzer {name}", kind="analyzer", name=name)
+        return self._plain
 
     def select(self, select: tree.Select, parent: Any) -> Any:
         self.selected += 1

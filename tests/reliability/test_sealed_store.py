@@ -24,6 +24,7 @@ DEFINE TABLE canarytable COMMENT 'canary'; DEFINE FIELD canaryfield ON canarytab
 DEFINE INDEX canaryindex ON canarytable FIELDS canaryfield;
 CREATE canarytable:canaryid SET canaryfield = 'canary value';
 UPDATE canarytable:canaryid SET canaryfield = 'canary again';
+DEFINE ANALYZER canaryanalyzer TOKENIZERS class FILTERS stop(['canary']) COMMENT 'canary';
 DEFINE FUNCTION canaryfunction($canary: int) -> int { $canary + 1 };
 DEFINE TOPIC canarytopic DEDUP 1h; DEFINE TOPIC canarydead;
 PUBLISH INTO canarytopic VALUE { canary: 1 } KEY 'canary' ID 'canary' HEADERS { canary: 'c' };

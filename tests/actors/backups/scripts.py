@@ -33,6 +33,10 @@ DEFINE TOPIC news KEEP 7d BYTES 1MiB LARGEST 100KiB DEDUP 1h FULL REFUSE COMMENT
 DEFINE TOPIC plain; DEFINE TOPIC dead;
 DEFINE TABLE person COMMENT 'people';
 DEFINE TABLE `select`; DEFINE TABLE `a-b`; DEFINE TABLE nothing;
+DEFINE ANALYZER en TOKENIZERS class, camel FILTERS lowercase, ascii, stop(english),
+    stop(['le', 'la']), synonyms({ tv: ['television set'], 'x y': [] }), snowball(english)
+    COMMENT 'of texts';
+DEFINE ANALYZER parts TOKENIZERS blank FILTERS edgengram(2, 10), ngram(1, 2);
 DEFINE FUNCTION tax($n: number) -> number { $n * 0.25dec } COMMENT 'of it';
 DEFINE FUNCTION net($n: number, $r: option<decimal>) { $n - fn::tax($n) };
 DEFINE FUNCTION ping($n: int) { $n };

@@ -33,6 +33,7 @@ DEFINE TOPIC q; DEFINE TOPIC dead; DEFINE GROUP g ON q DEADLINE 1m; DEFINE READE
 PUBLISH INTO q VALUE 1; DEFINE SPACE c; SET 'k' IN c VALUE 1;
 DEFINE DATABASE shop.spare; DEFINE NAMESPACE spare; DEFINE NAMESPACE bank;
 DEFINE FUNCTION f() { 1 }; DEFINE VAULT s; DEFINE REPLICA n1 PEER 'n1:1';
+DEFINE ANALYZER a TOKENIZERS class;
 DEFINE USER other ROLE owner PASSWORD 'correct horse battery'
 """
 ROLES: Final = ("editor", "viewer", "member")
@@ -198,6 +199,8 @@ ROWS: Final[dict[str, list[Row]]] = {
     "DropField": [of("DROP FIELD n ON u", "DEFINE", ON_U)],
     "DefineFunction": [of("DEFINE FUNCTION made() { fn::f() }", "DEFINE", ON_MAIN)],
     "DropFunction": [of("DROP FUNCTION f", "DEFINE", ON_MAIN)],
+    "DefineAnalyzer": [of("DEFINE ANALYZER made TOKENIZERS class", "DEFINE", ON_MAIN)],
+    "DropAnalyzer": [of("DROP ANALYZER a", "DEFINE", ON_MAIN)],
     "DefineIndex": [of("DEFINE INDEX j ON u FIELDS n", "DEFINE", ON_U)],
     "DropIndex": [of("DROP INDEX i ON u", "DEFINE", ON_U)],
     "RebuildIndex": [of("REBUILD INDEX i ON u", "DEFINE", ON_U)],
@@ -340,6 +343,7 @@ ROWS: Final[dict[str, list[Row]]] = {
     "TOPIC": [of("INFO FOR TOPIC q", "INFO", ON_Q)],
     "GROUP": [of("INFO FOR GROUP g ON q", "INFO", ON_Q)],
     "FUNCTION": [of("INFO FOR FUNCTION f", "INFO", ON_MAIN)],
+    "ANALYZER": [of("INFO FOR ANALYZER a", "INFO", ON_MAIN)],
     "USERS": [owns("INFO FOR USERS", "STORE", owner=MAY, other=MAY)],
     "USER": [nobody("INFO FOR USER other"), anybody("INFO FOR USER $me")],
     "GRANTS": [
