@@ -145,7 +145,7 @@ def _point(
             return None
         check_comparisons(run, plan, table)
         some = [Pairs(pairs, records.record_id(table))] if pairs else []
-        return plan.run(_counted(run, some), run)
+        return plan.run(counted(run, some), run)
     run.count_read(1)
     if not pairs:
         check_comparisons(run, plan, table)

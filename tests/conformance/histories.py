@@ -199,7 +199,8 @@ class History:
     def _handle(self) -> Steps:
         """Take messages and handle each in one transaction, until no more will come."""
         group = {"topic": "told", "group": "all"}
-        found, is_last = [], False
+        found: list[Any] = []
+        is_last = False
         while found or not is_last:
             is_last = self._working == 0
             taken = yield self._call("group.take", count=20, wait=WAITS_MS[is_last], **group)
