@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from fnmatch import fnmatch
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -43,7 +44,7 @@ def main() -> int:
 def _make() -> int:
     made_of, fresh = digest(), TREE.with_name("compiled.new")
     shutil.rmtree(fresh, ignore_errors=True)
-    shutil.copytree(ROOT, fresh, ignore=shutil.ignore_patterns(".git", *_left_out()))
+    shutil.copytree(ROOT, fresh, ignore=left_out)
     if made_of == _noted(TREE):
         for path in TREE.rglob(f"*{SUFFIX}"):
             shutil.copy2(path, fresh / path.relative_to(TREE))
@@ -93,9 +94,22 @@ def _noted(tree: Path) -> str | None:
     return noted.read_text() if noted.is_file() and library.is_file() else None
 
 
-def _left_out() -> list[str]:
+def left_out(folder: str, names: list[str]) -> set[str]:
+    """Return the names in a folder of the tree that a copy leaves out: git's, and those of folders
+    that git ignores.
+
+    Ignored files are copied, the console's pages among them. `build/` is a folder: the programs
+    packaging/*/build are files, and are copied too.
+    """
     lines = (ROOT / ".gitignore").read_text().splitlines()
-    return [line.strip().rstrip("/") for line in lines if line.strip()]
+    ignored = [line.strip().rstrip("/") for line in lines if line.strip().endswith("/")]
+    found = {".git"} & set(names)
+    for name in names:
+        path = Path(folder, name)
+        here = f"/{path.relative_to(ROOT)}"  # a pattern with a slash begins at the top
+        if path.is_dir() and any(fnmatch(here if "/" in one else name, one) for one in ignored):
+            found.add(name)
+    return found
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bench import machine
-from compiling.__main__ import MADE_OF, TREE, lacking
+from compiling.__main__ import MADE_OF, TREE, lacking, left_out
 from compiling.modules import MODULES, ROOMS, SUFFIX, compiled, source
 from tests import bound
 from tests.architecture.sources import ROOT
@@ -43,6 +43,15 @@ def test_modules_have_no_library_path_of_the_machine_that_made_them(tmp_path: Pa
         built = tmp_path / f"{has}.so"
         subprocess.run([*words, "-fPIC", str(tmp_path / "one.c"), "-o", str(built)], check=True)
         assert (b"/opt/python/lib" in built.read_bytes()) is has
+
+
+def test_a_copy_of_the_tree_has_all_but_the_folders_that_git_ignores() -> None:
+    for folder in ("debian", "image"):
+        path = ROOT / "packaging" / folder
+        assert not left_out(str(path), sorted(one.name for one in path.iterdir()))
+    (ROOT / "build").mkdir(exist_ok=True)
+    found = left_out(str(ROOT), ["build", "compiling", "tests"])
+    assert found == {"build"}
 
 
 def protocols(text: str) -> set[str]:
