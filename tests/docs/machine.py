@@ -17,10 +17,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from unittest.mock import patch
 
 ROOT = Path(os.environ.get("MACHINES", "."))
 MACHINE = os.environ.get("MACHINE", "")
 SECONDS = 600
+CONNECT_SECONDS = 120.0
 READY = b"READY=1"
 
 
@@ -179,8 +181,13 @@ def poweroff() -> int:
 
 
 def storenode(*words: str) -> int:
-    """The command."""
-    os.execv(sys.executable, [sys.executable, "-m", "surfaces.command.main", *words])
+    """The command. It waits longer for a connection: all machines of the page share this one."""
+    # Here: the other commands are called often, and start sooner without the node.
+    from surfaces.command.main import main
+    from surfaces.shell import connecting
+
+    with patch.object(connecting, "CONNECT_SECONDS", CONNECT_SECONDS):
+        return main(words)
 
 
 def sudo(*words: str) -> int:

@@ -42,7 +42,7 @@ where they come from."""
 INSTALLED: Final = "/opt/storenode/.venv/bin/"
 """Where a machine has its commands; here they are those of this tree, and nothing is installed."""
 COMMAND_SECONDS: Final = 600
-IMPATIENT: Final = ("storenode: no connection yet; retrying for 10 s, Ctrl-C stops",)
+IMPATIENT: Final = re.compile(r"storenode: no connection yet; retrying for \d+ s, Ctrl-C stops")
 """What is said on a machine that is slower than others."""
 MASKS: Final = (
     (re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"), "<id>"),
@@ -173,7 +173,7 @@ class Machines:
             text = said.read()
         del ended
         lines = [line.rstrip() for line in self.there(text).splitlines()]
-        return [line for line in lines if line not in IMPATIENT]
+        return [line for line in lines if not IMPATIENT.fullmatch(line)]
 
     def end(self) -> None:
         """End all that runs on them."""
