@@ -19,6 +19,7 @@ from bench import (
     analytics,
     backups,
     builds,
+    client_loads,
     clients,
     clusters,
     etcds,
@@ -124,6 +125,20 @@ def test_a_store_of_secrets_that_is_missing_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(openbao, "PACKAGE", "no_such_package")
     assert "pip install" in (openbao.missing() or "")
+
+
+@pytest.mark.hard
+@pytest.mark.timeout(1_800)
+def test_the_processor_time_of_clients_is_measured(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, rounds=1, scale=0.01)
+    found = {row.name: row for row in client_loads.rows(settings, lambda name: True)}
+    assert set(found) == set(client_loads.NAMES)
+    for row in found.values():
+        for language, peer in client_loads.PEERS.items():
+            for side in (language, peer):
+                told = [gap for gap in row.gaps if gap.startswith((language, peer, "Redis"))]
+                assert side in row.sides or told, f"{side} was left out without a word"
+        assert all(figures[0] > 0 for figures in row.sides.values())
 
 
 @pytest.mark.hard

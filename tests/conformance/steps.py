@@ -744,15 +744,15 @@ class Run:
         return self.world.cluster
 
     def do_cluster_kill_leader(self, given: Any, step: Mapping[str, Any]) -> None:
-        """SIGKILL to the leader; then wait for the next one."""
-        leader = self._three.led()
-        leader.kill()
+        """SIGKILL to the leader; then wait until the next one takes writes."""
+        self._three.led().kill()
         if (given or {}).get("waits", True):
-            self._three.led(but=leader)
+            self._three.write_until_taken(0)
 
     def do_cluster_stop_leader(self, given: Any, step: Mapping[str, Any]) -> None:
-        """SIGTERM to the leader, and wait for its end."""
+        """SIGTERM to the leader; wait for its end, and until the next one takes writes."""
         self._three.led().stop()
+        self._three.write_until_taken(0)
 
     def do_differs(self, given: Any, step: Mapping[str, Any]) -> None:
         """Two values are not the same."""

@@ -575,7 +575,7 @@ impl Testee {
             "transaction" => {
                 let mut transaction = self.database(call)?.transaction();
                 for one in call.get("statements").and_then(Json::as_array).cloned().unwrap_or_default() {
-                    let statement = Call(one);
+                    let statement = Call(Arc::new(one));
                     transaction = transaction.statement(statement.need("script"));
                     for (name, value) in statement.params() {
                         transaction = transaction.bind(&name, Tagged(value));
