@@ -15,6 +15,7 @@ from rich.table import Table
 from bench import (
     analytics,
     backups,
+    client_loads,
     clients,
     clusters,
     feeds,
@@ -48,6 +49,7 @@ SOURCES = (
     backups,
     vaults,
     clients,
+    client_loads,
     clusters,
     stores,
 )

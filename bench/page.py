@@ -37,6 +37,10 @@ How they come about:
   costs, and say nothing of three machines. The notes say what each side has done when it answers.
 - Rows `client-…` compare the clients, each on one connection to the same node: what a client costs,
   and what its caller waits. The Python client gathers messages that are published at one time.
+- Rows `client-get-256`, `client-set-256`, `client-publish`, `client-rows-100k` compare the client
+  of each language with one for Redis: redis-py, go-redis, ioredis, redis-rs, lettuce. The figure is
+  the processor time of the client's process for an operation; what node and Redis compute does not
+  count. Redis has the rows as a stream.
 - Sides are measured in turns, after one round for warmth. The median counts; the spread is from the
   least to the most. For the scans node and peer must give the same answer.
 - The node is the installed wheel, as it is shipped. The line above the table says which interpreter

@@ -106,7 +106,7 @@ class _SpaceSetup:
     def _start_peers(self) -> None:
         directory = self._settings.directory
         if shutil.which("redis-server"):
-            self._redis = self._held.enter_context(_redis(directory / "redis"))
+            self._redis = self._held.enter_context(redis_server(directory / "redis"))
         if self._redis is not None and shutil.which("webdis"):
             self._webdis = self._held.enter_context(_webdis(directory / "webdis", self._redis))
         if shutil.which("etcd"):
@@ -415,7 +415,7 @@ def _token(node: NodeProcess) -> str:
 
 
 @contextmanager
-def _redis(directory: Path) -> Iterator[int]:
+def redis_server(directory: Path) -> Iterator[int]:
     port = free_port()
     words = (
         "redis-server", "--port", str(port), "--dir", str(directory), "--appendonly", "yes",
