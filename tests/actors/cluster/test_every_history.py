@@ -188,7 +188,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "two changes, asked again": {"frames": 2, "changes": 2, "repeats": True},
     "a crash": {"changes": 0, "crashes": 1},
     "an older copy": {"changes": 0, "copies": 1},
-    "an older copy, and a change": {"changes": 1, "copies": 1},
+    "an older copy, and a change": {"frames": 1, "changes": 1, "copies": 1},
     "three epochs": {"frames": 3, "epochs": 3, "changes": 0},
     "one must hold it too": {"changes": 1, "acks": 1, "repeats": True},
     "another takes a place": {"changes": 2, "acks": 1},
