@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from bench import sales, sql
 from bench.figures import NODE, Measure, Measurement, in_turns
-from bench.nodes import NodeProcess, define_place
+from bench.nodes import DATABASE, NAMESPACE, NodeProcess, define_place
 from bench.sales import Sale
 from bench.settings import Settings
 from bench.sql import PostgresPeer, SqlPeer
@@ -22,6 +22,8 @@ ROUNDS_LARGE: Final = 2
 LARGE: Final = "-large"
 """Suffix of the names of the rows over ROWS_LARGE sales."""
 TIMEOUT: Final = 600.0
+LOAD: Final = f"{NODE}, load"
+"""Name of the side that loads by the Python client's `load`."""
 FIELDS: Final = """
     DEFINE TABLE {0}; DEFINE FIELD at ON {0} TYPE datetime; DEFINE FIELD amount ON {0} TYPE decimal;
     DEFINE FIELD qty ON {0} TYPE int; DEFINE FIELD rate ON {0} TYPE float;
@@ -219,12 +221,23 @@ class _AnalyticSetup:
             took += time.perf_counter() - began
         return took
 
-    def _import_anew(self, define: str) -> float:
+    def _define_anew(self, define: str) -> None:
         self._query("DROP TABLE sale")
         self._query(FIELDS.format("sale"))
         if define:
             self._query(define)
+
+    def _import_anew(self, define: str) -> float:
+        self._define_anew(define)
         return self._import(self._sales) * 1e6 / self._count
+
+    def _load_node(self, define: str) -> float:
+        """Load the sales as a program does: the time that it takes to make columns counts too."""
+        self._define_anew(define)
+        rows = list(map(_record, self._sales))
+        began = time.perf_counter()
+        self._client.database(NAMESPACE, DATABASE).load("sale", rows, batch=sql.BATCH)
+        return (time.perf_counter() - began) * 1e6 / self._count
 
     def _load_anew(self, peer: SqlPeer, way: str, define: Sequence[str]) -> float:
         peer.define("sale")
@@ -237,9 +250,12 @@ class _AnalyticSetup:
     def _import_typed(self) -> Measurement:
         row = self._row(
             "import-typed", f"{self._count:,} typed rows into an empty table", "µs a row",
-            "0.45× COPY, 1.8× unnest, 5× INSERT VALUES",
+            "0.45× COPY, 1.8× unnest, 5× INSERT VALUES; load 0.8× COPY",
         )  # fmt: skip
-        measures: dict[str, Measure] = {NODE: partial(self._import_anew, "")}
+        measures: dict[str, Measure] = {
+            NODE: partial(self._import_anew, ""),
+            LOAD: partial(self._load_node, ""),
+        }
         for peer in self._peers:
             measures[peer.name] = partial(self._load_anew, peer, "load", ())
             if isinstance(peer, PostgresPeer):
@@ -251,13 +267,19 @@ class _AnalyticSetup:
 
     def _import_indexed(self) -> Measurement:
         row = self._row(
-            "import-indexed", f"{self._count:,} typed rows, two indexes", "µs a row", "0.5× COPY"
+            "import-indexed",
+            f"{self._count:,} typed rows, two indexes",
+            "µs a row",
+            "0.5× COPY; load 0.8×",
         )
         define = (
             "DEFINE INDEX by_country ON sale FIELDS country; DEFINE INDEX by_at ON sale FIELDS at"
         )
         created = ("CREATE INDEX ON sale (country)", 'CREATE INDEX ON sale ("at")')
-        measures: dict[str, Measure] = {NODE: partial(self._import_anew, define)}
+        measures: dict[str, Measure] = {
+            NODE: partial(self._import_anew, define),
+            LOAD: partial(self._load_node, define),
+        }
         for peer in self._peers:
             if isinstance(peer, PostgresPeer):
                 measures[peer.name] = partial(self._load_anew, peer, "load", created)

@@ -73,6 +73,7 @@ NOTES: Final = {
     "AsyncClient.backup": "`progress` is called in the client's thread.",
     "AsyncClient.use": "For all threads.",
     "AsyncConsumer.stop": "An iteration in another thread ends.",
+    "AsyncDatabase.load": "`rows` are read, and `progress` is called, in the client's thread.",
     "AsyncDatabase.mirror": "`on_copy` is called in the client's thread.",
     "AsyncTopic.publisher": "Its `publish` does not block.",
 }

@@ -25,6 +25,7 @@ from protocol import limits
 from protocol.errors import CATALOGUE
 from storeclient import Refused
 from storeclient.errors import NotAllowed
+from storeclient.loads import columns_of, insert_of
 from surfaces.shell.columns import type_of_field
 from surfaces.shell.outcomes import REFUSED, USAGE, CommandEnded
 from surfaces.shell.patience import RetryingClient
@@ -301,9 +302,10 @@ class _Run:
     async def _insert(self, rows: list[dict[str, Any]]) -> int:
         """Insert rows. Return the number of inserted rows; with updates, of all rows."""
         if self._asked.on_duplicate == IGNORE:
-            script = f"INSERT INTO {self._table} $rows IGNORE RETURN id"
-            return len((await self._patient.run(script, {"rows": rows})).value)
-        await self._patient.run(*updating(self._table, rows))
+            batch = columns_of(rows)
+            script = f"{insert_of(self._asked.table.name, batch, 'rows')} IGNORE RETURN id"
+            return len((await self._patient.run(script, {"rows": batch})).value)
+        await self._patient.run(*updating(self._asked.table.name, rows))
         return len(rows)
 
 
@@ -316,10 +318,10 @@ def updating(table: str, rows: list[dict[str, Any]]) -> tuple[str, dict[str, Any
     params: dict[str, Any] = {}
     statements = ["BEGIN"]
     for number, (names, group) in enumerate(_by_fields(rows)):
-        params[f"r{number}"] = group
+        params[f"r{number}"] = batch = columns_of(group)
         sets = ", ".join(f"{quote(name)} = $input.{quote(name)}" for name in names)
         then = f"ON DUPLICATE UPDATE SET {sets}" if sets else "IGNORE"
-        statements.append(f"INSERT INTO {table} $r{number} {then} RETURN NONE")
+        statements.append(f"{insert_of(table, batch, f'r{number}')} {then} RETURN NONE")
     return "; ".join([*statements, "COMMIT"]), params
 
 

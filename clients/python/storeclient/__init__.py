@@ -31,6 +31,7 @@ from storeclient.changes import Change, Commit, Position
 from storeclient.database import AsyncDatabase
 from storeclient.errors import (
     Closed,
+    LoadFailed,
     OutcomeUnknown,
     ProtocolBroken,
     Refused,
@@ -67,6 +68,6 @@ __all__ = [
     "AsyncVault", "Vault", "AsyncSeal", "Seal", "Revealed", "Written",
     "Answer", "Result", "ResultKind", "Welcome", "Backup",
     "NONE", "NoneValue", "RecordId", "quote_name", "into", "json_default",
-    "StoreError", "Refused", "OutcomeUnknown", "Unreachable", "ProtocolBroken", "Closed", "errors",
-    "__version__",
+    "StoreError", "Refused", "OutcomeUnknown", "LoadFailed", "Unreachable", "ProtocolBroken",
+    "Closed", "errors", "__version__",
 ]  # fmt: skip

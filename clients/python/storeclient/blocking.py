@@ -20,6 +20,7 @@ from storeclient.database import AsyncDatabase
 from storeclient.events import OnConnection
 from storeclient.exchange import Welcome
 from storeclient.groups import AsyncConsumer, AsyncHandOut, Settled
+from storeclient.loads import BATCH_ROWS, OnRows
 from storeclient.messages import Message
 from storeclient.mirrors import OnCopy
 from storeclient.moments import KEEP, AsyncMoment
@@ -283,6 +284,31 @@ class Database(Twin[AsyncDatabase]):
         """Return a transaction, to which statements are added before it is run; see
         `AsyncDatabase.transaction`."""
         return Transaction(self._twin.transaction(), self._submit)
+
+    def load(
+        self,
+        table: str,
+        rows: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        batch: int = BATCH_ROWS,
+        ignore: bool = False,
+        progress: OnRows | None = None,
+        reason: str | None = None,
+    ) -> int:
+        """Insert many rows, each batch in a commit of its own; see `AsyncDatabase.load`. `rows` are
+        read, and `progress` is called, in the client's thread."""
+        return self._wait(
+            self._twin.load(
+                table,
+                rows,
+                columns=columns,
+                batch=batch,
+                ignore=ignore,
+                progress=progress,
+                reason=reason,
+            )
+        )
 
     def moment(self, *, keep: float | timedelta = KEEP) -> Moment:
         """Return a pinned snapshot of the store; see `AsyncDatabase.moment`."""

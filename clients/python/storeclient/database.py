@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from storeclient.answers import Answer
 from storeclient.cache import AsyncCache
 from storeclient.changes import Action, Position
+from storeclient.loads import BATCH_ROWS, Load, OnRows, batches_of
 from storeclient.mirrors import AsyncMirror, OnCopy
 from storeclient.moments import KEEP, AsyncMoment, MomentClient
 from storeclient.names import check_names, quote_name
@@ -105,6 +106,39 @@ class AsyncDatabase:
         await buying.run()
         """
         return AsyncTransaction(self)
+
+    async def load(
+        self,
+        table: str,
+        rows: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        batch: int = BATCH_ROWS,
+        ignore: bool = False,
+        progress: OnRows | None = None,
+        reason: str | None = None,
+    ) -> int:
+        """Insert many rows, each batch in a commit of its own. Return the number of created
+        records.
+
+            await db.load("sale", read_sales(), progress=print)
+
+        :param rows: an iterable of dicts, dataclass instances, named tuples, or tuples with
+            `columns`; or a DataFrame of pandas or polars, whose missing values become NONE
+        :param columns: names of the items of plain tuples
+        :param batch: rows of a commit; fewer if their texts are long
+        :param ignore: skip rows whose record exists. Rows with ids may then be loaded again, and
+            the client does so itself after a broken connection
+        :param progress: called with the number of rows written so far, after each batch
+        :raises LoadFailed: it ended early: which rows are written, and the cause
+        :raises ValueError: an invalid name
+        """
+        check_names(table)
+
+        async def send(script: str, params: Mapping[str, Any], repeatable: bool) -> Answer:
+            return await self.run(script, params, reason=reason, repeatable=repeatable)
+
+        return await Load(send, table, ignore, progress).run(batches_of(rows, columns, batch))
 
     def moment(self, *, keep: float | timedelta = KEEP) -> AsyncMoment:
         """Return a pinned snapshot of the store: all reads in it show the state at its entry,

@@ -33,6 +33,31 @@ class OutcomeUnknown(StoreError):
     """
 
 
+class LoadFailed(StoreError):
+    """A bulk load ended early; `__cause__` is the error that ended it.
+
+    Each batch is one commit, so whole ranges of rows are written or not. Rows are numbered from 0.
+    """
+
+    def __init__(
+        self, message: str, written: tuple[range, ...], unknown: tuple[range, ...], row: int | None
+    ) -> None:
+        super().__init__(message)
+        self.written = written
+        """Rows known to be written."""
+        self.unknown = unknown
+        """Rows of which it is not known: `OutcomeUnknown`. All others are not written."""
+        self.row = row
+        """The refused row, if the node named one."""
+
+    def __str__(self) -> str:
+        count = sum(map(len, self.written))
+        told = f"{self.args[0]}; {count} rows are written"
+        if self.unknown:
+            told += f", of {sum(map(len, self.unknown))} it is unknown"
+        return told if self.row is None else f"{told}, row {self.row} was refused"
+
+
 class Unreachable(StoreError):
     """No connection within the time-out, or no server of the wire protocol there. `__cause__` is
     the error of the last attempt."""
