@@ -327,6 +327,8 @@ class _Total:
         """Sums by kind and scale."""
         self._most = 0
         """Bound of the sum of all decimals without their signs, in units of the 18th place."""
+        self._fits = False
+        """True if the decimals that wait are known to have an exact sum."""
         self._floats: list[tuple[Array | None, Array]] = []
         self._held = 0
 
@@ -370,23 +372,35 @@ class _Total:
                     state[at] += total
                 else:
                     state[at + 1] = self._decimal(state[at + 1], total, scale)
-        self._parts, self._most = {}, 0
+        self._parts, self._most, self._fits = {}, 0, False
         if self._floats:
             self._flush_floats(states)
 
     def _decimal(self, state: Decimal | None, total: int, scale: int) -> Decimal:
         """Add an exact sum of decimals of one scale to a state. :raises Inexact:"""
         found = EXACT.scaleb(Decimal(total), -scale)
-        places = max(scale for _, scale in self._parts)
-        bound = Decimal(self._most).scaleb(-_PLACES)
-        if state is not None:
-            exponent = state.as_tuple().exponent
-            assert isinstance(exponent, int), "NaN and infinities are not values"
-            places, bound = max(places, -exponent), bound + abs(state)
-        # Digits of the largest sum on the way, at the finest scale.
+        if state is None:
+            self._check_exact(0, Decimal(0))
+            return found
+        exponent = state.as_tuple().exponent
+        assert isinstance(exponent, int), "NaN and infinities are not values"
+        self._check_exact(-exponent, abs(state))
+        return add_decimals(state, found)
+
+    def _check_exact(self, places: int, more: Decimal) -> None:
+        """Check that the largest sum on the way has room for its digits at the finest scale.
+
+        :param places: decimal places of a state that the decimals are added to
+        :param more: that state without its sign
+        :raises Inexact: it has not
+        """
+        if self._fits and not more:
+            return
+        places = max(places, *[scale for _, scale in self._parts])
+        bound = Decimal(self._most).scaleb(-_PLACES) + more
         if bound.adjusted() + 1 + places >= limits.DECIMAL_DIGITS:
             raise Inexact
-        return found if state is None else add_decimals(state, found)
+        self._fits = self._fits or not more
 
     def _flush_floats(self, states: list[list[Any]]) -> None:
         at = self._at

@@ -388,7 +388,7 @@ def _floored(value: Vector, step: int) -> Vector:
     if step > limits.INT_MAX or low - low % step < _LEAST:
         raise Unfit
     found = value.data - value.data % step
-    return Vector(TIME, found, low=low - low % step, high=high)
+    return Vector(TIME, found, low=low - low % step, high=high, step=step)
 
 
 def _constant_vector(value: Any) -> Vector | None:
@@ -470,15 +470,16 @@ def factorized(vector: Vector) -> tuple[Array, Array]:
     if vector.kind == FLOAT and (np.signbit(data) & (data == 0)).any():
         raise Unfit
     if vector.kind not in (FLOAT, CODED) and len(data):
-        low, high = int(data.min()), int(data.max())
-        if high - low < SPAN:
-            codes = data - low
-            seen = np.zeros(high - low + 1, bool)
+        low, high, step = int(data.min()), int(data.max()), vector.step
+        if high - low < SPAN * step:
+            codes = data - low if step == 1 else (data - low) // step
+            size = (high - low) // step + 1
+            seen = np.zeros(size, bool)
             seen[codes] = True
             found = np.flatnonzero(seen)
-            place = np.zeros(high - low + 1, np.int64)
+            place = np.zeros(size, np.int64)
             place[found] = np.arange(len(found))
-            return place[codes], found + low
+            return place[codes], found * step + low
     found, codes = np.unique(data, return_inverse=True)
     return codes, found
 

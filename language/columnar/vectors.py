@@ -40,7 +40,7 @@ TURNED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=
 class Vector:
     """Values of an expression for some rows. Immutable."""
 
-    __slots__ = ("data", "high", "kind", "low", "scale", "state", "values")
+    __slots__ = ("data", "high", "kind", "low", "scale", "state", "step", "values")
 
     def __init__(
         self,
@@ -52,8 +52,11 @@ class Vector:
         values: list[Any] | None = None,
         low: Any = None,
         high: Any = None,
+        step: int = 1,
     ) -> None:
         self.kind = kind
+        self.step = step
+        """Number that divides the difference of any two numbers of the vector."""
         self.data = data
         """Numbers; with kind `coded` codes into `values`."""
         self.state = state
@@ -68,7 +71,7 @@ class Vector:
         state = None if self.state is None else self.state[positions]
         return Vector(
             self.kind, self.data[positions], state=state, scale=self.scale, values=self.values,
-            low=self.low, high=self.high,
+            low=self.low, high=self.high, step=self.step,
         )  # fmt: skip
 
     @property

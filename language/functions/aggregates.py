@@ -13,7 +13,7 @@ from typing import Any
 from language.env import Env
 from language.functions.arrays import order_of, sort
 from language.functions.table import function
-from language.numbers import NUMBERS, add, divide, finite, integer
+from language.numbers import NUMBERS, add, add_decimals, divide, finite, integer
 from language.operators import hashable
 from language.pieces import slices
 from protocol.errors import TypeRefused
@@ -45,7 +45,7 @@ def total(ints: int, exact: Decimal | None, high: float, low: float) -> Any:
     :raises TypeRefused: both floats and decimals were added
     """
     if type(high) is not float:
-        return integer(ints) if exact is None else add(exact, ints)
+        return integer(ints) if exact is None else add_decimals(exact, Decimal(ints))
     found = finite(finite(high) + low + ints)
     return found if exact is None else add(exact, found)
 

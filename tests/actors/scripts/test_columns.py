@@ -20,6 +20,7 @@ from protocol.requests import NEW_MOMENT
 from storage.columns import blocks, ids
 from storage.columns.projections import Projections
 from tests.actors.scripts.column_questions import Differs, ask_all
+from tests.logbook import Logbook
 from tests.nodes import Running, running
 
 QUESTIONS = 500
@@ -145,7 +146,8 @@ def _sums_unordered(patch: pytest.MonkeyPatch) -> None:
     """Floats are added in another order."""
 
     def added(high: float, low: float, values: Any) -> tuple[float, float]:
-        return float(high) + float(np.sum(values)), low
+        with np.errstate(all="ignore"):
+            return float(high) + float(np.sum(values)), low
 
     patch.setattr(aggregation, "floats_added", added)
 
@@ -177,8 +179,10 @@ FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 @pytest.mark.hard
 @pytest.mark.parametrize("name", FAULTS)
 async def test_a_planted_fault_is_found(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
+    # Some are found by a scan itself, which asserts that no record changed without a note.
+    logbook.allow("error handler failed where='script' exc_info=\"AssertionError")
     FAULTS[name](monkeypatch)
     with pytest.raises((Differs, AssertionError)):
         for seed in range(300, 340):
