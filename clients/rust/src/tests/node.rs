@@ -91,7 +91,7 @@ tests! {
         client.ping().await.unwrap();
     }
 
-    async fn node_scripts(client, db) {
+    async fn node_c52_scripts_and_transactions(client, db) {
         db.run("DEFINE TABLE item").await.unwrap();
         let error = db.run("CREATE item:1 SET a = 1; CREATE item:1 SET a = 2; RETURN 3").await.unwrap_err();
         assert!(error.is(Code::AlreadyExists));

@@ -78,7 +78,7 @@ class NodeTest {
     data class Chair(val id: @Contextual RecordId, val name: String)
 
     @Test
-    fun scripts() = onNode("kotlin_scripts") { client, db ->
+    fun `C52 scripts and transactions`() = onNode("kotlin_scripts") { client, db ->
         db.run("DEFINE TABLE item")
         val refusal = refused(Code.ALREADY_EXISTS) { db.run("CREATE item:1 SET a = 1; CREATE item:1 SET a = 2; RETURN 3") }
         assertEquals(listOf<Any?>(2, true, 1), listOf(refusal.statement, refusal.committed > 0, refusal.results.size))
