@@ -18,11 +18,11 @@ GRAMMAR: Final = """
 define_analyzer = DEFINE ANALYZER [exists] name TOKENIZERS word {"," word}
     [FILTERS filter {"," filter}] [comment]
 filter = word ["(" given {"," given} ")"]
-given = word | expression
+given = word | int | string | array | object
 drop_analyzer = DROP ANALYZER name [reason]
 """
 GRAMMAR_NOTE: Final = """
-What a filter is given is a literal: a string, an int, an array or an object of them.
+The array or object that a filter is given holds literals only.
 """
 
 
