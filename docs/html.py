@@ -63,9 +63,9 @@ SHELL: Final = """\
 <a class="skip" href="#page">To the page</a>
 <header>
 <a class="home" href="/">storenode</a>
-<search><input id="search" type="search" placeholder="Search these pages" \
+<search><input id="search-box" type="search" placeholder="Search these pages" \
 aria-label="Search these pages" autocomplete="off" spellcheck="false">
-<output id="found" for="search"></output></search>
+<output id="search-results" for="search-box"></output></search>
 </header>
 <nav aria-label="Pages">
 {pages}

@@ -2,8 +2,8 @@
 // shows are the sections that hold all of the words: those first whose headings have them, then those
 // that say what was typed most often.
 
-const input = document.querySelector("#search");
-const found = document.querySelector("#found");
+const input = document.querySelector("#search-box");
+const found = document.querySelector("#search-results");
 const MOST = 12;
 
 /** @type {Promise<Array<{href: string, page: string, heading: string, text: string}>> | null} */
