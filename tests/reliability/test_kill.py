@@ -7,11 +7,13 @@ import random
 import shutil
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tests.processes import NodeProcess
+from storeclient import Client, LoadFailed, RecordId
+from tests.processes import PASSWORD, USER, NodeProcess
 from tests.reliability import faulty, workload
 from tests.reliability.workload import Broken, Promises
 
@@ -24,7 +26,26 @@ LOAD_SECONDS = 0.4
 REPLAYED_FRAMES = 100_000
 STATEMENTS = 2_500
 
+LOADS_KILLED = 4
+LOADED_TOGETHER = 300
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
 Figure = Callable[[str, object], None]
+
+
+def line(node: NodeProcess) -> Client:
+    host, port = node.address("wire")
+    return Client(f"{host}:{port}", user=USER, password=PASSWORD, connect_timeout=8)
+
+
+def killing(node: NodeProcess, most: int) -> Callable[[int], None]:
+    """Progress of a load that kills the node once so many rows are written."""
+
+    def progress(count: int) -> None:
+        if count >= most:
+            node.kill()
+
+    return progress
 
 
 def life(
@@ -97,6 +118,50 @@ def test_kills_lose_nothing(tmp_path: Path, figure: Figure) -> None:
 @pytest.mark.timeout(900)
 def test_many_kills_lose_nothing(tmp_path: Path, figure: Figure) -> None:
     figure("R2 many kills", kill_in_lanes(tmp_path, KILLS_HARD, LANES_HARD, seed=200))
+
+
+@pytest.mark.hard
+def test_a_killed_load_tells_what_is_written(tmp_path: Path, figure: Figure) -> None:
+    """Each batch is there as a whole or not at all: whatever was acknowledged, and no other but
+    those of an unknown outcome."""
+    rng, told = random.Random(5), []
+    for number in range(LOADS_KILLED):
+        node = NodeProcess(tmp_path / f"store{number}").start()
+        workload.setup(node)
+        deadly = rng.randrange(1, 20) * LOADED_TOGETHER
+        rows = ({"id": n, "at": AT, "of": RecordId("two", n % 9)} for n in range(1_000_000))
+        try:
+            with line(node) as client:
+                db = client.database(**workload.PLACE)
+                db.query(
+                    "DEFINE FIELD at ON one TYPE datetime; DEFINE INDEX by_of ON one FIELDS of"
+                )
+                with pytest.raises(LoadFailed) as caught:
+                    db.load("one", rows, batch=LOADED_TOGETHER, progress=killing(node, deadly))
+        finally:
+            node.end()
+        node = NodeProcess(tmp_path / f"store{number}").start()
+        try:
+            with line(node) as client:
+                db = client.database(**workload.PLACE)
+                held = {row["id"].id for row in db.rows("SELECT id FROM one", page=10_000)}
+                indexed = db.query("SELECT count() FROM one WHERE of IN $all GROUP ALL", {
+                    "all": [RecordId("two", n) for n in range(9)]
+                })  # fmt: skip
+        finally:
+            node.kill()
+            node.end()
+        assert indexed == [{"count": len(held)}]
+        written = {row for rows in caught.value.written for row in rows}
+        assert written <= held and len(written) >= deadly
+        for unknown in caught.value.unknown:
+            for start in range(unknown.start, unknown.stop, LOADED_TOGETHER):
+                batch = set(range(start, start + LOADED_TOGETHER))
+                assert batch <= held or batch.isdisjoint(held), "half a batch"
+                written |= batch & held
+        assert held == written
+        told.append(len(held))
+    figure("R2 loads killed", f"{told} rows kept, no half batch")
 
 
 @pytest.mark.hard

@@ -53,6 +53,8 @@ READ_BY_INDEX: Final = "SELECT * FROM one WHERE writer >= 0"
 READ_KEYS: Final = "KEYS FROM keys"
 KEYS_EACH: Final = 4
 """Cache keys of a writer."""
+COLUMN_ROWS: Final = 150
+"""Records of a script that inserts by columns."""
 MARK: Final = re.compile(rb"mark-\d+-end")
 
 Records = dict[str, str]
@@ -324,6 +326,8 @@ class Writer(threading.Thread):
         if self._rng.randrange(4) == 0:
             return self._draw_message(mark, name, create, params)
         kind = self._rng.randrange(10)
+        if kind == 3 and self._rng.randrange(4) == 0:
+            return self._draw_columns(mark, name)
         if kind < 4 or not self._own:
             return Script(mark, create, {f"one:{name}": mark}, params)
         if kind < 6:
@@ -338,6 +342,15 @@ class Writer(threading.Thread):
             return Script(mark, text, {other: None, f"two:{name}": mark}, params)
         text = f"BEGIN; {create}; CREATE {other} SET mark = $m; COMMIT"
         return Script(mark, text, {f"one:{name}": None}, params)
+
+    def _draw_columns(self, mark: str, name: str) -> Script:
+        """Many records by columns, in more than one step of the statement."""
+        ids = [f"{name}_{number}" for number in range(COLUMN_ROWS)]
+        columns = {
+            "id": ids, "mark": [mark] * COLUMN_ROWS, "writer": [self._number] * COLUMN_ROWS,
+        }  # fmt: skip
+        after: dict[str, str | None] = {f"one:{id}": mark for id in ids}
+        return Script(mark, "INSERT INTO one COLUMNS $c RETURN NONE", after, {"c": columns})
 
     def _draw_key(self, mark: str, name: str, create: str, params: dict[str, Any]) -> Script:
         """One with a cache key in it, alone or beside a record."""
