@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 from protocol import limits
 from protocol.errors import TooLarge
-from protocol.values import FEW, RecordId, Tick, paced
+from protocol.values import FEW, NoneValue, RecordId, Tick, paced
 
 _POINTER: Final = 8
+_OTHER: Final = 64
+"""Bytes of any other value without parts, about."""
 FLAT: Final = frozenset({str, bytes, int, float, bool, type(None)})
-"""Types of values without parts."""
+"""Types of values without parts, whose size is asked."""
+_FIXED: Final = frozenset({Decimal, datetime, timedelta, UUID, NoneValue})
+"""The other types of values without parts."""
 
 
 def weigh(value: Any, tick: Tick | None = None) -> int:
@@ -53,8 +60,15 @@ def weigh_with_heights(
         if tick is not None and len(value) > FEW:
             parts = paced(parts, tick)
         for part in parts:
-            if type(part) in FLAT:  # most parts: a call for each would dominate
+            held = type(part)
+            if held in FLAT:  # most parts: a call for each would dominate
                 size += sys.getsizeof(part) + _POINTER
+                continue
+            if held in _FIXED:
+                size += _OTHER
+                continue
+            if held is RecordId and type(part.id) in FLAT:
+                size += _OTHER + sys.getsizeof(part.id) + _POINTER
                 continue
             size += weigh_with_heights(part, sizes, depth + 1, tick)
             below = sizes.get(id(part))
@@ -63,10 +77,10 @@ def weigh_with_heights(
         sizes[id(value)] = (size, height + 1)
         return size
     if kind is RecordId:  # an id may be an array, of any length until it is stored
-        return 64 + weigh_with_heights(value.id, sizes, depth + 1, tick)
+        return _OTHER + weigh_with_heights(value.id, sizes, depth + 1, tick)
     slots = getattr(kind, "__struct_fields__", None)
     if slots is not None:
         return 16 + sum(
             weigh_with_heights(getattr(value, slot), sizes, depth + 1, tick) for slot in slots
         )
-    return 64
+    return _OTHER
