@@ -22,7 +22,9 @@ from unittest.mock import patch
 ROOT = Path(os.environ.get("MACHINES", "."))
 MACHINE = os.environ.get("MACHINE", "")
 SECONDS = 600
-CONNECT_SECONDS = 30.0  # no more: a command of which the page shows that no node leads takes as long
+CONNECT_SECONDS = (
+    30.0  # no more: a command of which the page shows that no node leads takes as long
+)
 READY = b"READY=1"
 
 
