@@ -374,7 +374,7 @@ class SelectPlan:
         from language.columnar.selection import Selection
 
         select = self._select
-        sorts = most is not None and not select.distinct
+        sorts = most is not None and select.limit is not None
         return Selection(
             plan, select.where, env, read,
             order=self._orders[0] if sorts else None,

@@ -85,7 +85,7 @@ class AccessPath:
     columns: ColumnScan | None = None
     """Scan by columns, which finds the rows, or groups them."""
     by_row: str | None = None
-    """Reason why a scan of many records reads them by row."""
+    """Reason why a scan of all records reads them by row."""
 
 
 class _Unknown(Exception):

@@ -299,7 +299,10 @@ class _Capture:
         self.segments = list(table.segments)
         self._generation = table.generation
         self._overlay = dict(table.overlay)
-        self._base = min(transaction.sequence, transaction.applied)
+        self._base = transaction.applied
+        # Commits applied after the transaction's state may be in no overlay: as new records beyond
+        # `top`, or if nothing was held when they were applied. What it builds would lack them.
+        self._is_newest = transaction.sequence >= transaction.applied
         changed = transaction.changed_over(*scan._range, CHANGED)
         assert changed is not None, "an obstacle was not asked for"
         self._unsure = {key[skipped:] for key in changed}
@@ -329,7 +332,8 @@ class _Capture:
         current."""
         scan, table = self._scan, self.table
         projections, prefix = scan._projections, scan.table.prefix
-        current = projections.tables.get(prefix) is table and table.generation == self._generation
+        is_held = projections.tables.get(prefix) is table
+        current = is_held and self._is_newest and table.generation == self._generation
         if current and any(parts is not None for parts in self.replaced):
             table.segments = self._joined()
             table.generation += 1
@@ -341,7 +345,7 @@ class _Capture:
             last = len(self.segments) - 1
             if self.replaced[last] is not None and (self.rest is None or self.rest[0] != last):
                 table.tail = False
-        if projections.tables.get(prefix) is table:
+        if is_held:
             projections.publish(prefix, table, scan.names)
 
     def _settle(self, id: bytes) -> None:

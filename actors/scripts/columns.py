@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from actors.scripts.access_paths import AccessPath, scan
-from actors.scripts.column_scan import SMALL, ColumnScan
+from actors.scripts.column_scan import ColumnScan
 from actors.scripts.execution import Execution
 from language.columnar.plan import Inexact
 from language.rows import Batch
@@ -26,18 +26,18 @@ Counted = Callable[[Execution, Iterable[Batch]], Iterator[Batch]]
 
 def by_column(run: Execution, plan: SelectPlan, path: AccessPath) -> AccessPath:
     """Return a scan by columns in the place of a scan of all records, if columns serve the
-    statement; else the same scan, with the reason if it is long."""
+    statement; else the same scan, with the reason."""
     wanted = plan.by_column
     if isinstance(wanted, str):
-        path.by_row = _unless_small(run, path, wanted)
+        path.by_row = wanted
         return path
     if path.ordered:
-        path.by_row = _unless_small(run, path, _BY_ID)
+        path.by_row = _BY_ID
         return path
     columns = ColumnScan(run, path.table, wanted.names)
     why = columns.obstacle()
     if why is not None:
-        path.by_row = why if why is not SMALL else None
+        path.by_row = why
         return path
     if not wanted.groups:
         try:
@@ -52,8 +52,11 @@ def by_column(run: Execution, plan: SelectPlan, path: AccessPath) -> AccessPath:
     return path
 
 
-def _unless_small(run: Execution, path: AccessPath, why: str) -> str | None:
-    return None if ColumnScan(run, path.table, ()).is_small() else why
+def reason(run: Execution, path: AccessPath) -> str | None:
+    """Return the reason why a scan of many records reads them by row, for EXPLAIN."""
+    if path.by_row is None or ColumnScan(run, path.table, ()).is_small():
+        return None
+    return path.by_row
 
 
 def answer(run: Execution, plan: SelectPlan, path: AccessPath, counted: Counted) -> list[Any]:

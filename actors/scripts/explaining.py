@@ -16,7 +16,7 @@ from actors.scripts.writing import plan_targets
 from language import tree
 from language.planner import asked, obstacle
 from language.printing import print_expression
-from language.rows import Batch
+from language.rows import Batch, Pairs
 from language.select import SelectPlan, plan_select
 from protocol.rights import READ
 from protocol.values import NONE, Value
@@ -53,25 +53,37 @@ def explain(run: Execution, statement: tree.Explain) -> Value:
         "order": _order(run, plan, explained, ways),
     }
     if statement.analyze:
-        before = run.rows_read
-        rows = 1 if is_count else len(_analyzed(run, plan, ways))
+        rows, read = (1, 0) if is_count else _analyzed(run, plan, ways)
         took_us = run.services.clock.monotonic_us() - began_us
-        answer |= {
-            "rows_read": run.rows_read - before, "rows": rows,
-            "took": timedelta(microseconds=took_us),
-        }  # fmt: skip
+        answer |= {"rows_read": read, "rows": rows, "took": timedelta(microseconds=took_us)}
     return {name: value for name, value in answer.items() if value is not NONE}
 
 
 def _analyzed(
     run: Execution, plan: SelectPlan, ways: Sequence[AccessPath | Iterator[Batch]]
-) -> list[Any]:
-    """Return the result of the explained statement. It is read for real, within the same bounds."""
+) -> tuple[int, int]:
+    """Return the numbers of rows in the answer of the explained statement, and of rows read. It
+    reads for real, within the bounds of the statement."""
     first = ways[0]
     if len(ways) == 1 and isinstance(first, AccessPath) and first.columns is not None:
-        return columns.answer(run, plan, first, counted)
-    batches = [one.batches if isinstance(one, AccessPath) else one for one in ways]
-    return plan.run(counted(run, chain.from_iterable(batches)), run, ordered=_in_order(ways))
+        before = run.rows_read
+        return len(columns.answer(run, plan, first, counted)), run.rows_read - before
+    reader = _Reader(run, ways)
+    return len(plan.run(reader, run, ordered=_in_order(ways))), reader.rows
+
+
+class _Reader:
+    """Rows of all sources, counted as they are read."""
+
+    def __init__(self, run: Execution, ways: Sequence[AccessPath | Iterator[Batch]]) -> None:
+        batches = [one.batches if isinstance(one, AccessPath) else one for one in ways]
+        self._batches = counted(run, chain.from_iterable(batches))
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self._batches:
+            self.rows += len(batch.pairs if isinstance(batch, Pairs) else batch.values)
+            yield batch
 
 
 def _describe_access(
@@ -101,8 +113,8 @@ def _describe_access(
         told["entries"] = one.entries
     if one.columns is not None:
         told |= columns.described(run, plan, one.columns)
-    elif one.by_row is not None:
-        told["by_row"] = one.by_row
+    elif (why := columns.reason(run, one)) is not None:
+        told["by_row"] = why
     unused = list(_unused(run, one, plan))
     if unused:
         told["unused"] = unused

@@ -165,10 +165,16 @@ def _ungrouped(
     orders: tuple[tree.Expression, ...],
     columns: tuple[tree.Expression, ...],
 ) -> tuple[tree.Expression, ...] | str:
+    # How far by row is read decides which refusal of a later record is met.
+    if (select.limit is not None or select.only) and not orders:
+        return "LIMIT without ORDER BY stops reading early"
     if select.distinct:
-        if select.order:
+        if orders:
             return "DISTINCT with ORDER BY is computed by row"
         return "DISTINCT compares whole records" if select.everything else columns
     if select.limit is not None:
-        return orders[:1] if orders else "LIMIT without ORDER BY stops reading early"
+        # They are computed for the records that are left only, and may be refused for others.
+        if not all(isinstance(one, tree.Name) for one in orders[1:]):
+            return "a later expression of ORDER BY is computed for each row"
+        return orders[:1]
     return "all records are in the answer" if select.where is None else ()

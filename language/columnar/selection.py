@@ -17,7 +17,7 @@ from language.columnar.expressions import Expressions, Part, coded, joined
 from language.columnar.plan import ColumnPlan, Inexact, Scan, Unfit
 from language.columnar.vectors import CODED, FLOAT, Array, Vector
 from language.env import Env
-from language.operators import hashable, order_key
+from language.operators import hashable
 from language.rows import Batch
 
 _SHARE: Final = 5
@@ -243,9 +243,9 @@ class Selection:
             self._held.append(values)
             if len(values) > _RANKED or not all(type(value) is str for value in values):
                 raise Unfit
-            order = sorted(range(len(values)), key=lambda code: order_key(values[code]))
-            ranks = np.zeros(len(values), np.int64)
-            ranks[order] = np.arange(len(values))
+            # Equal texts of different codes have one rank, since ties are kept.
+            places = {value: place for place, value in enumerate(sorted(set(values)))}
+            ranks = np.array([places[value] for value in values], np.int64)
             self._seen[key] = ranks
         return ranks[vector.data], key
 

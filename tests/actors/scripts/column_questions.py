@@ -222,7 +222,8 @@ class Question:
             return f"SELECT id, {self._value()} AS v FROM @ WHERE {self._condition()}"
         order = f"{self._value()}{chance.choice((' DESC', ''))}"
         if chance.random() < 0.3:
-            order += f", {self._field()}{chance.choice((' DESC', ''))}"
+            later = self._value() if chance.random() < 0.3 else self._field()
+            order += f", {later}{chance.choice((' DESC', ''))}"
         limit = f"LIMIT {chance.randrange(1, 12)}{chance.choice(('', ' START 3'))}"
         return f"SELECT id, {self._field()} FROM @{self._where()} ORDER BY {order} {limit}"
 

@@ -142,6 +142,18 @@ def _older_served(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(column_scan.ColumnScan, "obstacle", obstacle)
 
 
+def _older_published(patch: pytest.MonkeyPatch) -> None:
+    """Scans of a state older than the engine's leave what they build to later scans."""
+    patch.setattr(FiberScheduler, "slice_us", 0)
+    real = column_scan._Capture.__init__
+
+    def begin(self: Any, scan: Any, table: Any) -> None:
+        real(self, scan, table)
+        self._is_newest = True
+
+    patch.setattr(column_scan._Capture, "__init__", begin)
+
+
 def _sums_unordered(patch: pytest.MonkeyPatch) -> None:
     """Floats are added in another order."""
 
@@ -173,6 +185,7 @@ FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "sums unordered": _sums_unordered,
     "ties dropped": _ties_dropped,
     "older state served": _older_served,
+    "older state published": _older_published,
 }
 
 
