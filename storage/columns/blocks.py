@@ -336,6 +336,8 @@ def _rebuilt(block: Block, numbers: Array, state: Array | None) -> Block:
 
 
 def _taken(block: Block, positions: Array) -> Block:
+    if block.kind == MIXED:
+        return block
     state = None if block.state is None else block.state[positions]
     if block.kind == CODED:
         return Block(CODED, block.data[positions], dictionary=block.dictionary)

@@ -111,6 +111,17 @@ def test_a_patched_segment_has_what_was_written(
     assert len(segments) > 1
 
 
+def test_a_segment_that_becomes_mixed_is_divided_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 64)
+    dictionary = Dictionary()
+    block = make_block([1] * 128, dictionary)
+    segment = Segment(b"", make_ids([encode(number) for number in range(128)]), {"x": block})
+    found = patch(segment, [(encode(128), {"x": [2]})], {"x": dictionary})
+    assert [(one.count, one.columns["x"].kind) for one in found] == [
+        (64, MIXED), (64, MIXED), (1, MIXED),
+    ]  # fmt: skip
+
+
 def _filled(projections: Projections, prefix: bytes, names: str, count: int) -> None:
     table = projections.of(prefix)
     ids = [encode(number) for number in range(count)]
