@@ -35,10 +35,10 @@ def parse_query(value: Any, analyzer: Analyzer) -> Query | None:
     :raises BadRequest: a part is out of its range, or a negation stands where it excludes nothing
     :raises TooLarge: over `limits.QUERY_WORDS`
     """
-    return _Parser(analyzer).query(value)
+    return _QueryParser(analyzer).query(value)
 
 
-class _Parser:
+class _QueryParser:
     def __init__(self, analyzer: Analyzer) -> None:
         self._analyzer = analyzer
         self._words = 0
@@ -195,13 +195,13 @@ def _text(what: str, given: Any) -> str:
     return given
 
 
-_OBJECTS: Final[dict[str, Callable[[_Parser, Any], Query | None]]] = {
-    "any": _Parser.any,
-    "all": _Parser.all,
-    "not": _Parser.nothing,
-    "phrase": _Parser.phrase,
-    "prefix": _Parser.prefix,
-    "fuzzy": _Parser.fuzzy,
-    "boost": _Parser.boost,
+_OBJECTS: Final[dict[str, Callable[[_QueryParser, Any], Query | None]]] = {
+    "any": _QueryParser.any,
+    "all": _QueryParser.all,
+    "not": _QueryParser.nothing,
+    "phrase": _QueryParser.phrase,
+    "prefix": _QueryParser.prefix,
+    "fuzzy": _QueryParser.fuzzy,
+    "boost": _QueryParser.boost,
 }
 """Objects with one key, by that key."""
