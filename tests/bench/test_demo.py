@@ -50,7 +50,7 @@ def test_answers_and_hash_outlive_a_kill(
 def test_indexes_change_the_way_and_no_answer(shown: Shown) -> None:
     course, text = shown
     assert course.indexed.answers == course.bare.answers
-    assert {plan.access for plan in course.bare.plans} == {"scan", "values"}
+    assert {plan.access for plan in course.bare.plans} == {"columns", "scan", "values"}
     for number, (bare, indexed) in enumerate(
         zip(course.bare.plans, course.indexed.plans, strict=True)
     ):
