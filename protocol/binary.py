@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import timedelta
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -109,17 +109,7 @@ def pack_some(values: Sequence[Any], enough: int) -> list[bytes]:
     :raises HoldsNone: one of them contains NONE
     """
     links: dict[int, msgpack.ExtType] = {}
-
-    def extension(value: object) -> msgpack.ExtType:
-        if not isinstance(value, RecordId):
-            return _extension_but_none(value)
-        # Rows of one request share their links. No identity is reused: the values live on.
-        made = links.get(id(value))
-        if made is None:
-            made = links[id(value)] = _extension(value)
-        return made
-
-    packer = msgpack.Packer(default=extension, datetime=True)
+    packer = msgpack.Packer(default=partial(_extension_once, links), datetime=True)
     pack, found = packer.pack, []
     for value in values:
         packed = pack(value)
@@ -128,6 +118,20 @@ def pack_some(values: Sequence[Any], enough: int) -> list[bytes]:
         if enough <= 0:
             break
     return found
+
+
+def _extension_once(links: dict[int, msgpack.ExtType], value: object) -> msgpack.ExtType:
+    """Encode a value that msgpack has no form for; a record link once.
+
+    :param links: encoded links by the identity of their values, which have to live on
+    """
+    if not isinstance(value, RecordId):
+        return _extension_but_none(value)
+    # Rows of one request share their links.
+    made = links.get(id(value))
+    if made is None:
+        made = links[id(value)] = _extension(value)
+    return made
 
 
 def _extension_but_none(value: object) -> msgpack.ExtType:

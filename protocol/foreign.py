@@ -72,7 +72,8 @@ def unpack_foreign(
             return unpack_short(bytes(data))  # type: ignore[no-any-return]
         return LongMessage(bytes(data), tick or unpaced).decode()  # type: ignore[no-any-return]
     except NeedsStrictDecoder:
-        return unpack_strictly(data, tick, refuse)
+        pass  # left first: the exception holds all that was decoded so far
+    return unpack_strictly(data, tick, refuse)
 
 
 class LongMessage:
