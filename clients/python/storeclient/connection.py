@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
 
@@ -273,7 +274,9 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """End the connection immediately; open requests have an unknown outcome."""
-        self._transport.abort()
+        # Python 3.11.2 can't abort a TLS transport that is closing: it ends by its own timeout.
+        with suppress(AttributeError):
+            self._transport.abort()
 
     # --- callbacks of asyncio --------------------------------------------------------------------
 
