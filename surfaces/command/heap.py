@@ -1,9 +1,10 @@
-"""Heap settings: memory that the process keeps after freeing it, and garbage collection."""
+"""Memory that the process keeps after freeing it, garbage collection, and threads of numpy."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import os
 from typing import Final
 
 MIB: Final = 1 << 20
@@ -44,6 +45,14 @@ def return_freed_memory() -> bool:
     told = [mallopt(name, LARGE_BYTES) for name in (_MMAP_THRESHOLD, _TRIM_THRESHOLD)]
     told.append(mallopt(_ARENA_MAX, ARENAS))
     return all(told)
+
+
+def start_no_blas_threads() -> None:
+    """Have OpenBLAS, which numpy loads, start no threads. Called before numpy is imported.
+
+    The node multiplies no matrices, and each core would get a thread with a buffer of its own.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def collect_less_often() -> None:

@@ -58,6 +58,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return clients.main(words, os.environ)
     privacy.keep_memory_private()
     heap.return_freed_memory()
+    heap.start_no_blas_threads()
     heap.collect_less_often()
     writer = logs.LineWriter(logs.STANDARD_ERROR)
     try:

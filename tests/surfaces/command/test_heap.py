@@ -140,3 +140,13 @@ def test_what_the_start_made_is_not_looked_through_again() -> None:
     finally:
         gc.freeze()  # as it was: nothing of what tests are is looked through
         gc.set_threshold(*before)
+
+
+def test_numpy_starts_no_threads() -> None:
+    program = (
+        "import os; from surfaces.command import heap; heap.start_no_blas_threads(); import numpy;"
+        " print(os.listdir('/proc/self/task') == [str(os.getpid())])"
+    )
+    command = [sys.executable, "-c", program]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert said == "True\n"
