@@ -248,7 +248,6 @@ export const FUNCTIONS = [
   ["search::all", "search::all(queries: array) -> object", "Query that needs all queries of an array; those of `search::not` exclude."],
   ["search::analyze", "search::analyze(analyzer: string, text: string) -> array", "Terms of a text: of each `term`, `position`, and `start` and `end` in characters."],
   ["search::any", "search::any(queries: array) -> object", "Query that any query of an array fulfils."],
-  ["search::boost", "search::boost(query: any, by: number) -> object", "Query whose share of a score is multiplied."],
   ["search::fuzzy", "search::fuzzy(text: string, [edits: int]) -> object", "Query for words with at most 0 to 2 edits, the first character as it is."],
   ["search::matches", "search::matches(text: any, query: any, analyzer: string) -> bool", "True if a string, or an array of strings, matches a query; other values match none."],
   ["search::not", "search::not(query: any) -> object", "Query whose matches `search::all` excludes."],

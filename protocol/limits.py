@@ -390,8 +390,12 @@ tenth of a second in one call. An expression of ten steps takes a text of 1.6 Mi
 steps 16 KiB."""
 SEARCH_TEXT_CHARACTERS: Final = MIB
 """Characters of a record's text that are searched; the rest of a longer text is not."""
+SEARCH_TERMS: Final = 262_144
+"""Different terms of a record's text that are searched: `ngram` makes millions of a long one."""
 QUERY_WORDS: Final = 256
 """Words of a search query."""
+QUERY_CHARACTERS: Final = 16_384
+"""Characters of all texts of a search query."""
 TERM_BYTES: Final = 64
 """Size of a search term: a longer one is cut, and ends with a hash of the whole."""
 WORD_CHARACTERS: Final = 255
@@ -404,8 +408,6 @@ ANALYZER_BYTES: Final = MIB
 """Stored form of one DEFINE ANALYZER."""
 SYNONYMS: Final = 10_000
 """Synonyms of an analyzer, and its stop words."""
-BOOST: Final = 1_000_000
-"""Largest factor of a search score."""
 SLICE_US: Final = 2_000
 """Microseconds that a statement may hold the event loop before it yields. A short request takes
 three or four loop iterations, and in each it may wait for one slice."""

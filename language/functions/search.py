@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from language.env import Env
 from language.functions.table import check_array, function
@@ -12,6 +12,7 @@ from language.search.analysis import Analyzer, strings_of
 from language.search.matching import matches as matched
 from language.search.query import parse_query
 from language.search.terms import Query
+from protocol import limits
 from protocol.values import FEW, Value
 
 
@@ -33,15 +34,21 @@ def matches(env: Env, text: Any, query: Any, analyzer: str) -> bool:
     texts = strings_of(text)
     if tree is None or not texts:
         return False
-    size = sum(map(len, texts))
-    if size > FEW:
-        env.tick(ANALYSIS * cost_of(size))
-    postings, _ = compiled.postings(texts, env.tick)
-    return matched(tree, (postings,), env.tick)
+    size = min(sum(map(len, texts)), limits.SEARCH_TEXT_CHARACTERS)
+    if size <= FEW:
+        return matched(tree, (compiled.postings(texts, env.tick)[0],), env.tick)
+    env.tick(ANALYSIS * cost_of(size))
+    env.memory.held += size * POSTINGS_BYTES
+    try:
+        return matched(tree, (compiled.postings(texts, env.tick)[0],), env.tick)
+    finally:
+        env.memory.held -= size * POSTINGS_BYTES
 
 
-ANALYSIS = 16
+ANALYSIS: Final = 16
 """Cost of analysing 16 characters, as `Env.tick` takes it."""
+POSTINGS_BYTES: Final = 64
+"""Memory of the terms of a text for each of its characters, at most about."""
 
 
 def query_tree(env: Env, analyzer: Analyzer, query: Any) -> Query | None:
@@ -56,7 +63,7 @@ def query_tree(env: Env, analyzer: Analyzer, query: Any) -> Query | None:
     return known[key]
 
 
-QUERIES = 64
+QUERIES: Final = 16
 """Query trees that an analyzer keeps."""
 
 
@@ -94,9 +101,3 @@ def prefix(text: str) -> dict[str, Value]:
 def fuzzy(text: str, edits: int = 1) -> dict[str, Value]:
     """Query for words with at most 0 to 2 edits, the first character as it is."""
     return {"fuzzy": [text, edits]}
-
-
-@function("search::boost", "any", "number", result="object")
-def boost(query: Value, by: Any) -> dict[str, Value]:
-    """Query whose share of a score is multiplied."""
-    return {"boost": [query, by]}

@@ -30,8 +30,12 @@ GAP: Final = 100
 """Positions between two strings of an array: no phrase reaches from one into the next."""
 _WORDS_AT_ONCE: Final = 512
 """Words that are analysed without a tick."""
+_MADE_AT_ONCE: Final = {"edge": 32, "ngram": 1}
+"""The same with a filter that makes many terms of a word: up to 20, and up to 5 000."""
 _KNOWN: Final = 8_192
 """Words whose terms an analyzer keeps: stems of frequent words are not computed again."""
+_FEW_TERMS: Final = 20
+"""Most terms of a word that is kept."""
 _HASHED: Final = 16
 """Characters of the hash at the end of a term that was cut."""
 
@@ -117,6 +121,7 @@ class Analyzer:
         # Always with `class`: these scripts have no spaces, so a sentence would be one word.
         self._pairs = base == "class" or "cjk" in names
         self._folds = "lowercase" in names
+        self._at_once = min(_MADE_AT_ONCE.get(name, _WORDS_AT_ONCE) for name in {"", *names})
         self._known: dict[str, tuple[str, ...]] = {}
         self.queries: dict[Any, Query | None] = {}
         """Trees of recent query values, by a hashable key; kept by the callers."""
@@ -132,7 +137,7 @@ class Analyzer:
         """Yield the words of a text. :param position: of the first one"""
         text = text[: limits.SEARCH_TEXT_CHARACTERS]
         for number, (word, start, end, pair) in enumerate(self._cut(text)):
-            if number % _WORDS_AT_ONCE == 0:
+            if number % self._at_once == 0:
                 tick()
             yield Word((word,) if pair else self.terms(word), position + number, start, end)
 
@@ -144,6 +149,8 @@ class Analyzer:
 
     def postings(self, value: Any, tick: Tick = unpaced) -> tuple[Postings, int]:
         """Return the terms of a value with their positions, and its number of words.
+
+        Of more than `limits.SEARCH_TERMS` different terms the later ones are left out.
 
         :param value: of a field, of any type
         """
@@ -157,7 +164,8 @@ class Analyzer:
                     for term in terms:
                         at = found.get(term)
                         if at is None:
-                            found[term] = [position]
+                            if len(found) < limits.SEARCH_TERMS:
+                                found[term] = [position]
                         elif at[-1] != position:  # one part of a word may occur in it twice
                             at.append(position)
                     position += 1
@@ -173,11 +181,11 @@ class Analyzer:
         known, terms = self._known, self.terms
         if self._camel or (self._pairs and not text.isascii() and CJK_RUN.search(text)):
             cut = self._cut(text)
-            while part := list(islice(cut, _WORDS_AT_ONCE)):
+            while part := list(islice(cut, self._at_once)):
                 yield [(word,) if pair else terms(word) for word, _, _, pair in part]
             return
         matches = self._pattern.finditer(text)
-        while words := [match[0] for match in islice(matches, _WORDS_AT_ONCE)]:
+        while words := [match[0] for match in islice(matches, self._at_once)]:
             yield [known[word] if word in known else terms(word) for word in words]
 
     def _cut(self, text: str) -> Iterator[tuple[str, int, int, bool]]:
@@ -217,7 +225,7 @@ class Analyzer:
             found = self._made(word)
             if len(self._known) >= _KNOWN:
                 self._known.clear()
-            if len(word) <= limits.TERM_BYTES:
+            if len(word) <= limits.TERM_BYTES and len(found) <= _FEW_TERMS:
                 self._known[word] = found
         return found
 

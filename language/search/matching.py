@@ -1,17 +1,22 @@
 """Matches of a query in the fields of one record.
 
 A word may match in any field, a phrase within one. The terms of a field come from
-`Analyzer.postings`.
+`Analyzer.postings`. A text may have hundreds of thousands of them, so all walks are ticked.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final
 
 from language.search.analysis import Postings
-from language.search.terms import AllOf, AnyOf, Boost, Fuzzy, Leaf, Phrase, Prefix, Query, Term
-from protocol.values import Tick
+from language.search.terms import AllOf, AnyOf, Fuzzy, Leaf, Phrase, Prefix, Query, Term
+from protocol.values import PACE, Tick, paced
+
+_TERMS_AT_ONCE: Final = 512
+"""Terms that are compared with a prefix or a fuzzy word without a tick."""
 
 
 def matches(query: Query, fields: Sequence[Postings], tick: Tick) -> bool:
@@ -22,8 +27,6 @@ def matches(query: Query, fields: Sequence[Postings], tick: Tick) -> bool:
         )
     if isinstance(query, AnyOf):
         return any(matches(part, fields, tick) for part in query.parts)
-    if isinstance(query, Boost):
-        return matches(query.of, fields, tick)
     return any(occurs(query, field, tick) for field in fields)
 
 
@@ -32,14 +35,13 @@ def occurs(leaf: Leaf, field: Postings, tick: Tick) -> bool:
     if isinstance(leaf, Term):
         return leaf.term in field
     if isinstance(leaf, Phrase):
-        return bool(phrase_starts(leaf, field))
-    tick()
-    return next(iter(expand(leaf, field)), None) is not None
-
-
-def expand(leaf: Prefix | Fuzzy, known: Iterable[str]) -> Iterable[str]:
-    """Return the terms that a prefix or a fuzzy word stands for."""
-    return filter(accepts(leaf), known)
+        return has_phrase(leaf, field, tick)
+    accepted, known = accepts(leaf), iter(field)
+    while terms := list(islice(known, _TERMS_AT_ONCE)):
+        tick()
+        if any(map(accepted, terms)):
+            return True
+    return False
 
 
 def accepts(leaf: Prefix | Fuzzy) -> Callable[[str], bool]:
@@ -58,42 +60,49 @@ def accepts(leaf: Prefix | Fuzzy) -> Callable[[str], bool]:
     )
 
 
-def phrase_starts(phrase: Phrase, field: Postings) -> list[int]:
-    """Return the positions at which a phrase begins in a field."""
-    return [positions[0] for positions in phrase_places(phrase, field)]
+_Places = tuple[int, list[int]]
+"""Distance of a term from the first one of its phrase, and its positions in a field."""
 
 
-def phrase_places(phrase: Phrase, field: Postings) -> list[list[int]]:
-    """Return the positions of the terms of each occurrence of a phrase."""
-    lists = [field.get(term) for _, term in phrase.parts]
-    if None in lists:
-        return []
-    found: list[list[int]] = []
-    sets = [frozenset(one or ()) for one in lists]
-    for start in lists[0] or ():
-        if not phrase.slop:
-            places = [start + at for at, _ in phrase.parts]
-            if all(at in known for at, known in zip(places, sets, strict=True)):
-                found.append(places)
-            continue
-        closest = _closest(phrase, start, lists)
-        if closest is not None:
-            found.append(closest)
-    return found
+def has_phrase(phrase: Phrase, field: Postings, tick: Tick) -> bool:
+    """True if a phrase occurs in a field."""
+    parts: list[_Places] = []
+    for at, term in phrase.parts:
+        positions = field.get(term)
+        if positions is None:
+            return False
+        parts.append((at, positions))
+    if not phrase.slop:
+        # The rarest term first: then few places are tried. A term may stand at any of 500 000, so
+        # nothing is made of the positions.
+        parts.sort(key=_count)
+    first, starts = parts[0]
+    every = max(PACE // len(parts), 1)
+    if phrase.slop:
+        return any(_is_near(start, parts, phrase.slop) for start in paced(starts, tick, every))
+    return any(
+        all(_holds(positions, start - first + at) for at, positions in parts[1:])
+        for start in paced(starts, tick, every)
+    )
 
 
-def _closest(phrase: Phrase, start: int, lists: Sequence[list[int] | None]) -> list[int] | None:
-    """Return the nearest places of a phrase's terms in their order; None: too far apart."""
-    places = [start]
+def _count(places: _Places) -> int:
+    return len(places[1])
+
+
+def _holds(positions: list[int], wanted: int) -> bool:
+    number = bisect_left(positions, wanted)
+    return number < len(positions) and positions[number] == wanted
+
+
+def _is_near(start: int, parts: Sequence[_Places], slop: int) -> bool:
+    """True if terms follow a place of the first one in their order, near enough."""
+    place = start
     before = 0
-    for (at, _), positions in zip(phrase.parts[1:], lists[1:], strict=True):
-        least = places[-1] + at - before
+    for at, positions in parts[1:]:
         # The nearest of each leaves most room for those behind it.
-        number = bisect_left(positions or (), least)
-        if positions is None or number == len(positions):
-            return None
-        if positions[number] - start - at > phrase.slop:
-            return None
-        places.append(positions[number])
-        before = at
-    return places
+        number = bisect_left(positions, place + at - before)
+        if number == len(positions) or positions[number] - start - at > slop:
+            return False
+        place, before = positions[number], at
+    return True

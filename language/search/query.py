@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any, Final
 
 from language.search import terms as trees
@@ -25,7 +24,9 @@ EDITS: Final = 2
 """Most edits of a fuzzy word."""
 SHORT: Final = 4
 """Characters from which a word is fuzzy: shorter ones have too many neighbours."""
-_KINDS: Final = "search::any, all, not, phrase, prefix, fuzzy or boost"
+_PARTS: Final = 4 * limits.QUERY_WORDS
+"""Parts of a query, of which some may have no word."""
+_KINDS: Final = "search::any, all, not, phrase, prefix or fuzzy"
 
 
 def parse_query(value: Any, analyzer: Analyzer) -> Query | None:
@@ -33,7 +34,7 @@ def parse_query(value: Any, analyzer: Analyzer) -> Query | None:
 
     :raises TypeRefused: not a query value
     :raises BadRequest: a part is out of its range, or a negation stands where it excludes nothing
-    :raises TooLarge: over `limits.QUERY_WORDS`
+    :raises TooLarge: over `limits.QUERY_WORDS` or `limits.QUERY_CHARACTERS`
     """
     return _QueryParser(analyzer).query(value)
 
@@ -42,6 +43,8 @@ class _QueryParser:
     def __init__(self, analyzer: Analyzer) -> None:
         self._analyzer = analyzer
         self._words = 0
+        self._parts = 0
+        self._characters = 0
 
     def query(self, value: Any) -> Query | None:
         """Return the tree of a value, which may be a part of another."""
@@ -72,6 +75,27 @@ class _QueryParser:
                 f"a query has at most {limits.QUERY_WORDS} words", limit=limits.QUERY_WORDS
             )
 
+    def _text(self, what: str, given: Any) -> str:
+        """Check a text of a query."""
+        if type(given) is not str:
+            raise TypeRefused(f"{what} is a string, not {type_name(given)}", found=type_name(given))
+        self._characters += len(given)
+        if self._characters > limits.QUERY_CHARACTERS:
+            raise TooLarge(
+                f"a query has at most {limits.QUERY_CHARACTERS} characters",
+                limit=limits.QUERY_CHARACTERS,
+            )
+        return given
+
+    def _array(self, name: str, given: Any) -> list[Any]:
+        """Check the parts of a query."""
+        if type(given) is not list:
+            raise TypeRefused(f"search::{name} holds an array of queries, not {type_name(given)}")
+        self._parts += len(given)
+        if self._parts > _PARTS:
+            raise TooLarge(f"a query has at most {_PARTS} parts", limit=_PARTS)
+        return given
+
     def _normal(self, text: str, *, stems: bool) -> list[str]:
         words = self._analyzer.normal(text, stems=stems)
         self._count(max(len(words) - 1, 0))  # equal ones are one part of the tree
@@ -80,6 +104,7 @@ class _QueryParser:
     # --- strings ----------------------------------------------------------------------------------
 
     def _string(self, text: str) -> Query | None:
+        text = self._text("a query", text)
         groups: list[list[Query | None]] = []
         without: list[Query | None] = []
         joins = may_join = False
@@ -131,18 +156,18 @@ class _QueryParser:
         return trees.all_of([self._counted(self._literal(item)) for item in items])
 
     def _literal(self, item: Any) -> Query | None:
-        return self._analyzer.query_text(_text("an item of a query", item))
+        return self._analyzer.query_text(self._text("an item of a query", item))
 
     def any(self, given: Any) -> Query | None:
         """`search::any`"""
-        parts = _array("any", given)
+        parts = self._array("any", given)
         if any(_negated(part) for part in parts):
             raise BadRequest("search::not excludes from search::all, and not within search::any")
         return trees.any_of([self.query(part) for part in parts])
 
     def all(self, given: Any) -> Query | None:
         """`search::all`"""
-        parts = _array("all", given)
+        parts = self._array("all", given)
         gone = [self.query(part["not"]) for part in parts if _negated(part)]
         return trees.all_of([self.query(part) for part in parts if not _negated(part)], gone)
 
@@ -155,44 +180,22 @@ class _QueryParser:
         text, slop = given if type(given) is list and len(given) == 2 else (given, 0)
         if type(slop) is not int or not 0 <= slop <= limits.QUERY_WORDS:
             raise BadRequest(f"the slop of a phrase is an int of 0 to {limits.QUERY_WORDS}")
-        return self._counted(self._analyzer.phrase(_text("a phrase", text), slop))
+        return self._counted(self._analyzer.phrase(self._text("a phrase", text), slop))
 
     def prefix(self, given: Any) -> Query | None:
         """`search::prefix`"""
-        return self._counted(self.beginning(_text("a prefix", given)))
+        return self._counted(self.beginning(self._text("a prefix", given)))
 
     def fuzzy(self, given: Any) -> Query | None:
         """`search::fuzzy`"""
         text, edits = given if type(given) is list and len(given) == 2 else (given, 1)
         if type(edits) is not int or not 0 <= edits <= EDITS:
             raise BadRequest(f"a fuzzy word has 0 to {EDITS} edits")
-        return self._counted(self.like(_text("a fuzzy word", text), edits))
-
-    def boost(self, given: Any) -> Query | None:
-        """`search::boost`"""
-        of, by = given if type(given) is list and len(given) == 2 else (None, None)
-        if not isinstance(by, int | float | Decimal) or by is True or not 0 < by <= limits.BOOST:
-            raise BadRequest(f"a boost is a number above 0, at most {limits.BOOST}")
-        if _negated(of):
-            raise BadRequest("search::not has no score to boost")
-        found = self.query(of)
-        return None if found is None else trees.Boost(found, float(by))
+        return self._counted(self.like(self._text("a fuzzy word", text), edits))
 
 
 def _negated(part: Any) -> bool:
     return type(part) is dict and part.keys() == {"not"}
-
-
-def _array(name: str, given: Any) -> list[Any]:
-    if type(given) is not list:
-        raise TypeRefused(f"search::{name} holds an array of queries, not {type_name(given)}")
-    return given
-
-
-def _text(what: str, given: Any) -> str:
-    if type(given) is not str:
-        raise TypeRefused(f"{what} is a string, not {type_name(given)}", found=type_name(given))
-    return given
 
 
 _OBJECTS: Final[dict[str, Callable[[_QueryParser, Any], Query | None]]] = {
@@ -202,6 +205,5 @@ _OBJECTS: Final[dict[str, Callable[[_QueryParser, Any], Query | None]]] = {
     "phrase": _QueryParser.phrase,
     "prefix": _QueryParser.prefix,
     "fuzzy": _QueryParser.fuzzy,
-    "boost": _QueryParser.boost,
 }
 """Objects with one key, by that key."""

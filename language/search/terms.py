@@ -7,7 +7,7 @@ of a negation; a query that has no other term matches nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -63,16 +63,8 @@ class AllOf:
     without: tuple[Query, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Boost:
-    """A part whose score is multiplied."""
-
-    of: Query
-    by: float
-
-
 Leaf = Term | Prefix | Fuzzy | Phrase
-Query = Term | Prefix | Fuzzy | Phrase | AnyOf | AllOf | Boost
+Query = Leaf | AnyOf | AllOf
 
 
 def phrase(parts: Sequence[tuple[int, str]], slop: int) -> Query | None:
@@ -99,17 +91,6 @@ def all_of(parts: Iterable[Query | None], without: Iterable[Query | None] = ()) 
     return AllOf(kept, gone)
 
 
-def leaves(query: Query) -> Iterator[Leaf]:
-    """Yield the leaves that a match may have: not those of a negation."""
-    if isinstance(query, AnyOf | AllOf):
-        for part in query.parts:
-            yield from leaves(part)
-    elif isinstance(query, Boost):
-        yield from leaves(query.of)
-    else:
-        yield query
-
-
 def words_in(query: Query) -> int:
     """Return the number of words of a query, negated ones included."""
     if isinstance(query, Phrase):
@@ -118,13 +99,4 @@ def words_in(query: Query) -> int:
         return sum(map(words_in, query.parts))
     if isinstance(query, AllOf):
         return sum(map(words_in, (*query.parts, *query.without)))
-    return words_in(query.of) if isinstance(query, Boost) else 1
-
-
-def has_phrase(query: Query) -> bool:
-    """True if a match depends on positions."""
-    if isinstance(query, AnyOf):
-        return any(map(has_phrase, query.parts))
-    if isinstance(query, AllOf):
-        return any(map(has_phrase, (*query.parts, *query.without)))
-    return has_phrase(query.of) if isinstance(query, Boost) else isinstance(query, Phrase)
+    return 1

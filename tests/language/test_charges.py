@@ -68,7 +68,7 @@ FUNCTIONS: Final[dict[str, tuple[tuple[Any, ...], int]]] = {
     "object::pick": ((FIELDS, NAMES), 2 * SLICES - 1),
     "object::values": ((FIELDS,), SLICES), "stddev": ((ITEMS,), SLICES),
     "search::all": ((ITEMS,), AT_ONCE), "search::any": ((ITEMS,), AT_ONCE),
-    "search::analyze": (("plain", TEXT), MANY), "search::boost": ((TEXT, 2), AT_ONCE),
+    "search::analyze": (("plain", TEXT), MANY),
     "search::fuzzy": ((TEXT, 1), AT_ONCE), "search::matches": ((TEXT, "b", "plain"), MANY),
     "search::not": ((TEXT,), AT_ONCE), "search::phrase": ((TEXT, 0), AT_ONCE),
     "search::prefix": ((TEXT,), AT_ONCE),

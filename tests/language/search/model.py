@@ -66,8 +66,7 @@ def _object(chance: random.Random, stopped: frozenset[str], depth: int) -> tuple
     if form == 4:
         word, most = chance.choice(WORDS), chance.randrange(3)
         return {"fuzzy": [word, most]}, _fuzzy(word, most, stopped)
-    value, match = _string(chance, stopped)
-    return {"boost": [value, 1 + chance.randrange(5)]}, match
+    return _string(chance, stopped)
 
 
 def kept(words: Sequence[str]) -> list[str]:

@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from language.search import terms as trees
 from language.search.analysis import Analyzer
 from language.search.definitions import Definition, TokenFilter, check_definition
 from language.search.matching import matches
-from language.search.passages import Marks, highlight, offsets, snippet
 from language.search.query import parse_query
 from protocol import limits
 from protocol.errors import BadRequest, Refusal, TooLarge, TypeRefused, Unknown
-from protocol.values import unpaced
+from protocol.values import PACE, unpaced
 
 LOWER = TokenFilter("lowercase")
 
@@ -70,7 +68,6 @@ def test_parts_of_words() -> None:
     grams = made(LOWER, TokenFilter("ngram", (2, 3)))
     assert found(grams, "ppe", "Copper") and found(grams, "coppe", "Copper")
     assert not found(grams, "copx", "Copper") and not found(grams, "copper", "cop oppe per")
-    assert highlight(_tree(grams, "opp"), grams, "a Copper", Marks()) == "a <b>Copper</b>"
 
 
 def test_synonyms_are_of_the_query() -> None:
@@ -92,7 +89,6 @@ def test_scripts_without_spaces() -> None:
         assert found(plain, query, "東京都のWi-Fi"), query
     assert not found(plain, "東都", "東京都") and not found(plain, "京東", "東京")
     assert found(plain, "ガギ", "ｶﾞｷﾞ")
-    assert offsets(_tree(plain, "東京都"), plain, "x 東京都の") == [(2, 5)]
     assert terms(made(tokenizers=("blank",)), "東京都 x") == ["東京都", "x"]
     assert terms(made(TokenFilter("cjk"), tokenizers=("blank",)), "東京 x") == ["東京", "京", "x"]
 
@@ -142,14 +138,19 @@ def test_long_words_and_texts_are_bounded() -> None:
 
 def test_queries_are_bounded() -> None:
     plain = made(LOWER)
-    for query in (
+    queries: tuple[Any, ...] = (
         "x " * (limits.QUERY_WORDS + 1),
         "x-" * 5_000_000,
         f'"{"y " * 300}"',
         ["x"] * 300,
         {"any": ["x y"] * 150},
         {"prefix": "x " * 300},
-    ):
+        "y" * (limits.QUERY_CHARACTERS + 1),
+        ["y" * limits.QUERY_CHARACTERS, "z"],
+        {"any": [[]] * 2_000},
+        {"all": [{"any": [[]] * 600}, {"any": [[]] * 600}]},
+    )
+    for query in queries:
         with pytest.raises(TooLarge):
             parse_query(query, plain)
 
@@ -159,9 +160,7 @@ def test_queries_are_bounded() -> None:
     [
         (1, TypeRefused), (None, TypeRefused), ([1], TypeRefused), ({}, TypeRefused),
         ({"any": "x"}, TypeRefused), ({"some": ["x"]}, TypeRefused),
-        ({"any": ["x", {"not": "y"}]}, BadRequest), ({"boost": [{"not": "x"}, 2]}, BadRequest),
-        ({"boost": ["x", 0]}, BadRequest), ({"boost": ["x", True]}, BadRequest),
-        ({"boost": ["x", float("nan")]}, BadRequest),
+        ({"any": ["x", {"not": "y"}]}, BadRequest),
         ({"fuzzy": ["x", 3]}, BadRequest), ({"phrase": ["x", -1]}, BadRequest),
         ({"phrase": [1, 1]}, TypeRefused), ({"prefix": 1}, TypeRefused), ({"not": 1}, TypeRefused),
         ({"all": [{"not": 1}]}, TypeRefused),
@@ -176,30 +175,43 @@ def test_not_alone_finds_nothing() -> None:
     plain = made(LOWER)
     assert parse_query({"not": "x"}, plain) is None
     assert parse_query({"all": [{"not": "x"}]}, plain) is None
-    assert isinstance(parse_query({"boost": ["x", 2]}, plain), trees.Boost)
 
 
-def test_matches_are_marked() -> None:
-    plain = made(LOWER)
-    text = "<Tin> & copper tins, tin"
-    marks = Marks("[", "]", escaped=False)
-    assert highlight(_tree(plain, "tin"), plain, text, marks) == "<[Tin]> & copper tins, [tin]"
-    shown = highlight(_tree(plain, "tin"), plain, text, Marks())
-    assert shown == "&lt;<b>Tin</b>&gt; &amp; copper tins, <b>tin</b>"
-    assert offsets(_tree(plain, '"copper tins"'), plain, text) == [(8, 14), (15, 19)]
-    assert offsets(_tree(plain, "tin -copper"), plain, text) == [(1, 4), (21, 24)]
+class Ticks:
+    """Counts what it is called."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
 
 
-def test_a_snippet_has_most_distinct_matches() -> None:
-    plain = made(LOWER)
-    text = "tin tin tin " + "x " * 40 + "tin and copper " + "y " * 40
-    found = snippet(_tree(plain, "tin copper"), plain, text, 7, Marks())
-    assert found == "…x x <b>tin</b> and <b>copper</b> y y…"
-    assert (
-        snippet(_tree(plain, "copper"), plain, "a copper pan", 30, Marks()) == "a <b>copper</b> pan"
-    )
-    assert snippet(_tree(plain, "gold"), plain, "a b c d", 2, Marks()) == "a b…"
-    assert snippet(_tree(plain, "gold"), plain, "…", 2, Marks()) == "…"
+def test_walks_over_long_texts_give_way() -> None:
+    plain, ticks = made(LOWER), Ticks()
+    often, _ = plain.postings("a b " * 20_000)
+    for query in ('"' + "a b " * 100 + 'a a"', {"phrase": ["a b " * 100 + "a a a", 1]}):
+        ticks.count = 0
+        assert not matches(_tree(plain, query), (often,), ticks)
+        assert ticks.count >= 20_000 * 100 // PACE
+    many, _ = plain.postings(" ".join(f"word{number}" for number in range(10_000)))
+    for query in ("worx*", "wordxxxx~"):
+        ticks.count = 0
+        assert not matches(_tree(plain, query), (many,), ticks)
+        assert ticks.count >= 10
+    grams = made(TokenFilter("ngram", (1, 20)))
+    ticks.count = 0
+    grams.postings(" ".join(f"{number:0200}" for number in range(20)), ticks)
+    assert ticks.count >= 20
+
+
+def test_terms_of_a_text_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SEARCH_TERMS", 100)
+    grams = made(TokenFilter("ngram", (1, 20)))
+    found, words = grams.postings("abcdefghijklmnopqrstuvwxyz 0123456789012345678901 ab")
+    assert len(found) == 100 and words == 3
+    assert found["ab"] == [0, 2]
+    assert list(grams._known) == ["ab"]
 
 
 @pytest.mark.parametrize(
