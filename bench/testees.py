@@ -41,7 +41,7 @@ class Toolchain:
 
     @property
     def missing(self) -> str | None:
-        """How to install it; None: it is installed."""
+        """Command that installs it; None: it is installed."""
         if shutil.which(self.program) is not None:
             return None
         return f"not installed: {self.program} (apt-get install {self.package})"

@@ -38,7 +38,7 @@ TOO_WIDE: Final = "the columns would take more memory than all columns may"
 
 
 class SegmentRows:
-    """One segment as a scan sees it, with the keys that bound it."""
+    """Segment as a scan sees it, with the keys that bound it."""
 
     __slots__ = ("end", "segment", "start")
 

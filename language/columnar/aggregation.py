@@ -37,7 +37,7 @@ from language.numbers import add_decimals
 from language.operators import hashable, order_key
 from language.rows import Batch
 from protocol import limits
-from protocol.values import PACE
+from protocol.values import PACE, Tick
 
 Groups = dict[Any, list[Any]]
 _DENSE: Final = 65_536
@@ -45,8 +45,10 @@ _DENSE: Final = 65_536
 _HALF: Final = 32
 _LOW: Final = (1 << _HALF) - 1
 _EXACT: Final = 1 << 53
-_FLOATS_HELD: Final = 1 << 20
-"""Floats that wait to be added before they are."""
+_FLOATS_HELD: Final = 1 << 15
+"""Floats that wait to be added before they are: these are sorted by group in one step."""
+_GROUPS_AT_ONCE: Final = 256
+"""Groups whose states are changed without a tick."""
 _PLACES: Final = 18
 """Most decimal places of a column."""
 _ONE_BY_ONE: Final = 4
@@ -250,6 +252,24 @@ def _grown(array: Array, count: int) -> Array:
     return found
 
 
+def _added(sums: Array, groups: Array, numbers: Array | None = None) -> None:
+    """Add a number for each row to the sums of groups; None: ones."""
+    # With many groups the array of all of them costs more than its few rows.
+    if len(sums) > _DENSE:
+        np.add.at(sums, groups, 1 if numbers is None else numbers)
+        return
+    # A double holds each of these sums exactly.
+    found = np.bincount(groups, numbers)
+    sums[: len(found)] += found if numbers is None else found.astype(np.int64)
+
+
+def _each(groups: Array, tick: Tick) -> Iterator[int]:
+    """Yield numbers of groups, of which there may be a million, with ticks."""
+    for at in range(0, len(groups), _GROUPS_AT_ONCE):
+        tick()
+        yield from groups[at : at + _GROUPS_AT_ONCE].tolist()
+
+
 class _Count:
     """`count()`, and the number of values of `count(e)`."""
 
@@ -269,13 +289,11 @@ class _Count:
             self._counts[0] += count if present is None else int(present.sum())
             return
         self._counts = _grown(self._counts, self._owner.count)
-        chosen = groups if present is None else groups[present]
-        found = np.bincount(chosen)
-        self._counts[: len(found)] += found
+        _added(self._counts, groups if present is None else groups[present])
 
     def flush(self, states: list[list[Any]]) -> None:
         """Add the sums to the states of the groups."""
-        for number in np.flatnonzero(self._counts).tolist():
+        for number in _each(np.flatnonzero(self._counts), self._owner.tick):
             states[number][self._at] += int(self._counts[number])
         self._counts = np.zeros(1, np.int64)
 
@@ -365,7 +383,7 @@ class _Total:
         """Add the sums to the states of the groups."""
         at = self._at
         for (kind, scale), sums in self._parts.items():
-            for number, total, count in sums.totals():
+            for number, total, count in sums.totals(self._owner.tick):
                 state = states[number]
                 state[at + 4] += count
                 if kind == INT:
@@ -469,19 +487,20 @@ class _Integers:
             return most
         self._low, self._high = _grown(self._low, count), _grown(self._high, count)
         self._counts = _grown(self._counts, count)
-        found = np.bincount(groups)
-        self._counts[: len(found)] += found
-        # A double holds each of these sums exactly.
+        _added(self._counts, groups)
         if small:
-            self._low[: len(found)] += np.bincount(groups, data).astype(np.int64)
+            _added(self._low, groups, data)
         else:
-            self._low[: len(found)] += np.bincount(groups, data & _LOW).astype(np.int64)
-            self._high[: len(found)] += np.bincount(groups, data >> _HALF).astype(np.int64)
+            _added(self._low, groups, data & _LOW)
+            _added(self._high, groups, data >> _HALF)
         return most
 
-    def totals(self) -> Iterator[tuple[int, int, int]]:
-        """Yield group, sum and count of each group with numbers."""
-        for number in np.flatnonzero(self._counts).tolist():
+    def totals(self, tick: Tick) -> Iterator[tuple[int, int, int]]:
+        """Yield group, sum and count of each group with numbers.
+
+        :param tick: called at intervals
+        """
+        for number in _each(np.flatnonzero(self._counts), tick):
             total = (int(self._high[number]) << _HALF) + int(self._low[number])
             yield number, total, int(self._counts[number])
 
@@ -564,7 +583,7 @@ class _Extreme:
         """Add the least or greatest numbers to the states of the groups."""
         if self._like is None:
             return
-        for number in np.flatnonzero(self._has).tolist():
+        for number in _each(np.flatnonzero(self._has), self._owner.tick):
             self._take(states[number], self._like.python(self._best[number].item()))
         self._like = None
         self._has = np.zeros(0, bool)

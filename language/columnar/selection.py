@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from language.budget import Budget
 from language.columnar.expressions import Expressions, Part, coded, joined
 from language.columnar.plan import ColumnPlan, Inexact, Scan, Unfit
 from language.columnar.vectors import CODED, FLOAT, Array, Vector
@@ -23,6 +24,8 @@ from language.rows import Batch
 _SHARE: Final = 5
 """A segment is read by row if more than one row of so many is left."""
 _LEAST: Final = -(2**63)
+_PLACES: Final = 65_536
+"""Positions that a segment may have, to number the rows of all segments."""
 _RANKED: Final = 4_096
 """Most texts that are sorted in one step."""
 
@@ -56,6 +59,7 @@ class Selection:
         self._distinct = distinct
         self._expressions = Expressions(plan, env)
         self._met: set[Any] = set()
+        self._budget = Budget(tick=env.tick, memory=env.memory)
         self._seen: dict[tuple[Any, ...], Array] = {}
         self._held: list[Any] = []
 
@@ -65,13 +69,16 @@ class Selection:
             yield from self._first(scan)
             return
         for rows in scan.segments():
-            left = self._left(rows)
-            if left is None or len(left) * _SHARE > rows.count:
-                yield from scan.rows(rows)
-                continue
-            self._read(rows.count - len(left))
-            if len(left):
-                yield from scan.fetch(rows.ids(left.tolist()))
+            yield from self._records(scan, rows, self._left(rows))
+
+    def _records(self, scan: Scan, rows: Any, left: Array | None) -> Iterator[Batch]:
+        """Yield the records at some positions of a segment; None: all of them."""
+        if left is None or len(left) * _SHARE > rows.count:
+            yield from scan.rows(rows)
+            return
+        self._read(rows.count - len(left))
+        if len(left):
+            yield from scan.fetch(rows.ids(left.tolist()))
 
     def _left(self, rows: Any) -> Array | None:
         """Return the positions of the rows that are left of a segment; None: not known."""
@@ -110,13 +117,16 @@ class Selection:
             return rows if part.positions is None else part.positions[rows]
         columns = [vector.taken(rows).items(self._env.tick) for vector in vectors]
         found = []
+        new = []
         for at, values in enumerate(zip(*columns, strict=True)):
             if at % 256 == 255:
                 self._env.tick()
             key = hashable(list(values), self._env.tick)
             if key not in self._met:
                 self._met.add(key)
+                new.append(key)
                 found.append(at)
+        self._budget.sample(new)
         left = rows[found]
         return left if part.positions is None else part.positions[left]
 
@@ -154,14 +164,12 @@ class Selection:
         """Yield the records that may be among the first ones, and segments that are not known."""
         keys: list[Array] = []
         places: list[Array] = []
-        segments: list[tuple[int, Any, Array | None]] = []
+        segments: list[tuple[Any, bool]] = []
+        """Segments, and True if `places` has their rows."""
         like: tuple[Any, ...] | None = None
         for number, rows in enumerate(scan.segments()):
-            segments.append((number, rows, None))
-            if not rows.has(self._plan.names):
-                continue
-            if not rows.count:
-                segments[-1] = (number, rows, np.zeros(0, np.int64))
+            segments.append((rows, not rows.count))
+            if not rows.count or not rows.has(self._plan.names):
                 continue
             try:
                 part = self._chosen(rows)
@@ -171,34 +179,21 @@ class Selection:
             like = kind if like is None else like
             if kind != like:
                 raise Inexact
-            segments[-1] = (number, rows, np.zeros(0, np.int64))
+            segments[-1] = (rows, True)
             if part.count:
                 at = np.arange(rows.count) if part.positions is None else part.positions
                 kept = self._best(found)
                 keys.append(found[kept])
-                places.append(number * 65_536 + at[kept])
+                places.append(number * _PLACES + at[kept])
         chosen = np.zeros(0, np.int64)
         if keys:
             together = np.concatenate(keys)
             chosen = np.sort(np.concatenate(places)[self._best(together)])
-        yield from self._records(scan, segments, chosen)
-
-    def _records(
-        self, scan: Scan, segments: list[tuple[int, Any, Array | None]], chosen: Array
-    ) -> Iterator[Batch]:
-        numbers = chosen // 65_536
-        for number, rows, known in segments:
-            if known is None:
-                yield from scan.rows(rows)
-                continue
+        numbers = chosen // _PLACES
+        for number, (rows, known) in enumerate(segments):
             start, end = np.searchsorted(numbers, [number, number + 1]).tolist()
-            left = chosen[start:end] % 65_536
-            if len(left) * _SHARE > rows.count:
-                yield from scan.rows(rows)
-                continue
-            self._read(rows.count - len(left))
-            if len(left):
-                yield from scan.fetch(rows.ids(left.tolist()))
+            left = chosen[start:end] % _PLACES if known else None
+            yield from self._records(scan, rows, left)
 
     def _best(self, keys: Array) -> Array:
         """Return the positions of the first keys in the order, and of all that equal the last of

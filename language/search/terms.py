@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term."""
+    """A term alone."""
 
     term: str
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import Any, Final
 from uuid import UUID
 
@@ -39,7 +39,7 @@ SCALES: Final = 18
 """Most decimal places of a block of decimals."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 INT, FLOAT, TIME, DECIMAL, CODED, MIXED = "int", "float", "time", "decimal", "coded", "mixed"
-_EXACT: Final = Context(prec=MAX_PREC if MAX_PREC < 1000 else 999, Emax=MAX_EMAX, Emin=MIN_EMIN)
+_EXACT: Final = Context(prec=999, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _ENTRY_BYTES: Final = 150
 """Memory of a dictionary entry beside its characters, about."""

@@ -151,9 +151,8 @@ class Projections:
                 table = tables.get(key[:RECORD_PREFIX_BYTES])
                 if table is not None:
                     table.note(key[RECORD_PREFIX_BYTES:], sequence)
-        for table in tables.values():
-            if len(table.overlay) > OVERLAY_KEYS:
-                table.forget()
+                    if len(table.overlay) > OVERLAY_KEYS:
+                        table.forget()
 
     def note_ranges(self, ranges: Sequence[Range]) -> None:
         """Note deleted ranges: the projections of tables within them are dropped."""

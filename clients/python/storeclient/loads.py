@@ -36,7 +36,7 @@ OnRows = Callable[[int], None]
 
 
 class Load:
-    """One bulk load.
+    """Bulk load of one call.
 
     :param send: runs a script
     :param progress: called with the number of rows written so far
