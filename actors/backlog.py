@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, NamedTuple
 
-from actors.commits import Committer, NamedAuthor
+from actors.commits.committer import Committer, NamedAuthor
 from protocol import limits
 from protocol.environment import Clock, Rng
 from storage.audit import forwarded

@@ -18,7 +18,7 @@ from typing import Any, Final
 import structlog
 from pykka import ActorRef
 
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.log import SPARE_BYTES, SPARE_FILES, DropFlushedLog, Prune
 from actors.runtime import LoopActor, Runtime, ThreadActor, ask, handles, tell
 from protocol import limits

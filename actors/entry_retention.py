@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from actors.commits import NODE, Committer
+from actors.commits.committer import NODE, Committer
 from actors.runtime import LoopActor, Runtime, handles, tell
 from protocol import limits
 from protocol.errors import (

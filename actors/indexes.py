@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pykka import ActorRef
 
-from actors.commits import NODE, Committer
+from actors.commits.committer import NODE, Committer
 from actors.runtime import REST_SECONDS, LoopActor, Runtime, handles, tell
 from protocol import limits
 from protocol.errors import (

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.log_reads import CheckNextPart
 from actors.runtime import LoopActor, Runtime, Supervised, ask, handles, tell
 from protocol import limits

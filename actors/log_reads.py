@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.log_pins import Pin, Pins
 from actors.runtime import Runtime, Supervised, ThreadActor, ask, handles
 from protocol import limits

@@ -19,7 +19,7 @@ import structlog
 
 from actors.checkpoints import CheckpointNow, NoteDamage
 from actors.cluster.role import RoleName
-from actors.commits import NODE, Committer
+from actors.commits.committer import NODE, Committer
 from actors.environment import Environment
 from actors.node_info import NodeInfo
 from actors.node_parts import NodeParts

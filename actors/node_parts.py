@@ -23,12 +23,14 @@ from actors.cluster.membership import Peering
 from actors.cluster.role import ClusterMember
 from actors.cluster.service import ClusterService, begin_coordination, begin_member
 from actors.cluster.snapshot_transfer import SnapshotCopies
-from actors.commits import CommitsActor, Committer
+from actors.commits.actor import CommitsActor
+from actors.commits.committer import Committer
 from actors.entry_retention import EntryRetentionActor
 from actors.environment import Environment
 from actors.execution.registry import Registry
 from actors.execution.scheduler import FiberScheduler
-from actors.feeds import Feeds, FeedsActor
+from actors.feeds.actor import FeedsActor
+from actors.feeds.hub import Feeds
 from actors.indexes import IndexBuilderHandle, IndexesActor
 from actors.log import LogActor, LogFigures, has_room
 from actors.log_checks import LogChecksActor
@@ -53,7 +55,7 @@ from actors.spaces import SpaceEngine
 from actors.statements import Statements
 from actors.store import Store
 from actors.timers import Timers
-from actors.topics import TopicService
+from actors.topics.service import TopicService
 from actors.vaults.parts import VaultParts
 from actors.vaults.starting import start_vaults
 from protocol.errors import NotWritable

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from actors.commits import NODE, Committer
+from actors.commits.committer import NODE, Committer
 from actors.runtime import REST_SECONDS, Runtime
 from actors.vaults.trail import VaultAct
 from protocol.errors import (
@@ -40,7 +40,7 @@ from storage.vaults.vaults import Vault
 if TYPE_CHECKING:
     from actors.sessions import Sessions
     from actors.spaces import SpaceEngine
-    from actors.topics import TopicService
+    from actors.topics.service import TopicService
     from actors.vaults.service import VaultService
 
 log = structlog.get_logger("node")

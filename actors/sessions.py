@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b, sha256
 from typing import Final, Protocol
 
-from actors.commits import NODE, Committer
+from actors.commits.committer import NODE, Committer
 from protocol import limits
 from protocol.environment import Clock, Rng
 from protocol.errors import (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
 
-from actors.commits import NODE, Committer
+from actors.commits.committer import NODE, Committer
 from actors.passwords import HashRequester, Passwords, check_password
 from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, handles

@@ -21,7 +21,8 @@ from typing import Any, Final
 
 from actors import backlog
 from actors.backlog import Backlog, EntryBatch, PendingEntry, distrusted
-from actors.commits import Committer, NamedAuthor, Requester, RequestOrigin
+from actors.commits.committer import Committer, NamedAuthor
+from actors.commits.requesters import Requester, RequestOrigin
 from actors.entry_views import Ids
 from actors.rate_limited_log import RateLimitedLog
 from actors.rights import Rights, ids_of

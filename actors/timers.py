@@ -5,7 +5,7 @@ from __future__ import annotations
 from actors.indexes import IndexBuilderHandle
 from actors.restores import UnfinishedRestores
 from actors.spaces import SpaceEngine
-from actors.topics import TopicService
+from actors.topics.service import TopicService
 from actors.vaults.service import VaultService
 
 

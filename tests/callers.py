@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from actors.commits import NODE
+from actors.commits.committer import NODE
 from actors.node import Node
 from actors.securables import securable_of
 from protocol.requests import Caller

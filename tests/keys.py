@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.commits import RequestOrigin
+from actors.commits.requesters import RequestOrigin
 from actors.node import Node
 from actors.spaces import SEQ, Answers, CallerOrToken, Names
 from protocol.requests import Surface

@@ -8,7 +8,7 @@ from actors.backups.files import BackupFilesActor
 from actors.backups.folder import BackupFolder
 from actors.backups.listing import BackupListActor
 from actors.backups.taking import Backups, StoreFacts
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.environment import Environment
 from actors.log_reads import LogReads
 from actors.runtime import Runtime, Supervised

@@ -33,7 +33,7 @@ from actors.backups.files import (
 )
 from actors.backups.folder import BackupFolder, plain_parts
 from actors.backups.listing import CloseFile, ListFiles, LookInto, OpenFile, ReadFile
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.log_pins import Pin
 from actors.log_reads import LogReads
 from actors.runtime import Supervised, ask, tell

@@ -47,7 +47,7 @@ from actors.cluster.log_matching import SyncStatus
 from actors.cluster.replica_receiver import FollowsLeader, FollowTask
 from actors.cluster.replica_senders import ReplicaSenders
 from actors.cluster.role import ClusterMember, Follower, Founder, Waiting
-from actors.commits import Author, Committer
+from actors.commits.committer import Author, Committer
 from actors.runtime import LoopActor, Runtime, handles, tell
 from actors.runtime.tasks import end
 from protocol.agreement import AgreedState, Agreement, InSyncReplicas, NotAnswered

@@ -67,7 +67,7 @@ import structlog
 from actors.cluster.leader_state import Leadership, LeadLease, may_take
 from actors.cluster.log_matching import EpochHistory, accepts_epoch, holds
 from actors.cluster.role import ClusterMember
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from protocol.agreement import (
     AgreedState,
     Agreement,

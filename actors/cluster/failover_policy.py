@@ -32,8 +32,7 @@ import structlog
 from actors.cluster.leader_state import Leadership
 from actors.cluster.replica_senders import ReplicaSenders
 from actors.cluster.role import Alone, ClusterMember, Founder
-from actors.commits import NODE, Author, Committer
-from actors.commits.committer import released_at_once
+from actors.commits.committer import NODE, Author, Committer, released_at_once
 from protocol.agreement import AgreedState, Agreement, NotAnswered
 from protocol.environment import Clock
 from protocol.errors import BadRequest, Busy, NotEnoughReplicas, NotWritable

@@ -17,7 +17,7 @@ from typing import Any, Final
 import structlog
 
 from actors.cluster.membership import Peering
-from actors.commits import NODE, Committer
+from actors.commits.committer import NODE, Committer
 from actors.runtime import LoopActor, Runtime, Supervised, ThreadActor, ask, handles, tell
 from protocol import limits
 from protocol.environment import Rng

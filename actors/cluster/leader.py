@@ -21,7 +21,8 @@ from actors.cluster.failover_policy import commit_policy
 from actors.cluster.leader_state import RENEWED_IN, Leadership, LeadLease
 from actors.cluster.replica_senders import ReplicaSenders
 from actors.cluster.role import NOT_COORDINATING, ClusterMember, Elected, Leader, Waiting
-from actors.commits import NODE, Committer, Stall
+from actors.commits.committer import NODE, Committer
+from actors.commits.tickets import Stall
 from actors.runtime.tasks import end
 from protocol.agreement import AgreedState, Agreement, LeaseLapsed, NotAnswered
 from protocol.environment import Clock

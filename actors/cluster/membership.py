@@ -22,7 +22,8 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from actors.commits import Committer, FellBehind, NamedAuthor, TailFollower
+from actors.commits.committer import Committer, NamedAuthor
+from actors.commits.tail import FellBehind, TailFollower
 from actors.runtime import Runtime
 from actors.sign_in_throttle import SignInThrottle
 from actors.statements import Statements

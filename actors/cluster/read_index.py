@@ -31,7 +31,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.execution.blocking import FutureWait, NumberedQueue, raise_error
 from protocol.environment import Clock
 from protocol.errors import Busy, Refusal

@@ -62,7 +62,7 @@ from actors.backlog import Backlog
 from actors.cluster.log_matching import Lag, SyncStatus, accepts_epoch, frame_at
 from actors.cluster.replica_senders import message_of
 from actors.cluster.state_check import FollowerComparison
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.execution.blocking import FutureWait, NumberedQueue, raise_error
 from actors.runtime import Runtime
 from actors.runtime.tasks import end

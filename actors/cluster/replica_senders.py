@@ -62,7 +62,8 @@ from actors.cluster.log_matching import (
     accepts_epoch,
     last_common_frame,
 )
-from actors.commits import Committer, FellBehind, TailFollower
+from actors.commits.committer import Committer
+from actors.commits.tail import FellBehind, TailFollower
 from actors.log_pins import Pin
 from actors.log_reads import LogReads
 from actors.runtime import Runtime

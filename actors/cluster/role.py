@@ -45,7 +45,7 @@ from actors.cluster.leader_state import Followers, Leadership
 from actors.cluster.log_matching import SyncStatus, stranded
 from actors.cluster.replica_receiver import FollowTask
 from actors.cluster.replica_senders import BEAT_SECONDS
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.rights import Rights
 from actors.roles import Roles
 from protocol import limits

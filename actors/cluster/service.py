@@ -38,7 +38,7 @@ from actors.cluster.replica_senders import (
 )
 from actors.cluster.role import ClusterMember
 from actors.cluster.state_check import StateComparison
-from actors.commits import Author, Committer
+from actors.commits.committer import Author, Committer
 from actors.log_reads import LogReads
 from actors.rights import Rights
 from actors.roles import Roles

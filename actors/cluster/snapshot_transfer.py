@@ -34,7 +34,7 @@ from actors.backups.files import (
 )
 from actors.backups.folder import BackupFolder
 from actors.backups.taking import KeptFile, StoreFacts, retrieve_result
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.environment import Environment
 from actors.log_pins import Pin
 from actors.log_reads import LogReads

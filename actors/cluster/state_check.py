@@ -20,7 +20,7 @@ from typing import Protocol
 import structlog
 
 from actors.cluster.log_matching import SyncStatus
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.runtime import Runtime
 from protocol import limits
 from protocol.environment import Clock

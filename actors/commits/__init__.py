@@ -20,17 +20,3 @@ commit index (Raft §5.3), the newest sequence that answers, followers and the s
 On a single node they are equal at once; no code here relies on that. A follower commits nothing:
 synced frames enter its ledger when the leader has released them.
 """
-
-from actors.commits.actor import CommitsActor
-from actors.commits.committer import NODE, Author, Committer, NamedAuthor
-from actors.commits.operation_batcher import OperationBatcher
-from actors.commits.requesters import Requester, RequestOrigin, described
-from actors.commits.tail import FellBehind, Tail, TailFollower
-from actors.commits.tickets import Stall
-from actors.commits.waiters import Waiter
-
-__all__ = [
-    "NODE", "Requester", "NamedAuthor", "Committer", "CommitsActor",
-    "FellBehind", "TailFollower", "OperationBatcher", "RequestOrigin", "Stall", "Tail",
-    "Waiter", "Author", "described",
-]  # fmt: skip

@@ -15,24 +15,3 @@ another.
 | `views.py` | commits encoded once for all feeds that want the same |
 | `before_images.py` | before images: records as they were before a change |
 """
-
-from actors.feeds.actor import FeedsActor
-from actors.feeds.feed import Feed
-from actors.feeds.hub import Feeds
-from actors.feeds.request import (
-    ACTIONS,
-    AuthorizeFeed,
-    CommitHead,
-    CommitPart,
-    FeedChange,
-    FeedCursor,
-    FeedEncoding,
-    FeedOpened,
-    FeedSink,
-    OpenFeed,
-)  # fmt: skip
-
-__all__ = [
-    "ACTIONS", "FeedChange", "Feed", "Feeds", "FeedsActor", "FeedEncoding", "CommitHead",
-    "AuthorizeFeed", "OpenFeed", "FeedOpened", "CommitPart", "FeedCursor", "FeedSink",
-]  # fmt: skip

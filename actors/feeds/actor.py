@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.execution.registry import Registry
 from actors.feeds.feed import Feed
 from actors.feeds.hub import Feeds

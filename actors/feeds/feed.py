@@ -17,7 +17,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from actors.commits import RequestOrigin, described
+from actors.commits.requesters import RequestOrigin, described
 from actors.execution.fiber import Fiber, FiberWait
 from actors.feeds.request import FeedCursor, FeedSink, OpenFeed
 from actors.feeds.views import LONG, FeedView, Parts

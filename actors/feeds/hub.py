@@ -27,7 +27,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.commits.tail import FellBehind, TailFollower
 from actors.execution.blocking import Line
 from actors.execution.fiber import Fiber, FiberWait

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.commits import Committer, RequestOrigin, described
+from actors.commits.committer import Committer
+from actors.commits.requesters import RequestOrigin, described
 from actors.execution.blocking import FutureWait
 from actors.execution.registry import Registry
 from actors.feeds.request import OpenFeed

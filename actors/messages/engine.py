@@ -29,7 +29,8 @@ from typing import Any, Final
 
 from pykka import ActorRef
 
-from actors.commits import Committer, NamedAuthor, OperationBatcher
+from actors.commits.committer import Committer, NamedAuthor
+from actors.commits.operation_batcher import OperationBatcher
 from actors.execution.blocking import CallbackWait
 from actors.execution.registry import Registry
 from actors.messages import operations, texts
@@ -39,7 +40,7 @@ from actors.roles import Roles
 from actors.runtime import Runtime, ask, tell
 from actors.sessions import Sessions
 from actors.statements import Statements
-from actors.topics import TopicService
+from actors.topics.service import TopicService
 from protocol import limits
 from protocol.errors import (
     Busy,

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from actors.topics import DeliveredMessages, StatementWait, TopicService
+from actors.topics.service import DeliveredMessages, TopicService
+from actors.topics.waiting import StatementWait
 from protocol.messages import (
     AckMessages,
     ExtendMessages,

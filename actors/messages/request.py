@@ -16,11 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from actors.commits import RequestOrigin, Waiter, described
+from actors.commits.requesters import RequestOrigin, described
+from actors.commits.waiters import Waiter
 from actors.messages.operations import OperationResult
 from actors.messages.texts import statement
 from actors.sessions import ENDED
-from actors.topics import LateDeadlines, StatementWait, WaitTarget
+from actors.topics.deadlines import LateDeadlines
+from actors.topics.waiting import StatementWait, WaitTarget
 from protocol.errors import Refusal, SessionEnded
 from protocol.messages import MessageOperation
 from protocol.requests import Caller

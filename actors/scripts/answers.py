@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from actors.commits import Waiter
+from actors.commits.waiters import Waiter
 from actors.runtime import Reply, Runtime
 from actors.scripts.services import Services
 from actors.scripts.transactions import ScriptRun
-from actors.topics import LateDeadlines
+from actors.topics.deadlines import LateDeadlines
 from protocol import limits
 from protocol.errors import ENDED, FROM_OUTSIDE, Failed, Refusal
 from protocol.requests import ScriptAnswer

@@ -20,7 +20,7 @@ from protocol import limits
 from protocol.errors import Conflict, Refusal
 
 if TYPE_CHECKING:
-    from actors.commits import Committer
+    from actors.commits.committer import Committer
     from actors.execution.fiber import Fiber
     from storage.txn.read_set import ReadSet
     from storage.txn.transaction import Transaction

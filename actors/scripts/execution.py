@@ -24,7 +24,8 @@ from actors.scripts.named_snapshots import NamedSnapshot
 from actors.scripts.plans import Plan, Step, rowless
 from actors.scripts.script_state import ScriptState, StatementCache
 from actors.scripts.services import Services
-from actors.topics import DeliveredMessages, StatementWait, WaitQueue
+from actors.topics.service import DeliveredMessages
+from actors.topics.waiting import StatementWait, WaitQueue
 from language import tree
 from language.pieces import cost_of
 from language.search import analysis

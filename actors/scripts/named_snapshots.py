@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.runtime import Runtime
 from protocol import limits
 from protocol.errors import Busy, Unknown

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from actors.backups.taking import Backups
 from actors.cluster.membership import Peering
-from actors.commits import Author, Committer
+from actors.commits.committer import Author, Committer
 from actors.execution.registry import Registry
 from actors.log_reads import LogReads
 from actors.node_info import NodeInfo
@@ -18,7 +18,7 @@ from actors.restores import UnfinishedRestores
 from actors.rights import Rights
 from actors.scripts.named_snapshots import NamedSnapshots
 from actors.statements import Statements
-from actors.topics import TopicService
+from actors.topics.service import TopicService
 from actors.vaults.service import VaultService
 from protocol.environment import Clock
 from protocol.failover import Policy

@@ -16,7 +16,8 @@ from actors.messages import operations
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import RequiredWhen, Requires, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
-from actors.topics import DeliveredMessages, StatementWait, WaitQueue, WaitTarget
+from actors.topics.service import DeliveredMessages
+from actors.topics.waiting import StatementWait, WaitQueue, WaitTarget
 from language import tree
 from protocol import limits
 from protocol.errors import Unknown

@@ -13,7 +13,8 @@ from typing import Final
 
 import structlog
 
-from actors.commits import RequestOrigin, Waiter, described
+from actors.commits.requesters import RequestOrigin, described
+from actors.commits.waiters import Waiter
 from actors.execution.fiber import Fiber, FiberWait
 from actors.execution.registry import credential_of
 from actors.memory import STEP_BYTES, MemoryAccount

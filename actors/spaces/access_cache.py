@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.rights import REMEMBERED_USERS, Privileges, Rights
 from actors.roles import Roles
 from actors.sessions import Sessions

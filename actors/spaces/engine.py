@@ -17,7 +17,8 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from actors.commits import NODE, Committer, Requester
+from actors.commits.committer import NODE, Committer
+from actors.commits.requesters import Requester
 from actors.execution.blocking import CallbackWait
 from actors.execution.loop_budget import LoopBudget
 from actors.rights import Rights

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from actors.commits import NODE, Committer
+from actors.commits.committer import NODE, Committer
 from actors.runtime import REST_SECONDS, LoopActor, Runtime, Slices, Supervised, handles, tell
 from protocol import limits
 from protocol.errors import Busy, Refusal

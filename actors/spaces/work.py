@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from actors.commits import NamedAuthor, Requester, Waiter, described
+from actors.commits.committer import NamedAuthor
+from actors.commits.requesters import Requester, described
+from actors.commits.waiters import Waiter
 from actors.execution.registry import credential_of
 from actors.rights import Privileges
 from actors.sessions import ENDED, session_name

@@ -11,14 +11,3 @@ by one actor for each topic.
 | `deadlines.py` | ack deadlines that a slow disk uses up |
 | `metrics.py` | figures for /metrics |
 """
-
-from actors.topics.deadlines import LateDeadlines
-from actors.topics.due import TopicActor
-from actors.topics.metrics import GroupFigures, TopicFigures
-from actors.topics.service import DeliveredMessages, TopicService
-from actors.topics.waiting import StatementWait, TopicWaits, WaitQueue, WaitTarget
-
-__all__ = [
-    "GroupFigures", "DeliveredMessages", "LateDeadlines", "WaitTarget", "WaitQueue", "TopicActor",
-    "TopicFigures", "TopicService", "StatementWait", "TopicWaits",
-]  # fmt: skip

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from actors.commits import NODE, Committer
+from actors.commits.committer import NODE, Committer
 from actors.execution.blocking import CallbackWait
 from actors.runtime import REST_SECONDS, LoopActor, Runtime, Supervised, handles
 from protocol import limits

@@ -20,7 +20,7 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, repeat
 from typing import Any, Final
 
-from actors.commits import NODE, Committer
+from actors.commits.committer import NODE, Committer
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Runtime, Slices, Supervised, tell

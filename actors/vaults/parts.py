@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.passwords import Passwords
 from actors.rights import Rights
 from actors.roles import Roles

@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from actors.commits import NamedAuthor, OperationBatcher
+from actors.commits.committer import NamedAuthor
+from actors.commits.operation_batcher import OperationBatcher
 from actors.execution.blocking import CallbackWait, Resume
 from actors.vaults.inspection import Inspector, SealedRecord
 from actors.vaults.keyring import Keyring, changed

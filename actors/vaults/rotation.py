@@ -15,7 +15,7 @@ from typing import Any, Final
 import structlog
 from pykka import ActorRef
 
-from actors.commits import NODE
+from actors.commits.committer import NODE
 from actors.runtime import REST_SECONDS, tell
 from actors.vaults.keyring import Keyring, root_of
 from actors.vaults.parts import VaultParts

@@ -9,7 +9,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.runtime import Runtime
 from actors.vaults.keyring import STORE, Keyring, VaultKey, changed, root_of, sealed
 from actors.vaults.trail import Trail, VaultAct, with_version

@@ -21,7 +21,7 @@ from typing import Final
 
 import structlog
 
-from actors.commits import NODE, Committer
+from actors.commits.committer import NODE, Committer
 from actors.rate_limited_log import RateLimitedLog
 from actors.runtime import Runtime
 from actors.vaults.keyring import STORE, Keyring

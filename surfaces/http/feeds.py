@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from actors.feeds import (
+from actors.feeds.feed import Feed
+from actors.feeds.request import (
     ACTIONS,
     AuthorizeFeed,
     CommitHead,
     CommitPart,
-    Feed,
     FeedChange,
     FeedCursor,
     FeedEncoding,

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from actors.backlog import Backlog
 from actors.cluster.diagnostics import ClusterFigures, cluster_figures
 from actors.node_info import Listening
-from actors.topics import GroupFigures, TopicFigures
+from actors.topics.metrics import GroupFigures, TopicFigures
 from protocol import limits
 from protocol.requests import Caller
 from surfaces.counters import BUCKETS_S, CountedWire, Counters

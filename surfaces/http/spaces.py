@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tornado.httputil import HTTPMessageDelegate
 
-from actors.commits import RequestOrigin
+from actors.commits.requesters import RequestOrigin
 from actors.sessions import token_digest
 from actors.spaces import SEQ, Answers, CallerOrToken, Names, parse_value
 from protocol import binary, jsonvalues, limits

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgpack
 
-from actors.feeds import (
+from actors.feeds.request import (
     ACTIONS,
     CommitHead,
     CommitPart,

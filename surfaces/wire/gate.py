@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
-from actors.commits import Requester
+from actors.commits.requesters import Requester
 from actors.execution.scheduler import FiberScheduler
-from actors.feeds import Feed, OpenFeed
+from actors.feeds.feed import Feed
+from actors.feeds.request import OpenFeed
 from actors.messages.request import Sender, TakeRoom
 from actors.runtime import ask, ask_now, call_now, tell
 from actors.spaces import Answers, Names

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from actors.commits import RequestOrigin
+from actors.commits.requesters import RequestOrigin
 from actors.spaces import SEQ, Answers, Names
 from protocol.errors import Refusal, SignInRefused
 from protocol.frames import MessageKind, WireMessage

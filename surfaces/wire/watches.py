@@ -16,7 +16,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from actors.feeds import Feed, FeedCursor, FeedEncoding, FeedOpened, FeedSink
+from actors.feeds.feed import Feed
+from actors.feeds.request import FeedCursor, FeedEncoding, FeedOpened, FeedSink
 from protocol import limits
 from protocol.errors import Busy, Refusal, SignInRefused, TooSlow, VersionNotSupported
 from protocol.frames import MessageKind, WireMessage, around

@@ -17,7 +17,8 @@ import pytest
 from pykka import ActorRef
 
 from actors.checkpoints import CheckpointsActor, FlushActor
-from actors.commits import CommitsActor, Committer, NamedAuthor
+from actors.commits.actor import CommitsActor
+from actors.commits.committer import Committer, NamedAuthor
 from actors.environment import SystemClock
 from actors.execution.registry import Registry
 from actors.log import LogActor, LogFigures, has_room

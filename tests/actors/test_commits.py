@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from actors.checkpoints import CheckpointNow
-from actors.commits import NODE, Author, NamedAuthor
+from actors.commits.committer import NODE, Author, NamedAuthor
 from actors.execution.blocking import CallbackWait
 from actors.log import SPARE_BYTES, SPARE_FILES, WriteMark
 from actors.runtime import ask, stop, tell

@@ -12,7 +12,7 @@ import pytest
 
 from actors.execution.fiber import Fiber
 from actors.execution.scheduler import FiberScheduler
-from actors.feeds import Feed
+from actors.feeds.feed import Feed
 from actors.feeds.hub import Feeds
 from actors.feeds.pipelines import Pipeline
 from actors.node import Node

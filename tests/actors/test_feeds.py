@@ -11,18 +11,17 @@ from typing import Any
 import pytest
 
 from actors.execution.fiber import Fiber
-from actors.feeds import (
+from actors.feeds.feed import Feed, FeedState
+from actors.feeds.hub import Feeds
+from actors.feeds.request import (
     CommitHead,
     CommitPart,
-    Feed,
     FeedChange,
     FeedCursor,
     FeedEncoding,
     FeedOpened,
     OpenFeed,
 )
-from actors.feeds.feed import FeedState
-from actors.feeds.hub import Feeds
 from actors.node import Node
 from actors.runtime import ask
 from language.filters import Filter

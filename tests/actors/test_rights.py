@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.commits import NODE as SYSTEM
+from actors.commits.committer import NODE as SYSTEM
 from actors.redaction import redacted
 from actors.rights import Rights
 from actors.securables import securable_of

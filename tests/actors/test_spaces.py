@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.commits import NamedAuthor
+from actors.commits.committer import NamedAuthor
 from actors.commits.priority_locks import PriorityLockRequest
 from actors.node import Node
 from actors.rights import Privileges

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.commits import RequestOrigin
+from actors.commits.requesters import RequestOrigin
 from actors.rights import Rights
 from actors.statements import Statements
 from protocol.errors import DiskFull, NotAllowed

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.commits import FellBehind, Tail, TailFollower
-from actors.commits.tail import FRAME_BYTES
+from actors.commits.tail import FRAME_BYTES, FellBehind, Tail, TailFollower
 from protocol import limits
 from storage.formats.frames import Frame
 from tests.actors.parts import Parts, on_both, outcome, parts, until, with_parts

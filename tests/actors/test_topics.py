@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from actors.node import Node
-from actors.topics import TopicActor
+from actors.topics.due import TopicActor
 from actors.topics.service import APART_US, IDLE_US
 from protocol import limits
 from protocol.errors import DiskFull, Draining, NotEnoughReplicas, Refusal, TooLarge

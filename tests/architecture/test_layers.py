@@ -66,11 +66,15 @@ def test_packages_import_lower_ones_only(room: str) -> None:
     assert not found, "\n".join(found)
 
 
+HANDS_ON = {"actors/runtime/__init__.py", "actors/spaces/__init__.py"}
+"""Packages that hand names of their modules on: each is one module to the rest of the node."""
+
+
 def test_a_package_imports_nothing_itself() -> None:
     found = [
         source.path
-        for source in files("storage")
-        if source.path.endswith("__init__.py")
+        for source in files("storage", "actors")
+        if source.path.endswith("__init__.py") and source.path not in HANDS_ON
         for node in source.tree.body
         if not isinstance(node, (ast.Expr, ast.Assign))
     ]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from actors.commits import NODE
+from actors.commits.committer import NODE
 from actors.node import Node
 from actors.node_info import Listening
 from actors.scripts.handlers import SUBJECTS

@@ -432,7 +432,7 @@ def small_rotations() -> None:
 
 def wraps_later() -> None:
     """A new root key of the store is put in a commit behind that of the keys under it."""
-    from actors.commits import NODE
+    from actors.commits.committer import NODE
     from actors.vaults.actor import VaultsActor
 
     put = VaultsActor._put_wrap

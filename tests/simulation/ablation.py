@@ -21,7 +21,7 @@ from actors.cluster.election import NextRole
 from actors.cluster.leader import LeadHolder
 from actors.cluster.leader_state import Leadership, LeaderState, LeadLease
 from actors.cluster.replica_receiver import ReplicaReceiver
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.commits.following import FollowedLog
 from actors.node import Node
 from protocol.agreement import AgreedState, CompareAndSetResult, InSyncReplicas

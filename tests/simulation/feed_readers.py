@@ -13,7 +13,15 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from actors.feeds import CommitHead, CommitPart, Feed, FeedChange, FeedCursor, FeedOpened, OpenFeed
+from actors.feeds.feed import Feed
+from actors.feeds.request import (
+    CommitHead,
+    CommitPart,
+    FeedChange,
+    FeedCursor,
+    FeedOpened,
+    OpenFeed,
+)
 from actors.runtime import ask
 from protocol.binary import unpack_object
 from protocol.errors import Refusal

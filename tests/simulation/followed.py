@@ -31,8 +31,8 @@ import actors.store
 import storage.txn.replay
 from actors.cluster.log_matching import last_common_frame
 from actors.cluster.role import Alone
-from actors.commits import TailFollower
 from actors.commits.committer import released_at_once
+from actors.commits.tail import TailFollower
 from actors.node import Node, start
 from protocol import limits
 from protocol.errors import NotWritable, Refusal, UnknownOutcome

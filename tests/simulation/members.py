@@ -24,7 +24,7 @@ import actors.store
 from actors.cluster import snapshot_transfer
 from actors.cluster.bootstrap import Joiner
 from actors.cluster.role import RoleName
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.environment import Environment
 from actors.node import Node, start
 from actors.runtime import ask

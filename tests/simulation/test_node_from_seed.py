@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 import storage.txn.ledger
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.feeds.feed import Feed, FeedState
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import SUBJECTS
 from actors.scripts.transactions import ScriptRun
 from actors.sessions import Sessions
 from actors.spaces.sweeping import Sweepers
-from actors.topics import TopicService
+from actors.topics.service import TopicService
 from storage.audit import forwarded
 from storage.engine.sealed import SealedEngine
 from storage.formats import effects, keys

@@ -41,7 +41,7 @@ import storage.engine.memory
 import storage.files.directory
 import storage.txn.ledger
 from actors.checkpoints import CheckpointNow
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from actors.environment import Environment, SystemNet
 from actors.node import Node, start
 from actors.runtime import ask

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from actors.backups.restoring import RestoreOptions, restore
-from actors.commits import NODE
+from actors.commits.committer import NODE
 from actors.environment import system_environment
 from actors.node import start
 from actors.runtime import ask

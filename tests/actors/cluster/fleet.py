@@ -21,7 +21,8 @@ from actors.cluster.leader_state import LeaderState
 from actors.cluster.log_matching import EpochEnd
 from actors.cluster.replica_receiver import LeaderConnector, ReplicaReceiver
 from actors.cluster.replica_senders import ReplicaSender
-from actors.commits import Committer, Tail
+from actors.commits.committer import Committer
+from actors.commits.tail import Tail
 from actors.log_pins import Pin, Pins
 from actors.log_reads import LogReads
 from actors.runtime import Runtime

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors.commits import NODE
+from actors.commits.committer import NODE
 from protocol.errors import BadRequest, NotWritable, UnknownOutcome
 from storage.catalog import replicas
 from tests.actors.cluster.test_members import refused, shows, wrote

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.feeds import Feed
+from actors.feeds.feed import Feed
 from actors.feeds.views import FeedView
 from protocol.errors import Diverged
 from tests.actors.cluster.whole import POLICY, ClusterMachine, Trio, cluster

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from argon2 import PasswordHasher
 
-from actors.commits import NODE
-from actors.feeds import FeedsActor
+from actors.commits.committer import NODE
+from actors.feeds.actor import FeedsActor
 from actors.runtime import ask
-from actors.topics import TopicWaits
+from actors.topics.waiting import TopicWaits
 from protocol import limits
 from protocol.errors import (
     Busy,

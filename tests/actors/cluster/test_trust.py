@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from actors.cluster.membership import Trust
-from actors.commits import NODE
-from actors.commits.committer import released_at_once
+from actors.commits.committer import NODE, released_at_once
 from protocol.errors import NotWritable
 from storage.catalog import replicas
 from storage.engine.engine import EngineUnreadable

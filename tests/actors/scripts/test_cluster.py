@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from actors.backups.restoring import RestoreOptions, restore
-from actors.commits import NODE
+from actors.commits.committer import NODE
 from actors.environment import system_environment
 from protocol.errors import BadRequest, NotWritable, Refusal, SignInRefused
 from protocol.values import instant

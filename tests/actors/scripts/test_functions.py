@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.commits import NODE
+from actors.commits.committer import NODE
 from actors.runtime import ask
 from protocol import limits
 from protocol.errors import (

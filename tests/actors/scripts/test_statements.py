@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from actors import entry_retention, statements
-from actors.commits import RequestOrigin
+from actors.commits.requesters import RequestOrigin
 from actors.runtime import ask
 from actors.scripts.handlers import HANDLERS, Requires
 from actors.settings import NodeSettings

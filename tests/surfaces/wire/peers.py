@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from actors.commits import Requester
+from actors.commits.requesters import Requester
 from actors.environment import SystemClock
 from actors.execution.scheduler import FiberScheduler
-from actors.feeds import Feed, OpenFeed
+from actors.feeds.feed import Feed
+from actors.feeds.request import OpenFeed
 from actors.messages.request import TakeRoom
 from actors.sessions import token_digest
 from actors.spaces import Answers, Names
