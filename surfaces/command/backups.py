@@ -7,8 +7,9 @@ from actors.environment import Environment, system_environment
 from protocol.errors import Refusal
 from surfaces.command.arguments import BackUp
 from surfaces.command.console import Console
+from surfaces.command.failures import NotOpened
 from surfaces.command.new_files import NewFile, made
-from surfaces.command.opening import NotOpened, looking, to_copy
+from surfaces.command.opening import looking, to_copy
 from surfaces.command.progress import shown
 
 

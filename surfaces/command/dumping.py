@@ -12,8 +12,9 @@ from protocol.errors import Refusal
 from protocol.values import unpaced
 from surfaces.command.arguments import Dump
 from surfaces.command.console import Console
+from surfaces.command.failures import NotOpened
 from surfaces.command.new_files import made
-from surfaces.command.opening import NotOpened, looking, to_copy
+from surfaces.command.opening import looking, to_copy
 from surfaces.command.progress import shown
 
 

@@ -11,7 +11,7 @@ import structlog
 from actors.agreement import EtcdCredentials
 from surfaces.command.arguments import EtcdOptions
 from surfaces.command.certificates import CertificateRefused, check_file, check_private
-from surfaces.command.opening import NotOpened
+from surfaces.command.failures import NotOpened
 
 LOGIN_BYTES: Final = 4096
 

@@ -15,7 +15,7 @@ from actors.first_password import FIRST_PASSWORD, keep_password
 from actors.settings import FirstOwner
 from protocol.environment import Fs
 from surfaces.command.console import Console
-from surfaces.command.opening import NotOpened
+from surfaces.command.failures import NotOpened
 
 
 def deliver_password(

@@ -10,7 +10,8 @@ from protocol.requests import RunScript
 from surfaces.command.arguments import CheckHealth
 from surfaces.command.caller import OPERATOR
 from surfaces.command.console import Console
-from surfaces.command.opening import NotOpened, looking, opened
+from surfaces.command.failures import NotOpened
+from surfaces.command.opening import looking, opened
 
 
 async def check(command: CheckHealth, console: Console) -> bool:

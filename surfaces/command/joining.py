@@ -23,7 +23,8 @@ from surfaces.command import peers
 from surfaces.command.arguments import Invitation, Join, Serve
 from surfaces.command.console import Console
 from surfaces.command.copying import AddressTaken, Tick, probed
-from surfaces.command.opening import NotOpened, keys_in, reason
+from surfaces.command.failures import NotOpened, reason
+from surfaces.command.key_reading import keys_in
 from surfaces.command.progress import stages
 from surfaces.peers.dialling import Dialler
 from surfaces.peers.tls import context

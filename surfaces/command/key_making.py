@@ -7,7 +7,7 @@ from actors.environment import system_environment
 from actors.keys import KeyRefused
 from surfaces.command.arguments import MakeKey
 from surfaces.command.console import Console
-from surfaces.command.opening import NotOpened
+from surfaces.command.failures import NotOpened
 
 
 async def make(command: MakeKey, console: Console) -> bool:

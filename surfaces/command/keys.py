@@ -1,4 +1,4 @@
-"""Key files of a command line. `opening.keys_in` reads them."""
+"""Key files of a command line. `key_reading.py` reads them."""
 
 from __future__ import annotations
 

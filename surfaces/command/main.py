@@ -119,7 +119,7 @@ def _console(words: Sequence[str], writer: logs.LineWriter) -> Console:
 
 
 def _run(command: Command, console: Console) -> int | None:
-    from surfaces.command.opening import NotOpened  # here: --help needs none of the node
+    from surfaces.command.failures import NotOpened  # here: --help needs none of the node
     from surfaces.command.serving import RestartRequired
 
     # A command that does not serve also closes the store when it is told to end, and at once: its

@@ -14,7 +14,7 @@ from typing import Final
 
 from actors.backups.described import is_backup
 from protocol.environment import File, Folder, Fs
-from surfaces.command.opening import NotOpened
+from surfaces.command.failures import NotOpened
 
 PARTIAL: Final = ".partial"
 """Suffix of an incomplete file's name."""

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from actors import keys
 from actors.backups.described import TO_COPY
 from actors.environment import Environment
-from actors.keys import KeyRefused, NodeKeys
 from actors.node import START_FAULTS, Node, start
 from actors.settings import NodeSettings
 from protocol.environment import File, Fs
-from protocol.errors import Refusal
 from surfaces.command.arguments import Opening
-from surfaces.command.certificates import CertificateRefused, check_private
 from surfaces.command.console import Console
-from surfaces.command.keys import FLAG, OF_BACKUPS, KeyFiles
+from surfaces.command.failures import NotOpened, reason
+from surfaces.command.key_reading import keys_in
 from surfaces.command.progress import shown
-
-
-class NotOpened(Exception):
-    """The command can't be done; the message is one line. Exit code 1."""
 
 
 @asynccontextmanager
@@ -99,32 +91,3 @@ def opened_backup(fs: Fs, path: str) -> File:
     if fs.is_directory(path):
         raise NotOpened(f"{path} is a directory, not a backup: {TO_COPY}")
     return fs.open_read(path)
-
-
-def keys_in(fs: Fs, files: KeyFiles) -> NodeKeys:
-    """Read the keys of a command line.
-
-    :raises NotOpened: a file holds none
-    """
-    return NodeKeys(_key(fs, FLAG, files.own), _key(fs, OF_BACKUPS, files.backups))
-
-
-def _key(fs: Fs, flag: str, path: str | None) -> keys.Key | None:
-    if path is None:
-        return None
-    try:
-        check_private(flag, path)
-        return keys.read(fs, path)
-    except CertificateRefused as refused:
-        raise NotOpened(str(refused)) from refused
-    except KeyRefused as refused:
-        raise NotOpened(f"{flag}: {refused}") from refused
-
-
-def reason(directory: str, fault: BaseException) -> str:
-    """Return the reason why a store does not open, in one line with the directory."""
-    if isinstance(fault, Refusal):
-        return f"{directory}: {fault.code}: {fault.message}"
-    if isinstance(fault, OSError) and fault.errno is not None:
-        return f"{fault.filename or directory}: {os.strerror(fault.errno)}"
-    return str(fault)

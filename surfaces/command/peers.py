@@ -13,7 +13,7 @@ from protocol.errors import BadRequest
 from protocol.values import instant
 from surfaces.command.arguments import Peers
 from surfaces.command.certificates import CertificateRefused, check_file, check_private
-from surfaces.command.opening import NotOpened
+from surfaces.command.failures import NotOpened
 
 
 def given_identity(peers: Peers | None, clock: Clock) -> Identity | None:

@@ -13,7 +13,9 @@ from actors.node import START_FAULTS
 from surfaces.command import scripts
 from surfaces.command.arguments import Restore, RunFile
 from surfaces.command.console import Console
-from surfaces.command.opening import NotOpened, keys_in, opened_backup, reason
+from surfaces.command.failures import NotOpened, reason
+from surfaces.command.key_reading import keys_in
+from surfaces.command.opening import opened_backup
 from surfaces.command.progress import stages
 
 

@@ -25,7 +25,9 @@ from protocol.requests import RunScript
 from surfaces.command.arguments import RunFile
 from surfaces.command.caller import OPERATOR
 from surfaces.command.console import Console
-from surfaces.command.opening import NotOpened, keys_in, opened
+from surfaces.command.failures import NotOpened
+from surfaces.command.key_reading import keys_in
+from surfaces.command.opening import opened
 from surfaces.command.progress import Report, shown
 
 

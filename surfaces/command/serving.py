@@ -29,10 +29,12 @@ from surfaces.command.addresses import Address, AddressRefused, Reservation
 from surfaces.command.arguments import Serve
 from surfaces.command.certificates import Certificate, CertificateRefused
 from surfaces.command.console import Console
+from surfaces.command.failures import NotOpened, reason
 from surfaces.command.first_owner import deliver_password
 from surfaces.command.joining import join_first
+from surfaces.command.key_reading import keys_in
 from surfaces.command.new_files import is_within
-from surfaces.command.opening import NotOpened, keys_in, opened, reason
+from surfaces.command.opening import opened
 from surfaces.command.renewal import HangUps, Renewal
 from surfaces.command.stopping import StopSignals, drain
 from surfaces.http.shared import HttpSettings

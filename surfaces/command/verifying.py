@@ -9,7 +9,9 @@ from actors.environment import system_environment
 from actors.node import START_FAULTS
 from surfaces.command.arguments import Verify
 from surfaces.command.console import Console
-from surfaces.command.opening import NotOpened, keys_in, opened_backup, reason
+from surfaces.command.failures import NotOpened, reason
+from surfaces.command.key_reading import keys_in
+from surfaces.command.opening import opened_backup
 from surfaces.command.progress import shown
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from surfaces.command import etcd
 from surfaces.command.arguments import EtcdOptions
-from surfaces.command.opening import NotOpened
+from surfaces.command.failures import NotOpened
 from tests import canaries
 from tests.actors.agreement.etcds import LOGIN, guarded_etcd, needs_etcd
 from tests.certificates import self_signed

@@ -14,8 +14,8 @@ from protocol import limits
 from storage.files.joining_file import CopySource, JoiningDirectory
 from surfaces.command.arguments import Invitation, Join
 from surfaces.command.console import Console
+from surfaces.command.failures import NotOpened
 from surfaces.command.joining import join
-from surfaces.command.opening import NotOpened
 from tests.logbook import Logbook
 from tests.processes import tree
 

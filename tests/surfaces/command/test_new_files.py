@@ -10,8 +10,8 @@ import pytest
 
 from storage.files.disk import Disk
 from storage.formats.container import SCRIPT_BEGINS
+from surfaces.command.failures import NotOpened
 from surfaces.command.new_files import made
-from surfaces.command.opening import NotOpened
 
 FS = Disk()
 DB = "/db"

@@ -11,7 +11,7 @@ from storage.files.disk import DiskFile
 from surfaces.command import backups, dumping
 from surfaces.command.arguments import BackUp, Dump, RunFile
 from surfaces.command.console import Console
-from surfaces.command.opening import NotOpened
+from surfaces.command.failures import NotOpened
 from surfaces.command.scripts import run_file
 
 WHOLE = DiskFile.append
