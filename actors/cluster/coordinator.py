@@ -23,6 +23,7 @@ import structlog
 from actors.cluster.diagnostics import Diagnostics
 from actors.cluster.discovery import AgreementLookup
 from actors.cluster.election import (
+    AcquiredLead,
     ClaimAsFounder,
     ClaimByOrder,
     ClaimLead,
@@ -411,6 +412,8 @@ class CoordinationActor(LoopActor):
             member.read_rows()  # the policy may have changed during the wait
             await self._act_on(agreement, member.policy or policy, agreed, known)
         except NotAnswered as silence:
+            # Other members have not learned of a vacancy either.
+            self._vacancy.ends()
             self._warn_once("etcd does not answer", str(silence))
             if member.follow_task is None or not member.follow_task.is_attached:
                 self._lookup.silent(policy, member.kept, known)
@@ -461,9 +464,7 @@ class CoordinationActor(LoopActor):
             yields=yields if asked is None else _never, name=member.name_of,
         )  # fmt: skip
         if isinstance(found, ClaimByOrder):
-            await self._leader.lead(
-                agreement, await self._election.by_order(agreement, policy, agreed)
-            )
+            await self._lead(agreement, await self._election.by_order(agreement, policy, agreed))
             return
         if isinstance(found, TrustAgain):
             log.warning(
@@ -478,7 +479,7 @@ class CoordinationActor(LoopActor):
             return
         if isinstance(found, ClaimAsFounder):
             taken = await self._election.first(agreement, found.founding, agreed)
-            await self._leader.lead(agreement, taken)
+            await self._lead(agreement, taken)
             return
         if distrust_reason(known, agreed) is None and agreed.insync is not None:
             await memory.remember_agreed(agreed)
@@ -491,11 +492,16 @@ class CoordinationActor(LoopActor):
         elif isinstance(found, FollowUpstream):
             await self._follow_leader(found.upstream.node, found.upstream, None)
         elif isinstance(found, ClaimLead):
-            await self._leader.lead(
-                agreement, await self._election.vacant(agreement, policy, found.insync)
-            )
+            taken = await self._election.vacant(agreement, policy, found.insync)
+            await self._lead(agreement, taken)
         else:
             self._wait(found)
+
+    async def _lead(self, agreement: Agreement, taken: AcquiredLead | None) -> None:
+        """Lead, if a lead was taken, until that is over."""
+        if taken is not None:
+            self._vacancy.ends()
+            await self._leader.lead(agreement, taken)
 
     def _wait(self, found: StayWaiting) -> None:
         """Wait. A leader that this node follows is still followed: it may lead without etcd."""

@@ -445,7 +445,7 @@ class LeadVacancy:
         self._since_us: int | None = None
 
     def ends(self) -> None:
-        """Note that there is a leader."""
+        """Note that a node leads, this one or another, or that etcd does not answer."""
         self._since_us = None
 
     def is_left(self, member: ClusterMember, members: frozenset[str]) -> bool:

@@ -94,10 +94,11 @@ class LeaderRole:
         self.stops = False
         """True if the node is stopping: it takes no lead."""
 
-    async def lead(self, agreement: Agreement, taken: AcquiredLead | None) -> None:
-        """Lead, from the promise of the epoch to the end; None: no lead was taken."""
-        if taken is None:
-            return
+    async def lead(self, agreement: Agreement, taken: AcquiredLead) -> None:
+        """Lead, from the promise of the epoch to the end.
+
+        :raises Refusal: a local fault prevents it; the lead is given back
+        """
         policy, lease, agreed, by_order = taken
         lead, insync = agreed.lead, agreed.insync
         assert lead is not None and insync is not None, "it was taken with both"
@@ -119,6 +120,10 @@ class LeaderRole:
             committer.commit_index, committer.release_more, followed, by_order,
         )  # fmt: skip
         leadership.rounds.say = self._replica_senders.hurry
+        # An ISR member that is away, and was not seen to go, may come back on an older copy.
+        leadership.on_published(agreed)
+        if leadership.unpublished(committer.history()) is not None:
+            leadership.publish_soon.set()
         member.lacks = False
         member.become(Elected(leadership))
         committer.releasable = leadership.releasable

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from actors.cluster.election import JUST_STARTED
 from actors.cluster.leader import TOLD_SECONDS
 from protocol.agreement import CompareAndSetResult, ReleasedFrame, ReleaseReport
 from protocol.errors import NotWritable
@@ -92,6 +93,74 @@ def test_a_copy_that_is_younger_than_what_was_told_leaves_the_lead_to_those_who_
         assert trio.etcd.lead is not None and trio.etcd.lead.node != leader.id
         await trio.in_sync("a", "b", "c")
         await shows(trio, leader, 20)
+
+    played(main)
+
+
+@pytest.mark.parametrize("between", ["it led", "etcd was silent"])
+def test_who_was_just_started_leaves_each_vacant_lead_to_others(between: str) -> None:
+    """Its two seconds count for the vacancy at hand, not from an earlier one on."""
+
+    async def main(trio: Trio) -> None:
+        old, started, other = await trio.led(), trio.named("b"), trio.named("c")
+        await trio.in_sync("a", "b", "c")
+        other.etcd = Fate.REFUSED
+        trio.network.pause(other.address)
+        await old.kill()
+        await started.kill()
+        await started.start()
+        if between == "it led":
+            await trio.until(lambda: started.life == "leading")
+            trio.etcd.end(trio.etcd._lead_lease)
+            await trio.until(lambda: started.life == "waiting", step_seconds=0.001)
+        else:
+            await trio.until(lambda: started.runs.member.why == JUST_STARTED)
+            started.etcd = Fate.REFUSED
+            await asyncio.sleep(10)
+            started.etcd = Fate.ANSWERED
+            await trio.until(
+                lambda: trio.etcd.lead is not None or started.runs.member.why == JUST_STARTED
+            )
+        assert not started.runs.member.has_caught_up
+        other.etcd = Fate.ANSWERED
+        await trio.until(lambda: trio.etcd.lead is not None)
+        assert trio.etcd.lead is not None and trio.etcd.lead.node == other.id
+        trio.network.resume(other.address)
+        await trio.led()
+
+    played(main)
+
+
+def test_a_leader_tells_what_was_released_before_it_serves() -> None:
+    """One after the other leads and dies, and neither sees the third go, whose copy is put back."""
+
+    async def main(trio: Trio) -> None:
+        leader, next_, older = await trio.led(), trio.named("b"), trio.named("c")
+        await trio.in_sync("a", "b", "c")
+        await wrote(leader, *range(5))
+        await older.stop()
+        copy = older.disk.killed()
+        await older.start()
+        await trio.in_sync("a", "b", "c")
+        await wrote(leader, *range(5, 20))
+        await shows(trio, next_, 20)
+        older.etcd = Fate.REFUSED
+        await leader.kill()
+        await trio.until(lambda: trio.etcd.lead is None)
+        await older.kill()
+        await trio.until(lambda: next_.life == "leading")
+        assert trio.leader is None, "nothing is released without the third"
+        await asyncio.sleep(0.5)
+        await next_.kill()
+        put_back(older, copy)
+        await older.start()
+        await trio.until(lambda: trio.etcd.lead is None)
+        await asyncio.sleep(10)
+        assert trio.etcd.lead is None, "it lacks what was released"
+        await leader.start()
+        await next_.start()
+        await shows(trio, await trio.led(), 20)
+        await trio.in_sync("a", "b", "c")
 
     played(main)
 
