@@ -245,6 +245,7 @@ class LeadHolder:
         """Hold the lead. Return the reason for its end.
 
         :param own: ticket of the first frame of the epoch
+        :raises Refusal: that frame can't be written: another node should lead
         """
         try:
             return await _first(
@@ -256,10 +257,11 @@ class LeadHolder:
             self._committer.stall = None
 
     async def _wait_for_first_release(self, own: CommitTicket) -> str:
-        try:
-            await self._committer.released(own)
-        except Refusal as refusal:
-            return refusal.message
+        """Serve from the release of the first frame on.
+
+        :raises Refusal: the frame was rolled back, as on a full disk
+        """
+        await self._committer.released(own)
         # Once etcd has this frame, a member whose older directory lacks it can't be elected.
         self._leadership.publish_soon.set()
         await self._on_settled()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from errno import ENOSPC
 from itertools import product
 from typing import Any
 
@@ -50,7 +51,7 @@ from tests.actors.parts import outcome
 from tests.logbook import Logbook
 from tests.simulation import loop as stepped
 from tests.simulation.agreement import Fate
-from tests.simulation.disk import SimulatedDisk
+from tests.simulation.disk import Fault, SimulatedDisk
 from tests.simulation.links import ModelLink, Weather
 from tests.sweeps import some_of
 
@@ -1106,6 +1107,31 @@ def test_a_leader_whose_disk_is_full_lets_another_lead() -> None:
         await trio.named("c").start()
         new = await trio.led()
         assert new is not old
+        await trio.until_done(lambda: new.value("CREATE t:2"))
+
+    played(main)
+
+
+def test_a_leader_that_can_not_write_its_first_frame_gives_the_lead_back() -> None:
+    """Others need not wait for the end of its lease."""
+
+    async def main(trio: Trio) -> None:
+        old, full, other = await trio.led(), trio.named("b"), trio.named("c")
+        await wrote(old, 1)
+        await trio.in_sync("a", "b", "c")
+        full.disk.plan = lambda kind, path: (
+            Fault(ENOSPC) if kind == "append" and path.endswith(".storelog") else None
+        )
+        other.etcd = Fate.REFUSED
+        await old.kill()
+        await trio.until(lambda: trio.etcd.lead is not None and trio.etcd.lead.node == full.id)
+        began, loop = trio.etcd.lead, asyncio.get_running_loop()
+        until = loop.time() + LEASE_SECONDS / 2
+        await trio.until(lambda: trio.etcd.lead != began)
+        assert loop.time() < until
+        other.etcd = Fate.ANSWERED
+        full.disk.plan = None
+        new = await trio.led()
         await trio.until_done(lambda: new.value("CREATE t:2"))
 
     played(main)
