@@ -55,7 +55,6 @@ from protocol.agreement import AgreedState, Agreement, InSyncReplicas, NotAnswer
 from protocol.errors import (
     Busy,
     DiskFull,
-    NotEnoughReplicas,
     NotImplementedHere,
     NotWritable,
     Refusal,
@@ -354,7 +353,8 @@ class CoordinationActor(LoopActor):
     async def take_out(self, message: RemoveFromIsr) -> None:
         """Return once none of the given nodes is in the ISR: from then on nothing waits for them.
 
-        :raises NotEnoughReplicas: too few members would be left
+        :raises NotEnoughReplicas: too few members would be left, or it takes too long; the message
+            has the cause
         :raises NotWritable: this node no longer leads, or leads again in a later epoch
         """
         leadership = self._member.leadership
@@ -372,10 +372,7 @@ class CoordinationActor(LoopActor):
                         # The ISR belongs to a later leadership, perhaps of this very node.
                         raise self._member.not_leading("only the leader can remove nodes")
         except TimeoutError:
-            raise NotEnoughReplicas(
-                "the in-sync replicas in etcd could not be changed in time: try again once etcd"
-                " answers"
-            ) from None
+            raise leadership.not_removed(message.nodes) from None
 
     @handles(GiveUpLead)
     async def give_up_lead(self, _message: GiveUpLead) -> None:

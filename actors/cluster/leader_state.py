@@ -654,6 +654,22 @@ class Leadership:
                 acks=self.policy.acks,
             )
 
+    def not_removed(self, nodes: frozenset[str]) -> NotEnoughReplicas:
+        """Return the refusal if nodes are still in the ISR although their removal was requested."""
+        gone = self._leading.members & nodes
+        if self._leading.asked is None and gone and not self._leading.may_remove(*gone):
+            left = self._leading.members - gone
+            if len(left) < 1 + self.policy.acks:
+                why = "other members have left meanwhile, and too few would be left"
+            else:
+                why = (
+                    "those that would be left do not hold the newest failover policy yet, and an"
+                    " earlier one asks for more ACKS: try again once they are in sync"
+                )
+        else:
+            why = "etcd does not answer: try again once it does"
+        return NotEnoughReplicas(f"the in-sync replicas could not be changed in time: {why}")
+
     def adopt(self, policy: Policy) -> None:
         """Use the policy of this log, released or not, because the previous leader may have used
         it. Called before anything is released."""

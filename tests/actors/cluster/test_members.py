@@ -824,6 +824,40 @@ def test_a_node_that_is_about_to_be_dropped_stays_out_however_long_that_takes(aw
     played(main)
 
 
+def test_what_holds_a_node_in_the_set_is_named() -> None:
+    """Those that would stay do not know the policy that lets it go: etcd answers all the time."""
+
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        for name in "bc":
+            trio.named(name).disk.capacity = 0
+        said = asyncio.ensure_future(outcome(leader.value(POLICY.format(1, "AUTO"))))
+        leadership = leader.runs.member.leadership
+        assert leadership is not None
+        await trio.until(lambda: leadership.policy.acks == 1)
+        waited = leader.runs.cluster.take_out([trio.named("c").id], lambda: False)
+        assert waited is not None
+        with pytest.raises(NotEnoughReplicas, match="newest failover policy") as refusal:
+            await waited
+        assert "etcd" not in refusal.value.message
+        await said
+
+    played(main, acks=2)
+
+
+def test_an_etcd_that_keeps_a_node_in_the_set_is_named() -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        leader.etcd = Fate.REFUSED
+        waited = leader.runs.cluster.take_out([trio.named("c").id], lambda: False)
+        assert waited is not None
+        with pytest.raises(NotEnoughReplicas, match="once it does"):
+            await waited
+        leader.etcd = Fate.ANSWERED
+
+    played(main, promote="MANUAL")
+
+
 def test_who_loses_its_lead_while_a_node_goes_says_so_at_once() -> None:
     """It would wait for a set that is another's to ask for by now."""
 
