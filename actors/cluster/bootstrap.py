@@ -180,6 +180,10 @@ class Joiner:
         """Consecutive attempts without progress …"""
         self._farthest = 0
         """… beyond this offset (bytes): repeated parts are no progress."""
+        self._snapshot: bytes | None = None
+        """Id of the snapshot that this offset is of; None: of the first."""
+        self._was_damaged = False
+        """True if a whole copy was discarded."""
         self._coming: _Coming | None = None
         """File of the parts, once a node was there to send some."""
 
@@ -368,6 +372,10 @@ class Joiner:
             self._world.fs.sync_directory(self._joining.directory.tmp_path)
             parts = DownloadProgress(begins.id, begins.size, tuple(begins.history))
             self._note(parts)
+        # Another snapshot counts once it is resumed: one that is new at each attempt is never
+        # complete. Nor is one that is damaged each time, so no other offset counts after damage.
+        elif begins.id != self._snapshot and not self._was_damaged:
+            self._snapshot, self._farthest = begins.id, coming.size
         self._require_room(begins.size - coming.size)
         try:
             digest = await self._take_each(link, coming, parts)
@@ -434,7 +442,8 @@ class Joiner:
         self._joining.note(store, (sources[-1], *sources[:-1]), self._joining.now.parts)
 
     def _begin_anew(self) -> None:
-        """Discard all received parts."""
+        """Discard all received parts: a whole copy was damaged."""
+        self._was_damaged = True
         self._note(None)
         if self._coming is not None:
             self._coming.cut()

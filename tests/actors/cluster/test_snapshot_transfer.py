@@ -454,6 +454,45 @@ async def test_what_is_always_damaged_is_given_up(
     assert place_of(Disk(), str(joined.path)) is DirectoryState.JOINING
 
 
+async def test_another_snapshot_makes_progress_of_its_own(
+    tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    """The node that had sent nearly all of the first is gone, and the links to the next are bad."""
+    logbook.allow("the copy failed")
+    logbook.allow("a copy was cut off")
+    monkeypatch.setattr(limits, "JOIN_TRIES", 3)
+    joined = new(tmp_path, leader, alter=lambda n: cut_after(3 if n else 20))
+    serve = leader.copies.serve
+
+    async def serves(link: Any, asked: Copy) -> None:
+        if len(leader.served) == 2:
+            leader.copies.close()  # as another node would, it knows of no copy of that id
+        await serve(link, asked)
+
+    monkeypatch.setattr(leader.copies, "serve", serves)
+    copied = await joined.join()
+    assert len(leader.served) > 6
+    await check(joined, copied)
+
+
+async def test_snapshots_that_are_always_others_are_given_up(
+    tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    logbook.allow("the copy failed")
+    logbook.allow("a copy was cut off")
+    monkeypatch.setattr(limits, "JOIN_TRIES", 3)
+    joined = new(tmp_path, leader, alter=lambda _: cut_after(3))
+    serve = leader.copies.serve
+
+    async def serves(link: Any, asked: Copy) -> None:
+        leader.copies.close()
+        await serve(link, asked)
+
+    monkeypatch.setattr(leader.copies, "serve", serves)
+    with pytest.raises(CopyFailed, match="failed 3 times"):
+        await joined.join()
+
+
 @pytest.mark.parametrize(
     ("what", "why"),
     [
