@@ -171,6 +171,10 @@ def _from_message(told: EntryTold) -> PendingEntry:
 
 log = structlog.get_logger("cluster")
 
+READ_INDEXES_AT_ONCE: Final = 64
+"""Read index requests of a follower that run at once. They stand still while a member of the ISR is
+silent, and its clients go on asking."""
+
 Heard = Callable[[str, int], None]
 """Called with the id of a follower and the last frame on its disk."""
 Keep = Callable[[str, Entries], Awaitable[None]]
@@ -261,6 +265,9 @@ class ReplicaSender:
         """Read index requests that wait for a release, each with its sequence, oldest first. A new
         leader knows the read index before it may show that frame."""
         self._asking: set[asyncio.Future[int]] = set()
+        """Read index requests under way."""
+        self._asks_again = False
+        """True if its newest request waits for one of these to end."""
         self.reason = ""
         """Reason why it is stranded or needs a copy, or why the link ended."""
         self.synced = 0
@@ -475,6 +482,10 @@ class ReplicaSender:
     def _find_read_index(self, question: int) -> None:
         """Find the read index and answer the follower. If it is unknown, there is no answer: the
         follower waits until its own timeout, or for another leader."""
+        if len(self._asking) >= READ_INDEXES_AT_ONCE:
+            # The answer to a later request answers all before it.
+            self._asks_again = True
+            return
         try:
             found = self._present()
         except Refusal:
@@ -493,6 +504,9 @@ class ReplicaSender:
                 self._answer(question, done.result())
             elif not isinstance(error, Refusal):
                 raise error  # a bug: asyncio logs it
+            if self._asks_again:
+                self._asks_again = False
+                self._find_read_index(self._asked)
 
         found.add_done_callback(told)
 

@@ -10,7 +10,12 @@ from typing import Any, cast
 import pytest
 
 from actors.cluster.log_matching import SyncStatus, Window
-from actors.cluster.replica_senders import Heard, ReplicaSender, ReplicaSenders
+from actors.cluster.replica_senders import (
+    READ_INDEXES_AT_ONCE,
+    Heard,
+    ReplicaSender,
+    ReplicaSenders,
+)
 from actors.commits.tail import FRAME_BYTES
 from actors.log_reads import LogReads
 from protocol import limits
@@ -249,6 +254,39 @@ def test_what_is_present_is_told_no_sooner_than_it_is_released() -> None:
             while (said := await leader.says()) == Frames(1, 2, []):
                 pass  # it was hurried meanwhile
             assert said == Frames(1, 3, [], present=49)
+
+    run(main(), 1)
+
+
+def test_what_a_follower_asks_while_no_round_ends_is_bounded_and_answered() -> None:
+    """A member of the set is silent, and the clients of the follower go on asking."""
+
+    async def main() -> None:
+        async with leads() as leader:
+            asked: list[asyncio.Future[int]] = []
+
+            def present() -> asyncio.Future[int]:
+                asked.append(asyncio.get_running_loop().create_future())
+                return asked[-1]
+
+            leader.shipping._present = present
+            await leader.attach()
+            for asks in range(1, 1_000):
+                leader.there.send(Acknowledge(1, 0, 0, asks=asks))
+            while leader.shipping._asked < 999:
+                await asyncio.sleep(0.001)
+            assert len(asked) == READ_INDEXES_AT_ONCE
+            for one in asked[:]:
+                one.set_result(0)
+            while len(asked) == READ_INDEXES_AT_ONCE:
+                await asyncio.sleep(0.001)
+            answered = READ_INDEXES_AT_ONCE
+            assert len(asked) == answered + 1, "the newest is asked for all the others"
+            asked[-1].set_result(0)
+            while answered < 999:
+                said = await leader.there.receive()
+                assert isinstance(said, Frames)
+                answered = max(answered, said.present)
 
     run(main(), 1)
 
