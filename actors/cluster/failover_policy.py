@@ -257,19 +257,18 @@ class PolicyReplacement:
             # if it is this node's again.
             raise self._not_leading()
         # Before the commit, whose own release may depend on the new policy.
-        restore_policy = leadership.amend(policy)
+        end_replacement = leadership.amend(policy)
         self._replica_senders.hurry()
         try:
             ticket = commit_policy(self._committer, self._member, policy, who)
         except BaseException:
-            restore_policy()
+            end_replacement(False)
             raise
         leadership.amended(ticket.sequence)
 
         def on_released(lost: BaseException | None) -> None:
-            if lost is not None:
-                restore_policy()
-            elif policy.lease != before.lease:
+            end_replacement(lost is None)
+            if lost is None and policy.lease != before.lease:
                 log.warning(
                     "the new lease time applies from the next election",
                     lease=leadership.lease.seconds,

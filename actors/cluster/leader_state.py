@@ -524,6 +524,15 @@ _UNKNOWN: Final = 1 << 30
 policy."""
 
 
+@dataclass(eq=False, slots=True)
+class _ReplacedPolicy:
+    """Policy that a leader used before the present one."""
+
+    policy: Policy
+    acks_before: int
+    amended: int
+
+
 class Leadership:
     """On the loop only.
 
@@ -555,8 +564,8 @@ class Leadership:
         self._leading = LeaderState(
             node, epoch, policy.acks, insync, own=_NOT_BEGUN, released=released
         )
-        self._policies: list[tuple[Policy, int, int]] = []
-        """Earlier policies of this leadership, oldest first."""
+        self._replaced: list[_ReplacedPolicy] = []
+        """Policies that an unreleased one has replaced, oldest first."""
         self._changed = changed
         self.by_order = by_order
         others = self._leading.members - {node}
@@ -676,9 +685,10 @@ class Leadership:
         self.policy = policy
         self._leading = replace(self._leading, acks=policy.acks)
 
-    def amend(self, policy: Policy) -> Callable[[], None]:
-        """Use another policy; return a function that restores the one before. The lease keeps its
-        length until the next election.
+    def amend(self, policy: Policy) -> Callable[[bool], None]:
+        """Use another policy; return a function to call with True once its commit is released, or
+        with False once it is rolled back: that restores the one before. The lease keeps its length
+        until the next election.
 
         If ACKS decreases, the ISR does not shrink that far before all remaining members have the
         policy in their logs (`amended`). Any of them may lead next; under the old policy it could
@@ -694,20 +704,26 @@ class Leadership:
                 followers=found,
                 acks=policy.acks,
             )
-        leading, depth = self._leading, len(self._policies)
-        self._policies.append((self.policy, leading.acks_before, leading.amended))
+        leading = self._leading
+        before = _ReplacedPolicy(self.policy, leading.acks_before, leading.amended)
+        self._replaced.append(before)
         # Once its first frame is released, all members have its present policy in their logs.
         before_it = 0 if leading.is_settled else leading.acks_before
         # No log holds the policy yet: `amended` sets its sequence after the commit.
         self._use_policy(policy, max(leading.acks, before_it), _NOT_BEGUN)
 
-        def restore_policy() -> None:
-            if len(self._policies) > depth:  # else an earlier one was rolled back, and this with it
-                before = self._policies[depth]
-                del self._policies[depth:]
-                self._use_policy(*before)
+        def end_replacement(is_released: bool) -> None:
+            # Else an earlier one was rolled back, and this with it; or a later one is released.
+            if before not in self._replaced:
+                return
+            at = self._replaced.index(before)
+            if is_released:
+                del self._replaced[: at + 1]
+            else:
+                del self._replaced[at:]
+                self._use_policy(before.policy, before.acks_before, before.amended)
 
-        return restore_policy
+        return end_replacement
 
     def _use_policy(self, policy: Policy, acks_before: int, amended: int) -> None:
         self.policy = policy

@@ -200,6 +200,22 @@ def test_those_that_find_no_room_leave_the_one_before_as_it_was() -> None:
     played(main)
 
 
+def test_what_a_leader_remembers_of_its_policies_ends_with_their_release() -> None:
+    """A program may define the same policy every minute, for as long as one node leads."""
+
+    async def main(trio: Trio, leader: ClusterMachine) -> None:
+        leadership = leader.runs.member.leadership
+        assert leadership is not None
+        for acks in (1, 0, 2, 1) * 3:
+            await trio.until_done(lambda acks=acks: leader.value(POLICY.format(acks, "AUTO")))  # type: ignore[misc]
+        assert leadership._replaced == []
+        said = [leader.value(POLICY.format(acks, "AUTO")) for acks in (0, 1, 0)]
+        await asyncio.gather(*map(outcome, said))
+        assert leadership._replaced == [] and leadership.policy.acks == 0
+
+    played(main)
+
+
 def _busy() -> None:
     raise Busy("a bad moment")
 
