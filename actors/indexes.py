@@ -1,4 +1,4 @@
-"""Index builder: builds indexes while the node serves.
+"""Index builder: builds indexes while the node serves, and folds FULLTEXT indexes.
 
 It builds one index at a time, in bounded commits, and begins the next once the last is durable. So
 a build never has more in flight than one slice, and writers and readers get their turns in between.
@@ -17,6 +17,7 @@ from pykka import ActorRef
 
 from actors.commits.committer import NODE, Committer
 from actors.runtime import REST_SECONDS, LoopActor, Runtime, handles, tell
+from actors.text_folds import TextFolds
 from protocol import limits
 from protocol.errors import (
     Busy,
@@ -43,6 +44,11 @@ class ContinueBuild:
 
 
 @dataclass(frozen=True, slots=True)
+class FoldTexts:
+    """Message of the builder to itself: records of FULLTEXT indexes may be fresh."""
+
+
+@dataclass(frozen=True, slots=True)
 class SearchIndexes:
     """Message after an index was declared, and at the start of a lead: any index may have to be
     built."""
@@ -57,6 +63,11 @@ class IndexBuilderHandle:
         """Notify the builder of a declared index that is not built yet."""
         if self.builder is not None:
             tell(self.builder, SearchIndexes())
+
+    def fold(self) -> None:
+        """Notify the builder of a FULLTEXT index that was declared or changed."""
+        if self.builder is not None:
+            tell(self.builder, FoldTexts())
 
 
 class IndexesActor(LoopActor):
@@ -74,16 +85,60 @@ class IndexesActor(LoopActor):
         self._unreadable: set[bytes] = set()
         """Keys of the declarations whose build has met an unreadable part of the state."""
         self._waiting: asyncio.Future[None] | asyncio.TimerHandle | None = None
+        self._texts = TextFolds(committer, runtime.clock.monotonic_us)
+        self._next_fold: asyncio.TimerHandle | None = None
+        """Timer of the next slice of folds."""
+        self._folds_on = False
+        """True if the next slice of folds is on its way as a message."""
         indexes.builder = self.actor_ref
 
     def on_start(self) -> None:
-        """Resume the builds of an earlier run."""
+        """Resume the builds of an earlier run, and its folds."""
         tell(self.actor_ref, ContinueBuild())
 
     def on_stop(self) -> None:
         """Cancel the wait. Unfinished indexes stay unfinished until the next start."""
         if self._waiting is not None:
             self._waiting.cancel()
+        if self._next_fold is not None:
+            self._next_fold.cancel()
+        self._texts.close()
+
+    @handles(FoldTexts)
+    def fold(self, _message: FoldTexts) -> None:
+        """Fold a slice of fresh records."""
+        self._folds_on = False
+        if self._next_fold is not None:
+            self._next_fold.cancel()
+            self._next_fold = None
+        delay = self._fold_slice()
+        if delay == 0:
+            self._fold_soon()
+        elif delay is not None:
+            self._next_fold = self.after(delay, self._fold_soon)
+
+    def _fold_slice(self) -> float | None:
+        try:
+            return self._texts.slice()
+        except EngineUnreadable as error:
+            # A part of the state can't be read: queries read these records themselves.
+            self.runtime.report_error(type(self).__name__, error)
+            return REST_SECONDS
+
+    def _find_texts(self) -> None:
+        """Look for FULLTEXT indexes that came with the log. Without one, nothing is scheduled."""
+        if self._next_fold is None and not self._folds_on:
+            self._fold_slice()
+            if self._texts.any:
+                self._fold_soon()
+
+    def _fold_soon(self) -> None:
+        if self._next_fold is not None:
+            self._next_fold.cancel()
+            self._next_fold = None
+        if not self._folds_on:
+            self._folds_on = True
+            tell(self.actor_ref, FoldTexts())
 
     @handles(SearchIndexes)
     def search(self, _message: SearchIndexes) -> None:
@@ -102,6 +157,7 @@ class IndexesActor(LoopActor):
             self._slice()
 
     def _slice(self) -> None:
+        self._find_texts()
         if self._committer.not_writable() is not None:
             self._restart_search()
             self._later()  # another node leads, say: its builds arrive with its log

@@ -152,7 +152,7 @@ class Unordered:
 Part = Word | Mark | Named | Glue | Sequence | Choice | Optional | Repeated | Unordered
 
 _RULE: Final = re.compile(r"^([a-z_]+) = (.*(?:\n +.*)*)$", re.MULTILINE)
-_TOKEN: Final = re.compile(r'\s*("[^"]+"|[A-Z][A-Z_]*|(?:any|list)\(|[a-z_]+|[][(){}|^])')
+_TOKEN: Final = re.compile(r'\s*("[^"]+"|[A-Z][A-Z0-9_]*|(?:any|list)\(|[a-z_]+|[][(){}|^])')
 _CLOSING: Final = {"[": "]", "{": "}", "(": ")", "any(": ")", "list(": ")"}
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from language import tree
+from language.field_paths import path_of
 from language.names import children, mentions
-from language.planner import is_fixed, path_of
+from language.planner import is_fixed
 from protocol.paths import Path
 
 _TURNED: Final = {

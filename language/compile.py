@@ -31,6 +31,7 @@ from language.functions import TABLE
 from language.names import NODE, defined_name, parent_fields, weight
 from language.planning import charge
 from language.rows import Bare, Row, Shape, item_value
+from language.search.fields import Unlinked, matched_paths
 from protocol.errors import BadRequest, Refusal, Unknown
 from protocol.paths import EACH
 from protocol.values import FEW, NONE, RecordId, check_record_id, paced
@@ -78,7 +79,7 @@ def _condition(node: Evaluated, shape: Shape | None) -> Condition:
 _ON_LARGE: Final = {"CONTAINS": operators.contains, "~": operators.matches}
 """Operators that may take long on one value, and therefore tick."""
 _CONDITIONS: Final = frozenset(
-    {"OR", "AND", "=", "!=", "<", "<=", ">", ">=", "IN", "NOT IN", "CONTAINS", "~"}
+    {"OR", "AND", "=", "!=", "<", "<=", ">", ">=", "IN", "NOT IN", "CONTAINS", "~", "@@"}
 )
 
 
@@ -421,6 +422,8 @@ def _binary(node: tree.Binary, shape: Shape | None) -> Compiled:
         return _logic(node, shape)
     if operator in ("IN", "NOT IN"):
         return _in(node, shape)
+    if operator == "@@":
+        return _text_match(node, shape)
     left, right = _compiled(node.left, shape), _compiled(node.right, shape)
     if operator == "??":
         return lambda row, env: (
@@ -455,6 +458,24 @@ def _binary(node: tree.Binary, shape: Shape | None) -> Compiled:
             raise placed(refusal, at) from refusal.__cause__
 
     return compute
+
+
+def _text_match(node: tree.Binary, shape: Shape | None) -> Compiled:
+    """Compile `fields @@ query`. Fields are read of the record itself, not beyond a link: no index
+    follows one."""
+    try:
+        paths = matched_paths(node.left)
+    except BadRequest as refusal:
+        raise placed(refusal, node.at) from None
+    heads = [(_compiled(tree.Name(str(path[0])), shape), path[1:]) for path in paths]
+    query, walk = _compiled(node.right, shape), operators.walk
+
+    def compute(row: Row, env: Env) -> bool:
+        alone: Any = Unlinked(env)
+        values = [walk(head(row, env), rest, alone) for head, rest in heads]
+        return env.text_match(paths, values, query(row, env))
+
+    return _placed(compute, node.at)
 
 
 def _logic(node: tree.Binary, shape: Shape | None) -> Compiled:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from protocol.environment import Rng
+from protocol.paths import Path
 from protocol.values import PACE, RecordId, Value
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ class Env(Protocol):
 
     def analyzer(self, name: str) -> Analyzer:
         """Return an analyzer of the database. :raises Unknown: there is none of that name"""
+
+    def text_match(self, paths: tuple[Path, ...], values: list[Any], query: Any) -> bool:
+        """True if the values of some fields match a query, by the analyzer of the FULLTEXT index
+        over these fields. :raises BadRequest: there is none"""
 
     def tick(self, cost: int = PACE) -> None:
         """Charge for CPU work.

@@ -15,9 +15,12 @@ from language.comparisons import Comparison, comparisons
 from language.compile import compile_condition, compile_expression
 from language.confined import Types, check_reads_nothing, unknown_variable
 from language.functions import TABLE
+from language.functions.search import text_matches
 from language.names import children, shape_of, weight
 from language.parser import parse_expression
 from language.rows import NO_FIELDS, Pairs
+from language.search.analysis import Analyzer
+from language.search.fields import matched
 from language.sizing import WorkingMemory
 from protocol import limits
 from protocol.environment import Rng
@@ -26,6 +29,9 @@ from protocol.paths import Path
 from protocol.values import PACE, RecordId, Tick, Value, unpaced
 
 WHAT: Final = "the filter of a feed"
+
+AnalyzerOf = Callable[[tuple[Path, ...]], Analyzer]
+"""Returns the analyzer of the FULLTEXT index over some fields; raises BadRequest without one."""
 
 RecordIds = Callable[[bytes], RecordId]
 """Maps a key to its record id."""
@@ -44,9 +50,9 @@ class Filter:
     :ivar comparisons: its comparisons, checked against the declared types of fields
     """
 
-    __slots__ = ("_constants", "_shape", "_work", "comparisons", "text")
+    __slots__ = ("_analyzer_of", "_constants", "_shape", "_work", "comparisons", "text")
 
-    def __init__(self, text: str, types: Types) -> None:
+    def __init__(self, text: str, types: Types, analyzer_of: AnalyzerOf | None = None) -> None:
         """Parse, check and compile a filter.
 
         :raises UnexpectedToken, Unknown, BadRequest: not an expression, or one that reads more than
@@ -59,9 +65,13 @@ class Filter:
             )
         condition = parse_expression(text)
         _check(condition, types)
+        analyzer_of = analyzer_of or _no_index
+        for paths in matched(condition):
+            analyzer_of(paths)
         self.text = text
         self.comparisons: tuple[Comparison, ...] = comparisons(condition)
-        self._constants = _Alone(unpaced, CONSTANT_TICKS)
+        self._analyzer_of = analyzer_of
+        self._constants = _Alone(analyzer_of, unpaced, CONSTANT_TICKS)
         self._shape = shape_of(condition)
         self._work = compile_condition(condition, self._shape)
 
@@ -73,7 +83,7 @@ class Filter:
         :raises Refusal: the condition cannot be computed for this record
         """
         (row,) = self._shape.from_pairs(Pairs([(key, fields)], record_id))
-        return self._work(row, _Alone(tick))
+        return self._work(row, _Alone(self._analyzer_of, tick))
 
     def evaluate(self, expression: tree.Expression) -> Value:
         """Evaluate an expression of the filter that reads no field.
@@ -84,6 +94,10 @@ class Filter:
         compute = compile_expression(expression, NO_FIELDS)
         value: Value = compute(NO_FIELDS.make(()), self._constants)
         return value
+
+
+def _no_index(paths: tuple[Path, ...]) -> NoReturn:
+    raise BadRequest(f"{WHAT} has no FULLTEXT index over these fields")
 
 
 def _check(condition: tree.Expression, types: Types) -> None:
@@ -124,14 +138,19 @@ def _changing(node: Any) -> str | None:
 class _Alone:
     """`language.env.Env` of a filter: nothing outside the record is reachable."""
 
-    __slots__ = ("_left", "_tick", "memory", "variables")
+    __slots__ = ("_analyzer_of", "_left", "_tick", "memory", "variables")
 
-    def __init__(self, tick: Tick, ticks: int | None = None) -> None:
+    def __init__(self, analyzer_of: AnalyzerOf, tick: Tick, ticks: int | None = None) -> None:
+        self._analyzer_of = analyzer_of
         self._tick = tick
         self._left = (limits.FILTER_TICKS if ticks is None else ticks) * PACE
         self.memory = WorkingMemory()
         self.variables: dict[str, Any] = {}
         """Only the parameters of closures."""
+
+    def text_match(self, paths: tuple[Path, ...], values: list[Any], query: Any) -> bool:
+        """Return the value of `@@` for the fields of the record."""
+        return text_matches(self, self._analyzer_of(paths), values, query)
 
     def tick(self, cost: int = PACE) -> None:
         """Charge for work and yield. :raises TooLarge: the filter takes too many steps on one

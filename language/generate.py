@@ -182,6 +182,8 @@ class Code:
 
     def _binary(self, node: tree.Binary) -> str:
         operator = node.operator
+        if operator == "@@":
+            return self._closure(node)
         if operator in ("AND", "OR"):
             left, right = self.condition(node.left), self.condition(node.right)
             return f"({left} {operator.lower()} {right})"

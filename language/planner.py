@@ -26,6 +26,7 @@ from itertools import product
 from typing import Any, Final, Protocol
 
 from language import tree
+from language.field_paths import path_of
 from language.fieldtypes import cut
 from language.grouping import AGGREGATES
 from language.names import DEFINED, children, parent_fields
@@ -33,7 +34,7 @@ from language.parsing.operators import operands_of
 from language.patterns import beginning
 from language.printing import print_expression
 from protocol import order
-from protocol.paths import EACH, Path, Step, path_text
+from protocol.paths import Path, path_text
 from protocol.values import NONE, Tick
 
 ID: Final[Path] = ("id",)
@@ -111,13 +112,15 @@ class Question:
     """Conjuncts of WHERE."""
     terms: tuple[Term, ...] = ()
     eithers: tuple[Either, ...] = ()
+    texts: tuple[tree.Binary, ...] = ()
+    """Conjuncts with `@@`."""
     order: tuple[tuple[Path, bool], ...] = ()
     """ORDER BY as pairs of path and descending flag; empty if it is not made of paths."""
 
     @property
     def plain(self) -> bool:
         """True if only a table scan can serve the statement."""
-        return not (self.terms or self.order or self.eithers)
+        return not (self.terms or self.order or self.eithers or self.texts)
 
     @property
     def point(self) -> Term | None:
@@ -140,7 +143,11 @@ def question(
         (path, down) for path, down in zip(paths, descending, strict=True) if path is not None
     )
     eithers = tuple(either for either in map(_either, conditions) if either is not None)
-    return Question(conditions, terms, eithers, order if len(order) == len(paths) else ())
+    texts = tuple(
+        one for one in conditions if isinstance(one, tree.Binary) and one.operator == "@@"
+    )
+    whole = order if len(order) == len(paths) else ()
+    return Question(conditions, terms, eithers, texts, whole)
 
 
 def _either(node: tree.Expression) -> Either | None:
@@ -190,27 +197,6 @@ def _compared(node: tree.Binary) -> Term | None:
     if path is not None and is_fixed(node.left):
         return Term(path, _TURNED[node.operator], node.left, node)
     return None
-
-
-def path_of(node: tree.Expression, *, with_this: bool = False) -> Path | None:
-    """Return the path that an expression denotes, or None. `with_this` also accepts `$this.…`."""
-    steps: list[Step] = []
-    while not isinstance(node, tree.Name):
-        if with_this and node == tree.Parameter("this") and steps and type(steps[-1]) is str:
-            return tuple(reversed(steps))
-        if isinstance(node, tree.Attribute):
-            steps.append(node.name)
-        elif isinstance(node, tree.Each):
-            steps.append(EACH)
-        elif isinstance(node, tree.Index) and isinstance(node.index, tree.Constant):
-            step = node.index.value
-            if type(step) is not str and type(step) is not int:
-                return None
-            steps.append(step)
-        else:
-            return None
-        node = node.of
-    return node.name, *reversed(steps)
 
 
 def is_fixed(node: Any) -> bool:

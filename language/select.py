@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from language import columns as shown
@@ -40,6 +40,7 @@ from language.planner import (
     united,
 )
 from language.rows import WHOLE, Batch, Pairs, Row, Shape, item_value, whole
+from language.search.fields import has_match
 from language.sizing import PART_BYTES, Heavy, counted, is_counted
 from language.streaming import StreamedAnswers
 from protocol import limits
@@ -86,9 +87,13 @@ class SelectPlan:
                 raise BadRequest("HAVING goes with GROUP BY or GROUP ALL")
         elif select.everything:
             raise BadRequest("`*` has no meaning for a group: name its columns")
+        self.matches_text = has_match(select)
+        """True if an expression has `@@`, which needs to know the tables of the rows."""
         self._candidates: tuple[Any, tuple[Candidate, ...]] | None = None
         self._united: tuple[Any, tuple[tuple[Either, Branches], ...]] | None = None
         self._streamed: StreamedAnswers | None = None
+        self._rests: dict[tuple[int, ...], BatchFilter | None] = {}
+        """Filters without some conjuncts of WHERE, by the identities of these nodes."""
         self._plan_expressions()
         self._plan_shapes()
         self._plan_work()
@@ -335,10 +340,18 @@ class SelectPlan:
         limit = self._limit(env)
         return None if limit is None else limit + (count_of(self._select.start, env, "START") or 0)
 
-    def run(self, batches: Iterable[Batch], env: Env, *, ordered: bool = False) -> list[Any]:
+    def run(
+        self,
+        batches: Iterable[Batch],
+        env: Env,
+        *,
+        ordered: bool = False,
+        answered: tuple[tree.Expression, ...] = (),
+    ) -> list[Any]:
         """Execute the plan over batches of rows, which are pulled only as needed.
 
         :param ordered: True if the rows come in the order of ORDER BY
+        :param answered: conjuncts of WHERE that hold for all of the rows
         :raises TooLarge: over `limits.STATEMENT_MEMORY_BYTES`
         :raises Refusal: errors of expressions and of `env.tick`
         """
@@ -349,7 +362,7 @@ class SelectPlan:
         if limit == 0:
             return []
         most = None if limit is None or self._select.distinct else start + limit
-        chunks = self._filtered(batches, env, memo)
+        chunks = self._filtered(batches, env, memo, answered)
         if self._grouping is not None:
             chunks = self._grouped(chunks, env, memo, budget)
         if self._entries is not None and not ordered:
@@ -477,9 +490,16 @@ class SelectPlan:
             and select.where is None
         )
 
-    def _filtered(self, batches: Iterable[Batch], env: Env, memo: Memo) -> Iterator[Chunk]:
-        """Yield the rows that satisfy WHERE."""
+    def _filtered(
+        self,
+        batches: Iterable[Batch],
+        env: Env,
+        memo: Memo,
+        answered: tuple[tree.Expression, ...] = (),
+    ) -> Iterator[Chunk]:
+        """Yield the rows that satisfy WHERE. :param answered: as `run`"""
         memory = env.memory
+        where = self._where_without(answered) if answered else self._where
         for batch in batches:
             buffered = batch.size if isinstance(batch, Pairs) else 0
             memory.held += buffered
@@ -487,8 +507,8 @@ class SelectPlan:
             rows = self._source.rows(batch)
             items = self._items(batch, rows)
             origin: SourceRows | None = SourceRows(batch, range(len(rows)))
-            if self._where is not None:
-                kept = self._where(rows, env, memo, batch)
+            if where is not None:
+                kept = where(rows, env, memo, batch)
                 if len(kept) < len(rows):
                     origin = None if origin is None else origin._replace(numbers=kept)
                     items = [items[n] for n in kept]
@@ -499,6 +519,16 @@ class SelectPlan:
             elif rows:
                 yield rows, items, origin
             memory.held -= buffered
+
+    def _where_without(self, answered: tuple[tree.Expression, ...]) -> BatchFilter | None:
+        """Return the filter of the other conjuncts of WHERE, which is kept for the next run."""
+        key = tuple(map(id, answered))
+        if key not in self._rests:
+            rest = [one for one in self.question.conditions if id(one) not in key]
+            both = partial(tree.Binary, "AND")
+            node = reduce(both, rest) if rest else None
+            self._rests[key] = None if node is None else BatchFilter(node, self._source)
+        return self._rests[key]
 
     def _items(self, batch: Batch, rows: list[Row]) -> list[Any]:
         if not self._late and not self._sorts:

@@ -408,6 +408,8 @@ ANALYZER_BYTES: Final = MIB
 """Stored form of one DEFINE ANALYZER."""
 SYNONYMS: Final = 10_000
 """Synonyms of an analyzer, and its stop words."""
+BOOST: Final = 1_000_000
+"""Largest factor of a search score."""
 SLICE_US: Final = 2_000
 """Microseconds that a statement may hold the event loop before it yields. A short request takes
 three or four loop iterations, and in each it may wait for one slice."""

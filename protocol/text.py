@@ -420,3 +420,10 @@ def unescape(text: str) -> str:
         return _UNESCAPED[found[2]]
 
     return _UNESCAPE.sub(one, text)
+
+
+def strings_of(value: Any) -> list[str]:
+    """Return the texts of a value: of a string, or of the strings of an array; others have none."""
+    if type(value) is str:
+        return [value]
+    return [one for one in value if type(one) is str] if type(value) is list else []

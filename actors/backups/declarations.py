@@ -15,6 +15,7 @@ from typing import Final
 from language import tree
 from language.names import called
 from language.parser import parse_expression, parse_type
+from language.printing import print_path
 from language.search.nodes import filter_nodes
 from protocol import limits
 from protocol.rights import Grant, Securable, SecurableKind, Verb
@@ -27,6 +28,7 @@ from storage.catalog.spaces import Space
 from storage.catalog.tables import Field, Table
 from storage.catalog.users import User
 from storage.indexes.entries import Index
+from storage.indexes.text_options import TextOptions
 from storage.topics.groups import Group
 from storage.topics.topics import Topic
 
@@ -94,8 +96,19 @@ def _expression(text: str | None) -> tree.Expression | None:
 def index(of: Table, declared: Index) -> tree.DefineIndex:
     """Return the statement that declares an index."""
     return tree.DefineIndex(
-        declared.name, of.name, declared.paths, declared.unique, SKIP, declared.comment
+        declared.name,
+        of.name,
+        declared.paths,
+        declared.unique,
+        SKIP,
+        declared.comment,
+        text=None if declared.text is None else _full_text(declared, declared.text),
     )
+
+
+def _full_text(of: Index, text: TextOptions) -> tree.FullText:
+    boosts = tuple(zip(map(print_path, of.paths), text.boosts, strict=False))
+    return tree.FullText(text.analyzer, text.saturation, text.length, boosts)
 
 
 # --- analyzers and functions ----------------------------------------------------------------------

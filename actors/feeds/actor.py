@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from actors.commits.committer import Committer
@@ -14,6 +15,7 @@ from actors.feeds.views import ViewParameters
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, handles
+from actors.scripts import text_search
 from actors.scripts.comparing import check_against
 from actors.scripts.schema import declared_schema
 from actors.sessions import Sessions
@@ -154,7 +156,7 @@ class FeedsActor(LoopActor):
         """
         with self._committer.begin_read_only() as tx:
             schema = declared_schema(tx, table, unpaced)
-        condition = Filter(text, schema.types)
+        condition = Filter(text, schema.types, partial(text_search.analyzer_for, table))
         check_against(schema, condition.comparisons, table, condition.evaluate, unpaced)
         return condition
 

@@ -13,9 +13,21 @@ from typing import Any, Final, Literal
 
 from actors.scripts.column_scan import ColumnScan
 from actors.scripts.execution import Execution
+from actors.scripts.text_search import TextAccess, index_of, text_access
 from language import tree
-from language.planner import COMPARISONS, ID, Branches, Candidate, Either, Question, Span, Term
+from language.planner import (
+    COMPARISONS,
+    ID,
+    Branches,
+    Candidate,
+    Either,
+    Question,
+    Span,
+    Term,
+    is_fixed,
+)
 from language.rows import Batch, Pairs
+from language.search.fields import matched_paths
 from language.select import SelectPlan
 from protocol import order
 from protocol.errors import Refusal
@@ -52,7 +64,7 @@ _LARGE_LIMIT: Final = "with so large a LIMIT a scan is faster"
 _INEXACT: Final = "it holds only a prefix of long values, so their order is unknown"
 _ENOUGH: Final = "another index already leads to few records"
 
-Access = Literal["record", "range", "index", "indexes", "union", "scan", "columns"]
+Access = Literal["record", "range", "index", "indexes", "union", "fulltext", "scan", "columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +90,13 @@ class AccessPath:
     indexes: tuple[str, ...] = ()
     used: tuple[Term, ...] = ()
     """Conditions that the access path fulfils."""
+    answered: tuple[tree.Expression, ...] = ()
+    """Those among them that hold for each record: WHERE has them no more, if nothing else is
+    read."""
     entries: int | None = None
     """Records that the indexes lead to, where that is known beforehand."""
+    texts: tuple[TextAccess, ...] = ()
+    """FULLTEXT indexes that lead to the records."""
     why: dict[str, str] = field(default_factory=dict)
     """Reasons why candidate indexes are not used, by their names."""
     columns: ColumnScan | None = None
@@ -222,6 +239,7 @@ class _Choice:
         self._run, self._plan, self._table, self._source = run, plan, table, source
         self._question: Question = plan.question
         self._values = _Values(run)
+        self._alone = alone
         order = self._question.order if alone else ()
         # A scan yields records by id, so ORDER BY id needs no sort.
         self._by_id = bool(order) and order[0][0] == ID
@@ -242,6 +260,10 @@ class _Choice:
             return self._fetching("record", self._inside(ids), (), (term,))
         bounds, used = self._id_bounds()
         if self._table.indexes:
+            if self._question.texts:
+                found = self._by_text()
+                if found is not None:
+                    return found
             if self._is_short(bounds):
                 candidates = self._plan.candidates(self._table.indexes)
                 self.why = dict.fromkeys((one.index.name for one in candidates), _SHORT_RANGE)
@@ -319,27 +341,62 @@ class _Choice:
         ids: list[bytes],
         by: tuple[Candidate, ...],
         used: tuple[Term, ...],
+        texts: tuple[TextAccess, ...] = (),
     ) -> AccessPath:
         names = tuple(dict.fromkeys(candidate.index.name for candidate in by))
         if self._down:
             ids.reverse()
-        batches = self._fetched(iter([ids]))
+        batches = self._fetched(iter([ids]), texts)
         return AccessPath(
             self._table, access, batches, self._by_id, self._down, names, used, entries=len(ids)
         )
 
-    def _fetched(self, lists: Iterable[list[bytes]]) -> Iterator[Batch]:
-        """Yield the records of ids, a few at a time."""
+    def _fetched(
+        self, lists: Iterable[list[bytes]], texts: tuple[TextAccess, ...] = ()
+    ) -> Iterator[Batch]:
+        """Yield the records of ids, a few at a time. :param texts: conditions that they fulfil"""
         size = FIRST if self._most is None else min(max(self._most, 1), FIRST)
         run = self._run
         for ids in lists:
             at = 0
             while at < len(ids):
                 pairs, at = records.fetch(run.transaction, self._table, ids, at, size)
+                for text in texts:
+                    pairs = text.matching(run, pairs)
                 if pairs:
                     yield Pairs(pairs, self._record_ids)
                 run.tick()
                 size = CHUNK
+
+    def _by_text(self) -> AccessPath | None:
+        """Return the way by FULLTEXT indexes; None: the records themselves have to be read."""
+        ways: list[TextAccess] = []
+        used: list[Term] = []
+        memory = self._run.memory
+        for node in self._question.texts:
+            if not is_fixed(node.right):
+                continue
+            term = Term((), "@@", node.right, node)
+            way = text_access(self._run, self._table, node, self._values(term))
+            if isinstance(way, str):
+                index = index_of(self._table, matched_paths(node.left))
+                self.why[index.name] = way
+                continue
+            memory.held += (len(way.ids) + len(way.unsure)) * ID_BYTES
+            ways.append(way)
+            used.append(term)
+        if not ways:
+            return None
+        ids = set(ways[0].ids)
+        for other in ways[1:]:
+            ids.intersection_update(other.ids)
+        # Beside other sources WHERE is evaluated as a whole.
+        texts = tuple(ways) if self._alone else ()
+        found = self._fetching("fulltext", self._inside(ids), (), tuple(used), texts)
+        found.answered = tuple(term.node for term in used) if self._alone else ()
+        found.texts = tuple(ways)
+        found.indexes = tuple(dict.fromkeys(way.index.name for way in ways))
+        return found
 
     # --- by an index ------------------------------------------------------------------------------
 

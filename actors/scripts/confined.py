@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from language import tree
 from language.sizing import WorkingMemory
 from protocol.environment import Rng
-from protocol.errors import TypeRefused
+from protocol.errors import BadRequest, TypeRefused
+from protocol.paths import Path
 from protocol.text import format_record
 from protocol.values import PACE, RecordId, Value
 
@@ -74,6 +75,10 @@ class Confined:
     def analyzer(self, name: str) -> Analyzer:
         """Return an analyzer of the database."""
         return self._run.analyzer(name)
+
+    def text_match(self, paths: tuple[Path, ...], values: list[Any], query: Any) -> bool:
+        """:raises BadRequest: always. There is no table here, and so no index"""
+        raise BadRequest(f"`@@` has no table {self._where}: search::matches takes any text")
 
     def tick(self, cost: int = PACE) -> None:
         """Yield to the loop when the slice is used up."""

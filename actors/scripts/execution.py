@@ -15,7 +15,7 @@ from uuid import UUID
 from actors.execution.fiber import Fiber
 from actors.redaction import redacted
 from actors.rights import Names
-from actors.scripts import analyzing, calling
+from actors.scripts import analyzing, calling, text_search
 from actors.scripts.announcing import announce
 from actors.scripts.denied_access import turned_away
 from actors.scripts.handlers import Audited
@@ -43,6 +43,7 @@ from protocol.errors import (
     TooLarge,
     Unknown,
 )  # fmt: skip
+from protocol.paths import Path
 from protocol.requests import HeldFile, Result, RunScript
 from protocol.rights import NOTHING, READ, Verbs
 from protocol.values import NONE, RecordId, Value
@@ -157,6 +158,8 @@ class Execution:
     beginning."""
     file: HeldFile | None = None
     """File handed over beside its answer."""
+    texts: text_search.TextScope | None = None
+    """Tables that the innermost SELECT with `@@` reads."""
     calls = 0
     """Nested calls of database functions that are running."""
     _reads_newest = False
@@ -581,6 +584,10 @@ class Execution:
     def analyzer(self, name: str) -> analysis.Analyzer:
         """Return an analyzer of the current database, compiled."""
         return analyzing.analyzer(self, name)
+
+    def text_match(self, paths: tuple[Path, ...], values: list[Any], query: Any) -> bool:
+        """Return the value of `@@` for the fields of a row."""
+        return text_search.match(self, self.texts, paths, values, query)
 
     def raw(self, record: RecordId, verbs: Verbs = READ) -> bytes | None:
         """Return the packed fields of a record of the current database.

@@ -11,7 +11,7 @@ from actors.scripts import columns
 from actors.scripts.access_paths import AccessPath
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import RequiresOnRecords, handles
-from actors.scripts.reading import counted, source_of
+from actors.scripts.reading import answered, counted, source_of, text_scope
 from actors.scripts.writing import plan_targets
 from language import tree
 from language.planner import asked, obstacle
@@ -53,7 +53,9 @@ def explain(run: Execution, statement: tree.Explain) -> Value:
         "order": _order(run, plan, explained, ways),
     }
     if statement.analyze:
-        rows, read = (1, 0) if is_count else _analyzed(run, plan, ways)
+        tables = [one.table.name for one in ways if isinstance(one, AccessPath)]
+        with text_scope(run, tables):
+            rows, read = (1, 0) if is_count else _analyzed(run, plan, ways)
         took_us = run.services.clock.monotonic_us() - began_us
         answer |= {"rows_read": read, "rows": rows, "took": timedelta(microseconds=took_us)}
     return {name: value for name, value in answer.items() if value is not NONE}
@@ -69,7 +71,8 @@ def _analyzed(
         before = run.rows_read
         return len(columns.answer(run, plan, first, counted)), run.rows_read - before
     reader = _Reader(run, ways)
-    return len(plan.run(reader, run, ordered=_in_order(ways))), reader.rows
+    rows = plan.run(reader, run, ordered=_in_order(ways), answered=answered(ways))
+    return len(rows), reader.rows
 
 
 class _Reader:
@@ -107,6 +110,8 @@ def _describe_access(
         bounds.insert(0, f"{low}{'..=' if source.inclusive else '..'}{high}")
     if bounds:
         told["bounds"] = bounds
+    if one.texts:
+        told["texts"] = [text.described(run) for text in one.texts]
     if one.reverse:
         told["backwards"] = True
     if one.entries is not None:
@@ -133,7 +138,7 @@ def _unused(run: Execution, one: AccessPath, plan: SelectPlan) -> Iterator[Value
         if index.name in one.indexes or known.keys().isdisjoint(index.paths):
             continue
         why = one.why.get(index.name)
-        if not index.usable:
+        if not index.is_complete:
             why = f"its state is {index.state}"
         elif why is None and not (one.indexes or one.ordered):
             why = obstacle(known, index)

@@ -5,19 +5,24 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from actors.scripts import analyzing
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Requires, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
 from language import tree
 from language.printing import print_path
-from protocol.errors import Draining, Unknown
-from protocol.rights import DEFINE, INFO, SecurableKind
+from language.search.compiled import pack_definition
+from protocol import limits
+from protocol.errors import BadRequest, Draining, Unknown
+from protocol.rights import DEFINE, INFO, NOTHING, SecurableKind
 from protocol.values import NONE, Value
 from storage.catalog import tables
 from storage.catalog.tables import Table
 from storage.indexes import index_rows
 from storage.indexes.entries import BUILDING, FAILED, REBUILDING, Index
+from storage.indexes.text_options import TextOptions
 from storage.records import index_builds, records
+from storage.search import segments
 
 _ON_TABLE: Final = [Requires(DEFINE, SecurableKind.TABLE, ("table",))]
 
@@ -43,11 +48,42 @@ def define_index(run: Execution, statement: tree.DefineIndex, table: Table) -> V
         statement.fields,
         unique=statement.unique,
         comment=statement.comment,
+        text=_text_options(run, statement),
         taken=IF_TAKEN[statement.exists],
         tick=run.tick,
     )
     _build(run, made, waits=statement.wait)
     return NONE
+
+
+def _text_options(run: Execution, statement: tree.DefineIndex) -> TextOptions | None:
+    """Return the options of a FULLTEXT index, with the definition of its analyzer.
+
+    :raises Unknown: there is no such analyzer
+    :raises BadRequest: a number is out of its range
+    """
+    text = statement.text
+    if text is None:
+        return None
+    if not 0 <= text.saturation <= MOST_SATURATION or not 0 <= text.length <= 1:
+        raise BadRequest(f"BM25 takes k1 from 0 to {MOST_SATURATION}, and b from 0 to 1")
+    factors = dict(text.boosts)
+    names = list(map(print_path, statement.fields))
+    if not factors.keys() <= set(names):
+        raise BadRequest("BOOST names fields of the index")
+    if any(not 0 < factor <= limits.BOOST for factor in factors.values()):
+        raise BadRequest(f"a boost is a number above 0, at most {limits.BOOST}")
+    return TextOptions(
+        text.analyzer,
+        pack_definition(analyzing.definition_of(run.analyzer_row(text.analyzer, NOTHING))),
+        text.saturation,
+        text.length,
+        tuple(factors.get(name, 1.0) for name in names) if factors else (),
+    )
+
+
+MOST_SATURATION: Final = 100
+"""Largest k1 of BM25."""
 
 
 @handles(tree.RebuildIndex, "none", writes=True, needs=_ON_TABLE)
@@ -76,7 +112,24 @@ def drop_index(run: Execution, statement: tree.DropIndex, table: Table) -> Value
 def info_for_index(run: Execution, statement: tree.Info, table: Table) -> Value:
     """Describe an index, with its progress while it is being built."""
     index = tables.index(table, statement.names[0])
-    return {"table": table.name, **described(index), **_progress(run, table, index)}
+    told = {"table": table.name, **described(index), **_progress(run, table, index)}
+    return told if index.text is None else {**told, **_segments(run, index)}
+
+
+def _segments(run: Execution, index: Index) -> dict[str, Value]:
+    """Describe the segments of a FULLTEXT index and its backlog."""
+    tx = run.transaction
+    known = segments.heads(tx.scan, index.entries)
+    fresh = 0
+    for ids in segments.fresh_ids(tx.scan, index.entries):
+        fresh += len(ids)
+        run.tick()
+    return {
+        "segments": len(known),
+        "indexed": sum(head.live for head in known),
+        "words": sum(sum(head.words) for head in known),
+        "fresh": fresh,
+    }
 
 
 def described(index: Index) -> dict[str, Value]:
@@ -87,6 +140,15 @@ def described(index: Index) -> dict[str, Value]:
         "unique": index.unique,
         "comment": index.comment,
         "state": index.state,
+        **({} if index.text is None else _described_text(index.text)),
+    }
+
+
+def _described_text(text: TextOptions) -> dict[str, Value]:
+    return {
+        "analyzer": text.analyzer,
+        "scoring": [text.saturation, text.length],
+        "boosts": list(text.boosts) or None,
     }
 
 
@@ -118,6 +180,8 @@ def _build(run: Execution, index: Index, *, waits: bool) -> None:
 
     :raises Duplicate, TooLarge: the statement waits for a build that has failed before
     """
+    if index.text is not None:
+        run.afterwards.append(run.services.indexes.fold)  # its records are fresh
     if index.state in (BUILDING, REBUILDING):
         # The builder starts after the commit: it reads committed declarations.
         run.afterwards.append(run.services.indexes.wake)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -13,6 +14,7 @@ from actors.scripts.comparing import check_comparisons
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import RequiresOnRecords, StatementFunction, compiles
 from actors.scripts.plans import rowless
+from actors.scripts.text_search import TextScope
 from language import tree
 from language.planner import ID, Term
 from language.rows import Batch, Objects, Pairs
@@ -107,7 +109,12 @@ def _one(run: Execution, plan: SelectPlan, record: RecordId) -> list[Any]:
     """Return the answer for one record: read once, decoded once."""
     raw = run.raw(record)
     run.count_read(1)
-    return [] if raw is None else plan.run_one(record, raw, run)
+    if raw is None:
+        return []
+    if not plan.matches_text:
+        return plan.run_one(record, raw, run)
+    with text_scope(run, [record.table]):
+        return plan.run_one(record, raw, run)
 
 
 def _by_point(
@@ -151,7 +158,11 @@ def _point(
         check_comparisons(run, plan, table)
         return []
     ((key, raw),) = pairs
-    return plan.run_one(records.record_id(table)(key), raw, run)
+    record = records.record_id(table)(key)
+    if not plan.matches_text:
+        return plan.run_one(record, raw, run)
+    with text_scope(run, [table.name]):
+        return plan.run_one(record, raw, run)
 
 
 def names_record(expression: tree.Expression) -> bool:
@@ -180,7 +191,27 @@ def rows(
     if len(found) == 1 and isinstance(found[0], AccessPath) and found[0].columns is not None:
         return answer(run, plan, found[0], counted)
     batches = [one.batches if isinstance(one, AccessPath) else one for one in found]
-    return plan.run(counted(run, chain.from_iterable(batches)), run, ordered=ordered)
+    read = counted(run, chain.from_iterable(batches))
+    if not plan.matches_text:
+        return plan.run(read, run, ordered=ordered)
+    with text_scope(run, [one.table.name for one in found if isinstance(one, AccessPath)]):
+        return plan.run(read, run, ordered=ordered, answered=answered(found))
+
+
+def answered(found: Sequence[AccessPath | Iterator[Batch]]) -> tuple[tree.Expression, ...]:
+    """Return the conditions that hold for all rows of some sources."""
+    first = found[0]
+    return first.answered if len(found) == 1 and isinstance(first, AccessPath) else ()
+
+
+@contextmanager
+def text_scope(run: Execution, tables: list[str]) -> Iterator[None]:
+    """Have `@@` mean the fields of some tables meanwhile."""
+    outer, run.texts = run.texts, TextScope(tables)
+    try:
+        yield
+    finally:
+        run.texts = outer
 
 
 def counted(run: Execution, batches: Iterable[Batch]) -> Iterator[Batch]:
@@ -256,6 +287,8 @@ def _valued(
             if plan.comparisons and item.table not in met:
                 met.add(item.table)
                 check_comparisons(run, plan, run.table(item.table, verbs))
+            if run.texts is not None:
+                run.texts.add(item.table)
             found, _ = run.read_record(item, verbs)
             if found is not None:
                 objects.append(found)

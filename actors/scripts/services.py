@@ -105,6 +105,9 @@ class IndexBuilder(Protocol):
     def wake(self) -> None:
         """Take note that an index was declared and has to be built."""
 
+    def fold(self) -> None:
+        """Notify the builder of a FULLTEXT index that was declared or changed."""
+
 
 class ClusterRole(Protocol):
     """Role of this node in its cluster, and requests to change it."""

@@ -10,6 +10,7 @@ from language import tree
 from language.functions import TABLE
 from language.names import children, shape_of
 from language.rows import Batch, shape
+from language.search.fields import has_match
 from protocol.values import FEW
 
 AGGREGATES: Final = frozenset({"count", "sum", "mean", "min", "max", "stddev", "count_distinct"})
@@ -132,6 +133,8 @@ def column_plan(
         return "only one whole table is read by column"
     if select.split is not None:
         return "SPLIT makes other rows"
+    if has_match(select):
+        return "`@@` is matched for each row"
     if select.back is not None:
         return "links back are found by an index"
     if grouping is None:

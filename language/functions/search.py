@@ -8,11 +8,12 @@ from language.env import Env
 from language.functions.table import check_array, function
 from language.operators import hashable
 from language.pieces import cost_of
-from language.search.analysis import Analyzer, strings_of
+from language.search.analysis import Analyzer, Postings
 from language.search.matching import matches as matched
 from language.search.query import parse_query
 from language.search.terms import Query
 from protocol import limits
+from protocol.text import strings_of
 from protocol.values import FEW, Value
 
 
@@ -29,20 +30,30 @@ def analyze(env: Env, analyzer: str, text: str) -> list[Value]:
 @function("search::matches", "any", "any", "string", result="bool", env=True, fixed=False)
 def matches(env: Env, text: Any, query: Any, analyzer: str) -> bool:
     """True if a string, or an array of strings, matches a query; other values match none."""
-    compiled = env.analyzer(analyzer)
-    tree = query_tree(env, compiled, query)
-    texts = strings_of(text)
-    if tree is None or not texts:
-        return False
-    size = min(sum(map(len, texts)), limits.SEARCH_TEXT_CHARACTERS)
-    if size <= FEW:
-        return matched(tree, (compiled.postings(texts, env.tick)[0],), env.tick)
-    env.tick(ANALYSIS * cost_of(size))
-    env.memory.held += size * POSTINGS_BYTES
+    return text_matches(env, env.analyzer(analyzer), [text], query)
+
+
+def text_matches(env: Env, analyzer: Analyzer, values: list[Any], query: Any) -> bool:
+    """Return True if the values of some fields match a query value."""
+    tree = query_tree(env, analyzer, query)
+    return tree is not None and tree_matches(env, analyzer, values, tree)
+
+
+def tree_matches(env: Env, analyzer: Analyzer, values: list[Any], tree: Query) -> bool:
+    """Return True if the values of some fields match the tree of a query."""
+    fields: list[Postings] = []
+    held = env.memory.held
     try:
-        return matched(tree, (compiled.postings(texts, env.tick)[0],), env.tick)
+        for value in values:
+            texts = strings_of(value)
+            size = min(sum(map(len, texts)), limits.SEARCH_TEXT_CHARACTERS)
+            if size > FEW:
+                env.tick(ANALYSIS * cost_of(size))
+                env.memory.held += size * POSTINGS_BYTES
+            fields.append(analyzer.postings(texts, env.tick)[0])
+        return any(fields) and matched(tree, fields, env.tick)
     finally:
-        env.memory.held -= size * POSTINGS_BYTES
+        env.memory.held = held
 
 
 ANALYSIS: Final = 16

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 from language import tree
 from language.parsing.places import DEFINES, DROPS, PlaceParser
+from language.printing.expressions import print_path
 
 GRAMMAR: Final = """
-define_index = DEFINE INDEX [exists] name ON name FIELDS paths [UNIQUE] [comment] [built]
+define_index = DEFINE INDEX [exists] name ON name FIELDS paths [UNIQUE | fulltext] [comment]
+    [built]
+fulltext = (FULLTEXT | SEARCH) ANALYZER name [scoring] [BOOST path factor {"," path factor}]
+    [HIGHLIGHTS]
+scoring = BM25 ["(" factor "," factor ")"]
+factor = int | float | decimal
 drop_index = DROP INDEX name ON name [reason]
 rebuild = REBUILD INDEX name ON name [built]
 built = WAIT [timeout]
@@ -26,8 +33,43 @@ class IndexParser(PlaceParser):
         self.expect_word("FIELDS")
         fields = self.paths()
         unique = self.take_word("UNIQUE")
+        text = None
+        if not unique and (self.take_word("FULLTEXT") or self.take_word("SEARCH")):
+            text = self._full_text()
         comment = self._comment()
-        return tree.DefineIndex(name, table, fields, unique, exists, comment, *self._built(), at)
+        wait, timeout = self._built()
+        return tree.DefineIndex(
+            name, table, fields, unique, exists, comment, wait, timeout, text, at
+        )
+
+    def _full_text(self) -> tree.FullText:
+        self.expect_word("ANALYZER")
+        analyzer = self.name("analyzer")
+        saturation, length = 1.2, 0.75
+        boosts: list[tuple[str, float]] = []
+        if self.take_word("BM25") and self.take_mark("("):
+            saturation = self._factor()
+            self.expect_mark(",")
+            length = self._factor()
+            self.expect_mark(")")
+        if self.take_word("BOOST"):
+            boosts.append((print_path(self.path()), self._factor()))
+            while self.separated():
+                boosts.append((print_path(self.path()), self._factor()))
+                self.at_most(boosts, "boosts")
+        # Written by users of SurrealDB: highlights need nothing kept.
+        self.take_word("HIGHLIGHTS")
+        return tree.FullText(analyzer, saturation, length, tuple(boosts))
+
+    def _factor(self) -> float:
+        """Parse a plain number."""
+        token = self.i
+        found = self.operand()
+        value = found.value if isinstance(found, tree.Constant) else None
+        if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
+            self.i = token
+            self.unexpected("a number")
+        return float(value)
 
     def drop_index(self, at: int) -> tree.Statement:
         name, table = self.index_on_table()

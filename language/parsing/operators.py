@@ -1,7 +1,7 @@
 """Operator precedence and operand checks.
 
-From loosest to tightest: OR; AND; NOT; comparisons, IN, CONTAINS, ~ (these do not chain); ranges;
-??; + and -; * / %; unary minus; paths.
+From loosest to tightest: OR; AND; NOT; comparisons, IN, CONTAINS, ~, @@ (these do not chain);
+ranges; ??; + and -; * / %; unary minus; paths.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ OR, AND, COMPARISON, RANGE, COALESCE, SUM, PRODUCT = 1, 2, 4, 5, 6, 7, 8
 LEVELS: Final[dict[str, int]] = {
     "OR": OR, "AND": AND, "=": COMPARISON, "!=": COMPARISON, "<": COMPARISON, "<=": COMPARISON,
     ">": COMPARISON, ">=": COMPARISON, "IN": COMPARISON, "NOT IN": COMPARISON,
-    "CONTAINS": COMPARISON, "~": COMPARISON, "??": COALESCE, "+": SUM, "-": SUM, "*": PRODUCT,
-    "/": PRODUCT, "%": PRODUCT,
+    "CONTAINS": COMPARISON, "~": COMPARISON, "@@": COMPARISON, "??": COALESCE, "+": SUM,
+    "-": SUM, "*": PRODUCT, "/": PRODUCT, "%": PRODUCT,
 }  # fmt: skip
 """Precedence of each operator; higher binds tighter."""
 

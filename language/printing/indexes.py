@@ -15,9 +15,24 @@ def _define_index(node: tree.DefineIndex) -> str:
         f"{quote(node.name)} ON {quote(node.table)}",
         paths("FIELDS", node.fields),
         "UNIQUE" if node.unique else "",
+        "" if node.text is None else _full_text(node.text),
         text("COMMENT", node.comment),
         _built(node),
     )
+
+
+def _full_text(node: tree.FullText) -> str:
+    boosts = ", ".join(f"{path} {factor!r}" for path, factor in node.boosts)
+    scoring = (node.saturation, node.length)
+    return join(
+        f"FULLTEXT ANALYZER {quote(node.analyzer)}",
+        "" if scoring == _SCORING else f"BM25 ({scoring[0]!r}, {scoring[1]!r})",
+        f"BOOST {boosts}" if boosts else "",
+    )
+
+
+_SCORING = (1.2, 0.75)
+"""Defaults of BM25."""
 
 
 def _built(node: tree.DefineIndex | tree.RebuildIndex) -> str:

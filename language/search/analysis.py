@@ -24,6 +24,7 @@ from language.search.definitions import Definition, TokenFilter
 from language.search.stop_words import STOP_WORDS
 from language.search.terms import Query
 from protocol import limits
+from protocol.text import strings_of
 from protocol.values import Tick, unpaced
 
 GAP: Final = 100
@@ -99,13 +100,6 @@ def stemmer(language: str) -> Callable[[str], str]:
 
     found: Callable[[str], str] = Stemmer.Stemmer(language, 0).stemWord
     return found
-
-
-def strings_of(value: Any) -> list[str]:
-    """Return the texts of a value: of a string, or of the strings of an array; others have none."""
-    if type(value) is str:
-        return [value]
-    return [one for one in value if type(one) is str] if type(value) is list else []
 
 
 class Analyzer:

@@ -70,7 +70,7 @@ from language.tree.flow import (
     Throw,
 )
 from language.tree.functions import DefineFunction, DropFunction, FunctionParameter
-from language.tree.indexes import DefineIndex, DropIndex, Explain, RebuildIndex
+from language.tree.indexes import DefineIndex, DropIndex, Explain, FullText, RebuildIndex
 from language.tree.node import (
     AlterUser,
     DefineNode,
@@ -228,8 +228,8 @@ __all__ = [
     "DropDatabase", "DropFailover", "DropField", "DropFunction", "DropGroup", "DropIndex",
     "DropKeys", "DropNamespace", "DropReader", "DropReplica", "DropSpace", "DropTable", "DropTopic",
     "DropUser", "DropVault", "Each", "EraseSecret", "Evaluate", "Exists", "ExpireKey", "Explain",
-    "Expression", "ExpressionTarget", "Extend", "FieldType", "For", "FunctionParameter", "GetKey",
-    "GiveUp", "Grant", "GroupSetting", "If", "IncrKey", "Index", "Info", "InfoEntries",
+    "Expression", "ExpressionTarget", "Extend", "FieldType", "For", "FullText", "FunctionParameter",
+    "GetKey", "GiveUp", "Grant", "GroupSetting", "If", "IncrKey", "Index", "Info", "InfoEntries",
     "InfoHistory", "InfoSubject", "InfoTrail", "Insert", "Kill", "Kind", "LeadStore", "Let",
     "ListKeys", "ListSecrets", "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "Object",
     "OnChange", "OptionType", "Order", "Parameter", "PersistKey", "PlainType", "Position",

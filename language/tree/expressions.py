@@ -124,7 +124,7 @@ UnaryOperator = Literal["NOT", "-", "+"]
 
 
 BinaryOperator = Literal[
-    "OR", "AND", "=", "!=", "<", "<=", ">", ">=", "IN", "NOT IN", "CONTAINS", "~", "??",
+    "OR", "AND", "=", "!=", "<", "<=", ">", ">=", "IN", "NOT IN", "CONTAINS", "~", "@@", "??",
     "+", "-", "*", "/", "%",
 ]  # fmt: skip
 

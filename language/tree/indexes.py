@@ -14,6 +14,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class FullText:
+    """`FULLTEXT ANALYZER …` of an index. `boosts`: factors of fields, by their printed paths."""
+
+    analyzer: str
+    saturation: float = 1.2
+    length: float = 0.75
+    boosts: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DefineIndex:
     """`DEFINE INDEX` over at least one path."""
 
@@ -25,6 +35,7 @@ class DefineIndex:
     comment: str | None = None
     wait: bool = False
     timeout: timedelta | None = None
+    text: FullText | None = None
     at: int = field(default=0, compare=False)
 
 

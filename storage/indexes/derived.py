@@ -23,11 +23,21 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from storage.formats import keys
 from storage.formats.effects import SEQUENCE_BYTES, Derive
 from storage.indexes import index_rows
-from storage.indexes.entries import BUILDING, FAILED, Index, IndexedFields, IndexEntries
+from storage.indexes.entries import (
+    BUILDING,
+    FAILED,
+    Index,
+    IndexedFields,
+    IndexEntries,
+    entries_of,
+)
+from storage.indexes.text_markers import TextMarkers
 from storage.txn.replay import Get, RecordVersions
 from storage.txn.steps import together
 from storage.txn.transaction import Transaction
 from storage.txn.write_set import WriteSet
+
+_ID_AT = keys.RECORD_PREFIX_BYTES
 
 
 class MaintainedIndexes:
@@ -35,7 +45,7 @@ class MaintainedIndexes:
 
     def __init__(self, indexes: Sequence[Index]) -> None:
         self._rows = IndexedFields(indexes)
-        self._all = [IndexEntries(index, self._rows.heads) for index in indexes]
+        self._all = [entries_of(index, self._rows.heads) for index in indexes]
 
     def follow(
         self, changed: Sequence[RecordVersions], get: Get
@@ -50,6 +60,12 @@ class MaintainedIndexes:
         entered: dict[bytes, bytes | None] = {}
         for entries in self._all:
             yield
+            if isinstance(entries, TextMarkers):
+                for one in changed:
+                    entered |= entries.moved(
+                        self._row(one.before), self._row(one.after), one.key[_ID_AT:]
+                    )
+                continue
             old, old_count = entries.of_many(old_columns, old_ids)
             new, new_count = entries.of_many(new_columns, new_ids)
             if len(old) < old_count or len(new) < new_count:
@@ -104,6 +120,9 @@ class MaintainedIndexes:
         columns = self._rows.of_stored([value for _, value in pairs])
         return columns, [key[keys.RECORD_PREFIX_BYTES :] for key, _ in pairs]
 
+    def _row(self, value: bytes | None) -> list[object] | None:
+        return None if value is None else self._rows.of_packed(value[SEQUENCE_BYTES:])
+
     def _one(
         self,
         entries: IndexEntries,
@@ -129,7 +148,10 @@ class MaintainedIndexes:
 
 
 def _put(
-    write_set: WriteSet, entries: IndexEntries, columns: list[list[object]], ids: list[bytes]
+    write_set: WriteSet,
+    entries: IndexEntries | TextMarkers,
+    columns: list[list[object]],
+    ids: list[bytes],
 ) -> Iterator[None]:
     for found, _ in entries.in_steps(columns, ids):
         # Not through the transaction and its limit: the commit has been accepted already.

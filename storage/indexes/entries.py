@@ -33,12 +33,15 @@ from uuid import UUID
 from protocol import limits, order
 from protocol.binary import fits_slot, shape_decoder, slots, unpack_object
 from protocol.errors import Duplicate, TooLarge
-from protocol.paths import EACH, Path
+from protocol.paths import Path
 from protocol.text import brief, format_record
 from protocol.values import NONE, NoneValue, RecordId, Tick
 from storage.formats import keys
 from storage.formats.effects import SEQUENCE_BYTES
 from storage.formats.keys import Pair
+from storage.indexes.field_values import Linked, too_many, value_at
+from storage.indexes.text_markers import TextIndex, TextMarkers
+from storage.indexes.text_options import TextOptions
 from storage.txn.steps import yield_to_others
 
 if TYPE_CHECKING:
@@ -72,6 +75,8 @@ class Index:
     """Reason for FAILED: error code and message."""
     anew: int | None = None
     """Id of the successor under construction, while it is REBUILDING."""
+    text: TextOptions | None = None
+    """Options of a FULLTEXT index; None: it is another one."""
     key: bytes = field(default=b"", repr=False, compare=False)
     """Key of its declaration."""
     entries: bytes = field(default=b"", repr=False, compare=False)
@@ -86,7 +91,12 @@ class Index:
 
     @property
     def usable(self) -> bool:
-        """True if it is complete for every record and may be read."""
+        """True if it is complete for every record and may be read by its values."""
+        return self.text is None and self.is_complete
+
+    @property
+    def is_complete(self) -> bool:
+        """True if it covers every record of the table."""
         return self.state in (READY, REBUILDING)
 
     @property
@@ -104,58 +114,6 @@ _unstamped: Final = itemgetter(slice(SEQUENCE_BYTES, None))
 # Less by one, so that the longest length, 256, fits a byte.
 _LENGTHS: Final = [b"", *(bytes((length - 1,)) for length in range(1, limits.RECORD_ID_BYTES + 1))]
 """Values of entries whose keys end with an id, indexed by the id's length in bytes."""
-
-
-class _Linked(Exception):
-    """A path leads over a record link."""
-
-
-def _check_count(parts: int) -> None:
-    if parts > limits.INDEX_ELEMENTS:
-        raise _too_many()
-
-
-def _too_many() -> TooLarge:
-    return TooLarge(
-        f"a value has at most {limits.INDEX_ELEMENTS} parts where a field is indexed",
-        limit=limits.INDEX_ELEMENTS,
-    )
-
-
-def value_at(value: Any, path: Path) -> Any:
-    """Evaluate a path as the language does, but return NONE if that would be refused.
-
-    :raises TooLarge: an array on the way has too many items
-    :raises _Linked: an expression would read another record on the way
-    """
-    for at, step in enumerate(path):
-        kind = type(value)
-        # The linked record may change in a commit that does not touch this one.
-        if kind is RecordId and type(step) is not int:
-            if step != "id":
-                raise _Linked
-        elif step is EACH:
-            if kind is not list and kind is not dict:
-                return NONE
-            value = list(value.values()) if kind is dict else value
-            if at + 1 < len(path):
-                return _of_every(value, path[at + 1 :])
-        elif type(step) is str:
-            # As in the language: a name on an array applies to each item.
-            if kind is list:
-                return _of_every(value, path[at:])
-            value = value.get(step, NONE) if kind is dict else NONE
-        elif kind is list:
-            assert type(step) is int
-            value = value[step] if -len(value) <= step < len(value) else NONE
-        else:
-            value = NONE
-    return value
-
-
-def _of_every(items: list[Any], path: Path) -> list[Any]:
-    _check_count(len(items))
-    return [value_at(item, path) for item in items]
 
 
 class IndexedFields:
@@ -234,8 +192,8 @@ class IndexEntries:
             values = self._values(row)
             # Before the encoding, which does not yield: a large value would block the loop.
             if not all(map(order.fits_index, values)):
-                raise _too_many()
-        except _Linked:
+                raise too_many()
+        except Linked:
             return {self.index.entries + NOT_HELD + id: length}
         except TooLarge as refusal:
             refusal.detail["index"] = self.index.name
@@ -297,7 +255,7 @@ class IndexEntries:
                 for head, rest in self._parts
             ]
         # Record by record, `of` makes the mark or the error that belongs to one of them.
-        except (_Linked, TooLarge):
+        except (Linked, TooLarge):
             return None
         return self._of_plain(found, ids)
 
@@ -438,12 +396,17 @@ def holder(tx: Transaction, index: Index, value: Any) -> bytes | None:
     return tx.get(index.entries + WHOLE + encoded) or b""
 
 
+def entries_of(index: Index, heads: tuple[str, ...]) -> IndexEntries | TextMarkers:
+    """Return what computes the entries of an index. :param heads: of its `IndexedFields`"""
+    return IndexEntries(index, heads) if index.text is None else TextMarkers(index, heads)
+
+
 class IndexMaintainer:
     """Maintains the indexes of one table, except FAILED ones. Created with the table object."""
 
     def __init__(self, indexes: Sequence[Index]) -> None:
         self._rows = IndexedFields(indexes)
-        self._all = [IndexEntries(index, self._rows.heads) for index in indexes]
+        self._all = [entries_of(index, self._rows.heads) for index in indexes]
 
     def keep(
         self,
@@ -546,6 +509,11 @@ class IndexMaintainer:
     ) -> list[EntryMove]:
         moves = []
         for entries in self._all:
+            if isinstance(entries, TextMarkers):
+                marker = entries.moved(old_row, new_row, id)
+                if marker:
+                    moves.append(EntryMove(entries, {}, marker))
+                continue
             # Most updates leave most indexed fields as they are.
             if old_row is not None and new_row is not None and entries.is_same(old_row, new_row):
                 continue
@@ -578,7 +546,7 @@ class IndexMaintainer:
                 new, count = entries.of_many(columns, ids)
             except TooLarge:
                 return None
-            if entries.index.unique:
+            if isinstance(entries, IndexEntries) and entries.index.unique:
                 claims = [entry for entry, value in new.items() if len(value) > 1]
                 # Fewer keys: two of the records have one claim. `none_of` proves only absence, and
                 # then has all claims in the read set.
@@ -597,7 +565,7 @@ class IndexMaintainer:
         id = key[keys.RECORD_PREFIX_BYTES :]
         row = self._rows.of_fields(fields)
         for entries in self._all:
-            if entries.index.unique:
+            if isinstance(entries, IndexEntries) and entries.index.unique:
                 claims = entries.of(row, id)
                 yield_to_others(tick, claims)
                 check_claims(tx, entries, row, claims, id)
@@ -606,7 +574,7 @@ class IndexMaintainer:
 class EntryMove(NamedTuple):
     """Entries of one index that a changed record loses and gains."""
 
-    entries: IndexEntries
+    entries: IndexEntries | TextMarkers
     left: dict[bytes, bytes]
     entered: dict[bytes, bytes]
 
@@ -617,7 +585,7 @@ def _check_moves(
     """Check the claims that a record gains. :raises Duplicate: another record holds one"""
     for move in moves:
         yield_to_others(tick, move.entered)
-        if move.entries.index.unique:
+        if isinstance(move.entries, IndexEntries) and move.entries.index.unique:
             check_claims(tx, move.entries, row, move.entered, id)
 
 
@@ -659,7 +627,7 @@ def check_claims(
                 raise entries.duplicate(row, entry, holder, id if stored else None)
 
 
-def _may_delete(tx: Transaction, index: Index, entry: bytes, value: bytes) -> bool:
+def _may_delete(tx: Transaction, index: Index | TextIndex, entry: bytes, value: bytes) -> bool:
     """Return True if a record may delete this entry. While an index is being built, another record
     may hold the claim to its values, because the build has not yet reached the conflict."""
     return index.state != BUILDING or len(value) == 1 or tx.get(entry) == value

@@ -13,6 +13,7 @@ from protocol.paths import read_path, stored_path
 from protocol.values import Tick
 from storage.formats import keys
 from storage.indexes.entries import BUILDING, Index
+from storage.indexes.text_options import pack_options, read_options
 
 if TYPE_CHECKING:
     from storage.txn.transaction import Transaction
@@ -54,6 +55,7 @@ def put(tx: Transaction, index: Index) -> None:
         "state": index.state,
         "problem": index.problem,
         "anew": index.anew,
+        **({} if index.text is None else {"text": pack_options(index.text)}),
     }
     tx.put(index.key, binary.pack(row))
 
@@ -94,5 +96,6 @@ def read(key: bytes, value: bytes) -> Index:
         state=row["state"],
         problem=row["problem"],
         anew=row.get("anew"),
+        text=read_options(row.get("text")),
     )
     return placed(key, made)

@@ -40,7 +40,9 @@ from storage.indexes.entries import (
     Index,
     IndexedFields,
     IndexEntries,
+    entries_of,
 )
+from storage.indexes.text_options import TextOptions
 from storage.records import records
 from storage.txn.ids import next_id
 from storage.txn.steps import together
@@ -59,6 +61,7 @@ def define_index(
     *,
     unique: bool = False,
     comment: str | None = None,
+    text: TextOptions | None = None,
     taken: IfExists = IfExists.REFUSE,
     tick: Callable[[], None] = lambda: None,
 ) -> Index:
@@ -84,16 +87,19 @@ def define_index(
         if taken is IfExists.SKIP:
             return present
         # Also while it is under construction: its build goes on.
-        if present.paths == tuple(paths) and present.unique == unique and present.state != FAILED:
+        same = (present.paths, present.unique, present.text) == (tuple(paths), unique, text)
+        if same and present.state != FAILED:
             kept = replace(present, comment=comment)
             index_rows.put(tx, kept)
             return kept
         drop_index(tx, present)
+    if text is not None:
+        _check_text(table, name, paths, unique=unique)
     database = table.database
     key = keys.index(database.namespace.id, database.id, table.id, name)
     # A new id gives its entries a prefix apart from those that are deleted.
     id = next_id(tx, keys.INDEX_IDS)
-    made = Index(id, name, table.name, tuple(paths), unique, comment, BUILDING)
+    made = Index(id, name, table.name, tuple(paths), unique, comment, BUILDING, text=text)
     return _declare_build(tx, table, index_rows.placed(key, made), tick)
 
 
@@ -104,17 +110,37 @@ def rebuild_index(
 
     :raises Duplicate: as `define_index`
     """
-    # Nothing reads it, so its own entries are made again, without a successor.
-    if not index.usable:
+    # Nothing reads it, so its own entries are made again, without a successor. A FULLTEXT index
+    # answers meanwhile by the records themselves.
+    if not index.is_complete or index.text is not None:
         _clear(tx, index)
-        anew = replace(index, state=BUILDING, problem=None, anew=None)
-        return _declare_build(tx, table, anew, tick)
+        # A fold under way must not write below the new entries: these get a prefix of their own.
+        id = index.id if index.text is None else next_id(tx, keys.INDEX_IDS)
+        anew = replace(index, id=id, state=BUILDING, problem=None, anew=None)
+        return _declare_build(tx, table, index_rows.placed(index.key, anew), tick)
     coming = index_rows.successor(index)
     # A rebuild that is under way begins again.
     if coming is not None:
         _clear(tx, coming)
     number = next_id(tx, keys.INDEX_IDS)
     return _declare_build(tx, table, replace(index, state=REBUILDING, anew=number), tick)
+
+
+def _check_text(table: Table, name: str, paths: Sequence[Path], *, unique: bool) -> None:
+    assert not unique, "the grammar has one or the other"
+    for other in table.indexes:
+        # `@@` names fields, not an index: two of them would be ambiguous.
+        if other.name != name and other.text is not None and set(other.paths) == set(paths):
+            raise AlreadyExists(
+                f"table {table.path} has a FULLTEXT index over these fields: {other.name}",
+                kind="index",
+                name=other.name,
+            )
+
+
+def analyzer_changed(tx: Transaction, index: Index, text: TextOptions) -> None:
+    """Have an index use another definition of its analyzer. Its segments are made again."""
+    index_rows.put(tx, replace(index, text=text))
 
 
 def drop_index(tx: Transaction, index: Index) -> None:
@@ -192,7 +218,7 @@ class _Visit:
     def __init__(self, tx: Transaction, index: Index) -> None:
         self._tx = tx
         self._rows = IndexedFields((index,))
-        self._entries = IndexEntries(index, self._rows.heads)
+        self._entries = entries_of(index, self._rows.heads)
 
     def records(self, pairs: list[Pair]) -> Iterator[tuple[int, bytes]]:
         """Visit some records, column by column if all are simple. Yield after every few of them
@@ -227,7 +253,7 @@ class _Visit:
         """Visit one record. :raises Duplicate, TooLarge: it can't have its entries"""
         row, id = self._rows.of_packed(value[SEQUENCE_BYTES:]), key[keys.RECORD_PREFIX_BYTES :]
         found = self._entries.of(row, id)
-        if self._entries.index.unique:
+        if isinstance(self._entries, IndexEntries) and self._entries.index.unique:
             entries.check_claims(self._tx, self._entries, row, found, id, stored=True)
         for entry, kept in found.items():
             self._tx.put(entry, kept)

@@ -410,6 +410,11 @@ class Ledger:
         """True if `apply_next` would not block on the engine's disk (write stall)."""
         return self.state.engine.takes_writes()
 
+    @property
+    def applies_part(self) -> bool:
+        """True while the engine has some effects of a commit and not yet the others."""
+        return bool(self._part_of)
+
     def apply_next(self) -> bool:
         """Apply the next part of the visible commits to the engine. True if there is more to apply.
 

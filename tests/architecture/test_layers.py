@@ -17,7 +17,7 @@ LAYERS = (
     ("engine", "log", "columns"),
     ("txn",),
     ("indexes",),
-    ("catalog",),
+    ("catalog", "search"),
     ("records", "keyspace", "topics", "vaults", "audit"),
     ("backups",),
 )

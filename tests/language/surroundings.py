@@ -9,6 +9,7 @@ from typing import Any
 
 from language import tree
 from language.compile import evaluate
+from language.functions.search import text_matches
 from language.parser import parse
 from language.rows import Batch, Objects, Pairs
 from language.search.analysis import Analyzer
@@ -17,6 +18,7 @@ from language.select import SelectPlan, plan_select
 from language.sizing import WorkingMemory
 from protocol import binary
 from protocol.errors import Unknown
+from protocol.paths import Path
 from protocol.values import PACE, RecordId
 
 NOW = datetime(2026, 11, 20, 12, 30, 15, 250000, tzinfo=UTC)
@@ -72,6 +74,9 @@ class Tables:
         if name != "plain":
             raise Unknown(f"there is no analyzer {name}", kind="analyzer", name=name)
         return self._plain
+
+    def text_match(self, paths: tuple[Path, ...], values: list[Any], query: Any) -> bool:
+        return text_matches(self, self._plain, values, query)
 
     def select(self, select: tree.Select, parent: Any) -> Any:
         self.selected += 1

@@ -50,6 +50,10 @@ def differences(tx: Transaction, table: Table) -> list[str]:
     found = held(tx, table)
     wanted: dict[bytes, bytes] = {}
     for index in table.indexes:
+        if index.text is not None:
+            # Markers and segments depend on what was folded: tests/storage/search.
+            found = {key: value for key, value in found.items() if index.entries not in key}
+            continue
         ought = {} if index.state == FAILED else recomputed(tx, table, index)
         if index.state == BUILDING:
             # Of values that two records have only one is held; the build is going to find it.

@@ -50,6 +50,8 @@ CREATE person:['x', 1, u'00000000-0000-4000-8000-000000000000'] SET link = `sele
 CREATE person:u'00000000-0000-4000-8000-000000000001' SET d = 12.300dec, list = [], o = {};
 CREATE `select`:`from` CONTENT { where: 1, 'a b': 2, '': 3 };
 CREATE `a-b`:1;
+DEFINE INDEX words ON person FIELDS text, more.text FULLTEXT ANALYZER en BM25 (2, 0.5)
+    BOOST more.text 3 COMMENT 'of texts';
 DEFINE FIELD age ON person TYPE option<int> ASSERT $value > -100 COMMENT 'in years';
 DEFINE FIELD home ON person TYPE option<object>;
 DEFINE FIELD home.city ON person TYPE option<string> DEFAULT 'Oslo';

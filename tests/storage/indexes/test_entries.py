@@ -110,10 +110,15 @@ class IndexBook(Book):
         for _ in range(rng.randrange(4)):
             self.ledger.apply_next()
 
-    def die(self, engine: MemoryEngine) -> None:
-        """Be killed, with what the log has and an engine that has not all of it."""
-        del self.frames[self.ledger.synced_seq :]
-        end = LogEnd(sequence=len(self.frames), epoch=1, time=self.frames[-1].time)
+    def die(self, engine: MemoryEngine, frames: int | None = None) -> None:
+        """Be killed, with what the log has and an engine that has not all of it.
+
+        :param frames: how many of the log are left; None: those that are synced
+        """
+        del self.frames[self.ledger.synced_seq if frames is None else frames :]
+        end = LogEnd()
+        if self.frames:
+            end = LogEnd(sequence=len(self.frames), epoch=1, time=self.frames[-1].time)
         self.engine = engine
         self.ledger = Ledger(
             engine, end, self.clock, SeededRng(1), self.frames.append, derived.kept

@@ -1,0 +1,130 @@
+"""Folds of FULLTEXT indexes: fresh records become segments, in slices of the loop.
+
+It is a part of the index builder (`actors/indexes.py`), and works on every node for itself, whether
+it leads or follows: segments are derived from records and in no log. One index is folded at a time.
+While no record is fresh, a look at each index a second costs one seek.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from actors.commits import Committer
+from language.search.analysis import Analyzer
+from language.search.compiled import analyzer_of, digest_of
+from protocol import limits
+from storage.indexes.entries import Index
+from storage.search.folding import WAITS, Field, Fold
+
+LOOK_SECONDS: Final = 1.0
+"""Delay until the next look for fresh records, seconds."""
+WAIT_SECONDS: Final = 0.02
+"""Delay while the engine takes no writes, seconds."""
+
+
+class _Analysis:
+    """Analyzer of an index: `folding.TextAnalysis`."""
+
+    def __init__(self, analyzer: Analyzer, digest: bytes) -> None:
+        self._analyzer = analyzer
+        self.digest = digest
+
+    def postings(self, value: Any) -> Field:
+        """Return the terms of a value."""
+        return self._analyzer.postings(value)
+
+
+def analysis_of(index: Index) -> _Analysis:
+    """Return the analyzer of an index."""
+    assert index.text is not None
+    definition = index.text.definition
+    return _Analysis(analyzer_of(definition), digest_of(definition))
+
+
+class TextFolds:
+    """Work of the builder on FULLTEXT indexes.
+
+    :param now_us: monotonic clock
+    """
+
+    def __init__(self, committer: Committer, now_us: Callable[[], int]) -> None:
+        ledger = committer.ledger
+        self._state, self._now_us = ledger.state, now_us
+        self._fold = Fold(
+            ledger.state.engine,
+            analysis_of,
+            lambda: ledger.may_apply and not ledger.applies_part and not committer.disk_full,
+        )
+        self._work: Iterator[object] | None = None
+        self._indexes: list[bytes] = []
+        """Keys of the declarations of FULLTEXT indexes."""
+        self._queue: deque[bytes] = deque()
+        """Those that may have fresh records, in this round."""
+        self._searched = False
+        """True if the next work is the first after a search of the declarations."""
+        self._catalog: int | None = None
+        """Version of the catalog in which the declarations were searched; None: not yet."""
+
+    def slice(self) -> float | None:
+        """Work for one slice. Return the delay until the next; None: there is no such index.
+
+        :raises EngineFailed: the engine can't be read or written
+        """
+        until_us = self._now_us() + limits.INDEX_SLICE_US
+        while self._now_us() < until_us:
+            if self._work is None:
+                self._work = self._next()
+                if self._work is None:
+                    return LOOK_SECONDS if self._indexes or self._catalog is None else None
+            # Cleared first: work that fails is not gone on with.
+            work, self._work = self._work, None
+            done = object()
+            step = next(work, done)
+            if step is done:
+                continue
+            self._work = work
+            if step is WAITS:
+                return WAIT_SECONDS
+        return 0.0
+
+    @property
+    def any(self) -> bool:
+        """True if there is a FULLTEXT index, as far as is known."""
+        return bool(self._indexes)
+
+    def close(self) -> None:
+        """End the work: its view of the engine is released."""
+        if self._work is not None:
+            self._work.close()  # type: ignore[attr-defined]
+            self._work = None
+
+    def _next(self) -> Iterator[object] | None:
+        """Return the next work; None: none until the next look."""
+        if self._searched:
+            self._searched = False
+        elif self._catalog != self._state.catalog_version:
+            self._searched = True
+            # Declarations that are pending are not in the engine yet: the next look searches again.
+            known = self._state.engine.applied >= self._state.catalog_version
+            self._catalog = self._state.catalog_version if known else None
+            return self._search()
+        while self._queue:
+            key = self._queue.popleft()
+            work = self._fold.work(key)
+            if work is not None:
+                # A fold takes a bounded number of records: there may be more.
+                self._queue.append(key)
+                return work
+        self._queue.extend(self._indexes)
+        return None
+
+    def _search(self) -> Iterator[object]:
+        found: list[bytes] = []
+        for keys in self._fold.declared():
+            found += keys
+            yield None
+        self._indexes = found
+        self._queue.clear()
+        self._queue.extend(found)

@@ -1,0 +1,350 @@
+"""Random histories of a table with a FULLTEXT index, and the plain search beside it.
+
+A history has commits, own writes, transactions that read an old state, folds and merges in slices
+between all of these, large commits that reach the engine in parts, kills, roll backs, other
+definitions of the analyzer and rebuilds. After each step the index has to lead to what a look at
+every record finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import storage.search.folding
+import storage.txn.ledger
+from actors.scripts import text_search
+from actors.text_folds import analysis_of
+from language import tree
+from language.functions.search import text_matches
+from language.parser import parse_expression
+from language.search.compiled import analyzer_of, pack_definition
+from language.search.definitions import Definition, TokenFilter
+from language.sizing import WorkingMemory
+from protocol.binary import unpack_object
+from protocol.errors import Conflict
+from protocol.values import unpaced
+from storage.catalog.tables import Table
+from storage.engine.memory import MemoryEngine
+from storage.formats import keys
+from storage.formats.effects import SEQUENCE_BYTES
+from storage.indexes.text_options import TextOptions
+from storage.records import index_builds, records
+from storage.records.records import RecordChanges
+from storage.search import segments
+from storage.search.folding import Fold
+from storage.txn.ledger import Ledger
+from storage.txn.transaction import Transaction
+from tests.storage.books import is_part_settled
+from tests.storage.indexes.test_entries import IndexBook
+
+STEPS = 40
+IDS = 40
+WORDS = ("tin", "copper", "zinc", "lead", "iron", "gold")
+PATHS = (("a",), ("b", "c"))
+FIELDS = parse_expression("[a, b.c]")
+PLAIN = pack_definition(Definition(("class",), (TokenFilter("lowercase"),)))
+EDGES = pack_definition(
+    Definition(("class",), (TokenFilter("lowercase"), TokenFilter("edge", (1, 3))))
+)
+QUERIES: tuple[Any, ...] = (
+    "tin", "tin copper", "zinc OR lead -iron", '"tin copper"', "go*", "irno~", "gold -tin",
+    ["tin", "lead iron"], {"any": ["tin", {"phrase": ["zinc lead", 2]}]}, "co", "lead -\"tin tin\"",
+)  # fmt: skip
+
+
+def some_text(rng: Random) -> Any:
+    """A value of a field: mostly text."""
+    kind = rng.random()
+    words = [rng.choice(WORDS) for _ in range(rng.randrange(5))]
+    if kind < 0.6:
+        return " ".join(words)
+    if kind < 0.8:
+        return words
+    return rng.choice([None, 7, {"x": "tin"}])
+
+
+def some_record(rng: Random) -> dict[str, Any]:
+    """A record, which may have no text."""
+    found: dict[str, Any] = {"n": rng.randrange(9)}
+    if rng.random() < 0.8:
+        found["a"] = some_text(rng)
+    if rng.random() < 0.5:
+        found["b"] = {"c": some_text(rng)}
+    return found
+
+
+def asked(tx: Transaction, table: Table, query: Any) -> text_search.TextAccess:
+    """The records that the index leads to."""
+    run: Any = SimpleNamespace(transaction=tx, tick=lambda *_: None)
+    node = tree.Binary("@@", FIELDS, tree.Constant(query))
+    found = text_search.text_access(run, table, node, query)
+    assert not isinstance(found, str)
+    return found
+
+
+def differing(tx: Transaction, table: Table, rng: Random) -> list[str]:
+    """Queries that find other records by the index than by a look at each."""
+    index = next((one for one in table.indexes if one.text is not None), None)
+    if index is None:
+        return []
+    assert index.text is not None
+    analyzer: Any = analyzer_of(index.text.definition)
+    run: Any = SimpleNamespace(tick=lambda *_: None, memory=WorkingMemory())
+    rows = {
+        key[keys.RECORD_PREFIX_BYTES :]: unpack_object(value[SEQUENCE_BYTES:])
+        for pairs in tx.scan(*keys.within(table.prefix))
+        for key, value in pairs
+    }
+    wrong = []
+    for query in rng.sample(QUERIES, 4):
+        if not index.is_complete:
+            continue
+        found = asked(tx, table, query)
+        ids = found.ids
+        wanted = {
+            id for id, row in rows.items() if text_matches(run, analyzer, _fields(row), query)
+        }
+        if len(ids) != len(set(ids)):
+            wrong.append(f"{query!r}: twice")
+        if not wanted <= set(ids):
+            wrong.append(f"{query!r}: {len(wanted - set(ids))} missing")
+        if not set(ids) - found.unsure <= wanted:
+            wrong.append(f"{query!r}: some that do not match")
+    return wrong
+
+
+def _fields(row: dict[str, Any]) -> list[Any]:
+    inner = row.get("b")
+    return [row.get("a"), inner.get("c") if isinstance(inner, dict) else None]
+
+
+def may_write(ledger: Ledger) -> bool:
+    """True if a fold may write now."""
+    return not ledger.applies_part
+
+
+class TextBook(IndexBook):
+    """A book with a table that has a FULLTEXT index, and the folds of its node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.work: Iterator[object] | None = None
+        self.olds: list[Transaction] = []
+
+    def define_text(self, definition: bytes = PLAIN) -> None:
+        """Declare the index, or have it take another definition of its analyzer."""
+        with self.begin_transaction() as tx:
+            table = self.table(tx)
+            options = TextOptions("en", definition)
+            known = next((one for one in table.indexes if one.text is not None), None)
+            if known is None:
+                index_builds.define_index(tx, table, "text", PATHS, text=options)
+            else:
+                index_builds.analyzer_changed(tx, known, options)
+            self.commit(tx)
+
+    def fold(self, slices: int) -> bool:
+        """Do some slices of folds. False: there is nothing to do."""
+        for _ in range(slices):
+            if self.work is None:
+                ledger = self.ledger
+                with self.begin_transaction() as tx:
+                    found = self.table(tx).indexes
+                fold = Fold(self.engine, analysis_of, partial(may_write, ledger))
+                works = (fold.work(index.key) for index in found)
+                self.work = next((one for one in works if one is not None), None)
+                if self.work is None:
+                    return False
+            if next(self.work, self) is self:
+                self.work = None
+        return True
+
+    def stop_folds(self) -> None:
+        """What a process has under way goes with it."""
+        if self.work is not None:
+            self.work.close()  # type: ignore[attr-defined]
+            self.work = None
+        for old in self.olds:
+            old.release()
+        self.olds.clear()
+
+    def settle(self) -> None:
+        """Bring all commits to the engine, and fold all that is fresh."""
+        self.build()
+        self.durable()
+        while self.fold(1_000):
+            pass
+
+
+def change(rng: Random, store: TextBook, tx: Transaction) -> None:
+    """One change of a record, or of several."""
+    table = store.table(tx)
+    changes = RecordChanges(tx, table)
+    for id in rng.sample(range(IDS), rng.choice([1, 1, 1, 8])):
+        stored = records.stored(tx, table, id)
+        if stored is not None and rng.random() < 0.3:
+            records.delete(tx, table, id, stored)
+        else:
+            changes.put(id, some_record(rng), stored)
+    changes.write(unpaced)
+
+
+def step(rng: Random, store: TextBook) -> list[str]:
+    """A step of a history. Return what is wrong within it."""
+    kind, wrong = rng.random(), []
+    if kind < 0.35:
+        store.fold(rng.randrange(1, 12))
+        return []
+    if kind < 0.4:
+        store.define_text(rng.choice([PLAIN, EDGES]))
+    elif kind < 0.43:
+        with store.begin_transaction() as tx:
+            index = next((one for one in store.table(tx).indexes), None)
+            if index is not None:
+                index_builds.rebuild_index(tx, store.table(tx), index)
+                store.commit(tx)
+    elif kind < 0.5:
+        store.build(slices=rng.randrange(1, 4))
+    elif kind < 0.56 and len(store.olds) < 3:
+        old = store.begin_transaction()
+        old.pause()
+        store.olds.append(old)
+    else:
+        with store.begin_transaction() as tx:
+            change(rng, store, tx)
+            if rng.random() < 0.2:
+                tx.pause()
+                with store.begin_transaction() as beside:
+                    change(rng, store, beside)
+                    store.commit(beside)
+                store.fold(rng.randrange(12))
+                change(rng, store, tx)
+            wrong = differing(tx, store.table(tx), rng)
+            if rng.random() < 0.85:
+                with suppress(Conflict):
+                    store.commit(tx)
+    return wrong or _reach_disk(rng, store)
+
+
+def _reach_disk(rng: Random, store: TextBook) -> list[str]:
+    kind = rng.random()
+    if kind < 0.5:
+        store.durable()
+    elif kind < 0.75:
+        if rng.random() < 0.3:
+            store.engine.flush()
+        store.durable_in_part(rng)
+        if rng.random() < 0.3:
+            store.engine.flush()
+        if rng.random() < 0.4:
+            store.stop_folds()
+            store.engine.crash()
+            store.die(store.engine)
+    elif kind < 0.8 and not is_part_settled(store.ledger):
+        store.stop_folds()
+        taken_back = store.ledger.state.committed - store.ledger.synced_seq
+        store.ledger.roll_back()
+        del store.frames[len(store.frames) - taken_back :]
+    return []
+
+
+def run_history(seed: int) -> list[str]:
+    """What is wrong after some step of a random history."""
+    rng = Random(seed)
+    with (
+        patch.object(storage.txn.ledger, "APPLY_KEYS", rng.choice([3, 4_096])),
+        patch.object(storage.search.folding, "FOLD_RECORDS", rng.choice([3, 1_000])),
+        patch.object(storage.search.folding, "STEP_RECORDS", rng.choice([1, 4])),
+        patch.object(storage.search.folding, "MERGED", rng.choice([2, 4])),
+        patch.object(storage.search.folding, "BATCH_BYTES", rng.choice([64, 4_096])),
+        patch.object(segments, "CHUNK", rng.choice([2, 256])),
+        patch.object(text_search, "_FRESH_PART", 1),
+    ):
+        return _history(rng, TextBook())
+
+
+def _history(rng: Random, store: TextBook) -> list[str]:
+    store.define_text()
+    store.durable()
+    for _ in range(STEPS):
+        wrong = step(rng, store)
+        with store.begin_transaction() as tx:
+            wrong += differing(tx, store.table(tx), rng)
+        for old in store.olds:
+            wrong += [f"an old state: {one}" for one in differing(old, store.table(old), rng)]
+        if wrong:
+            return wrong
+    store.stop_folds()
+    wrong = _settled(rng, store)
+    return wrong + _followed(rng, store) + _replayed(rng, store)
+
+
+def _settled(rng: Random, store: TextBook) -> list[str]:
+    """What is wrong once all is folded: each record is in one segment, with its own terms."""
+    store.settle()
+    with store.begin_transaction() as tx:
+        wrong = differing(tx, store.table(tx), rng)
+        for index in store.table(tx).indexes:
+            fresh = [id for ids in segments.fresh_ids(tx.scan, index.entries) for id in ids]
+            held = _held(tx, store.table(tx))
+            if not all(key.startswith(index.entries) for key in held):
+                wrong.append("an index that was rebuilt has left keys")
+            if fresh:
+                wrong.append(f"{len(fresh)} are fresh after all folds")
+            live = [
+                id
+                for one in segments.of_index(tx, index.entries)
+                for id in one.live_ids(range(one.records))
+            ]
+            wanted = [
+                key[keys.RECORD_PREFIX_BYTES :]
+                for pairs in tx.scan(*keys.within(store.table(tx).prefix))
+                for key, value in pairs
+                if any(_has_text(one) for one in _fields(unpack_object(value[SEQUENCE_BYTES:])))
+            ]
+            if sorted(live) != wanted:
+                wrong.append(f"segments hold {len(live)} records, not {len(wanted)}")
+    return wrong
+
+
+def _held(tx: Transaction, table: Table) -> list[bytes]:
+    """The keys of all indexes of a table, those that are no more among them."""
+    numbers = (table.database.namespace.id, table.database.id, table.id)
+    start = keys.of_index(keys.INDEX_ENTRY, *numbers, 0)[:-4]
+    return [key for pairs in tx.scan(*keys.within(start)) for key, _ in pairs]
+
+
+def _has_text(value: Any) -> bool:
+    return type(value) is str or (type(value) is list and bool(value))
+
+
+def _followed(rng: Random, store: TextBook) -> list[str]:
+    """What is wrong on a follower, which folds by itself between the commits of its leader."""
+    follower = TextBook()
+    follower.die(MemoryEngine(), frames=0)
+    for frame in store.frames:
+        for _ in follower.ledger.follow(frame):
+            pass
+        follower.frames.append(frame)
+        if rng.random() < 0.3:
+            follower.durable()
+        if rng.random() < 0.3:
+            follower.fold(rng.randrange(8))
+    with follower.begin_transaction() as tx:
+        wrong = differing(tx, follower.table(tx), rng)
+    follower.stop_folds()
+    return [f"a follower: {one}" for one in wrong + _settled(rng, follower)]
+
+
+def _replayed(rng: Random, store: TextBook) -> list[str]:
+    """What is wrong on a node that has the log alone, before and after its own folds."""
+    store.die(MemoryEngine())
+    with store.begin_transaction() as tx:
+        wrong = differing(tx, store.table(tx), rng)
+    return wrong + _settled(rng, store)

@@ -1,0 +1,161 @@
+"""FULLTEXT indexes after any history lead to the records that a plain search finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+import storage.search.folding
+import storage.txn.ledger
+import tests.storage.search.history
+from protocol.errors import Conflict
+from protocol.values import unpaced
+from storage.formats.keys import RECORD_PREFIX_BYTES, within
+from storage.indexes import derived
+from storage.indexes.text_markers import FRESH, TextMarkers
+from storage.records import records
+from storage.records.records import RecordChanges
+from storage.search.folding import Fold
+from storage.search.segments import Head, Segment
+from storage.txn.ledger import Ledger
+from tests.storage.books import digests
+from tests.storage.search.history import TextBook, asked, may_write, run_history
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(8), pytest.param(range(1_000, 21_000), marks=pytest.mark.hard)]
+)
+def test_an_index_leads_to_what_a_plain_search_finds(
+    seeds: Sequence[int], figure: Callable[[str, object], None]
+) -> None:
+    for seed in seeds:
+        assert run_history(seed) == [], f"seed {seed}"
+    figure("histories of a FULLTEXT index", len(seeds))
+
+
+def _no_marker_at_a_delete(self: TextMarkers, old: Any, new: Any, id: bytes) -> dict[bytes, bytes]:
+    return {} if new is None else MOVED(self, old, new, id)
+
+
+MOVED = TextMarkers.moved
+LIVE_IDS = Segment.live_ids
+FAULTS: dict[str, tuple[int, Any]] = {
+    "no marker at a delete": (
+        9, lambda: patch.object(TextMarkers, "moved", _no_marker_at_a_delete),
+    ),
+    "a marker removed under a newer record": (
+        6, lambda: patch.object(storage.search.folding, "_stamp", lambda value: b""),
+    ),
+    "deleted bits not set": (
+        1, lambda: patch.object(Head, "without", lambda self, numbers: self),
+    ),
+    "a merge that keeps deleted records": (
+        1,
+        lambda: patch.object(
+            Segment, "live_ids",
+            lambda self, numbers: LIVE_IDS(
+                Segment(self._get, self._scan, self._prefix, replace(self.head, deleted=0))
+                if isinstance(numbers, range) else self, numbers,
+            ),
+        ),
+    ),
+    "a fold that goes on below a rebuilt index": (
+        1, lambda: patch.object(Fold, "_still", lambda self, index: True),
+    ),
+}  # fmt: skip
+"""Faults that histories have to show, each with a seed that shows it."""
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_seen(fault: str) -> None:
+    seed, plant = FAULTS[fault]
+    with plant():
+        try:
+            wrong = run_history(seed)
+        except (AssertionError, IndexError) as failed:
+            wrong = [repr(failed)]
+    assert wrong
+
+
+def folded_in_the_middle_of_a_commit(guard: Callable[[Ledger], bool]) -> list[bytes]:
+    """What the index leads to after a fold that came while a large commit was applied in parts."""
+    store = TextBook()
+    store.define_text()
+    for id in range(6):
+        store.put(id, a="tin")
+    store.settle()
+    with store.begin_transaction() as tx:
+        table = store.table(tx)
+        changes = RecordChanges(tx, table)
+        for id in range(6):
+            changes.put(id, {"a": "gold"}, records.stored(tx, table, id))
+        changes.write(unpaced)
+        store.commit(tx)
+    committed = store.ledger.state.committed
+    store.ledger.mark_durable(committed, digests(store.frames))
+    store.ledger.release(committed)
+    with (
+        patch.object(storage.txn.ledger, "APPLY_KEYS", 2),
+        patch.object(tests.storage.search.history, "may_write", guard),
+    ):
+        # Entries come first: all markers are in the engine now, and no record is.
+        for _ in range(7):
+            assert store.ledger.apply_next()
+        store.fold(50)
+        store.stop_folds()
+        while store.ledger.apply_next():
+            pass
+    store.settle()
+    with store.begin_transaction() as tx:
+        return asked(tx, store.table(tx), "gold").ids
+
+
+def test_no_fold_writes_while_a_commit_is_applied_in_part() -> None:
+    assert len(folded_in_the_middle_of_a_commit(may_write)) == 6
+    assert len(folded_in_the_middle_of_a_commit(lambda ledger: True)) < 6
+
+
+def test_a_search_conflicts_with_text_that_another_commit_changes() -> None:
+    store = TextBook()
+    store.define_text()
+    store.put(1, a="tin")
+    store.settle()
+    with store.begin_transaction() as tx:
+        tx.pause()
+        table = store.table(tx)
+        assert asked(tx, table, "gold").ids == []
+        store.put(2, a="gold")
+        records.create(tx, table, 3, {"a": "none was there"})
+        with pytest.raises(Conflict):
+            store.commit(tx)
+    # A fold is no commit: what it moves has been read all the same.
+    with store.begin_transaction() as tx:
+        tx.pause()
+        table = store.table(tx)
+        assert len(asked(tx, table, "gold").ids) == 1
+        store.durable()
+        while store.fold(100):
+            pass
+        assert len(asked(tx, table, "gold").ids) == 1
+        records.create(tx, table, 3, {"a": "one was there"})
+        store.commit(tx)
+
+
+def test_a_state_that_is_loaded_has_its_records_marked() -> None:
+    store = TextBook()
+    store.define_text()
+    for id, text in enumerate(["tin", 7, ["gold"], None]):
+        store.put(id, a=text)
+    with store.begin_transaction() as tx:
+        table = store.table(tx)
+        pairs = [pair for some in tx.scan(*within(table.prefix)) for pair in some]
+        kept = derived.kept(tx, table.prefix)
+        assert kept is not None
+        loaded = kept.of_loaded(pairs, {})
+        (index,) = table.indexes
+        start = index.entries + FRESH
+    assert set(loaded) == {start + pairs[at][0][RECORD_PREFIX_BYTES:] for at in (0, 2)}
