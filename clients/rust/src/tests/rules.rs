@@ -97,7 +97,9 @@ tests! {
     }
 
     async fn c3_no_node_is_unreachable() {
-        let address = Peer::listen().await.address;
+        let bound = tokio::net::TcpSocket::new_v4().unwrap(); // its port is no other test's, and nothing listens there
+        bound.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = bound.local_addr().unwrap().to_string();
         let client = builder(&address).connect_timeout(Duration::from_millis(50)).build().unwrap();
         assert!(matches!(client.connect().await, Err(Error::Unreachable { .. })));
         client.close().await;
@@ -122,10 +124,12 @@ tests! {
         let connecting = tokio::spawn({ let client = client.clone(); async move { client.connect().await } });
         let one = node.greet().await;
         outcome(connecting).await.unwrap();
-        let port = format!(":{:04X}", one.socket.peer_addr().unwrap().port());
+        // Its own port alone may be that of a closed connection to another peer too.
+        let [own, peer] = [one.socket.peer_addr(), one.socket.local_addr()].map(|at| format!(":{:04X}", at.unwrap().port()));
         if let Ok(sockets) = std::fs::read_to_string("/proc/net/tcp") {
-            let line = sockets.lines().find(|line| line.split_whitespace().nth(1).unwrap().ends_with(&port)).unwrap();
-            let (kind, left) = line.split_whitespace().nth(5).unwrap().split_once(':').unwrap();
+            let mut lines = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+            let line = lines.find(|line| line[1].ends_with(&own) && line[2].ends_with(&peer)).unwrap();
+            let (kind, left) = line[5].split_once(':').unwrap();
             assert_eq!(kind, "02"); // keep-alive
             assert!(i64::from_str_radix(left, 16).unwrap() <= 30 * 100); // in hundredths of a second
         }
