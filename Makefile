@@ -107,7 +107,7 @@ check: .venv/.test ## format, lint, types, import directions
 
 clients: ## build and check the Go, TypeScript, Rust and Kotlin clients with their testees, each where its toolchain is installed
 	@command -v go >/dev/null || echo "not installed: golang-go"
-	! command -v go >/dev/null || (cd clients/go && go vet ./... && go test ./...)
+	! command -v go >/dev/null || (cd clients/go && ./lint && go test $(if $(shell command -v cc),-race) ./...)
 	@command -v npm >/dev/null || echo "not installed: nodejs npm"
 	! command -v npm >/dev/null || (cd clients/typescript && npm ci --ignore-scripts && npm test && npm run lint)
 	@command -v cargo >/dev/null || echo "not installed: cargo"

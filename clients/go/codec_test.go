@@ -37,7 +37,7 @@ func TestC30ValuesComeBackAsTheyWent(t *testing.T) {
 	for _, value := range []any{
 		nil, true, false, int64(0), int64(127), int64(128), int64(255), int64(256), int64(65536),
 		int64(1) << 32, int64(math.MaxInt64), int64(-1), int64(-32), int64(-33), int64(-128), int64(-129),
-		int64(-32769), int64(math.MinInt32) - 1, int64(math.MinInt64), 1.0, 0.1, -0.0, math.MaxFloat64,
+		int64(-32769), int64(math.MinInt32) - 1, int64(math.MinInt64), 1.0, 0.1, math.Copysign(0, -1), math.MaxFloat64,
 		"", "naïve ☃", strings.Repeat("x", 31), strings.Repeat("x", 32), strings.Repeat("x", 256), strings.Repeat("x", 70000),
 		[]byte{}, bytes.Repeat([]byte{7}, 300), bytes.Repeat([]byte{7}, 70000), None,
 		MustDecimal("12.30"), MustDecimal("-0.00"), MustDecimal("1E+3"),

@@ -191,7 +191,7 @@ func ExampleDelivery_Done() {
 // Acknowledgements of concurrent goroutines travel together.
 func ExampleGroup_Messages() {
 	jobs := db.Topic("jobs")
-	if _, _, err := jobs.PublishMany(ctx, []any{81, 82, 83}); err != nil {
+	if _, _, err := store.PublishMany(ctx, jobs, []int{81, 82, 83}); err != nil {
 		log.Fatal(err)
 	}
 	messages := jobs.Group("workers").Messages(store.Prefetch(100), store.Extending())

@@ -239,7 +239,7 @@ func TestNodeTopics(t *testing.T) {
 	same(t, first, Published{1, false}, err)
 	first, err = jobs.Publish(ctx, "another", ID("order-81"))
 	same(t, first, Published{1, true}, err)
-	from, to, err := jobs.PublishMany(ctx, []any{1, 2, 3})
+	from, to, err := PublishMany(ctx, jobs, []int{1, 2, 3})
 	same(t, []int64{from, to}, []int64{2, 4}, err)
 	_, err = jobs.Publish(ctx, 1, Expect(9))
 	refused(t, err, AssertFailed)
@@ -303,7 +303,7 @@ func TestNodeTopics(t *testing.T) {
 
 	const many = 700
 	for range many / 100 {
-		_, _, err = jobs.PublishMany(ctx, make([]any, 100))
+		_, _, err = PublishMany(ctx, jobs, make([]any, 100))
 		same(t, nil, nil, err)
 	}
 	messages := workers.Messages(Prefetch(200), Extending())
@@ -366,7 +366,7 @@ func TestNodeConsumersEndWithTheirClient(t *testing.T) {
 func TestNodeC14AConsumerHeedsItsContexts(t *testing.T) {
 	_, db, ctx := realNode(t)
 	must(t, db, ctx, "DEFINE TOPIC jobs; DEFINE GROUP workers ON jobs DEADLINE 1h", nil)
-	_, _, err := db.Topic("jobs").PublishMany(ctx, []any{1, 2, 3})
+	_, _, err := PublishMany(ctx, db.Topic("jobs"), []any{1, 2, 3})
 	same(t, nil, nil, err)
 	messages := db.Topic("jobs").Group("workers").Messages(Prefetch(3))
 	first, err := messages.Next(ctx) // the others lie ready by then

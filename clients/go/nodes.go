@@ -130,7 +130,6 @@ func splitAddress(address string) (host, port string, err error) {
 	wrong := func() (string, string, error) {
 		return "", "", fmt.Errorf("storeclient: %.80q is no address: write host:port or [host]:port", address)
 	}
-	host, port = address, ""
 	if rest, found := strings.CutPrefix(address, "["); found {
 		var after string
 		if host, after, found = strings.Cut(rest, "]"); !found || (after != "" && after[0] != ':') {

@@ -132,12 +132,13 @@ func (t *Topic) Publish(ctx context.Context, value any, opts ...PublishOption) (
 
 // PublishMany appends messages in one commit, all or none, and returns the first and the last position.
 // The messages have no ids.
-func (t *Topic) PublishMany(ctx context.Context, values []any, opts ...PublishOption) (first, last int64, err error) {
-	if values == nil {
-		values = []any{}
+func PublishMany[T any](ctx context.Context, to *Topic, values []T, opts ...PublishOption) (first, last int64, err error) {
+	given := make([]any, len(values))
+	for n, value := range values {
+		given[n] = value
 	}
-	fields := append([]field{{"values", values}}, gather(opts).fields...)
-	found, err := t.ask(ctx, "publish", 0, nil, fields...)
+	fields := append([]field{{"values", given}}, gather(opts).fields...)
+	found, err := to.ask(ctx, "publish", 0, nil, fields...)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -199,7 +199,7 @@ func init() {
 			return store.Object{"position": found.Position, "duplicate": found.Duplicate}, err
 		},
 		"topic.publish_many": func(t *testee, ctx context.Context, asked call) (any, error) {
-			first, last, err := t.topic(asked).PublishMany(ctx, read(asked["values"]).([]any), publishOptions(asked)...)
+			first, last, err := store.PublishMany(ctx, t.topic(asked), read(asked["values"]).([]any), publishOptions(asked)...)
 			return store.Object{"first": first, "last": last}, err
 		},
 		"publisher.publish": func(*testee, context.Context, call) (any, error) {
@@ -356,11 +356,12 @@ func ofMessage(m store.Message) any { return messageOf(&m) }
 
 // load does many operations, some at once, and tells how long they took.
 func (t *testee) load(ctx context.Context, asked call) (any, error) {
+	cache, topic := t.cache(asked), t.topic(asked)
 	operate := map[string]func(n int) error{
-		"get": func(n int) error { _, _, err := t.cache(asked).Get(ctx, fmt.Sprint("k", n%1000)); return err },
-		"set": func(n int) error { return t.cache(asked).Set(ctx, fmt.Sprint("k", n%1000), n) },
+		"get": func(n int) error { _, _, err := cache.Get(ctx, fmt.Sprint("k", n%1000)); return err },
+		"set": func(n int) error { return cache.Set(ctx, fmt.Sprint("k", n%1000), n) },
 		"publish": func(n int) error {
-			_, err := t.topic(asked).Publish(ctx, n)
+			_, err := topic.Publish(ctx, n)
 			return err
 		},
 	}[asked.text("operation")]
