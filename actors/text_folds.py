@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from actors.commits import Committer
+from actors.commits.committer import Committer
 from language.search.analysis import Analyzer
 from language.search.compiled import analyzer_of, digest_of
 from protocol import limits
