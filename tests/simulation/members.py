@@ -416,6 +416,8 @@ class SimulatedMember(ClusterMachine):
     def committed(self, frame: Frame) -> None:
         """Record a commit of its process, and check its lease."""
         self.handed[frame.sequence] = frame.digest()
+        if frame.epoch:  # of a cluster
+            self.trio.promises.wrote(self.name, frame.epoch)
         member = self.opening.member
         leadership = member.leadership
         settled = (

@@ -116,7 +116,7 @@ class GuaranteeJudge:
     led: int = 0
     """Newest epoch that a node has taken the lead in."""
     gives_back: int = 0
-    """Epoch in which no frame may be released: its leader holds too few frames."""
+    """Epoch in which no frame may be written: its leader holds too few frames."""
     owners: dict[int, object] = field(default_factory=dict)
     """By epoch, the process that has released new frames in it."""
     states: dict[int, str] = field(default_factory=dict)
@@ -186,8 +186,6 @@ class GuaranteeJudge:
 
         :param leads: the epoch in which it leads; None: it does not
         """
-        if leads is not None and leads == self.gives_back:
-            raise ClusterGuaranteeViolated(f"{medium.name} {LACKS}")
         if upto > len(medium.frames):
             raise ClusterGuaranteeViolated(
                 f"{medium.name} shows {upto}, and its log ends at {len(medium.frames)}"
@@ -218,6 +216,11 @@ class GuaranteeJudge:
             self._advance(each)
         self.check_members(f"{medium.name} has released {upto}")
         self._check_acks(medium, upto)
+
+    def wrote(self, name: str, epoch: int) -> None:
+        """Check a frame that a leader writes, the first one of its epoch too."""
+        if epoch == self.gives_back:
+            raise ClusterGuaranteeViolated(f"{name} {LACKS}")
 
     def committed(self, name: str, epoch: int, agreed: AgreedState) -> None:
         """Check a commit of a node that believes to lead."""
