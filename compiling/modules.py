@@ -87,6 +87,7 @@ MODULES: Final = (
     "storage.txn.appends",
     "storage.txn.catalog_cache",
     "storage.txn.committed_state",
+    "storage.txn.key_sorting",
     "storage.txn.latest",
     "storage.txn.ledger",
     "storage.txn.log_time",

@@ -18,7 +18,7 @@ from protocol import limits
 from storage.catalog.tables import Table
 from storage.columns.projections import Projections, Segment, TableProjection, per_segment
 from storage.formats import keys
-from storage.formats.effects import SEQUENCE_BYTES
+from storage.formats.keys import SEQUENCE_BYTES
 from storage.records import records
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from storage.catalog.places import (
     unpack_declaration,
 )
 from storage.formats import keys
-from storage.formats.effects import SEQUENCE_BYTES
+from storage.formats.keys import SEQUENCE_BYTES
 from storage.indexes import index_rows
 from storage.indexes.entries import Index, IndexMaintainer, keeper
 from storage.txn.ids import next_id

@@ -65,7 +65,6 @@ class Derive(NamedTuple):
     """End of the range, exclusive."""
 
 
-SEQUENCE_BYTES: Final = 8
 _DELETIONS: Final = frozenset({DELETE, DELETE_RANGE, DELETE_RECORD})
 
 
@@ -233,15 +232,6 @@ def _check(effect: Effect) -> None:
     # Exact types: `isinstance` would take a boolean for a sequence.
     if shape is None or tuple(map(type, effect[1:])) != shape:
         raise EffectsDamaged("a commit has an effect of an unknown form")
-
-
-def stamped(key: bytes, value: bytes | None, sequence: int) -> bytes | None:
-    """Return a value of commit `sequence` as the engine stores it: with its stamp if the key has
-    one."""
-    if value is None or key[keys.TAG_AT] not in keys.STAMPED:
-        return value
-    # A write set holds the sequence before this change there (`write_set.py`).
-    return sequence.to_bytes(SEQUENCE_BYTES, "big") + value[SEQUENCE_BYTES:]
 
 
 def only_removes(body: bytes) -> bool:

@@ -91,6 +91,8 @@ Pair = tuple[bytes, bytes]
 STORE_RANGE: Final = b"\x00\x01"
 TAG_AT: Final = len(STORE_RANGE)
 """Byte offset of the tag in a key."""
+SEQUENCE_BYTES: Final = 8
+"""Length of the sequence that a stamped value begins with."""
 
 ALLOCATOR: Final = 0x01
 VAULT_STORE: Final = 0x02
@@ -591,6 +593,15 @@ def is_build(key: bytes) -> bool:
 def is_stamped(key: bytes) -> bool:
     """Return True if a key's value begins with the sequence of the commit that wrote it."""
     return key[TAG_AT] in STAMPED
+
+
+def stamped(key: bytes, value: bytes | None, sequence: int) -> bytes | None:
+    """Return a value of commit `sequence` as the engine stores it: with its stamp if the key has
+    one."""
+    if value is None or key[TAG_AT] not in STAMPED:
+        return value
+    # A write set holds the sequence before this change there (`write_set.py`).
+    return sequence.to_bytes(SEQUENCE_BYTES, "big") + value[SEQUENCE_BYTES:]
 
 
 def is_of_access(key: bytes) -> bool:

@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 
 from storage.formats import keys
-from storage.formats.effects import SEQUENCE_BYTES, Derive
+from storage.formats.effects import Derive
+from storage.formats.keys import SEQUENCE_BYTES
 from storage.indexes import index_rows
 from storage.indexes.entries import (
     BUILDING,

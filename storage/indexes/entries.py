@@ -37,8 +37,7 @@ from protocol.paths import Path
 from protocol.text import brief, format_record
 from protocol.values import NONE, NoneValue, RecordId, Tick
 from storage.formats import keys
-from storage.formats.effects import SEQUENCE_BYTES
-from storage.formats.keys import Pair
+from storage.formats.keys import SEQUENCE_BYTES, Pair
 from storage.indexes.field_values import Linked, too_many, value_at
 from storage.indexes.text_markers import TextIndex, TextMarkers
 from storage.indexes.text_options import TextOptions

@@ -42,7 +42,7 @@ from protocol.spaces import (
 from protocol.values import NONE, NoneValue, Tick, Value, identical, instant, type_name
 from storage.catalog.spaces import Space
 from storage.formats import keys
-from storage.formats.effects import SEQUENCE_BYTES
+from storage.formats.keys import SEQUENCE_BYTES
 from storage.txn.transaction import Transaction
 
 Answer = dict[str, Any]

@@ -29,8 +29,7 @@ from storage.catalog import places
 from storage.catalog.places import IfExists
 from storage.catalog.tables import Table
 from storage.formats import keys
-from storage.formats.effects import SEQUENCE_BYTES
-from storage.formats.keys import Pair
+from storage.formats.keys import SEQUENCE_BYTES, Pair
 from storage.indexes import entries, index_rows
 from storage.indexes.entries import (
     BUILDING,

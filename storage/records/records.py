@@ -29,8 +29,7 @@ from storage.catalog.places import Database
 from storage.catalog.tables import Table
 from storage.engine.engine import BATCH_BYTES
 from storage.formats import keys
-from storage.formats.effects import SEQUENCE_BYTES
-from storage.formats.keys import Pair
+from storage.formats.keys import SEQUENCE_BYTES, Pair
 from storage.indexes.entries import EntryMove
 from storage.records.change_notes import note
 from storage.txn.transaction import Transaction, too_large

@@ -30,8 +30,9 @@ from protocol.environment import Clock, Rng
 from protocol.errors import Conflict
 from storage.engine.engine import Batch, Engine
 from storage.formats import effects, keys
-from storage.formats.effects import SEQUENCE_BYTES, Attribution, Effect
+from storage.formats.effects import Attribution, Effect
 from storage.formats.frames import NO_DIGEST, Frame
+from storage.formats.keys import SEQUENCE_BYTES
 from storage.formats.positions import LogEnd
 from storage.txn import applied_position, trail_rows
 from storage.txn.applied_position import Lineage

@@ -17,8 +17,8 @@ from collections.abc import Set as AbstractSet
 from protocol import limits
 from storage.formats.keys import RECORD_PREFIX_BYTES, Range
 from storage.txn.catalog_cache import CachedLookup, rest_on
+from storage.txn.key_sorting import in_order
 from storage.txn.tickets import CommitTicket, RollBacks
-from storage.txn.write_set import in_order
 
 
 class ReadSet:

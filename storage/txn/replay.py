@@ -18,7 +18,8 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from storage.engine.engine import Batch, Engine
 from storage.formats import effects, keys
-from storage.formats.effects import SEQUENCE_BYTES, Attribution, Derive, Effect
+from storage.formats.effects import Attribution, Derive, Effect
+from storage.formats.keys import SEQUENCE_BYTES
 from storage.txn import steps as index_steps
 from storage.txn.transaction import Transaction
 from storage.txn.write_set import WriteSet, apply_effects

@@ -9,8 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 
-from storage.formats.effects import stamped
-from storage.formats.keys import Range
+from storage.formats.keys import Range, stamped
 
 
 class ScanSnapshot:

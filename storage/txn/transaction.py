@@ -25,8 +25,8 @@ from protocol.values import Tick, instant
 from storage.columns.projections import Projections
 from storage.engine.engine import EngineSnapshot
 from storage.formats import keys
-from storage.formats.effects import DELETE_RANGE, DERIVE, SEQUENCE_BYTES, Chunk, Derive, Effect
-from storage.formats.keys import Pair
+from storage.formats.effects import DELETE_RANGE, DERIVE, Chunk, Derive, Effect
+from storage.formats.keys import SEQUENCE_BYTES, Pair
 from storage.txn.appends import Append, Mark
 from storage.txn.catalog_cache import CachedLookup
 from storage.txn.committed_state import CommittedState

@@ -20,16 +20,18 @@ from typing import Final
 from weakref import ref
 
 from storage.engine.engine import BATCH_PAIRS, Batch
-from storage.formats.effects import (
-    DELETE_RANGE,
-    DERIVE,
-    PUT,
-    PUT_RECORD,
+from storage.formats.effects import DELETE_RANGE, DERIVE, PUT, PUT_RECORD, Effect
+from storage.formats.keys import (
     SEQUENCE_BYTES,
-    Effect,
+    STAMPED,
+    TAG_AT,
+    Pair,
+    Range,
+    is_catalog,
     stamped,
+    touches_catalog,
 )
-from storage.formats.keys import STAMPED, TAG_AT, Pair, Range, is_catalog, touches_catalog
+from storage.txn.key_sorting import in_order
 from storage.txn.scan_snapshot import ScanSnapshot
 
 _FEW: Final = 16
@@ -49,9 +51,6 @@ With more of them, the scan reads the write set lazily (`ScanSnapshot`).
 
 A transaction may have 600 000 writes, and scan once for each row of a table.
 """
-
-_SAMPLES: Final = 16
-"""Sample keys taken of each run to choose where all runs are cut."""
 
 _by_key: Final = itemgetter(0)
 
@@ -334,34 +333,6 @@ def _shared() -> AssertionError:
 
 UNCHANGED: Final[WriteSet] = _Unchanged()
 """The shared instance, so that beginning a transaction allocates no write set."""
-
-
-def in_order(keys: Iterable[bytes], step: int) -> Generator[None, None, list[bytes]]:
-    """Sort keys in steps of about `step`. They must not change in between."""
-    runs: list[list[bytes]] = []
-    rows = iter(keys)
-    while run := list(islice(rows, step)):
-        run.sort()
-        runs.append(run)
-        yield
-    # Choose cuts from samples, so that about `step` keys of all runs lie between two of them.
-    some = sorted([key for run in runs for key in run[:: max(step // _SAMPLES, 1)]])
-    places = [*some[_SAMPLES::_SAMPLES], None]
-    ordered: list[bytes] = []
-    begins = [0] * len(runs)
-    # Merge piece by piece: the keys of all runs between two cuts.
-    for place in places:
-        between: list[bytes] = []
-        for at, run in enumerate(runs):
-            begin = begins[at]
-            end = len(run) if place is None else bisect_left(run, place, begin)
-            between += run[begin:end]
-            begins[at] = end
-        # Timsort finds the sorted runs, and merges them.
-        between.sort()
-        ordered += between
-        yield
-    return ordered
 
 
 def apply_writes(writes: Iterable[tuple[bytes, bytes | None]], sequence: int, batch: Batch) -> None:

@@ -8,7 +8,7 @@ from protocol.values import unpaced
 from storage.catalog import places, tables
 from storage.catalog.tables import Table
 from storage.formats import keys
-from storage.formats.effects import SEQUENCE_BYTES
+from storage.formats.keys import SEQUENCE_BYTES
 from storage.indexes import entries as indexes
 from storage.indexes import index_rows
 from storage.indexes.entries import BUILDING, FAILED, Index
