@@ -21,6 +21,7 @@ from language.parsing import (
     backups,
     cluster,
     expressions,
+    field_types,
     fields,
     functions,
     indexes,
@@ -40,7 +41,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[ModuleType, ...]], ...]] = (
     ("Expressions", (operators, expressions, links)),
     ("Places and the node", (places,)),
     ("Users and grants", (access,)),
-    ("Fields and types", (fields,)),
+    ("Fields and types", (fields, field_types)),
     ("Functions", (functions,)),
     ("Indexes", (indexes,)),
     ("Analyzers", (analyzers,)),
@@ -235,7 +236,7 @@ def made() -> dict[str, dict[str, str]]:
             "drop": _either(map(_rule_of, places.DROPS.values())),
         },
         "Expressions": dict(_operators()),
-        "Fields and types": {"kind": " | ".join(f'"{kind}"' for kind in sorted(fields.KINDS))},
+        "Fields and types": {"kind": " | ".join(f'"{kind}"' for kind in sorted(field_types.KINDS))},
     }
 
 

@@ -12,6 +12,8 @@ from language.parsing.analyzers import AnalyzerParser
 from language.parsing.backups import BackupParser
 from language.parsing.cluster import ClusterParser
 from language.parsing.cursor import STATEMENT
+from language.parsing.fields import FieldParser
+from language.parsing.functions import FunctionParser
 from language.parsing.indexes import IndexParser
 from language.parsing.topics import TopicParser
 from language.parsing.vaults import VaultParser
@@ -109,7 +111,10 @@ RETURN, IF is that of statements. Behind a block's brace the `;` may be left out
 """
 
 
-class _Parser(ClusterParser, BackupParser, IndexParser, AnalyzerParser, VaultParser, TopicParser):
+class _Parser(
+    ClusterParser, BackupParser, FieldParser, FunctionParser, IndexParser, AnalyzerParser,
+    VaultParser, TopicParser,
+):  # fmt: skip
     """Parser of scripts: adds statements, blocks, IF, FOR, LET and transactions to the other
     parsers."""
 

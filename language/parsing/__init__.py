@@ -1,4 +1,4 @@
 """Recursive-descent parser over tokens, one module for each family of statements.
 
-Each module's class extends that of the previous one; `language.parser` is the entry point.
+The class of each module extends those whose syntax it needs; `language.parser` is the entry point.
 """

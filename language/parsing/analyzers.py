@@ -7,8 +7,7 @@ from typing import Final
 
 from language import tree
 from language.lexer import NAME
-from language.parsing.functions import FunctionParser
-from language.parsing.places import DEFINES, DROPS
+from language.parsing.places import DEFINES, DROPS, PlaceParser
 from language.search.arguments import NotLiteral, argument_text, literal_of
 from language.search.definitions import ALIASES
 from protocol import limits
@@ -26,7 +25,7 @@ The array or object that a filter is given holds literals only.
 """
 
 
-class AnalyzerParser(FunctionParser):
+class AnalyzerParser(PlaceParser):
     """Parser of analyzers."""
 
     def define_analyzer(self, at: int) -> tree.Statement:

@@ -8,8 +8,8 @@ from typing import Final
 from language import tree
 from language.keywords import STATEMENTS
 from language.lexer import PARAM
-from language.parsing.fields import FieldParser
-from language.parsing.places import DEFINES, DROPS
+from language.parsing.field_types import TypeParser
+from language.parsing.places import DEFINES, DROPS, PlaceParser
 from protocol import limits
 from protocol.errors import NameRefused, TooLarge
 
@@ -29,7 +29,7 @@ drop_function = DROP FUNCTION word [reason]
 """
 
 
-class FunctionParser(FieldParser):
+class FunctionParser(TypeParser, PlaceParser):
     """Parser of user-defined functions."""
 
     def define_function(self, at: int) -> tree.Statement:
