@@ -22,7 +22,7 @@ from storeclient import NONE, AsyncClient, AsyncDatabase, Position, RecordId, er
 from storeclient.cache import NEVER, AsyncCache, AsyncLease
 from storeclient.changes import Commit
 from storeclient.exchange import MINORS
-from storeclient.groups import AsyncConsumer, AsyncGroup, AsyncHandOut, Settled
+from storeclient.groups import AsyncConsumer, AsyncDelivery, AsyncGroup, Settled
 from storeclient.messages import Message
 from storeclient.mirrors import AsyncMirror, Copied
 from storeclient.moments import AsyncMoment
@@ -179,7 +179,7 @@ def answer_of(answer: storeclient.Answer | None) -> Any:
 def message_of(message: Message) -> Any:
     """Return a message as a value."""
     names = ["position", "at", "key", "id", "headers", "value", "bytes"]
-    if isinstance(message, AsyncHandOut):
+    if isinstance(message, AsyncDelivery):
         names += ["receipt", "attempt", "deadline", "member"]
     found = {name: getattr(message, name) for name in names}
     return found | {"headers": dict(found["headers"])}
@@ -262,7 +262,7 @@ class Testee:
     names: dict[str, Any] = field(default_factory=dict)
     events: dict[str, list[Any]] = field(default_factory=dict)
     copies: dict[str, list[Copied]] = field(default_factory=dict)
-    deliveries: dict[str, AsyncHandOut] = field(default_factory=dict)
+    deliveries: dict[str, AsyncDelivery] = field(default_factory=dict)
     publishers: dict[tuple[str, ...], AsyncPublisher] = field(default_factory=dict)
     running: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     let: dict[str, asyncio.Event] = field(default_factory=dict)
@@ -525,7 +525,7 @@ class Testee:
             found = await anext(self.named(call).iterator)
         except StopAsyncIteration:
             return {"end": True}
-        if isinstance(found, AsyncHandOut):
+        if isinstance(found, AsyncDelivery):
             self.deliveries[found.receipt] = found
         return {"item": commit_of(found) if isinstance(found, Commit) else message_of(found)}
 
@@ -626,7 +626,7 @@ class Testee:
         consumer = self._group(call).messages(**given(call, "prefetch", "member", "extend"))
         self.names[call["as"]] = Consuming(consumer)
 
-    def _delivery(self, call: Call) -> AsyncHandOut:
+    def _delivery(self, call: Call) -> AsyncDelivery:
         return self.deliveries[call["receipt"]]
 
     async def on_delivery_ack(self, call: Call) -> Any:

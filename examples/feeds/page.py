@@ -58,7 +58,7 @@ class Page(BaseHTTPRequestHandler):
             rows = sorted(self.orders.snapshot().values(), key=lambda row: str(row["id"]))
             text = json.dumps(rows, default=storeclient.json_default)
             self.wfile.write(f"id: {seq}\ndata: {text}\n\n".encode())
-            self.orders.reached(seq + 1)
+            self.orders.changed(seq)
 
     def head(self, kind: str) -> None:
         """The status line and the fields."""

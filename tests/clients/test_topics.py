@@ -206,9 +206,9 @@ def test_the_blocking_twins(process: NodeProcess) -> None:
         assert group.ack([again.receipt]).stale == 1
         found: list[object] = []
         with group.messages(prefetch=7) as messages:
-            for hand_out in messages:
-                found.append(hand_out.value)
-                assert hand_out.ack()
+            for delivery in messages:
+                found.append(delivery.value)
+                assert delivery.ack()
                 if len(found) == 101:
                     break
         assert found == ["c", *range(100)]

@@ -241,6 +241,16 @@ class TestMirror:
             await rows.reached(seq)
             assert dict(rows) == {row["id"]: row for row in await db.query("SELECT * FROM t")}
 
+    async def test_a_change_before_the_wait_is_not_missed(self, db: AsyncDatabase) -> None:
+        async with db.mirror("t") as rows:
+            before = rows.seq
+            await rows.reached((await db.run("CREATE t:1")).seq)
+            await rows.changed(before)
+            waiting = asyncio.create_task(rows.changed(rows.seq))
+            await db.run("CREATE t:2")
+            await waiting
+            assert len(rows) == len(rows.snapshot()) == 2
+
     async def test_what_is_wrong_is_said_at_once(self, db: AsyncDatabase) -> None:
         with pytest.raises(ValueError):
             db.mirror("t", where="n > 1 ORDER BY n")
@@ -295,6 +305,7 @@ class TestBlocking:
                 assert list(rows) == [RecordId("t", 1), RecordId("t", 2)]
                 assert rows.snapshot().keys() == set(rows)
                 assert rows.seq >= 1
+                rows.changed(0)
 
 
 class TestTheNodeAway:

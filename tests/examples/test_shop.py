@@ -41,6 +41,31 @@ def test_shop_stays_a_first_example() -> None:
     assert sum(map(lines_of_code, files(SHOP))) < 200
 
 
+@pytest.mark.parametrize(
+    "program",
+    ["python/example/shop.py", "go/example/shop/main.go", "typescript/example/shop.ts",
+     "rust/examples/shop.rs", "kotlin/example/Shop.kt"],
+)  # fmt: skip
+def test_small_shop_of_each_client_stays_small(program: str) -> None:
+    assert len((ROOT / "clients" / program).read_text(encoding="utf-8").splitlines()) < 150
+
+
+@pytest.mark.hard
+def test_small_shop_of_the_python_client_runs(tmp_path: Path) -> None:
+    with serving(tmp_path / "store") as node:
+        address = "{}:{}".format(*node.address("wire"))
+        ran = subprocess.run(
+            [sys.executable, "clients/python/example/shop.py", address, USER, PASSWORD, "20"],
+            env=environment(PYTHONPATH=CLIENT),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert ran.returncode == 0, ran.stderr
+    assert "<h1>lamp</h1>" in ran.stdout and ran.stdout.endswith("\n20 sold\n")
+
+
 def test_nothing_is_lost_or_done_twice(figure: Callable[[str, object], None]) -> None:
     """As its page says to run it: a node, two kills, every order looked at."""
     path = f"{ROOT}:{CLIENT}"

@@ -13,8 +13,8 @@ from storeclient.blocking import (
     Client,
     Consumer,
     Database,
+    Delivery,
     Group,
-    HandOut,
     Lease,
     Mirror,
     Moment,
@@ -40,7 +40,7 @@ from storeclient.errors import (
 )
 from storeclient.events import ConnectionEvent
 from storeclient.exchange import Welcome
-from storeclient.groups import AsyncConsumer, AsyncGroup, AsyncHandOut, Settled
+from storeclient.groups import AsyncConsumer, AsyncDelivery, AsyncGroup, Settled
 from storeclient.messages import Message
 from storeclient.mirrors import AsyncMirror, Copied
 from storeclient.moments import AsyncMoment
@@ -63,7 +63,7 @@ __all__ = [
     "ConnectionEvent",
     "AsyncCache", "Cache", "AsyncLease", "Lease", "NEVER",
     "AsyncTopic", "Topic", "AsyncPublisher", "Publisher", "AsyncReader", "Reader",
-    "AsyncGroup", "Group", "AsyncConsumer", "Consumer", "AsyncHandOut", "HandOut",
+    "AsyncGroup", "Group", "AsyncConsumer", "Consumer", "AsyncDelivery", "Delivery",
     "Message", "Published", "Settled",
     "AsyncVault", "Vault", "AsyncSeal", "Seal", "Revealed", "Written",
     "Answer", "Result", "ResultKind", "Welcome", "Backup",

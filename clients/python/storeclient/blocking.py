@@ -19,7 +19,7 @@ from storeclient.changes import Action, Commit, Position
 from storeclient.database import AsyncDatabase
 from storeclient.events import OnConnection
 from storeclient.exchange import Welcome
-from storeclient.groups import AsyncConsumer, AsyncHandOut, Settled
+from storeclient.groups import AsyncConsumer, AsyncDelivery, Settled
 from storeclient.loads import BATCH_ROWS, OnRows
 from storeclient.messages import Message
 from storeclient.mirrors import OnCopy
@@ -487,9 +487,9 @@ class Mirror(MirrorTwin):
         """Commit that the mirror shows; see `AsyncMirror.seq`."""
         return self._twin.seq
 
-    def changed(self) -> None:
-        """Wait for the next change. :raises StoreError: the mirror has ended"""
-        self._wait(self._twin.changed())
+    def changed(self, since: int | None = None) -> None:
+        """Wait for the next change; see `AsyncMirror.changed`."""
+        self._wait(self._twin.changed(since))
 
     def reached(self, seq: int) -> None:
         """Wait until the mirror shows a commit, such as the `seq` of an own answer (causal token);
@@ -747,10 +747,10 @@ class Reader(Twin[AsyncReader]):
         self._wait(self._twin.drop())
 
 
-class HandOut(Twin[AsyncHandOut]):
+class Delivery(Twin[AsyncDelivery]):
     """A delivered message, until it is settled.
 
-    Blocks the calling thread; otherwise like `AsyncHandOut`.
+    Blocks the calling thread; otherwise like `AsyncDelivery`.
     """
 
     @property
@@ -799,7 +799,7 @@ class HandOut(Twin[AsyncHandOut]):
 
     @property
     def deadline(self) -> datetime:
-        """Ack deadline, by the node's log time; see `AsyncHandOut.deadline`."""
+        """Ack deadline, by the node's log time; see `AsyncDelivery.deadline`."""
         return self._twin.deadline
 
     @property
@@ -807,17 +807,17 @@ class HandOut(Twin[AsyncHandOut]):
         return self._twin.member
 
     def ack(self) -> bool:
-        """Acknowledge the message, durably when this returns; see `AsyncHandOut.ack`."""
+        """Acknowledge the message, durably when this returns; see `AsyncDelivery.ack`."""
         return self._wait(self._twin.ack())
 
     def done(self, script: str, params: Mapping[str, Any] | None = None) -> Answer | None:
         """Commit the message's effect and its acknowledgement in one transaction; see
-        `AsyncHandOut.done`."""
+        `AsyncDelivery.done`."""
         return self._wait(self._twin.done(script, params))
 
     def nack(self, *, delay: Seconds | None = None, error: str | None = None) -> bool:
         """Return the message for redelivery, after `delay` or else the group's backoff; see
-        `AsyncHandOut.nack`."""
+        `AsyncDelivery.nack`."""
         return self._wait(self._twin.nack(delay=delay, error=error))
 
     def extend(self, by: Seconds) -> bool:
@@ -841,10 +841,10 @@ class Group(GroupTwin):
 
     def take(
         self, count: int = 1, *, member: str | None = None, wait: Seconds | None = None
-    ) -> list[HandOut]:
+    ) -> list[Delivery]:
         """Take messages for processing; see `AsyncGroup.take`."""
         return [
-            HandOut(one, self._submit)
+            Delivery(one, self._submit)
             for one in self._wait(self._twin.take(count, member=member, wait=wait))
         ]
 
@@ -863,7 +863,7 @@ class Group(GroupTwin):
     def nack(
         self, receipts: Sequence[str], *, delay: Seconds | None = None, error: str | None = None
     ) -> Settled:
-        """Return messages for redelivery; see `AsyncHandOut.nack`."""
+        """Return messages for redelivery; see `AsyncDelivery.nack`."""
         return self._wait(self._twin.nack(receipts, delay=delay, error=error))
 
     def extend(self, receipts: Sequence[str], by: Seconds) -> Settled:
@@ -906,8 +906,8 @@ class Consumer(ContextTwin[AsyncConsumer]):
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> HandOut:
-        return HandOut(self._next(self._twin), self._submit)
+    def __next__(self) -> Delivery:
+        return Delivery(self._next(self._twin), self._submit)
 
 
 class Seal(Twin[AsyncSeal]):

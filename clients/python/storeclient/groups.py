@@ -59,7 +59,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AsyncHandOut(Message):
+class AsyncDelivery(Message):
     """A delivered message, until it is settled."""
 
     receipt: str
@@ -106,15 +106,15 @@ class AsyncHandOut(Message):
 
 
 class _Owner(Protocol):
-    async def ack(self, hand_out: AsyncHandOut) -> bool: ...
+    async def ack(self, delivery: AsyncDelivery) -> bool: ...
     async def done(
-        self, hand_out: AsyncHandOut, script: str, params: Mapping[str, Any] | None
+        self, delivery: AsyncDelivery, script: str, params: Mapping[str, Any] | None
     ) -> Answer | None: ...
     async def nack(
-        self, hand_out: AsyncHandOut, delay: Seconds | None, error: str | None
+        self, delivery: AsyncDelivery, delay: Seconds | None, error: str | None
     ) -> bool: ...
-    async def extend(self, hand_out: AsyncHandOut, by: Seconds) -> bool: ...
-    async def give_up(self, hand_out: AsyncHandOut, error: str | None) -> bool: ...
+    async def extend(self, delivery: AsyncDelivery, by: Seconds) -> bool: ...
+    async def give_up(self, delivery: AsyncDelivery, error: str | None) -> bool: ...
 
 
 class AsyncGroup:
@@ -132,7 +132,7 @@ class AsyncGroup:
 
     async def take(
         self, count: int = 1, *, member: str | None = None, wait: Seconds | None = None
-    ) -> list[AsyncHandOut]:
+    ) -> list[AsyncDelivery]:
         """Take messages for processing.
 
         :param count: 1 to 1000; the node also stops at 8 MiB
@@ -148,11 +148,11 @@ class AsyncGroup:
         wait: timedelta | None,
         owner: _Owner,
         stop: asyncio.Future[None] | None = None,
-    ) -> list[AsyncHandOut]:
+    ) -> list[AsyncDelivery]:
         fields = given(group=self.name, count=count, member=member, wait=wait)
         answer = await self._ask("take", fields, wait=wait, stop=stop)
         return [
-            AsyncHandOut(
+            AsyncDelivery(
                 **message_fields(one),
                 receipt=one["receipt"],
                 attempt=one["attempt"],
@@ -184,7 +184,7 @@ class AsyncGroup:
         return AsyncConsumer(self, prefetch, member, extend)
 
     async def done(
-        self, message: AsyncHandOut, script: str, params: Mapping[str, Any] | None = None
+        self, message: AsyncDelivery, script: str, params: Mapping[str, Any] | None = None
     ) -> Answer | None:
         """Run a script and acknowledge a message, in one transaction. The effect of the message is
         committed exactly once, whatever fails, and however often it is delivered.
@@ -204,7 +204,7 @@ class AsyncGroup:
         return await message._owner.done(message, script, params)
 
     async def _done(
-        self, message: AsyncHandOut, script: str, params: Mapping[str, Any] | None
+        self, message: AsyncDelivery, script: str, params: Mapping[str, Any] | None
     ) -> Answer | None:
         given = dict(params or {})
         if RECEIPT in given:
@@ -236,7 +236,7 @@ class AsyncGroup:
         delay: Seconds | None = None,
         error: str | None = None,
     ) -> Settled:
-        """Return messages for redelivery; see `AsyncHandOut.nack`."""
+        """Return messages for redelivery; see `AsyncDelivery.nack`."""
         return await self._resolve_receipts(
             "nack", "nacked", receipts, delay=duration(delay), error=error
         )
@@ -276,22 +276,22 @@ class _Single:
     def __init__(self, group: AsyncGroup) -> None:
         self._group = group
 
-    async def ack(self, hand_out: AsyncHandOut) -> bool:
-        return bool((await self._group.ack([hand_out.receipt])).done)
+    async def ack(self, delivery: AsyncDelivery) -> bool:
+        return bool((await self._group.ack([delivery.receipt])).done)
 
     async def done(
-        self, hand_out: AsyncHandOut, script: str, params: Mapping[str, Any] | None
+        self, delivery: AsyncDelivery, script: str, params: Mapping[str, Any] | None
     ) -> Answer | None:
-        return await self._group._done(hand_out, script, params)
+        return await self._group._done(delivery, script, params)
 
-    async def nack(self, hand_out: AsyncHandOut, delay: Seconds | None, error: str | None) -> bool:
-        return bool((await self._group.nack([hand_out.receipt], delay=delay, error=error)).done)
+    async def nack(self, delivery: AsyncDelivery, delay: Seconds | None, error: str | None) -> bool:
+        return bool((await self._group.nack([delivery.receipt], delay=delay, error=error)).done)
 
-    async def extend(self, hand_out: AsyncHandOut, by: Seconds) -> bool:
-        return bool((await self._group.extend([hand_out.receipt], by)).done)
+    async def extend(self, delivery: AsyncDelivery, by: Seconds) -> bool:
+        return bool((await self._group.extend([delivery.receipt], by)).done)
 
-    async def give_up(self, hand_out: AsyncHandOut, error: str | None) -> bool:
-        return bool((await self._group.give_up([hand_out.receipt], error=error)).done)
+    async def give_up(self, delivery: AsyncDelivery, error: str | None) -> bool:
+        return bool((await self._group.give_up([delivery.receipt], error=error)).done)
 
 
 def _unsure() -> OutcomeUnknown:
@@ -321,7 +321,7 @@ class AsyncConsumer:
         self._prefetch = prefetch
         self._member = member
         self._extend = extend
-        self._ready: deque[AsyncHandOut] = deque()
+        self._ready: deque[AsyncDelivery] = deque()
         self._held: dict[str, float] = {}
         """Unsettled messages that were iterated over, by receipt, with the loop time of their
         explicit extension or 0. Empty unless `extend` is set."""
@@ -342,17 +342,17 @@ class AsyncConsumer:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> AsyncHandOut:
+    async def __anext__(self) -> AsyncDelivery:
         self._start_prefetch()
         while True:
             if self._stopping is not None and self._stopping.done():
                 raise StopAsyncIteration
             if self._ready:
-                hand_out = self._ready.popleft()
+                delivery = self._ready.popleft()
                 self._room.set()
                 if self._extend:
-                    self._held[hand_out.receipt] = 0.0
-                return hand_out
+                    self._held[delivery.receipt] = 0.0
+                return delivery
             if self._failure is not None:
                 raise self._failure
             self._changed.clear()
@@ -459,12 +459,12 @@ class AsyncConsumer:
 
     # --- settling ---------------------------------------------------------------------------------
 
-    async def ack(self, hand_out: AsyncHandOut) -> bool:
-        """Acknowledge in a batch; see `AsyncHandOut.ack`."""
+    async def ack(self, delivery: AsyncDelivery) -> bool:
+        """Acknowledge in a batch; see `AsyncDelivery.ack`."""
         try:
-            return await self._acks.put(hand_out.receipt)
+            return await self._acks.put(delivery.receipt)
         finally:
-            self._held.pop(hand_out.receipt, None)
+            self._held.pop(delivery.receipt, None)
 
     async def _send_acks(self, receipts: Sequence[str]) -> list[bool | Exception]:
         settled, unsure = await self._through_outages(lambda: self._group.ack(receipts))
@@ -484,34 +484,34 @@ class AsyncConsumer:
         return outcomes
 
     async def done(
-        self, hand_out: AsyncHandOut, script: str, params: Mapping[str, Any] | None
+        self, delivery: AsyncDelivery, script: str, params: Mapping[str, Any] | None
     ) -> Answer | None:
-        """Commit effect and acknowledgement; see `AsyncHandOut.done`."""
-        answer, _ = await self._through_outages(lambda: self._group._done(hand_out, script, params))
-        self._held.pop(hand_out.receipt, None)
+        """Commit effect and acknowledgement; see `AsyncDelivery.done`."""
+        answer, _ = await self._through_outages(lambda: self._group._done(delivery, script, params))
+        self._held.pop(delivery.receipt, None)
         return answer
 
-    async def nack(self, hand_out: AsyncHandOut, delay: Seconds | None, error: str | None) -> bool:
-        """Return for redelivery; see `AsyncHandOut.nack`."""
-        self._held.pop(hand_out.receipt, None)
-        return await self._single.nack(hand_out, delay, error)
+    async def nack(self, delivery: AsyncDelivery, delay: Seconds | None, error: str | None) -> bool:
+        """Return for redelivery; see `AsyncDelivery.nack`."""
+        self._held.pop(delivery.receipt, None)
+        return await self._single.nack(delivery, delay, error)
 
-    async def extend(self, hand_out: AsyncHandOut, by: Seconds) -> bool:
-        """Extend the ack deadline; see `AsyncHandOut.extend`."""
-        span, receipt = duration(by), hand_out.receipt
+    async def extend(self, delivery: AsyncDelivery, by: Seconds) -> bool:
+        """Extend the ack deadline; see `AsyncDelivery.extend`."""
+        span, receipt = duration(by), delivery.receipt
         if receipt in self._held and span is not None:
             self._held[receipt] = asyncio.get_running_loop().time() + span.total_seconds()
         try:
-            return await self._single.extend(hand_out, by)
+            return await self._single.extend(delivery, by)
         except BaseException:
             if receipt in self._held:
                 self._held[receipt] = 0.0  # the extension may have failed
             raise
 
-    async def give_up(self, hand_out: AsyncHandOut, error: str | None) -> bool:
-        """Make a dead letter; see `AsyncHandOut.give_up`."""
-        self._held.pop(hand_out.receipt, None)
-        return await self._single.give_up(hand_out, error)
+    async def give_up(self, delivery: AsyncDelivery, error: str | None) -> bool:
+        """Make a dead letter; see `AsyncDelivery.give_up`."""
+        self._held.pop(delivery.receipt, None)
+        return await self._single.give_up(delivery, error)
 
     # --- stopping ---------------------------------------------------------------------------------
 

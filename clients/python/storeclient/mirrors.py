@@ -97,15 +97,28 @@ class AsyncMirror(Rows):
     def __len__(self) -> int:
         return len(self._shown())
 
+    def snapshot(self) -> dict[RecordId, dict[str, Any]]:
+        """Return a copy of the mirror's current state. :raises StoreError: the mirror has ended"""
+        return dict(self._shown())
+
     def _shown(self) -> dict[RecordId, dict[str, Any]]:
         if self._failure is not None:
             raise self._failure
         return self._rows
 
-    async def changed(self) -> None:
-        """Wait for the next change. :raises StoreError: the mirror has ended"""
+    async def changed(self, since: int | None = None) -> None:
+        """Wait for the next change; with `since`, until the mirror shows another sequence.
+
+        Take `since` from `seq` before reading rows: a change in between is not missed.
+
+        :raises StoreError: the mirror has ended
+        """
         self._shown()
-        await self._changed.wait()
+        if since is None:
+            await self._changed.wait()
+        while self.seq == since:
+            await self._changed.wait()
+            self._shown()
         self._shown()
 
     async def reached(self, seq: int) -> None:

@@ -26,7 +26,7 @@ from storeclient.values import RecordId, Seconds
 from storeclient.watches import AsyncWatch
 
 if TYPE_CHECKING:
-    from storeclient.blocking import HandOut
+    from storeclient.blocking import Delivery
 
 A = TypeVar("A")
 C = TypeVar("C", bound=AbstractAsyncContextManager[Any])
@@ -204,7 +204,7 @@ class GroupTwin(Twin[AsyncGroup]):
     """Group whose messages are blocking, too."""
 
     def done(
-        self, message: HandOut, script: str, params: Mapping[str, Any] | None = None
+        self, message: Delivery, script: str, params: Mapping[str, Any] | None = None
     ) -> Answer | None:
         """Run a script and acknowledge a message, in one transaction; see `AsyncGroup.done`."""
         return message.done(script, params)

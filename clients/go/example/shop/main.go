@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -104,6 +105,7 @@ func list(ctx context.Context, mirror *store.Mirror) error {
 		for _, row := range mirror.Snapshot() {
 			lines = append(lines, fmt.Sprintf("%v: %v", row["name"], row["stock"]))
 		}
+		slices.Sort(lines) // a snapshot has no order
 		fmt.Println(strings.Join(lines, ", "))
 		if err := mirror.Changed(ctx, seq); err != nil {
 			return err
