@@ -2,7 +2,7 @@ import type { Client } from "./client.js";
 import type { Connection } from "./connection.js";
 import { isBehind, NotSent, OutcomeUnknown, Refused, Unreachable } from "./errors.js";
 import type { StoreNode } from "./nodes.js";
-import { retryBackoff } from "./waits.js";
+import { type Backoff, retryBackoff } from "./waits.js";
 
 /** Connections that may end under one request before it is given up. */
 export const BREAKS_MOST = 8;
@@ -23,11 +23,11 @@ export class Attempts {
   /** True while any node may be asked. */
   spread: boolean;
 
-  private readonly pause = retryBackoff();
+  private pauses: Backoff | undefined;
   private signedInAgain = false;
   private turnedAwayAt = 0;
   private breaks = 0;
-  private readonly refused = new Set<StoreNode>();
+  private refused: StoreNode[] = [];
   private inCluster = false;
   private searchingUntil = 0;
 
@@ -36,6 +36,11 @@ export class Attempts {
     private readonly how: How,
   ) {
     this.spread = how.spread === true;
+  }
+
+  private get pause(): Backoff {
+    this.pauses ??= retryBackoff();
+    return this.pauses;
   }
 
   private next(): StoreNode | Promise<StoreNode> {
@@ -126,12 +131,12 @@ export class Attempts {
     this.searchingUntil ||= performance.now() + nodes.connectTimeout;
     this.inCluster ||= "leader" in error.detail;
     nodes.onRefusedBy(node, error.detail.leader);
-    if (!this.refused.has(node)) {
-      this.refused.add(node);
+    if (!this.refused.includes(node)) {
+      this.refused.push(node);
       return true;
     }
     if (!this.inCluster || performance.now() >= this.searchingUntil) return false;
-    this.refused.clear();
+    this.refused = [];
     await this.pause.wait(this.how.signal, this.how.stop);
     return true;
   }

@@ -165,7 +165,11 @@ export class Client extends Runner {
   }
 
   /** @internal */
-  async ask(request: Request, how: How): Promise<Reply> {
+  ask(request: Request, how: How): Promise<Reply> {
+    return this.trace || request.waits ? this.askTraced(request, how) : this.attempt(request, how);
+  }
+
+  private async askTraced(request: Request, how: How): Promise<Reply> {
     const op = request.body?.op;
     const onEnd = this.trace?.(op ? `${kindName(request.kind)} ${op}` : kindName(request.kind));
     try {

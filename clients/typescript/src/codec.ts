@@ -306,6 +306,10 @@ function isWellFormed(text: string): boolean {
 /** The bytes are no value. */
 export class MalformedError extends Error {}
 
+/** Names of fields that were read, by a hash of their bytes: most are read again and again. */
+const NAMES_MOST = 1024;
+const names: (string | undefined)[] = new Array(NAMES_MOST).fill(undefined);
+
 /** Reads one value. It holds nothing of the buffer. */
 class Reader {
   private readonly bytes: Buffer;
@@ -442,13 +446,36 @@ class Reader {
     if (2 * count > this.end - this.at) throw new MalformedError("it ends too early");
     const found: { [name: string]: Value } = {};
     for (let n = 0; n < count; n++) {
-      const name = this.value(depth + 1);
-      if (typeof name !== "string") throw new MalformedError("the keys of an object are strings");
+      const name = this.name(depth + 1);
       const value = this.value(depth + 1);
       if (name === "__proto__") Object.defineProperty(found, name, { value, enumerable: true, configurable: true, writable: true });
       else found[name] = value;
     }
     return found;
+  }
+
+  /** Reads the name of a field. Short ones are kept. */
+  private name(depth: number): string {
+    const { bytes, at } = this;
+    const head = at < this.end ? (bytes[at] as number) : 0;
+    if (head < 0xa0 || head > 0xbf) {
+      const name = this.value(depth);
+      if (typeof name !== "string") throw new MalformedError("the keys of an object are strings");
+      return name;
+    }
+    const start = at + 1;
+    const end = start + (head & 0x1f);
+    if (end > this.end) throw new MalformedError("it ends too early");
+    let hash = head;
+    for (let n = start; n < end; n++) hash = (31 * hash + (bytes[n] as number)) | 0;
+    const slot = hash & (NAMES_MOST - 1);
+    const known = names[slot];
+    this.at = end;
+    if (known !== undefined && isWritten(known, bytes, start, end)) return known;
+    this.at = start;
+    const name = this.text(end - start);
+    if (isWritten(name, bytes, start, end)) names[slot] = name;
+    return name;
   }
 
   private extension(count: number): Value {
@@ -486,6 +513,16 @@ function wellFormed<T>(make: () => T): T {
   } catch (error) {
     throw new MalformedError((error as Error).message);
   }
+}
+
+/** Returns true if a text is ASCII, and these bytes are its own. */
+function isWritten(text: string, bytes: Buffer, start: number, end: number): boolean {
+  if (text.length !== end - start) return false;
+  for (let n = start; n < end; n++) {
+    const byte = bytes[n] as number;
+    if (byte > 0x7f || text.charCodeAt(n - start) !== byte) return false;
+  }
+  return true;
 }
 
 function float(value: number): Value {

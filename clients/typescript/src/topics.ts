@@ -12,6 +12,8 @@ const READ_PAGE = 1000;
 /** Time for which one read of a reader that follows waits. */
 const LONGEST_WAIT = new Duration(60_000_000n);
 
+const NO_OPTIONS = {};
+
 /** A message of a topic. */
 export interface Message<T = Value> {
   position: number;
@@ -79,8 +81,9 @@ export class Topic {
   /** @internal */
   ask(op: string, fields: Body, options: CallOptions, wait?: Duration, stop?: AbortSignal): Promise<StoreObject> {
     const { client, ns, db } = this.database;
+    const body: Body = { op, ns, db, topic: this.name, ...fields };
     const timeout = client.timeout && new Duration(client.timeout.microseconds + (wait?.microseconds ?? 0n));
-    const body: Body = { op, ns, db, topic: this.name, ...fields, timeout };
+    if (timeout) body.timeout = timeout;
     const request = {
       kind: Kind.TOPIC,
       body,
@@ -110,8 +113,10 @@ export class Topic {
   }
 
   /** Appends a message. It is durable when the promise resolves. */
-  async publish(value: unknown, options: PublishOptions = {}): Promise<{ position: number; duplicate: boolean }> {
-    const found = await this.ask("publish", { value: defined(value, "value"), id: options.id, ...publishing(options) }, options);
+  async publish(value: unknown, options: PublishOptions = NO_OPTIONS): Promise<{ position: number; duplicate: boolean }> {
+    const fields: Body = { value: defined(value, "value") };
+    if (options !== NO_OPTIONS) Object.assign(fields, { id: options.id }, publishing(options));
+    const found = await this.ask("publish", fields, options);
     return { position: needed(found, "position", "int"), duplicate: optional(found, "duplicate", "boolean") ?? false };
   }
 

@@ -101,6 +101,18 @@ const VALUES: Value[] = [
   Object.fromEntries(Array.from({ length: 20 }, (_, n) => [`f${n}`, n])),
 ];
 
+test("c30 names of fields come back, seen before or not", () => {
+  const names = Array.from({ length: 5000 }, (_, n) => `${"field".repeat(n % 6)}${n}`);
+  for (let round = 0; round < 2; round++) {
+    for (const name of [...names, "", "ü", "\u00e9t\u00e9", "\ufffd", "__proto__", "𝄞𝄞"]) {
+      const found = unpacked(packed(new Map([[name, 1]])));
+      assert.deepEqual(Object.entries(found as object), [[name, 1]]);
+    }
+  }
+  const cut = Buffer.concat([hex("81"), hex("a5 666965")]);
+  assert.throws(() => unpacked(cut), MalformedError);
+});
+
 test("C30 values come back as they went", () => {
   for (const value of VALUES) {
     const back = unpacked(packed(value));

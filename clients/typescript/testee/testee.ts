@@ -284,10 +284,11 @@ async function backup(call: Call, signal: AbortSignal): Promise<unknown> {
 }
 
 async function load(call: Call): Promise<unknown> {
+  const [cache, topic] = [cacheOf(call), topicOf(call)];
   const operations: Record<string, (n: number) => Promise<unknown>> = {
-    get: (n) => cacheOf(call).get(`k${n % 1000}`),
-    set: (n) => cacheOf(call).set(`k${n % 1000}`, n),
-    publish: (n) => topicOf(call).publish(n),
+    get: (n) => cache.get(`k${n % 1000}`),
+    set: (n) => cache.set(`k${n % 1000}`, n),
+    publish: (n) => topic.publish(n),
   };
   const operation = operations[call.operation];
   const before = process.cpuUsage();
