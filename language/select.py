@@ -18,7 +18,7 @@ from language import generate, tree
 from language.batchwork import BatchFilter, Lazily, SourceRows, of_item, traced
 from language.budget import Budget, too_large
 from language.charges import stretch
-from language.columnar.plan import ColumnPlan, Scan, Unfit, column_plan
+from language.columnar.plan import ColumnPlan, Scan, Unfit, column_plan, obstacle
 from language.comparisons import Comparison, comparisons
 from language.compile import compile_expression, count_of
 from language.env import Env
@@ -372,9 +372,24 @@ class SelectPlan:
     @cached_property
     def by_column(self) -> ColumnPlan | str:
         """Columns that serve the statement, or the reason why none do."""
-        return column_plan(
-            self._select, self._grouping, self._orders, tuple(e for _, e in self._columns)
-        )
+        if self._as_groups is not None:
+            return self._as_groups.by_column
+        return column_plan(self._select, self._grouping, self._orders)
+
+    @cached_property
+    def _as_groups(self) -> SelectPlan | None:
+        """Plan with GROUP BY for a statement with DISTINCT: the rows of its groups are the distinct
+        rows, in the order of their first records. None: no such plan gives the same result."""
+        select = self._select
+        if not select.distinct or self._grouping is not None or select.everything or select.order:
+            return None
+        if select.only or select.limit is not None or select.omit or select.fetch:
+            return None
+        columns = tuple(column.expression for column in select.columns)
+        # GROUP BY takes a name as the column of that alias.
+        if any(map(obstacle, columns)) or self._aliased(columns) != columns:
+            return None
+        return SelectPlan(replace(select, distinct=False, group=columns))
 
     def selection(
         self, plan: ColumnPlan, most: int | None, env: Env, read: Callable[[int], None]
@@ -393,7 +408,6 @@ class SelectPlan:
             order=self._orders[0] if sorts else None,
             descending=sorts and self._descending[0],
             most=most or 0,
-            distinct=tuple(e for _, e in self._columns) if select.distinct else (),
         )  # fmt: skip
 
     def ruled_out(self, plan: ColumnPlan, segments: Iterable[Any], env: Env) -> int:
@@ -422,6 +436,8 @@ class SelectPlan:
         """
         from language.columnar.aggregation import Aggregation
 
+        if self._as_groups is not None:
+            return self._as_groups.run_by_column(plan, scan, env, read)
         assert self._grouping is not None
         memo: Memo = {}
         budget = Budget(tick=env.tick, memory=env.memory)

@@ -121,13 +121,11 @@ def column_plan(
     select: tree.Select,
     grouping: Any,
     orders: tuple[tree.Expression, ...],
-    columns: tuple[tree.Expression, ...],
 ) -> ColumnPlan | str:
     """Return the columns that serve a statement, or the reason why none do.
 
     :param grouping: its `Grouping`; None: it does not group
     :param orders: expressions of ORDER BY, without aliases
-    :param columns: expressions of its columns
     """
     if len(select.sources) != 1 or not isinstance(select.sources[0], tree.TableTarget):
         return "only one whole table is read by column"
@@ -138,7 +136,7 @@ def column_plan(
     if select.back is not None:
         return "links back are found by an index"
     if grouping is None:
-        nodes = _ungrouped(select, orders, columns)
+        nodes = _ungrouped(select, orders)
     else:
         nodes = _grouped(grouping)
     if isinstance(nodes, str):
@@ -164,9 +162,7 @@ def _grouped(grouping: Any) -> tuple[tree.Expression, ...] | str:
 
 
 def _ungrouped(
-    select: tree.Select,
-    orders: tuple[tree.Expression, ...],
-    columns: tuple[tree.Expression, ...],
+    select: tree.Select, orders: tuple[tree.Expression, ...]
 ) -> tuple[tree.Expression, ...] | str:
     # How far by row is read decides which refusal of a later record is met.
     if (select.limit is not None or select.only) and not orders:
@@ -174,7 +170,10 @@ def _ungrouped(
     if select.distinct:
         if orders:
             return "DISTINCT with ORDER BY is computed by row"
-        return "DISTINCT compares whole records" if select.everything else columns
+        if select.everything:
+            return "DISTINCT compares whole records"
+        # Beside OMIT or FETCH, or with a column that is computed for each row.
+        return tuple(column.expression for column in select.columns)
     if select.limit is not None:
         # They are computed for the records that are left only, and may be refused for others.
         if not all(isinstance(one, tree.Name) for one in orders[1:]):

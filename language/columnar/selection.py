@@ -1,9 +1,9 @@
 """Rows of a statement that is not grouped: those that its columns can't rule out, in id order.
 
-They are read as records, and the statement runs over them as over those of an index: WHERE, ORDER
-BY and DISTINCT are evaluated again, so it is enough that no row of the answer is missing. WHERE
-rules out the rows for which it is false. ORDER BY … LIMIT n rules out the rows that sort behind n
-others by its first expression alone. DISTINCT rules out rows equal to an earlier one.
+They are read as records, and the statement runs over them as over those of an index: WHERE and
+ORDER BY are evaluated again, so it is enough that no row of the answer is missing. WHERE rules out
+the rows for which it is false. ORDER BY … LIMIT n rules out the rows that sort behind n others by
+its first expression alone.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from language.budget import Budget
-from language.columnar.expressions import Expressions, Part, coded, joined
+from language.columnar.expressions import Expressions, Part
 from language.columnar.plan import ColumnPlan, Inexact, Scan, Unfit
 from language.columnar.vectors import CODED, FLOAT, Array, Vector
 from language.env import Env
-from language.operators import hashable
 from language.rows import Batch
 
 _SHARE: Final = 5
@@ -35,7 +33,6 @@ class Selection:
 
     :param order: first expression of ORDER BY, if LIMIT counts its rows
     :param most: rows that LIMIT and START need
-    :param distinct: expressions of the columns that DISTINCT compares
     :param read: called with the number of rows read by column that are not read as records
     """
 
@@ -49,17 +46,13 @@ class Selection:
         order: Any = None,
         descending: bool = False,
         most: int = 0,
-        distinct: tuple[Any, ...] = (),
     ) -> None:
         self._plan = plan
         self._where = where
         self._env = env
         self._read = read
         self._order, self._descending, self._most = order, descending, most
-        self._distinct = distinct
         self._expressions = Expressions(plan, env)
-        self._met: set[Any] = set()
-        self._budget = Budget(tick=env.tick, memory=env.memory)
         self._seen: dict[tuple[Any, ...], Array] = {}
         self._held: list[Any] = []
 
@@ -90,8 +83,6 @@ class Selection:
             part = self._chosen(rows)
             if not part.count:
                 return np.zeros(0, np.int64)
-            if self._distinct:
-                return self._new(part)
         except Unfit:
             return None
         return np.arange(rows.count) if part.positions is None else part.positions
@@ -105,58 +96,6 @@ class Selection:
         if isinstance(mask, bool):
             return part if mask else Part(rows, np.zeros(0, np.int64))
         return part.where(mask)
-
-    # --- DISTINCT ---------------------------------------------------------------------------------
-
-    def _new(self, part: Part) -> Array:
-        """Return the positions of the rows that equal no earlier one."""
-        vectors = [self._expressions.vector(node, part) for node in self._distinct]
-        rows = self._unseen(vectors, part.count)
-        if len(vectors) == 1 and vectors[0].kind == CODED:
-            # Codes tell enough: DISTINCT itself drops the few rows that are equal all the same.
-            return rows if part.positions is None else part.positions[rows]
-        columns = [vector.taken(rows).items(self._env.tick) for vector in vectors]
-        found = []
-        new = []
-        for at, values in enumerate(zip(*columns, strict=True)):
-            if at % 256 == 255:
-                self._env.tick()
-            key = hashable(list(values), self._env.tick)
-            if key not in self._met:
-                self._met.add(key)
-                new.append(key)
-                found.append(at)
-        self._budget.sample(new)
-        left = rows[found]
-        return left if part.positions is None else part.positions[left]
-
-    def _unseen(self, vectors: list[Vector], count: int) -> Array:
-        """Return the first row of each combination of values, as far as codes tell that an earlier
-        segment had it."""
-        if len(vectors) != 1:
-            each = [coded(vector, self._env.tick) for vector in vectors]
-            codes, _ = joined([one for one, _ in each], [max(1, len(v)) for _, v in each])
-            _, first = np.unique(codes, return_index=True)
-            first.sort()
-            return first
-        (vector,) = vectors
-        codes, values = coded(vector, self._env.tick)
-        if vector.kind == CODED:
-            key = (id(values), len(values))
-            seen = self._seen.get(key)
-            if seen is None:
-                self._held.append(values)
-                seen = self._seen[key] = np.zeros(max(1, len(values)), bool)
-            new = np.flatnonzero(~seen[codes])
-            if not len(new):
-                return new
-            _, first = np.unique(codes[new], return_index=True)
-            seen[codes[new]] = True
-            first.sort()
-            return new[first]
-        _, first = np.unique(codes, return_index=True)
-        first.sort()
-        return first
 
     # --- ORDER BY … LIMIT -------------------------------------------------------------------------
 
