@@ -441,22 +441,32 @@ def _by_group(groups: Array, values: Array) -> Iterator[tuple[int, Array]]:
     """Yield the values of each group, in their order."""
     small = groups.astype(np.uint16) if len(groups) and groups.max() < _DENSE else groups
     order = np.argsort(small, kind="stable")
-    ordered, sums = values[order], groups[order]
-    starts = np.flatnonzero(np.concatenate([[True], sums[1:] != sums[:-1]])).tolist()
-    for start, end in zip(starts, [*starts[1:], len(ordered)], strict=True):
-        yield int(sums[start]), ordered[start:end]
+    values, small = values[order], small[order]
+    starts = [0, *(np.flatnonzero(small[1:] != small[:-1]) + 1).tolist()]
+    for start, end in zip(starts, [*starts[1:], len(values)], strict=True):
+        yield int(small[start]), values[start:end]
 
 
 def floats_added(high: float, low: float, values: Array) -> tuple[float, float]:
-    """Add values one after another to the float parts of a sum, as `float_added` does."""
+    """Add values one after another to the float parts of a sum, as `float_added` does.
+
+    The error of each addition is exact, so Knuth's two-sum finds the same one without a branch.
+    """
+    sums = np.empty(len(values) + 1)
+    sums[0], sums[1:] = high, values
+    rests = np.empty(len(values) + 1)
+    rests[0] = low
+    lost = rests[1:]
     with np.errstate(all="ignore"):
-        sums = np.add.accumulate(np.concatenate([[float(high)], values]))
+        np.add.accumulate(sums, out=sums)
         before, after = sums[:-1], sums[1:]
-        lost = np.where(
-            np.abs(before) >= np.abs(values), (before - after) + values, (values - after) + before
-        )
-        rests = np.add.accumulate(np.concatenate([[low], lost]))
-    return float(sums[-1]), float(rests[-1])
+        added = after - before
+        np.subtract(after, added, out=lost)
+        np.subtract(before, lost, out=lost)
+        np.subtract(values, added, out=added)
+        np.add(lost, added, out=lost)
+        np.add.accumulate(rests, out=rests)
+    return sums[-1].item(), rests[-1].item()
 
 
 class _Integers:
