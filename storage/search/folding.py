@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol
 
 from storage.engine.engine import Engine, EngineSnapshot
 from storage.formats import keys
-from storage.formats.effects import SEQUENCE_BYTES
+from storage.formats.keys import SEQUENCE_BYTES
 from storage.indexes import index_rows
 from storage.indexes.entries import FAILED, Index, IndexedFields
 from storage.indexes.text_markers import FRESH, TextMarkers

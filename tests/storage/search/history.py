@@ -32,7 +32,7 @@ from protocol.values import unpaced
 from storage.catalog.tables import Table
 from storage.engine.memory import MemoryEngine
 from storage.formats import keys
-from storage.formats.effects import SEQUENCE_BYTES
+from storage.formats.keys import SEQUENCE_BYTES
 from storage.indexes.text_options import TextOptions
 from storage.records import index_builds, records
 from storage.records.records import RecordChanges
