@@ -19,8 +19,8 @@ form, and no actor blocks while it waits:
     log          writes and syncs                               thread
 
 Code on the loop uses some actors without a message: through `Backups` (backups/), `Committer`
-(commits/), `LogReads`, `Roles`, `Passwords`, `Sessions`, `SpaceEngine` and `TopicService`. To begin
-and commit a transaction must not wait. Scripts that wait for messages are kept in
+(commits/), `LogReads`, `Roles`, `Passwords`, `Sessions`, `SpaceService` and `TopicService`. To
+begin and commit a transaction must not wait. Scripts that wait for messages are kept in
 `topics/waiting.py`.
 
 Only `runtime/` knows how an actor is run. `node.py` starts, supervises and stops all of them.

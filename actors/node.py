@@ -255,6 +255,8 @@ class Node(NodeParts):
             closing.push_async_callback(self._stop_places)
             if self._spaces is not None:
                 closing.push_async_callback(self._spaces.stop)
+            if self._executor is not None:
+                closing.push_async_callback(self._executor.stop)
             if self._topics is not None:
                 closing.push_async_callback(self._topics.stop)
                 closing.callback(self.peering.close)
@@ -283,6 +285,7 @@ class Node(NodeParts):
             await self._all_released()
             await stop(self._sessions.ref)
             await stop(self._scripts.ref)
+            await self.executor.stop()
             await self.spaces.stop()
             await self.topics.stop()
             await stop(self._vaults.ref)

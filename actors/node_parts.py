@@ -27,6 +27,7 @@ from actors.commits.actor import CommitsActor
 from actors.commits.committer import Committer
 from actors.entry_retention import EntryRetentionActor
 from actors.environment import Environment
+from actors.execution.executor import Executor
 from actors.execution.registry import Registry
 from actors.execution.scheduler import FiberScheduler
 from actors.feeds.actor import FeedsActor
@@ -51,7 +52,7 @@ from actors.sessions import Sessions, end_with_users
 from actors.settings import NodeSettings
 from actors.sign_in_throttle import network
 from actors.sign_ins import SessionsActor
-from actors.spaces import SpaceEngine
+from actors.spaces import SpaceService
 from actors.statements import Statements
 from actors.store import Store
 from actors.timers import Timers
@@ -77,6 +78,7 @@ class NodeParts:
     backups: Backups
     cluster: ClusterService
     committer: Committer
+    executor: Executor
     member: ClusterMember
     open_feeds: Feeds
     roles: Roles
@@ -84,7 +86,7 @@ class NodeParts:
     peering: Peering
     """Links with other nodes: their requests, and trust in them."""
     reads: LogReads
-    spaces: SpaceEngine
+    spaces: SpaceService
     topics: TopicService
 
     def __init__(
@@ -112,7 +114,8 @@ class NodeParts:
         self._roles: Roles | None = None
         self.copies: SnapshotCopies | None = None
         """Serves snapshot copies to nodes that join; None: this node has no links."""
-        self._spaces: SpaceEngine | None = None
+        self._executor: Executor | None = None
+        self._spaces: SpaceService | None = None
         self._topics: TopicService | None = None
 
     def start_parts(self) -> None:
@@ -224,8 +227,9 @@ class NodeParts:
     def _start_keys_and_messages(self) -> None:
         """Start cache spaces, topics and index builds."""
         runtime, committer, sessions = self.runtime, self.committer, self._open_sessions
-        self._spaces = self.spaces = SpaceEngine(
-            runtime, committer, self.roles, sessions, self.rights, self.statements
+        self._executor = self.executor = Executor(runtime, committer, self.scheduler)
+        self._spaces = self.spaces = SpaceService(
+            runtime, committer, self.executor, self.roles, sessions, self.rights, self.statements
         )
         self._topics = self.topics = TopicService(runtime, committer, self.roles, self.rights)
         self._index_builds = indexes = IndexBuilderHandle()

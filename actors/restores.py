@@ -39,7 +39,7 @@ from storage.vaults.vaults import Vault
 
 if TYPE_CHECKING:
     from actors.sessions import Sessions
-    from actors.spaces import SpaceEngine
+    from actors.spaces import SpaceService
     from actors.topics.service import TopicService
     from actors.vaults.service import VaultService
 
@@ -62,7 +62,7 @@ class UnfinishedRestores:
         committer: Committer,
         sessions: Sessions,
         service: VaultService,
-        spaces: SpaceEngine,
+        spaces: SpaceService,
         topics: TopicService,
     ) -> None:
         self._runtime = runtime

@@ -23,6 +23,7 @@ from hashlib import blake2b, sha256
 from typing import Final, Protocol
 
 from actors.commits.committer import NODE, Committer
+from actors.execution.registry import ENDED
 from protocol import limits
 from protocol.environment import Clock, Rng
 from protocol.errors import (
@@ -51,7 +52,6 @@ KNOWN: Final = 10_000
 """User rows kept for users without a session."""
 REVOKED: Final = 10_000
 """Users whose last revocation is kept."""
-ENDED: Final = "the session has ended: sign in again"
 UNSETTLED: Final = -1
 """Placeholder for an unreleased version of the users; never equal to a real version."""
 

@@ -22,8 +22,8 @@ from typing import Any, Final
 from actors import backlog
 from actors.backlog import Backlog, EntryBatch, PendingEntry, distrusted
 from actors.commits.committer import Committer, NamedAuthor
-from actors.commits.requesters import Requester, RequestOrigin
 from actors.entry_views import Ids
+from actors.execution.request import Requester, RequestOrigin
 from actors.rate_limited_log import RateLimitedLog
 from actors.rights import Rights, ids_of
 from actors.runtime import Runtime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from actors.indexes import IndexBuilderHandle
 from actors.restores import UnfinishedRestores
-from actors.spaces import SpaceEngine
+from actors.spaces import SpaceService
 from actors.topics.service import TopicService
 from actors.vaults.service import VaultService
 
@@ -17,7 +17,7 @@ class Timers:
 
     def __init__(
         self,
-        spaces: SpaceEngine,
+        spaces: SpaceService,
         topics: TopicService,
         indexes: IndexBuilderHandle,
         vaults: VaultService,

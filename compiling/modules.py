@@ -23,11 +23,12 @@ MODULES: Final = (
     "actors.commits.operation_batcher",
     "actors.commits.tail",
     "actors.commits.tickets",
-    "actors.commits.waiters",
     "actors.execution.blocking",
+    "actors.execution.executor",
     "actors.execution.fiber",
     "actors.execution.loop_budget",
     "actors.execution.registry",
+    "actors.execution.request",
     # Operations on messages, gathered.
     "actors.messages.engine",
     "actors.messages.operations",
@@ -53,9 +54,9 @@ MODULES: Final = (
     "actors.sessions",
     # Operations on keys.
     "actors.spaces.access_cache",
-    "actors.spaces.engine",
     "actors.spaces.operations",
-    "actors.spaces.work",
+    "actors.spaces.request",
+    "actors.spaces.service",
     "actors.topics.deadlines",
     "actors.topics.waiting",
     # Whatever comes in, goes out or is stored is decoded, checked, ordered and encoded by these.

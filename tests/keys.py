@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.commits.requesters import RequestOrigin
+from actors.execution.request import RequestOrigin
 from actors.node import Node
 from actors.spaces import SEQ, Answers, CallerOrToken, Names
 from protocol.requests import Surface
@@ -15,9 +15,10 @@ class Asking:
     """An asker whose answers are awaited: the operations' own fields, and apart from them at which
     commits they were done."""
 
-    def __init__(self, who: CallerOrToken, request: str) -> None:
+    def __init__(self, who: CallerOrToken, request: str, address: str = "192.0.2.1:1") -> None:
         self.surface: Surface = "http" if isinstance(who, bytes) else who.surface
-        self.origin = RequestOrigin(request, self.surface, "192.0.2.1:1")
+        self.origin = RequestOrigin(request, self.surface, address)
+        self.connection = self.origin.address
         self.heard: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
         self.commits: list[int | None] = []
 
@@ -38,9 +39,10 @@ def ask_keys(
     *operations: KeyOperation,
     room: Room | None = None,
     request: str = "",
+    address: str = "192.0.2.1:1",
 ) -> asyncio.Future[Answers]:
     """The answers, refusals among them; what is refused as a whole is raised."""
-    asking = Asking(who, request)
+    asking = Asking(who, request, address)
     try:
         found = node.spaces.run(asking, who, names, operations, room)
     except Exception as error:

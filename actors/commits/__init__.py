@@ -7,8 +7,6 @@
 | `group_commit.py` | group commit: commits on their way to the log thread |
 | `operation_batcher.py` | group commit: when units that come together run |
 | `priority_locks.py` | the priority lock of a starved transaction |
-| `waiters.py` | answers that wait for the disk; KILL |
-| `requesters.py` | the requester of an operation, and its row of INFO FOR RUNNING |
 | `applier.py` | apply: released commits on their way to the state engine |
 | `tail.py` | the newest frames, for feeds and replicas |
 | `following.py` | replication: frames of a leader's log, from the network to the ledger |

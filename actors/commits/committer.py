@@ -114,7 +114,7 @@ class Committer(CommitTickets):
         self.on_turn_end = self._batches.on_turn_end
         """Called by a surface once it has handled all it read in this loop iteration."""
         self.priority_locks = PriorityLocks(runtime)
-        self.sequence_waiters = NumberedQueue(self._report_error)
+        self.sequence_waiters = NumberedQueue(self.report_error)
         """Waits for sequences to be shown (causal tokens). A follower receives the commit later, so
         there is no ticket, and a roll back ends no wait: the sequence is assigned again. Callers
         bound their number."""
@@ -158,7 +158,7 @@ class Committer(CommitTickets):
         self._commits = commits
         self._log = log
         self.commit_index = ledger.state.commit_index
-        self.tail = Tail(ledger.state.committed, self._report_error)
+        self.tail = Tail(ledger.state.committed, self.report_error)
 
     def check_writable(self) -> None:
         """Check that this node takes changes. `commit` does so itself; call it early before long

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from actors.commits.waiters import Waiter
 from actors.execution.blocking import (
     CallbackWait,
     Deadlines,
@@ -15,6 +14,7 @@ from actors.execution.blocking import (
     Resume,
     Wait,
 )
+from actors.execution.request import Request
 from actors.runtime import Runtime
 from protocol.errors import Refusal, UnknownOutcome
 from storage.txn.ledger import Ledger
@@ -36,11 +36,12 @@ class CommitTickets:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self.call_soon = runtime.loop.call_soon
         self.commit_index = 0
         """Commit index: the newest sequence that probes and answers may show."""
-        self.blocked = NumberedQueue(self._report_error)
+        self.blocked = NumberedQueue(self.report_error)
         """Waits for pending commits, by sequence."""
-        self.deadlines = Deadlines(runtime.loop, runtime.clock, self._report_error)
+        self.deadlines = Deadlines(runtime.loop, runtime.clock, self.report_error)
         """Deadlines of waits for anything."""
         self._lost: BaseException | None = None
         """Why nothing is released any more."""
@@ -134,7 +135,7 @@ class CommitTickets:
                 continue
             if not 0 <= wait.began_us <= began_us:
                 continue
-            if isinstance(wait, Waiter):
+            if isinstance(wait, Request):
                 wait.end(why)
             else:
                 self.blocked.unblock_one(wait, late(wait.key, why))
@@ -152,11 +153,11 @@ class CommitTickets:
                 waiter.end(why)
 
     @property
-    def waiters(self) -> Iterator[Waiter]:
+    def waiters(self) -> Iterator[Request]:
         """The answers that wait and can be ended."""
         for wait in self.blocked:
             # An earlier one may have ended it meanwhile.
-            if isinstance(wait, Waiter) and wait.waits:
+            if isinstance(wait, Request) and wait.waits:
                 yield wait
 
     def monotonic_us(self) -> int:
@@ -176,7 +177,8 @@ class CommitTickets:
     def _why_rolled_back(self, ticket: CommitTicket) -> Why | None:
         return self.ledger.state.roll_backs.why(ticket)
 
-    def _report_error(self, error: BaseException) -> None:
+    def report_error(self, error: BaseException) -> None:
+        """Report a bug: other requests go on."""
         self._runtime.report_error(type(self).__name__, error)
 
 

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from actors.memory import NodeMemory
 from protocol import limits
@@ -26,6 +26,7 @@ from protocol.requests import Caller, Surface
 from protocol.shares import fits
 from protocol.values import Value
 
+ENDED: Final = "the session has ended: sign in again"
 _Key = TypeVar("_Key", bound=Hashable)
 Credential = tuple[str, str]
 """Credential whose end ends requests: `(session, "")`, or `("", user)` for the password that comes

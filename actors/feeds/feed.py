@@ -17,12 +17,12 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from actors.commits.requesters import RequestOrigin, described
 from actors.execution.fiber import Fiber, FiberWait
+from actors.execution.registry import ENDED
+from actors.execution.request import RequestOrigin, described
 from actors.feeds.request import FeedCursor, FeedSink, OpenFeed
 from actors.feeds.views import LONG, FeedView, Parts
 from actors.rights import Privileges
-from actors.sessions import ENDED
 from protocol import limits
 from protocol.errors import NotAllowed, Refusal, SessionEnded, TooSlow, Unknown
 from protocol.requests import Caller

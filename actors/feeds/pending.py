@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from actors.commits.committer import Committer
-from actors.commits.requesters import RequestOrigin, described
 from actors.execution.blocking import FutureWait
-from actors.execution.registry import Registry
+from actors.execution.registry import ENDED, Registry
+from actors.execution.request import RequestOrigin, described
 from actors.feeds.request import OpenFeed
-from actors.sessions import ENDED
 from protocol import limits
 from protocol.errors import Refusal, SessionEnded, StatementTimeout
 from protocol.requests import Caller

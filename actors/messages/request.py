@@ -4,7 +4,7 @@
 |---|---|---|
 | queued | it is run, in this iteration of the loop or after the batch at the log | the client |
 | resting | its wait is woken, or a priority lock that held it back is gone | KILL, its time |
-| waiting for the disk | all that its answer shows is released | KILL, its time: see `Waiter` |
+| waiting for the disk | all that its answer shows is released | KILL, its time: see `Request` |
 | run as a script | that has ended | KILL, its time: as any script |
 | over | | |
 
@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from actors.commits.requesters import RequestOrigin, described
-from actors.commits.waiters import Waiter
+from actors.execution.registry import ENDED
+from actors.execution.request import Request, RequestOrigin, described
 from actors.messages.operations import OperationResult
 from actors.messages.texts import statement
-from actors.sessions import ENDED
 from actors.topics.deadlines import LateDeadlines
 from actors.topics.waiting import StatementWait, WaitTarget
 from protocol.errors import Refusal, SessionEnded
@@ -57,7 +56,7 @@ class Sender(NamedTuple):
     """Names of the namespace and the database."""
 
 
-class MessageRequest(Waiter):
+class MessageRequest(Request):
     """An operation that came without a script; the table in the module's docstring has its states.
 
     :param timeout_us: time to the answer, from now on; None: unlimited
@@ -230,8 +229,8 @@ class MessageRequest(Waiter):
             self.answer_or_refuse(self.refusal)
         elif self.performed is not None and self.performed.goes_on:
             # A kill during the wait for this part: the next part does not begin.
-            if self._ended is not None:
-                self.answer_or_refuse(self._ended)
+            if self.ended_by is not None:
+                self.answer_or_refuse(self.ended_by)
             else:
                 self._engine.again(self)
         else:

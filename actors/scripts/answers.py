@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from actors.commits.waiters import Waiter
+from actors.execution.request import Request
 from actors.runtime import Reply, Runtime
 from actors.scripts.services import Services
 from actors.scripts.transactions import ScriptRun
@@ -115,7 +115,7 @@ class ScriptAnswers:
         return Failed(f"the node failed at this script: see its log for request {request}")
 
 
-class AwaitedAnswer(Waiter):
+class AwaitedAnswer(Request):
     """Answer that waits for its commits to be released.
 
     :param refusal: the refusal that the script stopped at
@@ -158,7 +158,7 @@ class AwaitedAnswer(Waiter):
 
     def out_of_time(self) -> Refusal:
         # Any other refusal rests on commits that the script has read and that are not durable.
-        if self._ended is None and isinstance(self._refusal, FROM_OUTSIDE):
+        if self.ended_by is None and isinstance(self._refusal, FROM_OUTSIDE):
             return self._refusal
         return super().out_of_time()
 

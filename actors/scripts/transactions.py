@@ -13,10 +13,9 @@ from typing import Final
 
 import structlog
 
-from actors.commits.requesters import RequestOrigin, described
-from actors.commits.waiters import Waiter
 from actors.execution.fiber import Fiber, FiberWait
-from actors.execution.registry import credential_of
+from actors.execution.registry import ENDED, credential_of
+from actors.execution.request import Request, RequestOrigin, described
 from actors.memory import STEP_BYTES, MemoryAccount
 from actors.scripts.answer_sizes import measured
 from actors.scripts.conflict_retry import ConflictRetry
@@ -26,7 +25,6 @@ from actors.scripts.plans import Plans, Step
 from actors.scripts.request_checks import check_handed_over, check_keep
 from actors.scripts.script_state import PACKED_WEIGHT, SMALL_BYTES
 from actors.scripts.services import Services
-from actors.sessions import ENDED
 from language import tree
 from language.budget import Budget
 from language.sizing import MEMORY
@@ -656,7 +654,7 @@ class ScriptRun(Execution):
         if self.id != sparing and (cut or self.waiting or self.barrier):
             self.end(SessionEnded(ENDED))
 
-    def describe(self, now_us: int, waiter: Waiter | None = None) -> dict[str, Value]:
+    def describe(self, now_us: int, waiter: Request | None = None) -> dict[str, Value]:
         """Return its row of INFO FOR RUNNING.
 
         :param waiter: its answer, if that waits for the disk

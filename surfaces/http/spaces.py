@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tornado.httputil import HTTPMessageDelegate
 
-from actors.commits.requesters import RequestOrigin
+from actors.execution.request import RequestOrigin
 from actors.sessions import token_digest
 from actors.spaces import SEQ, Answers, CallerOrToken, Names, parse_value
 from protocol import binary, jsonvalues, limits
@@ -212,6 +212,10 @@ class KeyRequest:
     def __init__(self, exchange: Exchange | None, show: Show) -> None:
         self.exchange = exchange
         self._show = show
+
+    @property
+    def connection(self) -> KeyRequest:
+        return self  # a connection has one request at a time
 
     @property
     def origin(self) -> RequestOrigin:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
-from actors.commits.requesters import Requester
+from actors.execution.request import Requester
 from actors.execution.scheduler import FiberScheduler
 from actors.feeds.feed import Feed
 from actors.feeds.request import OpenFeed

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from actors.commits.requesters import RequestOrigin
+from actors.execution.request import RequestOrigin
 from actors.spaces import SEQ, Answers, Names
 from protocol.errors import Refusal, SignInRefused
 from protocol.frames import MessageKind, WireMessage
@@ -54,6 +54,10 @@ class _KeyBatch:
         left.ids, left.operations = self.ids[done:], self.operations[done:]
         left.who, left.number = self.who, self.number
         return left
+
+    @property
+    def connection(self) -> WireLink:
+        return self._keys.link
 
     @property
     def origin(self) -> RequestOrigin:

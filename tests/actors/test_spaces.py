@@ -205,7 +205,7 @@ async def test_a_long_listing_is_seen_and_ended(
 ) -> None:
     """What was done before it may have happened: it is not on the disk yet."""
     await here.run(SetKey("a", 1))
-    monkeypatch.setattr(here.node.spaces, "_monotonic_us", lambda: 0)
+    monkeypatch.setattr(here.node.spaces, "monotonic_us", lambda: 0)
     stall = Stall(here.node)
     heard = ask_keys(
         here.node, ANA, ("a", "b", "c"), SetKey("b", 1), ListKeys(), request="r-1"
@@ -362,6 +362,26 @@ async def test_what_a_barrier_holds_back_is_seen_and_ended(here: Desk) -> None:
     assert here.node.registry.describe(0) == []
 
 
+async def test_a_blocked_write_holds_up_its_own_line_alone(here: Desk) -> None:
+    """The same key of the same connection, and listings; no other key, and no other connection."""
+    await here.run(SetKey("k", 0), SetKey("other", 0))
+
+    def asked(*operations: KeyOperation, address: str = "192.0.2.1:1") -> Any:
+        return ask_keys(here.node, ANA, ("a", "b", "c"), *operations, address=address)
+
+    place = barrier(here.node)
+    write = asked(SetKey("k", 1))
+    beside = [asked(GetKey("k"), address="192.0.2.2:1"), asked(GetKey("other"))]
+    behind = [asked(GetKey("k")), asked(ListKeys()), asked(GetKey("other"))]
+    assert [one.done() for one in (write, *behind)] == [False] * 4, "a listing is followed by all"
+    assert [one.done() for one in beside] == [True] * 2
+    place.leave()
+    assert await write == (WRITTEN,)
+    assert [await one for one in behind[:2]] == [
+        ({"value": 1, "ttl": None},), ({"keys": ["k", "other"]},),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "change", ["ALTER USER ben SET PASSWORD 'another password'", "DROP USER ben"]
 )
@@ -414,7 +434,7 @@ class TestTurns:
     @pytest.fixture(autouse=True)
     def a_slice_is_one_request(self, here: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(limits, "SLICE_US", 0)
-        monkeypatch.setattr(here.node.spaces._budget, "limit_us", 0)
+        monkeypatch.setattr(here.node.executor.budget, "limit_us", 0)
 
     async def test_what_comes_after_a_slice_waits_for_a_turn(self, here: Desk) -> None:
         turns = 0
@@ -445,7 +465,7 @@ class TestTurns:
 
     async def test_the_end_does_what_waits_and_begins_nothing(self, here: Desk) -> None:
         heard = [ask_keys(here.node, ANA, ("a", "b", "c"), GetKey("k")) for _ in range(5)]
-        await here.node.spaces.stop()
+        await here.node.executor.stop()
         assert [await one for one in heard] == [(NONE,)] * 5
         with pytest.raises(Draining):
             await here.run(GetKey("k"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.commits.requesters import RequestOrigin
+from actors.execution.request import RequestOrigin
 from actors.rights import Rights
 from actors.statements import Statements
 from protocol.errors import DiskFull, NotAllowed
@@ -95,6 +95,7 @@ class Somebody:
 
     surface: Surface = "wire"
     origin = RequestOrigin("r-1", "wire", "192.0.2.1:5000")
+    connection = origin.address
 
     def on_result(self, answer: object, lost: BaseException | None) -> None:
         raise AssertionError("nobody tells")

@@ -29,7 +29,7 @@ ASK_BEFORE = {
     "actors/scripts/execution.py": 1,  # a statement that writes, before it reads or waits
     "actors/messages/engine.py": 1,  # one operation of several on messages, likewise
     "actors/vaults/actor.py": 2,  # an unseal and a passphrase, before anything is hashed
-    "actors/spaces/work.py": 1,  # one operation of several on keys, so that the others are done
+    "actors/spaces/request.py": 1,  # one operation of several on keys, so that the others are done
     "actors/cluster/role.py": 1,  # what the door asks of a node in a cluster
 }
 """Who asks the door whether it takes changes before it has any, and in how many places."""
@@ -142,7 +142,7 @@ def test_who_asks_before_still_does() -> None:
         ("storage/planted.py", "by = effects.Attribution('ana', 'wire')"),
         ("actors/planted.py", "from storage.formats.effects import SEQUENCE_BYTES, Attribution"),
         ("actors/planted.py", "self._roles.check_writable()"),
-        ("actors/spaces/work.py", "committer.check_writable()\ncommitter.check_writable()"),
+        ("actors/spaces/request.py", "committer.check_writable()\ncommitter.check_writable()"),
         ("actors/planted.py", "if WRITABLE in roles.words: pass"),
         ("actors/scripts/planted.py", "with run.services.committer.begin() as tx: pass"),
         ("actors/scripts/planted.py", "tx = self._committer.begin_read_only()"),
@@ -159,7 +159,7 @@ def test_planted_way_past_it_is_caught(path: str, text: str) -> None:
         ("actors/commits/planted.py", "self.ledger.commit(tx, Attribution('ana', 'wire'))"),
         ("actors/planted.py", "committer.commit(tx, NODE, reason='due')"),
         ("actors/planted.py", "with committer.begin() as tx:\n    tx.release()"),
-        ("actors/spaces/work.py", "committer.check_writable()"),
+        ("actors/spaces/request.py", "committer.check_writable()"),
         ("storage/planted.py", "self.settle()"),
         ("actors/scripts/planted.py", "with run.reading_beside() as tx: pass"),
         ("actors/scripts/execution.py", "return committer.begin_released_read()"),

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from actors import entry_retention, statements
-from actors.commits.requesters import RequestOrigin
+from actors.execution.request import RequestOrigin
 from actors.runtime import ask
 from actors.scripts.handlers import HANDLERS, Requires
 from actors.settings import NodeSettings
@@ -193,6 +193,7 @@ async def test_a_refused_operation_on_keys_is_kept(house: Running) -> None:
     class Asker:
         surface: Surface = "wire"
         origin = RequestOrigin("r-key", "wire", "192.0.2.9:1")
+        connection = origin.address
 
         def on_result(self, *_: object) -> None: ...
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from actors.commits.requesters import Requester
 from actors.environment import SystemClock
+from actors.execution.request import Requester
 from actors.execution.scheduler import FiberScheduler
 from actors.feeds.feed import Feed
 from actors.feeds.request import OpenFeed

@@ -1,0 +1,270 @@
+"""Executor: the life of a request and of a transaction, each written once. On the loop only.
+
+    submit:   run → wait for all that was seen → answer       (once a request)
+    transact: begin → authorize and work → commit             (once a transaction)
+
+- A request runs at once if it may, and its result is returned if it rests on nothing pending.
+- All of them share one slice of the loop in each iteration (`limits.SLICE_US`). Requests beyond
+  that are put off for an iteration, and later ones too: none overtakes.
+- A request that another's priority lock blocks has had no effect. It runs again when the lock is
+  gone, before all that were put off since. Until then it holds up its lines alone: the requests of
+  its connection that may not overtake it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from actors.execution.blocking import CallbackWait
+from actors.execution.fiber import Fiber
+from actors.execution.loop_budget import LoopBudget
+from actors.execution.request import COMMITTING, DONE, QUEUED, RUNNING, ExecutedRequest
+from actors.execution.scheduler import SCRIPT, FiberScheduler
+from protocol import limits
+from protocol.errors import Busy, Draining, Refusal, UnknownOutcome
+from storage.txn.tickets import CommitTicket
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from actors.commits.committer import Committer
+    from actors.runtime import Runtime
+
+PENDING: Final = None
+"""Result of `submit` if the requester is notified later."""
+
+
+class Executor:
+    """Runs requests."""
+
+    def __init__(self, runtime: Runtime, committer: Committer, scheduler: FiberScheduler) -> None:
+        self._runtime = runtime
+        self._committer = committer
+        self._scheduler = scheduler
+        self._monotonic_us = runtime.clock.monotonic_us
+        self._urgent = runtime.urgent
+        self.budget = LoopBudget(limits.SLICE_US)
+        self._queue: deque[ExecutedRequest] = deque()
+        """Requests put off; the ended ones among them are passed over."""
+        self._scheduled = False
+        """True if `_run_queue` is scheduled."""
+        self._blocked: list[ExecutedRequest] = []
+        """Requests blocked by a priority lock, and those behind them, in their order."""
+        self._lines: set[Hashable] = set()
+        """Lines of the blocked requests."""
+        self._fibers: dict[Fiber, ExecutedRequest] = {}
+        self._stopped = False
+
+    # --- the life of a request ------------------------------------------------------------------
+
+    def submit(self, request: ExecutedRequest) -> Any:
+        """Run a request. Return its result, or PENDING: the asker gets it later.
+
+        :raises Refusal: nothing has happened
+        """
+        began_us, budget = request.began_us, self.budget
+        # One test for the common case: nothing queued, no lock, slice not used up.
+        if self._queue or self._blocked or budget.spent_us >= budget.limit_us or self._stopped:
+            if self._stopped:
+                raise _stopping()
+            if self._put_off(request):
+                return PENDING
+        # A busy loop would keep the GIL from the thread of the log.
+        urgent = self._urgent
+        if urgent is not None and urgent.since_us:
+            urgent.yield_gil(began_us)
+        try:
+            self._run(request, began_us + limits.SLICE_US)
+        finally:
+            budget.spend(self._monotonic_us() - began_us)
+        if request.state == DONE:
+            return request.outcome()
+        request.promised = True
+        return PENDING
+
+    def _run(self, request: ExecutedRequest, until_us: int) -> None:
+        request.state = RUNNING
+        try:
+            is_done = request.run(self, until_us)
+        except Refusal:
+            if not request.blocked_by_lock:
+                request.let_go()
+                raise
+            request.reset()
+            self._block(request)
+            return
+        except Exception as error:
+            request.let_go()
+            self._runtime.report_error(type(self).__name__, error)
+            raise
+        if is_done:
+            self._finish(request)
+        else:
+            self._go_on(request)
+
+    def _finish(self, request: ExecutedRequest) -> None:
+        """Answer once all that the answer rests on is released."""
+        ticket = request.shown
+        sequence = ticket.sequence
+        if not sequence or (
+            sequence <= self._committer.commit_index and self._committer.is_released(ticket)
+        ):
+            request.on_result(None)
+            return
+        if request.listed:
+            request.delist()  # entered anew: neither its credential nor a drain ends it
+        request.state = COMMITTING
+        request.wait(ticket)
+
+    # --- the life of a transaction --------------------------------------------------------------
+
+    def transact(self, unit: ExecutedRequest) -> CommitTicket:
+        """Do the next part of a unit's work in one transaction. Return the ticket that its answers
+        rest on.
+
+        :raises Refusal: nothing of it has happened. If the unit is `blocked_by_lock` now, it may
+            run again when the priority lock is gone
+        """
+        committer = self._committer
+        tx = committer.begin_transaction()
+        try:
+            unit.work(tx)
+            if not tx.size:
+                tx.release()
+                return tx.ticket
+            ticket = committer.commit(tx, unit.author, unit.text())
+        except BaseException:
+            unit.blocked_by_lock = tx.blocked_by_lock
+            tx.release()
+            raise
+        unit.follow_up(ticket)
+        return ticket
+
+    # --- turns ----------------------------------------------------------------------------------
+
+    def _put_off(self, request: ExecutedRequest) -> bool:
+        """Put a request off that may not overtake others, or comes after the slice. Return False if
+        it can run now.
+
+        :raises Busy: too many are put off
+        """
+        # A queue alone suffices: even with time left no request overtakes.
+        if self._queue or self.budget.is_spent:
+            if len(self._queue) >= limits.MAILBOX:
+                raise Busy(f"too many requests wait for their turn: the limit is {limits.MAILBOX}")
+            self._queue.append(request)
+            request.enlist()
+            self._schedule()
+        elif self._is_behind(request):
+            self._block(request)
+        else:
+            return False
+        request.promised = True
+        return True
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._runtime.loop.call_soon(self._run_queue)
+
+    def _run_queue(self) -> None:
+        """Run a slice of the requests put off."""
+        self._scheduled = False
+        began_us = self._monotonic_us()
+        until_us = began_us + limits.SLICE_US
+        queue = self._queue
+        while queue:
+            request = queue.popleft()
+            if request.state == DONE:
+                continue
+            if self._blocked and self._is_behind(request):
+                self._block(request)
+            else:
+                self._run_late(request, until_us)
+            if self._monotonic_us() >= until_us:
+                break
+        # Requests that still come in this iteration find this slice used up.
+        self.budget.spend(self._monotonic_us() - began_us)
+        if queue:
+            self._schedule()
+        urgent = self._urgent
+        if urgent is not None and urgent.since_us:
+            urgent.yield_gil(self._monotonic_us())
+
+    def _run_late(self, request: ExecutedRequest, until_us: int) -> None:
+        """Run a request whose asker waits already."""
+        try:
+            self._run(request, until_us)
+        except Exception as error:
+            request.on_result(error)
+
+    # --- blocked by priority locks --------------------------------------------------------------
+
+    def _is_behind(self, request: ExecutedRequest) -> bool:
+        return any(line in self._lines for line in request.follows())
+
+    def _block(self, request: ExecutedRequest) -> None:
+        request.state = QUEUED
+        if not self._blocked:
+            self._committer.priority_locks.block(CallbackWait(self._on_lock_released))
+        self._blocked.append(request)
+        self._lines.update(request.takes())
+        request.enlist()
+
+    def _on_lock_released(self, _lost: BaseException | None) -> None:
+        # `extendleft` reverses: `reversed` keeps the order of arrival.
+        self._queue.extendleft(reversed(self._blocked))
+        self._blocked.clear()
+        self._lines.clear()
+        self._schedule()
+
+    # --- in a fiber -----------------------------------------------------------------------------
+
+    def _go_on(self, request: ExecutedRequest) -> None:
+        request.fiber = fiber = Fiber(self._scheduler, SCRIPT, request.user)
+        self._fibers[fiber] = request
+        request.enlist()
+        fiber.start_in_line(partial(request.go_on, fiber), request.pause)
+        # On the loop: a callback may submit the next request.
+        fiber.outcome.add_done_callback(partial(self._has_gone_on, fiber))
+
+    def _has_gone_on(self, fiber: Fiber, outcome: asyncio.Future[None]) -> None:
+        request = self._fibers.pop(fiber)
+        request.fiber = None
+        request.let_go()
+        error = outcome.exception()
+        if error is None:
+            self._finish(request)
+        elif error is request.ended_by:
+            request.on_result(request.why_ended(request.ended_by))
+        else:
+            if not isinstance(error, Refusal):
+                self._runtime.report_error(type(self).__name__, error)
+            request.on_result(error)
+
+    # --- the end --------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Stop: run the requests put off, refuse those blocked, end those that wait."""
+        self._stopped = True
+        # Their askers were promised an answer.
+        while self._queue:
+            self._run_queue()
+        blocked, self._blocked = self._blocked, []
+        for request in blocked:
+            if request.state != DONE:
+                request.on_result(_stopping())
+        for fiber in list(self._fibers):
+            fiber.cancel(UnknownOutcome("the node stopped before this was done"))
+        while self._fibers:
+            await asyncio.sleep(0)
+        for waiter in list(self._committer.waiters):
+            if isinstance(waiter, ExecutedRequest):
+                waiter.end(Draining("the node is stopping"))
+
+
+def _stopping() -> Draining:
+    return Draining("the node is stopping and accepts no new requests")
