@@ -237,8 +237,8 @@ class NodeParts:
             lambda: IndexesActor.start(runtime, indexes, committer), refoldable=True
         )
         self.messages = MessageEngine(
-            runtime, committer, self.roles, self.rights, sessions, self.topics, self.registry,
-            self.statements, lambda: self.scripts,
+            runtime, committer, self.executor, self.roles, self.rights, sessions, self.topics,
+            self.registry, self.statements, lambda: self.scripts,
         )  # fmt: skip
         committer.on_roll_back.append(self.topics.waits.on_roll_back)
 
@@ -266,8 +266,8 @@ class NodeParts:
     def _start_vaults_and_backups(self) -> None:
         runtime, committer = self.runtime, self.committer
         vaults = VaultParts(
-            runtime, committer, self.roles, self.rights, self.passwords, self._open_sessions,
-            self.statements, self.environment.rng, self.settings.vaults,
+            runtime, committer, self.executor, self.roles, self.rights, self.passwords,
+            self._open_sessions, self.statements, self.environment.rng, self.settings.vaults,
         )  # fmt: skip
         self._sealed, self._vaults = start_vaults(vaults)
         self._places.append(self._vaults)

@@ -20,7 +20,6 @@ MODULES: Final = (
     "actors.commits.committer",
     "actors.commits.group_commit",
     "actors.commits.idle_marks",
-    "actors.commits.operation_batcher",
     "actors.commits.tail",
     "actors.commits.tickets",
     "actors.execution.blocking",
@@ -29,6 +28,7 @@ MODULES: Final = (
     "actors.execution.loop_budget",
     "actors.execution.registry",
     "actors.execution.request",
+    "actors.execution.units",
     # Operations on messages, gathered.
     "actors.messages.engine",
     "actors.messages.operations",

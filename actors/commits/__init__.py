@@ -5,7 +5,6 @@
 | `committer.py` | the entry: attributes a change, commits it, returns its ticket |
 | `tickets.py` | commit tickets, roll backs, callbacks on release |
 | `group_commit.py` | group commit: commits on their way to the log thread |
-| `operation_batcher.py` | group commit: when units that come together run |
 | `priority_locks.py` | the priority lock of a starved transaction |
 | `applier.py` | apply: released commits on their way to the state engine |
 | `tail.py` | the newest frames, for feeds and replicas |

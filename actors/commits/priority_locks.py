@@ -11,8 +11,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import structlog
 
@@ -69,6 +69,44 @@ class PriorityLockRequest:
         """Release the lock, or leave the queue: the transaction has ended, or gives up.
         Idempotent."""
         self._line.leave(self)
+
+
+R = TypeVar("R")
+
+
+class BlockedLines(Generic[R]):
+    """Requests that a priority lock blocks. A blocked one holds up its own lines alone: later
+    requests that may not overtake it stand behind it.
+
+    :param again: has requests run again, in their order, before all that have come since
+    """
+
+    def __init__(self, locks: PriorityLocks, again: Callable[[list[R]], None]) -> None:
+        self._locks = locks
+        self._again = again
+        self.requests: list[R] = []
+        """Blocked requests and those behind them, in their order."""
+        self._lines: set[Hashable] = set()
+
+    def holds_up(self, lines: Iterable[Hashable]) -> bool:
+        """True if a request that follows these lines has to stand behind a blocked one."""
+        return not self._lines.isdisjoint(lines)
+
+    def block(self, request: R, lines: Iterable[Hashable]) -> None:
+        """Have a request run again once the lock is gone. :param lines: those that it stands in"""
+        if not self.requests:
+            self._locks.block(CallbackWait(self._release))
+        self.requests.append(request)
+        self._lines.update(lines)
+
+    def take_all(self) -> list[R]:
+        """Remove all requests, and return them in their order."""
+        requests, self.requests = self.requests, []
+        self._lines.clear()
+        return requests
+
+    def _release(self, _lost: BaseException | None) -> None:
+        self._again(self.take_all())
 
 
 class PriorityLocks:

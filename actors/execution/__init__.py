@@ -9,4 +9,5 @@
 | `registry.py` | live requests: INFO FOR RUNNING, KILL, end of a session, limits on waiting |
 | `request.py` | one request: its states, its wait for a release, its row of INFO FOR RUNNING |
 | `scheduler.py` | queue of fibers by rank and user; one slice per iteration of the loop |
+| `units.py` | requests that share transactions, by group, and when to run them |
 """

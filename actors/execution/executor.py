@@ -18,18 +18,16 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from actors.execution.blocking import CallbackWait
+from actors.commits.priority_locks import BlockedLines
 from actors.execution.fiber import Fiber
 from actors.execution.loop_budget import LoopBudget
-from actors.execution.request import COMMITTING, DONE, QUEUED, RUNNING, ExecutedRequest
+from actors.execution.request import COMMITTING, DONE, QUEUED, RUNNING, ExecutedRequest, Unit
 from actors.execution.scheduler import SCRIPT, FiberScheduler
 from protocol import limits
 from protocol.errors import Busy, Draining, Refusal, UnknownOutcome
 from storage.txn.tickets import CommitTicket
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from actors.commits.committer import Committer
     from actors.runtime import Runtime
 
@@ -51,10 +49,9 @@ class Executor:
         """Requests put off; the ended ones among them are passed over."""
         self._scheduled = False
         """True if `_run_queue` is scheduled."""
-        self._blocked: list[ExecutedRequest] = []
-        """Requests blocked by a priority lock, and those behind them, in their order."""
-        self._lines: set[Hashable] = set()
-        """Lines of the blocked requests."""
+        self._blocked: BlockedLines[ExecutedRequest] = BlockedLines(
+            committer.priority_locks, self._unblock
+        )
         self._fibers: dict[Fiber, ExecutedRequest] = {}
         self._stopped = False
 
@@ -65,13 +62,13 @@ class Executor:
 
         :raises Refusal: nothing has happened
         """
+        if self._stopped:
+            raise _stopping()
         began_us, budget = request.began_us, self.budget
-        # One test for the common case: nothing queued, no lock, slice not used up.
-        if self._queue or self._blocked or budget.spent_us >= budget.limit_us or self._stopped:
-            if self._stopped:
-                raise _stopping()
-            if self._put_off(request):
-                return PENDING
+        # One test for the common case: nothing queued, slice not used up, no lock.
+        is_busy = self._queue or budget.spent_us >= budget.limit_us or self._blocked.requests
+        if is_busy and self._put_off(request):
+            return PENDING
         # A busy loop would keep the GIL from the thread of the log.
         urgent = self._urgent
         if urgent is not None and urgent.since_us:
@@ -121,12 +118,11 @@ class Executor:
 
     # --- the life of a transaction --------------------------------------------------------------
 
-    def transact(self, unit: ExecutedRequest) -> CommitTicket:
-        """Do the next part of a unit's work in one transaction. Return the ticket that its answers
-        rest on.
+    def transact(self, unit: Unit) -> CommitTicket:
+        """Do a unit's work in one transaction. Return the ticket that its answers rest on.
 
-        :raises Refusal: nothing of it has happened. If the unit is `blocked_by_lock` now, it may
-            run again when the priority lock is gone
+        :raises Refusal: nothing of it has happened, and the refusal rests on what the unit `saw`.
+            If it is `blocked_by_lock` now, it may run again when the priority lock is gone
         """
         committer = self._committer
         tx = committer.begin_transaction()
@@ -135,13 +131,11 @@ class Executor:
             if not tx.size:
                 tx.release()
                 return tx.ticket
-            ticket = committer.commit(tx, unit.author, unit.text())
+            return committer.commit(tx, *unit.attribution())
         except BaseException:
-            unit.blocked_by_lock = tx.blocked_by_lock
+            unit.blocked_by_lock, unit.saw = tx.blocked_by_lock, tx.ticket
             tx.release()
             raise
-        unit.follow_up(ticket)
-        return ticket
 
     # --- turns ----------------------------------------------------------------------------------
 
@@ -158,7 +152,7 @@ class Executor:
             self._queue.append(request)
             request.enlist()
             self._schedule()
-        elif self._is_behind(request):
+        elif self._blocked.holds_up(request.follows()):
             self._block(request)
         else:
             return False
@@ -180,7 +174,7 @@ class Executor:
             request = queue.popleft()
             if request.state == DONE:
                 continue
-            if self._blocked and self._is_behind(request):
+            if self._blocked.requests and self._blocked.holds_up(request.follows()):
                 self._block(request)
             else:
                 self._run_late(request, until_us)
@@ -203,22 +197,14 @@ class Executor:
 
     # --- blocked by priority locks --------------------------------------------------------------
 
-    def _is_behind(self, request: ExecutedRequest) -> bool:
-        return any(line in self._lines for line in request.follows())
-
     def _block(self, request: ExecutedRequest) -> None:
         request.state = QUEUED
-        if not self._blocked:
-            self._committer.priority_locks.block(CallbackWait(self._on_lock_released))
-        self._blocked.append(request)
-        self._lines.update(request.takes())
+        self._blocked.block(request, request.takes())
         request.enlist()
 
-    def _on_lock_released(self, _lost: BaseException | None) -> None:
+    def _unblock(self, requests: list[ExecutedRequest]) -> None:
         # `extendleft` reverses: `reversed` keeps the order of arrival.
-        self._queue.extendleft(reversed(self._blocked))
-        self._blocked.clear()
-        self._lines.clear()
+        self._queue.extendleft(reversed(requests))
         self._schedule()
 
     # --- in a fiber -----------------------------------------------------------------------------
@@ -253,8 +239,7 @@ class Executor:
         # Their askers were promised an answer.
         while self._queue:
             self._run_queue()
-        blocked, self._blocked = self._blocked, []
-        for request in blocked:
+        for request in self._blocked.take_all():
             if request.state != DONE:
                 request.on_result(_stopping())
         for fiber in list(self._fibers):

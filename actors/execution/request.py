@@ -18,7 +18,7 @@ future costs one more iteration of the loop.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from actors.execution.executor import Executor
     from actors.execution.fiber import Fiber
     from actors.execution.registry import Credential
+    from storage.formats.entries import Entry
     from storage.txn.transaction import Transaction
 
 Answer_contra = TypeVar("Answer_contra", contravariant=True)
@@ -212,8 +213,25 @@ class Request(Wait):
         self.resume(why)
 
 
-class ExecutedRequest(Request):
-    """A request that the executor runs; also a unit of `Executor.transact`, alone in it.
+class Unit(ABC):
+    """Requests that share one transaction (`Executor.transact`), or one request alone."""
+
+    blocked_by_lock = False
+    """True if another's priority lock has blocked the transaction."""
+    saw = NO_COMMIT
+    """Ticket that the refusal of the transaction rests on."""
+
+    @abstractmethod
+    def work(self, tx: Transaction) -> None:
+        """Do the work of one transaction. :raises Refusal: nothing of it may happen"""
+
+    @abstractmethod
+    def attribution(self) -> tuple[Author, str | None, str | None, Entry | None]:
+        """Return what `Committer.commit` records: author, statement, reason and entry."""
+
+
+class ExecutedRequest(Request, Unit):
+    """A request that the executor runs.
 
     :param asker: gets the result, unless `Executor.submit` returns it
     """
@@ -235,8 +253,6 @@ class ExecutedRequest(Request):
     """True while it is in the registry with its credential, which ends it."""
     fiber: Fiber | None = None
     """Runs what takes several slices."""
-    blocked_by_lock = False
-    """True if another's priority lock blocked it; then it has had no effect."""
 
     def __init__(self, committer: Committer, asker: Requester[Any], began_us: int) -> None:
         self._committer = committer
@@ -290,25 +306,6 @@ class ExecutedRequest(Request):
     @abstractmethod
     def follows(self) -> Iterator[Hashable]:
         """Yield the lines that it may not overtake a request in."""
-
-    # --- as a unit of one transaction -----------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def author(self) -> Author:
-        """Author of its changes."""
-
-    @abstractmethod
-    def work(self, tx: Transaction) -> None:
-        """Do the next part of its work. :raises Refusal: nothing of this transaction may happen"""
-
-    @abstractmethod
-    def text(self) -> str:
-        """Return the statements that its changes stand for, without secrets."""
-
-    @abstractmethod
-    def follow_up(self, ticket: CommitTicket) -> None:
-        """Complete the answers with their commit, right after it."""
 
     def rest_on(self, ticket: CommitTicket) -> None:
         """Have the answer wait for a commit.

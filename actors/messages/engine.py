@@ -4,7 +4,7 @@ The fixed cost of a commit is shared by all operations in it (group commit). So 
 run as they come:
 
 - Those of one iteration of the loop, and those that come while the log writes a batch, are run
-  together (`actors/commits/operation_batcher.py`).
+  together (`actors/execution/units.py`).
 - Those of one user over one surface share a transaction and a commit, which has one attribution.
 - Each is atomic by itself: a refused operation has changed nothing. Exceptions are a transaction
   grown too large, a bug, and a refused commit of several. Then all of them are run once more, each
@@ -23,16 +23,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, Final
 
 from pykka import ActorRef
 
 from actors.commits.committer import Committer, NamedAuthor
-from actors.commits.operation_batcher import OperationBatcher
-from actors.execution.blocking import CallbackWait
+from actors.commits.priority_locks import BlockedLines
+from actors.execution.executor import Executor
 from actors.execution.registry import Registry
+from actors.execution.request import Unit
+from actors.execution.units import UnitQueue
 from actors.messages import operations, texts
 from actors.messages.request import MessageCallback, MessageRequest, Sender, TakeRoom
 from actors.rights import Rights
@@ -86,6 +88,7 @@ class MessageEngine:
         self,
         runtime: Runtime,
         committer: Committer,
+        executor: Executor,
         roles: Roles,
         rights: Rights,
         sessions: Sessions,
@@ -104,17 +107,19 @@ class MessageEngine:
         self.registry = registry
         self._statements = statements
         self._scripts = scripts
-        self._queues: dict[Whose, deque[MessageRequest]] = {}
-        self._waiting = 0
-        """Operations in all queues."""
-        self._gathering = OperationBatcher(runtime, committer, self._run, lambda: self._waiting)
+        self._executor = executor
+        self._units: UnitQueue[MessageRequest] = UnitQueue(
+            runtime, committer, self._run_together, _refuse_at_stop
+        )
+        self.on_turn_end = self._units.on_turn_end
+        """Called by a surface that adds no more operations in this iteration of the loop. The
+        queued ones run now, if no other caller adds any in it and none are likely to come."""
+        self.stop = self._units.stop
+        """Runs nothing more: queued operations are answered with `Draining`."""
         self._as_scripts: set[MessageRequest] = set()
-        self._blocked_by_lock: list[MessageRequest] = []
-        """Operations blocked by another's priority lock, in their order, with later ones from the
-        same connections."""
-        self._held_back: set[tuple[str, str, Surface]] = set()
-        """Senders of blocked operations: each sender's operations keep their order."""
-        self._stopped = False
+        self._blocked: BlockedLines[MessageRequest] = BlockedLines(
+            committer.priority_locks, self._unblock
+        )
         self.commits = 0
         """Commits made."""
 
@@ -138,88 +143,55 @@ class MessageEngine:
 
     def again(self, asked: MessageRequest) -> None:
         """Run an operation soon, after those queued before."""
-        by = asked.caller.user, asked.caller.surface
-        queue = self._queues.get(by)
-        if queue is None:
-            queue = self._queues[by] = deque()
-        queue.append(asked)
-        self._waiting += 1
-        self._gathering.schedule_run()
-
-    def on_turn_end(self) -> None:
-        """Note that the caller adds no more operations in this iteration of the loop. Run the
-        queued ones now, if no other caller adds any in it and none are likely to come."""
-        self._gathering.on_turn_end()
-
-    def stop(self) -> None:
-        """Run nothing more: queued operations are answered with `Draining`."""
-        self._stopped = True
-        self._gathering.stop()
-        self._refuse_rest()
-
-    def _refuse_rest(self) -> None:
-        # Emptied first: an answer may bring the next operation of its client.
-        queues, self._queues, self._waiting = self._queues, {}, 0
-        for queue in queues.values():
-            for asked in queue:
-                if not asked.over:
-                    asked.answer_or_refuse(_stopping())
-
-    # --- scheduling -----------------------------------------------------------------------------
-
-    def _run(self) -> bool:
-        """Run queued operations for one slice, with those they wake. True if any are left."""
-        if self._stopped:
-            self._refuse_rest()
-            return bool(self._queues)
-        until_us = self.monotonic_us() + limits.SLICE_US
-        queues = self._queues
-        while queues:
-            by = next(iter(queues))
-            queue = queues.pop(by)
-            queues[by] = queue  # round robin: the other queues get their commits first
-            self._run_together(by, queue)
-            if not queue and queues.get(by) is queue:
-                del queues[by]
-            if self.monotonic_us() >= until_us:
-                break
-        return bool(queues)
+        self._units.add(_whose(asked), asked)
 
     # --- one commit -----------------------------------------------------------------------------
 
     def _run_together(self, by: Whose, queue: deque[MessageRequest]) -> None:
         """Run the first of a queue in one commit. Operations that they wake join its end."""
-        done: list[MessageRequest] = []
-        with self.committer.begin_transaction() as tx:
-            refused = self._perform_some(tx, queue, done)
-            if not done:
-                return  # all of them were ended, or are held back
-            if refused is None:
-                refused = self._commit(tx, by, done)
-        if refused is None:
+        unit = MessagesUnit(self, by, queue)
+        try:
+            ticket = self._executor.transact(unit)
+        except Refusal as refusal:
+            self._on_refused(unit, refusal)
             return
-        for asked in done:
+        self.commits += unit.wrote
+        for asked in unit.done:
+            performed = asked.performed
+            if performed is not None:
+                if unit.wrote and performed.changed:
+                    asked.wrote = ticket
+                try:
+                    performed.follow_up()
+                except Exception as error:
+                    asked.refusal = self.refusal_of(error, asked)
+        for asked in unit.done:
+            if not asked.over:
+                self._after(asked, ticket)
+
+    def _on_refused(self, unit: MessagesUnit, refused: Refusal) -> None:
+        """Run the operations of a refused transaction again, each alone; or refuse a lone one."""
+        for asked in unit.done:
             asked.give_room_back()  # their deliveries did not happen
-        if len(done) > 1:
-            # The culprit is not known, or one's fault would fail all: run each alone.
-            for asked in done:
-                # `_perform_some` counts it down again.
-                self._waiting += 1
-                self._run_together(by, deque((asked,)))
+        if len(unit.done) > 1:
+            # The culprit is not known, or one's fault would fail all.
+            for asked in unit.done:
+                self._units.waiting += 1  # `pop` counts it down again
+                self._run_together(unit.by, deque((asked,)))
             return
-        (alone,) = done
+        (alone,) = unit.done
         # Its result stems from a transaction that was not committed.
         alone.performed = None
         # Only a lone operation is held back: of several, the others may not be blocked.
-        if tx.blocked_by_lock and type(refused) is Conflict:
+        if unit.blocked_by_lock and type(refused) is Conflict:
             self._hold_back(alone)
         else:
             alone.refusal = refused
             alone.leave_line()
             # The refusal may rest on pending commits that the transaction has read.
-            alone.answer_when(tx.ticket)
+            alone.answer_when(unit.saw)
 
-    def _perform_some(
+    def perform_some(
         self, tx: Transaction, queue: deque[MessageRequest], done: list[MessageRequest]
     ) -> Refusal | None:
         """Run some operations in one transaction. Return the refusal of one that had changed
@@ -229,12 +201,10 @@ class MessageEngine:
         """
         judged: dict[Judged, Topic] = {}
         while queue and len(done) < TOGETHER and tx.size <= COMMIT_BYTES:
-            asked = queue.popleft()
-            self._waiting -= 1
+            asked = self._units.pop(queue)
             if asked.over:
                 continue
-            # Behind a blocked operation of the same sender: it must not overtake that one.
-            if self._held_back and _keeps_order(asked) and _sender(asked) in self._held_back:
+            if self._blocked.requests and self._blocked.holds_up(_lines(asked)):
                 self._hold_back(asked)
                 continue
             done.append(asked)
@@ -318,28 +288,6 @@ class MessageEngine:
             asked.leave_line()  # the next in line looks in the same transaction
             asked.take_room(sum(message["bytes"] for message in done.answer))
 
-    def _commit(self, tx: Transaction, by: Whose, done: list[MessageRequest]) -> Refusal | None:
-        """Commit their changes, and continue each. Return the refusal if there is no commit."""
-        wrote = tx.size > 0
-        try:
-            ticket = self.committer.commit(tx, NamedAuthor(*by), _texts(done) if wrote else None)
-        except Refusal as refusal:
-            return refusal
-        self.commits += wrote
-        for asked in done:
-            performed = asked.performed
-            if performed is not None:
-                if wrote and performed.changed:
-                    asked.wrote = ticket
-                try:
-                    performed.follow_up()
-                except Exception as error:
-                    asked.refusal = self.refusal_of(error, asked)
-        for asked in done:
-            if not asked.over:
-                self._after(asked, ticket)
-        return None
-
     def _after(self, asked: MessageRequest, ticket: CommitTicket) -> None:
         performed = asked.performed
         if asked.refusal is not None:
@@ -372,11 +320,7 @@ class MessageEngine:
     def _hold_back(self, asked: MessageRequest) -> None:
         """Hold back an operation blocked by another's priority lock, or sent after a blocked one.
         It runs again when the lock goes, before operations that came since."""
-        if not self._blocked_by_lock:
-            self.committer.priority_locks.block(CallbackWait(self._on_lock_released))
-        self._blocked_by_lock.append(asked)
-        if _keeps_order(asked):
-            self._held_back.add(_sender(asked))
+        self._blocked.block(asked, _lines(asked))
         self._begin_waiting(asked, None)
 
     def _begin_waiting(self, asked: MessageRequest, until_us: int | None) -> None:
@@ -385,18 +329,12 @@ class MessageEngine:
         except Busy as busy:
             asked.answer_or_refuse(busy)
 
-    def _on_lock_released(self, _lost: BaseException | None) -> None:
-        blocked_by_lock, self._blocked_by_lock = self._blocked_by_lock, []
-        self._held_back.clear()
-        # In front of operations that came since, in their old order.
-        for asked in reversed(blocked_by_lock):
+    def _unblock(self, requests: list[MessageRequest]) -> None:
+        for asked in reversed(requests):
             # One that rests no more was ended meanwhile.
             if asked.rests:
                 asked.end_waiting()
-                by = asked.caller.user, asked.caller.surface
-                self._queues.setdefault(by, deque()).appendleft(asked)
-                self._waiting += 1
-                self._gathering.schedule_run()
+                self._units.add(_whose(asked), asked, first=True)
 
     # --- as scripts -----------------------------------------------------------------------------
 
@@ -458,22 +396,53 @@ class MessageEngine:
         return Failed(f"the node failed at this request: see its log for request {asked.id}")
 
 
+class MessagesUnit(Unit):
+    """Operations of one user over one surface, in one transaction.
+
+    :param queue: operations of which it takes the first
+    """
+
+    def __init__(self, engine: MessageEngine, by: Whose, queue: deque[MessageRequest]) -> None:
+        self._engine = engine
+        self.by = by
+        self._queue = queue
+        self.done: list[MessageRequest] = []
+        """The operations run, a refused one too."""
+        self.wrote = False
+        """True if they have changed something."""
+
+    def work(self, tx: Transaction) -> None:
+        refused = self._engine.perform_some(tx, self._queue, self.done)
+        if refused is not None:
+            raise refused
+        self.wrote = tx.size > 0
+
+    def attribution(self) -> tuple[NamedAuthor, str, None, None]:
+        return NamedAuthor(*self.by), _texts(self.done), None, None
+
+
+def _whose(asked: MessageRequest) -> Whose:
+    return asked.caller.user, asked.caller.surface
+
+
+def _refuse_at_stop(asked: MessageRequest) -> None:
+    if not asked.over:
+        asked.answer_or_refuse(_stopping())
+
+
 def _always() -> bool:
     """True always: each part without a result is a commit of its own, since only a commit yields to
     the loop."""
     return True
 
 
-def _sender(asked: MessageRequest) -> tuple[str, str, Surface]:
-    """Return the connection, about: its user, address and surface."""
+def _lines(asked: MessageRequest) -> tuple[Hashable, ...]:
+    """Return the line that it keeps the order of: its connection's, about. A waiting TAKE has none:
+    holding the turn of its group, it would keep all others there from looking."""
+    if asked.wait_in_line is not None:
+        return ()
     caller = asked.caller
-    return caller.user, caller.address, caller.surface
-
-
-def _keeps_order(asked: MessageRequest) -> bool:
-    """True if it must run in the order of its connection. False for a waiting TAKE: holding the
-    turn of its line, it would keep all others there from looking."""
-    return asked.wait_in_line is None
+    return ((caller.user, caller.address, caller.surface),)
 
 
 def _is_short(operation: MessageOperation) -> bool:

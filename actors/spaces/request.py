@@ -157,8 +157,12 @@ class KeysRequest(ExecutedRequest):
         """Run the next operations in one commit. A refused commit with earlier ones before it is
         the answer of its operations: the earlier ones have happened."""
         answers, begun = self._answers, len(self._answers)
+        self._written = []
         try:
-            self.rest_on(executor.transact(self))
+            ticket = executor.transact(self)
+            self.rest_on(ticket)
+            if self._written:
+                self._follow_up(ticket)
         except Refusal as refusal:
             # Without an earlier commit the whole request fails, and may be held back.
             if not self._commits:
@@ -232,15 +236,13 @@ class KeysRequest(ExecutedRequest):
         self._answers.append({"keys": found})
         return whole
 
-    @property
-    def author(self) -> NamedAuthor:
+    def attribution(self) -> tuple[NamedAuthor, str, None, None]:
         assert self._user is not None, "somebody unknown has changed something"
-        return NamedAuthor(self._user, self.asker.surface)
+        text = statements(self._space.name, [operation for operation, _ in self._written])
+        return NamedAuthor(self._user, self.asker.surface), text, None, None
 
-    def text(self) -> str:
-        return statements(self._space.name, [operation for operation, _ in self._written])
-
-    def follow_up(self, ticket: CommitTicket) -> None:
+    def _follow_up(self, ticket: CommitTicket) -> None:
+        """Complete the answers with their commit."""
         keys = self._keys
         assert keys is not None
         self.written = ticket

@@ -2,7 +2,7 @@
 once its entry is durable.
 
 - Requests of one loop iteration, and those that come while the log writes a batch, are handled
-  together (`actors/commits/operation_batcher.py`), a slice of the loop at a time. If several came
+  together (`actors/execution/units.py`), a slice of the loop at a time. If several came
   together lately, one slice is spent waiting for more.
 - Each is authorized and found by itself. Its refusal refuses no other.
 - Requests of one user over one surface in one database share a commit. Each has an entry in the
@@ -23,8 +23,9 @@ from functools import partial
 from typing import Final
 
 from actors.commits.committer import NamedAuthor
-from actors.commits.operation_batcher import OperationBatcher
 from actors.execution.blocking import CallbackWait, Resume
+from actors.execution.request import Unit
+from actors.execution.units import UnitQueue
 from actors.vaults.inspection import Inspector, SealedRecord
 from actors.vaults.keyring import Keyring, changed
 from actors.vaults.parts import VaultParts
@@ -34,7 +35,8 @@ from protocol.errors import AuditRefused, DiskFull, Draining, Failed, Refusal
 from protocol.rights import READ
 from protocol.values import NONE, Value
 from storage.audit.trail import after
-from storage.txn.tickets import CommitTicket
+from storage.formats.entries import Entry
+from storage.txn.tickets import NO_COMMIT, CommitTicket
 from storage.txn.transaction import Transaction
 from storage.vaults import vaults
 from storage.vaults.rows import KeysRow, StoreRow
@@ -107,11 +109,10 @@ class Reveals:
         self._keyring = keyring
         self._trail = trail
         self._inspector = Inspector(keyring, trail)
-        runtime, committer = parts.runtime, parts.committer
-        self._gathering = OperationBatcher(runtime, committer, self._record, lambda: self._waiting)
-        self._queues: dict[Whose, deque[PendingReveal]] = {}
-        self._waiting = 0
-        """Requests in all queues."""
+        self._executor = parts.executor
+        self.units: UnitQueue[PendingReveal] = UnitQueue(
+            parts.runtime, parts.committer, self._record_together, self._refuse_at_stop
+        )
         self._recorded: deque[PendingReveal] = deque()
         """Requests whose entries are durable, to be decrypted."""
         self.commits = 0
@@ -120,58 +121,59 @@ class Reveals:
     def ask(self, look: RevealRequest, told: Callable[[], None]) -> PendingReveal:
         """Queue a reveal."""
         asked = PendingReveal(look, told)
-        self._queues.setdefault(_whose(look), deque()).append(asked)
-        self._waiting += 1
-        self._gathering.schedule_run()
+        self.units.add(_whose(look), asked)
         return asked
 
     def close(self) -> None:
         """Refuse all unanswered requests: the node stops."""
-        queues, self._queues, self._waiting = self._queues, {}, 0
         recorded, self._recorded = self._recorded, deque()
-        for asked in (*recorded, *(one for queue in queues.values() for one in queue)):
-            self._refuse((asked,), Draining("the node is stopping"))
+        for asked in recorded:
+            self._refuse_at_stop(asked)
+        self.units.stop()
+
+    def _refuse_at_stop(self, asked: PendingReveal) -> None:
+        self._refuse((asked,), Draining("the node is stopping"))
 
     # --- recording --------------------------------------------------------------------------------
 
-    def _record(self) -> bool:
-        """Record queued requests for one slice. Return True if some are left."""
-        until_us = self._monotonic_us() + limits.SLICE_US
-        queues = self._queues
-        while queues:
-            whose = next(iter(queues))
-            queue = queues.pop(whose)
-            self._record_together(whose, queue, until_us)
-            if queue:
-                queues[whose] = queue  # round-robin: after the other queues
-            if self._monotonic_us() >= until_us:
-                break
-        return bool(queues)
-
-    def _record_together(self, whose: Whose, queue: deque[PendingReveal], until_us: int) -> None:
+    def _record_together(self, whose: Whose, queue: deque[PendingReveal]) -> None:
         """Authorize and find the first requests of a queue, and record them in one commit."""
-        found, refused, known = list[PendingReveal](), list[PendingReveal](), Known()
-        with self._committer.begin_transaction() as tx:
-            tx.ignores_locks = True
-            while queue and len(found) < TOGETHER:
-                asked = queue.popleft()
-                self._waiting -= 1
-                if asked.over:
-                    continue
-                try:
-                    self._find(tx, asked, known)
-                    found.append(asked)
-                except Exception as error:
-                    asked.refusal = self._refusal_of(error, asked)
-                    refused.append(asked)
-                if self._monotonic_us() >= until_us:
-                    break
-            saw = tx.ticket
-            ticket = self._commit(tx, whose, found) if found else None
-        if refused:  # a refusal depends on the commits that were read
-            self._when_released(saw, partial(self._complete_refused, refused))
-        if ticket is not None:
-            self._when_released(ticket, partial(self._open_later, found))
+        unit = RevealUnit(self, whose, queue)
+        found = unit.found
+        try:
+            ticket = self._executor.transact(unit)
+        except Exception as error:
+            if not found:
+                raise
+            self._refuse(found, self._refusal_of(error, found[0]))
+        else:
+            if found:
+                self.commits += 1
+                self._when_released(ticket, partial(self._open_later, found))
+        if unit.refused:  # a refusal depends on the commits that were read
+            self._when_released(unit.read, partial(self._complete_refused, unit.refused))
+
+    def find_some(
+        self,
+        tx: Transaction,
+        queue: deque[PendingReveal],
+        found: list[PendingReveal],
+        refused: list[PendingReveal],
+    ) -> None:
+        """Authorize and find requests for a slice, up to a number."""
+        known = Known()
+        while queue and len(found) < TOGETHER:
+            asked = self.units.pop(queue)
+            if asked.over:
+                continue
+            try:
+                self._find(tx, asked, known)
+                found.append(asked)
+            except Exception as error:
+                asked.refusal = self._refusal_of(error, asked)
+                refused.append(asked)
+            if self._monotonic_us() >= self.units.until_us:
+                break
 
     def _when_released(self, ticket: CommitTicket, told: Resume) -> None:
         self._committer.block(CallbackWait(told, self._monotonic_us()), ticket)
@@ -205,31 +207,16 @@ class Reveals:
             found = known[vault.name] = judged, vaults.keys_row(tx, judged)
         return found
 
-    def _commit(
-        self, tx: Transaction, whose: Whose, found: list[PendingReveal]
-    ) -> CommitTicket | None:
-        """Commit the entries of requests. Return None if that was refused; they are then refused
-        too."""
+    def record(self, tx: Transaction, found: list[PendingReveal]) -> Entry:
+        """Add the entries of requests to the trail. Return that of the statement log."""
         first = found[0].look
         caller = first.act.caller
         assert caller is not None
-        try:
-            for asked in found:
-                key = None if asked.found is None else asked.found.key
-                self._trail.add(tx, asked.act, key=key)
-            entry = self._statements.of(tx, caller, first.act.request, first.place, False)
-            ticket = self._committer.commit(
-                tx,
-                NamedAuthor(*whose[:2]),
-                first.statement,
-                first.act.reason,
-                after(entry, len(found) - 1),
-            )
-        except Exception as error:
-            self._refuse(found, self._refusal_of(error, found[0]))
-            return None
-        self.commits += 1
-        return ticket
+        for asked in found:
+            key = None if asked.found is None else asked.found.key
+            self._trail.add(tx, asked.act, key=key)
+        entry = self._statements.of(tx, caller, first.act.request, first.place, False)
+        return after(entry, len(found) - 1)
 
     # --- answering --------------------------------------------------------------------------------
 
@@ -322,6 +309,34 @@ class Reveals:
             return error
         self._runtime.report_error("reveals", error, request=request)
         return Failed(f"the node failed at this request: see its log for request {request}")
+
+
+class RevealUnit(Unit):
+    """Requests of one user over one surface in one database, in one transaction.
+
+    :param queue: requests of which it takes the first
+    """
+
+    def __init__(self, reveals: Reveals, whose: Whose, queue: deque[PendingReveal]) -> None:
+        self._reveals = reveals
+        self._whose = whose
+        self._queue = queue
+        self.found: list[PendingReveal] = []
+        self.refused: list[PendingReveal] = []
+        self.read = NO_COMMIT
+        """Ticket that the refusals rest on."""
+        self._entry: Entry | None = None
+
+    def work(self, tx: Transaction) -> None:
+        tx.ignores_locks = True
+        self._reveals.find_some(tx, self._queue, self.found, self.refused)
+        self.read = tx.ticket
+        if self.found:
+            self._entry = self._reveals.record(tx, self.found)
+
+    def attribution(self) -> tuple[NamedAuthor, str, str | None, Entry | None]:
+        first = self.found[0].look
+        return NamedAuthor(*self._whose[:2]), first.statement, first.act.reason, self._entry
 
 
 def _whose(look: RevealRequest) -> Whose:

@@ -234,7 +234,7 @@ async def test_a_planted_fault_is_seen(
     node: Running, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The crowd sees an engine that answers what did not happen."""
-    perform = MessageEngine._perform_some
+    perform = MessageEngine.perform_some
 
     def forgetful(self: Any, tx: Any, queue: Any, done: Any) -> Any:
         refused = perform(self, tx, queue, done)
@@ -243,7 +243,7 @@ async def test_a_planted_fault_is_seen(
             tx.own, tx.size, tx.appends = UNCHANGED, 0, {}
         return refused
 
-    monkeypatch.setattr(MessageEngine, "_perform_some", forgetful)
+    monkeypatch.setattr(MessageEngine, "perform_some", forgetful)
     await node.values("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 64")
     crowd = Crowd(node, 11, 1.0)
     for value in range(20):

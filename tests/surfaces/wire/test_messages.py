@@ -392,7 +392,7 @@ async def test_half_done_work_that_is_committed_is_seen(
     hall: Hall, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     """The test above sees an engine that commits what was left half done."""
-    perform = engine.MessageEngine._perform_some
+    perform = engine.MessageEngine.perform_some
 
     def careless(self: Any, tx: Any, queue: Any, done: Any) -> Refusal | None:
         refusal = perform(self, tx, queue, done)
@@ -400,7 +400,7 @@ async def test_half_done_work_that_is_committed_is_seen(
             done[-1].refusal = refusal
         return None
 
-    monkeypatch.setattr(engine.MessageEngine, "_perform_some", careless)
+    monkeypatch.setattr(engine.MessageEngine, "perform_some", careless)
     with pytest.raises(AssertionError):
         await test_a_bug_in_one_takes_nobody_with_it(hall, monkeypatch, logbook)
 

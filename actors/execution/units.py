@@ -1,19 +1,21 @@
-"""Group commit of units: when to run operations that come together, so that they share one commit.
+"""Queue of requests that share transactions: by group, and when to run them.
 
-- Operations of one loop iteration run at its end, for one slice; the rest in the next one. The end
-  is known early when the surface has handled all it read and the loop has no other callback.
+- Requests of one loop iteration run at its end, for one slice; the rest in the next one. The end is
+  known early when the surface has handled all it read and the loop has no other callback.
 - If several came together lately, the first wait for as many, one slice at most: clients answered
   together come again closely after each other, and a commit for the first alone would cost as much
   as one for all. A lone client never waits; after a crowd it waits once.
-- While the log has a group, operations wait for its return: a commit would leave no sooner. They
-  wait `HOLD_US` at most, so that a stalled disk does not hold reads.
+- While the log has a group, requests wait for its return: a commit would leave no sooner. They wait
+  `HOLD_US` at most, so that a stalled disk does not hold reads.
+- Groups take turns, one transaction each.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from protocol import limits
 
@@ -24,35 +26,42 @@ if TYPE_CHECKING:
 HOLD_US: Final = 5_000
 """Longest wait for the log to return a group (µs)."""
 CROWD_US: Final = limits.SLICE_US
-"""Longest wait of the oldest operation for a likely crowd (µs)."""
+"""Longest wait of the oldest request for a likely crowd (µs)."""
 LESS: Final = 7 / 8
 """Factor by which the expected crowd decays with each run."""
 MANY: Final = 4
-"""After a wait in vain: expected crowd per operation beside the first. A lone one expects none."""
+"""After a wait in vain: expected crowd per request beside the first. A lone one expects none."""
+
+R = TypeVar("R")
 
 
-class OperationBatcher:
-    """Decides when to run; on the loop only.
+class UnitQueue(Generic[R]):
+    """Requests of one kind; on the loop only.
 
-    :param run: runs waiting operations for one slice; returns True if some are left
-    :param waiting: returns the number of waiting operations
+    :param run: runs the first requests of a group in one transaction, and takes them by `pop`
+    :param refuse: refuses a request: the node stops
     """
 
     def __init__(
         self,
         runtime: Runtime,
         committer: Committer,
-        run: Callable[[], bool],
-        waiting: Callable[[], int],
+        run: Callable[[Any, deque[R]], None],
+        refuse: Callable[[R], None],
     ) -> None:
         self._loop = runtime.loop
         self._ready = runtime.ready
         self._monotonic_us = runtime.clock.monotonic_us
         self._committer = committer
         self._run = run
-        self._waiting = waiting
+        self._refuse = refuse
+        self._queues: dict[Hashable, deque[R]] = {}
+        self.waiting = 0
+        """Requests in all queues."""
+        self.until_us = 0
+        """End of the slice under way."""
         self._together = 1.0
-        """Number of operations that came together lately; decays."""
+        """Number of requests that came together lately; decays."""
         self._scheduled = False
         self._running = False
         self._at_end: asyncio.Handle | None = None
@@ -60,12 +69,43 @@ class OperationBatcher:
         self._hold: asyncio.TimerHandle | None = None
         """Timer that ends the wait."""
         self._since_us: int | None = None
-        """Arrival of the oldest operation that has not run (µs); None: there is none."""
+        """Arrival of the oldest request that has not run (µs); None: there is none."""
         self._stopped = False
         committer.on_group_returned.append(self._log_returned)
 
-    def schedule_run(self) -> None:
-        """Something has come."""
+    def add(self, group: Hashable, request: R, *, first: bool = False) -> None:
+        """Have a request run soon. :param first: before the others of its group, else after them"""
+        queue = self._queues.get(group)
+        if queue is None:
+            queue = self._queues[group] = deque()
+        if first:
+            queue.appendleft(request)
+        else:
+            queue.append(request)
+        self.waiting += 1
+        self._schedule_run()
+
+    def pop(self, queue: deque[R]) -> R:
+        """Take the first request of a queue, to run it."""
+        self.waiting -= 1
+        return queue.popleft()
+
+    def stop(self) -> None:
+        """Refuse all requests from now on: the node stops."""
+        self._stopped = True
+        self._let_go()
+        self._refuse_all()
+
+    def _refuse_all(self) -> None:
+        # Emptied first: an answer may bring the next request of its client.
+        queues, self._queues, self.waiting = self._queues, {}, 0
+        for queue in queues.values():
+            for request in queue:
+                self._refuse(request)
+
+    # --- when to run ----------------------------------------------------------------------------
+
+    def _schedule_run(self) -> None:
         if self._running:
             return  # what comes of a run is run with it, or is left of it
         if self._since_us is None:
@@ -88,14 +128,9 @@ class OperationBatcher:
             self._at_turn_end()
 
     def _awaits(self) -> bool:
-        """True if more operations are likely to come in a moment."""
+        """True if more requests are likely to come in a moment."""
         # Below two there is no crowd: a lone client never waits.
-        return self._together >= 2 and self._waiting() < self._together
-
-    def stop(self) -> None:
-        """The node stops: nothing is held any more."""
-        self._stopped = True
-        self._let_go()
+        return self._together >= 2 and self.waiting < self._together
 
     def _let_go(self) -> None:
         if self._hold is not None:
@@ -103,7 +138,7 @@ class OperationBatcher:
             self._hold = None
 
     def _at_turn_end(self) -> None:
-        """Run the operations that came together, or hold them for more."""
+        """Run the requests that came together, or hold them for more."""
         self._scheduled = False
         self._at_end = None
         if self._stopped:
@@ -128,8 +163,8 @@ class OperationBatcher:
 
     def _held_long_enough(self) -> None:
         self._hold = None
-        # If few are here, the wait was in vain: the estimate falls, for a lone operation to zero.
-        self._together = min(self._together, MANY * (self._waiting() - 1.0))
+        # If few are here, the wait was in vain: the estimate falls, for a lone request to zero.
+        self._together = min(self._together, MANY * (self.waiting - 1.0))
         self._go()
 
     def _log_returned(self) -> None:
@@ -141,16 +176,34 @@ class OperationBatcher:
         self._scheduled = False
         self._go()
 
+    # --- one slice ------------------------------------------------------------------------------
+
     def _go(self) -> None:
         self._since_us = None
         # The estimate follows a growing crowd at once, and a shrinking one slowly.
-        self._together = max(self._waiting(), self._together * LESS)
+        self._together = max(self.waiting, self._together * LESS)
         self._running = True
         try:
-            left = self._run()
+            self._run_slice()
         finally:
             self._running = False
         # The rest runs in the next iteration, so that other callbacks get the loop between slices.
-        if left and not self._scheduled and self._hold is None:
+        if self._queues and not self._scheduled and self._hold is None:
             self._scheduled = True
             self._loop.call_soon(self._run_left)
+
+    def _run_slice(self) -> None:
+        if self._stopped:
+            self._refuse_all()
+            return
+        self.until_us = until_us = self._monotonic_us() + limits.SLICE_US
+        queues = self._queues
+        while queues:
+            group = next(iter(queues))
+            queue = queues.pop(group)
+            queues[group] = queue  # round robin: the other groups get their commits first
+            self._run(group, queue)
+            if not queue and queues.get(group) is queue:
+                del queues[group]
+            if self._monotonic_us() >= until_us:
+                break
