@@ -270,6 +270,9 @@ def _settled(value: Any, depth: int) -> Any:
         "".join(value)  # TypeError if a key is not a string
         if depth >= limits.DEPTH:
             raise NeedsStrictDecoder
+        # Most requests have nothing but strings: one pass in C.
+        if _PLAIN.issuperset(map(type, value.values())):
+            return value
         for name, part in value.items():
             # Fast path: most parts are strings or plain scalars.
             if type(part) is not str and not _is_settled(part):
@@ -304,6 +307,8 @@ def _is_settled(part: Any) -> bool:
     return kind is bool or part is None or kind is bytes
 
 
+_PLAIN: Final = frozenset({str, bool, bytes, type(None)})
+"""Types that need neither decoding nor a check."""
 _NO_VALUE: Final = (
     ValueError,
     TypeError,
