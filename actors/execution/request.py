@@ -18,7 +18,7 @@ future costs one more iteration of the loop.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -213,25 +213,23 @@ class Request(Wait):
         self.resume(why)
 
 
-class Unit(ABC):
+class Unit(Protocol):
     """Requests that share one transaction (`Executor.transact`), or one request alone."""
 
-    blocked_by_lock = False
+    blocked_by_lock: bool
     """True if another's priority lock has blocked the transaction."""
-    saw = NO_COMMIT
+    saw: CommitTicket
     """Ticket that the refusal of the transaction rests on."""
 
-    @abstractmethod
     def work(self, tx: Transaction) -> None:
         """Do the work of one transaction. :raises Refusal: nothing of it may happen"""
 
-    @abstractmethod
     def attribution(self) -> tuple[Author, str | None, str | None, Entry | None]:
         """Return what `Committer.commit` records: author, statement, reason and entry."""
 
 
-class ExecutedRequest(Request, Unit):
-    """A request that the executor runs.
+class ExecutedRequest(Request):
+    """A request that the executor runs, a `Unit` by itself.
 
     :param asker: gets the result, unless `Executor.submit` returns it
     """
@@ -253,6 +251,8 @@ class ExecutedRequest(Request, Unit):
     """True while it is in the registry with its credential, which ends it."""
     fiber: Fiber | None = None
     """Runs what takes several slices."""
+    blocked_by_lock = False
+    saw = NO_COMMIT
 
     def __init__(self, committer: Committer, asker: Requester[Any], began_us: int) -> None:
         self._committer = committer
@@ -282,6 +282,14 @@ class ExecutedRequest(Request, Unit):
         :param until_us: end of its slice, on the monotonic clock
         :raises Refusal: nothing has happened
         """
+
+    @abstractmethod
+    def work(self, tx: Transaction) -> None:
+        """As in `Unit`."""
+
+    @abstractmethod
+    def attribution(self) -> tuple[Author, str | None, str | None, Entry | None]:
+        """As in `Unit`."""
 
     @abstractmethod
     def go_on(self, fiber: Fiber) -> None:

@@ -33,7 +33,6 @@ from actors.commits.committer import Committer, NamedAuthor
 from actors.commits.priority_locks import BlockedLines
 from actors.execution.executor import Executor
 from actors.execution.registry import Registry
-from actors.execution.request import Unit
 from actors.execution.units import UnitQueue
 from actors.messages import operations, texts
 from actors.messages.request import MessageCallback, MessageRequest, Sender, TakeRoom
@@ -396,11 +395,14 @@ class MessageEngine:
         return Failed(f"the node failed at this request: see its log for request {asked.id}")
 
 
-class MessagesUnit(Unit):
+class MessagesUnit:
     """Operations of one user over one surface, in one transaction.
 
     :param queue: operations of which it takes the first
     """
+
+    blocked_by_lock = False
+    saw = NO_COMMIT
 
     def __init__(self, engine: MessageEngine, by: Whose, queue: deque[MessageRequest]) -> None:
         self._engine = engine

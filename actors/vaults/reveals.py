@@ -24,7 +24,6 @@ from typing import Final
 
 from actors.commits.committer import NamedAuthor
 from actors.execution.blocking import CallbackWait, Resume
-from actors.execution.request import Unit
 from actors.execution.units import UnitQueue
 from actors.vaults.inspection import Inspector, SealedRecord
 from actors.vaults.keyring import Keyring, changed
@@ -311,11 +310,14 @@ class Reveals:
         return Failed(f"the node failed at this request: see its log for request {request}")
 
 
-class RevealUnit(Unit):
+class RevealUnit:
     """Requests of one user over one surface in one database, in one transaction.
 
     :param queue: requests of which it takes the first
     """
+
+    blocked_by_lock = False
+    saw = NO_COMMIT
 
     def __init__(self, reveals: Reveals, whose: Whose, queue: deque[PendingReveal]) -> None:
         self._reveals = reveals
