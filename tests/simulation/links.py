@@ -9,8 +9,8 @@ join tokens redeemed, as the node's own code demands.
 
 Not simulated: TLS and sockets, a message that arrives in parts, and a network that changes, repeats
 or reorders messages: TLS excludes that. Nor bandwidth. `tests/cluster/network.py` is a proxy
-between real processes for those; `tests/actors/cluster/wires.py` and `pipes.py` are links whose
-other end is the test itself.
+between real processes for those; `tests/actors/cluster/wires.py` are links whose other
+end is the test itself.
 
 To reproduce: `LinksModel(seed)` draws everything from its seed, in the order in which the nodes
 send; on the loop of `loop.py` that order is one of the seed too.

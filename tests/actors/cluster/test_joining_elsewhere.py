@@ -13,8 +13,8 @@ from protocol.links import Leads, LinkClosed, Redeem, Redeemed, Refused
 from storage.catalog.join_tokens import JoinToken, TokenLocation
 from storage.faults import CopyFailed
 from tests.actors.cluster import test_snapshot_transfer
-from tests.actors.cluster.pipes import PipeEnd, Pipes, linked
 from tests.actors.cluster.test_snapshot_transfer import PIN, CopyGiver, at_once, check, leader, new
+from tests.actors.cluster.wires import Door, WireEnd, linked
 from tests.logbook import Logbook
 
 __all__ = ["at_once", "leader"]
@@ -24,13 +24,13 @@ NOW = "n1.example:8002"
 TOKEN = JoinToken("n2.secret", TokenLocation([OLD], OLD_PIN))
 
 
-class Moved(Pipes):
+class Moved(Door):
     """Who made the token follows another by now."""
 
     says: Leads | None = Leads("who leads", NOW, (PIN,))
     takes_tokens = False
 
-    async def connect(self, address: str, pins: Collection[str]) -> PipeEnd:
+    async def connect(self, address: str, pins: Collection[str]) -> WireEnd:
         if address != OLD:
             return await super().connect(address, pins)
         self.asked.append(address)
@@ -76,11 +76,11 @@ class InCircles(Moved):
 async def test_who_leads_is_asked_that_another_has_named(
     way: type[Moved], tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(test_snapshot_transfer, "Pipes", way)
+    monkeypatch.setattr(test_snapshot_transfer, "Door", way)
     joined = new(tmp_path, leader)
     copied = await joined.join(TOKEN)
     # By the token, then for the copy; of the old one once, and never more.
-    assert joined.pipes.asked == [OLD, NOW, NOW] if way is Moved else [OLD, OLD, NOW]
+    assert joined.door.asked == [OLD, NOW, NOW] if way is Moved else [OLD, OLD, NOW]
     await check(joined, copied)
 
 
@@ -88,11 +88,11 @@ async def test_whoever_goes_on_asks_who_leads_first(
     tmp_path: Path, leader: CopyGiver, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     logbook.allow("is tried again")
-    monkeypatch.setattr(test_snapshot_transfer, "Pipes", SinceTheToken)
+    monkeypatch.setattr(test_snapshot_transfer, "Door", SinceTheToken)
     joined = new(tmp_path, leader)
     serve, ended = leader.copies.serve, asyncio.Event()
 
-    async def interrupted(link: PipeEnd, asked: object) -> None:
+    async def interrupted(link: WireEnd, asked: object) -> None:
         ended.set()
         raise LinkClosed("it dies")
 
@@ -103,7 +103,7 @@ async def test_whoever_goes_on_asks_who_leads_first(
     await asyncio.gather(joining, return_exceptions=True)
     monkeypatch.setattr(leader.copies, "serve", serve)
     copied = await joined.join(None)
-    assert joined.pipes.asked[0] == NOW
+    assert joined.door.asked[0] == NOW
     await check(joined, copied)
 
 
@@ -116,8 +116,8 @@ async def test_who_knows_of_nobody_is_asked_again(
     logbook: Logbook,
 ) -> None:
     logbook.allow("is tried again")
-    monkeypatch.setattr(test_snapshot_transfer, "Pipes", way)
+    monkeypatch.setattr(test_snapshot_transfer, "Door", way)
     joined = new(tmp_path, leader)
     with pytest.raises(CopyFailed, match="it follows"):
         await joined.join(TOKEN)
-    assert set(joined.pipes.asked) == {OLD}
+    assert set(joined.door.asked) == {OLD}

@@ -67,7 +67,7 @@ from storage.files.joining_file import CopySource, JoiningDirectory
 from storage.files.peer_file import Identities, Identity
 from storage.formats.positions import EpochEnd, whole_history
 from storage.formats.sealing import Key, key_of
-from tests.actors.cluster.pipes import Alter, PipeEnd, Pipes, as_it_is, linked
+from tests.actors.cluster.wires import Alter, Door, WireEnd, as_it_is, linked
 from tests.logbook import Logbook
 from tests.nodes import Running, running
 from tests.surfaces.peers.parts import identity
@@ -98,7 +98,7 @@ class CopyGiver:
     copies: SnapshotCopies
     served: list[Copy] = field(default_factory=list)
 
-    async def accept(self, link: PipeEnd) -> None:
+    async def accept(self, link: WireEnd) -> None:
         """A link that somebody has made."""
         wanted = await link.receive()
         assert isinstance(wanted, Copy)
@@ -170,7 +170,7 @@ class New:
     key: Key | None = None
     fs: Disk = field(default_factory=Disk)
     alter: Callable[[int], Alter] = lambda _: as_it_is
-    pipes: Pipes = field(init=False)
+    door: Door = field(init=False)
     joiner: Joiner = field(init=False)
     told: list[tuple[str, int, int]] = field(default_factory=list)
 
@@ -189,19 +189,19 @@ class New:
         )
         with closing(JoiningDirectory.lock(path, self.fs, clock, rng, self.key)) as found:
             own = Peer(str(found.now.node), "", "cd" * 32, None)
-            before = getattr(self, "pipes", None)
-            self.pipes = Pipes(own, self.leader.peer, self.leader.accept, self.alter)
-            self.pipes.tokens.add("n2.secret")
+            before = getattr(self, "door", None)
+            self.door = Door(own, self.leader.peer, self.leader.accept, self.alter)
+            self.door.tokens.add("n2.secret")
             if before is not None:
-                self.pipes.tokens, self.pipes.knows = before.tokens, before.knows
-                self.pipes.lost = before.lost
-            self.joiner = Joiner(found, self.pipes, world)
+                self.door.tokens, self.door.knows = before.tokens, before.knows
+                self.door.lost = before.lost
+            self.joiner = Joiner(found, self.door, world)
             try:
                 return await self.joiner.join(token)
             finally:
-                for link in self.pipes.links:
+                for link in self.door.links:
                     link.close()
-                await asyncio.gather(*self.pipes.tasks)
+                await asyncio.gather(*self.door.tasks)
 
 
 def new(tmp_path: Path, leader: CopyGiver, name: str = "new", **fields: Any) -> New:
@@ -319,7 +319,7 @@ async def test_a_copy_is_gone_on_with(tmp_path: Path, leader: CopyGiver, logbook
     logbook.allow("a copy was cut off")
     joined = new(tmp_path, leader, alter=lambda n: cut_after(3) if n < 6 else as_it_is)
     copied = await joined.join()
-    assert len(joined.pipes.links) == 7
+    assert len(joined.door.links) == 7
     assert len({asked.resume for asked in leader.served[1:]}) == 1
     offsets = [asked.offset for asked in leader.served]
     assert offsets == sorted(offsets) and offsets[1:] == sorted(set(offsets[1:]))
@@ -368,22 +368,22 @@ async def test_what_is_there_is_read_once_and_when_somebody_has_the_rest(
         patch.setattr(limits, "JOIN_TRIES", 1)
         await joined.join()
     there = leader.served[-1].offset + joined.joiner.fetched_bytes
-    connect, read = Pipes.connect, bootstrap._Coming.read
+    connect, read = Door.connect, bootstrap._Coming.read
     tries: list[str] = []
     happened: list[str] = []
 
-    async def connected(pipes: Pipes, *whom: Any) -> PipeEnd:
+    async def connected(door: Door, *whom: Any) -> WireEnd:
         tries.append("")
         if len(tries) < 4:
             raise LinkClosed("it is not there")
         happened.append("linked")
-        return await connect(pipes, *whom)
+        return await connect(door, *whom)
 
     async def reads(coming: Any, known: int) -> None:
         happened.append(f"read {known}")
         await read(coming, known)
 
-    monkeypatch.setattr(Pipes, "connect", connected)
+    monkeypatch.setattr(Door, "connect", connected)
     monkeypatch.setattr(bootstrap._Coming, "read", reads)
     joined.alter = lambda number: cut_after(2) if number < 3 else as_it_is
     copied = await joined.join(None)
@@ -558,7 +558,7 @@ async def test_a_node_whose_row_has_gone(
     joined = new(tmp_path, leader, alter=lambda _: cut_after(2))
     with pytest.raises(CopyFailed):
         await joined.join()
-    joined.pipes.knows.clear()
+    joined.door.knows.clear()
     with pytest.raises(CopyFailed, match="this node is no longer known"):
         await joined.join(None)
 
@@ -571,9 +571,9 @@ async def test_the_answer_to_a_token_is_lost(
     joined = new(tmp_path, leader)
     with pytest.raises(SignInRefused):
         await joined.join(JoinToken("n2.other", TOKEN.where))
-    joined.pipes.lost = True
+    joined.door.lost = True
     copied = await joined.join()
-    assert joined.pipes.tokens == set()
+    assert joined.door.tokens == set()
     await check(joined, copied)
 
 
@@ -581,17 +581,17 @@ async def test_a_leader_that_can_not_take_a_token_yet(
     tmp_path: Path, leader: CopyGiver, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logbook.allow("the copy failed")
-    redeem, left = Pipes.redeem, 2 * [
+    redeem, left = Door.redeem, 2 * [
         Busy, NotWritable, NotEnoughReplicas, UnknownOutcome, Conflict, AuditRefused, TooManyTries,
     ]  # fmt: skip
     monkeypatch.setattr(limits, "JOIN_TRIES", len(left) + 1)
 
-    async def busy(pipes: Pipes, *asked: Any) -> Any:
+    async def busy(door: Door, *asked: Any) -> Any:
         if left:
             raise left.pop()("later")
-        return await redeem(pipes, *asked)
+        return await redeem(door, *asked)
 
-    monkeypatch.setattr(Pipes, "redeem", busy)
+    monkeypatch.setattr(Door, "redeem", busy)
     joined = new(tmp_path, leader)
     await check(joined, await joined.join())
 

@@ -1,17 +1,23 @@
-"""A link whose one end a test has in its hands: it looks at all that was said and at what waits.
+"""Links whose one end a test has in its hands: it looks at all that was said and at what waits, and
+puts in between what is to go wrong (`Alter`). `Door` is the door to one node over such links.
 
-What goes through it is encoded and decoded as on a real link, and comes in order; a sender waits
-when much is on its way. The network that fails is `tests/simulation/links.py`.
+What goes through one is encoded and decoded as on a real link, and comes in order; a sender waits
+when much is on its way. The network that fails by itself is `tests/simulation/links.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
 
 from protocol import limits, links
-from protocol.links import Link, LinkClosed, Message, Peer
+from protocol.errors import Refusal, SignInRefused
+from protocol.links import Link, LinkClosed, Message, NotKnown, Peer, Redeem, Redeemed
+
+Alter = Callable[[Message], Message | None]
+"""What becomes of a message on its way; None: it ends the link in place of it."""
 
 
 def at_once() -> float:
@@ -19,13 +25,21 @@ def at_once() -> float:
     return 0.0
 
 
+def as_it_is(message: Message) -> Message:
+    """Nothing goes wrong."""
+    return message
+
+
 class WireEnd(Link):
     """One end of a wire."""
 
-    def __init__(self, peer: str, delay: Callable[[], float]) -> None:
+    def __init__(
+        self, peer: Peer, delay: Callable[[], float] = at_once, alter: Alter = as_it_is
+    ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._peer = Peer(peer, "store", peer, peer)
+        self._peer = peer
         self._delay = delay
+        self._alter = alter
         self.other: WireEnd
         self.bytes = 0
         """Sent from here, and not taken there."""
@@ -53,7 +67,11 @@ class WireEnd(Link):
         self.sent.append(message)
         self.bytes += len(data)
         self.most = max(self.most, self.bytes)
-        self._bring((links.decode(data[links.PREFIX_BYTES :]), len(data)))
+        altered = self._alter(links.decode(data[links.PREFIX_BYTES :]))
+        if altered is None:
+            self.close("it was cut")
+        else:
+            self._bring((altered, len(data)))
 
     async def drained(self) -> None:
         while self._why is None and self.bytes > limits.LINK_BUFFER_BYTES:
@@ -102,7 +120,81 @@ class WireEnd(Link):
 
 
 def wire(one: str, other: str, delay: Callable[[], float] = at_once) -> tuple[WireEnd, WireEnd]:
-    """A link between two nodes: the end of each."""
-    a, b = WireEnd(other, delay), WireEnd(one, delay)
-    a.other, b.other = b, a
-    return a, b
+    """A link between two nodes of one store: the end of each."""
+    here, there = (Peer(name, "store", name, name) for name in (one, other))
+    return _joined(WireEnd(there, delay), WireEnd(here, delay))
+
+
+def linked(here: Peer, there: Peer, alter: Alter = as_it_is) -> tuple[WireEnd, WireEnd]:
+    """Both ends of a link.
+
+    :param here: who holds the first of them
+    :param alter: done to what the second says
+    """
+    return _joined(WireEnd(there), WireEnd(here, alter=alter))
+
+
+def _joined(one: WireEnd, other: WireEnd) -> tuple[WireEnd, WireEnd]:
+    one.other, other.other = other, one
+    return one, other
+
+
+@dataclass
+class Door:
+    """The door to one other node (`protocol.links.Links`), which takes links and join tokens."""
+
+    own: Peer
+    """Who dials."""
+    other: Peer
+    accept: Callable[[WireEnd], Awaitable[None]]
+    alter: Callable[[int], Alter] = lambda _number: as_it_is
+    """What goes wrong on the link of a number, from 0."""
+    tokens: set[str] = field(default_factory=set)
+    """That open something."""
+    knows: set[str] = field(default_factory=set)
+    """Ids of nodes that are trusted."""
+    refusal: Refusal | None = None
+    """That a token is refused with, once."""
+    lost: bool = False
+    """Whether the answer to the next token does not come."""
+    links: list[WireEnd] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    """Addresses that were dialled."""
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def connect(self, address: str, pins: Collection[str]) -> WireEnd:
+        """As `Links.connect`."""
+        self.asked.append(address)
+        if self.other.fingerprint not in pins:
+            raise LinkClosed(f"{address} shows another certificate")
+        if self.own.node not in self.knows:
+            raise NotKnown(f"{address} does not know who asks")
+        own, theirs = linked(self.own, self.other, self.alter(len(self.links)))
+        self.links.append(own)
+        task = asyncio.ensure_future(self._accepted(theirs))
+        self.tasks.add(task)
+        return own
+
+    async def _accepted(self, link: WireEnd) -> None:
+        try:
+            await self.accept(link)
+        except LinkClosed:
+            pass
+        finally:
+            link.close()
+
+    async def redeem(self, address: str, pin: str, asked: Redeem) -> Redeemed:
+        """As `Links.redeem`."""
+        self.asked.append(address)
+        if self.refusal is not None:
+            refusal, self.refusal = self.refusal, None
+            raise refusal
+        used = asked.node in self.knows
+        if pin != self.other.fingerprint or not (used or asked.token in self.tokens):
+            raise SignInRefused("the join token is unknown, used or expired")
+        self.tokens.discard(asked.token)
+        self.knows.add(asked.node)
+        if self.lost:
+            self.lost = False
+            raise LinkClosed("the answer was lost")
+        return Redeemed(self.other.store, "n2", self.other.node)
