@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -58,6 +59,71 @@ def start_what_lacks(plan: ClusterPlan) -> None:
         processes.start_network(plan)
     if processes.pid_of(plan, ETCD) is None:
         processes.start_etcd(plan)
+
+
+def join_again(plan: ClusterPlan, node: NodeAt) -> None:
+    """Drop a node that does not run, and have it join with an empty directory.
+
+    :raises processes.NotStarted: a step was not done in time, even when it was repeated
+    """
+    asker = ClusterClient(plan, ANSWER_SECONDS)
+    shutil.rmtree(plan.directory / node.name)
+    _until(partial(_is_declared_anew, asker, node), f"{node.name} was not declared in time")
+
+    def has_joined() -> bool:
+        leader = asker.leader()
+        return leader is not None and _has_joined(asker, leader, node)
+
+    _until(has_joined, f"{node.name} has not joined")
+
+
+def _is_declared_anew(asker: ClusterClient, node: NodeAt) -> bool:
+    """True once the replica of a node waits for it to join; else take the next step."""
+    leader = asker.leader()
+    if leader is None:
+        return False
+    rows = {row["name"]: row for row in asker.value(leader, "INFO FOR CLUSTER")["replicas"]}
+    if node.name not in rows:
+        asker.script(leader, _row(node) + f" ROLES {ROLES}")
+    elif not rows[node.name]["waits"]:
+        asker.script(leader, f"DROP REPLICA {node.name}")
+    else:
+        return True
+    return False
+
+
+def name_leader(plan: ClusterPlan) -> str:
+    """Have the node with the longest log lead, after etcd was lost, and put the policy into force
+    again. Return its name.
+
+    :raises processes.NotStarted: a step was not done in time, even when it was repeated
+    """
+    asker = ClusterClient(plan, ANSWER_SECONDS)
+
+    def leads() -> bool:
+        if asker.leader() is not None:
+            return True
+        longest = max(plan.nodes, key=partial(_log_ends, asker))
+        asker.script(longest, "DEFINE NODE LEADS STORE FORCE REASON 'etcd was emptied'")
+        return asker.leader() is not None
+
+    _until(leads, "no node leads although one was named")
+
+    def is_in_force() -> bool:
+        leader = asker.leader()
+        if leader is None:
+            return False
+        asker.script(leader, plan.failover.defined_via(plan.etcd_endpoint))
+        return True
+
+    _until(is_in_force, "the failover policy did not come into force again")
+    found = asker.leader()
+    return "a node" if found is None else found.name
+
+
+def _log_ends(asker: ClusterClient, node: NodeAt) -> tuple[int, int]:
+    ends = asker.value(node, "INFO FOR NODE")["log_ends"]
+    return ends["epoch"], ends["sequence"]
 
 
 def _until(done: Callable[[], bool], what: str) -> None:

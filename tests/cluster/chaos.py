@@ -1,7 +1,7 @@
 """Chaos test: load, faults, and a check of the outcome, as in Jepsen.
 
-Clients write and read all kinds of `histories`. Meanwhile nodes are killed and paused, links are
-cut, etcd is stopped. In the end all faults are healed. Then every client's history must be valid,
+Clients write and read all kinds of `histories`. Meanwhile `faults.py` breaks nodes, links, disks,
+clocks and etcd. In the end all faults are healed. Then every client's history must be valid,
 every node must hold all acknowledged writes, and all nodes must have the same state.
 
 For each fault the report shows how long no node accepted a write, from its beginning until it was
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 from tests.cluster import processes
 from tests.cluster.asking import ClusterClient, NodeRefused, ResultUnknown
-from tests.cluster.faults import Faults
+from tests.cluster.faults import CLOCK_JUMPED, Faults
 from tests.cluster.histories.banks import Bank
 from tests.cluster.histories.clients import PATIENCE_SECONDS, Clients, Wrong
 from tests.cluster.histories.counters import Counters
@@ -44,6 +44,8 @@ def run(plan: ClusterPlan, minutes: float, seed: int, said: Callable[[str], None
     clients, faults = Clients(plan, every_history(), seed), Faults(plan, chance)
     clients.define(writable(plan))
     gaps: dict[str, list[float]] = defaultdict(list)
+    if faults.left_out:
+        said(f"left out, since they need strace and root, or libfaketime: {faults.left_out}")
     clients.begin()
     ends = time.monotonic() + minutes * 60
     try:
@@ -51,6 +53,8 @@ def run(plan: ClusterPlan, minutes: float, seed: int, said: Callable[[str], None
             time.sleep(chance.uniform(0.5, 3))
             began = time.monotonic()
             name, done = faults.one()
+            if name == CLOCK_JUMPED:
+                clients.clocks_differ()
             gap = written_again(clients, began, name)
             gaps[name].append(gap)
             said(f"{name}: {done}; {gap:.1f} s without a write")

@@ -1,33 +1,61 @@
 """Faults that are injected into a cluster at random (nemesis). Each undoes itself and describes
-itself."""
+itself.
+
+Nodes are killed, paused, restarted and replaced; links are cut in one direction or both, and slow;
+disks are full or slow; wall clocks jump; etcd is stopped, paused and emptied. Disks need strace and
+root, clocks libfaketime: without them these kinds are left out, and named.
+"""
 
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
 
-from tests.cluster import processes
+from tests.cluster import building, processes, tracing
 from tests.cluster.asking import ClusterClient
+from tests.cluster.clocks import LIBRARY, Clock
 from tests.cluster.plan import ETCD, ClusterPlan, NodeAt
 
 Pair = tuple[str, str]
+HOUR_SECONDS: Final = 3_600
+CLOCK_JUMPED: Final = "clock_jumped"
+"""Name of the fault after which the clocks of nodes may have differed."""
 
 
 class Faults:
-    """Kinds of faults, one per method."""
+    """Kinds of faults, one per method.
+
+    :ivar kinds: names of those that can be injected here
+    :ivar left_out: names of the others
+    """
 
     def __init__(self, plan: ClusterPlan, chance: random.Random) -> None:
         self._plan = plan
         self._chance = chance
         self._asker = ClusterClient(plan)
+        every = [one for one in vars(Faults) if not one.startswith("_") and one != "one"]
+        unable = set[str]()
+        if not tracing.is_available():
+            unable |= {"disk_full", "slow_disk"}
+        if LIBRARY is None:
+            unable.add(CLOCK_JUMPED)
+        self.kinds = [one for one in every if one not in unable]
+        self.left_out = sorted(unable)
+        self._next: list[str] = []
+        """Kinds of this round that are left."""
 
     def one(self) -> tuple[str, str]:
-        """Inject a random fault. Return its name and a description."""
-        name = self._chance.choice(
-            [one for one in vars(Faults) if not one.startswith("_") and one != "one"]
-        )
+        """Inject a random fault, each kind once before any comes again. Return its name and a
+        description."""
+        if not self._next:
+            self._next = self._chance.sample(self.kinds, len(self.kinds))
+        name = self._next.pop()
         act: Callable[[], str] = getattr(self, name)
         return name, act()
 
@@ -100,6 +128,51 @@ class Faults:
         """Pause etcd (SIGSTOP) for as long: its connections stay open, but it answers nothing."""
         return self._paused(ETCD)
 
+    def etcd_emptied(self) -> str:
+        """Empty etcd: no node leads until an operator names the one with the longest log."""
+        processes.end(self._plan, ETCD)
+        shutil.rmtree(self._plan.directory / ETCD)
+        processes.start_etcd(self._plan)
+        began = time.monotonic()
+        processes.wait_for(lambda: self._asker.leader() is None, "a node leads by an empty etcd")
+        name = building.name_leader(self._plan)
+        for node in self._plan.nodes:
+            self._wait_for_sync(node)
+        return f"{name} was named; all were in sync after {time.monotonic() - began:.1f} s"
+
+    def disk_full(self) -> str:
+        """Refuse all writes of a node to its log, for lack of room."""
+        node = self._chance.choice(self._plan.nodes)
+        logs = sorted((self._plan.directory / node.name).rglob("*.storelog"))
+        return self._injected(node, tracing.WRITES, "error=ENOSPC", logs, "full")
+
+    def slow_disk(self) -> str:
+        """Delay all syncs of a node, by up to a quarter of the time for which it may be silent."""
+        node = self._chance.choice(self._plan.nodes)
+        late_us = int(self._chance.uniform(0.05, 0.25) * self._plan.failover.behind * 1_000_000)
+        late = f"delay_enter={late_us}"
+        return self._injected(node, tracing.SYNCS, late, [], f"{late_us // 1_000} ms late")
+
+    def clock_jumped(self) -> str:
+        """Set the wall clock of a node by hours while it runs, and back again."""
+        node = self._chance.choice(self._plan.nodes)
+        clock, hours = Clock(self._plan.directory), self._chance.choice((-3, -1, 1, 2))
+        self._restarted(replace(node, environment={**node.environment, **clock.environment()}))
+        for offset in (hours, 0):
+            clock.move(offset * HOUR_SECONDS)
+            time.sleep(self._plan.failover.lease)
+        self._restarted(node)
+        return f"the clock of {node.name} was {hours:+d} h away"
+
+    def follower_replaced(self) -> str:
+        """Drop a follower, and have it join again with an empty directory (membership change)."""
+        node = self._chance.choice(self._plan.others(self._leader()))
+        began = time.monotonic()
+        processes.end(self._plan, node.name)
+        building.join_again(self._plan, node)
+        self._wait_for_sync(node)
+        return f"{node.name} was in sync again after {time.monotonic() - began:.1f} s"
+
     def all_killed(self) -> str:
         """Kill all nodes at once."""
         for node in self._plan.nodes:
@@ -115,16 +188,31 @@ class Faults:
         """Stop and restart the nodes in order, each once the one before is in sync."""
         began = time.monotonic()
         for node in self._plan.nodes:
-            processes.end(self._plan, node.name, signal.SIGTERM)
-            processes.start_node(self._plan, node)
-            processes.wait_for(
-                lambda: self._asker.is_in_sync(node),  # noqa: B023
-                f"{node.name} does not get in sync",
-            )
+            self._restarted(node)
+            self._wait_for_sync(node)
         return f"all were in sync again after {time.monotonic() - began:.1f} s"
 
     def _leader(self) -> NodeAt:
         return self._asker.leader() or self._chance.choice(self._plan.nodes)
+
+    def _restarted(self, node: NodeAt) -> None:
+        processes.end(self._plan, node.name, signal.SIGTERM)
+        processes.start_node(self._plan, node)
+
+    def _wait_for_sync(self, node: NodeAt) -> None:
+        processes.wait_for(
+            lambda: self._asker.is_in_sync(node), f"{node.name} does not get in sync"
+        )
+
+    def _injected(
+        self, node: NodeAt, calls: Sequence[str], fault: str, files: Sequence[Path], told: str
+    ) -> str:
+        pid, seconds = processes.pid_of(self._plan, node.name), self._plan.failover.lease * 2
+        if pid is None:
+            raise processes.NotStarted(f"{node.name} does not run")
+        with tracing.injected(pid, calls, fault, files):
+            time.sleep(seconds)
+        return f"the disk of {node.name} was {told} for {seconds} s"
 
     def _killed(self, node: NodeAt) -> str:
         processes.end(self._plan, node.name)

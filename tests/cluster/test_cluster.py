@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ import pytest
 from tests.actors.agreement.etcds import needs_etcd
 from tests.architecture.sources import ROOT
 from tests.cluster import __main__ as cluster_main
-from tests.cluster import building, chaos, faults, processes
+from tests.cluster import building, chaos, faults, processes, tracing
 from tests.cluster.__main__ import again, down, status
 from tests.cluster.asking import ClusterClient, NodeRefused, ResultUnknown, ScriptResults
 from tests.cluster.faults import Faults
@@ -149,12 +150,19 @@ def test_every_kind_of_fault_is_there_and_undoes_itself(
     monkeypatch.setattr(faults, "ClusterClient", Answers)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     monkeypatch.setattr(processes, "send", lambda plan, name, number: did.append(number.name))
+    monkeypatch.setattr(tracing, "is_available", lambda: True)
+    monkeypatch.setattr(tracing, "injected", lambda *_: nullcontext())
+    monkeypatch.setattr(processes, "pid_of", lambda *_: 1)
+    monkeypatch.setattr(faults, "LIBRARY", "libfaketime.so.1")
+    monkeypatch.setattr(building, "join_again", lambda plan, node: did.append("start_node"))
+    monkeypatch.setattr(building, "name_leader", lambda plan: "n1")
+    monkeypatch.setattr(shutil, "rmtree", lambda path: None)
     for name in ("end", "start_node", "start_etcd"):
         monkeypatch.setattr(processes, name, lambda *_, name=name: did.append(name))
     monkeypatch.setattr(processes, "wait_for", lambda holds, what: None)
     chance = Faults(plan, random.Random(1))
-    seen = {chance.one()[0] for _ in range(300)}
-    assert len(seen) == 14
+    seen = [chance.one()[0] for _ in range(19)]
+    assert sorted(seen) == sorted(chance.kinds) and len({*seen}) == 19, "each comes once a round"
     assert json.loads(plan.cuts.read_text()) == json.loads(plan.late.read_text()) == []
     assert did.count("SIGSTOP") == did.count("SIGCONT") > 0
     assert did.count("end") == did.count("start_node") + did.count("start_etcd") > 0

@@ -12,6 +12,7 @@ from typing import Final
 
 from tests.cluster.asking import PLACE, ClusterClient, NodeRefused, ResultUnknown
 from tests.cluster.histories.history import ClientRequests, OperationHistory
+from tests.cluster.histories.locks import Locks
 from tests.cluster.plan import ClusterPlan, NodeAt
 
 COUNT: Final = 6
@@ -60,6 +61,12 @@ class Clients:
             *(one.DEFINITIONS for one in self._histories),
         ]
         ClusterClient(self.asking.asker.plan, PATIENCE_SECONDS).script(leader, "; ".join(texts))
+
+    def clocks_differ(self) -> None:
+        """Note that the clocks of nodes have differed: leases of locks may have ended early."""
+        for one in self._histories:
+            if isinstance(one, Locks):
+                one.clocks_agree = False
 
     def begin(self) -> None:
         """Start the clients."""

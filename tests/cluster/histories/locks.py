@@ -67,7 +67,7 @@ class Locks(OperationHistory):
         """Guarded writes that were refused for a stale fencing token."""
         self.ends: dict[str, Guarded] = {}
         """By node, the last write in its final state."""
-        self._clocks_agree = clocks_agree
+        self.clocks_agree = clocks_agree
         self._lives = itertools.count(1)
         self._lock = threading.Lock()
 
@@ -105,7 +105,7 @@ class Locks(OperationHistory):
 
     def wrong(self) -> list[str]:
         found = []
-        if self._clocks_agree:
+        if self.clocks_agree:
             found += [f"held by two: {one} and {two}" for one, two in two_holders(self.leases)]
         found += [f"fences go back: {one}, {two}" for one, two in out_of_order(self.guarded)]
         last = max(self.guarded, default=None)
