@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from actors.commits.committer import Committer
 from language.search.analysis import Analyzer
 from language.search.compiled import analyzer_of, digest_of
 from protocol import limits
 from storage.indexes.entries import Index
-from storage.search.folding import WAITS, Field, Fold
+from storage.search.folding import WAITS, Fold
 
 LOOK_SECONDS: Final = 1.0
 """Delay until the next look for fresh records, seconds."""
@@ -28,12 +28,8 @@ class _Analysis:
     """Analyzer of an index: `folding.TextAnalysis`."""
 
     def __init__(self, analyzer: Analyzer, digest: bytes) -> None:
-        self._analyzer = analyzer
         self.digest = digest
-
-    def postings(self, value: Any) -> Field:
-        """Return the terms of a value."""
-        return self._analyzer.postings(value)
+        self.postings_in_steps = analyzer.postings_in_steps
 
 
 def analysis_of(index: Index) -> _Analysis:

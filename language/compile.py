@@ -28,10 +28,10 @@ from language.closures import Closure
 from language.env import Env
 from language.error_places import placed
 from language.functions import TABLE
-from language.names import NODE, defined_name, parent_fields, weight
+from language.names import NODE, SCORE, defined_name, parent_fields, weight
 from language.planning import charge
 from language.rows import Bare, Row, Shape, item_value
-from language.search.fields import Unlinked, matched_paths
+from language.search.fields import ON_MATCHES, TextOf, Unlinked, field_of, matched_paths
 from protocol.errors import BadRequest, Refusal, Unknown
 from protocol.paths import EACH
 from protocol.values import FEW, NONE, RecordId, check_record_id, paced
@@ -314,6 +314,8 @@ def _range(node: tree.Range, shape: Shape | None) -> Compiled:
 
 
 def _call(node: tree.Call, shape: Shape | None) -> Compiled:
+    if node.name in ON_MATCHES:
+        return _of_matches(node, shape)
     arguments = [_compiled(argument, shape) for argument in node.arguments]
     defined = defined_name(node.name)
     if defined is not None:
@@ -474,6 +476,31 @@ def _text_match(node: tree.Binary, shape: Shape | None) -> Compiled:
         alone: Any = Unlinked(env)
         values = [walk(head(row, env), rest, alone) for head, rest in heads]
         return env.text_match(paths, values, query(row, env))
+
+    return _placed(compute, node.at)
+
+
+def _of_matches(node: tree.Call, shape: Shape | None) -> Compiled:
+    """Compile a function of a row that `@@` has found."""
+    if shape is None:
+        refusal = BadRequest(f"{node.name} is about the rows of a SELECT with `@@` in WHERE")
+        raise placed(refusal, node.at)
+    try:
+        path = field_of(node)
+    except BadRequest as refusal:
+        raise placed(refusal, node.at) from None
+    if node.name == SCORE:
+        get = _compiled(tree.Name("id"), shape)
+        return _placed(lambda row, env: env.text_score(get(row, env), path), node.at)
+    assert path is not None, "the registry has wanted it"
+    head, rest, walk = _compiled(tree.Name(str(path[0])), shape), path[1:], operators.walk
+    run = TABLE[node.name].run
+    others = [_compiled(argument, shape) for argument in node.arguments[1:]]
+
+    def compute(row: Row, env: Env) -> Any:
+        alone: Any = Unlinked(env)
+        given = [one(row, env) for one in others]
+        return run(env, TextOf(path, walk(head(row, env), rest, alone)), *given)
 
     return _placed(compute, node.at)
 

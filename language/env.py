@@ -12,6 +12,7 @@ from protocol.values import PACE, RecordId, Value
 if TYPE_CHECKING:
     from language import tree
     from language.search.analysis import Analyzer
+    from language.search.terms import Query
     from language.sizing import WorkingMemory
 
 
@@ -57,6 +58,13 @@ class Env(Protocol):
     def text_match(self, paths: tuple[Path, ...], values: list[Any], query: Any) -> bool:
         """True if the values of some fields match a query, by the analyzer of the FULLTEXT index
         over these fields. :raises BadRequest: there is none"""
+
+    def text_score(self, record: Any, path: Path | None) -> float:
+        """Return the score of a row by the `@@` of its WHERE. :param path: of one field; None: all
+        :raises BadRequest: the row is no record, or a query depends on the row"""
+
+    def text_queries(self, path: Path) -> list[tuple[Analyzer, Query]]:
+        """Return the queries of the `@@` of WHERE that are over a field."""
 
     def tick(self, cost: int = PACE) -> None:
         """Charge for CPU work.

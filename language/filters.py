@@ -152,6 +152,14 @@ class _Alone:
         """Return the value of `@@` for the fields of the record."""
         return text_matches(self, self._analyzer_of(paths), values, query)
 
+    def text_score(self, record: Any, path: Path | None) -> NoReturn:
+        """Unreachable: a filter with a score is rejected when it is compiled."""
+        raise AssertionError("a filter asked for a score")
+
+    def text_queries(self, path: Path) -> NoReturn:
+        """Unreachable: a filter with a highlight is rejected when it is compiled."""
+        raise AssertionError("a filter asked for a highlight")
+
     def tick(self, cost: int = PACE) -> None:
         """Charge for work and yield. :raises TooLarge: the filter takes too many steps on one
         record"""

@@ -100,6 +100,9 @@ def _collect(node: Any, names: set[str]) -> bool:
         return node.name != "this"
     if isinstance(node, tree.Assignment) and node.operator != "=":
         names.add(str(node.path[0]))  # `+=` and `-=` read the field
+    if isinstance(node, tree.Call) and node.name == SCORE:
+        names.add("id")
+        return True
     if isinstance(node, tree.Subquery):
         looked = parent_fields(node.select)
         if looked is None:
@@ -130,6 +133,8 @@ def mentions(node: Any, names: frozenset[str]) -> bool:
     return any(mentions(child, names) for child in children(node))
 
 
+SCORE: Final = "search::score"
+"""Function that reads the id of its row."""
 DEFINED: Final = "fn::"
 """Prefix of calls to user-defined functions."""
 

@@ -254,6 +254,7 @@ HANDLERS: Final[dict[str, Any]] = {
     "BACKUP": _Parser.backup,
     "BEGIN": _Parser._begin_transaction,
     "CANCEL": _Parser._cancel,
+    "CHECK": _Parser.check_index,
     "COMMIT": _Parser._commit,
     "CREATE": _Parser.create_statement,
     "DEFINE": _Parser.define,

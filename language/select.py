@@ -24,7 +24,7 @@ from language.compile import compile_expression, count_of
 from language.env import Env
 from language.generate import Memo
 from language.grouping import AGGREGATES, Grouping, check_ungrouped, counts_all
-from language.names import mentions, parent_fields, rebuilt, shape_of
+from language.names import SCORE, mentions, parent_fields, rebuilt, shape_of
 from language.operators import hashable
 from language.ordering import Sorter
 from language.pieces import slices
@@ -40,7 +40,7 @@ from language.planner import (
     united,
 )
 from language.rows import WHOLE, Batch, Pairs, Row, Shape, item_value, whole
-from language.search.fields import has_match
+from language.search.fields import check_calls, has_match
 from language.sizing import PART_BYTES, Heavy, counted, is_counted
 from language.streaming import StreamedAnswers
 from protocol import limits
@@ -89,6 +89,10 @@ class SelectPlan:
             raise BadRequest("`*` has no meaning for a group: name its columns")
         self.matches_text = has_match(select)
         """True if an expression has `@@`, which needs to know the tables of the rows."""
+        self.scored = check_calls(
+            (select.columns, select.where, select.order, select.group, select.having), select.where
+        )
+        """The `@@` of WHERE that scores and highlights are about; empty: it has none of these."""
         self._candidates: tuple[Any, tuple[Candidate, ...]] | None = None
         self._united: tuple[Any, tuple[tuple[Either, Branches], ...]] | None = None
         self._streamed: StreamedAnswers | None = None
@@ -339,6 +343,11 @@ class SelectPlan:
             return None
         limit = self._limit(env)
         return None if limit is None else limit + (count_of(self._select.start, env, "START") or 0)
+
+    @cached_property
+    def ranks(self) -> bool:
+        """True if rows are wanted in the order of their scores alone."""
+        return self._orders == (tree.Call(SCORE, ()),) and self._descending == (True,)
 
     def run(
         self,

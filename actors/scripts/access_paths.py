@@ -362,7 +362,7 @@ class _Choice:
             while at < len(ids):
                 pairs, at = records.fetch(run.transaction, self._table, ids, at, size)
                 for text in texts:
-                    pairs = text.matching(run, pairs)
+                    pairs = text.matching(pairs)
                 if pairs:
                     yield Pairs(pairs, self._record_ids)
                 run.tick()
@@ -372,7 +372,6 @@ class _Choice:
         """Return the way by FULLTEXT indexes; None: the records themselves have to be read."""
         ways: list[TextAccess] = []
         used: list[Term] = []
-        memory = self._run.memory
         for node in self._question.texts:
             if not is_fixed(node.right):
                 continue
@@ -382,21 +381,42 @@ class _Choice:
                 index = index_of(self._table, matched_paths(node.left))
                 self.why[index.name] = way
                 continue
-            memory.held += (len(way.ids) + len(way.unsure)) * ID_BYTES
             ways.append(way)
             used.append(term)
         if not ways:
             return None
-        ids = set(ways[0].ids)
-        for other in ways[1:]:
-            ids.intersection_update(other.ids)
-        # Beside other sources WHERE is evaluated as a whole.
-        texts = tuple(ways) if self._alone else ()
-        found = self._fetching("fulltext", self._inside(ids), (), tuple(used), texts)
+        ranked = self._by_score(ways)
+        if ranked is not None:
+            found = ranked
+            found.used = tuple(used)
+        else:
+            ids = set(ways[0].search.ids())
+            for other in ways[1:]:
+                ids.intersection_update(other.search.ids())
+            self._run.memory.held += len(ids) * ID_BYTES
+            # Beside other sources WHERE is evaluated as a whole.
+            texts = tuple(ways) if self._alone else ()
+            found = self._fetching("fulltext", self._inside(ids), (), tuple(used), texts)
         found.answered = tuple(term.node for term in used) if self._alone else ()
         found.texts = tuple(ways)
         found.indexes = tuple(dict.fromkeys(way.index.name for way in ways))
         return found
+
+    def _by_score(self, ways: list[TextAccess]) -> AccessPath | None:
+        """Return the way in the order of ORDER BY search::score() DESC; None: rows are sorted."""
+        plan, whole = self._plan, keys.within(self._table.prefix)
+        if not (plan.ranks and self._alone and self._source == whole):
+            return None
+        if len(ways) > 1 or plan.scored != (ways[0].node,):
+            return None
+        # Without LIMIT all rows are wanted, in whatever order they are read.
+        most = plan.most(self._run)
+        if most is None:
+            return None
+        entries, lists = ways[0].search.ranked(most)
+        self._most = most
+        batches = self._fetched(lists)
+        return AccessPath(self._table, "fulltext", batches, ordered=True, entries=entries)
 
     # --- by an index ------------------------------------------------------------------------------
 

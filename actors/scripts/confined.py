@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from language import tree
 from language.sizing import WorkingMemory
@@ -79,6 +79,14 @@ class Confined:
     def text_match(self, paths: tuple[Path, ...], values: list[Any], query: Any) -> bool:
         """:raises BadRequest: always. There is no table here, and so no index"""
         raise BadRequest(f"`@@` has no table {self._where}: search::matches takes any text")
+
+    def text_score(self, record: Any, path: Path | None) -> NoReturn:
+        """:raises BadRequest: always. No row has been found by `@@`"""
+        raise BadRequest(f"search::score has no SELECT with `@@` {self._where}")
+
+    def text_queries(self, path: Path) -> NoReturn:
+        """:raises BadRequest: always. No row has been found by `@@`"""
+        raise BadRequest(f"a highlight has no SELECT with `@@` {self._where}")
 
     def tick(self, cost: int = PACE) -> None:
         """Yield to the loop when the slice is used up."""

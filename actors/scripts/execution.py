@@ -29,6 +29,7 @@ from actors.topics.waiting import StatementWait, WaitQueue
 from language import tree
 from language.pieces import cost_of
 from language.search import analysis
+from language.search.terms import Query
 from language.sizing import WorkingMemory, made
 from protocol import limits
 from protocol.binary import unpack_object
@@ -588,6 +589,14 @@ class Execution:
     def text_match(self, paths: tuple[Path, ...], values: list[Any], query: Any) -> bool:
         """Return the value of `@@` for the fields of a row."""
         return text_search.match(self, self.texts, paths, values, query)
+
+    def text_score(self, record: Any, path: Path | None) -> float:
+        """Return the score of a row by the `@@` of its WHERE."""
+        return text_search.score(self, self.texts, record, path)
+
+    def text_queries(self, path: Path) -> list[tuple[analysis.Analyzer, Query]]:
+        """Return the queries of the `@@` of WHERE that are over a field."""
+        return text_search.queries(self, self.texts, path)
 
     def raw(self, record: RecordId, verbs: Verbs = READ) -> bytes | None:
         """Return the packed fields of a record of the current database.

@@ -35,6 +35,14 @@ def explain(run: Execution, statement: tree.Explain) -> Value:
     else:
         plan = run.plan.made(explained, plan_targets)
         sources = (explained.target,)
+    with text_scope(run, plan):
+        return _explained(run, statement, plan, sources)
+
+
+def _explained(
+    run: Execution, statement: tree.Explain, plan: SelectPlan, sources: Sequence[tree.Target]
+) -> Value:
+    explained = statement.statement
     # Before the planning, which looks index entries up: `took` includes that.
     began_us = run.services.clock.monotonic_us()
     alone = len(sources) == 1
@@ -53,9 +61,7 @@ def explain(run: Execution, statement: tree.Explain) -> Value:
         "order": _order(run, plan, explained, ways),
     }
     if statement.analyze:
-        tables = [one.table.name for one in ways if isinstance(one, AccessPath)]
-        with text_scope(run, tables):
-            rows, read = (1, 0) if is_count else _analyzed(run, plan, ways)
+        rows, read = (1, 0) if is_count else _analyzed(run, plan, ways)
         took_us = run.services.clock.monotonic_us() - began_us
         answer |= {"rows_read": read, "rows": rows, "took": timedelta(microseconds=took_us)}
     return {name: value for name, value in answer.items() if value is not NONE}
@@ -110,8 +116,10 @@ def _describe_access(
         bounds.insert(0, f"{low}{'..=' if source.inclusive else '..'}{high}")
     if bounds:
         told["bounds"] = bounds
-    if one.texts:
-        told["texts"] = [text.described(run) for text in one.texts]
+    if len(one.texts) == 1:
+        told |= one.texts[0].described()
+    elif one.texts:
+        told["texts"] = [{"index": one.index.name, **one.described()} for one in one.texts]
     if one.reverse:
         told["backwards"] = True
     if one.entries is not None:

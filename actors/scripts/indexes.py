@@ -1,4 +1,4 @@
-"""Statements on indexes: DEFINE, DROP, REBUILD, INFO."""
+"""Statements on indexes: DEFINE, DROP, REBUILD, CHECK, INFO."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from actors.scripts.handlers import Requires, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
 from language import tree
 from language.printing import print_path
-from language.search.compiled import pack_definition
-from protocol import limits
+from language.search.compiled import analyzer_of, digest_of, pack_definition
+from protocol import limits, order
 from protocol.errors import BadRequest, Draining, Unknown
 from protocol.rights import DEFINE, INFO, NOTHING, SecurableKind
-from protocol.values import NONE, Value
+from protocol.values import NONE, RecordId, Value
 from storage.catalog import tables
 from storage.catalog.tables import Table
 from storage.indexes import index_rows
 from storage.indexes.entries import BUILDING, FAILED, REBUILDING, Index
 from storage.indexes.text_options import TextOptions
-from storage.records import index_builds, records
+from storage.records import index_builds, index_checks, records
 from storage.search import segments
 
 _ON_TABLE: Final = [Requires(DEFINE, SecurableKind.TABLE, ("table",))]
@@ -98,6 +98,48 @@ def rebuild_index(run: Execution, statement: tree.RebuildIndex, table: Table) ->
     made = index_builds.rebuild_index(run.transaction, table, found, run.tick)
     _build(run, made, waits=statement.wait)
     return NONE
+
+
+@handles(tree.CheckIndex, "info", writes=False, needs=_ON_TABLE)
+def check_index(run: Execution, statement: tree.CheckIndex, table: Table) -> Value:
+    """Compare an index with all records of its table.
+
+    :raises Unknown: the table has no index of that name
+    :raises BadRequest: it is not built
+    """
+    index = tables.index(table, statement.name)
+    if not index.is_complete:
+        raise BadRequest(
+            f"index {index.name} of table {table.path} can't be checked: its state is {index.state}"
+        )
+    tx = run.transaction
+    if index.text is None:
+        found = index_checks.check_entries(tx, table, index, run.tick)
+    else:
+        found = _check_text(run, table, index, index.text)
+    told: dict[str, Value] = {
+        "records": found.records,
+        "entries": found.entries,
+        "missing": found.missing,
+        "surplus": found.surplus,
+    }
+    # The id of a record is content of the table.
+    if found.first is not None and run.may_read(table):
+        told["first"] = RecordId(table.name, order.decode_id(found.first))
+    return told
+
+
+def _check_text(
+    run: Execution, table: Table, index: Index, text: TextOptions
+) -> index_checks.IndexCheck:
+    # It imports numpy, which nodes without such an index don't load.
+    from storage.search.checking import check_text
+
+    found = index_checks.IndexCheck()
+    analyzer, digest = analyzer_of(text.definition), digest_of(text.definition)
+    postings = partial(analyzer.postings, tick=run.tick)
+    check_text(run.transaction, table.prefix, index, digest, postings, found, run.tick)
+    return found
 
 
 @handles(tree.DropIndex, "none", writes=True, needs=_ON_TABLE)

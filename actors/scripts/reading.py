@@ -113,7 +113,7 @@ def _one(run: Execution, plan: SelectPlan, record: RecordId) -> list[Any]:
         return []
     if not plan.matches_text:
         return plan.run_one(record, raw, run)
-    with text_scope(run, [record.table]):
+    with text_scope(run, plan, [record.table]):
         return plan.run_one(record, raw, run)
 
 
@@ -161,7 +161,7 @@ def _point(
     record = records.record_id(table)(key)
     if not plan.matches_text:
         return plan.run_one(record, raw, run)
-    with text_scope(run, [table.name]):
+    with text_scope(run, plan, [table.name]):
         return plan.run_one(record, raw, run)
 
 
@@ -183,6 +183,15 @@ def rows(
     :param verbs: privileges required on the tables of these rows
     :raises Unknown: a named table does not exist, even if its rows are not needed
     """
+    if not plan.matches_text:
+        return _rows(run, plan, sources, verbs)
+    with text_scope(run, plan):
+        return _rows(run, plan, sources, verbs)
+
+
+def _rows(
+    run: Execution, plan: SelectPlan, sources: Sequence[tree.Target], verbs: Verbs
+) -> list[Any]:
     alone = len(sources) == 1
     # A list, not a generator: all sources are authorized before the first row is read.
     found = [source_of(run, plan, source, verbs, alone=alone) for source in sources]
@@ -192,26 +201,23 @@ def rows(
         return answer(run, plan, found[0], counted)
     batches = [one.batches if isinstance(one, AccessPath) else one for one in found]
     read = counted(run, chain.from_iterable(batches))
-    if not plan.matches_text:
-        return plan.run(read, run, ordered=ordered)
-    with text_scope(run, [one.table.name for one in found if isinstance(one, AccessPath)]):
-        return plan.run(read, run, ordered=ordered, answered=answered(found))
+    return plan.run(read, run, ordered=ordered, answered=answered(found))
+
+
+@contextmanager
+def text_scope(run: Execution, plan: SelectPlan, tables: Iterable[str] = ()) -> Iterator[None]:
+    """Have `@@` mean the fields of some tables meanwhile: those given, and those that are met."""
+    outer, run.texts = run.texts, TextScope(list(tables), plan.scored)
+    try:
+        yield
+    finally:
+        run.texts = outer
 
 
 def answered(found: Sequence[AccessPath | Iterator[Batch]]) -> tuple[tree.Expression, ...]:
     """Return the conditions that hold for all rows of some sources."""
     first = found[0]
     return first.answered if len(found) == 1 and isinstance(first, AccessPath) else ()
-
-
-@contextmanager
-def text_scope(run: Execution, tables: list[str]) -> Iterator[None]:
-    """Have `@@` mean the fields of some tables meanwhile."""
-    outer, run.texts = run.texts, TextScope(tables)
-    try:
-        yield
-    finally:
-        run.texts = outer
 
 
 def counted(run: Execution, batches: Iterable[Batch]) -> Iterator[Batch]:
@@ -233,6 +239,8 @@ def source_of(
     if isinstance(source, tree.ExpressionTarget):
         return _values(run, plan, source.expression, verbs)
     table = run.table(source.table, verbs)
+    if run.texts is not None and plan.matches_text:
+        run.texts.add(table.name)
     check_comparisons(run, plan, table)
     path = access_path(run, plan, table, _span(run, table, source), alone=alone)
     return by_column(run, plan, path) if path.access == "scan" else path

@@ -1,8 +1,8 @@
-"""FULLTEXT indexes in statements: `@@` on one record, and the records that an index leads to.
+"""FULLTEXT indexes in statements: `@@` on one record, the records that it leads to, and scores.
 
 `@@` is a predicate of the record, the query and the analyzer of the index over its fields. The
-index itself only makes it fast: it leads to all records that match, and perhaps to more, which the
-predicate sorts out. Records with a fresh marker are read, whatever the segments have of them.
+index itself only makes it fast (`text_index.py`): records with a fresh marker are read, whatever
+the segments have of them.
 """
 
 from __future__ import annotations
@@ -12,27 +12,26 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from language import tree
-from language.functions.search import query_tree, text_matches, tree_matches
+from language.functions.search import query_tree, text_matches
+from language.planner import is_fixed
 from language.printing import print_path
 from language.search.analysis import Analyzer
-from language.search.candidates import candidates, has_phrase
-from language.search.compiled import analyzer_of, digest_of
+from language.search.compiled import analyzer_of
 from language.search.fields import matched_paths
-from language.search.terms import AllOf, AnyOf, Leaf, Phrase, Prefix, Query, Term
+from language.search.terms import AllOf, AnyOf, Boost, Leaf, Phrase, Prefix, Query, Term
+from protocol import order
 from protocol.errors import BadRequest
 from protocol.paths import Path
 from protocol.rights import READ
-from protocol.values import Value
+from protocol.values import RecordId, Value
 from storage.catalog.tables import Table
-from storage.formats import keys
 from storage.formats.keys import Pair
-from storage.indexes.entries import FAILED, Index, IndexedFields
-from storage.indexes.text_markers import TextMarkers
+from storage.indexes.entries import FAILED, Index
 from storage.records import records
-from storage.search import segments
 
 if TYPE_CHECKING:
     from actors.scripts.execution import Execution
+    from actors.scripts.text_index import TextIndex
 
 FRESH_MOST: Final = 20_000
 """Most marked records that are read beside an index; with more, a scan reads the table."""
@@ -42,10 +41,16 @@ _FRESH_PART: Final = 2
 
 @dataclass(slots=True)
 class TextScope:
-    """Tables whose rows a statement reads, with the FULLTEXT indexes that it has used."""
+    """Tables whose rows a statement reads, with the FULLTEXT indexes that it has used.
+
+    :ivar scored: the `@@` that scores and highlights are about
+    """
 
     tables: list[str]
+    scored: tuple[tree.Binary, ...] = ()
     known: dict[tuple[Path, ...], tuple[Index, Analyzer]] = field(default_factory=dict)
+    searches: dict[tuple[str, int], TextIndex] = field(default_factory=dict)
+    """Searches of scores, by their table and the identity of their `@@`."""
 
     def add(self, table: str) -> None:
         """Add a table that is met while rows are read."""
@@ -53,15 +58,66 @@ class TextScope:
             self.tables.append(table)
             self.known.clear()
 
+    def search(self, run: Execution, table: Table, node: tree.Binary) -> TextIndex:
+        """Return the search of an `@@` in a table. :raises BadRequest: the table has no index"""
+        key = table.name, id(node)
+        found = self.searches.get(key)
+        if found is None:
+            if not is_fixed(node.right):
+                raise BadRequest("a query that depends on the row has no scores and highlights")
+            index = index_of(table, matched_paths(node.left))
+            found = self.searches[key] = _search(run, table, index, run.evaluate(node.right))
+        return found
+
+
+def _search(run: Execution, table: Table, index: Index, value: Any) -> TextIndex:
+    # It imports numpy, which nodes without such an index don't load.
+    from actors.scripts.text_index import TextIndex
+
+    assert index.text is not None
+    query = query_tree(run, analyzer_of(index.text.definition), value)
+    return TextIndex(run, table, index, query)
+
 
 def match(
     run: Execution, scope: TextScope | None, paths: tuple[Path, ...], values: list[Any], query: Any
 ) -> bool:
     """Evaluate `@@` for the values of a record's fields; see `Env.text_match`."""
+    return text_matches(run, _known(run, scope, paths)[1], values, query)
+
+
+def score(run: Execution, scope: TextScope | None, record: Any, path: Path | None) -> float:
+    """Return the score of a row; see `Env.text_score`."""
+    if scope is None or type(record) is not RecordId:
+        raise BadRequest("search::score is about records that `@@` has found, and this is none")
+    table = run.table(record.table, READ)
+    id, found = order.encode(record.id), 0.0
+    for node in scope.scored:
+        if path is None or path in matched_paths(node.left):
+            found += scope.search(run, table, node).score(id, path)
+    return found
+
+
+def queries(run: Execution, scope: TextScope | None, path: Path) -> list[tuple[Analyzer, Query]]:
+    """Return the queries over a field; see `Env.text_queries`."""
+    found: list[tuple[Analyzer, Query]] = []
+    for node in scope.scored if scope is not None else ():
+        paths = matched_paths(node.left)
+        if path in paths:
+            if not is_fixed(node.right):
+                raise BadRequest("a query that depends on the row has no scores and highlights")
+            analyzer = _known(run, scope, paths)[1]
+            query = query_tree(run, analyzer, run.evaluate(node.right))
+            if query is not None:
+                found.append((analyzer, query))
+    return found
+
+
+def _known(
+    run: Execution, scope: TextScope | None, paths: tuple[Path, ...]
+) -> tuple[Index, Analyzer]:
     known = None if scope is None else scope.known.get(paths)
-    if known is None:
-        known = _resolved(run, scope, paths)
-    return text_matches(run, known[1], values, query)
+    return _resolved(run, scope, paths) if known is None else known
 
 
 def _resolved(
@@ -106,59 +162,41 @@ def analyzer_for(table: Table, paths: tuple[Path, ...]) -> Analyzer:
 class TextAccess:
     """Records that a FULLTEXT index leads to, for one condition."""
 
-    index: Index
-    query: Query | None
-    ids: list[bytes]
-    unsure: frozenset[bytes]
-    """Those among them that may not match: their records decide."""
-    segments: tuple[segments.Segment, ...]
-    fresh: int
+    search: TextIndex
+    node: tree.Binary
 
-    def matching(self, run: Execution, pairs: list[Pair]) -> list[Pair]:
-        """Return the records that match. :param pairs: records of `ids`"""
-        if not self.unsure or self.query is None:
-            return pairs
-        assert self.index.text is not None
-        analyzer = analyzer_of(self.index.text.definition)
-        fields = IndexedFields((self.index,))
-        markers, kept = TextMarkers(self.index, fields.heads), []
-        for key, raw in pairs:
-            if key[keys.RECORD_PREFIX_BYTES :] in self.unsure:
-                values: list[Any] = list(markers.texts(fields.of_packed(raw)))
-                if not tree_matches(run, analyzer, values, self.query):
-                    run.count_read(1)
-                    continue
-            kept.append((key, raw))
-        return kept
+    @property
+    def index(self) -> Index:
+        """Index that is read."""
+        return self.search.index
 
-    def described(self, run: Execution) -> dict[str, Value]:
+    def matching(self, pairs: list[Pair]) -> list[Pair]:
+        """Return the records that match. :param pairs: records that the index leads to"""
+        return self.search.matching(pairs)
+
+    def described(self) -> dict[str, Value]:
         """Describe it for EXPLAIN."""
-        terms = [] if self.query is None else list(self._terms(run, self.query, gone=False))
+        query = self.search.query
         return {
-            "index": self.index.name,
-            "terms": terms,
-            "segments": len(self.segments),
-            "fresh": self.fresh,
+            "terms": [] if query is None else list(self._terms(query, gone=False)),
+            "segments": self.search.segment_count,
+            "fresh": self.search.fresh_count,
         }
 
-    def _terms(self, run: Execution, query: Query, *, gone: bool) -> Iterator[Value]:
+    def _terms(self, query: Query, *, gone: bool) -> Iterator[Value]:
         if isinstance(query, AllOf | AnyOf):
             for part in query.parts:
-                yield from self._terms(run, part, gone=gone)
+                yield from self._terms(part, gone=gone)
             for part in query.without if isinstance(query, AllOf) else ():
-                yield from self._terms(run, part, gone=True)
+                yield from self._terms(part, gone=True)
+        elif isinstance(query, Boost):
+            yield from self._terms(query.of, gone=gone)
         else:
-            count = sum(
-                _live(one, candidates(query, one, len(self.index.paths), run.tick))
-                for one in self.segments
-            )
-            told: dict[str, Value] = {"term": _shown(query), "records": count}
+            told: dict[str, Value] = {
+                "term": _shown(query),
+                "records": self.search.segment_records(query),
+            }
             yield {**told, "not": True} if gone else told
-
-
-def _live(segment: segments.Segment, numbers: frozenset[int]) -> int:
-    deleted = segment.head.deleted
-    return sum(not deleted >> number & 1 for number in numbers)
 
 
 def _shown(leaf: Leaf) -> str:
@@ -180,34 +218,12 @@ def text_access(run: Execution, table: Table, node: tree.Binary, value: Any) -> 
     index = index_of(table, matched_paths(node.left))
     if not index.is_complete or index.state == FAILED:
         return f"its state is {index.state}"
-    assert index.text is not None
-    tx, prefix = run.transaction, index.entries
-    query = query_tree(run, analyzer_of(index.text.definition), value)
-    if query is None:
-        return TextAccess(index, None, [], frozenset(), (), 0)
-    fresh: set[bytes] = set()
-    most = max(records.about(tx, table) // _FRESH_PART, 64)
-    for ids in segments.fresh_ids(tx.scan, prefix):
-        fresh.update(ids)
-        if len(fresh) > FRESH_MOST or len(fresh) > most:
-            return "too many records have changed since its last fold"
-        run.tick()
-    digest = digest_of(index.text.definition)
-    known = tuple(segments.of_index(tx, prefix))
-    found, exact = list(fresh), not has_phrase(query)
-    unsure = set(fresh)
-    for segment in known:
-        run.tick()
-        # Terms of another analyzer say nothing: each of its records is looked at.
-        numbers: frozenset[int] | range = range(segment.records)
-        is_sure = exact and segment.head.digest == digest
-        if segment.head.digest == digest:
-            numbers = candidates(query, segment, len(index.paths), run.tick)
-        for number, id in enumerate(segment.live_ids(numbers)):
-            if id not in fresh:
-                found.append(id)
-                if not is_sure:
-                    unsure.add(id)
-            if number % 1024 == 1023:
-                run.tick()
-    return TextAccess(index, query, found, frozenset(unsure), known, len(fresh))
+    most = max(records.about(run.transaction, table) // _FRESH_PART, 64)
+    search = _search(run, table, index, value)
+    if not search.has_few_fresh(min(most, FRESH_MOST)):
+        return "too many records have changed since its last fold"
+    found = TextAccess(search, node)
+    # A score of the same rows has the same search.
+    if run.texts is not None and node in run.texts.scored:
+        run.texts.searches[table.name, id(node)] = found.search
+    return found

@@ -33,8 +33,6 @@ def wrong_call(name: str, arguments: Sequence[tree.Expression]) -> tuple[type[Re
 
 
 def _no_function(name: str) -> str:
-    if name.startswith("search::"):
-        return f"{name} needs search indexes, which this version does not have"
     told = f"there is no function {name}"
     if "::" not in name:
         told += f"; a function of the database is called as {DEFINED}{name}"

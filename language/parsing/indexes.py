@@ -19,6 +19,7 @@ scoring = BM25 ["(" factor "," factor ")"]
 factor = int | float | decimal
 drop_index = DROP INDEX name ON name [reason]
 rebuild = REBUILD INDEX name ON name [built]
+check_index = CHECK INDEX name ON name
 built = WAIT [timeout]
 explain = EXPLAIN [ANALYZE] (select | update | delete_records)
 """
@@ -79,6 +80,11 @@ class IndexParser(PlaceParser):
         at = self._begin_statement("REBUILD")
         self.expect_word("INDEX")
         return tree.RebuildIndex(*self.index_on_table(), *self._built(), at)
+
+    def check_index(self) -> tree.Statement:
+        at = self._begin_statement("CHECK")
+        self.expect_word("INDEX")
+        return tree.CheckIndex(*self.index_on_table(), at)
 
     def _built(self) -> tuple[bool, timedelta | None]:
         """Parse WAIT and its TIMEOUT."""

@@ -52,6 +52,7 @@ STATEMENTS.update(
         tree.RebuildIndex: lambda node: join(
             on_table("REBUILD INDEX", node.name, node.table), _built(node)
         ),
+        tree.CheckIndex: lambda node: on_table("CHECK INDEX", node.name, node.table),
         tree.Explain: _explain,
     }
 )

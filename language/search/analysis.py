@@ -12,11 +12,11 @@ Positions count words, also those that `stop` drops. The terms of one word share
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from language.search import terms as trees
 from language.search.characters import CJK_OR_OTHER, CJK_RUN, camel_parts, word_pattern
@@ -63,6 +63,19 @@ class Word(NamedTuple):
 
 Postings = dict[str, list[int]]
 """Terms of a text, each with its positions."""
+Result = TypeVar("Result")
+Steps = Generator[None, None, Result]
+"""Work in slices, with a result."""
+
+
+def in_steps(work: Steps[Result], tick: Tick) -> Result:
+    """Return the result of some work. :param tick: called between its slices"""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        tick()
 
 
 def fold(term: str) -> str:
@@ -142,18 +155,21 @@ class Analyzer:
                 yield Token(term, word.position, word.start, word.end)
 
     def postings(self, value: Any, tick: Tick = unpaced) -> tuple[Postings, int]:
-        """Return the terms of a value with their positions, and its number of words.
+        """Return the terms of a value with their positions, and its number of words with terms.
 
         Of more than `limits.SEARCH_TERMS` different terms the later ones are left out.
 
         :param value: of a field, of any type
         """
+        return in_steps(self.postings_in_steps(value), tick)
+
+    def postings_in_steps(self, value: Any) -> Steps[tuple[Postings, int]]:
+        """Do the same as a generator, which pauses after some hundreds of words."""
         found: Postings = {}
         count = position = 0
         left = limits.SEARCH_TEXT_CHARACTERS
         for text in strings_of(value):
-            before = position
-            for part in self._term_lists(text[:left], tick):
+            for part in self._term_lists(text[:left]):
                 for terms in part:
                     for term in terms:
                         at = found.get(term)
@@ -162,16 +178,17 @@ class Analyzer:
                                 found[term] = [position]
                         elif at[-1] != position:  # one part of a word may occur in it twice
                             at.append(position)
+                    if terms:
+                        count += 1
                     position += 1
-                tick()
+                yield
             left -= len(text)
             if left <= 0:
-                return found, count + position - before
-            count += position - before
+                break
             position += GAP
         return found, count
 
-    def _term_lists(self, text: str, tick: Tick) -> Iterator[list[tuple[str, ...]]]:
+    def _term_lists(self, text: str) -> Iterator[list[tuple[str, ...]]]:
         known, terms = self._known, self.terms
         if self._camel or (self._pairs and not text.isascii() and CJK_RUN.search(text)):
             cut = self._cut(text)

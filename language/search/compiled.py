@@ -6,6 +6,7 @@ Equal definitions share one analyzer, since all of it depends on its definition 
 from __future__ import annotations
 
 import unicodedata
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -37,9 +38,15 @@ def analyzer_of(packed: bytes) -> Analyzer:
     return found
 
 
+FORMAT: Final = b"2"
+"""Form of the segments: those of another form are read by nobody."""
+
+
+@lru_cache(KNOWN)
 def digest_of(packed: bytes) -> bytes:
-    """Return the digest of all that the terms of an analyzer depend on."""
+    """Return the digest of all that the segments of an analyzer depend on."""
     found = blake2b(packed, digest_size=16)
+    found.update(FORMAT)
     found.update(unicodedata.unidata_version.encode())
     if b"snowball" in packed:
         import Stemmer  # a megabyte, only for stores that stem

@@ -7,12 +7,12 @@ A word may match in any field, a phrase within one. The terms of a field come fr
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 from language.search.analysis import Postings
-from language.search.terms import AllOf, AnyOf, Fuzzy, Leaf, Phrase, Prefix, Query, Term
+from language.search.terms import AllOf, AnyOf, Boost, Fuzzy, Leaf, Phrase, Prefix, Query, Term
 from protocol.values import PACE, Tick, paced
 
 _TERMS_AT_ONCE: Final = 512
@@ -27,6 +27,8 @@ def matches(query: Query, fields: Sequence[Postings], tick: Tick) -> bool:
         )
     if isinstance(query, AnyOf):
         return any(matches(part, fields, tick) for part in query.parts)
+    if isinstance(query, Boost):
+        return matches(query.of, fields, tick)
     return any(occurs(query, field, tick) for field in fields)
 
 
@@ -66,11 +68,26 @@ _Places = tuple[int, list[int]]
 
 def has_phrase(phrase: Phrase, field: Postings, tick: Tick) -> bool:
     """True if a phrase occurs in a field."""
+    return next(phrase_starts(phrase, field, tick), None) is not None
+
+
+def phrase_places(phrase: Phrase, field: Postings, tick: Tick) -> Iterator[list[int]]:
+    """Yield the positions of the words of a phrase for each of its occurrences."""
+    for start in phrase_starts(phrase, field, tick):
+        if phrase.slop:
+            parts = [(at, field[term]) for at, term in phrase.parts]
+            yield places_near(start, parts, phrase.slop) or []
+        else:
+            yield [start + at for at, _ in phrase.parts]
+
+
+def phrase_starts(phrase: Phrase, field: Postings, tick: Tick) -> Iterator[int]:
+    """Yield the positions of a field at which a phrase begins, in order."""
     parts: list[_Places] = []
     for at, term in phrase.parts:
         positions = field.get(term)
         if positions is None:
-            return False
+            return
         parts.append((at, positions))
     if not phrase.slop:
         # The rarest term first: then few places are tried. A term may stand at any of 500 000, so
@@ -78,12 +95,31 @@ def has_phrase(phrase: Phrase, field: Postings, tick: Tick) -> bool:
         parts.sort(key=_count)
     first, starts = parts[0]
     every = max(PACE // len(parts), 1)
-    if phrase.slop:
-        return any(_is_near(start, parts, phrase.slop) for start in paced(starts, tick, every))
-    return any(
-        all(_holds(positions, start - first + at) for at, positions in parts[1:])
-        for start in paced(starts, tick, every)
-    )
+    for start in paced(starts, tick, every):
+        if phrase.slop:
+            if places_near(start, parts, phrase.slop) is not None:
+                yield start
+        elif all(_holds(positions, start - first + at) for at, positions in parts[1:]):
+            yield start - first
+
+
+def count(leaf: Leaf, field: Postings, tick: Tick) -> int:
+    """Return the number of occurrences of a leaf of a query in a field."""
+    if isinstance(leaf, Term):
+        return len(field.get(leaf.term, ()))
+    if isinstance(leaf, Phrase):
+        return sum(1 for _ in phrase_starts(leaf, field, tick))
+    return sum(len(field[term]) for term in expanded(leaf, field, tick))
+
+
+def expanded(leaf: Prefix | Fuzzy, field: Postings, tick: Tick) -> list[str]:
+    """Return the terms of a field that a prefix or a fuzzy word stands for."""
+    accepted, known = accepts(leaf), iter(field)
+    found: list[str] = []
+    while terms := list(islice(known, _TERMS_AT_ONCE)):
+        tick()
+        found += filter(accepted, terms)
+    return found
 
 
 def _count(places: _Places) -> int:
@@ -95,14 +131,18 @@ def _holds(positions: list[int], wanted: int) -> bool:
     return number < len(positions) and positions[number] == wanted
 
 
-def _is_near(start: int, parts: Sequence[_Places], slop: int) -> bool:
-    """True if terms follow a place of the first one in their order, near enough."""
-    place = start
+def places_near(start: int, parts: Sequence[_Places], slop: int) -> list[int] | None:
+    """Return the places of terms that follow a place of the first one in their order, near enough.
+
+    None: they do not.
+    """
+    found = [start]
     before = 0
     for at, positions in parts[1:]:
         # The nearest of each leaves most room for those behind it.
-        number = bisect_left(positions, place + at - before)
+        number = bisect_left(positions, found[-1] + at - before)
         if number == len(positions) or positions[number] - start - at > slop:
-            return False
-        place, before = positions[number], at
-    return True
+            return None
+        found.append(positions[number])
+        before = at
+    return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, Final
 
 from language.search import terms as trees
@@ -26,7 +27,7 @@ SHORT: Final = 4
 """Characters from which a word is fuzzy: shorter ones have too many neighbours."""
 _PARTS: Final = 4 * limits.QUERY_WORDS
 """Parts of a query, of which some may have no word."""
-_KINDS: Final = "search::any, all, not, phrase, prefix or fuzzy"
+_KINDS: Final = "search::any, all, not, phrase, prefix, fuzzy or boost"
 
 
 def parse_query(value: Any, analyzer: Analyzer) -> Query | None:
@@ -193,6 +194,16 @@ class _QueryParser:
             raise BadRequest(f"a fuzzy word has 0 to {EDITS} edits")
         return self._counted(self.like(self._text("a fuzzy word", text), edits))
 
+    def boost(self, given: Any) -> Query | None:
+        """`search::boost`"""
+        of, by = given if type(given) is list and len(given) == 2 else (None, None)
+        if not isinstance(by, int | float | Decimal) or by is True or not 0 < by <= limits.BOOST:
+            raise BadRequest(f"a boost is a number above 0, at most {limits.BOOST}")
+        if _negated(of):
+            raise BadRequest("search::not has no score to boost")
+        found = self.query(of)
+        return None if found is None else trees.Boost(found, float(by))
+
 
 def _negated(part: Any) -> bool:
     return type(part) is dict and part.keys() == {"not"}
@@ -205,5 +216,6 @@ _OBJECTS: Final[dict[str, Callable[[_QueryParser, Any], Query | None]]] = {
     "phrase": _QueryParser.phrase,
     "prefix": _QueryParser.prefix,
     "fuzzy": _QueryParser.fuzzy,
+    "boost": _QueryParser.boost,
 }
 """Objects with one key, by that key."""

@@ -7,7 +7,7 @@ of a negation; a query that has no other term matches nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -63,8 +63,16 @@ class AllOf:
     without: tuple[Query, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Boost:
+    """A part whose share of the score is multiplied."""
+
+    of: Query
+    by: float
+
+
 Leaf = Term | Prefix | Fuzzy | Phrase
-Query = Leaf | AnyOf | AllOf
+Query = Leaf | AnyOf | AllOf | Boost
 
 
 def phrase(parts: Sequence[tuple[int, str]], slop: int) -> Query | None:
@@ -91,6 +99,17 @@ def all_of(parts: Iterable[Query | None], without: Iterable[Query | None] = ()) 
     return AllOf(kept, gone)
 
 
+def leaves(query: Query, by: float = 1.0) -> Iterator[tuple[Leaf, float]]:
+    """Yield the leaves that a match may have, each with its boost: not those of a negation."""
+    if isinstance(query, AnyOf | AllOf):
+        for part in query.parts:
+            yield from leaves(part, by)
+    elif isinstance(query, Boost):
+        yield from leaves(query.of, by * query.by)
+    else:
+        yield query, by
+
+
 def words_in(query: Query) -> int:
     """Return the number of words of a query, negated ones included."""
     if isinstance(query, Phrase):
@@ -99,4 +118,6 @@ def words_in(query: Query) -> int:
         return sum(map(words_in, query.parts))
     if isinstance(query, AllOf):
         return sum(map(words_in, (*query.parts, *query.without)))
+    if isinstance(query, Boost):
+        return words_in(query.of)
     return 1

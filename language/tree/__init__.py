@@ -70,7 +70,14 @@ from language.tree.flow import (
     Throw,
 )
 from language.tree.functions import DefineFunction, DropFunction, FunctionParameter
-from language.tree.indexes import DefineIndex, DropIndex, Explain, FullText, RebuildIndex
+from language.tree.indexes import (
+    CheckIndex,
+    DefineIndex,
+    DropIndex,
+    Explain,
+    FullText,
+    RebuildIndex,
+)
 from language.tree.node import (
     AlterUser,
     DefineNode,
@@ -186,7 +193,7 @@ Statement = (
     | CommitReader | AlterReader | DropReader | DefineGroup | AlterGroup | DropGroup | Take | Ack
     | Nack | Extend | GiveUp | Redrive
     | DefineField | AlterTable | AlterField | DropField
-    | DefineIndex | DropIndex | RebuildIndex | Explain
+    | DefineIndex | DropIndex | RebuildIndex | CheckIndex | Explain
     | DefineFunction | DropFunction | DefineAnalyzer | DropAnalyzer
     | DefineUser | AlterUser | DropUser | Grant | Revoke | DefineNode | Info | InfoEntries
     | InfoHistory | Kill | LeadStore | Backup | RestoreScript
@@ -220,7 +227,8 @@ __all__ = [
     "Ack", "AlterField", "AlterGroup", "AlterReader", "AlterReplica", "AlterTable", "AlterTopic",
     "AlterUser", "AlterVault", "AnalyzerFilter", "Answering", "Array", "ArrayType", "Assignment",
     "Attribute", "Backup", "BackupForm", "Begin", "Binary", "BinaryOperator", "Block", "Call",
-    "Cancel", "Choice", "Closure", "Collected", "Column", "Commit", "CommitReader", "Constant",
+    "Cancel", "CheckIndex", "Choice", "Closure", "Collected", "Column", "Commit", "CommitReader",
+    "Constant",
     "Content", "Create", "CreateJoinToken", "Data", "DefineAnalyzer", "DefineDatabase",
     "DefineFailover", "DefineField", "DefineFunction", "DefineGroup", "DefineIndex",
     "DefineNamespace", "DefineNode", "DefineReader", "DefineReplica", "DefineSpace", "DefineTable",

@@ -57,6 +57,15 @@ class RebuildIndex:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckIndex:
+    """`CHECK INDEX`: compare an index with all records of its table."""
+
+    name: str
+    table: str
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Explain:
     """`EXPLAIN`: the access path of a statement.
 

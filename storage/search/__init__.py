@@ -3,4 +3,4 @@
 Segments are derived from records by each node for itself: they are in no frame, backup or hash.
 """
 
-PUBLIC = ("folding", "segments")
+PUBLIC = ("checking", "folding", "postings", "segments")

@@ -16,7 +16,7 @@ its records are, and would be removed for the old records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Protocol
@@ -45,6 +45,10 @@ _LOOKED: Final = 128
 """Records looked up in one step."""
 FOLD_RECORDS: Final = 16_384
 """Most records of one fold; a larger backlog takes several."""
+FOLD_TERMS: Final = 2_000_000
+"""Occurrences of terms after which a fold takes no further record."""
+MERGED_WORDS: Final = 4_000_000
+"""Most words of a segment that others are merged into, about."""
 MERGED: Final = 8
 """Segments of similar size that become one."""
 
@@ -57,8 +61,8 @@ class TextAnalysis(Protocol):
 
     digest: bytes
 
-    def postings(self, value: Any) -> Field:
-        """Return the terms of a value."""
+    def postings_in_steps(self, value: Any) -> Generator[None, None, Field]:
+        """Return the terms of a value. A generator, which pauses after some hundreds of words."""
 
 
 Analyses = Callable[[Index], TextAnalysis]
@@ -135,14 +139,15 @@ class Fold:
                 stamps.append(_stamp(view.get(_record(index, id))))
                 if len(ids) % _LOOKED == 0:
                     yield None
+            builder, taken = yield from self._analysed(index, analysis, view, ids)
+            ids = ids[:taken]
             older: dict[int, list[int]] = {}
             for head in known:
                 segment = Segment(view.get, view.scan, index.entries, head)
                 for at in range(0, len(ids), _LOOKED):
-                    numbers = map(segment.live_number, ids[at : at + _LOOKED])
-                    older.setdefault(head.number, []).extend(n for n in numbers if n is not None)
+                    numbers = segment.numbers(ids[at : at + _LOOKED])
+                    older.setdefault(head.number, []).extend(numbers)
                     yield None
-            builder = yield from self._analysed(index, analysis, view, ids)
         finally:
             view.close()
         left = [head.without(older[head.number]) for head in known if older.get(head.number)]
@@ -161,27 +166,44 @@ class Fold:
                     ids.append(id)
                     if len(ids) % STEP_RECORDS == 0:
                         yield None
-            builder = yield from self._analysed(index, analysis, view, sorted(ids))
+            ids.sort()
+            builder, taken = yield from self._analysed(index, analysis, view, ids, whole=True)
+            assert taken == len(ids)
         finally:
             view.close()
         yield from self._written(index, analysis, builder, known, [], group)
 
     def _analysed(
-        self, index: Index, analysis: TextAnalysis, view: EngineSnapshot, ids: Sequence[bytes]
+        self,
+        index: Index,
+        analysis: TextAnalysis,
+        view: EngineSnapshot,
+        ids: Sequence[bytes],
+        *,
+        whole: bool = False,
     ) -> Any:
-        """Return a builder with the records of ids that exist and have text. A generator."""
+        """Return a builder with the records of ids that exist and have text, and the number of ids
+        that were taken. A generator.
+
+        :param whole: True: all ids are taken; else as many as a fold holds in memory
+        """
         rows = IndexedFields((index,))
         markers = TextMarkers(index, rows.heads)
         builder = SegmentBuilder(len(index.paths))
-        for at in range(0, len(ids), STEP_RECORDS):
-            for id in ids[at : at + STEP_RECORDS]:
-                value = view.get(_record(index, id))
-                if value is not None:
-                    texts = markers.texts(rows.of_packed(value[SEQUENCE_BYTES:]))
-                    if any(texts):
-                        builder.add(id, [analysis.postings(one) for one in texts])
-            yield None
-        return builder
+        for number, id in enumerate(ids):
+            if not whole and builder.size > FOLD_TERMS:
+                return builder, number
+            value = view.get(_record(index, id))
+            if value is not None:
+                texts = markers.texts(rows.of_packed(value[SEQUENCE_BYTES:]))
+                if any(texts):
+                    fields = []
+                    for text in texts:
+                        fields.append((yield from analysis.postings_in_steps(text)))
+                    yield from builder.add(id, fields)
+            if number % STEP_RECORDS == STEP_RECORDS - 1:
+                yield None
+        return builder, len(ids)
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -228,10 +250,21 @@ class Fold:
             while not self.may_write():
                 yield WAITS
             batch = self.engine.batch()
-            for id, stamp in zip(ids[at : at + _LOOKED], stamps[at:], strict=False):
-                # Read and written without a pause between: no commit is applied meanwhile.
-                if _stamp(self.engine.get(_record(index, id))) == stamp:
-                    batch.delete(prefix + id)
+            some = ids[at : at + _LOOKED]
+            # Read and written without a pause between: no commit is applied meanwhile.
+            kept = [
+                _stamp(self.engine.get(_record(index, id))) == stamp
+                for id, stamp in zip(some, stamps[at:], strict=False)
+            ]
+            start, end = prefix + some[0], prefix + some[-1] + b"\0"
+            between = sum(len(pairs) for pairs in self.engine.scan(start, end))
+            # One deletion for all: a scan of the markers passes over each that was deleted alone.
+            if all(kept) and between == len(some):
+                batch.delete_range(start, end)
+            else:
+                for id, is_same in zip(some, kept, strict=True):
+                    if is_same:
+                        batch.delete(prefix + id)
             if not self._still(index):
                 return
             self.engine.write(batch, self.engine.applied)
@@ -259,7 +292,10 @@ def _to_merge(known: list[Head], digest: bytes) -> list[Head]:
     for group in by_size.values():
         if len(group) >= MERGED:
             some = group[:MERGED]
-            while sum(head.live for head in some) > RECORDS:
+            while some and (
+                sum(head.live for head in some) > RECORDS
+                or sum(sum(head.words) for head in some) > MERGED_WORDS
+            ):
                 some.pop()
             if len(some) > 1:
                 return some

@@ -7,22 +7,25 @@ The records of a segment are numbered by their ids. Keys, after the prefix of th
 | 4 | id | fresh marker, see `storage/indexes/text_markers.py` |
 | 5 | segment (4) | head: msgpack, see `Head` |
 | 6 | segment (4) field (1) term | numbers (2 each) of the records, then counts (1 each) |
-| 8 | segment (4) field (1) | words (2) of each record in that field |
+| 7 | segment (4) field (1) term | positions (2 each) by record, for phrases |
+| 8 | segment (4) field (1) | words (2) of each record in that field, then larger ones (4 each) |
 | 9 | segment (4) chunk (2) | 256 ids, each behind its length less one (1) |
 | A | segment (4) | the first id of each chunk, in the same form |
+| B | segment (4) field (1) term | counts (4 each), if one of them is 255 or more |
 
-A segment without a head does not exist: the head is written last, and removed first. Numbers and
-counts that don't fit are held at their largest value. Integers in values are little-endian.
+A segment without a head does not exist: the head is written last, and removed first. Counts,
+lengths and positions that don't fit are held at their largest value. Integers in values are
+little-endian. `postings.py` reads them as arrays.
 """
 
 from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from protocol import binary
 from storage.formats import keys
@@ -32,17 +35,22 @@ from storage.txn.transaction import Transaction
 
 HEAD: Final = b"\5"
 POSTINGS: Final = b"\6"
+POSITIONS: Final = b"\7"
 LENGTHS: Final = b"\x08"
 IDS: Final = b"\x09"
 FIRST_IDS: Final = b"\x0a"
-OF_SEGMENTS: Final = (HEAD, POSTINGS, LENGTHS, IDS, FIRST_IDS)
+COUNTS: Final = b"\x0b"
+OF_SEGMENTS: Final = (HEAD, POSTINGS, POSITIONS, LENGTHS, IDS, FIRST_IDS, COUNTS)
 
 RECORDS: Final = 65_536
 """Most records of a segment."""
 CHUNK: Final = 256
 """Ids in one key."""
-_COUNT_MAX: Final = 255
-_LENGTH_MAX: Final = 65_535
+LARGE_COUNT: Final = 255
+LARGE: Final = 65_535
+"""Length or position in the place of all that are as large or larger."""
+_ADDED_AT_ONCE: Final = 1_024
+"""Terms of a record that are added in one step."""
 
 Get = Callable[[bytes], bytes | None]
 Scan = Callable[[bytes, bytes], Iterator[list[Pair]]]
@@ -111,32 +119,50 @@ def read_head(prefix: bytes, key: bytes, value: bytes) -> Head:
 # --- writing --------------------------------------------------------------------------------------
 
 
+Row: TypeAlias = "tuple[array[int], array[int], array[int]]"
+"""Numbers of the records that have a term, its counts, and its positions in all of them."""
+
+
 class SegmentBuilder:
     """Collects the terms of records, which are added in the order of their ids."""
 
     def __init__(self, fields: int) -> None:
         self._ids: list[bytes] = []
-        self._terms: list[dict[str, tuple[array[int], bytearray]]] = [{} for _ in range(fields)]
-        self._lengths: list[array[int]] = [array("H") for _ in range(fields)]
+        self._terms: list[dict[str, Row]] = [{} for _ in range(fields)]
+        self._lengths: list[array[int]] = [array("I") for _ in range(fields)]
         self._words = [0] * fields
+        self.size = 0
+        """Occurrences of terms so far, of which each takes some bytes."""
 
     def __len__(self) -> int:
         return len(self._ids)
 
-    def add(self, id: bytes, fields: Sequence[tuple[Mapping[str, Sequence[int]], int]]) -> None:
-        """Add a record. :param fields: of each field its terms with their places, and its words"""
+    def add(
+        self, id: bytes, fields: Sequence[tuple[Mapping[str, Sequence[int]], int]]
+    ) -> Iterator[None]:
+        """Add a record, in steps.
+
+        :param fields: of each field its terms with their positions, and its words
+        """
         number = len(self._ids)
         assert number < RECORDS, "a segment is full"
         self._ids.append(id)
         for at, (postings, words) in enumerate(fields):
             terms = self._terms[at]
-            for term, places in postings.items():
+            for added, (term, positions) in enumerate(postings.items()):
                 row = terms.get(term)
                 if row is None:
-                    row = terms[term] = array("H"), bytearray()
+                    row = terms[term] = array("H"), array("I"), array("H")
                 row[0].append(number)
-                row[1].append(min(len(places), _COUNT_MAX))
-            self._lengths[at].append(min(words, _LENGTH_MAX))
+                row[1].append(len(positions))
+                if positions[-1] < LARGE:
+                    row[2].extend(positions)
+                else:
+                    row[2].extend([min(one, LARGE) for one in positions])
+                self.size += len(positions)
+                if added % _ADDED_AT_ONCE == _ADDED_AT_ONCE - 1:
+                    yield
+            self._lengths[at].append(words)
             self._words[at] += words
 
     def head(self, number: int, digest: bytes) -> Head:
@@ -147,13 +173,20 @@ class SegmentBuilder:
         """Yield all pairs but the head. :param prefix: of the index"""
         of = name(number)
         for field, terms in enumerate(self._terms):
-            start = prefix + POSTINGS + of + bytes((field,))
-            for term, (numbers, counts) in terms.items():
+            which = of + bytes((field,))
+            for term, (numbers, counts, positions) in terms.items():
                 # A lone surrogate is no Unicode, but a string may hold one.
-                key = start + term.encode("utf-8", "surrogatepass")
-                yield key, _packed(numbers) + bytes(counts)
+                key = which + term.encode("utf-8", "surrogatepass")
+                large = max(counts) >= LARGE_COUNT
+                few = bytes([min(one, LARGE_COUNT) for one in counts])
+                yield prefix + POSTINGS + key, _packed(numbers) + few
+                yield prefix + POSITIONS + key, _packed(positions)
+                if large:
+                    yield prefix + COUNTS + key, _packed(counts)
         for field, lengths in enumerate(self._lengths):
-            yield prefix + LENGTHS + of + bytes((field,)), _packed(lengths)
+            short = array("H", [min(one, LARGE) for one in lengths])
+            long = array("I", [one for one in lengths if one >= LARGE])
+            yield prefix + LENGTHS + of + bytes((field,)), _packed(short) + _packed(long)
         firsts: list[bytes] = []
         for chunk, at in enumerate(range(0, len(self._ids), CHUNK)):
             some = self._ids[at : at + CHUNK]
@@ -164,17 +197,9 @@ class SegmentBuilder:
 
 def _packed(numbers: array[int]) -> bytes:
     if sys.byteorder == "big":
-        numbers = array("H", numbers)
+        numbers = array(numbers.typecode, numbers)
         numbers.byteswap()
     return numbers.tobytes()
-
-
-def _unpacked(raw: bytes) -> array[int]:
-    found = array("H")
-    found.frombytes(raw)
-    if sys.byteorder == "big":
-        found.byteswap()
-    return found
 
 
 def _joined(ids: Sequence[bytes]) -> bytes:
@@ -207,21 +232,30 @@ class Segment:
         """Number of its records, deleted ones included."""
         return self.head.records
 
-    def numbers(self, field: int, term: str) -> frozenset[int]:
-        """Return the numbers of the records that have a term in a field."""
-        raw = self._get(self._start(field) + term.encode("utf-8", "surrogatepass"))
-        return frozenset() if raw is None else frozenset(_unpacked(raw[: len(raw) // 3 * 2]))
+    def value(self, side: bytes, field: int, term: str = "") -> bytes:
+        """Return the value of a key of a field; empty: there is none."""
+        key = self._start(side, field) + term.encode("utf-8", "surrogatepass")
+        return self._get(key) or b""
 
-    def terms(self, field: int, start: str) -> Iterator[str]:
-        """Yield the terms of a field that begin with a text."""
-        whole = self._start(field)
+    def terms(self, field: int, start: str) -> Iterator[tuple[str, bytes]]:
+        """Yield the terms of a field that begin with a text, with the values of their postings."""
+        whole = self._start(POSTINGS, field)
         encoded = whole + start.encode("utf-8", "surrogatepass")
         for pairs in self._scan(*keys.within(encoded)):
-            for key, _ in pairs:
-                yield key[len(whole) :].decode("utf-8", "surrogatepass")
+            for key, value in pairs:
+                yield key[len(whole) :].decode("utf-8", "surrogatepass"), value
 
-    def _start(self, field: int) -> bytes:
-        return self._prefix + POSTINGS + self._of + bytes((field,))
+    def _start(self, side: bytes, field: int) -> bytes:
+        return self._prefix + side + self._of + bytes((field,))
+
+    def ids(self, numbers: Iterable[int]) -> Iterator[bytes]:
+        """Yield the ids of records. :param numbers: best in order"""
+        chunk, some = -1, []
+        for number in numbers:
+            if number // CHUNK != chunk:
+                chunk = number // CHUNK
+                some = self._chunk(chunk)
+            yield some[number % CHUNK]
 
     def live_ids(self, numbers: set[int] | frozenset[int] | range) -> Iterator[bytes]:
         """Yield the ids of records that are not deleted, in order."""
@@ -236,11 +270,27 @@ class Segment:
                 some = self._chunk(chunk)
             yield some[number % CHUNK]
 
-    def live_number(self, id: bytes) -> int | None:
-        """Return the number of a record; None: it is deleted here, or has none."""
+    def numbers(self, ids: Sequence[bytes]) -> Iterator[int]:
+        """Yield the numbers of the records among some, in order, that the segment has."""
+        chunk, some, start = -1, [], 0
+        for id in ids:
+            at = bisect_right(self._first_ids(), id) - 1
+            if at < 0:
+                continue
+            if at != chunk:
+                chunk, some, start = at, self._chunk(at), 0
+            start = bisect_left(some, id, start)
+            if start < len(some) and some[start] == id:
+                yield chunk * CHUNK + start
+
+    def _first_ids(self) -> list[bytes]:
         if self._firsts is None:
             self._firsts = _split(self._get(self._prefix + FIRST_IDS + self._of) or b"")
-        chunk = bisect_right(self._firsts, id) - 1
+        return self._firsts
+
+    def live_number(self, id: bytes) -> int | None:
+        """Return the number of a record; None: it is deleted here, or has none."""
+        chunk = bisect_right(self._first_ids(), id) - 1
         if chunk < 0:
             return None
         some = self._chunk(chunk)

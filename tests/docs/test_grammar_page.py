@@ -308,7 +308,7 @@ def reached(author: Author) -> dict[str, set[str]]:
         found = more
 
 
-def refused(rules: dict[str, str], rounds: int = 600) -> tuple[list[str], set[str], int]:
+def refused(rules: dict[str, str], rounds: int = 1_000) -> tuple[list[str], set[str], int]:
     """Texts by some rules that don't parse, rules of which a way was not taken, and how many texts
     were written."""
     author = Author(rules)

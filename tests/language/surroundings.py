@@ -14,6 +14,7 @@ from language.parser import parse
 from language.rows import Batch, Objects, Pairs
 from language.search.analysis import Analyzer
 from language.search.definitions import Definition, TokenFilter
+from language.search.terms import Query, Term
 from language.select import SelectPlan, plan_select
 from language.sizing import WorkingMemory
 from protocol import binary
@@ -77,6 +78,12 @@ class Tables:
 
     def text_match(self, paths: tuple[Path, ...], values: list[Any], query: Any) -> bool:
         return text_matches(self, self._plain, values, query)
+
+    def text_score(self, record: Any, path: Path | None) -> float:
+        raise AssertionError("no test of the language alone has scores")
+
+    def text_queries(self, path: Path) -> list[tuple[Analyzer, Query]]:
+        return [(self._plain, Term("b"))]
 
     def select(self, select: tree.Select, parent: Any) -> Any:
         self.selected += 1

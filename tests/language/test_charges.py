@@ -25,6 +25,7 @@ from language.parser import parse_expression
 from language.pieces import PIECE, SLICE, find, parts
 from language.planning import CHARGES
 from language.rows import SLOTS, WHOLE
+from language.search.fields import TextOf
 from protocol import limits
 from protocol.errors import BadRequest, Cancelled, Refusal, TooLarge
 from protocol.text import format_value, pieces
@@ -42,6 +43,8 @@ ITEMS: Final[list[Any]] = list(range(SLICES * SLICE))
 NAMES: Final[list[Any]] = [f"n{n}" for n in ITEMS]
 FIELDS: Final[dict[str, Any]] = dict.fromkeys(NAMES, 1)
 VECTOR: Final[list[Any]] = [1.5] * limits.DIMENSIONS
+MARKED: Final = TextOf(("body",), TEXT)
+ROWS: Final = [{"id": n} for n in ITEMS]
 MOMENT: Final = datetime(2026, 11, 29, tzinfo=UTC)
 
 AT_ONCE: Final = 1
@@ -71,7 +74,10 @@ FUNCTIONS: Final[dict[str, tuple[tuple[Any, ...], int]]] = {
     "search::analyze": (("plain", TEXT), MANY),
     "search::fuzzy": ((TEXT, 1), AT_ONCE), "search::matches": ((TEXT, "b", "plain"), MANY),
     "search::not": ((TEXT,), AT_ONCE), "search::phrase": ((TEXT, 0), AT_ONCE),
-    "search::prefix": ((TEXT,), AT_ONCE),
+    "search::prefix": ((TEXT,), AT_ONCE), "search::boost": ((TEXT, 2), AT_ONCE),
+    "search::score": ((TEXT,), AT_ONCE), "search::highlight": ((MARKED,), MANY),
+    "search::snippet": ((MARKED,), MANY), "search::offsets": ((MARKED,), MANY),
+    "search::rrf": (([ROWS],), 2 * SLICES),
     "string::contains": ((TEXT, "zz"), MANY - 1), "string::ends": ((TEXT, TEXT), AT_ONCE),
     "string::join": ((NAMES, "-"), 2 * SLICES - 1), "string::len": ((TEXT,), AT_ONCE),
     "string::lower": ((TEXT,), MANY), "string::replace": ((TEXT, "b", "cd"), MANY),

@@ -31,7 +31,8 @@ LISTED = """
     ceil round sqrt pow} time::{now format parse floor year month day hour minute second
     weekday week unix from_unix trunc add diff} type::{of int float decimal
     string datetime duration record} rand::{uuid int} record::{id table}
-    search::{all analyze any fuzzy matches not phrase prefix} vector::{cosine euclidean
+    search::{all analyze any boost fuzzy highlight matches not offsets phrase prefix rrf score
+    snippet} vector::{cosine euclidean
     dot} crypto::{sha256 md5}
 """
 

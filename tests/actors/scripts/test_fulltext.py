@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from language.functions.search import tree_matches
+from language.search.matching import matches
 from protocol.errors import BadRequest, NotAllowed, StillHeld
 from storage.records import index_builds
 from tests.callers import declare
@@ -48,9 +48,8 @@ async def test_records_are_folded_and_found_as_before(node: Running) -> None:
     assert await node.value(TIN) == before and len(before) == 500
     way = await explained(node, "'tin -mine'")
     assert (way["access"], way["index"], way["entries"]) == ("fulltext", "text", 500)
-    (text,) = way["texts"]
-    assert text["fresh"] == 0 and text["segments"] == info["segments"]
-    assert text["terms"] == [
+    assert way["fresh"] == 0 and way["segments"] == info["segments"]
+    assert way["terms"] == [
         {"term": "tin", "records": 1000}, {"term": "mine", "records": 500, "not": True},
     ]  # fmt: skip
     await node.values(
@@ -97,16 +96,48 @@ async def test_the_index_answers_without_the_texts(
     await node.values("UPDATE ore:7 SET title = 'Tin mines'")
     looked: list[Any] = []
 
-    def looks(env: Any, analyzer: Any, values: Any, tree: Any) -> bool:
-        looked.append(values)
-        return tree_matches(env, analyzer, values, tree)
+    def looks(query: Any, fields: Any, tick: Any) -> bool:
+        looked.append(fields)
+        return matches(query, fields, tick)
 
-    monkeypatch.setattr("actors.scripts.text_search.tree_matches", looks)
+    monkeypatch.setattr("actors.scripts.text_index.matches", looks)
     monkeypatch.setattr("actors.scripts.text_search.text_matches", None)
     found = await node.value("SELECT VALUE id FROM ore WHERE [title, body] @@ 'mine' AND body != 1")
     assert len(found) == 501
     # Only the fresh record was read for it.
     assert len(looked) <= 1
+
+
+SCORED = """
+SELECT record::id(id) AS id, search::score() AS score, search::highlight(title) AS title FROM ore
+    WHERE [title, body] @@ 'mine OR zinc' AND n != 6 ORDER BY search::score() DESC LIMIT 7;
+SELECT id, search::score(body) AS score FROM ore WHERE [title, body] @@ '"tin mines"' OR n = 1;
+"""
+
+
+async def test_scores_stay_through_folds_and_restarts(tmp_path: Path) -> None:
+    async with running(tmp_path / "store") as node:
+        await node.values(SETUP + "; UPDATE ore SET n = record::id(id)")
+        before = await node.values(SCORED)
+        await folded(node)
+        assert await node.values(SCORED) == before
+    async with running(tmp_path / "store") as node:
+        assert await node.values(SCORED) == before
+    best, others = before
+    assert [row["id"] for row in best] == [0, 12, 18, 24, 30, 36, 42]
+    assert best[0]["title"] == "Tin <b>mines</b>" and best[0]["score"] > 1
+    assert len(others) == 501
+
+
+async def test_the_best_are_found_without_reading_all(node: Running) -> None:
+    await node.values(SETUP + "; UPDATE ore SET n = record::id(id)")
+    await folded(node)
+    plan = await node.value(
+        "EXPLAIN ANALYZE SELECT id FROM ore WHERE [title, body] @@ 'tin'"
+        " ORDER BY search::score() DESC LIMIT 5"
+    )
+    assert plan["rows"] == 5 and plan["rows_read"] <= 32 and plan["order"] == "as read"
+    assert plan["sources"][0]["entries"] == 1000
 
 
 async def test_a_restart_keeps_segments(tmp_path: Path) -> None:
@@ -145,7 +176,7 @@ async def test_what_uses_an_analyzer(node: Running) -> None:
     assert type((await node.answer(TIN)).refusal) is BadRequest
 
 
-@pytest.mark.parametrize("module", ["Stemmer", "rapidfuzz"])
+@pytest.mark.parametrize("module", ["Stemmer", "rapidfuzz", "numpy"])
 def test_a_node_without_a_search_imports_no_library_for_it(module: str) -> None:
     code = f"import sys, actors.node; sys.exit({module!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

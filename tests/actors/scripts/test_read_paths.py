@@ -233,6 +233,7 @@ TABLES: Final[dict[str, str]] = {
     "DropField.table": "DROP FIELD x ON secret",
     "DefineIndex.table": "DEFINE INDEX x ON secret FIELDS n",
     "DropIndex.table": "DROP INDEX of ON secret",
+    "CheckIndex.table": "CHECK INDEX of ON secret",
     "RebuildIndex.table": "REBUILD INDEX of ON secret",
 }
 """Fields that name a table."""

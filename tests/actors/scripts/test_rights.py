@@ -203,6 +203,7 @@ ROWS: Final[dict[str, list[Row]]] = {
     "DropAnalyzer": [of("DROP ANALYZER a", "DEFINE", ON_MAIN)],
     "DefineIndex": [of("DEFINE INDEX j ON u FIELDS n", "DEFINE", ON_U)],
     "DropIndex": [of("DROP INDEX i ON u", "DEFINE", ON_U)],
+    "CheckIndex": [of("CHECK INDEX i ON u", "DEFINE", ON_U)],
     "RebuildIndex": [of("REBUILD INDEX i ON u", "DEFINE", ON_U)],
     # --- cache spaces
     "DefineSpace": [of("DEFINE SPACE made", "DEFINE", ON_MAIN)],

@@ -16,15 +16,18 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import actors.scripts.text_index
 import storage.search.folding
 import storage.txn.ledger
 from actors.scripts import text_search
+from actors.scripts.text_index import TextIndex
 from actors.text_folds import analysis_of
 from language import tree
 from language.functions.search import text_matches
 from language.parser import parse_expression
 from language.search.compiled import analyzer_of, pack_definition
 from language.search.definitions import Definition, TokenFilter
+from language.search.query import parse_query
 from language.sizing import WorkingMemory
 from protocol.binary import unpack_object
 from protocol.errors import Conflict
@@ -33,26 +36,32 @@ from storage.catalog.tables import Table
 from storage.engine.memory import MemoryEngine
 from storage.formats import keys
 from storage.formats.keys import SEQUENCE_BYTES
+from storage.indexes.entries import Index
 from storage.indexes.text_options import TextOptions
 from storage.records import index_builds, records
+from storage.records.index_checks import IndexCheck
 from storage.records.records import RecordChanges
 from storage.search import segments
+from storage.search.checking import check_text
 from storage.search.folding import Fold
 from storage.txn.ledger import Ledger
 from storage.txn.transaction import Transaction
 from tests.storage.books import is_part_settled
 from tests.storage.indexes.test_entries import IndexBook
+from tests.storage.search import plain
 
 STEPS = 40
 IDS = 40
 WORDS = ("tin", "copper", "zinc", "lead", "iron", "gold")
 PATHS = (("a",), ("b", "c"))
 FIELDS = parse_expression("[a, b.c]")
+NODE = tree.Binary("@@", FIELDS, tree.Constant(""))
 PLAIN = pack_definition(Definition(("class",), (TokenFilter("lowercase"),)))
 EDGES = pack_definition(
     Definition(("class",), (TokenFilter("lowercase"), TokenFilter("edge", (1, 3))))
 )
 QUERIES: tuple[Any, ...] = (
+    {"all": [{"boost": ["tin", 2]}, {"prefix": "c"}]}, {"phrase": ["tin gold", 3]},
     "tin", "tin copper", "zinc OR lead -iron", '"tin copper"', "go*", "irno~", "gold -tin",
     ["tin", "lead iron"], {"any": ["tin", {"phrase": ["zinc lead", 2]}]}, "co", "lead -\"tin tin\"",
 )  # fmt: skip
@@ -81,11 +90,17 @@ def some_record(rng: Random) -> dict[str, Any]:
 
 def asked(tx: Transaction, table: Table, query: Any) -> text_search.TextAccess:
     """The records that the index leads to."""
-    run: Any = SimpleNamespace(transaction=tx, tick=lambda *_: None)
-    node = tree.Binary("@@", FIELDS, tree.Constant(query))
-    found = text_search.text_access(run, table, node, query)
+    found = text_search.text_access(_run(tx), table, NODE, query)
     assert not isinstance(found, str)
     return found
+
+
+def _run(tx: Transaction) -> Any:
+    """What a search takes of the execution of a statement."""
+    return SimpleNamespace(
+        transaction=tx, tick=lambda *_: None, memory=WorkingMemory(), texts=None,
+        count_read=lambda rows: None,
+    )  # fmt: skip
 
 
 def differing(tx: Transaction, table: Table, rng: Random) -> list[str]:
@@ -105,8 +120,9 @@ def differing(tx: Transaction, table: Table, rng: Random) -> list[str]:
     for query in rng.sample(QUERIES, 4):
         if not index.is_complete:
             continue
-        found = asked(tx, table, query)
-        ids = found.ids
+        search = asked(tx, table, query).search
+        ids = search.ids()
+        fresh = set(search.fresh)
         wanted = {
             id for id, row in rows.items() if text_matches(run, analyzer, _fields(row), query)
         }
@@ -114,8 +130,47 @@ def differing(tx: Transaction, table: Table, rng: Random) -> list[str]:
             wrong.append(f"{query!r}: twice")
         if not wanted <= set(ids):
             wrong.append(f"{query!r}: {len(wanted - set(ids))} missing")
-        if not set(ids) - found.unsure <= wanted:
+        if not set(ids) - fresh <= wanted:
             wrong.append(f"{query!r}: some that do not match")
+    return wrong + _checked(tx, table, index) + _misjudged(tx, table, index, rows, rng)
+
+
+def _checked(tx: Transaction, table: Table, index: Index) -> list[str]:
+    """Differences that CHECK INDEX finds."""
+    if not index.is_complete:
+        return []
+    analysis, found = analysis_of(index), IndexCheck()
+    assert index.text is not None
+    postings = analyzer_of(index.text.definition).postings
+    check_text(tx, table.prefix, index, analysis.digest, postings, found, lambda *_: None)
+    right = found.missing == found.surplus == 0
+    return [] if right else [f"CHECK INDEX: {found}"]
+
+
+def _misjudged(
+    tx: Transaction, table: Table, index: Index, rows: dict[bytes, Any], rng: Random
+) -> list[str]:
+    """Queries with other scores, or another order by score, than those of a plain look."""
+    assert index.text is not None
+    analyzer, wrong = analyzer_of(index.text.definition), []
+    known = {id: [analyzer.postings(one) for one in _fields(row)] for id, row in rows.items()}
+    for value in rng.sample(QUERIES, 2):
+        query = parse_query(value, analyzer)
+        search = TextIndex(_run(tx), table, index, query)
+        wanted = {} if query is None else plain.scores(query, known, index.text)
+        number, lists = search.ranked(rng.choice([1, 10]))
+        ids = [id for some in lists for id in some]
+        if set(ids) != set(wanted) or number != len(ids):
+            wrong.append(f"{value!r}: {len(ids)} ranked, not {len(wanted)}")
+            continue
+        found = [search.score(id, None) for id in ids]
+        if any(abs(wanted[id] - one) > 1e-5 for id, one in zip(ids, found, strict=True)):
+            wrong.append(f"{value!r}: other scores")
+        if ids != sorted(ids, key=lambda id: (-search.score(id, None), id)):
+            wrong.append(f"{value!r}: another order")
+        again = TextIndex(_run(tx), table, index, query)
+        if [again.score(id, None) for id in ids] != found:
+            wrong.append(f"{value!r}: other scores by another way")
     return wrong
 
 
@@ -141,7 +196,7 @@ class TextBook(IndexBook):
         """Declare the index, or have it take another definition of its analyzer."""
         with self.begin_transaction() as tx:
             table = self.table(tx)
-            options = TextOptions("en", definition)
+            options = TextOptions("en", definition, 1.5, 0.6, (2.0, 1.0))
             known = next((one for one in table.indexes if one.text is not None), None)
             if known is None:
                 index_builds.define_index(tx, table, "text", PATHS, text=options)
@@ -264,6 +319,7 @@ def run_history(seed: int) -> list[str]:
         patch.object(storage.search.folding, "MERGED", rng.choice([2, 4])),
         patch.object(storage.search.folding, "BATCH_BYTES", rng.choice([64, 4_096])),
         patch.object(segments, "CHUNK", rng.choice([2, 256])),
+        patch.object(actors.scripts.text_index, "_FIRST", rng.choice([1, 3])),
         patch.object(text_search, "_FRESH_PART", 1),
     ):
         return _history(rng, TextBook())

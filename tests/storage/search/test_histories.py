@@ -7,11 +7,15 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 import storage.search.folding
 import storage.txn.ledger
 import tests.storage.search.history
+from language.search.retrieval import SegmentSearch
+from language.search.scoring import Statistics
+from language.search.terms import Term
 from protocol.errors import Conflict
 from protocol.values import unpaced
 from storage.formats.keys import RECORD_PREFIX_BYTES, within
@@ -41,17 +45,22 @@ def _no_marker_at_a_delete(self: TextMarkers, old: Any, new: Any, id: bytes) -> 
     return {} if new is None else MOVED(self, old, new, id)
 
 
+def _count_deleted(self: SegmentSearch, live: Any, leaves: Any, known: Statistics) -> None:
+    COUNT(self, np.ones_like(live), leaves, known)
+
+
+COUNT = SegmentSearch.count
 MOVED = TextMarkers.moved
 LIVE_IDS = Segment.live_ids
 FAULTS: dict[str, tuple[int, Any]] = {
     "no marker at a delete": (
-        9, lambda: patch.object(TextMarkers, "moved", _no_marker_at_a_delete),
+        4, lambda: patch.object(TextMarkers, "moved", _no_marker_at_a_delete),
     ),
     "a marker removed under a newer record": (
-        6, lambda: patch.object(storage.search.folding, "_stamp", lambda value: b""),
+        4, lambda: patch.object(storage.search.folding, "_stamp", lambda value: b""),
     ),
     "deleted bits not set": (
-        1, lambda: patch.object(Head, "without", lambda self, numbers: self),
+        0, lambda: patch.object(Head, "without", lambda self, numbers: self),
     ),
     "a merge that keeps deleted records": (
         1,
@@ -63,8 +72,21 @@ FAULTS: dict[str, tuple[int, Any]] = {
             ),
         ),
     ),
+    "a rarity that counts deleted records": (
+        1, lambda: patch.object(SegmentSearch, "count", _count_deleted),
+    ),
+    "a rarity without fresh records": (
+        1, lambda: patch.object(Statistics, "add", lambda self, field, words: None),
+    ),
+    "a phrase of scattered words": (
+        1,
+        lambda: patch.object(
+            SegmentSearch, "_phrase",
+            lambda self, phrase, field: self.hits(Term(phrase.parts[0][1]), field),
+        ),
+    ),
     "a fold that goes on below a rebuilt index": (
-        1, lambda: patch.object(Fold, "_still", lambda self, index: True),
+        0, lambda: patch.object(Fold, "_still", lambda self, index: True),
     ),
 }  # fmt: skip
 """Faults that histories have to show, each with a seed that shows it."""
@@ -111,7 +133,7 @@ def folded_in_the_middle_of_a_commit(guard: Callable[[Ledger], bool]) -> list[by
             pass
     store.settle()
     with store.begin_transaction() as tx:
-        return asked(tx, store.table(tx), "gold").ids
+        return asked(tx, store.table(tx), "gold").search.ids()
 
 
 def test_no_fold_writes_while_a_commit_is_applied_in_part() -> None:
@@ -127,7 +149,7 @@ def test_a_search_conflicts_with_text_that_another_commit_changes() -> None:
     with store.begin_transaction() as tx:
         tx.pause()
         table = store.table(tx)
-        assert asked(tx, table, "gold").ids == []
+        assert asked(tx, table, "gold").search.ids() == []
         store.put(2, a="gold")
         records.create(tx, table, 3, {"a": "none was there"})
         with pytest.raises(Conflict):
@@ -136,11 +158,11 @@ def test_a_search_conflicts_with_text_that_another_commit_changes() -> None:
     with store.begin_transaction() as tx:
         tx.pause()
         table = store.table(tx)
-        assert len(asked(tx, table, "gold").ids) == 1
+        assert len(asked(tx, table, "gold").search.ids()) == 1
         store.durable()
         while store.fold(100):
             pass
-        assert len(asked(tx, table, "gold").ids) == 1
+        assert len(asked(tx, table, "gold").search.ids()) == 1
         records.create(tx, table, 3, {"a": "one was there"})
         store.commit(tx)
 

@@ -1,0 +1,371 @@
+"""One query over a FULLTEXT index at the snapshot of a statement: its records and their scores.
+
+The segments less their deleted and fresh records, plus the fresh records themselves, are the whole
+table, whatever folds have done. So the counts of a score, and the score, depend on the snapshot
+alone. While the index is built, every record is fresh. Imports numpy.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterator
+from functools import cached_property
+from hashlib import blake2b
+from math import inf
+from sys import maxsize
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from language.functions.search import ANALYSIS, POSTINGS_BYTES
+from language.pieces import cost_of
+from language.search.analysis import Analyzer
+from language.search.compiled import analyzer_of, digest_of
+from language.search.matching import count, matches
+from language.search.retrieval import Mask, Scored, SegmentSearch, bound, numbers, size
+from language.search.scoring import Field, Scorer, Scoring, Statistics, counted_leaves
+from language.search.terms import Leaf, Phrase, Query, leaves
+from protocol import limits
+from protocol.paths import Path
+from protocol.values import FEW, paced
+from storage.catalog.tables import Table
+from storage.formats import keys
+from storage.formats.keys import Pair
+from storage.indexes.entries import FAILED, Index, IndexedFields
+from storage.indexes.text_markers import TextMarkers
+from storage.records import records
+from storage.search import segments
+from storage.search.postings import SegmentArrays
+
+if TYPE_CHECKING:
+    from actors.scripts.execution import Execution
+
+ID_BYTES: Final = 128
+"""Memory of an id with its score, about."""
+_HIT_BYTES: Final = 24
+_FIRST: Final = 256
+"""Fewest records that are put in the order of their scores at once."""
+_LOOKED: Final = 512
+KNOWN_BYTES: Final = 8 * 1024 * 1024
+"""Memory of the terms of fresh records that are kept for further queries."""
+
+
+class _Fresh(NamedTuple):
+    """A fresh record that matches, with its occurrences of each leaf in each field."""
+
+    id: bytes
+    counts: tuple[int, ...]
+    words: tuple[int, ...]
+
+
+class _Segment(NamedTuple):
+    arrays: SegmentArrays
+    search: SegmentSearch
+    live: Mask
+    """Records that are neither deleted nor fresh."""
+
+
+class TextIndex:
+    """A query over an index, in one table. :param query: None: it matches nothing"""
+
+    def __init__(self, run: Execution, table: Table, index: Index, query: Query | None) -> None:
+        self.run, self.table, self.index, self.query = run, table, index, query
+        text = index.text
+        assert text is not None
+        self.analyzer: Analyzer = analyzer_of(text.definition)
+        self._digest = digest_of(text.definition)
+        self._kind = blake2b(self._digest + repr(index.paths).encode(), digest_size=16).digest()
+        boosts = text.boosts or (1.0,) * len(index.paths)
+        self._scoring = Scoring(text.saturation, text.length, boosts)
+        self._fields = IndexedFields((index,))
+        self._markers = TextMarkers(index, self._fields.heads)
+        self._by_path: dict[Path | None, dict[bytes, float]] = {}
+        """Scores of the records that match, by the field that they are about."""
+        self._marked: list[bytes] | None = None
+        self._ranked: dict[bytes, float] = {}
+        """Scores of the records that were yielded in their order."""
+
+    # --- the snapshot -----------------------------------------------------------------------------
+
+    @cached_property
+    def _heads(self) -> list[segments.Segment]:
+        index = self.index
+        if not index.is_complete or index.state == FAILED:
+            return []
+        return segments.of_index(self.run.transaction, index.entries)
+
+    def has_few_fresh(self, most: int) -> bool:
+        """True if at most so many records are marked in an index that is built."""
+        marked: list[bytes] = []
+        for ids in segments.fresh_ids(self.run.transaction.scan, self.index.entries):
+            marked += ids
+            if len(marked) > most:
+                return False
+            self.run.tick()
+        self._marked = marked
+        return True
+
+    @cached_property
+    def fresh(self) -> list[bytes]:
+        """Ids of the records that are read themselves, in order."""
+        tx, run = self.run.transaction, self.run
+        found: list[bytes] = []
+        if not self.index.is_complete or self.index.state == FAILED:
+            prefix = self.table.prefix
+            for pairs in records.scan_keys(tx, *keys.within(prefix)):
+                found += [key[len(prefix) :] for key, _ in pairs]
+                run.tick()
+        else:
+            if self._marked is None:
+                self.has_few_fresh(maxsize)
+            found = self._marked or []
+            marked = set(found)
+            for segment in self._heads:
+                # Terms of another analyzer say nothing: each of its records is looked at.
+                if segment.head.digest != self._digest:
+                    live = segment.live_ids(range(segment.records))
+                    found += [id for id in paced(live, run.tick) if id not in marked]
+            found.sort()
+        run.memory.held += len(found) * ID_BYTES
+        return found
+
+    @cached_property
+    def _segments(self) -> list[_Segment]:
+        found = []
+        tick = self.run.tick
+        for segment in self._heads:
+            if segment.head.digest != self._digest:
+                continue
+            arrays = SegmentArrays(segment)
+            live = arrays.live()
+            for at in range(0, len(self.fresh), _LOOKED):
+                live[list(segment.numbers(self.fresh[at : at + _LOOKED]))] = False
+                tick()
+            recount = _Recount(self, segment)
+            search = SegmentSearch(arrays, len(self.index.paths), recount, tick)
+            found.append(_Segment(arrays, search, live))
+        return found
+
+    @property
+    def segment_count(self) -> int:
+        """Number of segments."""
+        return len(self._heads)
+
+    @property
+    def fresh_count(self) -> int:
+        """Number of records that are read themselves."""
+        return len(self.fresh)
+
+    def segment_records(self, leaf: Leaf) -> int:
+        """Return the number of records in segments that have a leaf."""
+        return sum(size(one.search.matched(leaf) & one.live) for one in self._segments)
+
+    # --- records that match -----------------------------------------------------------------------
+
+    def ids(self) -> list[bytes]:
+        """Return the ids of the records of segments that match, and of all fresh ones."""
+        if self.query is None:
+            return []
+        found = list(self.fresh)
+        for one in self._segments:
+            some = numbers(one.search.matched(self.query) & one.live)
+            found += paced(one.arrays.segment.ids(some.tolist()), self.run.tick)
+        return found
+
+    def matching(self, pairs: list[Pair]) -> list[Pair]:
+        """Return the records that match. :param pairs: records of `ids`"""
+        if not self.fresh or self.query is None:
+            return pairs
+        kept = []
+        for pair in pairs:
+            if self._is_fresh(pair[0][keys.RECORD_PREFIX_BYTES :]):
+                held = self.run.memory.held
+                fits = matches(
+                    self.query, [one for one, _ in self._analysed(pair[1])], self.run.tick
+                )
+                self.run.memory.held = held
+                if not fits:
+                    self.run.count_read(1)
+                    continue
+            kept.append(pair)
+        return kept
+
+    def _is_fresh(self, id: bytes) -> bool:
+        at = bisect_left(self.fresh, id)
+        return at < len(self.fresh) and self.fresh[at] == id
+
+    def _analysed(self, raw: bytes) -> list[Field]:
+        """Return the terms of the fields of a record. :param raw: its packed fields"""
+        name = blake2b(raw, digest_size=16, key=self._kind).digest()
+        known = _recent.get(name)
+        if known is not None:
+            return known
+        found: list[Field] = []
+        run = self.run
+        for text in self._markers.texts(self._fields.of_packed(raw)):
+            size = min(sum(map(len, text)), limits.SEARCH_TEXT_CHARACTERS)
+            if size > FEW:
+                run.tick(ANALYSIS * cost_of(size))
+                run.memory.held += size * POSTINGS_BYTES
+            found.append(self.analyzer.postings(text, run.tick))
+        size = sum(100 * len(postings) + 8 * words for postings, words in found) + 200
+        _recent.keep(name, found, size)
+        return found
+
+    # --- scores -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _counted(self) -> tuple[Statistics, list[_Fresh]]:
+        """Counts of the snapshot, and the fresh records that match."""
+        assert self.query is not None
+        fields = len(self.index.paths)
+        known = Statistics([0] * fields, [0] * fields)
+        rare = counted_leaves(self.query)
+        for one in self._segments:
+            one.search.count(one.live, rare, known)
+        every = [leaf for leaf, _ in leaves(self.query)]
+        found: list[_Fresh] = []
+        run, at = self.run, 0
+        while at < len(self.fresh):
+            held, before = run.memory.held, len(found)
+            pairs, at = records.fetch(run.transaction, self.table, self.fresh, at, FEW)
+            for key, raw in pairs:
+                run.tick(FEW)
+                fields_of = self._analysed(raw)
+                self._count_one(fields_of, rare, known)
+                if matches(self.query, [one for one, _ in fields_of], run.tick):
+                    counts = tuple(
+                        count(leaf, one, run.tick) for leaf in every for one, _ in fields_of
+                    )
+                    words = tuple(number for _, number in fields_of)
+                    found.append(_Fresh(key[keys.RECORD_PREFIX_BYTES :], counts, words))
+            run.memory.held = held + (len(found) - before) * (
+                ID_BYTES + 8 * fields * (len(every) + 1)
+            )
+        return known, found
+
+    def _count_one(self, fields: list[Field], rare: list[Leaf], known: Statistics) -> None:
+        """Count a fresh record."""
+        for number, (postings, words) in enumerate(fields):
+            known.add(number, words)
+            for leaf in rare if words else ():
+                if count(leaf, postings, self.run.tick):
+                    key = leaf, number
+                    known.having[key] = known.having.get(key, 0) + 1
+
+    def _scores(self, path: Path | None) -> Iterator[tuple[_Segment | None, Scored]]:
+        """Yield the scores of the records that match, by segment. Those of fresh records come last,
+        without a segment.
+
+        :param path: the field that scores are about; None: all
+        """
+        assert self.query is not None
+        known, fresh = self._counted
+        scorer = Scorer(self.query, self._scoring, known)
+        if path is not None:
+            field = self.index.paths.index(path)
+            scorer.shares = [one for one in scorer.shares if one.field == field]
+        for one in self._segments:
+            some = numbers(one.search.matched(self.query) & one.live)
+            self.run.memory.held += len(some) * _HIT_BYTES
+            self.run.tick()
+            yield one, Scored(some, one.search.scores(scorer)[some])
+        found = [scorer.score_counts(one.counts, one.words) for one in paced(fresh, self.run.tick)]
+        yield None, Scored(range(len(fresh)), found)
+
+    def score(self, id: bytes, path: Path | None) -> float:
+        """Return the score of a record; 0 if it does not match."""
+        if path is None and id in self._ranked:
+            return self._ranked[id]
+        found = self._by_path.get(path)
+        if found is None:
+            found = self._by_path[path] = {}
+            for segment, part in self._scores(path) if self.query is not None else ():
+                self.run.memory.held += len(part) * ID_BYTES
+                at, scores = part.between(-inf, inf)
+                found.update(zip(self._ids(segment, at), scores, strict=True))
+        return found.get(id, 0.0)
+
+    def _ids(self, segment: _Segment | None, at: list[int]) -> Iterator[bytes]:
+        """Return the ids of some records, whose numbers are in order."""
+        if segment is not None:
+            return paced(segment.arrays.segment.ids(at), self.run.tick)
+        fresh = self._counted[1]
+        return iter([fresh[one].id for one in at])
+
+    def ranked(self, most: int) -> tuple[int, Iterator[list[bytes]]]:
+        """Return the number of the records that match, and an iterator of their ids by score, then
+        by id. :param most: number that is probably taken"""
+        if self.query is None:
+            return 0, iter(())
+        parts = list(self._scores(None))
+        return sum(len(part) for _, part in parts), self._in_order(parts, max(most, _FIRST))
+
+    def _in_order(
+        self, parts: list[tuple[_Segment | None, Scored]], most: int
+    ) -> Iterator[list[bytes]]:
+        before, tick = inf, self.run.tick
+        left = sum(len(part) for _, part in parts)
+        while left:
+            low = bound([part for _, part in parts], before, most, tick)
+            ranked: list[tuple[float, bytes]] = []
+            for segment, part in parts:
+                at, scores = part.between(low, before)
+                ids = self._ids(segment, at)
+                ranked += [(-one, id) for one, id in zip(scores, ids, strict=True)]
+                tick()
+            ranked.sort()
+            tick()
+            self._ranked.update((id, -score) for score, id in ranked)
+            self.run.memory.held += len(ranked) * ID_BYTES
+            left -= len(ranked)
+            before, most = low, most * 4
+            yield [id for _, id in ranked]
+
+
+class _Recount:
+    """Counts a phrase in a record whose positions a segment does not hold: `retrieval.Recount`."""
+
+    def __init__(self, search: TextIndex, segment: segments.Segment) -> None:
+        self._search, self._segment = search, segment
+
+    def __call__(self, number: int, field: int, phrase: Phrase) -> int:
+        search = self._search
+        (id,) = self._segment.ids([number])
+        pairs, _ = records.fetch(search.run.transaction, search.table, [id], 0, 1)
+        # A fresh record may be gone: the segment's copy of it is not read.
+        if not pairs:
+            return 0
+        postings, _ = search._analysed(pairs[0][1])[field]
+        return count(phrase, postings, search.run.tick)
+
+
+class _RecentTexts:
+    """Terms of the fields of recent fresh records, by a digest of all that they depend on.
+
+    So they are right for every snapshot, and for every store of the process.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[bytes, tuple[list[Field], int]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, name: bytes) -> list[Field] | None:
+        """Return the fields of a record."""
+        found = self._known.get(name)
+        if found is None:
+            return None
+        self._known.move_to_end(name)
+        return found[0]
+
+    def keep(self, name: bytes, fields: list[Field], size: int) -> None:
+        """Keep the fields of a record, in the place of the oldest."""
+        if size > KNOWN_BYTES // 8:
+            return
+        self._known[name] = fields, size
+        self._bytes += size
+        while self._bytes > KNOWN_BYTES:
+            _, (_, gone) = self._known.popitem(last=False)
+            self._bytes -= gone
+
+
+_recent: Final = _RecentTexts()

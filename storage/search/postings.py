@@ -1,0 +1,84 @@
+"""Arrays of a segment: `language.search.retrieval.Source`.
+
+Imports numpy, so it is imported where an index is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from storage.search.segments import (
+    COUNTS,
+    LARGE,
+    LARGE_COUNT,
+    LENGTHS,
+    POSITIONS,
+    POSTINGS,
+    Segment,
+)
+
+Numbers = npt.NDArray[np.int64]
+Hits = tuple[Numbers, Numbers]
+
+
+class SegmentArrays:
+    """Postings, positions and lengths of one segment."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self._lengths: dict[int, Numbers] = {}
+
+    @property
+    def records(self) -> int:
+        """Number of its records, deleted ones included."""
+        return self.segment.head.records
+
+    def live(self) -> npt.NDArray[np.bool_]:
+        """Return True for each record that is not deleted."""
+        head = self.segment.head
+        bits = head.deleted.to_bytes((head.records + 7) // 8, "little")
+        deleted = np.unpackbits(
+            np.frombuffer(bits, np.uint8), count=head.records, bitorder="little"
+        )
+        found: npt.NDArray[np.bool_] = deleted == 0
+        return found
+
+    def hits(self, field: int, term: str) -> Hits | None:
+        """Return the records that have a term in a field, and its occurrences in each."""
+        raw = self.segment.value(POSTINGS, field, term)
+        return self._hits(field, term, raw) if raw else None
+
+    def _hits(self, field: int, term: str, raw: bytes) -> Hits:
+        size = len(raw) // 3
+        numbers = np.frombuffer(raw, "<u2", size).astype(np.int64)
+        counts = np.frombuffer(raw, np.uint8, size, 2 * size).astype(np.int64)
+        if counts.max() == LARGE_COUNT:
+            exact = self.segment.value(COUNTS, field, term)
+            counts = np.frombuffer(exact, "<u4").astype(np.int64)
+        return numbers, counts
+
+    def positions(self, field: int, term: str) -> Numbers:
+        """Return all positions of a term, by record, in order."""
+        raw = self.segment.value(POSITIONS, field, term)
+        return np.frombuffer(raw, "<u2").astype(np.int64)
+
+    def terms(self, field: int, start: str) -> Iterator[tuple[str, Callable[[], Hits]]]:
+        """Yield the terms of a field that begin with a text, each with its records."""
+        for term, raw in self.segment.terms(field, start):
+            yield term, partial(self._hits, field, term, raw)
+
+    def lengths(self, field: int) -> Numbers:
+        """Return the number of words of each record in a field."""
+        found = self._lengths.get(field)
+        if found is None:
+            raw = self.segment.value(LENGTHS, field)
+            size = self.records
+            found = np.frombuffer(raw, "<u2", size).astype(np.int64)
+            if len(raw) > 2 * size:
+                found[found == LARGE] = np.frombuffer(raw, "<u4", -1, 2 * size)
+            self._lengths[field] = found
+        return found
