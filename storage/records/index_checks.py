@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from protocol.values import Tick
 from storage.catalog.tables import Table
 from storage.formats import keys
-from storage.formats.effects import SEQUENCE_BYTES
+from storage.formats.keys import SEQUENCE_BYTES
 from storage.indexes import entries
 from storage.indexes.entries import Index, IndexedFields, IndexEntries
 from storage.txn.transaction import Transaction

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from protocol.values import Tick
 from storage.formats import keys
-from storage.formats.effects import SEQUENCE_BYTES
+from storage.formats.keys import SEQUENCE_BYTES
 from storage.indexes.entries import Index, IndexedFields
 from storage.indexes.text_markers import TextMarkers
 from storage.search.postings import SegmentArrays
