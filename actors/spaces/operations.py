@@ -62,16 +62,17 @@ def listed(keys: SpaceKeys, operation: ListKeys) -> Iterator[list[str]]:
 def statements(space: str, operations: Iterable[KeyOperation]) -> str:
     """Return the equivalent statements of operations, for the statement log and INFO FOR RUNNING.
     Values are left out: the commit's effects have them."""
-    return _cut("; ".join([_statement(space, each) for each in operations]))
+    name = quote(space)
+    return _cut("; ".join([_statement(name, each) for each in operations]))
 
 
 def _statement(space: str, operation: KeyOperation) -> str:
     if isinstance(operation, ListKeys):
-        return f"KEYS FROM {quote(space)}"
+        return f"KEYS FROM {space}"
     word, more = _WORDS[type(operation)]
     # As the grammar has it: GET and DELETE … FROM, all others … IN.
     preposition = "FROM" if word in ("GET", "DELETE") else "IN"
-    return f"{word} {quote_string(operation.key)} {preposition} {quote(space)}{more(operation)}"
+    return f"{word} {quote_string(operation.key)} {preposition} {space}{more(operation)}"
 
 
 def _set_clauses(operation: SetKey) -> str:

@@ -66,6 +66,8 @@ class KeysRequest(ExecutedRequest):
     _written: Sequence[tuple[KeyOperation, KeyAnswer]] = ()
     """Its operations that write, with their answers."""
     _read_bytes = 0
+    _left = limits.INT_MAX
+    """Byte budget of the answers."""
     _lapsed: Sequence[bytes] = ()
     _asked = False
     """True once it was checked that the node accepts writes; `_unwritable` is the refusal."""
@@ -98,11 +100,13 @@ class KeysRequest(ExecutedRequest):
         if not self._authorize():
             return True
         operations, answers = self._operations, self._answers
+        if self._room is not None:
+            self._left = self._room.left
         if operations and type(operations[0]) is GetKey:
             self._read_ahead()
         self._until_us = until_us
         # With a full byte budget the rest is not done.
-        while len(answers) < len(operations) and not self._is_full(0):
+        while len(answers) < len(operations) and self._read_bytes < self._left:
             self._transact(executor)
         self._keys = None
         if self._lapsed:
@@ -130,17 +134,13 @@ class KeysRequest(ExecutedRequest):
             self.rest_on(tx.ticket)
         return self.refusal is None
 
-    def _is_full(self, more: int) -> bool:
-        """True if the answers fill their byte budget."""
-        return self._room is not None and self._read_bytes + more >= self._room.left
-
     def _read_ahead(self) -> None:
         """Answer leading GETs from the present state."""
         # No commit can come between these reads, so they need no read set.
         present = LatestState(self._committer.ledger)
         keys = SpaceReader(present, self._space)
         for operation in self._operations:
-            if type(operation) is not GetKey or self._is_full(keys.read_bytes):
+            if type(operation) is not GetKey or keys.read_bytes >= self._left:
                 break
             try:
                 self._check(operation)
@@ -182,7 +182,8 @@ class KeysRequest(ExecutedRequest):
         tx.ignores_locks = bool(self._commits)
         keys = self._keys = SpaceKeys(tx, self._space)
         for operation in self._operations[begun:] if begun else self._operations:
-            if self._is_full(keys.read_bytes) or _begins_anew(tx, keys, operation):
+            is_full = self._read_bytes + keys.read_bytes >= self._left
+            if is_full or _begins_anew(tx, keys, operation):
                 break
             try:
                 self._check(operation)
