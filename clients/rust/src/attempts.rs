@@ -65,6 +65,16 @@ impl Attempts {
         }
     }
 
+    /// Return the connection for the next attempt, where it is home's and stands.
+    pub(crate) fn next_at_home(&self) -> Option<Attempt> {
+        if self.spread || self.how.at.is_some() {
+            return None;
+        }
+        let (node, conn) = self.nodes.usable_home()?;
+        let session = conn.session();
+        Some(Attempt { node, conn, session })
+    }
+
     /// Return the connection for the next attempt.
     pub(crate) async fn next(&mut self) -> Result<Attempt> {
         let made_at = self.how.at.as_ref().and_then(|node| Some((Arc::clone(node), node.usable()?)));

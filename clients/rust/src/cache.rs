@@ -199,7 +199,7 @@ impl Cache {
         let made = load().await?;
         loop {
             let set = self.set_if_absent(key, &made);
-            if (Set { ttl, ..set }).send().await? {
+            if (Set { ttl, ..set }).await? {
                 return Ok(made);
             }
             if let Some(theirs) = self.get(key).await? {
@@ -249,13 +249,13 @@ impl<T> Set<T> {
         self
     }
 
-    async fn send(self) -> Result<T> {
+    fn into_request(self) -> Result<Request> {
         if let Some(ttl) = self.ttl {
             check_positive("ttl", ttl)?;
         }
         let body = self.body?.duration_if("expire", self.ttl.map(SignedDuration::from));
         let body = body.flag_if("keep", self.keep_ttl).str_if("if", self.condition);
-        (self.read)(self.cache.write(self.op, body).await?)
+        Ok(self.cache.request(self.op, body))
     }
 }
 
@@ -264,7 +264,10 @@ impl<T: 'static> IntoFuture for Set<T> {
     type IntoFuture = Call<Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.send())
+        // Built here: what the future holds is moved with it.
+        let (client, read) = (self.cache.client.clone(), self.read);
+        let request = self.into_request();
+        Box::pin(async move { read(client.change(request?, How::default()).await?) })
     }
 }
 

@@ -342,7 +342,11 @@ impl Client {
         let given = request.after;
         let mut tries = Attempts::new(&self.inner.nodes, how);
         loop {
-            let attempt = tries.next().await?;
+            // Futures of what is rare are boxed: a call's own future stays small.
+            let attempt = match tries.next_at_home() {
+                Some(attempt) => attempt,
+                None => Box::pin(tries.next()).await?,
+            };
             if request.kind == Kind::Run {
                 request.after = given;
                 if tries.spread && attempt.conn.welcome.minor >= MINOR_OF_AFTER {
@@ -359,7 +363,7 @@ impl Client {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };
-            tries.on_failure(replied, &attempt).await?;
+            Box::pin(tries.on_failure(replied, &attempt)).await?;
         }
     }
 

@@ -251,36 +251,12 @@ impl Connection {
     /// Send a request and wait for its reply. `stop` has the node end it, whose answer is waited for.
     /// Dropping the future cancels the request.
     pub(crate) async fn ask(&self, request: &Request, stop: Option<&Flag>) -> Result<Reply, Failure> {
-        let (to, mut from) = oneshot::channel();
-        let mut call = CallGuard { conn: self, id: Some(self.begin(request, Sink::Reply(to))?) };
-        let replied = async {
-            if let Some(stop) = stop {
-                tokio::select! {
-                    biased;
-                    found = &mut from => return found,
-                    () = stop.wait() => call.stop(),
-                }
-            }
-            (&mut from).await
-        };
-        let outcome = match request.timeout {
-            None => replied.await,
-            Some(within) => match timeout(within, replied).await {
-                Ok(outcome) => outcome,
-                Err(_) => match call.give_up() {
-                    GivenUp::Answered => from.await,
-                    GivenUp::Written => {
-                        return Err(Error::unknown(format!("no answer within {within:?}"), None).into());
-                    }
-                    GivenUp::Unsent => {
-                        let message = format!("the connection took nothing within {within:?}");
-                        return Err(Error::unreachable(message, None).into());
-                    }
-                },
-            },
-        };
-        call.id = None;
-        outcome.unwrap_or_else(|_| Err(Error::unknown("the connection was dropped", None).into()))
+        let (to, from) = oneshot::channel();
+        let call = CallGuard { conn: self, id: Some(self.begin(request, Sink::Reply(to))?) };
+        match (request.timeout, stop) {
+            (None, None) => call.settle(from.await),
+            (within, stop) => Box::pin(call.limited(from, within, stop)).await,
+        }
     }
 
     /// Send a request whose outcome goes to the sink. Return its id.
@@ -481,6 +457,8 @@ impl Connection {
     }
 }
 
+type Outcome = Result<Reply, Failure>;
+
 /// Gives up a request where its future is dropped.
 struct CallGuard<'a> {
     conn: &'a Connection,
@@ -493,6 +471,48 @@ impl CallGuard<'_> {
             lock(&self.conn.exchange).stop(id, Instant::now());
             self.conn.output.notify_one();
         }
+    }
+
+    /// Wait for the outcome. `stop` has the node end the request, and behind `within` it is given up.
+    async fn limited(
+        mut self,
+        mut from: oneshot::Receiver<Outcome>,
+        within: Option<Duration>,
+        stop: Option<&Flag>,
+    ) -> Outcome {
+        let replied = async {
+            if let Some(stop) = stop {
+                tokio::select! {
+                    biased;
+                    found = &mut from => return found,
+                    () = stop.wait() => self.stop(),
+                }
+            }
+            (&mut from).await
+        };
+        let outcome = match within {
+            None => replied.await,
+            Some(within) => match timeout(within, replied).await {
+                Ok(outcome) => outcome,
+                Err(_) => match self.give_up() {
+                    GivenUp::Answered => from.await,
+                    GivenUp::Written => {
+                        return Err(Error::unknown(format!("no answer within {within:?}"), None).into());
+                    }
+                    GivenUp::Unsent => {
+                        let message = format!("the connection took nothing within {within:?}");
+                        return Err(Error::unreachable(message, None).into());
+                    }
+                },
+            },
+        };
+        self.settle(outcome)
+    }
+
+    /// Return the outcome that has come.
+    fn settle(mut self, outcome: Result<Outcome, oneshot::error::RecvError>) -> Outcome {
+        self.id = None;
+        outcome.unwrap_or_else(|_| Err(Error::unknown("the connection was dropped", None).into()))
     }
 
     fn give_up(&mut self) -> GivenUp {

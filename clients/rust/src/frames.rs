@@ -12,6 +12,8 @@ use crate::values::{Object, SignedDuration, Value};
 
 /// Longest frame that either side takes.
 pub(crate) const FRAME_MOST: usize = 16 << 20;
+/// Room that is made for a body.
+const BODY_ROOM: usize = 128;
 
 macro_rules! kinds {
     ($($name:ident = $number:literal, $text:literal;)*) => {
@@ -68,8 +70,9 @@ pub(crate) struct Body {
 }
 
 impl Body {
+    /// Return an empty body, with room for a small request.
     pub(crate) fn new() -> Self {
-        Self::default()
+        Self { count: 0, bytes: Vec::with_capacity(BODY_ROOM) }
     }
 
     fn name(&mut self, name: &str) {

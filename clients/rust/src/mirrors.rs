@@ -107,7 +107,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> MirrorBuilder<T> {
             lock(&keeping.state).failure = Some(failure);
             keeping.news.announce();
         });
-        Ok(Mirror { kept })
+        Ok(Mirror { followed: Arc::new(Followed { kept }) })
     }
 }
 
@@ -238,33 +238,54 @@ impl<T: DeserializeOwned> Kept<T> {
     }
 }
 
-/// A copy of a table, kept in step with it until it is dropped.
+/// Stops following the table when the last handle is dropped.
+struct Followed<T> {
+    kept: Arc<Kept<T>>,
+}
+
+impl<T> Drop for Followed<T> {
+    fn drop(&mut self) {
+        self.kept.stopping.set();
+    }
+}
+
+/// A copy of a table, kept in step with it until it is dropped. Clones are handles on the same copy.
 ///
 /// It is read in full at one moment of the store and followed from there. Where the log no longer holds what follows,
 /// the table is read again; until that is done, and while the node is away, the mirror shows its last state. It
 /// changes by whole commits.
 pub struct Mirror<T> {
-    kept: Arc<Kept<T>>,
+    followed: Arc<Followed<T>>,
+}
+
+impl<T> Clone for Mirror<T> {
+    fn clone(&self) -> Self {
+        Self { followed: Arc::clone(&self.followed) }
+    }
 }
 
 impl<T> fmt::Debug for Mirror<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mirror")
-            .field("table", &self.kept.table)
+            .field("table", &self.kept().table)
             .field("seq", &self.seq())
             .finish_non_exhaustive()
     }
 }
 
 impl<T> Mirror<T> {
+    fn kept(&self) -> &Kept<T> {
+        &self.followed.kept
+    }
+
     /// Return the sequence that the mirror shows. It advances with commits elsewhere too, every 15 seconds.
     pub fn seq(&self) -> i64 {
-        lock(&self.kept.state).position.seq
+        lock(&self.kept().state).position.seq
     }
 
     /// Return the number of records.
     pub fn len(&self) -> usize {
-        lock(&self.kept.state).rows.len()
+        lock(&self.kept().state).rows.len()
     }
 
     /// Return true if there is no record.
@@ -274,17 +295,17 @@ impl<T> Mirror<T> {
 
     /// Return the error that ended the mirror; `None` while it is kept in step.
     pub fn error(&self) -> Option<Error> {
-        lock(&self.kept.state).failure.clone()
+        lock(&self.kept().state).failure.clone()
     }
 
     /// Return a record.
     pub fn get(&self, id: &RecordId) -> Option<Arc<T>> {
-        lock(&self.kept.state).rows.get(id).cloned()
+        lock(&self.kept().state).rows.get(id).cloned()
     }
 
     /// Return all records, by their ids. They are of one commit.
     pub fn rows(&self) -> Vec<Arc<T>> {
-        lock(&self.kept.state).rows.values().cloned().collect()
+        lock(&self.kept().state).rows.values().cloned().collect()
     }
 
     /// Wait until the mirror shows another sequence than `since`.
@@ -299,25 +320,19 @@ impl<T> Mirror<T> {
 
     async fn until(&self, is_met: impl Fn(i64) -> bool) -> Result<()> {
         let check = || {
-            let state = lock(&self.kept.state);
+            let state = lock(&self.kept().state);
             match (is_met(state.position.seq), &state.failure) {
                 (true, _) => Some(Ok(())),
                 (false, Some(error)) => Some(Err(error.clone())),
                 (false, None) => None,
             }
         };
-        self.kept.news.until(check).await
+        self.kept().news.until(check).await
     }
 
     /// Stop following the table. The records stay.
     pub async fn close(&self) {
-        self.kept.stopping.set();
-        self.kept.news.until(|| self.error().map(drop)).await;
-    }
-}
-
-impl<T> Drop for Mirror<T> {
-    fn drop(&mut self) {
-        self.kept.stopping.set();
+        self.kept().stopping.set();
+        self.kept().news.until(|| self.error().map(drop)).await;
     }
 }

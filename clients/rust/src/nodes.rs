@@ -236,6 +236,13 @@ impl Nodes {
 
     // --- home ----------------------------------------------------------------------------------------
 
+    /// Return the node to ask if it is connected.
+    pub(crate) fn usable_home(&self) -> Option<(Arc<Node>, Arc<Connection>)> {
+        let state = lock(&self.state);
+        let home = state.home.as_ref().filter(|_| !state.is_closed)?;
+        Some((Arc::clone(home), home.usable()?))
+    }
+
     /// Return the node to ask, connected. All that need one share a search.
     pub(crate) async fn find_home(self: &Arc<Self>) -> Result<(Arc<Node>, Arc<Connection>)> {
         loop {

@@ -287,11 +287,8 @@ impl Publish {
         self
     }
 
-    async fn send(self) -> Result<Published> {
-        let body = self.to.body()?.str_if("id", self.id.as_deref()).value("value", &self.value?)?;
-        let mut found = self.to.topic.ask("publish", body, None, None).await?;
-        let duplicate = optional(&mut found, "duplicate")?.unwrap_or(false);
-        Ok(Published { position: needed(&mut found, "position")?, duplicate })
+    fn body(to: &Publishing, value: Result<Value>, id: Option<&str>) -> Result<Body> {
+        to.body()?.str_if("id", id).value("value", &value?)
     }
 }
 
@@ -300,7 +297,14 @@ impl IntoFuture for Publish {
     type IntoFuture = Call<Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.send())
+        // Built here: what the future holds is moved with it.
+        let body = Self::body(&self.to, self.value, self.id.as_deref());
+        let topic = self.to.topic;
+        Box::pin(async move {
+            let mut found = topic.ask("publish", body?, None, None).await?;
+            let duplicate = optional(&mut found, "duplicate")?.unwrap_or(false);
+            Ok(Published { position: needed(&mut found, "position")?, duplicate })
+        })
     }
 }
 

@@ -1265,6 +1265,7 @@ tests! {
             ("type", "commit".into()), ("seq", 10.into()), ("epoch", 1.into()), ("at", at()), ("by", Value::Null),
             ("reason", Value::Null), ("changes", Value::Array(vec![change])),
         ]);
+        drop(mirror.clone()); // one of its handles is left
         one.change(watch.id, &commit).await;
         mirror.reached(10).await.unwrap();
         assert!(mirror.is_empty());
