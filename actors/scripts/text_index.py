@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from math import inf
 from sys import maxsize
@@ -30,7 +30,7 @@ from protocol.values import FEW, paced
 from storage.catalog.tables import Table
 from storage.formats import keys
 from storage.formats.keys import Pair
-from storage.indexes.entries import FAILED, Index, IndexedFields
+from storage.indexes.entries import FAILED, READY, Index, IndexedFields
 from storage.indexes.text_markers import TextMarkers
 from storage.records import records
 from storage.search import segments
@@ -47,6 +47,12 @@ _FIRST: Final = 256
 _LOOKED: Final = 512
 KNOWN_BYTES: Final = 8 * 1024 * 1024
 """Memory of the terms of fresh records that are kept for further queries."""
+
+
+@lru_cache(64)
+def _rows(paths: tuple[Path, ...]) -> IndexedFields:
+    """Return the reader of some fields, whose decoder takes half a millisecond to make."""
+    return IndexedFields((Index(0, "", "", paths, False, None, READY),))
 
 
 class _Fresh(NamedTuple):
@@ -76,8 +82,6 @@ class TextIndex:
         self._kind = blake2b(self._digest + repr(index.paths).encode(), digest_size=16).digest()
         boosts = text.boosts or (1.0,) * len(index.paths)
         self._scoring = Scoring(text.saturation, text.length, boosts)
-        self._fields = IndexedFields((index,))
-        self._markers = TextMarkers(index, self._fields.heads)
         self._by_path: dict[Path | None, dict[bytes, float]] = {}
         """Scores of the records that match, by the field that they are about."""
         self._marked: list[bytes] | None = None
@@ -201,7 +205,8 @@ class TextIndex:
             return known
         found: list[Field] = []
         run = self.run
-        for text in self._markers.texts(self._fields.of_packed(raw)):
+        rows = _rows(self.index.paths)
+        for text in TextMarkers(self.index, rows.heads).texts(rows.of_packed(raw)):
             size = min(sum(map(len, text)), limits.SEARCH_TEXT_CHARACTERS)
             if size > FEW:
                 run.tick(ANALYSIS * cost_of(size))
