@@ -8,7 +8,6 @@ alone. While the index is built, every record is fresh. Imports numpy.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -34,6 +33,7 @@ from storage.indexes.entries import FAILED, READY, Index, IndexedFields
 from storage.indexes.text_markers import TextMarkers
 from storage.records import records
 from storage.search import segments
+from storage.search.kept import Kept
 from storage.search.postings import SegmentArrays
 
 if TYPE_CHECKING:
@@ -344,33 +344,5 @@ class _Recount:
         return count(phrase, postings, search.run.tick)
 
 
-class _RecentTexts:
-    """Terms of the fields of recent fresh records, by a digest of all that they depend on.
-
-    So they are right for every snapshot, and for every store of the process.
-    """
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[bytes, tuple[list[Field], int]] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, name: bytes) -> list[Field] | None:
-        """Return the fields of a record."""
-        found = self._known.get(name)
-        if found is None:
-            return None
-        self._known.move_to_end(name)
-        return found[0]
-
-    def keep(self, name: bytes, fields: list[Field], size: int) -> None:
-        """Keep the fields of a record, in the place of the oldest."""
-        if size > KNOWN_BYTES // 8:
-            return
-        self._known[name] = fields, size
-        self._bytes += size
-        while self._bytes > KNOWN_BYTES:
-            _, (_, gone) = self._known.popitem(last=False)
-            self._bytes -= gone
-
-
-_recent: Final = _RecentTexts()
+_recent: Final[Kept[list[Field]]] = Kept(KNOWN_BYTES)
+"""Terms of the fields of recent fresh records, by a digest of all that they depend on."""

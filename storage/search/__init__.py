@@ -3,4 +3,4 @@
 Segments are derived from records by each node for itself: they are in no frame, backup or hash.
 """
 
-PUBLIC = ("checking", "folding", "postings", "segments")
+PUBLIC = ("checking", "folding", "kept", "postings", "segments")

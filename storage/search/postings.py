@@ -75,10 +75,16 @@ class SegmentArrays:
         """Return the number of words of each record in a field."""
         found = self._lengths.get(field)
         if found is None:
-            raw = self.segment.value(LENGTHS, field)
-            size = self.records
-            found = np.frombuffer(raw, "<u2", size).astype(np.int64)
-            if len(raw) > 2 * size:
-                found[found == LARGE] = np.frombuffer(raw, "<u4", -1, 2 * size)
-            self._lengths[field] = found
+            found = self._lengths[field] = self.segment.kept(
+                (LENGTHS, field), partial(self._read_lengths, field)
+            )
         return found
+
+    def _read_lengths(self, field: int) -> tuple[Numbers, int]:
+        raw = self.segment.value(LENGTHS, field)
+        size = self.records
+        found = np.frombuffer(raw, "<u2", size).astype(np.int64)
+        if len(raw) > 2 * size:
+            found[found == LARGE] = np.frombuffer(raw, "<u4", -1, 2 * size)
+        found.flags.writeable = False
+        return found, found.nbytes

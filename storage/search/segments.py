@@ -23,14 +23,16 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, Final, TypeAlias, TypeVar
 
 from protocol import binary
 from storage.formats import keys
 from storage.formats.keys import Pair
 from storage.indexes.text_markers import FRESH
+from storage.search.kept import KEPT_BYTES, Kept
 from storage.txn.transaction import Transaction
 
 HEAD: Final = b"\5"
@@ -51,9 +53,14 @@ LARGE: Final = 65_535
 """Length or position in the place of all that are as large or larger."""
 _ADDED_AT_ONCE: Final = 1_024
 """Terms of a record that are added in one step."""
+_ID_BYTES: Final = 48
+"""Memory of an id in a list beside its own bytes, about."""
+_kept: Final[Kept[Any]] = Kept(KEPT_BYTES)
+"""Decoded parts of segments, by the digest of the segment's content and the part."""
 
 Get = Callable[[bytes], bytes | None]
 Scan = Callable[[bytes, bytes], Iterator[list[Pair]]]
+Part = TypeVar("Part")
 
 
 def name(number: int) -> bytes:
@@ -78,6 +85,8 @@ class Head:
     """Digest of the analyzer; terms of another one are not read."""
     deleted: int = 0
     """Numbers of the records that are deleted, or newer in another segment, as a set of bits."""
+    content: bytes = b""
+    """Digest of all its other pairs; empty in segments of older versions."""
 
     @property
     def live(self) -> int:
@@ -90,7 +99,7 @@ class Head:
         for number in numbers:
             bits[number // 8] |= 1 << number % 8
         gone = self.deleted | int.from_bytes(bits, "little")
-        return Head(self.number, self.records, self.words, self.digest, gone)
+        return replace(self, deleted=gone)
 
     def pack(self) -> bytes:
         """Return its value."""
@@ -100,6 +109,7 @@ class Head:
                 "words": list(self.words),
                 "digest": self.digest,
                 "deleted": self.deleted.to_bytes((self.deleted.bit_length() + 7) // 8, "little"),
+                "content": self.content,
             }
         )
 
@@ -113,6 +123,7 @@ def read_head(prefix: bytes, key: bytes, value: bytes) -> Head:
         tuple(row["words"]),
         row["digest"],
         int.from_bytes(row["deleted"], "little"),
+        row.get("content", b""),
     )
 
 
@@ -131,6 +142,7 @@ class SegmentBuilder:
         self._terms: list[dict[str, Row]] = [{} for _ in range(fields)]
         self._lengths: list[array[int]] = [array("I") for _ in range(fields)]
         self._words = [0] * fields
+        self._content = blake2b(digest_size=16)
         self.size = 0
         """Occurrences of terms so far, of which each takes some bytes."""
 
@@ -166,33 +178,42 @@ class SegmentBuilder:
             self._words[at] += words
 
     def head(self, number: int, digest: bytes) -> Head:
-        """Return the head of the segment."""
-        return Head(number, len(self._ids), tuple(self._words), digest)
+        """Return the head of the segment, after all its pairs were made."""
+        content = self._content.digest()
+        return Head(number, len(self._ids), tuple(self._words), digest, content=content)
 
     def pairs(self, prefix: bytes, number: int) -> Iterator[Pair]:
-        """Yield all pairs but the head. :param prefix: of the index"""
+        """Yield all pairs but the head, once. :param prefix: of the index"""
         of = name(number)
+        for side, key, value in self._parts():
+            # The same content has the same digest in every index and under every number.
+            self._content.update(b"%b%d %d " % (side, len(key), len(value)))
+            self._content.update(key + value)
+            yield prefix + side + of + key, value
+
+    def _parts(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """Yield the pairs: the side, the key behind the segment's number, and the value."""
         for field, terms in enumerate(self._terms):
-            which = of + bytes((field,))
+            which = bytes((field,))
             for term, (numbers, counts, positions) in terms.items():
                 # A lone surrogate is no Unicode, but a string may hold one.
                 key = which + term.encode("utf-8", "surrogatepass")
                 large = max(counts) >= LARGE_COUNT
                 few = bytes([min(one, LARGE_COUNT) for one in counts])
-                yield prefix + POSTINGS + key, _packed(numbers) + few
-                yield prefix + POSITIONS + key, _packed(positions)
+                yield POSTINGS, key, _packed(numbers) + few
+                yield POSITIONS, key, _packed(positions)
                 if large:
-                    yield prefix + COUNTS + key, _packed(counts)
+                    yield COUNTS, key, _packed(counts)
         for field, lengths in enumerate(self._lengths):
             short = array("H", [min(one, LARGE) for one in lengths])
             long = array("I", [one for one in lengths if one >= LARGE])
-            yield prefix + LENGTHS + of + bytes((field,)), _packed(short) + _packed(long)
+            yield LENGTHS, bytes((field,)), _packed(short) + _packed(long)
         firsts: list[bytes] = []
         for chunk, at in enumerate(range(0, len(self._ids), CHUNK)):
             some = self._ids[at : at + CHUNK]
             firsts.append(some[0])
-            yield prefix + IDS + of + chunk.to_bytes(2, "big"), _joined(some)
-        yield prefix + FIRST_IDS + of, _joined(firsts)
+            yield IDS, chunk.to_bytes(2, "big"), _joined(some)
+        yield FIRST_IDS, b"", _joined(firsts)
 
 
 def _packed(numbers: array[int]) -> bytes:
@@ -219,10 +240,16 @@ def _split(raw: bytes) -> list[bytes]:
 
 
 class Segment:
-    """A segment, read through a transaction or a view of the engine."""
+    """A segment, read through a transaction or a view of the engine.
 
-    def __init__(self, get: Get, scan: Scan, prefix: bytes, head: Head) -> None:
+    :param keeps: True: decoded parts are taken from memory, and kept there
+    """
+
+    def __init__(
+        self, get: Get, scan: Scan, prefix: bytes, head: Head, *, keeps: bool = False
+    ) -> None:
         self.head = head
+        self._keeps = keeps and bool(head.content)
         self._get, self._scan = get, scan
         self._prefix, self._of = prefix, name(head.number)
         self._firsts: list[bytes] | None = None
@@ -285,7 +312,7 @@ class Segment:
 
     def _first_ids(self) -> list[bytes]:
         if self._firsts is None:
-            self._firsts = _split(self._get(self._prefix + FIRST_IDS + self._of) or b"")
+            self._firsts = self._decoded(FIRST_IDS)
         return self._firsts
 
     def live_number(self, id: bytes) -> int | None:
@@ -301,7 +328,31 @@ class Segment:
         return number
 
     def _chunk(self, chunk: int) -> list[bytes]:
-        return _split(self._get(self._prefix + IDS + self._of + chunk.to_bytes(2, "big")) or b"")
+        return self._decoded(IDS, chunk.to_bytes(2, "big"))
+
+    def _decoded(self, side: bytes, part: bytes = b"") -> list[bytes]:
+        def decode() -> tuple[list[bytes], int]:
+            raw = self._get(self._prefix + side + self._of + part) or b""
+            ids = _split(raw)
+            return ids, len(raw) + _ID_BYTES * len(ids)
+
+        return self.kept((side, part), decode)
+
+    def kept(self, part: Hashable, decode: Callable[[], tuple[Part, int]]) -> Part:
+        """Return a decoded part, which is never changed.
+
+        :param decode: makes it, with its bytes in memory; 0: its key is gone
+        """
+        if not self._keeps:
+            return decode()[0]
+        name = self.head.content, part
+        found: Part | None = _kept.get(name)
+        if found is None:
+            found, size = decode()
+            # Of an index that was dropped in between there is nothing.
+            if size:
+                _kept.keep(name, found, size)
+        return found
 
 
 def heads(scan: Scan, prefix: bytes) -> list[Head]:
@@ -315,7 +366,7 @@ def heads(scan: Scan, prefix: bytes) -> list[Head]:
 
 def of_index(tx: Transaction, prefix: bytes) -> list[Segment]:
     """Return the segments of an index as a transaction sees them."""
-    return [Segment(tx.get, tx.scan, prefix, head) for head in heads(tx.scan, prefix)]
+    return [Segment(tx.get, tx.scan, prefix, head, keeps=True) for head in heads(tx.scan, prefix)]
 
 
 def fresh_ids(scan: Scan, prefix: bytes) -> Iterator[list[bytes]]:
