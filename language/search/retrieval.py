@@ -142,11 +142,13 @@ class SegmentSearch:
     def _places(self, term: str, field: int, wanted: Numbers) -> Hits:
         """Return the record and the position of each occurrence of a term in some records."""
         numbers, counts = self.hits(Term(term), field)
-        of = np.repeat(numbers, counts)
-        at = self.source.positions(field, term)
+        # Looked up by record: a frequent term has many more occurrences.
+        is_wanted = np.zeros(self.source.records, np.bool_)
+        is_wanted[wanted] = True
+        kept = is_wanted[numbers]
+        at = self.source.positions(field, term)[np.repeat(kept, counts)]
         self._tick()
-        kept = _held(wanted, of)
-        return of[kept], at[kept]
+        return np.repeat(numbers[kept], counts[kept]), at
 
     def _exact(self, phrase: Phrase, places: dict[str, Hits]) -> Hits:
         found: Numbers | None = None
