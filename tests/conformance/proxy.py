@@ -152,9 +152,11 @@ class FaultProxy:
                 head = await reader.readexactly(4)
                 data = head + await reader.readexactly(int.from_bytes(head, "big"))
             except (asyncio.IncompleteReadError, ConnectionError) as ended:
-                if isinstance(ended, asyncio.IncompleteReadError) and not pair.is_silent:
+                if not pair.is_silent:
                     with contextlib.suppress(OSError):
-                        writer.write(ended.partial)
+                        if isinstance(ended, asyncio.IncompleteReadError):
+                            writer.write(ended.partial)
+                        # A reset ends the other side too: a node that is killed resets.
                         writer.close()
                 return
             if not pair.is_silent:
