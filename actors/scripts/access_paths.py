@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, Literal
 
 from actors.scripts.column_scan import ColumnScan
@@ -341,12 +342,11 @@ class _Choice:
         ids: list[bytes],
         by: tuple[Candidate, ...],
         used: tuple[Term, ...],
-        texts: tuple[TextAccess, ...] = (),
     ) -> AccessPath:
         names = tuple(dict.fromkeys(candidate.index.name for candidate in by))
         if self._down:
             ids.reverse()
-        batches = self._fetched(iter([ids]), texts)
+        batches = self._fetched(iter([ids]))
         return AccessPath(
             self._table, access, batches, self._by_id, self._down, names, used, entries=len(ids)
         )
@@ -385,22 +385,32 @@ class _Choice:
             used.append(term)
         if not ways:
             return None
-        ranked = self._by_score(ways)
-        if ranked is not None:
-            found = ranked
-            found.used = tuple(used)
-        else:
-            ids = set(ways[0].search.ids())
-            for other in ways[1:]:
-                ids.intersection_update(other.search.ids())
-            self._run.memory.held += len(ids) * ID_BYTES
-            # Beside other sources WHERE is evaluated as a whole.
-            texts = tuple(ways) if self._alone else ()
-            found = self._fetching("fulltext", self._inside(ids), (), tuple(used), texts)
+        found = self._by_score(ways) or self._by_matches(ways)
+        found.used = tuple(used)
         found.answered = tuple(term.node for term in used) if self._alone else ()
         found.texts = tuple(ways)
         found.indexes = tuple(dict.fromkeys(way.index.name for way in ways))
         return found
+
+    def _by_matches(self, ways: list[TextAccess]) -> AccessPath:
+        """Return the way in the order of ids, which are merged as they are read: a frequent word
+        has a million."""
+        start, end = self._source
+        prefix = self._table.prefix
+        ids = _in_all([way.search.ids() for way in ways])
+        if self._source != keys.within(prefix):
+            ids = (id for id in ids if start <= prefix + id < end)
+        if self._down:
+            every = list(ids)
+            self._run.memory.held += len(every) * ID_BYTES
+            every.reverse()
+            ids = iter(every)
+        # Beside other sources WHERE is evaluated as a whole.
+        batches = self._fetched(_lists(ids), tuple(ways) if self._alone else ())
+        return AccessPath(
+            self._table, "fulltext", batches, self._by_id, self._down,
+            entries=min(way.search.entries for way in ways),
+        )  # fmt: skip
 
     def _by_score(self, ways: list[TextAccess]) -> AccessPath | None:
         """Return the way in the order of ORDER BY search::score() DESC; None: rows are sorted."""
@@ -647,6 +657,28 @@ def _range(index: Index, side: bytes, span: Span) -> keys.Range:
         keys.within(low)[1] if span.low_past else low,
         keys.within(high)[1] if span.high_past else high,
     )
+
+
+def _in_all(streams: list[Iterator[bytes]]) -> Iterator[bytes]:
+    """Yield the ids that all of some ordered iterators have."""
+    first, *others = streams
+    heads = [next(one, None) for one in others]
+    for id in first:
+        for at, other in enumerate(others):
+            head = heads[at]
+            while head is not None and head < id:
+                head = next(other, None)
+            if head is None:
+                return
+            heads[at] = head
+        if all(head == id for head in heads):
+            yield id
+
+
+def _lists(ids: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Yield ids in lists, for one read each."""
+    while some := list(islice(ids, CHUNK)):
+        yield some
 
 
 def _a_few_at_a_time(entries: Iterator[list[Pair]]) -> Iterator[list[bytes]]:

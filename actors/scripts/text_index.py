@@ -11,6 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from hashlib import blake2b
+from heapq import merge
+from itertools import islice
 from math import inf
 from sys import maxsize
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -20,7 +22,16 @@ from language.pieces import cost_of
 from language.search.analysis import Analyzer
 from language.search.compiled import analyzer_of, digest_of
 from language.search.matching import count, matches
-from language.search.retrieval import Mask, Scored, SegmentSearch, bound, numbers, size
+from language.search.retrieval import (
+    Mask,
+    Numbers,
+    Scored,
+    SegmentSearch,
+    bound,
+    numbers,
+    size,
+    values,
+)
 from language.search.scoring import Field, Scorer, Scoring, Statistics, counted_leaves
 from language.search.terms import Leaf, Phrase, Query, leaves
 from protocol import limits
@@ -165,15 +176,32 @@ class TextIndex:
 
     # --- records that match -----------------------------------------------------------------------
 
-    def ids(self) -> list[bytes]:
-        """Return the ids of the records of segments that match, and of all fresh ones."""
+    @cached_property
+    def _matched(self) -> list[tuple[_Segment, Numbers]]:
+        """The segments, each with the numbers of its records that match."""
+        found: list[tuple[_Segment, Numbers]] = []
         if self.query is None:
-            return []
-        found = list(self.fresh)
+            return found
         for one in self._segments:
             some = numbers(one.search.matched(self.query) & one.live)
-            found += paced(one.arrays.segment.ids(some.tolist()), self.run.tick)
+            self.run.memory.held += some.nbytes
+            self.run.tick()
+            found.append((one, some))
         return found
+
+    @property
+    def entries(self) -> int:
+        """Number of the ids that `ids` yields."""
+        fresh = 0 if self.query is None else len(self.fresh)
+        return fresh + sum(len(some) for _, some in self._matched)
+
+    def ids(self) -> Iterator[bytes]:
+        """Yield the ids of the records of segments that match, and of all fresh ones, in order."""
+        if self.query is None:
+            return iter(())
+        # A record is in one of them.
+        parts = [self._ids(one, some) for one, some in self._matched]
+        return merge(paced(self.fresh, self.run.tick), *parts)
 
     def matching(self, pairs: list[Pair]) -> list[Pair]:
         """Return the records that match. :param pairs: records of `ids`"""
@@ -269,8 +297,7 @@ class TextIndex:
         if path is not None:
             field = self.index.paths.index(path)
             scorer.shares = [one for one in scorer.shares if one.field == field]
-        for one in self._segments:
-            some = numbers(one.search.matched(self.query) & one.live)
+        for one, some in self._matched:
             self.run.memory.held += len(some) * _HIT_BYTES
             self.run.tick()
             yield one, Scored(some, one.search.scores(scorer)[some])
@@ -286,16 +313,17 @@ class TextIndex:
             found = self._by_path[path] = {}
             for segment, part in self._scores(path) if self.query is not None else ():
                 self.run.memory.held += len(part) * ID_BYTES
-                at, scores = part.between(-inf, inf)
-                found.update(zip(self._ids(segment, at), scores, strict=True))
+                ids, scores = self._ids(segment, part.numbers), part.scores.tolist()
+                found.update(zip(ids, scores, strict=True))
         return found.get(id, 0.0)
 
-    def _ids(self, segment: _Segment | None, at: list[int]) -> Iterator[bytes]:
-        """Return the ids of some records, whose numbers are in order."""
+    def _ids(self, segment: _Segment | None, at: Numbers) -> Iterator[bytes]:
+        """Yield the ids of some records. :param segment: None: they are fresh ones that match"""
+        wanted = values(at, self.run.tick)
         if segment is not None:
-            return paced(segment.arrays.segment.ids(at), self.run.tick)
+            return segment.arrays.segment.ids(wanted)
         fresh = self._counted[1]
-        return iter([fresh[one].id for one in at])
+        return (fresh[one].id for one in wanted)
 
     def ranked(self, most: int) -> tuple[int, Iterator[list[bytes]]]:
         """Return the number of the records that match, and an iterator of their ids by score, then
@@ -308,23 +336,24 @@ class TextIndex:
     def _in_order(
         self, parts: list[tuple[_Segment | None, Scored]], most: int
     ) -> Iterator[list[bytes]]:
+        """Yield ids in lists. A million records may have one score, so runs of the segments are
+        merged, and nothing is sorted at once."""
         before, tick = inf, self.run.tick
         left = sum(len(part) for _, part in parts)
         while left:
             low = bound([part for _, part in parts], before, most, tick)
-            ranked: list[tuple[float, bytes]] = []
+            runs = []
             for segment, part in parts:
-                at, scores = part.between(low, before)
-                ids = self._ids(segment, at)
-                ranked += [(-one, id) for one, id in zip(scores, ids, strict=True)]
+                at, scores = part.best(low, before)
+                left -= len(at)
+                runs.append(zip(values(-scores, tick), self._ids(segment, at), strict=True))
+            merged = merge(*runs)
+            while some := list(islice(merged, FEW)):
+                self._ranked.update((id, -score) for score, id in some)
+                self.run.memory.held += len(some) * ID_BYTES
                 tick()
-            ranked.sort()
-            tick()
-            self._ranked.update((id, -score) for score, id in ranked)
-            self.run.memory.held += len(ranked) * ID_BYTES
-            left -= len(ranked)
+                yield [id for _, id in some]
             before, most = low, most * 4
-            yield [id for _, id in ranked]
 
 
 class _Recount:

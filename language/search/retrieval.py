@@ -233,10 +233,19 @@ class Scored:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def between(self, low: float, high: float) -> tuple[list[int], list[float]]:
-        """Return the numbers and the scores from one score on, below another."""
-        kept = (self.scores >= low) & (self.scores < high)
-        return self.numbers[kept].tolist(), self.scores[kept].tolist()
+    def best(self, low: float, high: float) -> tuple[Numbers, npt.NDArray[np.float64]]:
+        """Return the numbers and the scores from one score on, below another: the best first, and
+        equal ones by their numbers."""
+        (kept,) = ((self.scores >= low) & (self.scores < high)).nonzero()
+        kept = kept[np.argsort(-self.scores[kept], kind="stable")]
+        return self.numbers[kept], self.scores[kept]
+
+
+def values(array: npt.NDArray[Any], tick: Tick) -> Iterator[Any]:
+    """Yield the values of an array as Python objects, made as they are wanted."""
+    for at in range(0, len(array), _PACE):
+        tick()
+        yield from array[at : at + _PACE].tolist()
 
 
 def bound(parts: Sequence[Scored], below: float, most: int, tick: Tick) -> float:

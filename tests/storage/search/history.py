@@ -121,13 +121,13 @@ def differing(tx: Transaction, table: Table, rng: Random) -> list[str]:
         if not index.is_complete:
             continue
         search = asked(tx, table, query).search
-        ids = search.ids()
+        ids = list(search.ids())
         fresh = set(search.fresh)
         wanted = {
             id for id, row in rows.items() if text_matches(run, analyzer, _fields(row), query)
         }
-        if len(ids) != len(set(ids)):
-            wrong.append(f"{query!r}: twice")
+        if ids != sorted(set(ids)) or len(ids) != search.entries:
+            wrong.append(f"{query!r}: twice, or out of order")
         if not wanted <= set(ids):
             wrong.append(f"{query!r}: {len(wanted - set(ids))} missing")
         if not set(ids) - fresh <= wanted:

@@ -133,7 +133,7 @@ def folded_in_the_middle_of_a_commit(guard: Callable[[Ledger], bool]) -> list[by
             pass
     store.settle()
     with store.begin_transaction() as tx:
-        return asked(tx, store.table(tx), "gold").search.ids()
+        return list(asked(tx, store.table(tx), "gold").search.ids())
 
 
 def test_no_fold_writes_while_a_commit_is_applied_in_part() -> None:
@@ -149,7 +149,7 @@ def test_a_search_conflicts_with_text_that_another_commit_changes() -> None:
     with store.begin_transaction() as tx:
         tx.pause()
         table = store.table(tx)
-        assert asked(tx, table, "gold").search.ids() == []
+        assert list(asked(tx, table, "gold").search.ids()) == []
         store.put(2, a="gold")
         records.create(tx, table, 3, {"a": "none was there"})
         with pytest.raises(Conflict):
@@ -158,11 +158,11 @@ def test_a_search_conflicts_with_text_that_another_commit_changes() -> None:
     with store.begin_transaction() as tx:
         tx.pause()
         table = store.table(tx)
-        assert len(asked(tx, table, "gold").search.ids()) == 1
+        assert len(list(asked(tx, table, "gold").search.ids())) == 1
         store.durable()
         while store.fold(100):
             pass
-        assert len(asked(tx, table, "gold").search.ids()) == 1
+        assert len(list(asked(tx, table, "gold").search.ids())) == 1
         records.create(tx, table, 3, {"a": "one was there"})
         store.commit(tx)
 

@@ -45,7 +45,7 @@ def _replaced() -> tuple[list[Head], list[str]]:
             search = asked(tx, table, "tin").search
             ranked = [id for some in search.ranked(10)[1] for id in some]
             assert not search.fresh
-            if not search.ids() == ranked == [order.encode(id) for id in ids]:
+            if not list(search.ids()) == ranked == [order.encode(id) for id in ids]:
                 wrong.append("other ids")
             if search._segments[0].arrays.lengths(0).tolist() != [len(text.split())] * 3:
                 wrong.append("other lengths")
