@@ -19,6 +19,7 @@ from protocol.values import NONE, RecordId, Value
 from storage.catalog import tables
 from storage.catalog.tables import Table
 from storage.indexes import index_rows
+from storage.indexes.check import IndexCheck
 from storage.indexes.entries import BUILDING, FAILED, REBUILDING, Index
 from storage.indexes.text_options import TextOptions
 from storage.records import index_builds, index_checks, records
@@ -129,17 +130,16 @@ def check_index(run: Execution, statement: tree.CheckIndex, table: Table) -> Val
     return told
 
 
-def _check_text(
-    run: Execution, table: Table, index: Index, text: TextOptions
-) -> index_checks.IndexCheck:
+def _check_text(run: Execution, table: Table, index: Index, text: TextOptions) -> IndexCheck:
     # It imports numpy, which nodes without such an index don't load.
     from storage.search.checking import check_text
 
-    found = index_checks.IndexCheck()
+    def hold(size: int) -> None:
+        run.memory.held += size
+
     analyzer, digest = analyzer_of(text.definition), digest_of(text.definition)
     postings = partial(analyzer.postings, tick=run.tick)
-    check_text(run.transaction, table.prefix, index, digest, postings, found, run.tick)
-    return found
+    return check_text(run.transaction, table.prefix, index, digest, postings, run.tick, hold)
 
 
 @handles(tree.DropIndex, "none", writes=True, needs=_ON_TABLE)

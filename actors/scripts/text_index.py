@@ -102,7 +102,7 @@ class TextIndex:
     # --- the snapshot -----------------------------------------------------------------------------
 
     @cached_property
-    def _heads(self) -> list[segments.Segment]:
+    def _heads(self) -> list[segments.TextSegment]:
         index = self.index
         if not index.is_complete or index.state == FAILED:
             return []
@@ -137,8 +137,7 @@ class TextIndex:
             for segment in self._heads:
                 # Terms of another analyzer say nothing: each of its records is looked at.
                 if segment.head.digest != self._digest:
-                    live = segment.live_ids(range(segment.records))
-                    found += [id for id in paced(live, run.tick) if id not in marked]
+                    found += [id for id in paced(segment.live_ids(), run.tick) if id not in marked]
             found.sort()
         run.memory.held += len(found) * ID_BYTES
         return found
@@ -359,7 +358,7 @@ class TextIndex:
 class _Recount:
     """Counts a phrase in a record whose positions a segment does not hold: `retrieval.Recount`."""
 
-    def __init__(self, search: TextIndex, segment: segments.Segment) -> None:
+    def __init__(self, search: TextIndex, segment: segments.TextSegment) -> None:
         self._search, self._segment = search, segment
 
     def __call__(self, number: int, field: int, phrase: Phrase) -> int:

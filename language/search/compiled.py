@@ -16,7 +16,6 @@ from protocol import binary
 
 KNOWN: Final = 64
 """Compiled analyzers that are kept."""
-_known: Final[dict[bytes, Analyzer]] = {}
 
 
 def pack_definition(definition: Definition) -> bytes:
@@ -25,17 +24,12 @@ def pack_definition(definition: Definition) -> bytes:
     return binary.pack({"tokenizers": list(definition.tokenizers), "filters": filters})
 
 
+@lru_cache(KNOWN)
 def analyzer_of(packed: bytes) -> Analyzer:
     """Return the analyzer of a packed definition."""
-    found = _known.get(packed)
-    if found is None:
-        row: Any = binary.unpack(packed)
-        filters = tuple(TokenFilter(name, tuple(given)) for name, given in row["filters"])
-        found = Analyzer(Definition(tuple(row["tokenizers"]), filters))
-        if len(_known) >= KNOWN:
-            _known.clear()
-        _known[packed] = found
-    return found
+    row: Any = binary.unpack(packed)
+    filters = tuple(TokenFilter(name, tuple(given)) for name, given in row["filters"])
+    return Analyzer(Definition(tuple(row["tokenizers"]), filters))
 
 
 FORMAT: Final = b"2"

@@ -25,14 +25,20 @@ def matched_paths(node: tree.Expression) -> tuple[Path, ...]:
     return tuple(path for path in paths if path is not None)
 
 
-def matched(node: Any) -> Iterator[tuple[Path, ...]]:
-    """Yield the fields of each `@@` in an expression, not in its subqueries."""
-    if isinstance(node, tree.Binary) and node.operator == "@@":
-        yield matched_paths(node.left)
-    elif not isinstance(node, tree.Subquery):
+def _parts(node: Any) -> Iterator[Any]:
+    """Yield an expression and all its parts, but not those of its subqueries."""
+    yield node
+    if not isinstance(node, tree.Subquery):
         for child in children(node):
             if child is not None:
-                yield from matched(child)
+                yield from _parts(child)
+
+
+def matched(node: Any) -> Iterator[tuple[Path, ...]]:
+    """Yield the fields of each `@@` in an expression, not in its subqueries."""
+    for part in _parts(node):
+        if isinstance(part, tree.Binary) and part.operator == "@@":
+            yield matched_paths(part.left)
 
 
 ON_MATCHES: Final = frozenset(
@@ -52,16 +58,6 @@ def positive_matches(where: tree.Expression | None) -> tuple[tree.Binary, ...]:
     return ()
 
 
-def calls_on_matches(node: Any) -> Iterator[tree.Call]:
-    """Yield the calls of `ON_MATCHES` in an expression, not in its subqueries."""
-    if isinstance(node, tree.Call) and node.name in ON_MATCHES:
-        yield node
-    elif not isinstance(node, tree.Subquery):
-        for child in children(node):
-            if child is not None:
-                yield from calls_on_matches(child)
-
-
 def field_of(call: tree.Call) -> Path | None:
     """Return the field that a function of matches is about; None: all. :raises BadRequest:"""
     if not call.arguments:
@@ -78,7 +74,7 @@ def check_calls(parts: Any, where: tree.Expression | None) -> tuple[tree.Binary,
 
     :raises BadRequest: WHERE has no `@@`, or none over the field
     """
-    calls = list(calls_on_matches(parts))
+    calls = [one for one in _parts(parts) if isinstance(one, tree.Call) and one.name in ON_MATCHES]
     if not calls:
         return ()
     nodes = positive_matches(where)

@@ -1,3 +1,3 @@
 """Index entries: derived from records, written with each commit and rebuilt by a replay."""
 
-PUBLIC = ("derived", "entries", "index_rows", "text_markers", "text_options")
+PUBLIC = ("check", "derived", "entries", "index_rows", "text_markers", "text_options")

@@ -6,45 +6,15 @@ It holds no more than a batch of records, whatever the size of the table.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from protocol.values import Tick
 from storage.catalog.tables import Table
 from storage.formats import keys
 from storage.formats.keys import SEQUENCE_BYTES
 from storage.indexes import entries
+from storage.indexes.check import IndexCheck
 from storage.indexes.entries import Index, IndexedFields, IndexEntries
 from storage.txn.transaction import Transaction
-
-
-@dataclass(slots=True)
-class IndexCheck:
-    """Result of a comparison.
-
-    :ivar records: records of the table
-    :ivar entries: entries of the index
-    :ivar missing: entries that records should have, and the index has not, or otherwise
-    :ivar surplus: entries that belong to no record
-    :ivar first: encoded id of the first record that differs
-    """
-
-    records: int = 0
-    entries: int = 0
-    missing: int = 0
-    surplus: int = 0
-    first: bytes | None = None
-
-    def lacks(self, id: bytes, number: int = 1) -> None:
-        """Count missing entries of a record."""
-        self.missing += number
-        if self.first is None:
-            self.first = id
-
-    def exceeds(self, id: bytes) -> None:
-        """Count a surplus entry of a record."""
-        self.surplus += 1
-        if self.first is None:
-            self.first = id
 
 
 def check_entries(tx: Transaction, table: Table, index: Index, tick: Tick) -> IndexCheck:

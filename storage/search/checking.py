@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from heapq import merge
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from protocol.values import Tick
+from protocol.values import Tick, paced
 from storage.formats import keys
 from storage.formats.keys import SEQUENCE_BYTES
+from storage.indexes.check import IndexCheck
 from storage.indexes.entries import Index, IndexedFields
 from storage.indexes.text_markers import TextMarkers
 from storage.search.postings import SegmentArrays
-from storage.search.segments import LARGE, Segment, fresh_ids, heads
+from storage.search.segments import LARGE, TextSegment, fresh_ids, heads
 from storage.txn.transaction import Transaction
 
 Field = tuple[Mapping[str, Sequence[int]], int]
@@ -30,19 +31,8 @@ _PLACE: Final = 0xC2B2AE3D27D4EB4F
 _WORDS: Final = 0x165667B19E3779F9
 _MASK: Final = (1 << 64) - 1
 _PACE: Final = 256
-
-
-class Found(Protocol):
-    """Counts of a comparison: `storage.records.index_checks.IndexCheck`."""
-
-    records: int
-    entries: int
-
-    def lacks(self, id: bytes, number: int = 1) -> None:
-        """Count missing entries of a record."""
-
-    def exceeds(self, id: bytes) -> None:
-        """Count a surplus entry of a record."""
+_ID_BYTES: Final = 128
+"""Memory of the id of a fresh record, about."""
 
 
 def check_text(
@@ -51,26 +41,30 @@ def check_text(
     index: Index,
     digest: bytes,
     postings: Callable[[Any], Field],
-    found: Found,
     tick: Tick,
-) -> None:
+    hold: Callable[[int], None],
+) -> IndexCheck:
     """Compare a FULLTEXT index with the records of its table. Fresh records have no entries.
 
     :param digest: of its analyzer; segments of others are read by nobody
     :param postings: returns the terms of a text
+    :param hold: counts bytes against the memory of the statement
     """
+    found = IndexCheck()
     fresh: set[bytes] = set()
     for ids in fresh_ids(tx.scan, index.entries):
+        hold(len(ids) * _ID_BYTES)
         fresh.update(ids)
         tick()
     known = [
-        Segment(tx.value_over, tx.scan, index.entries, head)
+        TextSegment(tx.value_over, tx.scan, index.entries, head)
         for head in heads(tx.scan, index.entries)
     ]
     entries = merge(*(_entries(one, index, tick) for one in known if one.head.digest == digest))
     for one in known:
         if one.head.digest != digest:
-            fresh.update(one.live_ids(range(one.records)))
+            hold(one.head.live * _ID_BYTES)
+            fresh.update(paced(one.live_ids(), tick))
     rows = IndexedFields((index,))
     markers = TextMarkers(index, rows.heads)
     entry = next(entries, None)
@@ -103,9 +97,10 @@ def check_text(
             found.entries += 1
             found.exceeds(entry[0])
         entry = next(entries, None)
+    return found
 
 
-def _entries(segment: Segment, index: Index, tick: Tick) -> Iterator[tuple[bytes, int]]:
+def _entries(segment: TextSegment, index: Index, tick: Tick) -> Iterator[tuple[bytes, int]]:
     """Yield the ids of a segment's live records with their signatures."""
     arrays = SegmentArrays(segment)
     sums = np.zeros(segment.records, np.uint64)

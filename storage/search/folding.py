@@ -30,8 +30,8 @@ from storage.indexes.text_markers import FRESH, TextMarkers
 from storage.search.segments import (
     RECORDS,
     Head,
-    Segment,
     SegmentBuilder,
+    TextSegment,
     fresh_ids,
     heads,
     ranges,
@@ -143,7 +143,7 @@ class Fold:
             ids = ids[:taken]
             older: dict[int, list[int]] = {}
             for head in known:
-                segment = Segment(view.get, view.scan, index.entries, head)
+                segment = TextSegment(view.get, view.scan, index.entries, head)
                 for at in range(0, len(ids), _LOOKED):
                     numbers = segment.numbers(ids[at : at + _LOOKED])
                     older.setdefault(head.number, []).extend(numbers)
@@ -161,8 +161,8 @@ class Fold:
         try:
             ids: list[bytes] = []
             for head in group:
-                segment = Segment(view.get, view.scan, index.entries, head)
-                for id in segment.live_ids(range(head.records)):
+                segment = TextSegment(view.get, view.scan, index.entries, head)
+                for id in segment.live_ids():
                     ids.append(id)
                     if len(ids) % STEP_RECORDS == 0:
                         yield None
@@ -282,7 +282,8 @@ class Fold:
 
 
 def _to_merge(known: list[Head], digest: bytes) -> list[Head]:
-    """Return the segments to make one of: of another analyzer, half deleted, or many of a size."""
+    """Return the segments to make one of: many of a size, or one with a fifth deleted or of another
+    analyzer."""
     for head in known:
         if head.digest != digest or head.live * 5 < head.records * 4:
             return [head]

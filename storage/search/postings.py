@@ -18,7 +18,7 @@ from storage.search.segments import (
     LENGTHS,
     POSITIONS,
     POSTINGS,
-    Segment,
+    TextSegment,
 )
 
 Numbers = npt.NDArray[np.int64]
@@ -28,7 +28,7 @@ Hits = tuple[Numbers, Numbers]
 class SegmentArrays:
     """Postings, positions and lengths of one segment."""
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: TextSegment) -> None:
         self.segment = segment
         self._lengths: dict[int, Numbers] = {}
 

@@ -83,10 +83,10 @@ class Head:
     """Words of all its records, by field."""
     digest: bytes
     """Digest of the analyzer; terms of another one are not read."""
+    content: bytes
+    """Digest of all its other pairs."""
     deleted: int = 0
     """Numbers of the records that are deleted, or newer in another segment, as a set of bits."""
-    content: bytes = b""
-    """Digest of all its other pairs; empty in segments of older versions."""
 
     @property
     def live(self) -> int:
@@ -122,8 +122,8 @@ def read_head(prefix: bytes, key: bytes, value: bytes) -> Head:
         row["records"],
         tuple(row["words"]),
         row["digest"],
+        row["content"],
         int.from_bytes(row["deleted"], "little"),
-        row.get("content", b""),
     )
 
 
@@ -180,7 +180,7 @@ class SegmentBuilder:
     def head(self, number: int, digest: bytes) -> Head:
         """Return the head of the segment, after all its pairs were made."""
         content = self._content.digest()
-        return Head(number, len(self._ids), tuple(self._words), digest, content=content)
+        return Head(number, len(self._ids), tuple(self._words), digest, content)
 
     def pairs(self, prefix: bytes, number: int) -> Iterator[Pair]:
         """Yield all pairs but the head, once. :param prefix: of the index"""
@@ -239,7 +239,7 @@ def _split(raw: bytes) -> list[bytes]:
 # --- reading --------------------------------------------------------------------------------------
 
 
-class Segment:
+class TextSegment:
     """A segment, read through a transaction or a view of the engine.
 
     :param keeps: True: decoded parts are taken from memory, and kept there
@@ -249,7 +249,7 @@ class Segment:
         self, get: Get, scan: Scan, prefix: bytes, head: Head, *, keeps: bool = False
     ) -> None:
         self.head = head
-        self._keeps = keeps and bool(head.content)
+        self._keeps = keeps
         self._get, self._scan = get, scan
         self._prefix, self._of = prefix, name(head.number)
         self._firsts: list[bytes] | None = None
@@ -284,18 +284,12 @@ class Segment:
                 some = self._chunk(chunk)
             yield some[number % CHUNK]
 
-    def live_ids(self, numbers: set[int] | frozenset[int] | range) -> Iterator[bytes]:
+    def live_ids(self) -> Iterator[bytes]:
         """Yield the ids of records that are not deleted, in order."""
-        chunk, some = -1, []
         size = (self.head.records + 7) // 8
         deleted = self.head.deleted.to_bytes(size, "little")
-        for number in sorted(numbers):
-            if deleted[number // 8] >> number % 8 & 1:
-                continue
-            if number // CHUNK != chunk:
-                chunk = number // CHUNK
-                some = self._chunk(chunk)
-            yield some[number % CHUNK]
+        live = (n for n in range(self.records) if not deleted[n // 8] >> n % 8 & 1)
+        return self.ids(live)
 
     def numbers(self, ids: Sequence[bytes]) -> Iterator[int]:
         """Yield the numbers of the records among some, in order, that the segment has."""
@@ -314,18 +308,6 @@ class Segment:
         if self._firsts is None:
             self._firsts = self._decoded(FIRST_IDS)
         return self._firsts
-
-    def live_number(self, id: bytes) -> int | None:
-        """Return the number of a record; None: it is deleted here, or has none."""
-        chunk = bisect_right(self._first_ids(), id) - 1
-        if chunk < 0:
-            return None
-        some = self._chunk(chunk)
-        at = bisect_right(some, id) - 1
-        number = chunk * CHUNK + at
-        if at < 0 or some[at] != id or self.head.deleted >> number & 1:
-            return None
-        return number
 
     def _chunk(self, chunk: int) -> list[bytes]:
         return self._decoded(IDS, chunk.to_bytes(2, "big"))
@@ -364,9 +346,11 @@ def heads(scan: Scan, prefix: bytes) -> list[Head]:
     ]
 
 
-def of_index(tx: Transaction, prefix: bytes) -> list[Segment]:
+def of_index(tx: Transaction, prefix: bytes) -> list[TextSegment]:
     """Return the segments of an index as a transaction sees them."""
-    return [Segment(tx.get, tx.scan, prefix, head, keeps=True) for head in heads(tx.scan, prefix)]
+    return [
+        TextSegment(tx.get, tx.scan, prefix, head, keeps=True) for head in heads(tx.scan, prefix)
+    ]
 
 
 def fresh_ids(scan: Scan, prefix: bytes) -> Iterator[list[bytes]]:

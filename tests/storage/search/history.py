@@ -39,7 +39,6 @@ from storage.formats.keys import SEQUENCE_BYTES
 from storage.indexes.entries import Index
 from storage.indexes.text_options import TextOptions
 from storage.records import index_builds, records
-from storage.records.index_checks import IndexCheck
 from storage.records.records import RecordChanges
 from storage.search import segments
 from storage.search.checking import check_text
@@ -139,10 +138,14 @@ def _checked(tx: Transaction, table: Table, index: Index) -> list[str]:
     """Differences that CHECK INDEX finds."""
     if not index.is_complete:
         return []
-    analysis, found = analysis_of(index), IndexCheck()
+    analysis = analysis_of(index)
     assert index.text is not None
     postings = analyzer_of(index.text.definition).postings
-    check_text(tx, table.prefix, index, analysis.digest, postings, found, lambda *_: None)
+
+    def quiet(*_: object) -> None:
+        return
+
+    found = check_text(tx, table.prefix, index, analysis.digest, postings, quiet, quiet)
     right = found.missing == found.surplus == 0
     return [] if right else [f"CHECK INDEX: {found}"]
 
@@ -353,11 +356,7 @@ def _settled(rng: Random, store: TextBook) -> list[str]:
                 wrong.append("an index that was rebuilt has left keys")
             if fresh:
                 wrong.append(f"{len(fresh)} are fresh after all folds")
-            live = [
-                id
-                for one in segments.of_index(tx, index.entries)
-                for id in one.live_ids(range(one.records))
-            ]
+            live = [id for one in segments.of_index(tx, index.entries) for id in one.live_ids()]
             wanted = [
                 key[keys.RECORD_PREFIX_BYTES :]
                 for pairs in tx.scan(*keys.within(store.table(tx).prefix))

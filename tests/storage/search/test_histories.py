@@ -24,7 +24,7 @@ from storage.indexes.text_markers import FRESH, TextMarkers
 from storage.records import records
 from storage.records.records import RecordChanges
 from storage.search.folding import Fold
-from storage.search.segments import Head, Segment
+from storage.search.segments import Head, TextSegment
 from storage.txn.ledger import Ledger
 from tests.storage.books import digests
 from tests.storage.search.history import TextBook, asked, may_write, run_history
@@ -51,7 +51,7 @@ def _count_deleted(self: SegmentSearch, live: Any, leaves: Any, known: Statistic
 
 COUNT = SegmentSearch.count
 MOVED = TextMarkers.moved
-LIVE_IDS = Segment.live_ids
+LIVE_IDS = TextSegment.live_ids
 FAULTS: dict[str, tuple[int, Any]] = {
     "no marker at a delete": (
         4, lambda: patch.object(TextMarkers, "moved", _no_marker_at_a_delete),
@@ -65,10 +65,9 @@ FAULTS: dict[str, tuple[int, Any]] = {
     "a merge that keeps deleted records": (
         1,
         lambda: patch.object(
-            Segment, "live_ids",
-            lambda self, numbers: LIVE_IDS(
-                Segment(self._get, self._scan, self._prefix, replace(self.head, deleted=0))
-                if isinstance(numbers, range) else self, numbers,
+            TextSegment, "live_ids",
+            lambda self: LIVE_IDS(
+                TextSegment(self._get, self._scan, self._prefix, replace(self.head, deleted=0))
             ),
         ),
     ),
