@@ -57,7 +57,7 @@ class TextFolds:
         self._indexes: list[bytes] = []
         """Keys of the declarations of FULLTEXT indexes."""
         self._queue: deque[bytes] = deque()
-        """Those that may have fresh records, in this round."""
+        """Indexes of this round that may have fresh records."""
         self._searched = False
         """True if the next work is the first after a search of the declarations."""
         self._catalog: int | None = None

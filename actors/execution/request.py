@@ -229,7 +229,7 @@ class Unit(Protocol):
 
 
 class ExecutedRequest(Request):
-    """A request that the executor runs, a `Unit` by itself.
+    """A request that the executor runs. One that changes something is a `Unit` by itself.
 
     :param asker: gets the result, unless `Executor.submit` returns it
     """
@@ -282,14 +282,6 @@ class ExecutedRequest(Request):
         :param until_us: end of its slice, on the monotonic clock
         :raises Refusal: nothing has happened
         """
-
-    @abstractmethod
-    def work(self, tx: Transaction) -> None:
-        """As in `Unit`."""
-
-    @abstractmethod
-    def attribution(self) -> tuple[Author, str | None, str | None, Entry | None]:
-        """As in `Unit`."""
 
     @abstractmethod
     def go_on(self, fiber: Fiber) -> None:

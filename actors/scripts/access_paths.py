@@ -92,8 +92,8 @@ class AccessPath:
     used: tuple[Term, ...] = ()
     """Conditions that the access path fulfils."""
     answered: tuple[tree.Expression, ...] = ()
-    """Those among them that hold for each record: WHERE has them no more, if nothing else is
-    read."""
+    """Conditions of `used` that hold for each record: they leave WHERE, if this is the only
+    source."""
     entries: int | None = None
     """Records that the indexes lead to, where that is known beforehand."""
     texts: tuple[TextAccess, ...] = ()

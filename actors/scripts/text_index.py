@@ -1,4 +1,4 @@
-"""One query over a FULLTEXT index at the snapshot of a statement: its records and their scores.
+"""Query over a FULLTEXT index at the snapshot of a statement: its records and their scores.
 
 The segments less their deleted and fresh records, plus the fresh records themselves, are the whole
 table, whatever folds have done. So the counts of a score, and the score, depend on the snapshot

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
-    """What a FULLTEXT index has beside its fields."""
+    """Analyzer and scoring of a FULLTEXT index."""
 
     analyzer: str
     definition: bytes

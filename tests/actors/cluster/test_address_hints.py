@@ -66,7 +66,7 @@ class Shows(Dial):
         self._address, self._shown = address, shown
 
     async def connect(self, address: str, pins: Collection[str]) -> Link:
-        """As `Links.connect`."""
+        """See `Links.connect`."""
         if address == self._address and self._shown not in pins:
             raise LinkClosed("the certificate is not the one that is known")
         return await super().connect(address, pins)

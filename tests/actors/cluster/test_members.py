@@ -825,7 +825,7 @@ def test_a_node_that_is_about_to_be_dropped_stays_out_however_long_that_takes(aw
 
 
 def test_what_holds_a_node_in_the_set_is_named() -> None:
-    """Those that would stay do not know the policy that lets it go: etcd answers all the time."""
+    """Members that would stay lack the policy that lets it go; etcd answers all the time."""
 
     async def main(trio: Trio) -> None:
         leader = await trio.led()

@@ -132,7 +132,7 @@ def test_who_was_just_started_leaves_each_vacant_lead_to_others(between: str) ->
 
 
 def test_a_leader_tells_what_was_released_before_it_serves() -> None:
-    """One after the other leads and dies, and neither sees the third go, whose copy is put back."""
+    """Two nodes lead in turn and die. Neither sees the third go, whose older copy is put back."""
 
     async def main(trio: Trio) -> None:
         leader, next_, older = await trio.led(), trio.named("b"), trio.named("c")

@@ -17,7 +17,7 @@ from protocol.errors import Refusal, SignInRefused
 from protocol.links import Link, LinkClosed, Message, NotKnown, Peer, Redeem, Redeemed
 
 Alter = Callable[[Message], Message | None]
-"""What becomes of a message on its way; None: it ends the link in place of it."""
+"""Result of a message on its way; None: the link ends instead."""
 
 
 def at_once() -> float:
@@ -144,26 +144,26 @@ class Door:
     """The door to one other node (`protocol.links.Links`), which takes links and join tokens."""
 
     own: Peer
-    """Who dials."""
+    """Node that dials."""
     other: Peer
     accept: Callable[[WireEnd], Awaitable[None]]
     alter: Callable[[int], Alter] = lambda _number: as_it_is
-    """What goes wrong on the link of a number, from 0."""
+    """Fault on the link of a number, from 0."""
     tokens: set[str] = field(default_factory=set)
-    """That open something."""
+    """Tokens that are accepted."""
     knows: set[str] = field(default_factory=set)
     """Ids of nodes that are trusted."""
     refusal: Refusal | None = None
-    """That a token is refused with, once."""
+    """Refusal of the next token, once."""
     lost: bool = False
-    """Whether the answer to the next token does not come."""
+    """True if the answer to the next token does not come."""
     links: list[WireEnd] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     """Addresses that were dialled."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def connect(self, address: str, pins: Collection[str]) -> WireEnd:
-        """As `Links.connect`."""
+        """See `Links.connect`."""
         self.asked.append(address)
         if self.other.fingerprint not in pins:
             raise LinkClosed(f"{address} shows another certificate")
@@ -184,7 +184,7 @@ class Door:
             link.close()
 
     async def redeem(self, address: str, pin: str, asked: Redeem) -> Redeemed:
-        """As `Links.redeem`."""
+        """See `Links.redeem`."""
         self.asked.append(address)
         if self.refusal is not None:
             refusal, self.refusal = self.refusal, None

@@ -183,7 +183,7 @@ def delete_together(rng: Random, store: IndexBook, tx: Transaction) -> None:
 
 
 def change(rng: Random, store: IndexBook, tx: Transaction) -> None:
-    """One change of a record, or of several."""
+    """Change a record, or several."""
     kind = rng.random()
     if kind < 0.08:
         delete_together(rng, store, tx)
@@ -281,7 +281,7 @@ def step(rng: Random, store: IndexBook) -> None:
 
 
 def run_history(seed: int) -> list[str]:
-    """What is wrong after some step of a random history."""
+    """Return the faults at some step of a random history."""
     rng = Random(seed)
     with (
         patch.object(index_steps, "TOGETHER_BYTES", rng.choice([30, 1_000])),

@@ -95,7 +95,7 @@ def asked(tx: Transaction, table: Table, query: Any) -> text_search.TextAccess:
 
 
 def _run(tx: Transaction) -> Any:
-    """What a search takes of the execution of a statement."""
+    """Part of a statement's execution that a search uses."""
     return SimpleNamespace(
         transaction=tx, tick=lambda *_: None, memory=WorkingMemory(), texts=None,
         count_read=lambda rows: None,
@@ -224,7 +224,7 @@ class TextBook(IndexBook):
         return True
 
     def stop_folds(self) -> None:
-        """What a process has under way goes with it."""
+        """Stop folding, as the end of a process does: the work under way is lost."""
         if self.work is not None:
             self.work.close()  # type: ignore[attr-defined]
             self.work = None
@@ -241,7 +241,7 @@ class TextBook(IndexBook):
 
 
 def change(rng: Random, store: TextBook, tx: Transaction) -> None:
-    """One change of a record, or of several."""
+    """Change a record, or several."""
     table = store.table(tx)
     changes = RecordChanges(tx, table)
     for id in rng.sample(range(IDS), rng.choice([1, 1, 1, 8])):
@@ -313,7 +313,7 @@ def _reach_disk(rng: Random, store: TextBook) -> list[str]:
 
 
 def run_history(seed: int) -> list[str]:
-    """What is wrong after some step of a random history."""
+    """Return the faults at some step of a random history."""
     rng = Random(seed)
     with (
         patch.object(storage.txn.ledger, "APPLY_KEYS", rng.choice([3, 4_096])),
@@ -345,7 +345,7 @@ def _history(rng: Random, store: TextBook) -> list[str]:
 
 
 def _settled(rng: Random, store: TextBook) -> list[str]:
-    """What is wrong once all is folded: each record is in one segment, with its own terms."""
+    """Return the faults once all is folded: each record is in one segment, with its own terms."""
     store.settle()
     with store.begin_transaction() as tx:
         wrong = differing(tx, store.table(tx), rng)
@@ -380,7 +380,7 @@ def _has_text(value: Any) -> bool:
 
 
 def _followed(rng: Random, store: TextBook) -> list[str]:
-    """What is wrong on a follower, which folds by itself between the commits of its leader."""
+    """Return the faults of a follower, which folds by itself between the leader's commits."""
     follower = TextBook()
     follower.die(MemoryEngine(), frames=0)
     for frame in store.frames:
@@ -398,7 +398,7 @@ def _followed(rng: Random, store: TextBook) -> list[str]:
 
 
 def _replayed(rng: Random, store: TextBook) -> list[str]:
-    """What is wrong on a node that has the log alone, before and after its own folds."""
+    """Return the faults of a node that has the log alone, before and after its own folds."""
     store.die(MemoryEngine())
     with store.begin_transaction() as tx:
         wrong = differing(tx, store.table(tx), rng)

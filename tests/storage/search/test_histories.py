@@ -103,7 +103,7 @@ def test_a_planted_fault_is_seen(fault: str) -> None:
 
 
 def folded_in_the_middle_of_a_commit(guard: Callable[[Ledger], bool]) -> list[bytes]:
-    """What the index leads to after a fold that came while a large commit was applied in parts."""
+    """Return the ids that are found after a fold while a large commit was applied in parts."""
     store = TextBook()
     store.define_text()
     for id in range(6):
