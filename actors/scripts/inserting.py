@@ -65,7 +65,6 @@ def _columns(given: Any, tick: Tick) -> ColumnRows:
     length"""
     if not isinstance(given, dict):
         raise TypeRefused(f"INSERT COLUMNS takes an object of arrays, not {type_name(given)}")
-    first = next(iter(given), "")
     for name, column in paced(given.items(), tick):
         if not isinstance(column, list):
             raise TypeRefused(
@@ -73,10 +72,13 @@ def _columns(given: Any, tick: Tick) -> ColumnRows:
                 f" {type_name(column)}",
                 field=name,
             )
-        if len(column) != len(given[first]):
+    # Some clients sort the fields of an object: the ids are the measure wherever they stand.
+    measure = "id" if "id" in given else next(iter(given), "")
+    for name, column in paced(given.items(), tick):
+        if len(column) != len(given[measure]):
             raise BadRequest(
-                f"the arrays of INSERT COLUMNS have one length: {brief(first, 80)} has"
-                f" {len(given[first])} items, {brief(name, 80)} has {len(column)}",
+                f"the arrays of INSERT COLUMNS have one length: {brief(measure, 80)} has"
+                f" {len(given[measure])} items, {brief(name, 80)} has {len(column)}",
                 field=name,
             )
     return ColumnRows(given)
