@@ -136,7 +136,7 @@ seeds: .venv/.test ## worlds of the simulated node, from seed FROM=10000 up to T
 	$(BIN)/python -m tests.simulation.seeds $(FROM) $(TO) $(if $(OF),--of $(OF)) $(if $(SHOW),--show)
 
 bench: .venv/.bench $(if $(PLAIN),,compiled) ## measure the wheel as it is shipped, beside the peers; ROW=name runs one row, PUBLISH=1 writes docs/benchmarks.md, PLAIN=1 measures the plain build
-	@.ci/packages redis-server webdis wrk rabbitmq-server etcd-server postgresql
+	@.ci/packages redis-server webdis wrk rabbitmq-server etcd-server postgresql dict-gcide
 	$(WHEEL_SHIPPED)
 	rm -rf build/installed
 	$(PIP) --no-deps --target build/installed build/shipped/*.whl
