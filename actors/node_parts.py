@@ -413,7 +413,7 @@ class NodeParts:
         if self._spaces is not None:
             places += self._spaces.sweepers.places()
         if self._topics is not None:
-            places += self._topics.places()
+            places += self._topics.schedules.places()
         return places
 
 

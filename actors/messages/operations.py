@@ -202,16 +202,16 @@ def _follow_up(
         # A due message that can't be delivered waits for something other than time.
         exact = at_us is not None and at_us > tx.now_us
     elif at_us is not None:
-        exact = service.is_awaited(tx, group)
+        exact = service.waits.is_expiry_awaited(tx, group)
     return partial(_has_moved, service, index, at_us, exact)
 
 
 def _has_moved(service: TopicService, index: DeliveryIndex, at_us: int | None, exact: bool) -> None:
     group = index.group
     if at_us is not None:
-        service.expects(group.topic, at_us, exact=exact)
+        service.schedules.expects(group.topic, at_us, exact=exact)
     if index.wakes:
-        service.may_take(group)
+        service.waits.may_take(group.topic.id, group.id)
     # Dead letters are messages of another topic, which has consumers of its own.
     if index.dead is not None:
         service.published(index.dead)

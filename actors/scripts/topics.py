@@ -140,14 +140,14 @@ def trim_topic(run: Execution, statement: tree.TrimTopic, topic: Topic) -> Value
     ):
         trimmed += part
         run.tick()
-    run.afterwards.append(lambda: run.services.topics.trimmed(topic))
+    run.afterwards.append(lambda: run.services.topics.waits.trimmed(topic.id))
     return {"trimmed": trimmed}
 
 
 def _look_after(run: Execution, topic: Topic) -> None:
     """Reschedule the topic's due work, which may have changed."""
     run.afterwards.append(
-        lambda: run.services.topics.expects(topic, run.transaction.now_us, exact=True)
+        lambda: run.services.topics.schedules.expects(topic, run.transaction.now_us, exact=True)
     )
 
 
@@ -245,7 +245,7 @@ def redrive_(run: Execution, statement: tree.Redrive, dead: Topic, topic: Topic)
     def follow_up() -> None:
         answer["first"], answer["last"] = published.first, published.last
         run.services.topics.published(topic)
-        run.services.topics.trimmed(dead)
+        run.services.topics.waits.trimmed(dead.id)
 
     run.afterwards.append(follow_up)
     return answer
@@ -321,7 +321,7 @@ def define_group(
         taken=IF_TAKEN[statement.exists],
     )
     # Takers of an overwritten group wait by its old settings: they look again.
-    run.afterwards.append(lambda: run.services.topics.may_take(made))
+    run.afterwards.append(lambda: run.services.topics.waits.may_take(made.topic.id, made.id))
     return NONE
 
 
@@ -353,7 +353,7 @@ def alter_group(
         # The group moves with its new settings.
         index = DeliveryIndex(run.transaction, group)
         group_deliveries.move(index, _place(run, statement.position))
-    run.afterwards.append(lambda: run.services.topics.may_take(group))
+    run.afterwards.append(lambda: run.services.topics.waits.may_take(group.topic.id, group.id))
     return NONE
 
 

@@ -11,13 +11,21 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from actors.commits.committer import NODE, Committer
 from actors.execution.blocking import CallbackWait
-from actors.runtime import REST_SECONDS, LoopActor, Runtime, Supervised, handles
+from actors.runtime import REST_SECONDS, LoopActor, Runtime, handles
+from actors.topics.schedules import (
+    PAUSE_US,
+    SECOND_US,
+    StartDueWork,
+    TopicSchedule,
+    TopicSchedules,
+)
+from actors.topics.waiting import TopicWaits
 from protocol import limits
 from protocol.errors import (
     Conflict,
@@ -30,7 +38,6 @@ from protocol.errors import (
     TooLarge,
     UnknownOutcome,
 )
-from protocol.requests import Request
 from protocol.values import unpaced
 from storage.catalog import places
 from storage.engine.engine import EngineUnreadable
@@ -42,16 +49,10 @@ from storage.topics.topics import Topic, find_topic
 from storage.txn.tickets import NO_COMMIT, CommitTicket
 from storage.txn.transaction import Transaction
 
-if TYPE_CHECKING:
-    from actors.topics.service import TopicService
-
 log = structlog.get_logger("topics")
 
-SECOND_US: Final = 1_000_000
-PAUSE_US: Final = SECOND_US
-"""Pause before refused work is retried. It doubles each time, …"""
 PAUSE_MOST_US: Final = 32 * SECOND_US
-"""… up to this (µs)."""
+"""Longest pause before refused work is retried (µs): it doubles each time up to this."""
 UNWRITABLE_US: Final = 60 * SECOND_US
 """Interval at which a node that takes no writes checks again."""
 UNREADABLE_US: Final = int(REST_SECONDS * SECOND_US)
@@ -67,30 +68,6 @@ OF_THE_NODE: Final = (DiskFull, Failed, UnknownOutcome)
 """Refusals that say nothing about a topic; their cause is logged already."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartDueWork(Request[None]):
-    """Start of due work, sent to a topic's actor."""
-
-
-@dataclass(eq=False, slots=True)
-class TopicSchedule:
-    """Schedule of one topic, with its actor."""
-
-    topic: Topic
-    due_us: int | None = None
-    """Log time of the next due work; None: there is none."""
-    place: Supervised[TopicActor] | None = None
-    """The actor, while it has something to do or lately had."""
-    working: bool = False
-    """True if the actor has work and has not reported its end."""
-    on_the_way: bool = False
-    """True if a `StartDueWork` message has been sent and the actor has not handled it yet."""
-    gone: bool = False
-    """True if the topic was dropped while the actor worked."""
-    void: bool = False
-    """True once the topic was dropped or the lead lost: the actor's reports are void."""
-
-
 class TopicActor(LoopActor):
     """Does the due work of one topic.
 
@@ -98,11 +75,18 @@ class TopicActor(LoopActor):
     """
 
     def __init__(
-        self, runtime: Runtime, owner: TopicService, schedule: TopicSchedule, replaces: bool
+        self,
+        runtime: Runtime,
+        committer: Committer,
+        schedules: TopicSchedules,
+        waits: TopicWaits,
+        schedule: TopicSchedule,
+        replaces: bool,
     ) -> None:
         super().__init__(runtime)
-        self._owner = owner
-        self._committer = owner.committer
+        self._committer = committer
+        self._schedules = schedules
+        self._waits = waits
         self._schedule = schedule
         self._topic = schedule.topic
         self._replaces = replaces
@@ -119,7 +103,7 @@ class TopicActor(LoopActor):
     def on_start(self) -> None:
         """Resume the work that a failed predecessor has left."""
         if self._replaces:
-            self._owner.reschedule_work(self._schedule)
+            self._schedules.reschedule_work(self._schedule)
 
     @handles(StartDueWork)
     async def work(self, _message: StartDueWork) -> None:
@@ -130,7 +114,7 @@ class TopicActor(LoopActor):
             self._told_us = self._committer.ledger.log_time()
             return
         self._working = True
-        owner, ledger = self._owner, self._committer.ledger
+        ledger = self._committer.ledger
         began_us = ledger.log_time()
         done = _Done(more=True)
         try:
@@ -152,7 +136,7 @@ class TopicActor(LoopActor):
             self._refused.pop(ALL, None)
         finally:
             self._working = False
-        owner.worked(self._schedule, done.next_us, began_us, awaited=done.awaited)
+        self._schedules.worked(self._schedule, done.next_us, began_us, awaited=done.awaited)
 
     async def _slice(self) -> _Done:
         """Do some of each kind of work, if it is due."""
@@ -209,7 +193,7 @@ class TopicActor(LoopActor):
 
     def _on_lock_released(self, _lost: BaseException | None) -> None:
         at_us = self._committer.ledger.log_time()
-        self._owner.expects_for(self._schedule, at_us, exact=True)
+        self._schedules.expects_for(self._schedule, at_us, exact=True)
 
     def _leave(self, part: int, error: EngineUnreadable) -> int:
         """Report that a part of the work met unreadable state. Return log time of the retry."""
@@ -221,7 +205,7 @@ class TopicActor(LoopActor):
         refused = self._refused.setdefault(part, _RefusedWork())
         refused.times += 1
         refused.until_us = self._committer.ledger.log_time() + pause_us
-        self._owner.refused(self._schedule)
+        self._schedules.refused(self._schedule)
         return refused
 
     def _refuse(self, part: int, name: str, refusal: Refusal) -> int:
@@ -247,7 +231,7 @@ class TopicActor(LoopActor):
         with self._committer.begin_transaction() as tx:
             topic = self._present(tx)
             found = [] if topic is None else groups(tx, topic)
-            done.awaited = any(self._owner.is_awaited(tx, group) for group in found)
+            done.awaited = any(self._waits.is_expiry_awaited(tx, group) for group in found)
             done.rest_on(self._committer, tx.ticket)
         return found
 
@@ -268,7 +252,7 @@ class TopicActor(LoopActor):
             )
             done.end(self._committer, tx)
         if trimmed:
-            self._owner.trimmed(self._topic)
+            self._waits.trimmed(self._topic.id)
         # A full share of ids: more may be left.
         done.more = more or forgotten == SWEPT_IDS
         done.swept_to = last
@@ -277,7 +261,7 @@ class TopicActor(LoopActor):
 
     def _expire_deliveries(self, group: Group, done: _Done) -> None:
         """Expire deliveries of a group whose ack deadline has passed."""
-        waited = self._owner.waits.is_taken_from(self._topic.id, group.id)
+        waited = self._waits.is_taken_from(self._topic.id, group.id)
         with self._committer.begin_transaction() as tx:
             topic = self._present(tx)
             found = find_group(tx, topic, group.name) if topic is not None else None
@@ -293,9 +277,10 @@ class TopicActor(LoopActor):
         done.more = done.more or index.more
         # A message may be ready by time alone, without a change: a taker in line looks.
         if index.wakes or waited:
-            self._owner.may_take(found)
+            self._waits.may_take(found.topic.id, found.id)
         if index.dead is not None:
-            self._owner.published(index.dead)
+            self._waits.published(index.dead.id)
+            self._schedules.published(index.dead)
 
     def _present(self, tx: Transaction) -> Topic | None:
         return present(tx, self._topic)

@@ -27,8 +27,10 @@ from collections.abc import Callable, Iterator
 from actors.execution.blocking import Line, NumberedQueue, Wait, raise_error
 from protocol import limits
 from storage.formats import keys
-from storage.topics.topics import topic_of_reader
+from storage.topics.groups import Group
+from storage.topics.topics import find_topic, topic_of_reader
 from storage.txn.appends import unpack_counter
+from storage.txn.transaction import Transaction
 from storage.txn.write_set import WriteSet
 
 OnPendingCommit = Callable[[WriteSet], None]
@@ -366,6 +368,15 @@ class TopicWaits:
         """True if a script waits for messages of a topic, to read or to take them."""
         return topic in self._readers or topic in self._lines
 
+    def is_expiry_awaited(self, tx: Transaction, group: Group) -> bool:
+        """True if a consumer waits for expiry in a group, as a taker or for dead letters."""
+        if self.is_taken_from(group.topic.id, group.id):
+            return True
+        if group.dead_letter is None or group.deliveries is None:
+            return False
+        dead = find_topic(tx, group.topic.database, group.dead_letter)
+        return dead is not None and self.is_awaited(dead.id)
+
     def on_pending_commit(self, write_set: WriteSet) -> None:
         """Wake waits that a pending commit concerns.
 
@@ -411,6 +422,12 @@ class TopicWaits:
         line = self._lines.get(topic, {}).get(group)
         if line is not None:
             line.wake()
+
+    def trimmed(self, topic: int) -> None:
+        """Wake the takers of a topic: a commit has removed messages, and maybe deliveries in
+        flight."""
+        for group in self.taken_from(topic):
+            self.may_take(topic, group)
 
     def on_roll_back(self) -> None:
         """Wake all: commits were rolled back, and messages they had taken or trimmed are there

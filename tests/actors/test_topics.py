@@ -15,7 +15,7 @@ import pytest
 
 from actors.node import Node
 from actors.topics.due import TopicActor
-from actors.topics.service import APART_US, IDLE_US
+from actors.topics.schedules import APART_US, IDLE_US
 from protocol import limits
 from protocol.errors import DiskFull, Draining, NotEnoughReplicas, Refusal, TooLarge
 from protocol.values import unpaced
@@ -54,8 +54,8 @@ class Desk:
         """Have done what is due."""
         topics = self.node.topics
         while True:
-            topics.start_due_work()
-            if not topics.working:
+            topics.schedules.start_due_work()
+            if not topics.schedules.working:
                 return
             await asyncio.sleep(0)
 
@@ -379,7 +379,7 @@ async def test_ids_are_remembered_over_a_restart_and_then_forgotten() -> None:
     async with desk(disk, wall_us=START_US + 10 * SECOND) as here:
         said = await here.value("PUBLISH INTO t VALUE 0 ID 'i41'")
         assert said == {"position": 42, "duplicate": True}
-        assert here.node.topics.expected_us(1) is not None
+        assert here.node.topics.schedules.expected_us(1) is not None
         engine_rows = stored(here)
         await here.pass_time(HOUR)
         assert stored(here) <= engine_rows - 500, "both rows of each id are gone"
@@ -400,19 +400,19 @@ async def test_a_topic_with_nothing_to_come_has_no_actor(here: Desk) -> None:
     await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 10s; PUBLISH INTO t VALUE 1")
     await here.settle()
     topics = here.node.topics
-    begun = topics.begun
-    assert topics.expected_us(1) is None
+    begun = topics.schedules.begun
+    assert topics.schedules.expected_us(1) is None
     taken = await here.value("TAKE FROM t AS g")
-    assert topics.expected_us(1) is not None
-    assert not topics.places()
+    assert topics.schedules.expected_us(1) is not None
+    assert not topics.schedules.places()
     await here.value("ACK t AS g RECEIPTS $r", receipts(taken))
     await here.pass_time(IDLE_US * 2)
-    assert topics.begun == begun + 1, "looked once, when the deadline had passed"
-    assert topics.expected_us(1) is None
+    assert topics.schedules.begun == begun + 1, "looked once, when the deadline had passed"
+    assert topics.schedules.expected_us(1) is None
     await nodes.yield_often()
-    assert not topics.places()
+    assert not topics.schedules.places()
     await here.pass_time(HOUR)
-    assert topics.begun == begun + 1
+    assert topics.schedules.begun == begun + 1
 
 
 async def test_a_dropped_topic_is_let_go(here: Desk) -> None:
@@ -422,8 +422,8 @@ async def test_a_dropped_topic_is_let_go(here: Desk) -> None:
     await here.pass_time(11 * SECOND)
     assert await here.messages() == 1
     await nodes.yield_often()
-    assert here.node.topics.expected_us(1) is None
-    assert not here.node.topics.places()
+    assert here.node.topics.schedules.expected_us(1) is None
+    assert not here.node.topics.schedules.places()
 
 
 async def test_an_actor_that_fails_is_replaced_and_goes_on(
@@ -441,7 +441,7 @@ async def test_an_actor_that_fails_is_replaced_and_goes_on(
 
     monkeypatch.setattr(TopicActor, "_retain", retain)
     here.clock.advance(11 * SECOND)
-    here.node.topics.start_due_work()
+    here.node.topics.schedules.start_due_work()
     await nodes.yield_often()
     assert here.node.failure is None
     failing = False
@@ -453,10 +453,10 @@ async def test_a_node_that_takes_no_writes_leaves_everything(here: Desk) -> None
     await here.value("DEFINE TOPIC t KEEP 10s; DEFINE GROUP g ON t DEADLINE 10s;"
                      "PUBLISH INTO t VALUE 1; TAKE FROM t AS g;"
                      "DEFINE NODE ROLES serving")  # fmt: skip
-    begun = here.node.topics.begun
+    begun = here.node.topics.schedules.begun
     await here.pass_time(15 * SECOND)
     assert await here.messages() == 1
-    assert here.node.topics.begun <= begun + 1
+    assert here.node.topics.schedules.begun <= begun + 1
     await here.value("DEFINE NODE ROLES serving, writable")
     await here.pass_time(2 * SECOND)
     assert await here.messages() == 0
@@ -474,8 +474,8 @@ def full(here: Desk) -> SimulatedDisk:
 async def pass_time_once(here: Desk, microseconds: int) -> None:
     """Let time pass, and what is due be tried once."""
     here.clock.advance(microseconds)
-    here.node.topics.start_due_work()
-    while here.node.topics.working:
+    here.node.topics.schedules.start_due_work()
+    while here.node.topics.schedules.working:
         await asyncio.sleep(0)
 
 
@@ -542,7 +542,7 @@ async def test_a_topic_is_looked_after_when_its_drop_was_taken_back(
     )
     async with in_flight(here, "DEFINE TOPIC other", drop):
         here.clock.advance(11 * SECOND)
-        here.node.topics.start_due_work()
+        here.node.topics.schedules.start_due_work()
         await nodes.yield_often()
     for _ in range(120):
         await here.pass_time(SECOND)
@@ -568,22 +568,26 @@ async def test_ten_thousand_topics_start_and_idle(figure: Callable[[str, object]
     wall = START_US
     async with desk(disk, wall_us=wall, engine=MemoryEngine()) as here:
         topics = here.node.topics
-        assert not topics.places(), "nothing is due yet"
-        assert sum(topics.expected_us(id) is not None for id in range(1, count + 1)) == 100
+        assert not topics.schedules.places(), "nothing is due yet"
+        assert (
+            sum(topics.schedules.expected_us(id) is not None for id in range(1, count + 1)) == 100
+        )
         await here.pass_time(30 * SECOND)
-        assert topics.begun == 0
+        assert topics.schedules.begun == 0
         began = datetime.now()
         await here.pass_time(40 * SECOND)
-        assert topics.begun == 100
+        assert topics.schedules.begun == 100
         took = datetime.now() - began
         await nodes.yield_often(200)
-        assert not topics.places()
-        assert sum(topics.expected_us(id) is not None for id in range(1, count + 1)) == 100
+        assert not topics.schedules.places()
+        assert (
+            sum(topics.schedules.expected_us(id) is not None for id in range(1, count + 1)) == 100
+        )
         for name in names[:100]:
             assert (await here.value(f"INFO FOR GROUP g ON {name}"))["in_flight"] == 0, name
-        begun, ticks = topics.begun, here.node.committer.committed
+        begun, ticks = topics.schedules.begun, here.node.committer.committed
         await here.pass_time(HOUR)
-        assert (topics.begun, here.node.committer.committed) == (begun, ticks)
+        assert (topics.schedules.begun, here.node.committer.committed) == (begun, ticks)
         figure(
             "10 000 topics",
             f"100 with something to come; actors begun 100, kept 0; their deadlines done in {took}",

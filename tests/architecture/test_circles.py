@@ -16,7 +16,10 @@ FOLDERS = (
         str(path.parent.relative_to(ROOT))
         for path in sorted((ROOT / "storage").glob("*/__init__.py"))
     ),
+    "actors/cluster",
     "actors/runtime",
+    "actors/topics",
+    "actors/vaults",
     "surfaces/http",
     "surfaces/wire",
     "surfaces/command",

@@ -26,9 +26,9 @@ BY_NUMBER = re.compile(r"(Ordered|default)?[dD]ict\[(int|tuple\[int\b.*?\]),|set
 KEPT = {
     # Dropped at the roll back that takes the lead: `Committer.on_lead_lost`.
     "actors/spaces/sweeping.py sweeps": "ends with the lead",
-    "actors/topics/service.py schedules": "ends with the lead",
-    "actors/topics/service.py refusals": "ends with the lead",
-    "actors/topics/service.py _worked_us": "ends with the lead",
+    "actors/topics/schedules.py _schedules": "ends with the lead",
+    "actors/topics/schedules.py _refusals": "ends with the lead",
+    "actors/topics/schedules.py _worked_us": "ends with the lead",
     "actors/vaults/keyring.py _open": "sealed with the lead, opened only by what was released",
     "actors/vaults/keyring.py _proven": "goes when anything is sealed; compared with what is read",
     "actors/vaults/keyring.py keys": "goes with what is open; compared with what is stored",

@@ -47,7 +47,8 @@ WITHOUT_A_CALLER = {
     "actors/restores.py": r"vaults\.each",  # of a database that it drops, for nobody
     "actors/spaces/sweeping.py": r"catalog\..*",  # it looks after keys, for nobody
     "actors/topics/due.py": r"catalog\..*|find_topic",  # a topic's actor likewise
-    "actors/topics/service.py": r"catalog\..*|find_topic|each_topic",  # what starts them
+    "actors/topics/service.py": r"catalog\..*|each_topic",  # what starts them
+    "actors/topics/waiting.py": r"find_topic",  # what its takers wait for, for the same
 }
 INSIDE = {
     # OWN, judged

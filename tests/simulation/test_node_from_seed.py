@@ -23,7 +23,7 @@ from actors.scripts.handlers import SUBJECTS
 from actors.scripts.transactions import ScriptRun
 from actors.sessions import Sessions
 from actors.spaces.sweeping import Sweepers
-from actors.topics.service import TopicService
+from actors.topics.schedules import TopicSchedules
 from storage.audit import forwarded
 from storage.engine.sealed import SealedEngine
 from storage.formats import effects, keys
@@ -476,7 +476,7 @@ PLANTED_BESIDE: dict[str, tuple[str, Patches, str]] = {
         "expires", [(Sweepers, "expiring", _sweeps_nothing)], "has expired and is there",
     ),
     "a topic is not looked after": (
-        "expires", [(TopicService, "expects", _expects_nothing)],
+        "expires", [(TopicSchedules, "expects", _expects_nothing)],
         "longer than KEEP|behind its deadline",
     ), "a feed is told twice": ("feeds", [(Feed, "deliver", _tells_twice)],
     "is told . behind|is told"), "a feed is not told all": ("feeds",

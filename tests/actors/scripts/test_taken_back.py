@@ -281,7 +281,7 @@ async def test_what_time_brings_is_not_forgotten_for_what_was_taken_back(
         ack = value(node, "ACK q AS g RECEIPTS $r", {"r": [taken["receipt"]]})
         refused = asyncio.ensure_future(outcome(ack))
         await asyncio.sleep(11)
-        assert node.topics.begun == 1, "it has looked"
+        assert node.topics.schedules.begun == 1, "it has looked"
     assert isinstance(await refused, DiskFull)
     disk.plan = None
     await asyncio.sleep(5)

@@ -636,7 +636,7 @@ async def test_a_take_passes_more_than_one_commit_holds(
     await here.values("PUBLISH INTO t VALUES $v DELAY 1h; PUBLISH INTO t VALUE 'at once'",
                       {"v": ["x" * 50] * 1500})  # fmt: skip
     # Nothing else looks after them.
-    monkeypatch.setattr(here.node.topics, "start_due_work", lambda: None)
+    monkeypatch.setattr(here.node.topics.schedules, "start_due_work", lambda: None)
     await here.values("ALTER GROUP g ON t SET POSITION 1500")
     monkeypatch.setattr(limits, "TRANSACTION_BYTES", 64 * limits.KIB)
     monkeypatch.setattr(limits, "TAKE_BYTES", 16 * limits.KIB)

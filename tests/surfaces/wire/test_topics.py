@@ -99,13 +99,13 @@ async def test_hundreds_that_wait(hall: Hall, figure: Callable[[str, object], No
     assert (hall.waiting, hall.surface.running) == (WAITERS, 0)
 
     slices = sum(run.fiber.slices for run in running_scripts(node))
-    begun, committed = node.topics.begun, node.committer.committed
+    begun, committed = node.topics.schedules.begun, node.committer.committed
     await until(lambda: node.committer.commit_index == committed)
     with turns() as count:
         await asyncio.sleep(0.2)
         idle = count()
     assert sum(run.fiber.slices for run in running_scripts(node)) == slices
-    assert (node.topics.begun, node.committer.committed) == (begun, committed)
+    assert (node.topics.schedules.begun, node.committer.committed) == (begun, committed)
     # A mark of the idle log may fall into either window, and with it a few turns.
     assert idle <= empty + 20
 
