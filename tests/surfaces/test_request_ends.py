@@ -40,6 +40,7 @@ FAR: Final = 1_000_000
 
 RUNNING, MESSAGES, SEQUENCE = "running", "waits for messages", "waits for a sequence"
 LOCK, COMMITTING, AUDIT = "waits for a priority lock", "commits", "waits for the audit trail"
+SEEN = "has read another's commit that is not durable"
 
 KINDS: Final = {
     RUNNING: ("script", "http script"),
@@ -47,6 +48,7 @@ KINDS: Final = {
     SEQUENCE: ("script", "http script"),
     LOCK: ("script", "http script", "topic", "kv", "http key"),
     COMMITTING: ("script", "http script", "topic", "kv", "http key"),
+    SEEN: ("script", "http script", "kv", "http key"),
     AUDIT: ("script", "http script"),
 }
 SCRIPTS: Final = {
@@ -55,12 +57,14 @@ SCRIPTS: Final = {
     SEQUENCE: "SELECT * FROM t",
     LOCK: "CREATE t",
     COMMITTING: "CREATE t",
+    SEEN: "SELECT * FROM t",
     AUDIT: "REVEAL 'x' FROM VAULT v",
 }
 OPERATIONS: Final[Mapping[str, tuple[MessageKind, dict[str, Any]]]] = {
     "topic": (MessageKind.TOPIC, {"topic": "q", "op": "publish", "value": 1}),
     "kv": (MessageKind.KV, {"space": "c", "op": "set", "key": "k", "value": 1}),
 }
+READS: Final = {"space": "c", "op": "get", "key": "k"}
 WAITS: Final = {"topic": "q", "op": "take", "group": "g", "wait": timedelta(minutes=1)}
 
 KILL, CANCEL, GONE, CUT, DEADLINE = "KILL", "CANCEL", "client gone", "session cut", "own deadline"
@@ -73,15 +77,11 @@ ENDS: Final = {
     CUT: "SessionEnded",
     DEADLINE: "StatementTimeout",
 }
-ENDS_OF_COMMITTING: Final = {
-    KILL: "UnknownOutcome",
-    CANCEL: "UnknownOutcome",
-    GONE: NOTHING,
-    CUT: DONE,
-    DEADLINE: "UnknownOutcome",
-}
+UNKNOWN: Final = dict.fromkeys((KILL, CANCEL, DEADLINE), "UnknownOutcome")
+ENDS_OF: Final = {COMMITTING: {**ENDS, CUT: DONE, **UNKNOWN}, SEEN: {**ENDS, CUT: DONE}}
 """A commit that is on its way to the disk can't be called back: who is ended hears that it may have
-happened, and who has only lost the session waits for it."""
+happened, and who has only lost the session waits for it. Nothing is unknown to who only reads."""
+WAITS_FOR_DISK: Final = tuple(ENDS_OF)
 
 
 @dataclass
@@ -122,7 +122,8 @@ class Desk:
             peer.say(MessageKind.RUN, 1, {"script": SCRIPTS[state], **PLACE, **more})
         else:
             said, body = OPERATIONS[kind]
-            peer.say(said, 1, {**(WAITS if state == MESSAGES else body), **PLACE, **more})
+            body = {MESSAGES: WAITS, SEEN: READS}.get(state, body)
+            peer.say(said, 1, {**body, **PLACE, **more})
         heard = asyncio.create_task(heard_over_wire(peer))
         cancels = None if kind == "kv" else lambda: peer.say(MessageKind.CANCEL, 1)
         return Asked(heard, peer.writer.close, cancels)
@@ -158,12 +159,19 @@ class Desk:
     @asynccontextmanager
     async def held(self, state: str) -> AsyncIterator[None]:
         """Keep requests in a state, which others would soon leave."""
-        if state in (COMMITTING, AUDIT):
+        if state in (*WAITS_FOR_DISK, AUDIT):
             stall = Stall(self.node)
+            committer = self.node.committer
+            at, writes = committer.committed, "CREATE t; SET 'k' IN c VALUE 1"
+            if state == SEEN:
+                other = asyncio.create_task(self.served.here.values(writes))
+                await until(lambda: committer.committed == at + 2)
             try:
                 yield
             finally:
                 stall.end()
+            if state == SEEN:
+                await other
         elif state == LOCK:
             everything = ReadSet(0, RollBacks())
             everything.add_range(b"", b"\xff" * 16)
@@ -183,11 +191,13 @@ class Desk:
 def is_in(row: Mapping[str, Any], state: str) -> bool:
     if state in (RUNNING, AUDIT):
         return bool(row["slices"]) and not row["waiting"] and SCRIPTS[state][:4] in row["text"]
-    return bool(row["waiting"]) and (row["commit"] is not None) == (state == COMMITTING)
+    return bool(row["waiting"]) and (row["commit"] is not None) == (state in WAITS_FOR_DISK)
 
 
 def over_http(kind: str, state: str, token: str, more: Mapping[str, Any]) -> bytes:
     fields = {"authorization": f"Bearer {token}", "content_type": "application/json"}
+    if kind == "http key" and state == SEEN:
+        return request("GET", "/kv/shop/main/c/key/k", **fields)
     if kind == "http key":
         return request("PUT", "/kv/shop/main/c/key/k", b"1", **fields)
     body = {"script": SCRIPTS[state], **PLACE, **more}
@@ -263,9 +273,9 @@ async def ended(here: Desk, state: str, kind: str, event: str) -> str:
         else:
             answer = await raw.ask("DELETE", "/session", authorization=f"Bearer {token}")
             assert answer.status == 204, answer.body
-            if state == COMMITTING:
+            if state in WAITS_FOR_DISK:
                 await here.reached((asked, state))
-        if (state, event) != (COMMITTING, CUT):
+        if not (state in WAITS_FOR_DISK and event == CUT):
             return await asked.heard
     return await asked.heard
 
@@ -276,7 +286,7 @@ async def test_every_request_ends_as_the_table_says(tmp_path: Path) -> None:
         for cell in cells():
             state, _, event = cell
             found[cell] = await ended(here, *cell)
-            wanted[cell] = (ENDS_OF_COMMITTING if state == COMMITTING else ENDS)[event]
+            wanted[cell] = ENDS_OF.get(state, ENDS)[event]
             await here.quiet()
     assert found == wanted
 
@@ -287,6 +297,7 @@ DRAINED: Final = {
     SEQUENCE: "Draining",
     LOCK: "Draining",
     COMMITTING: DONE,
+    SEEN: DONE,
     AUDIT: DONE,
 }
 """What waits for messages is answered with what there is, and what is on its way to the disk is
@@ -294,12 +305,12 @@ waited for. All else has the time of the drain, which is over at once here."""
 
 
 @pytest.mark.parametrize(
-    "states", [(RUNNING, MESSAGES, SEQUENCE), (LOCK,), (COMMITTING,), (AUDIT,)]
+    "states", [(RUNNING, MESSAGES, SEQUENCE), (LOCK,), (COMMITTING,), (SEEN,), (AUDIT,)]
 )
 async def test_a_node_that_stops_answers_every_request(
     tmp_path: Path, states: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
-    drains = states[0] not in (COMMITTING, AUDIT)
+    drains = states[0] not in (*WAITS_FOR_DISK, AUDIT)
     if drains:
         logbook.allow("requests in flight are cancelled")
         monkeypatch.setattr(limits, "DRAIN_SECONDS", 0.1)
