@@ -24,7 +24,7 @@ from actors.environment import Environment
 from actors.node_info import NodeInfo
 from actors.node_parts import NodeParts
 from actors.runtime import Actor, Runtime, ask, stop, tell
-from actors.scripts.transactions import ScriptRun
+from actors.scripts.request import ScriptRequest
 from actors.settings import FirstOwner, NodeSettings
 from actors.sign_ins import ReleaseDelayed
 from protocol.errors import DiskFull, Draining, NotWritable, Refusal
@@ -355,9 +355,9 @@ class Node(NodeParts):
     def _forget_scripts(self) -> None:
         """Cancel the scripts of a failed actor: their callers have been answered."""
         for one in self.registry:
-            if isinstance(one, ScriptRun):
+            if isinstance(one, ScriptRequest) and one.is_running:
                 one.end(Draining("the scripts' actor failed"))
-                self.registry.leave(one)
+                one.delist()
 
     def _report_error(self, error: BaseException) -> None:
         self._note_damage(error)

@@ -324,7 +324,7 @@ class NodeParts:
             )
         plans = Plans()
         self._scripts = self._supervise(
-            lambda: ScriptsActor.start(runtime, self.scheduler, services, plans), refoldable=True
+            lambda: ScriptsActor.start(runtime, self.executor, services, plans), refoldable=True
         )
         self._certificates = self._supervise(
             lambda: CertificatesActor.start(runtime, self.facts), refoldable=True

@@ -40,7 +40,7 @@ MODULES: Final = (
     "actors.runtime.inboxes",
     # A script, from its request to its answer.
     "actors.scripts.answer_sizes",
-    "actors.scripts.answers",
+    "actors.scripts.request",
     "actors.scripts.execution",
     "actors.scripts.inserting",
     "actors.scripts.judging",

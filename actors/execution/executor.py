@@ -6,6 +6,7 @@
 - A request runs at once if it may, and its result is returned if it rests on nothing pending.
 - All of them share one slice of the loop in each iteration (`limits.SLICE_US`). Requests beyond
   that are put off for an iteration, and later ones too: none overtakes.
+- A script runs in a fiber from its start (`spawn`).
 - A request that another's priority lock blocks has had no effect. It runs again when the lock is
   gone, before all that were put off since. Until then it holds up its lines alone: the requests of
   its connection that may not overtake it.
@@ -21,7 +22,15 @@ from typing import TYPE_CHECKING, Any, Final
 from actors.commits.priority_locks import BlockedLines
 from actors.execution.fiber import Fiber
 from actors.execution.loop_budget import LoopBudget
-from actors.execution.request import COMMITTING, DONE, QUEUED, RUNNING, ExecutedRequest, Unit
+from actors.execution.request import (
+    COMMITTING,
+    DONE,
+    QUEUED,
+    RUNNING,
+    ExecutedRequest,
+    OrderedRequest,
+    Unit,
+)
 from actors.execution.scheduler import SCRIPT, FiberScheduler
 from protocol import limits
 from protocol.errors import Busy, Draining, Refusal, UnknownOutcome
@@ -45,19 +54,20 @@ class Executor:
         self._monotonic_us = runtime.clock.monotonic_us
         self._urgent = runtime.urgent
         self.budget = LoopBudget(limits.SLICE_US)
-        self._queue: deque[ExecutedRequest] = deque()
+        self._queue: deque[OrderedRequest] = deque()
         """Requests put off; the ended ones among them are passed over."""
         self._scheduled = False
         """True if `_run_queue` is scheduled."""
-        self._blocked: BlockedLines[ExecutedRequest] = BlockedLines(
+        self._blocked: BlockedLines[OrderedRequest] = BlockedLines(
             committer.priority_locks, self._unblock
         )
-        self._fibers: dict[Fiber, ExecutedRequest] = {}
+        self._fibers: dict[Fiber, None] = {}
+        """Fibers of requests that were put off."""
         self._stopped = False
 
     # --- the life of a request ------------------------------------------------------------------
 
-    def submit(self, request: ExecutedRequest) -> Any:
+    def submit(self, request: OrderedRequest) -> Any:
         """Run a request. Return its result, or PENDING: the asker gets it later.
 
         :raises Refusal: nothing has happened
@@ -82,7 +92,22 @@ class Executor:
         request.promised = True
         return PENDING
 
-    def _run(self, request: ExecutedRequest, until_us: int) -> None:
+    def spawn(self, request: ExecutedRequest) -> Any:
+        """Run a request in a fiber, from now on. Return its result, or PENDING, as `submit`."""
+        request.state = RUNNING
+        request.fiber = fiber = Fiber(self._scheduler, SCRIPT, request.user)
+        fiber.start(partial(request.go_on, fiber), request.pause)
+        if fiber.ended:
+            # Most scripts end within their first slice.
+            self._take_end(request, fiber.error)
+            if request.state == DONE:
+                return request.outcome()
+        else:
+            fiber.outcome.add_done_callback(partial(self._on_fiber_ended, request))
+        request.promised = True
+        return PENDING
+
+    def _run(self, request: OrderedRequest, until_us: int) -> None:
         request.state = RUNNING
         try:
             is_done = request.run(self, until_us)
@@ -114,7 +139,7 @@ class Executor:
         if request.listed:
             request.delist()  # entered anew: neither its credential nor a drain ends it
         request.state = COMMITTING
-        request.wait(ticket)
+        request.wait_for_shown()
 
     # --- the life of a transaction --------------------------------------------------------------
 
@@ -139,7 +164,7 @@ class Executor:
 
     # --- turns ----------------------------------------------------------------------------------
 
-    def _put_off(self, request: ExecutedRequest) -> bool:
+    def _put_off(self, request: OrderedRequest) -> bool:
         """Put a request off that may not overtake others, or comes after the slice. Return False if
         it can run now.
 
@@ -188,7 +213,7 @@ class Executor:
         if urgent is not None and urgent.since_us:
             urgent.yield_gil(self._monotonic_us())
 
-    def _run_late(self, request: ExecutedRequest, until_us: int) -> None:
+    def _run_late(self, request: OrderedRequest, until_us: int) -> None:
         """Run a request whose asker waits already."""
         try:
             self._run(request, until_us)
@@ -197,39 +222,43 @@ class Executor:
 
     # --- blocked by priority locks --------------------------------------------------------------
 
-    def _block(self, request: ExecutedRequest) -> None:
+    def _block(self, request: OrderedRequest) -> None:
         request.state = QUEUED
         self._blocked.block(request, request.takes())
         request.enlist()
 
-    def _unblock(self, requests: list[ExecutedRequest]) -> None:
+    def _unblock(self, requests: list[OrderedRequest]) -> None:
         # `extendleft` reverses: `reversed` keeps the order of arrival.
         self._queue.extendleft(reversed(requests))
         self._schedule()
 
     # --- in a fiber -----------------------------------------------------------------------------
 
-    def _go_on(self, request: ExecutedRequest) -> None:
+    def _go_on(self, request: OrderedRequest) -> None:
         request.fiber = fiber = Fiber(self._scheduler, SCRIPT, request.user)
-        self._fibers[fiber] = request
+        self._fibers[fiber] = None
         request.enlist()
         fiber.start_in_line(partial(request.go_on, fiber), request.pause)
         # On the loop: a callback may submit the next request.
-        fiber.outcome.add_done_callback(partial(self._has_gone_on, fiber))
+        fiber.outcome.add_done_callback(partial(self._on_fiber_ended, request))
 
-    def _has_gone_on(self, fiber: Fiber, outcome: asyncio.Future[None]) -> None:
-        request = self._fibers.pop(fiber)
+    def _on_fiber_ended(self, request: ExecutedRequest, outcome: asyncio.Future[None]) -> None:
+        fiber = request.fiber
+        assert fiber is not None
+        self._fibers.pop(fiber, None)
+        outcome.exception()  # retrieved, or asyncio would log it
+        self._take_end(request, fiber.error)
+
+    def _take_end(self, request: ExecutedRequest, error: Exception | None) -> None:
+        """Answer a request whose fiber has ended."""
         request.fiber = None
-        request.let_go()
-        error = outcome.exception()
-        if error is None:
+        if error is not None and not isinstance(error, Refusal):
+            self._runtime.report_error(type(request).__name__, error, request=request.id)
+        lost = request.on_fiber_ended(error)
+        if lost is None:
             self._finish(request)
-        elif error is request.ended_by:
-            request.on_result(request.why_ended(request.ended_by))
         else:
-            if not isinstance(error, Refusal):
-                self._runtime.report_error(type(self).__name__, error)
-            request.on_result(error)
+            request.on_result(lost)
 
     # --- the end --------------------------------------------------------------------------------
 

@@ -229,10 +229,7 @@ class Unit(Protocol):
 
 
 class ExecutedRequest(Request):
-    """A request that the executor runs. One that changes something is a `Unit` by itself.
-
-    :param asker: gets the result, unless `Executor.submit` returns it
-    """
+    """A request that `submit` or `spawn` runs; they return its result, or it is notified."""
 
     # Class attributes are defaults: a GET or SET saves the time to set them.
 
@@ -249,19 +246,12 @@ class ExecutedRequest(Request):
     """True if the asker is to be notified."""
     listed = False
     """True while it is in the registry with its credential, which ends it."""
+    finishes = False
+    """True if a drain waits for it while it is listed."""
+    has_grace = False
+    """True if KILL leaves its commit a moment, in which a working disk brings the answer."""
     fiber: Fiber | None = None
-    """Runs what takes several slices."""
-    blocked_by_lock = False
-    saw = NO_COMMIT
-
-    def __init__(self, committer: Committer, asker: Requester[Any], began_us: int) -> None:
-        self._committer = committer
-        self.asker = asker
-        self.began_us = began_us
-
-    @property
-    def id(self) -> str:
-        return self.asker.origin.request
+    """Runs it, or the rest of what takes several slices."""
 
     # --- run by the executor --------------------------------------------------------------------
 
@@ -276,36 +266,20 @@ class ExecutedRequest(Request):
         """Name of its user; empty: not known yet."""
 
     @abstractmethod
-    def run(self, executor: Executor, until_us: int) -> bool:
-        """Run it. Return False if it is to go on in a fiber.
-
-        :param until_us: end of its slice, on the monotonic clock
-        :raises Refusal: nothing has happened
-        """
-
-    @abstractmethod
     def go_on(self, fiber: Fiber) -> None:
-        """Do the rest, in a fiber."""
+        """Run, or do the rest, in a fiber."""
 
     @abstractmethod
     def pause(self) -> None:
         """Prepare for a yield of its fiber."""
 
     @abstractmethod
-    def reset(self) -> None:
-        """Forget an attempt without effect: it will be run again from its beginning."""
+    def on_fiber_ended(self, error: Exception | None) -> BaseException | None:
+        """Take the end of its fiber. Return the failure to answer with at once; None: it is
+        answered when all that it rests on is released.
 
-    @abstractmethod
-    def let_go(self) -> None:
-        """Release its snapshots."""
-
-    @abstractmethod
-    def takes(self) -> Iterator[Hashable]:
-        """Yield the lines that it stands in: later requests of its connection stay behind it."""
-
-    @abstractmethod
-    def follows(self) -> Iterator[Hashable]:
-        """Yield the lines that it may not overtake a request in."""
+        :param error: exception that the fiber ended with
+        """
 
     def rest_on(self, ticket: CommitTicket) -> None:
         """Have the answer wait for a commit.
@@ -316,11 +290,19 @@ class ExecutedRequest(Request):
             shown = self.shown
             self.shown = self._committer.merge(shown, ticket) if shown.sequence else ticket
 
+    def wait_for_shown(self) -> None:
+        """Wait until all that the answer rests on is released."""
+        self.wait(self.shown)
+
     # --- its result -----------------------------------------------------------------------------
 
     @abstractmethod
     def answer(self, lost: BaseException | None) -> Any:
         """Return the answer; of a failed request the part that stands, None: there is none."""
+
+    @abstractmethod
+    def notify(self, answer: Any, lost: BaseException | None) -> None:
+        """Give the requester the answer, or the reason why there is none."""
 
     def outcome(self) -> Any:
         """Return the answer. :raises BaseException: the reason why there is none"""
@@ -339,16 +321,20 @@ class ExecutedRequest(Request):
             lost = lost or self.refusal
             try:
                 answer = self.answer(lost)
-                self.asker.on_result(answer, lost if answer is None else None)
+            except Exception as error:  # a bug: the requester is notified all the same
+                answer, lost = None, error
+            try:
+                self.notify(answer, lost if answer is None else None)
             except Exception as error:  # a bug of one requester must not fail other requests
                 self._committer.report_error(error)
 
     # --- in the registry ------------------------------------------------------------------------
 
     def enlist(self) -> None:
-        """Enter the registry: it waits for its turn, where it can be seen and ended."""
-        self.listed = True
-        self._committer.registry.enter(self, self.credential)
+        """Enter the registry: it runs on or waits, where it can be seen and ended."""
+        if not self.listed:
+            self.listed = True
+            self._committer.registry.enter(self, self.credential, finishes=self.finishes)
 
     def delist(self) -> None:
         """Leave the registry."""
@@ -360,7 +346,12 @@ class ExecutedRequest(Request):
 
     def end(self, why: Refusal) -> bool:
         if self.state == COMMITTING:
-            return super().end(why)
+            if not self.has_grace:
+                return super().end(why)
+            if not self.waits:
+                return False
+            self.end_soon(why)
+            return True
         if self.state == DONE or self.ended_by is not None:
             return False
         self.ended_by = why
@@ -375,6 +366,37 @@ class ExecutedRequest(Request):
     def answer_ended(self, why: Refusal) -> None:
         # Later: the callback may run the next request at once, inside the code that ends this one.
         self._committer.call_soon(self.resume, why)
+
+
+class OrderedRequest(ExecutedRequest):
+    """A request that is run in its turn, by `Executor.submit`: a short one is a plain call."""
+
+    blocked_by_lock = False
+    saw = NO_COMMIT
+
+    @abstractmethod
+    def run(self, executor: Executor, until_us: int) -> bool:
+        """Run it. Return False if it is to go on in a fiber.
+
+        :param until_us: end of its slice, on the monotonic clock
+        :raises Refusal: nothing has happened
+        """
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget an attempt without effect: it will be run again from its beginning."""
+
+    @abstractmethod
+    def let_go(self) -> None:
+        """Release its snapshots."""
+
+    @abstractmethod
+    def takes(self) -> Iterator[Hashable]:
+        """Yield the lines that it stands in: later requests of its connection stay behind it."""
+
+    @abstractmethod
+    def follows(self) -> Iterator[Hashable]:
+        """Yield the lines that it may not overtake a request in."""
 
 
 def described(

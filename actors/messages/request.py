@@ -214,17 +214,14 @@ class MessageRequest(Request):
     def on_result(self, lost: BaseException | None) -> None:
         if self.over:
             return
-        late = self._late
-        # With `prolongs` the messages are released; only a new deadline is lost, and they go out.
-        if lost is not None and not (late is not None and late.prolongs):
-            self.answer_or_refuse(self._engine.refusal_of(lost, self))
-            return
-        if late is not None and lost is None:
-            late.write_deadlines()
-            again = late.again(self._engine.monotonic_us())
+        if self._late is not None:
+            lost, again = self._late.on_released(lost, self._engine.monotonic_us())
             if again is not None:
                 self.wait(again)
                 return
+        if lost is not None:
+            self.answer_or_refuse(self._engine.refusal_of(lost, self))
+            return
         if self.refusal is not None:
             self.answer_or_refuse(self.refusal)
         elif self.performed is not None and self.performed.goes_on:

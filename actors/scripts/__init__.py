@@ -2,12 +2,11 @@
 
 | file | contents |
 |---|---|
-| `actor.py` | answers requests |
+| `actor.py` | takes requests |
+| `request.py` | one script, from its arrival to its answer |
 | `transactions.py` | one run of a script, divided into transactions |
 | `execution.py` | context of a script's statements |
-| `fiber.py`, `scheduler.py` | fibers and their scheduler |
 | `conflict_retry.py` | conflict retries, priority locks |
 | `plans.py` | cache of compiled texts |
-| `answers.py` | answers of ended scripts |
 | others | the statements, by subject |
 """

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from actors.execution.fiber import Fiber
-from actors.execution.scheduler import SCRIPT, FiberScheduler
-from actors.runtime import LoopActor, Runtime, handles
+from actors.execution.executor import PENDING, Executor
+from actors.runtime import LoopActor, Reply, Runtime, handles
 from actors.scripts import (  # noqa: F401  (handlers)
     analyzers,
     backups,
@@ -30,10 +29,9 @@ from actors.scripts import (  # noqa: F401  (handlers)
     vaults,
     writing,
 )
-from actors.scripts.answers import ScriptAnswers
 from actors.scripts.plans import Plans
+from actors.scripts.request import ScriptRequest
 from actors.scripts.services import Services
-from actors.scripts.transactions import ScriptRun
 from protocol.errors import Draining
 from protocol.requests import CancelScript, RunScript, ScriptAnswer
 
@@ -42,25 +40,23 @@ class ScriptsActor(LoopActor):
     """Answers `RunScript` and `CancelScript`."""
 
     def __init__(
-        self, runtime: Runtime, scheduler: FiberScheduler, services: Services, plans: Plans
+        self, runtime: Runtime, executor: Executor, services: Services, plans: Plans
     ) -> None:
         super().__init__(runtime)
-        self._scheduler = scheduler
+        self._executor = executor
         self._services = services
         self._registry = services.registry
         self._plans = plans
-        self._answers = ScriptAnswers(services, runtime)
 
     @handles(RunScript)
     def run(self, request: RunScript) -> ScriptAnswer | Awaitable[ScriptAnswer]:
         """Run a script; the answer comes once all that it shows is durable."""
-        fiber = Fiber(self._scheduler, SCRIPT, request.caller.user)
-        execution = ScriptRun(self._services, request, self._plans, fiber)
-        fiber.start(execution.run, execution.pause)
-        # Most scripts end within their first slice.
-        if fiber.ended:
-            return self._answers.of_ended(execution)
-        return self._answers.promised(execution)
+        script = ScriptRequest(self._services, request, self._plans)
+        answer = self._executor.spawn(script)
+        if answer is PENDING:
+            script.reply = Reply(self.runtime.loop)
+            return script.reply
+        return answer  # type: ignore[no-any-return]
 
     @handles(CancelScript)
     def cancel(self, message: CancelScript) -> bool:
@@ -71,7 +67,7 @@ class ScriptsActor(LoopActor):
         """Cancel the running scripts, which notice it at their next slice."""
         # Waiting answers are listed too: their commits are decided by the log, not here.
         for one in self._registry:
-            if isinstance(one, ScriptRun):
+            if isinstance(one, ScriptRequest) and one.is_running:
                 # A cancelled fiber raises in its own next slice, so it cleans up itself.
                 one.end(Draining("the node is stopping"))
         self._services.moments.end_all()

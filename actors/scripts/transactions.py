@@ -7,15 +7,13 @@ inside the script's fiber; see `fiber.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import structlog
 
 from actors.execution.fiber import Fiber, FiberWait
-from actors.execution.registry import ENDED, credential_of
-from actors.execution.request import Request, RequestOrigin, described
 from actors.memory import STEP_BYTES, MemoryAccount
 from actors.scripts.answer_sizes import measured
 from actors.scripts.conflict_retry import ConflictRetry
@@ -36,7 +34,6 @@ from protocol.errors import (
     DiskFull,
     NotAllowed,
     Refusal,
-    SessionEnded,
     StatementTimeout,
     UnknownOutcome,
     after,
@@ -60,11 +57,22 @@ LARGE_BYTES: Final = 256 * limits.KIB
 
 
 class ScriptRun(Execution):
-    """Run of a script, from its text to the tickets that its answer has to wait for."""
+    """Run of a script, from its text to the tickets that its answer has to wait for.
 
-    def __init__(self, services: Services, request: RunScript, plans: Plans, fiber: Fiber) -> None:
+    :param enlist: enters its request into the registry, where it can be seen and ended
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        request: RunScript,
+        plans: Plans,
+        fiber: Fiber,
+        enlist: Callable[[], None],
+    ) -> None:
         super().__init__(services, request, fiber)
         self._plans = plans
+        self.enlist = enlist
         self._commits: list[CommitTicket] = []
         """Its commits so far, oldest first."""
 
@@ -72,8 +80,8 @@ class ScriptRun(Execution):
     """Name of the pinned snapshot that it read, if that is kept."""
     began = False
     """True once `transaction` is set."""
-    listed = False
-    """True once it is listed as running: from its first pause on."""
+    paused = False
+    """True from its first pause on."""
     read_at = 0
     """Sequence that the last transaction read at."""
     waiting = False
@@ -568,7 +576,7 @@ class ScriptRun(Execution):
         rows = len(value) if kind == "rows" and isinstance(value, list) else 0
         # Measuring costs more than a short statement does: a few quick rows go unmeasured.
         few = rows <= FEW_ROWS and len(self.results) < FEW_RESULTS and took_us < QUICK_US
-        if self.listed or not few:
+        if self.paused or not few:
             if self._held is None:
                 self._held = Budget(ANSWER_BYTES, self.tick)
             self._held.sample(value if isinstance(value, list) else [value])
@@ -577,7 +585,7 @@ class ScriptRun(Execution):
 
     def pause(self) -> None:
         """Prepare a yield: from here on the transaction reads a fixed snapshot."""
-        self.enlist()
+        self.paused = True
         if self.began:
             self.transaction.pause()
         self._count_memory()
@@ -608,6 +616,7 @@ class ScriptRun(Execution):
         """Release everything but the results: the script has ended."""
         self.variables = {}
         self._kept = self._cached = None
+        self.enlist = _nothing  # no reference cycle with its request
         self.memory.held = self.memory.largest = 0
         if self._account is not None:
             self._account.can_end = False
@@ -618,64 +627,6 @@ class ScriptRun(Execution):
         if self._account is not None:
             self.services.registry.memory.close(self._account)
             self._account = None
-
-    def enlist(self) -> None:
-        """Add it to the registry of running scripts, where it can be seen and ended."""
-        if not self.listed:
-            self.listed = True
-            caller = self.caller
-            self.services.registry.enter(
-                self, credential_of(caller.user, caller.session), finishes=True
-            )
-
-    # --- as a live request ------------------------------------------------------------------------
-
-    @property
-    def id(self) -> str:
-        """Id of the request, for KILL."""
-        return self.request.request
-
-    @property
-    def began_us(self) -> int:
-        """Time of its start, on the monotonic clock."""
-        return self.fiber.began_us
-
-    def end(self, why: Refusal) -> bool:
-        """End it at its next slice."""
-        self.fiber.cancel(why)
-        return True
-
-    def on_credential_ended(self, cut: bool, sparing: str | None) -> None:
-        """End it at its next slice.
-
-        If its session has expired it goes on, unless it waits, since later messages are not for
-        it, or holds a priority lock, which blocks others. It goes on if it ended its own session.
-        """
-        if self.id != sparing and (cut or self.waiting or self.barrier):
-            self.end(SessionEnded(ENDED))
-
-    def describe(self, now_us: int, waiter: Request | None = None) -> dict[str, Value]:
-        """Return its row of INFO FOR RUNNING.
-
-        :param waiter: its answer, if that waits for the disk
-        """
-        request = self.request
-        number, text = self.at_statement() or (None, None)
-        ends_us = self.fiber.ends_us if waiter is None else waiter.deadline_us
-        return described(
-            RequestOrigin.of(self.id, request.caller),
-            request.caller.user,
-            (request.namespace, request.database),
-            text,
-            since_us=now_us - self.began_us,
-            left_us=None if ends_us is None else ends_us - now_us,
-            statement=number,
-            slices=self.fiber.slices,
-            rows_read=self.rows_read,
-            waiting=self.waiting or waiter is not None,
-            commit=None if waiter is None else waiter.ticket.sequence,
-            barrier=self.barrier,
-        )
 
     def _commit(self, first: int, end: int) -> None:
         transaction = self.transaction
@@ -750,3 +701,7 @@ class ScriptRun(Execution):
         refusal.detail.setdefault("line", line)
         refusal.detail.setdefault("column", column)
         return refusal
+
+
+def _nothing() -> None:
+    """Replaces the callback of an ended script."""

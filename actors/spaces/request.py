@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from actors.commits.committer import NamedAuthor
 from actors.execution.registry import Credential, credential_of
-from actors.execution.request import ExecutedRequest, described
+from actors.execution.request import OrderedRequest, described
 from actors.rights import Privileges
 from actors.sessions import session_name
 from actors.spaces.access_cache import CallerOrToken, Names
@@ -44,7 +44,7 @@ SEQ: Final = "seq"
 Answers = tuple[KeyAnswer, ...]
 
 
-class KeysRequest(ExecutedRequest):
+class KeysRequest(OrderedRequest):
     """Operations of one request, with their results.
 
     :param who, names, operations, room: as in `SpaceService.run`
@@ -84,7 +84,8 @@ class KeysRequest(ExecutedRequest):
         operations: Sequence[KeyOperation],
         room: Room | None,
     ) -> None:
-        super().__init__(spaces.committer, asker, spaces.monotonic_us())
+        super().__init__(spaces.committer, spaces.monotonic_us())
+        self.asker = asker
         self._spaces = spaces
         self._who = who
         self._names = names
@@ -285,6 +286,11 @@ class KeysRequest(ExecutedRequest):
             if keys.lapsed:
                 self._remove_expired(keys.lapsed)
 
+    def on_fiber_ended(self, error: Exception | None) -> BaseException | None:
+        self.let_go()
+        why = self.ended_by
+        return error if why is None or error is not why else self.why_ended(why)
+
     def pause(self) -> None:
         """Do nothing: the snapshots are pinned, so commits during the yield do not show."""
 
@@ -318,7 +324,14 @@ class KeysRequest(ExecutedRequest):
             for answer in self._answers
         )
 
+    def notify(self, answer: Answers | None, lost: BaseException | None) -> None:
+        self.asker.on_result(answer, lost)
+
     # --- identity -------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        return self.asker.origin.request
 
     @property
     def user(self) -> str:

@@ -33,19 +33,27 @@ class LateDeadlines:
         self._write_answers: Callable[[], None] | None = None
         """Writes the new deadlines into the answer."""
 
-    @property
-    def prolongs(self) -> bool:
-        """True if the answer waits for new deadlines only; its own commits are released."""
-        return self._write_answers is not None
+    def on_released(
+        self, lost: BaseException | None, now_us: int
+    ) -> tuple[BaseException | None, CommitTicket | None]:
+        """Take the end of a wait of the answer. Return the loss that the answer fails with, and the
+        ticket of a commit that it has to wait for next.
 
-    def write_deadlines(self) -> None:
-        """Write the new deadlines into the answer: their commit is released."""
-        if self._write_answers is not None:
+        :param lost: the reason why what it waited for is not released; None: it is
+        """
+        if self._write_answers is None:
+            # The answer's own commits.
+            if lost is not None:
+                return lost, None
+        elif lost is not None:
+            return None, None  # the deadlines in the answer are those of the log, and hold
+        else:
             self._write_answers()
+        return None, self._restart(now_us)
 
-    def again(self, now_us: int) -> CommitTicket | None:
+    def _restart(self, now_us: int) -> CommitTicket | None:
         """Restart deadlines of which the disk has used up half or more. Return the ticket of that
-        commit, which the answer waits for too.
+        commit.
 
         None if no deadline needs it, the commit is refused, or after TIMES restarts: the answer is
         sent as it is.

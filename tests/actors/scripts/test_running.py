@@ -303,7 +303,7 @@ async def test_a_walk_through_equal_values_yields_and_holds_memory(
     await begun(node, running)
     (run,) = running_scripts(node.node)
     assert run.rows_read == 0, "it yields while it walks"
-    assert node.node.registry.kill(run.id)
+    assert node.node.registry.kill(run.request.request)
     assert isinstance((await running).refusal, Cancelled)
     monkeypatch.setattr("protocol.limits.REQUEST_MEMORY_BYTES", MANY * 32)
     assert isinstance((await node.answer(last)).refusal, TooLarge)

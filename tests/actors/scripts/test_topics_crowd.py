@@ -14,7 +14,7 @@ import pytest
 from actors.messages.engine import MessageEngine
 from actors.messages.request import MessageRequest
 from actors.runtime import ask
-from actors.scripts.transactions import ScriptRun
+from actors.scripts.request import ScriptRequest
 from protocol.errors import Cancelled
 from protocol.messages import (
     AckMessages,
@@ -127,7 +127,7 @@ class Crowd:
             names = [
                 one.id
                 for one in registry
-                if (isinstance(one, ScriptRun) and one.waiting)
+                if (isinstance(one, ScriptRequest) and one.is_running and one.run.waiting)
                 or (isinstance(one, MessageRequest) and one.rests)
             ]
             if names:
