@@ -252,37 +252,41 @@ def unpack_short(data: bytes) -> Any:
     The fast decoder silently takes the last of two duplicate keys, and truncates datetimes to the
     microsecond. So its result is encoded again: only if that equals the message, nothing was lost.
 
-    :raises Unsettled: it does not, or the message would be refused
+    :raises NeedsStrictDecoder: it does not, or the message would be refused
     """
     try:
         value = quick_decode(data)
         if quick_encode(value) == data:
-            return _settled(value, 0)
+            return _settled(value, 0, _EXAMINED if _ODD(data) else _PLAIN)
     except (Refusal, msgspec.MsgspecError, *_NO_VALUE):
         pass
     raise NeedsStrictDecoder
 
 
-def _settled(value: Any, depth: int) -> Any:
+def _settled(value: Any, depth: int, plain: frozenset[type]) -> Any:
     """Return the fast decoder's result with extensions decoded, checked like `values.check` with
-    the levels of an envelope counted. Its strings are valid Unicode already."""
+    the levels of an envelope counted. Its strings are valid Unicode already.
+
+    :param plain: types of which every value in the message needs neither decoding nor a check
+    """
     if isinstance(value, dict):
         "".join(value)  # TypeError if a key is not a string
         if depth >= limits.DEPTH:
             raise NeedsStrictDecoder
-        # Most requests have nothing but strings: one pass in C.
-        if _PLAIN.issuperset(map(type, value.values())):
+        # Most requests have nothing but scalars: one pass in C.
+        if plain.issuperset(map(type, value.values())):
             return value
         for name, part in value.items():
-            # Fast path: most parts are strings or plain scalars.
-            if type(part) is not str and not _is_settled(part):
-                value[name] = _settled(part, depth + 1)
+            if type(part) not in plain:
+                value[name] = _settled(part, depth + 1, plain)
     elif isinstance(value, list):
         if depth >= limits.DEPTH:
             raise NeedsStrictDecoder
+        if plain.issuperset(map(type, value)):
+            return value
         for at, part in enumerate(value):
-            if type(part) is not str and not _is_settled(part):
-                value[at] = _settled(part, depth + 1)
+            if type(part) not in plain:
+                value[at] = _settled(part, depth + 1, plain)
     elif isinstance(value, Ext):
         found = foreign_extension(value.code, bytes(value.data))
         check(found)
@@ -292,23 +296,13 @@ def _settled(value: Any, depth: int) -> Any:
     return value
 
 
-def _is_settled(part: Any) -> bool:
-    """True if a part is a scalar that needs no decoding. :raises Unsettled: NaN, an infinity, or an
-    integer beyond 64 bits"""
-    kind = type(part)
-    if kind is int:
-        if not _INT_MIN <= part <= _INT_MAX:
-            raise NeedsStrictDecoder
-        return True
-    if kind is float:
-        if part - part != 0.0:  # NaN or an infinity
-            raise NeedsStrictDecoder
-        return True
-    return kind is bool or part is None or kind is bytes
-
-
-_PLAIN: Final = frozenset({str, bool, bytes, type(None)})
-"""Types that need neither decoding nor a check."""
+_EXAMINED: Final[frozenset[type]] = frozenset({str, bool, bytes, type(None)})
+"""Types that need neither decoding nor a check, in any message."""
+_PLAIN: Final[frozenset[type]] = _EXAMINED | {int, float}
+"""The same in a message without any byte pair of `_ODD`."""
+_ODD: Final = re.compile(rb"\xcf|\xcb[\x7f\xff]").search
+"""Finds the first bytes of an unsigned integer of 64 bits, which may be too large, and of a float
+that may be NaN or infinite. In other places they mean nothing, and only cost a check."""
 _NO_VALUE: Final = (
     ValueError,
     TypeError,
@@ -319,8 +313,6 @@ _NO_VALUE: Final = (
 """Exceptions of the decoders on invalid bytes."""
 quick_decode: Final = msgspec.msgpack.Decoder().decode
 quick_encode: Final = msgspec.msgpack.Encoder().encode
-_INT_MIN: Final = limits.INT_MIN
-_INT_MAX: Final = limits.INT_MAX
 
 _AS_TIMESTAMPS: Final = 0
 _AS_DATETIMES: Final = 3

@@ -24,7 +24,7 @@ from uuid import UUID
 
 from protocol import binary, limits, order, text
 from protocol.errors import AlreadyExists, Duplicate, Refusal, TooLarge
-from protocol.values import RecordId, Tick, is_flat, is_large, ticking
+from protocol.values import RecordId, Tick, is_large, is_low, ticking
 from storage.catalog.places import Database
 from storage.catalog.tables import Table
 from storage.engine.engine import BATCH_BYTES
@@ -366,8 +366,8 @@ def pack_record(fields: dict[str, Any], tick: Tick | None = None) -> bytes:
     :param tick: called now and then while a large record is packed
     :raises TooLarge: over `limits.RECORD_BYTES`
     """
-    # `is_flat` is the fast path for most records: it looks at a few values only.
-    if tick is None or is_flat(fields) or not is_large(fields):
+    # `is_low` is the fast path for most records: it looks at a few values only.
+    if tick is None or is_low(fields) or not is_large(fields):
         found = binary.pack(fields)
     else:
         parts = bytearray()  # a list of a hundred thousand would be freed in one go
