@@ -134,7 +134,10 @@ class Executor:
         if not sequence or (
             sequence <= self._committer.commit_index and self._committer.is_released(ticket)
         ):
-            request.on_result(None)
+            if request.promised or request.listed:
+                request.on_result(None)
+            else:
+                request.state = DONE
             return
         if request.listed:
             request.delist()  # entered anew: neither its credential nor a drain ends it

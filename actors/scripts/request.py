@@ -84,23 +84,24 @@ class ScriptRequest(ExecutedRequest):
         if isinstance(lost, Refusal):
             lost = self.run.with_outcome(lost)
         super().on_result(lost)
-        # An answer that waits holds its results, so their memory counts until here.
-        self.run.release_memory()
 
     def answer(self, lost: BaseException | None) -> ScriptAnswer | None:
+        run, committer, refusal = self.run, self._committer, self.refusal
+        # An answer that waits holds its results, so their memory counts until here.
+        if run.account is not None:
+            run.release_memory()
         if self.lost is not None:
             return None
-        run, services, refusal = self.run, self._services, self.refusal
         # Made at the release: the commit index and the epoch are those of that time.
-        released = services.committer.commit_index
+        released = committer.commit_index
         # An empty script has read nothing: its sequence is the released one, or its snapshot's.
         read_at = min(run.read_at or released, released)
         sequence = run.written.sequence or read_at
         return ScriptAnswer(
             tuple(run.results),
             sequence,
-            services.store_id,
-            services.committer.ledger.epoch_at(sequence),
+            self._services.store_id,
+            committer.ledger.epoch_at(sequence),
             run.place[0],
             run.place[1],
             refusal if refusal is None else run.with_outcome(refusal),

@@ -93,7 +93,7 @@ class ScriptRun(Execution):
     """Retry state of the current transaction, after its first conflict."""
     _held: Budget | None = None
     """Memory of its results; surely small ones are not measured."""
-    _account: MemoryAccount | None = None
+    account: MemoryAccount | None = None
     """Its memory account, once it holds much."""
     _answers = (0, 0)
     """Number of its results that were measured at the last commit, and their size in bytes."""
@@ -605,12 +605,12 @@ class ScriptRun(Execution):
             held += self._cached.size
         if self.began and not self.transaction.reads.ended:
             apart += self.transaction.size * PACKED_WEIGHT
-        if self._account is None:
+        if self.account is None:
             # Most scripts hold little, and never open an account.
             if held + apart <= STEP_BYTES:
                 return
-            self._account = MemoryAccount(self.caller.user, self.fiber.cancel, self._commits)
-        self.services.registry.memory.set(self._account, held, apart)
+            self.account = MemoryAccount(self.caller.user, self.fiber.cancel, self._commits)
+        self.services.registry.memory.set(self.account, held, apart)
 
     def keep_results_only(self) -> None:
         """Release everything but the results: the script has ended."""
@@ -618,15 +618,15 @@ class ScriptRun(Execution):
         self._kept = self._cached = None
         self.enlist = _nothing  # no reference cycle with its request
         self.memory.held = self.memory.largest = 0
-        if self._account is not None:
-            self._account.can_end = False
+        if self.account is not None:
+            self.account.can_end = False
             self._count_memory()
 
     def release_memory(self) -> None:
         """Close the memory account: the script is answered, or needs no answer."""
-        if self._account is not None:
-            self.services.registry.memory.close(self._account)
-            self._account = None
+        if self.account is not None:
+            self.services.registry.memory.close(self.account)
+            self.account = None
 
     def _commit(self, first: int, end: int) -> None:
         transaction = self.transaction

@@ -122,7 +122,7 @@ class Desk:
             peer.say(MessageKind.RUN, 1, {"script": SCRIPTS[state], **PLACE, **more})
         else:
             said, body = OPERATIONS[kind]
-            body = {MESSAGES: WAITS, SEEN: READS}.get(state, body)
+            body = dict({MESSAGES: WAITS, SEEN: READS}.get(state, body))
             peer.say(said, 1, {**body, **PLACE, **more})
         heard = asyncio.create_task(heard_over_wire(peer))
         cancels = None if kind == "kv" else lambda: peer.say(MessageKind.CANCEL, 1)
