@@ -133,8 +133,10 @@ def is_flat(value: Any) -> bool:
 
 
 def is_low(value: Any) -> bool:
-    """Return True if a value has few parts, and all of them are flat."""
+    """Return True if a value has few parts, and all of them are flat; of one row, its fields."""
     kind = type(value)
+    if kind is list and len(value) == 1 and type(value[0]) is dict:
+        value, kind = value[0], dict
     if kind is not dict and kind is not list:
         return True
     parts = value.values() if kind is dict else value

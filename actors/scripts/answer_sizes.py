@@ -47,8 +47,8 @@ def measured(results: Sequence[Result], size: int, most: int, tick: Tick) -> int
         # An upper bound: an answer that passes here fits.
         sum.size += BESIDE_BYTES
         value = result.value
-        # Fast path: few flat parts, or one such row, so packing them needs no tick.
-        if is_low(value[0] if type(value) is list and len(value) == 1 else value):
+        # Fast path: few flat parts, so packing them needs no tick.
+        if is_low(value):
             sum.add(pack(value))
         else:
             pack_in_steps(value, tick, sum.add)
