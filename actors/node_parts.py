@@ -296,6 +296,7 @@ class NodeParts:
         runtime, committer = self.runtime, self.committer
         services = Services(
             committer=committer,
+            executor=self.executor,
             roles=self.roles,
             rights=self.rights,
             passwords=self.passwords,
@@ -324,7 +325,7 @@ class NodeParts:
             )
         plans = Plans()
         self._scripts = self._supervise(
-            lambda: ScriptsActor.start(runtime, self.executor, services, plans), refoldable=True
+            lambda: ScriptsActor.start(runtime, services, plans), refoldable=True
         )
         self._certificates = self._supervise(
             lambda: CertificatesActor.start(runtime, self.facts), refoldable=True

@@ -1,7 +1,7 @@
 """Executor: the life of a request and of a transaction, each written once. On the loop only.
 
-    submit:   run → wait for all that was seen → answer       (once a request)
-    transact: begin → authorize and work → commit             (once a transaction)
+    submit:   run → wait for all that was seen → answer                 (once a request)
+    transact: begin → authorize and work → commit, again on conflict    (once a transaction)
 
 - A request runs at once if it may, and its result is returned if it rests on nothing pending.
 - All of them share one slice of the loop in each iteration (`limits.SLICE_US`). Requests beyond
@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.commits.priority_locks import BlockedLines
+from actors.execution.conflict_retry import ConflictRetry
 from actors.execution.fiber import Fiber
 from actors.execution.loop_budget import LoopBudget
 from actors.execution.request import (
@@ -29,6 +30,7 @@ from actors.execution.request import (
     RUNNING,
     ExecutedRequest,
     OrderedRequest,
+    PausingUnit,
     Unit,
 )
 from actors.execution.scheduler import SCRIPT, FiberScheduler
@@ -39,6 +41,7 @@ from storage.txn.tickets import CommitTicket
 if TYPE_CHECKING:
     from actors.commits.committer import Committer
     from actors.runtime import Runtime
+    from storage.txn.transaction import Transaction
 
 PENDING: Final = None
 """Result of `submit` if the requester is notified later."""
@@ -146,17 +149,20 @@ class Executor:
 
     # --- the life of a transaction --------------------------------------------------------------
 
-    def transact(self, unit: Unit) -> CommitTicket:
+    def transact(self, unit: Unit, tx: Transaction | None = None) -> CommitTicket:
         """Do a unit's work in one transaction. Return the ticket that its answers rest on.
 
+        :param tx: the transaction; None: a new one
         :raises Refusal: nothing of it has happened, and the refusal rests on what the unit `saw`.
             If it is `blocked_by_lock` now, it may run again when the priority lock is gone
         """
         committer = self._committer
-        tx = committer.begin_transaction()
+        if tx is None:
+            tx = committer.begin_transaction()
         try:
             unit.work(tx)
-            if not tx.size:
+            # It has ended already if the work has cancelled it.
+            if not tx.size or tx.reads.ended:
                 tx.release()
                 return tx.ticket
             return committer.commit(tx, *unit.attribution())
@@ -164,6 +170,31 @@ class Executor:
             unit.blocked_by_lock, unit.saw = tx.blocked_by_lock, tx.ticket
             tx.release()
             raise
+
+    def transact_in_fiber(self, unit: PausingUnit) -> None:
+        """Do a unit's work in one transaction, as `transact`, in its fiber; again after a conflict.
+
+        :raises Refusal: that of `PausingUnit.refused`: nothing of it has happened; or the unit is
+            ended before it could run again
+        """
+        while True:
+            tx = unit.begin_attempt()
+            retry = unit.retry
+            if retry is not None:
+                retry.start_attempt(tx)
+            try:
+                unit.on_committed(self.transact(unit, tx))
+                return
+            except Refusal as refusal:
+                if retry is None:
+                    retry = unit.retry = ConflictRetry(self._committer, unit.fiber, unit.id)
+                if not retry.may_retry(refusal, tx, lost=unit.is_conflict(refusal)):
+                    raise unit.refused(refusal) from refusal.__cause__
+            finally:
+                # Before a retry or a wait: neither holds a snapshot meanwhile.
+                unit.end_attempt()
+            del tx  # it may hold 64 MiB of changes
+            unit.before_retry(retry)
 
     # --- turns ----------------------------------------------------------------------------------
 

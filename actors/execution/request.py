@@ -33,6 +33,7 @@ from storage.txn.tickets import NO_COMMIT, CommitTicket
 
 if TYPE_CHECKING:
     from actors.commits.committer import Author, Committer
+    from actors.execution.conflict_retry import ConflictRetry
     from actors.execution.executor import Executor
     from actors.execution.fiber import Fiber
     from actors.execution.registry import Credential
@@ -226,6 +227,40 @@ class Unit(Protocol):
 
     def attribution(self) -> tuple[Author, str | None, str | None, Entry | None]:
         """Return what `Committer.commit` records: author, statement, reason and entry."""
+
+
+class PausingUnit(Unit, Protocol):
+    """Unit whose transaction may pause, in a fiber, and so may conflict with others' commits
+    (`Executor.transact_in_fiber`)."""
+
+    fiber: Fiber
+    retry: ConflictRetry | None
+    """Its retries; None: no attempt has failed."""
+
+    @property
+    def id(self) -> str:
+        """Id of the request."""
+
+    def begin_attempt(self) -> Transaction:
+        """Begin the next attempt from the state before the first."""
+
+    def on_committed(self, ticket: CommitTicket) -> None:
+        """Complete the attempt: its changes, if any, are committed.
+
+        :param ticket: as `Executor.transact` returns it
+        """
+
+    def is_conflict(self, refusal: Refusal) -> bool:
+        """True if an attempt was refused because of commits, or roll backs, of others."""
+
+    def refused(self, refusal: Refusal) -> Refusal:
+        """Return the refusal of a transaction that is not run again."""
+
+    def end_attempt(self) -> None:
+        """Hold nothing of an attempt any more, whatever its outcome."""
+
+    def before_retry(self, retry: ConflictRetry) -> None:
+        """Wait until the next attempt may begin. :raises Refusal: the request is ended"""
 
 
 class ExecutedRequest(Request):

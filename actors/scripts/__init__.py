@@ -6,7 +6,6 @@
 | `request.py` | one script, from its arrival to its answer |
 | `transactions.py` | one run of a script, divided into transactions |
 | `execution.py` | context of a script's statements |
-| `conflict_retry.py` | conflict retries, priority locks |
 | `plans.py` | cache of compiled texts |
 | others | the statements, by subject |
 """

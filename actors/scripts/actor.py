@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from actors.execution.executor import PENDING, Executor
+from actors.execution.executor import PENDING
 from actors.runtime import LoopActor, Reply, Runtime, handles
 from actors.scripts import (  # noqa: F401  (handlers)
     analyzers,
@@ -39,11 +39,9 @@ from protocol.requests import CancelScript, RunScript, ScriptAnswer
 class ScriptsActor(LoopActor):
     """Answers `RunScript` and `CancelScript`."""
 
-    def __init__(
-        self, runtime: Runtime, executor: Executor, services: Services, plans: Plans
-    ) -> None:
+    def __init__(self, runtime: Runtime, services: Services, plans: Plans) -> None:
         super().__init__(runtime)
-        self._executor = executor
+        self._executor = services.executor
         self._services = services
         self._registry = services.registry
         self._plans = plans

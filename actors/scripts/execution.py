@@ -114,7 +114,7 @@ class Execution:
         self.afterwards: list[Callable[[], None]] = []
         """Callbacks after the transaction's commit."""
         # Set here: a compiled class loses a None default whose type is a Protocol.
-        self.work: StatementWork | None = None
+        self.statement_work: StatementWork | None = None
         """State of the current statement between its commits, if it takes several."""
 
     # Class attributes are defaults: to set them for each short script costs more than its

@@ -38,7 +38,7 @@ def define_index(run: Execution, statement: tree.DefineIndex, table: Table) -> V
     :raises NotInTransaction: WAIT in a transaction
     """
     # Second run: the index is declared and committed, its build is awaited.
-    if run.work is not None:
+    if run.statement_work is not None:
         return _await(run, table)
     if statement.wait:
         run.check_may_wait()
@@ -91,7 +91,7 @@ MOST_SATURATION: Final = 100
 def rebuild_index(run: Execution, statement: tree.RebuildIndex, table: Table) -> Value:
     """Rebuild an index. :raises Duplicate, NotInTransaction: as DEFINE INDEX"""
     # As in DEFINE INDEX.
-    if run.work is not None:
+    if run.statement_work is not None:
         return _await(run, table)
     if statement.wait:
         run.check_may_wait()
@@ -237,7 +237,7 @@ def _build(run: Execution, index: Index, *, waits: bool) -> None:
 
 
 def _begin_wait(run: Execution, index: Index) -> None:
-    run.work = _Awaited(index)
+    run.statement_work = _Awaited(index)
     run.begin_wait(run.services.topics.waits.row((0, index.id), index.key))
 
 
@@ -248,7 +248,7 @@ def _await(run: Execution, table: Table) -> Value:
     :raises Unknown: it was dropped
     :raises Draining: the node stops
     """
-    awaited, wait = run.work, run.wait
+    awaited, wait = run.statement_work, run.wait
     assert isinstance(awaited, _Awaited) and wait is not None
     # Pending commits count: the last step of the build may not be released yet.
     run.need_newest()

@@ -62,14 +62,14 @@ def restore_script(run: ScriptRun, statement: tree.RestoreScript) -> Value:
     :raises BackupNameRefused, NoBackupFolder, Unknown: of its name
     """
     # The statement runs again for each commit and each retry, on the same work.
-    if run.work is None:
+    if run.statement_work is None:
         if not run.may_run_again:
             raise RestoreRefused("RESTORE SCRIPT must be a statement of its own")
         run.services.backups.check_name(statement.name)
         run.enlist()
-        run.work = Restore(run, statement)
-    assert isinstance(run.work, Restore)
-    return run.work.commit_next_part()
+        run.statement_work = Restore(run, statement)
+    assert isinstance(run.statement_work, Restore)
+    return run.statement_work.commit_next_part()
 
 
 class Restore:

@@ -10,6 +10,7 @@ from typing import Protocol
 from actors.backups.taking import Backups
 from actors.cluster.membership import Peering
 from actors.commits.committer import Author, Committer
+from actors.execution.executor import Executor
 from actors.execution.registry import Registry
 from actors.log_reads import LogReads
 from actors.node_info import NodeInfo
@@ -161,6 +162,7 @@ class Services:
     """Other parts of the node, passed to the scripts actor at start."""
 
     committer: Committer
+    executor: Executor
     roles: NodeRoles
     rights: Rights
     passwords: PasswordHashing

@@ -1,8 +1,7 @@
 """Run of a script: each statement is a transaction of its own, or part of its BEGIN … COMMIT.
 
-Optimistic concurrency control: the commit validates the read set of a transaction that has paused.
-After a conflict the transaction runs again (`conflict_retry.py`). All of it runs synchronously
-inside the script's fiber; see `fiber.py`.
+The executor runs these transactions, and runs one again after a conflict
+(`execution/conflict_retry.py`). All of it runs synchronously inside the script's fiber.
 """
 
 from __future__ import annotations
@@ -13,10 +12,11 @@ from typing import Final
 
 import structlog
 
+from actors.commits.committer import Author
+from actors.execution.conflict_retry import ConflictRetry
 from actors.execution.fiber import Fiber, FiberWait
 from actors.memory import STEP_BYTES, MemoryAccount
 from actors.scripts.answer_sizes import measured
-from actors.scripts.conflict_retry import ConflictRetry
 from actors.scripts.execution import SEEN_ROLLED_BACK, Execution, Returned
 from actors.scripts.handlers import Audited
 from actors.scripts.plans import Plans, Step
@@ -40,7 +40,9 @@ from protocol.errors import (
 )
 from protocol.requests import NEW_MOMENT, Result, ResultKind, RunScript
 from protocol.values import NONE, Value
+from storage.formats.entries import Entry
 from storage.txn.tickets import NO_COMMIT, CommitTicket
+from storage.txn.transaction import Transaction
 
 log = structlog.get_logger("scripts")
 
@@ -72,6 +74,7 @@ class ScriptRun(Execution):
     ) -> None:
         super().__init__(services, request, fiber)
         self._plans = plans
+        self._executor = services.executor
         self.enlist = enlist
         self._commits: list[CommitTicket] = []
         """Its commits so far, oldest first."""
@@ -89,8 +92,12 @@ class ScriptRun(Execution):
     _due_us = 0
     """End of the TIMEOUT of a statement in the current transaction, on the monotonic clock; 0: none
     has begun with one."""
-    _attempts: ConflictRetry | None = None
+    blocked_by_lock = False
+    saw = NO_COMMIT
+    retry: ConflictRetry | None = None
     """Retry state of the current transaction, after its first conflict."""
+    _ended = False
+    """True if RETURN has ended the script."""
     _held: Budget | None = None
     """Memory of its results; surely small ones are not measured."""
     account: MemoryAccount | None = None
@@ -255,79 +262,161 @@ class ScriptRun(Execution):
                     raise
 
     def _transact(self, first: int, end: int) -> bool:
-        """Run statements `first` to `end` as one transaction. Run it again after a conflict, for
-        the next part of its work, or after a wait. Return True if RETURN ended the script."""
-        # Save the state that every attempt starts from: a failed attempt changes any of it.
-        place, variables, done = self.place, self.variables, len(self.results)
-        held, kept, lost = 0 if self._held is None else self._held.held, self._kept, False
-        shown, written = self.ticket, self.written
-        iterations = self.iterations
-        attempts = self._attempts = None
-        self._due_us = 0
+        """Run statements `first` to `end` as one transaction: again for the next part of its work,
+        or after a wait. Return True if RETURN ended the script."""
+        self._first, self._end = first, end
+        held, done = 0 if self._held is None else self._held.held, len(self.results)
+        # The state that every attempt starts from: a failed attempt changes any of it.
+        self._before = self.place, self.variables, self.iterations, self._kept, held, done
+        self._written_before = self.written
+        shown, self._due_us = self.ticket, 0
         try:
             while True:
-                if lost:
-                    assert attempts is not None, "it lost no race"
-                    self._prepare_retry(first, attempts)
-                    lost = False
-                self.place, self.variables = place, variables.copy()
-                self.iterations = iterations  # those of a failed attempt don't count
-                self._kept = None if kept is None else kept.copy()
-                if self._held is not None:
-                    self._held.held = held
-                self._begin_transaction(done)
-                if attempts is not None:
-                    attempts.start_attempt(self.transaction)
-                try:
-                    ended = self._statements(first, end, done)
-                    self._commit(first, end)
-                    if self.says_written and self.written == written:
-                        self._prove_found()
-                    if not (self.waits or self.goes_on):
-                        # A commit carries its own entry; without one it is kept apart.
-                        if self.written == written and (self._is_audited() or self.request.record):
-                            self._keep(first, end)
-                        return ended
-                except Refusal as refusal:
-                    del self.results[done:]
-                    attempts = self._attempts = attempts or self._first_attempt()
-                    if not attempts.may_retry(
-                        refusal, self.transaction, lost=self._runs_again(refusal)
-                    ):
-                        if type(refusal) is NotAllowed or self._is_audited() or self.request.record:
-                            self._keep(first, end, refusal)
-                        # A refusal discloses state too: it waits for the commits that it has read.
-                        self.rest_on_seen()
-                        raise self._located(refusal, first) from refusal.__cause__
-                    lost = True
-                finally:
-                    # Before a retry or a wait: neither holds a snapshot meanwhile.
-                    self._end_transaction()
-                if not lost:
-                    del self.results[done:]
-                    if attempts is not None:
-                        attempts.leave()
-                    # A committed part counts: the answer waits for it, whatever the next runs read.
-                    if self.written != written:
-                        shown, written = self.ticket, self.written
-                    # It has no answer yet, so the answer need not wait for the commits it has read:
-                    # if they are rolled back, its next run reads the state of then.
-                    self.ticket = shown
-                    if self.goes_on:
-                        self._part_done(first)
-                    else:
-                        self._wait(first)
+                self._executor.transact_in_fiber(self)
+                if not (self.waits or self.goes_on):
+                    return self._ended
+                del self.results[done:]
+                if self.retry is not None:
+                    self.retry.leave()
+                # A committed part counts: the answer waits for it, whatever the next runs read.
+                if self.written != self._written_before:
+                    shown, self._written_before = self.ticket, self.written
+                # It has no answer yet, so the answer need not wait for the commits it has read:
+                # if they are rolled back, its next run reads the state of then.
+                self.ticket = shown
+                if self.goes_on:
+                    self._part_done(first)
+                else:
+                    self._wait(first)
         finally:
             if self._due_us and not self.in_block:
                 self.fiber.pop_deadline()
-            if attempts is not None:
-                attempts.leave()
+            if self.retry is not None:
+                self.retry.leave()
+                self.retry = None
             if self.wait is not None:
                 self.wait.leave()
                 self.wait = None
-            if self.work is not None:
-                self.work.leave()
-                self.work = None
+            if self.statement_work is not None:
+                self.statement_work.leave()
+                self.statement_work = None
+
+    # --- one transaction, run by the executor -----------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """Id of the request."""
+        return self.request.request
+
+    def begin_attempt(self) -> Transaction:
+        """Begin the next attempt from the state before the first."""
+        self.place, variables, self.iterations, kept, held, done = self._before
+        self.variables = variables.copy()
+        self._kept = None if kept is None else kept.copy()
+        if self._held is not None:
+            self._held.held = held
+        self._begin_transaction(done)
+        return self.transaction
+
+    def work(self, tx: Transaction) -> None:
+        """Run the statements, and make sure that the changes may be committed. :raises Refusal:"""
+        self._ended = self._statements(self._first, self._end, self._before[-1])
+        transaction = self.transaction
+        # Validate and encode in steps with yields, since the commit itself holds the loop.
+        if transaction.size > LARGE_BYTES or (transaction.size and transaction.paused):
+            for _ in self.services.committer.prepare(transaction):
+                self.tick()
+        # With a new snapshot too: without the answer no client would know its name.
+        named = self.request.moment == NEW_MOMENT
+        measured = self._measured() if transaction.size or self._commits or named else self._answers
+        # Nothing yields from here to the commit: each check still holds when it is made.
+        if self.ticket.sequence:
+            self._check_kept()
+        if self.saw_rolled_back:
+            raise Conflict(SEEN_ROLLED_BACK)
+        if self.hands_out:
+            self.check_authenticated()  # no delivery after a sign-out
+        for check in self.holds:
+            check()
+        if not (self.waits or self.goes_on):  # otherwise the statement has no result yet
+            self._answers = measured
+
+    def attribution(self) -> tuple[Author, str, str | None, Entry]:
+        """Return what the commit records."""
+        caller, request = self.caller, self.request
+        audited = self.audited is not Audited.NEVER
+        entry = self.services.statements.of(
+            self.transaction, caller, request.request, self.place, audited
+        )
+        text = self.plan.redacted(self._first, self._end)
+        return caller, text, self.reason or request.reason, entry
+
+    def on_committed(self, ticket: CommitTicket) -> None:
+        """Follow up a commit, or the end of statements that have changed nothing."""
+        transaction = self.transaction
+        if transaction.size:
+            self.written = ticket
+            self._commits.append(ticket)
+            self.rest_on(ticket)
+        # Nothing was rolled back since `work` has looked.
+        self.rest_on(transaction.ticket)
+        self.rest_on(self.beside)
+        refused: Refusal | None = None
+        for follow_up in self.afterwards:
+            try:
+                follow_up()
+            except Refusal as refusal:  # the other callbacks have to run all the same
+                refused = refused or refusal
+        if refused is not None:
+            raise refused
+        is_unchanged = self.written == self._written_before
+        if is_unchanged and self.says_written:
+            self._prove_found()
+        # A commit carries its own entry; without one it is kept apart.
+        is_kept = self._is_audited() or self.request.record
+        if is_unchanged and is_kept and not (self.waits or self.goes_on):
+            self._keep(self._first, self._end)
+
+    def is_conflict(self, refusal: Refusal) -> bool:
+        """True after a conflict, or after a refusal that rests on a commit rolled back since."""
+        if type(refusal) is Conflict:
+            return True
+        # A refusal from outside rests on no read: it stands after a roll back too.
+        return self.saw_rolled_back and not isinstance(refusal, FROM_OUTSIDE)
+
+    def refused(self, refusal: Refusal) -> Refusal:
+        """Return the refusal of a transaction that is not run again."""
+        del self.results[self._before[-1] :]
+        if type(refusal) is NotAllowed or self._is_audited() or self.request.record:
+            self._keep(self._first, self._end, refusal)
+        # A refusal discloses state too: it waits for the commits that it has read.
+        self.rest_on_seen()
+        return self._located(refusal, self._first)
+
+    def before_retry(self, retry: ConflictRetry) -> None:
+        """Wait if needed, then yield. :raises Refusal: the script is ended"""
+        del self.results[self._before[-1] :]
+        try:
+            if retry.must_wait:
+                # An expiry ends waiting scripts only: check one that precedes the wait.
+                self.check_authenticated()
+                self._forget()
+                with self._aside():
+                    retry.wait()
+            retry.yield_now()
+        except Refusal as refusal:
+            raise self._located(refusal, self._first) from refusal.__cause__
+
+    def end_attempt(self) -> None:
+        """End the transaction, whatever its outcome."""
+        self.transaction.release()
+        # These callbacks reference this run, which would live on with all that it held: a reference
+        # cycle beyond the young generations is collected once in 50 million containers.
+        self.afterwards.clear()
+        if self.holds:
+            self.holds = ()
+        self._cached = None
+        self.memory.largest = 0
 
     def _keep(self, first: int, end: int, refusal: Refusal | None = None) -> None:
         """Add an entry to the statement log for statements without a change. After a refusal it
@@ -350,26 +439,6 @@ class ScriptRun(Execution):
         """True if the audit trail keeps statements without a change, or refused ones."""
         return self.audited is Audited.ALWAYS
 
-    def _first_attempt(self) -> ConflictRetry:
-        return ConflictRetry(self.services.committer, self.fiber, self.request.request)
-
-    def _prepare_retry(self, number: int, attempts: ConflictRetry) -> None:
-        """Prepare the next attempt after a conflict or a block by a priority lock: wait if needed,
-        then yield.
-
-        :raises Refusal: the script is ended
-        """
-        try:
-            if attempts.must_wait:
-                # An expiry ends waiting scripts only: check one that precedes the wait.
-                self.check_authenticated()
-                self._forget()
-                with self._aside():
-                    attempts.wait()
-            attempts.yield_now()
-        except Refusal as refusal:
-            raise self._located(refusal, number) from refusal.__cause__
-
     def _forget(self) -> None:
         """Hold nothing of the ended transaction during a wait."""
         # An empty one in its place: the ended one may hold 64 MiB of changes.
@@ -391,7 +460,7 @@ class ScriptRun(Execution):
     def barrier(self) -> bool:
         """True if it holds a priority lock: no other transaction commits to its read set until it
         ends."""
-        return self._attempts is not None and self._attempts.barrier
+        return self.retry is not None and self.retry.barrier
 
     def _part_done(self, number: int) -> None:
         """Wait until the last part of a statement is released, so that at most one is pending.
@@ -429,24 +498,6 @@ class ScriptRun(Execution):
             raise self._located(refusal, number) from refusal.__cause__
         if self.services.clock.monotonic_us() >= wait.until_us:
             wait.over = True
-
-    def _runs_again(self, refusal: Refusal) -> bool:
-        """True after a conflict, or after a refusal that rests on a commit rolled back since."""
-        if type(refusal) is Conflict:
-            return True
-        # A refusal from outside rests on no read: it stands after a roll back too.
-        return self.saw_rolled_back and not isinstance(refusal, FROM_OUTSIDE)
-
-    def _end_transaction(self) -> None:
-        """End the transaction."""
-        self.transaction.release()
-        # These callbacks reference this run, which would live on with all that it held: a reference
-        # cycle beyond the young generations is collected once in 50 million containers.
-        self.afterwards.clear()
-        if self.holds:
-            self.holds = ()
-        self._cached = None
-        self.memory.largest = 0
 
     @property
     def committed(self) -> int:
@@ -526,7 +577,7 @@ class ScriptRun(Execution):
         if self.saw_rolled_back:
             raise Conflict(SEEN_ROLLED_BACK)
         self.rest_on_seen()
-        self._end_transaction()
+        self.end_attempt()
         # An empty transaction: the commit that follows writes nothing.
         # The answer keeps the sequence that the cancelled statements have read at.
         self._begin_transaction(done)
@@ -627,54 +678,6 @@ class ScriptRun(Execution):
         if self.account is not None:
             self.services.registry.memory.close(self.account)
             self.account = None
-
-    def _commit(self, first: int, end: int) -> None:
-        transaction = self.transaction
-        # Validate and encode in steps with yields, since the commit below holds the loop.
-        if transaction.size > LARGE_BYTES or (transaction.size and transaction.paused):
-            for _ in self.services.committer.prepare(transaction):
-                self.tick()
-        # With a new snapshot too: without the answer no client would know its name.
-        named = self.request.moment == NEW_MOMENT
-        measured = self._measured() if transaction.size or self._commits or named else self._answers
-        # Nothing yields from here to the commit: each check still holds when it is made.
-        if self.ticket.sequence:
-            self._check_kept()
-        if self.saw_rolled_back:
-            raise Conflict(SEEN_ROLLED_BACK)
-        if self.hands_out:
-            self.check_authenticated()  # no delivery after a sign-out
-        for check in self.holds:
-            check()
-        if transaction.size:
-            entry = self.services.statements.of(
-                transaction,
-                self.caller,
-                self.request.request,
-                self.place,
-                self.audited is not Audited.NEVER,
-            )
-            ticket = self.services.committer.commit(
-                transaction,
-                self.caller,
-                self.plan.redacted(first, end),
-                self.reason or self.request.reason,
-                entry,
-            )
-            self.written = ticket
-            self._commits.append(ticket)
-            self.rest_on(ticket)
-        self.rest_on_seen()
-        if not (self.waits or self.goes_on):  # otherwise the statement has no result yet
-            self._answers = measured
-        refused: Refusal | None = None
-        for follow_up in self.afterwards:
-            try:
-                follow_up()
-            except Refusal as refusal:  # the other callbacks have to run all the same
-                refused = refused or refusal
-        if refused is not None:
-            raise refused
 
     def _measured(self) -> tuple[int, int]:
         """Return the number of results, and their size in the answer. Checked before the commit:

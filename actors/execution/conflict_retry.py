@@ -1,4 +1,4 @@
-"""Conflict retries of one transaction of a script (optimistic concurrency control).
+"""Conflict retries of one transaction that runs in a fiber (optimistic concurrency control).
 
 1. Conflict: it runs again, in slices twice as long each time. A transaction that fits into one
 slice can't conflict.
