@@ -90,6 +90,11 @@ class UnitQueue(Generic[R]):
         self.waiting -= 1
         return queue.popleft()
 
+    def run_alone(self, group: Hashable, request: R) -> None:
+        """Run a request, popped before, at once in a transaction of its own."""
+        self.waiting += 1
+        self._run(group, deque((request,)))
+
     def stop(self) -> None:
         """Refuse all requests from now on: the node stops."""
         self._stopped = True

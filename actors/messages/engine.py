@@ -175,8 +175,7 @@ class MessageEngine:
         if len(unit.done) > 1:
             # The culprit is not known, or one's fault would fail all.
             for asked in unit.done:
-                self._units.waiting += 1  # `pop` counts it down again
-                self._run_together(unit.by, deque((asked,)))
+                self._units.run_alone(unit.by, asked)
             return
         (alone,) = unit.done
         # Its result stems from a transaction that was not committed.
