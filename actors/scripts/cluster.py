@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from actors.commits.tickets import late
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Requires, handles, informs
 from actors.scripts.name_clashes import IF_TAKEN
-from actors.scripts.services import ClusterRole
 from actors.scripts.transactions import ScriptRun
 from language import tree
 from protocol.errors import (
@@ -35,6 +34,9 @@ from storage.catalog import failover, join_tokens, replicas
 from storage.catalog.replicas import Replica
 from storage.txn.tickets import CommitTicket
 from storage.txn.transaction import Transaction
+
+if TYPE_CHECKING:
+    from actors.cluster.service import ClusterService
 
 Outcome = TypeVar("Outcome")
 _SHOWN: Final = 10
@@ -233,7 +235,7 @@ def _let_go(run: Execution, *rows: Replica) -> None:
         run.fiber.wait(waited)
 
 
-def _check_leads_yet(cluster: ClusterRole, epoch: int | None) -> None:
+def _check_leads_yet(cluster: ClusterService, epoch: int | None) -> None:
     """Check that the lead was held throughout: a new leadership has a new in-sync set, perhaps with
     those nodes in it. :raises Conflict:"""
     # Each epoch is above all before it, so an equal one means an unbroken lead.
