@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from actors.commits.committer import NamedAuthor
 from protocol import limits
+from storage.txn.tickets import NO_COMMIT
 
 if TYPE_CHECKING:
     from actors.commits.committer import Committer
     from actors.runtime import Runtime
+    from storage.formats.entries import Entry
+    from storage.txn.transaction import Transaction
 
 HOLD_US: Final = 5_000
 """Longest wait for the log to return a group (µs)."""
@@ -35,10 +39,54 @@ MANY: Final = 4
 R = TypeVar("R")
 
 
+class SharedUnit(Generic[R]):
+    """The first requests of a group, in one transaction.
+
+    :param group: user, surface, and what else they have in common
+    :param queue: requests of the group; the unit takes its own by `UnitQueue.pop`
+    :param run_some: runs some of them, and adds them to `done` or `refused`; raises if nothing of
+        the transaction may be committed
+    :param text: returns the text and the reason of their commit
+    """
+
+    blocked_by_lock = False
+    saw = NO_COMMIT
+    wrote = False
+    """True if the transaction has changes."""
+    read = NO_COMMIT
+    """Ticket that the requests `refused` depend on."""
+    entry: Entry | None = None
+    """Entry of their commit in the statement log."""
+
+    def __init__(
+        self,
+        group: tuple[str, ...],
+        queue: deque[R],
+        run_some: Callable[[Transaction, SharedUnit[R]], None],
+        text: Callable[[SharedUnit[R]], tuple[str, str | None]],
+    ) -> None:
+        self.group = group
+        self.queue = queue
+        self._run_some = run_some
+        self._text = text
+        self.done: list[R] = []
+        """Requests that were run."""
+        self.refused: list[R] = []
+        """Requests refused apart from the others."""
+
+    def work(self, tx: Transaction) -> None:
+        self._run_some(tx, self)
+        self.wrote = tx.size > 0
+
+    def attribution(self) -> tuple[NamedAuthor, str, str | None, Entry | None]:
+        return NamedAuthor(*self.group[:2]), *self._text(self), self.entry
+
+
 class UnitQueue(Generic[R]):
     """Requests of one kind; on the loop only.
 
-    :param run: runs the first requests of a group in one transaction, and takes them by `pop`
+    :param run: runs a unit, by `Executor.transact`
+    :param run_some, text: as for `SharedUnit`
     :param refuse: refuses a request: the node stops
     """
 
@@ -46,16 +94,20 @@ class UnitQueue(Generic[R]):
         self,
         runtime: Runtime,
         committer: Committer,
-        run: Callable[[Any, deque[R]], None],
+        run: Callable[[SharedUnit[R]], None],
+        run_some: Callable[[Transaction, SharedUnit[R]], None],
+        text: Callable[[SharedUnit[R]], tuple[str, str | None]],
         refuse: Callable[[R], None],
     ) -> None:
         self._loop = runtime.loop
         self._ready = runtime.ready
         self._monotonic_us = runtime.clock.monotonic_us
         self._committer = committer
-        self._run = run
+        self._run_unit = run
+        self._run_some = run_some
+        self._text = text
         self._refuse = refuse
-        self._queues: dict[Hashable, deque[R]] = {}
+        self._queues: dict[tuple[str, ...], deque[R]] = {}
         self.waiting = 0
         """Requests in all queues."""
         self.until_us = 0
@@ -73,7 +125,7 @@ class UnitQueue(Generic[R]):
         self._stopped = False
         committer.on_group_returned.append(self._log_returned)
 
-    def add(self, group: Hashable, request: R, *, first: bool = False) -> None:
+    def add(self, group: tuple[str, ...], request: R, *, first: bool = False) -> None:
         """Have a request run soon. :param first: before the others of its group, else after them"""
         queue = self._queues.get(group)
         if queue is None:
@@ -90,7 +142,10 @@ class UnitQueue(Generic[R]):
         self.waiting -= 1
         return queue.popleft()
 
-    def run_alone(self, group: Hashable, request: R) -> None:
+    def _run(self, group: tuple[str, ...], queue: deque[R]) -> None:
+        self._run_unit(SharedUnit(group, queue, self._run_some, self._text))
+
+    def run_alone(self, group: tuple[str, ...], request: R) -> None:
         """Run a request, popped before, at once in a transaction of its own."""
         self.waiting += 1
         self._run(group, deque((request,)))

@@ -22,18 +22,17 @@ Credentials and privileges are checked at each operation's own run, like those o
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, Final
 
 from pykka import ActorRef
 
-from actors.commits.committer import Committer, NamedAuthor
+from actors.commits.committer import Committer
 from actors.commits.priority_locks import BlockedLines
 from actors.execution.executor import Executor
 from actors.execution.registry import Registry
-from actors.execution.units import UnitQueue
+from actors.execution.units import SharedUnit, UnitQueue
 from actors.messages import operations, texts
 from actors.messages.request import MessageCallback, MessageRequest, Sender, TakeRoom
 from actors.rights import Rights
@@ -108,7 +107,7 @@ class MessageEngine:
         self._scripts = scripts
         self._executor = executor
         self._units: UnitQueue[MessageRequest] = UnitQueue(
-            runtime, committer, self._run_together, _refuse_at_stop
+            runtime, committer, self._run_together, self._run_some, _texts, _refuse_at_stop
         )
         self.on_turn_end = self._units.on_turn_end
         """Called by a surface that adds no more operations in this iteration of the loop. The
@@ -146,9 +145,8 @@ class MessageEngine:
 
     # --- one commit -----------------------------------------------------------------------------
 
-    def _run_together(self, by: Whose, queue: deque[MessageRequest]) -> None:
-        """Run the first of a queue in one commit. Operations that they wake join its end."""
-        unit = MessagesUnit(self, by, queue)
+    def _run_together(self, unit: SharedUnit[MessageRequest]) -> None:
+        """Run operations in one commit. Operations that they wake join the end of their queue."""
         try:
             ticket = self._executor.transact(unit)
         except Refusal as refusal:
@@ -168,14 +166,14 @@ class MessageEngine:
             if not asked.over:
                 self._after(asked, ticket)
 
-    def _on_refused(self, unit: MessagesUnit, refused: Refusal) -> None:
+    def _on_refused(self, unit: SharedUnit[MessageRequest], refused: Refusal) -> None:
         """Run the operations of a refused transaction again, each alone; or refuse a lone one."""
         for asked in unit.done:
             asked.give_room_back()  # their deliveries did not happen
         if len(unit.done) > 1:
             # The culprit is not known, or one's fault would fail all.
             for asked in unit.done:
-                self._units.run_alone(unit.by, asked)
+                self._units.run_alone(unit.group, asked)
             return
         (alone,) = unit.done
         # Its result stems from a transaction that was not committed.
@@ -189,14 +187,13 @@ class MessageEngine:
             # The refusal may rest on pending commits that the transaction has read.
             alone.answer_when(unit.saw)
 
-    def perform_some(
-        self, tx: Transaction, queue: deque[MessageRequest], done: list[MessageRequest]
-    ) -> Refusal | None:
-        """Run some operations in one transaction. Return the refusal of one that had changed
-        something by then: nothing of the transaction may be committed.
+    def _run_some(self, tx: Transaction, unit: SharedUnit[MessageRequest]) -> None:
+        """Run some operations in one transaction.
 
-        :param done: gets the operations run, the refused one too
+        :raises Refusal: of one that had changed something by then: nothing of the transaction may
+            be committed
         """
+        queue, done = unit.queue, unit.done
         judged: dict[Judged, Topic] = {}
         while queue and len(done) < TOGETHER and tx.size <= COMMIT_BYTES:
             asked = self._units.pop(queue)
@@ -212,11 +209,10 @@ class MessageEngine:
                 asked.refusal = refusal
                 # The one refusal that comes after some changes; any other has changed nothing.
                 if tx.size > limits.TRANSACTION_BYTES:
-                    return refusal
+                    raise
             except Exception as error:
                 # A bug may leave changes behind, so nothing of this transaction is committed.
-                return self.refusal_of(error, asked)
-        return None
+                raise self.refusal_of(error, asked) from error
 
     def _perform(self, tx: Transaction, asked: MessageRequest, judged: dict[Judged, Topic]) -> None:
         """Run one operation. :raises Refusal: see `operations`
@@ -394,34 +390,6 @@ class MessageEngine:
         return Failed(f"the node failed at this request: see its log for request {asked.id}")
 
 
-class MessagesUnit:
-    """Operations of one user over one surface, in one transaction.
-
-    :param queue: operations of which it takes the first
-    """
-
-    blocked_by_lock = False
-    saw = NO_COMMIT
-
-    def __init__(self, engine: MessageEngine, by: Whose, queue: deque[MessageRequest]) -> None:
-        self._engine = engine
-        self.by = by
-        self._queue = queue
-        self.done: list[MessageRequest] = []
-        """The operations run, a refused one too."""
-        self.wrote = False
-        """True if they have changed something."""
-
-    def work(self, tx: Transaction) -> None:
-        refused = self._engine.perform_some(tx, self._queue, self.done)
-        if refused is not None:
-            raise refused
-        self.wrote = tx.size > 0
-
-    def attribution(self) -> tuple[NamedAuthor, str, None, None]:
-        return NamedAuthor(*self.by), _texts(self.done), None, None
-
-
 def _whose(asked: MessageRequest) -> Whose:
     return asked.caller.user, asked.caller.surface
 
@@ -454,18 +422,18 @@ def _is_short(operation: MessageOperation) -> bool:
     return len(operation.receipts) <= SHORT
 
 
-def _texts(done: list[MessageRequest]) -> str:
+def _texts(unit: SharedUnit[MessageRequest]) -> tuple[str, None]:
     """Return the equivalent statements of the operations that changed something, each text once."""
     found = dict.fromkeys(
         texts.statement(asked.operation)
-        for asked in done
+        for asked in unit.done
         if asked.performed is not None and asked.performed.changed
     ) or {"messages": None}
     if len(found) == 1:
-        return next(iter(found))
+        return next(iter(found)), None
     named = list(found)[:STATEMENTS]
     more = len(found) - len(named)
-    return "; ".join(named) + (f" … ({more} more)" if more else "")
+    return "; ".join(named) + (f" … ({more} more)" if more else ""), None
 
 
 def _stopping() -> Draining:

@@ -22,9 +22,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from actors.commits.committer import NamedAuthor
 from actors.execution.blocking import CallbackWait, Resume
-from actors.execution.units import UnitQueue
+from actors.execution.units import SharedUnit, UnitQueue
 from actors.vaults.inspection import Inspector, SealedRecord
 from actors.vaults.keyring import Keyring, changed
 from actors.vaults.parts import VaultParts
@@ -35,7 +34,7 @@ from protocol.rights import READ
 from protocol.values import NONE, Value
 from storage.audit.trail import after
 from storage.formats.entries import Entry
-from storage.txn.tickets import NO_COMMIT, CommitTicket
+from storage.txn.tickets import CommitTicket
 from storage.txn.transaction import Transaction
 from storage.vaults import vaults
 from storage.vaults.rows import KeysRow, StoreRow
@@ -110,8 +109,9 @@ class Reveals:
         self._inspector = Inspector(keyring, trail)
         self._executor = parts.executor
         self.units: UnitQueue[PendingReveal] = UnitQueue(
-            parts.runtime, parts.committer, self._record_together, self._refuse_at_stop
-        )
+            parts.runtime, parts.committer, self._record_together, self._find_some,
+            _text, self._refuse_at_stop,
+        )  # fmt: skip
         self._recorded: deque[PendingReveal] = deque()
         """Requests whose entries are durable, to be decrypted."""
         self.commits = 0
@@ -135,10 +135,9 @@ class Reveals:
 
     # --- recording --------------------------------------------------------------------------------
 
-    def _record_together(self, whose: Whose, queue: deque[PendingReveal]) -> None:
-        """Authorize and find the first requests of a queue, and record them in one commit."""
-        unit = RevealUnit(self, whose, queue)
-        found = unit.found
+    def _record_together(self, unit: SharedUnit[PendingReveal]) -> None:
+        """Authorize and find requests, and record them in one commit."""
+        found = unit.done
         try:
             ticket = self._executor.transact(unit)
         except Exception as error:
@@ -152,15 +151,10 @@ class Reveals:
         if unit.refused:  # a refusal depends on the commits that were read
             self._when_released(unit.read, partial(self._complete_refused, unit.refused))
 
-    def find_some(
-        self,
-        tx: Transaction,
-        queue: deque[PendingReveal],
-        found: list[PendingReveal],
-        refused: list[PendingReveal],
-    ) -> None:
-        """Authorize and find requests for a slice, up to a number."""
-        known = Known()
+    def _find_some(self, tx: Transaction, unit: SharedUnit[PendingReveal]) -> None:
+        """Authorize and find requests for a slice, up to a number, and add them to the trail."""
+        tx.ignores_locks = True
+        queue, found, known = unit.queue, unit.done, Known()
         while queue and len(found) < TOGETHER:
             asked = self.units.pop(queue)
             if asked.over:
@@ -170,9 +164,12 @@ class Reveals:
                 found.append(asked)
             except Exception as error:
                 asked.refusal = self._refusal_of(error, asked)
-                refused.append(asked)
+                unit.refused.append(asked)
             if self._monotonic_us() >= self.units.until_us:
                 break
+        unit.read = tx.ticket
+        if found:
+            unit.entry = self._record(tx, found)
 
     def _when_released(self, ticket: CommitTicket, told: Resume) -> None:
         self._committer.block(CallbackWait(told, self._monotonic_us()), ticket)
@@ -206,7 +203,7 @@ class Reveals:
             found = known[vault.name] = judged, vaults.keys_row(tx, judged)
         return found
 
-    def record(self, tx: Transaction, found: list[PendingReveal]) -> Entry:
+    def _record(self, tx: Transaction, found: list[PendingReveal]) -> Entry:
         """Add the entries of requests to the trail. Return that of the statement log."""
         first = found[0].look
         caller = first.act.caller
@@ -310,35 +307,9 @@ class Reveals:
         return Failed(f"the node failed at this request: see its log for request {request}")
 
 
-class RevealUnit:
-    """Requests of one user over one surface in one database, in one transaction.
-
-    :param queue: requests of which it takes the first
-    """
-
-    blocked_by_lock = False
-    saw = NO_COMMIT
-
-    def __init__(self, reveals: Reveals, whose: Whose, queue: deque[PendingReveal]) -> None:
-        self._reveals = reveals
-        self._whose = whose
-        self._queue = queue
-        self.found: list[PendingReveal] = []
-        self.refused: list[PendingReveal] = []
-        self.read = NO_COMMIT
-        """Ticket that the refusals rest on."""
-        self._entry: Entry | None = None
-
-    def work(self, tx: Transaction) -> None:
-        tx.ignores_locks = True
-        self._reveals.find_some(tx, self._queue, self.found, self.refused)
-        self.read = tx.ticket
-        if self.found:
-            self._entry = self._reveals.record(tx, self.found)
-
-    def attribution(self) -> tuple[NamedAuthor, str, str | None, Entry | None]:
-        first = self.found[0].look
-        return NamedAuthor(*self._whose[:2]), first.statement, first.act.reason, self._entry
+def _text(unit: SharedUnit[PendingReveal]) -> tuple[str, str | None]:
+    first = unit.done[0].look
+    return first.statement, first.act.reason
 
 
 def _whose(look: RevealRequest) -> Whose:
