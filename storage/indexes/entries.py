@@ -444,10 +444,10 @@ class IndexMaintainer:
         """
         return all(known.get(name, NONE) is fields.get(name, NONE) for name in self._rows.heads)
 
-    def of_deleted(
+    def delete_together(
         self, tx: Transaction, keys_of: Sequence[bytes], packed: Sequence[bytes], tick: Tick
-    ) -> list[bytes]:
-        """Return the entries that records lose which are deleted together.
+    ) -> None:
+        """Update the entries of records that are deleted together.
 
         :param keys_of: keys of the records, at least one
         :param packed: their packed fields
@@ -455,10 +455,15 @@ class IndexMaintainer:
         """
         ids = [key[keys.RECORD_PREFIX_BYTES :] for key in keys_of]
         columns = self._rows.of_all_packed(packed)
-        found: list[bytes] = []
+        gone: list[bytes] = []
+        marked: dict[bytes, bytes] = {}
         for entries in self._all:
             old, _ = entries.of_many(columns, ids)
             yield_to_others(tick, old)
+            # A text that is deleted is marked like one that is new.
+            if isinstance(entries, TextMarkers):
+                marked.update(old)
+                continue
             index = entries.index
             if index.unique and index.state == BUILDING:
                 old = {
@@ -466,8 +471,9 @@ class IndexMaintainer:
                     for entry, value in old.items()
                     if _may_delete(tx, index, entry, value)
                 }
-            found += old
-        return found
+            gone += old
+        tx.delete_all(gone)
+        tx.put_all(marked)
 
     def leave(
         self, tx: Transaction, key: bytes, before: bytes, after: bytes, tick: Tick

@@ -237,8 +237,7 @@ def delete_together(
     :raises TooLarge:
     """
     if table.keeper is not None:
-        packed = [one.raw for one in before]
-        tx.delete_all(table.keeper.of_deleted(tx, keys_of, packed, tick))
+        table.keeper.delete_together(tx, keys_of, [one.raw for one in before], tick)
     tx.delete_records(keys_of, [one.sequence for one in before])
     if table.on_change is not None:
         for key, one in zip(keys_of, before, strict=True):

@@ -8,9 +8,10 @@ every record finds.
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from actors.text_folds import analysis_of
 from language import tree
 from language.functions.search import text_matches
 from language.parser import parse_expression
+from language.search.analysis import Postings
 from language.search.compiled import analyzer_of, pack_definition
 from language.search.definitions import Definition, TokenFilter
 from language.search.query import parse_query
@@ -108,22 +110,21 @@ def differing(tx: Transaction, table: Table, rng: Random) -> list[str]:
     if index is None:
         return []
     assert index.text is not None
-    analyzer: Any = analyzer_of(index.text.definition)
-    run: Any = SimpleNamespace(tick=lambda *_: None, memory=WorkingMemory())
+    definition = index.text.definition
     rows = {
         key[keys.RECORD_PREFIX_BYTES :]: unpack_object(value[SEQUENCE_BYTES:])
         for pairs in tx.scan(*keys.within(table.prefix))
         for key, value in pairs
     }
     wrong = []
-    for query in rng.sample(QUERIES, 4):
+    for query in rng.sample(QUERIES, 2):
         if not index.is_complete:
             continue
         search = asked(tx, table, query).search
         ids = list(search.ids())
         fresh = set(search.fresh)
         wanted = {
-            id for id, row in rows.items() if text_matches(run, analyzer, _fields(row), query)
+            id for id, row in rows.items() if _fits(definition, repr(_fields(row)), repr(query))
         }
         if ids != sorted(set(ids)) or len(ids) != search.entries:
             wrong.append(f"{query!r}: twice, or out of order")
@@ -131,7 +132,23 @@ def differing(tx: Transaction, table: Table, rng: Random) -> list[str]:
             wrong.append(f"{query!r}: {len(wanted - set(ids))} missing")
         if not set(ids) - fresh <= wanted:
             wrong.append(f"{query!r}: some that do not match")
-    return wrong + _checked(tx, table, index) + _misjudged(tx, table, index, rows, rng)
+    if rng.random() < 0.3:
+        wrong += _checked(tx, table, index)
+    return wrong + _misjudged(tx, table, index, rows, rng)
+
+
+@cache
+def _fits(definition: bytes, fields: str, query: str) -> bool:
+    """True if the values of some fields match. Both are written out: histories have few of them."""
+    run: Any = SimpleNamespace(tick=lambda *_: None, memory=WorkingMemory())
+    analyzer: Any = analyzer_of(definition)
+    return text_matches(run, analyzer, literal_eval(fields), literal_eval(query))
+
+
+@cache
+def _postings(definition: bytes, fields: str) -> list[tuple[Postings, int]]:
+    """The terms of some fields."""
+    return list(map(analyzer_of(definition).postings, literal_eval(fields)))
 
 
 def _checked(tx: Transaction, table: Table, index: Index) -> list[str]:
@@ -156,8 +173,9 @@ def _misjudged(
     """Queries with other scores, or another order by score, than those of a plain look."""
     assert index.text is not None
     analyzer, wrong = analyzer_of(index.text.definition), []
-    known = {id: [analyzer.postings(one) for one in _fields(row)] for id, row in rows.items()}
-    for value in rng.sample(QUERIES, 2):
+    definition = index.text.definition
+    known = {id: _postings(definition, repr(_fields(row))) for id, row in rows.items()}
+    for value in rng.sample(QUERIES, 1):
         query = parse_query(value, analyzer)
         search = TextIndex(_run(tx), table, index, query)
         wanted = {} if query is None else plain.scores(query, known, index.text)
@@ -172,7 +190,7 @@ def _misjudged(
         if ids != sorted(ids, key=lambda id: (-search.score(id, None), id)):
             wrong.append(f"{value!r}: another order")
         again = TextIndex(_run(tx), table, index, query)
-        if [again.score(id, None) for id in ids] != found:
+        if ids and [again.score(id, None) for id in ids] != found:
             wrong.append(f"{value!r}: other scores by another way")
     return wrong
 
@@ -244,6 +262,8 @@ def change(rng: Random, store: TextBook, tx: Transaction) -> None:
     """Change a record, or several."""
     table = store.table(tx)
     changes = RecordChanges(tx, table)
+    if rng.random() < 0.05:
+        delete_some(rng, tx, table)
     for id in rng.sample(range(IDS), rng.choice([1, 1, 1, 8])):
         stored = records.stored(tx, table, id)
         if stored is not None and rng.random() < 0.3:
@@ -251,6 +271,18 @@ def change(rng: Random, store: TextBook, tx: Transaction) -> None:
         else:
             changes.put(id, some_record(rng), stored)
     changes.write(unpaced)
+
+
+def delete_some(rng: Random, tx: Transaction, table: Table) -> None:
+    """Delete several records together, as DELETE does."""
+    found = [
+        (keys.record(table.prefix, id), stored)
+        for id in rng.sample(range(IDS), 12)
+        if (stored := records.stored(tx, table, id)) is not None
+    ]
+    if found:
+        paths, before = zip(*found, strict=True)
+        records.delete_together(tx, table, paths, before, unpaced)
 
 
 def step(rng: Random, store: TextBook) -> list[str]:
@@ -335,7 +367,7 @@ def _history(rng: Random, store: TextBook) -> list[str]:
         wrong = step(rng, store)
         with store.begin_transaction() as tx:
             wrong += differing(tx, store.table(tx), rng)
-        for old in store.olds:
+        for old in store.olds if rng.random() < 0.3 else ():
             wrong += [f"an old state: {one}" for one in differing(old, store.table(old), rng)]
         if wrong:
             return wrong

@@ -20,6 +20,7 @@ from protocol.errors import Conflict
 from protocol.values import unpaced
 from storage.formats.keys import RECORD_PREFIX_BYTES, within
 from storage.indexes import derived
+from storage.indexes.entries import IndexMaintainer
 from storage.indexes.text_markers import FRESH, TextMarkers
 from storage.records import records
 from storage.records.records import RecordChanges
@@ -30,8 +31,14 @@ from tests.storage.books import digests
 from tests.storage.search.history import TextBook, asked, may_write, run_history
 
 
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize(
-    "seeds", [range(8), pytest.param(range(1_000, 21_000), marks=pytest.mark.hard)]
+    "seeds",
+    [range(12)]
+    + [
+        pytest.param(range(start, start + 1_000), marks=pytest.mark.hard)
+        for start in range(1_000, 21_000, 1_000)
+    ],
 )
 def test_an_index_leads_to_what_a_plain_search_finds(
     seeds: Sequence[int], figure: Callable[[str, object], None]
@@ -45,25 +52,34 @@ def _no_marker_at_a_delete(self: TextMarkers, old: Any, new: Any, id: bytes) -> 
     return {} if new is None else MOVED(self, old, new, id)
 
 
+def _without_markers(self: IndexMaintainer, *arguments: Any) -> None:
+    with patch.object(TextMarkers, "of_many", lambda self, columns, ids: ({}, 0)):
+        DELETE(self, *arguments)
+
+
 def _count_deleted(self: SegmentSearch, live: Any, leaves: Any, known: Statistics) -> None:
     COUNT(self, np.ones_like(live), leaves, known)
 
 
+DELETE = IndexMaintainer.delete_together
 COUNT = SegmentSearch.count
 MOVED = TextMarkers.moved
 LIVE_IDS = TextSegment.live_ids
 FAULTS: dict[str, tuple[int, Any]] = {
     "no marker at a delete": (
-        4, lambda: patch.object(TextMarkers, "moved", _no_marker_at_a_delete),
+        0, lambda: patch.object(TextMarkers, "moved", _no_marker_at_a_delete),
+    ),
+    "no markers of records that are deleted together": (
+        0, lambda: patch.object(IndexMaintainer, "delete_together", _without_markers),
     ),
     "a marker removed under a newer record": (
-        4, lambda: patch.object(storage.search.folding, "_stamp", lambda value: b""),
+        0, lambda: patch.object(storage.search.folding, "_stamp", lambda value: b""),
     ),
     "deleted bits not set": (
         0, lambda: patch.object(Head, "without", lambda self, numbers: self),
     ),
     "a merge that keeps deleted records": (
-        1,
+        0,
         lambda: patch.object(
             TextSegment, "live_ids",
             lambda self: LIVE_IDS(
@@ -72,20 +88,20 @@ FAULTS: dict[str, tuple[int, Any]] = {
         ),
     ),
     "a rarity that counts deleted records": (
-        1, lambda: patch.object(SegmentSearch, "count", _count_deleted),
+        0, lambda: patch.object(SegmentSearch, "count", _count_deleted),
     ),
     "a rarity without fresh records": (
-        1, lambda: patch.object(Statistics, "add", lambda self, field, words: None),
+        0, lambda: patch.object(Statistics, "add", lambda self, field, words: None),
     ),
     "a phrase of scattered words": (
-        1,
+        0,
         lambda: patch.object(
             SegmentSearch, "_phrase",
             lambda self, phrase, field: self.hits(Term(phrase.parts[0][1]), field),
         ),
     ),
     "a fold that goes on below a rebuilt index": (
-        0, lambda: patch.object(Fold, "_still", lambda self, index: True),
+        4, lambda: patch.object(Fold, "_still", lambda self, index: True),
     ),
 }  # fmt: skip
 """Faults that histories have to show, each with a seed that shows it."""
