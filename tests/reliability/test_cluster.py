@@ -11,11 +11,13 @@ import pytest
 
 from actors.agreement import EtcdAgreement
 from protocol.agreement import NotAnswered
+from tests import texts
 from tests.actors.agreement.etcds import needs_etcd
 from tests.cluster.plan import ETCD
 from tests.reliability.clusters import (
     BEHIND_SECONDS,
     LEASE_SECONDS,
+    PLACE,
     Cluster,
     Member,
     cluster,
@@ -46,16 +48,59 @@ def test_many_leaders_are_killed(tmp_path: Path) -> None:
         leaders_are_killed(found, 20)
 
 
+def all_answer(found: Cluster, text: str) -> list[object]:
+    """What a script answers on every node alike."""
+    found.check()
+    each, *others = [member.script(text, **PLACE) for member in found.members]
+    assert all(other == each for other in others)
+    return each
+
+
+def all_are_folded(found: Cluster) -> None:
+    """Wait until no node has fresh records in its index, and check these."""
+    for each in found.members:
+
+        def is_folded(each: Member = each) -> bool:
+            info = each.value(texts.INFO, **PLACE)
+            return info is not None and info["state"] == "ready" and not info["fresh"]
+
+        found.until(f"the index of {each.name} is folded", is_folded)
+        checked = each.value(texts.CHECK, **PLACE)
+        assert checked["entries"] == checked["records"] > 0
+        assert checked["missing"] == checked["surplus"] == 0
+
+
+@pytest.mark.hard
+@pytest.mark.timeout(600)
+def test_every_leader_finds_the_same(tmp_path: Path) -> None:
+    """By a FULLTEXT index that each node folds for itself, while leaders are killed."""
+    with cluster(tmp_path) as found:
+        found.done(f"USE a.b; {texts.SEED}")
+        for number in range(6):
+            found.done(f"USE a.b; DELETE ore; {texts.rows(number * 50, number * 50 + 3_000)}")
+            found.done(f"USE a.b; {texts.CHANGES}")
+            before = all_answer(found, texts.QUESTIONS)
+            leader = found.led()
+            leader.kill()
+            assert found.led(but=leader).script(texts.QUESTIONS, **PLACE) == before
+            leader.start()
+            if number % 2:
+                all_are_folded(found)
+            assert all_answer(found, texts.QUESTIONS) == before
+
+
 def test_all_are_killed_at_once(tmp_path: Path) -> None:
     with cluster(tmp_path) as found:
+        found.done(f"USE a.b; {texts.SEED} {texts.rows(0, 40)}")
         for number in range(10):
             found.write(number)
+        before = all_answer(found, texts.QUESTIONS)
         for each in found.members:
             each.kill()
         for each in found.members:
             each.start()
         found.write_until_taken(10)
-        found.check()
+        assert all_answer(found, texts.QUESTIONS) == before
 
 
 @pytest.mark.hard
