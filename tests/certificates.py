@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
+
+Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
+"""Of a server, and of a client that trusts it."""
 
 
 def self_signed(
@@ -57,3 +61,11 @@ def self_signed(
         )
     )
     return chain_path, key_path
+
+
+def contexts_of(folder: Path, name: str = "localhost") -> Contexts:
+    """Make a certificate, and contexts that use it."""
+    chain, key = self_signed(folder, name)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(chain, key)
+    return server, ssl.create_default_context(cafile=str(chain))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,7 @@ from storeclient import (
     errors,
 )
 from surfaces.wire import WireSurface
-from tests.certificates import self_signed
+from tests.certificates import contexts_of
 from tests.surfaces.wire.peers import PASSWORD, USER, FakeNode, serving, until
 
 
@@ -159,8 +158,6 @@ async def test_who_is_cancelled_while_connecting_leaves_no_connection() -> None:
 
 
 class TestSync:
-    """The blocking twin, used from threads beside the loop that serves."""
-
     async def beside(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(None, work)
 
@@ -201,10 +198,7 @@ class TestSync:
 
 
 async def test_tls(node: FakeNode, tmp_path: Path) -> None:
-    certificate, key = self_signed(tmp_path, "localhost")
-    serving_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving_side.load_cert_chain(certificate, key)
-    trusting = ssl.create_default_context(cafile=str(certificate))
+    serving_side, trusting = contexts_of(tmp_path)
     async with serving(node, serving_side) as surface:
         async with AsyncClient(at(surface), user=USER, password=PASSWORD, tls=trusting) as client:
             assert await client.query("BIG", {"v": 1_000_000}) == bytes(1_000_000)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from surfaces.long_work import LongWork
+from tests.certificates import Contexts, contexts_of
 from tests.memory import shared_path, tmp_path
 
 __all__ = ["shared_path", "tmp_path", "under_way"]
+
+
+@pytest.fixture
+def contexts(tmp_path: Path) -> Contexts:
+    return contexts_of(tmp_path)
 
 
 @pytest.fixture

@@ -182,7 +182,6 @@ class Row:
 
 
 def rows(table: str) -> dict[str, Row]:
-    """The rows of a table, by their names."""
     found = {}
     for line in table.strip("\n").splitlines()[1:]:
         name, needs, cells = (part.strip() for part in line.split("|"))

@@ -19,8 +19,6 @@ from tests.surfaces.wire.peers import Peer, connected
 
 
 class Clock(SystemClock):
-    """The system's, and as far ahead as a test wants it."""
-
     def __init__(self) -> None:
         self.ahead_us = 0
 
@@ -39,7 +37,6 @@ class Served:
     _open: AsyncExitStack
 
     async def raw(self) -> Raw:
-        """A connection of its own over HTTP."""
         return await self._open.enter_async_context(await Raw.connect(self.http.address[1]))
 
     async def peer(self, **greeting: object) -> Peer:
@@ -53,7 +50,6 @@ class Served:
         return connected(self.wire)
 
     async def token(self, raw: Raw, user: str, password: str) -> str:
-        """Of a new session."""
         body = json.dumps({"user": user, "password": password}).encode()
         answer = await raw.ask("POST", "/session", body, content_type="application/json")
         assert answer.status == 200, answer.body

@@ -215,7 +215,6 @@ async def signed_in(both: Served, **more: Any) -> Peer:
 
 
 async def parts(peer: Peer, id: int) -> tuple[list[dict[str, Any]], Any]:
-    """The parts on an id, and what came behind them."""
     found: list[dict[str, Any]] = []
     while True:
         message = await peer.hear()

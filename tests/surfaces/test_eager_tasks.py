@@ -14,7 +14,7 @@ from tests.logbook import Logbook
 
 
 def nothing() -> None:
-    """Nobody wants to know."""
+    pass
 
 
 async def test_what_waits_for_nothing_ends_at_once() -> None:

@@ -8,7 +8,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,13 +16,11 @@ from actors.rate_limited_log import RateLimitedLog
 from protocol import limits
 from surfaces import listener
 from surfaces.listener import Listener
-from tests.certificates import self_signed
+from tests.certificates import Contexts
 from tests.logbook import Logbook
 
 
 class Peer(asyncio.Protocol):
-    """Says hello, and counts."""
-
     standing = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -65,7 +62,6 @@ class Desk:
         return self.made[-1]
 
     async def said(self, host: str | None = None) -> bytes:
-        """All that a new connection hears."""
         address, port = self.listener.addresses[0]
         reader, writer = await asyncio.open_connection(host or address, port)
         try:
@@ -82,7 +78,6 @@ async def listening(
     tls_seconds: float = 5,
     descriptors: int = 1 << 20,
 ) -> AsyncIterator[Desk]:
-    """A listener on that host."""
     made = Desk()
     made.listener = Listener(
         made.make, made.lost.append, tls=tls, tls_seconds=tls_seconds, refusal=b"no",
@@ -97,12 +92,6 @@ async def listening(
         async with asyncio.timeout(10):
             while Peer.standing:
                 await asyncio.sleep(0)
-
-
-def server_side(directory: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*self_signed(directory, "node"))
-    return context
 
 
 async def test_each_has_a_protocol_or_is_cut() -> None:
@@ -143,8 +132,8 @@ async def test_every_address_of_a_host_on_one_port() -> None:
             assert await desk.said(sock.getsockname()[0]) == b"hello"
 
 
-async def test_a_protocol_whose_handshake_failed_is_told_of(tmp_path: Path) -> None:
-    async with listening(tls=server_side(tmp_path), tls_seconds=0.1) as desk:
+async def test_a_protocol_whose_handshake_failed_is_told_of(contexts: Contexts) -> None:
+    async with listening(tls=contexts[0], tls_seconds=0.1) as desk:
         assert await desk.said() == b""
         async with asyncio.timeout(10):
             while desk.lost != desk.made:
@@ -152,8 +141,8 @@ async def test_a_protocol_whose_handshake_failed_is_told_of(tmp_path: Path) -> N
         assert len(desk.lost) == 1
 
 
-async def test_who_begins_no_tls_is_told_in_clear(tmp_path: Path) -> None:
-    async with listening(tls=server_side(tmp_path)) as desk:
+async def test_who_begins_no_tls_is_told_in_clear(contexts: Contexts) -> None:
+    async with listening(tls=contexts[0]) as desk:
         reader, writer = await asyncio.open_connection(*desk.listener.addresses[0])
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         assert await reader.read() == b"TLS"
@@ -162,8 +151,8 @@ async def test_who_begins_no_tls_is_told_in_clear(tmp_path: Path) -> None:
         await writer.wait_closed()
 
 
-async def test_handshakes_under_way_at_the_end_are_cut_and_told_of(tmp_path: Path) -> None:
-    async with listening(tls=server_side(tmp_path)) as desk:
+async def test_handshakes_under_way_at_the_end_are_cut_and_told_of(contexts: Contexts) -> None:
+    async with listening(tls=contexts[0]) as desk:
         reader, writer = await asyncio.open_connection(*desk.listener.addresses[0])
         async with asyncio.timeout(10):
             while not desk.made:
@@ -176,11 +165,11 @@ async def test_handshakes_under_way_at_the_end_are_cut_and_told_of(tmp_path: Pat
 
 
 async def test_too_many_handshakes_wait_in_the_backlog(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    contexts: Contexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "HANDSHAKES", 2)
     monkeypatch.setattr(listener, "REST_SECONDS", 0.01)
-    async with listening(tls=server_side(tmp_path)) as desk:
+    async with listening(tls=contexts[0]) as desk:
         peers = [await asyncio.open_connection(*desk.listener.addresses[0]) for _ in range(4)]
         async with asyncio.timeout(10):
             while not desk.listener._resting:
@@ -224,13 +213,14 @@ async def test_a_peer_that_vanishes_without_a_word_is_noticed_by_the_system(
         writer.transport.abort()
 
 
-async def largest_read(directory: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+async def largest_read(contexts: Contexts, monkeypatch: pytest.MonkeyPatch) -> int:
     """Of a connection with TLS that all of 200 000 bytes have reached before it reads."""
     slow = Slow()
     monkeypatch.setattr(Desk, "make", lambda _desk: slow)
-    async with listening(tls=server_side(directory)) as desk:
-        client = ssl.create_default_context(cafile=str(directory / "node.pem"))
-        _, writer = await asyncio.open_connection(*desk.listener.addresses[0], ssl=client)
+    async with listening(tls=contexts[0]) as desk:
+        _, writer = await asyncio.open_connection(
+            *desk.listener.addresses[0], ssl=contexts[1], server_hostname="localhost"
+        )
         async with asyncio.timeout(30):
             while not Peer.standing:
                 await asyncio.sleep(0)
@@ -245,11 +235,11 @@ async def largest_read(directory: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 async def test_little_is_ready_to_read_into_with_tls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    contexts: Contexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every peer that has connected makes the node hold as much, whoever it is. What a read brings
     shows how much; a part of a record may have waited beside it."""
-    assert await largest_read(tmp_path, monkeypatch) <= 2 * limits.TLS_READ_BYTES
+    assert await largest_read(contexts, monkeypatch) <= 2 * limits.TLS_READ_BYTES
     allowed = limits.TLS_READ_BYTES
     monkeypatch.setattr(limits, "TLS_READ_BYTES", 256 * limits.KIB)
-    assert await largest_read(tmp_path, monkeypatch) > 2 * allowed, "planted, and not seen"
+    assert await largest_read(contexts, monkeypatch) > 2 * allowed, "planted, and not seen"

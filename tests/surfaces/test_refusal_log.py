@@ -13,15 +13,14 @@ from surfaces.logs import RefusalLog
 from tests.clients.test_real_node import serving
 from tests.logbook import Logbook
 from tests.nodes import PASSWORD
-from tests.surfaces.http.conftest import bearer, node, port, raw, script, serve, surface
+from tests.surfaces.http.conftest import bearer, node, port, raw, serve, surface
 from tests.surfaces.http.raw import Raw
 
 __all__ = ["bearer", "node", "port", "raw", "serve", "surface"]
 
 
 async def test_over_http(raw: Raw, bearer: str, logbook: Logbook) -> None:
-    await raw.send(script("THROW 'canary'", bearer))
-    answer = await raw.answer()
+    answer = await raw.run("THROW 'canary'", bearer)
     (line,) = logbook.refusals
     assert line["request"] == answer.error["request"] and line["level"] == "info"
     assert (line["code"], line["status"], line["line"]) == ("Thrown", 409, 1)

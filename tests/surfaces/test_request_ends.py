@@ -103,13 +103,11 @@ class Desk:
         self.node = served.here.node
 
     async def token(self) -> str:
-        """Open a session of eve's."""
         return await self.served.token(await self.served.raw(), "eve", EVE)
 
     async def ask(
         self, kind: str, state: str, token: str, timeout: timedelta | None = None
     ) -> Asked:
-        """Send a request that comes to be in a state."""
         more: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
         if state == SEQUENCE:
             more["after"] = FAR
@@ -151,7 +149,6 @@ class Desk:
                 await asyncio.sleep(0.001)
 
     async def quiet(self) -> None:
-        """Wait until nothing of eve's is under way."""
         async with asyncio.timeout(20):
             while await self.rows():
                 await asyncio.sleep(0.001)

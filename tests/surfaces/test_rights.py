@@ -29,7 +29,6 @@ from tests.tables import case
 
 
 def lines(text: str) -> tuple[str, ...]:
-    """Scripts, one a line."""
     return tuple(line.strip() for line in text.strip().splitlines())
 
 
@@ -54,8 +53,6 @@ SET 'k' IN cache VALUE '{CANARY}'
 
 
 class House:
-    """A node with both surfaces, and callers that are signed in to each."""
-
     def __init__(self, node: Served, raw: Raw) -> None:
         self.here, self.raw = node.here, raw
         self._node = node
@@ -63,7 +60,6 @@ class House:
         self.peers: dict[str, Peer] = {}
 
     async def admit(self, name: str, role: str, space: str | None = None) -> None:
-        """Declare a user and sign it in on both surfaces."""
         await declare(self.here.node, name, role, space, PASSWORD)
         self.tokens[name] = f"Bearer {await self._node.token(self.raw, name, PASSWORD)}"
         self.peers[name] = await self._node.peer(user=name, password=PASSWORD)
@@ -71,7 +67,6 @@ class House:
     async def http(
         self, name: str | None, text: str, parameters: Any = None, place: str = "shop.main"
     ) -> Answer:
-        """A script over HTTP."""
         schema = {} if name is None else {"authorization": self.tokens[name]}
         namespace, _, database = place.partition(".")
         body = {"script": text, "params": parameters or {}, "ns": namespace, "db": database}
@@ -699,7 +694,6 @@ def _record(run: Execution, record: RecordId, verbs: Verbs = READ) -> dict[str, 
 
 
 def _raw(run: Execution, record: RecordId, verbs: Verbs = READ) -> bytes | None:
-    """`Execution.raw` likewise."""
     return records.read(run.transaction, _unjudged(run, record.table), record.id)
 
 

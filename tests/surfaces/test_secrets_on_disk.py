@@ -8,7 +8,6 @@ from hashlib import sha256
 from pathlib import Path
 
 from tests.nodes import OWNER, PASSWORD
-from tests.surfaces.http.conftest import script
 from tests.surfaces.served import served
 
 DECLARED = "canary declared 4f1"
@@ -19,7 +18,6 @@ WRITTEN = "canary written as data 6e5"
 
 
 def held(directory: Path) -> bytes:
-    """All that the files of a directory hold."""
     return b"\n".join(path.read_bytes() for path in directory.rglob("*") if path.is_file())
 
 
@@ -33,11 +31,9 @@ async def test_what_was_a_secret_is_not_in_the_directory(tmp_path: Path) -> None
             f" '{CHANGED}'; DEFINE TABLE t; CREATE t:1 SET text = '{WRITTEN}'"
         )
         fields = {"store_namespace": "shop", "store_database": "main"}
-        await raw.send(script(text, owner, **fields))
-        assert (await raw.answer()).status == 200
+        assert (await raw.run(text, owner, **fields)).status == 200
         text = "DEFINE REPLICA n1 PEER 'n1:1'; CREATE JOIN TOKEN"
-        await raw.send(script(text, owner, **fields))
-        answer = await raw.answer()
+        answer = await raw.run(text, owner, **fields)
         joins = json.loads(answer.body)["results"][1]["value"]["token"].removeprefix("n1.")
         token = await node.token(raw, "ana", CHANGED)
         body = json.dumps({"old": CHANGED, "new": OWN}).encode()

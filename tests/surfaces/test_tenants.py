@@ -245,8 +245,6 @@ WRONG: Final = "a wrong password"
 
 @dataclass
 class Heard:
-    """What came back, by what was asked, and who asked."""
-
     asked: str
     answer: str
 
@@ -313,7 +311,6 @@ class Listener:
     async def script(
         self, who: str, text: str, place: tuple[str, str] | tuple[None, None], **more: Any
     ) -> None:
-        """A script over HTTP. In receipts that it names stands STOREID for their store."""
         body = {
             "script": text.replace("STOREID", self.node.here.node.store.id[:8]),
             "ns": place[0],
@@ -328,7 +325,6 @@ class Listener:
         self._keep(f"{who} {place} {text}", _text(answer))
 
     async def wire(self, who: str, kind: MessageKind, body: dict[str, Any]) -> None:
-        """A message, on the connection of somebody."""
         peer = self._peers[who]
         peer.say(kind, 7, body)
         message = await peer.hear()

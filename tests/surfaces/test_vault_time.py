@@ -94,7 +94,6 @@ async def client(house: Served, token: str, lane: int, heard: Heard) -> None:
 
 
 async def trail_of(house: Served) -> list[Any]:
-    """All of it."""
     found: list[Any] = []
     before = ""
     while True:

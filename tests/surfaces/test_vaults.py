@@ -25,8 +25,6 @@ VAULT = "/vault/shop/main/v"
 
 
 class House:
-    """A served node, and its owner on both surfaces."""
-
     def __init__(self, node: Served, raw: Raw, token: str) -> None:
         self.node = node
         self._raw = raw

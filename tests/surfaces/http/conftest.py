@@ -19,7 +19,7 @@ from surfaces.http.shared import Deadlines, HttpSettings
 from surfaces.http.surface import HttpSurface
 from surfaces.long_work import LongWork
 from tests.nodes import CHEAP
-from tests.surfaces.http.raw import Raw, request
+from tests.surfaces.http.raw import Raw
 from tests.surfaces.served import Clock
 
 PASSWORD = "correct horse"
@@ -29,7 +29,6 @@ Serve = Callable[..., Awaitable[HttpSurface]]
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
-    """A node on a store of its own, whose owner is root; passwords cost little to hash."""
     settings = NodeSettings(
         str(tmp_path / "store"), first_owner=FirstOwner("root", PASSWORD), password_cost=CHEAP
     )
@@ -40,7 +39,6 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 
 @pytest.fixture
 def clock(node: Node) -> Clock:
-    """Clock of the node."""
     assert isinstance(node.environment.clock, Clock)
     return node.environment.clock
 
@@ -71,7 +69,6 @@ async def serve(node: Node, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Se
 
 @pytest.fixture
 async def surface(serve: Serve) -> HttpSurface:
-    """A surface with its usual ceilings."""
     return await serve()
 
 
@@ -100,34 +97,20 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 async def port(surface: HttpSurface) -> int:
-    """Where it listens."""
     return surface.address[1]
 
 
 @pytest.fixture
 async def raw(port: int) -> AsyncIterator[Raw]:
-    """One connection to it."""
     async with await Raw.connect(port) as connection:
         yield connection
 
 
 @pytest.fixture
 async def bearer(raw: Raw) -> str:
-    """The owner's token, as an Authorization field."""
-    signed_in = await raw.ask(
-        "POST",
-        "/session",
-        b'{"user":"root","password":"%s"}' % PASSWORD.encode(),
-        content_type="application/json",
-    )
+    signed_in = await raw.post("/session", {"user": "root", "password": PASSWORD})
     assert signed_in.status == 200, signed_in.body
     return f"Bearer {signed_in.json['token']}"
-
-
-def script(text: str, bearer: str, **fields: str) -> bytes:
-    """A request that runs a script."""
-    fields.setdefault("content_type", "text/plain")
-    return request("POST", "/script", text.encode(), authorization=bearer, **fields)
 
 
 LONG = "FOR $x IN 0..900000 { FOR $y IN 0..10 { LET $z = $y; }; };"

@@ -15,26 +15,22 @@ ASK = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def connect(port: int) -> socket.socket:
-    """One connection."""
     made = socket.create_connection(("127.0.0.1", port), timeout=60)
     made.settimeout(60)
     return made
 
 
 def status(made: socket.socket) -> str:
-    """Ask, and read the status of the answer."""
     made.sendall(ASK)
     return made.recv(65_536).split(b" ", 2)[1].decode()
 
 
 def say(line: str) -> None:
-    """One line to whoever started this."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def main(port: int, held: int, extra: int) -> None:
-    """See above."""
     crowd = [connect(port) for _ in range(held)]
     assert status(crowd[-1]) == "200"  # all before it have been accepted too
     others = [connect(port) for _ in range(extra)]

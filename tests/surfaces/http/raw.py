@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,25 +25,20 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The body as JSON."""
         return json.loads(self.body)
 
     @property
     def error(self) -> Any:
-        """What stands under `error`."""
         return self.json["error"]
 
 
 class Raw:
-    """One connection."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
 
     @classmethod
     async def connect(cls, port: int, tls: ssl.SSLContext | None = None) -> Raw:
-        """Connect over loopback."""
         name = "localhost" if tls is not None else None
         return cls(*await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname=name))
 
@@ -56,7 +51,6 @@ class Raw:
             await self.writer.wait_closed()
 
     async def send(self, data: bytes) -> None:
-        """Send bytes."""
         self.writer.write(data)
         await self.writer.drain()
 
@@ -72,7 +66,6 @@ class Raw:
             await asyncio.sleep(0)
 
     async def answer(self, method: str = "GET") -> Answer:
-        """The next answer."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             head = await self.reader.readuntil(b"\r\n\r\n")
             status, fields = parse_head(head)
@@ -85,7 +78,6 @@ class Raw:
             return Answer(status, fields, body)
 
     async def rest(self) -> bytes:
-        """Everything up to the end of the connection."""
         found = bytearray()
         async with asyncio.timeout(PATIENCE_SECONDS):
             with contextlib.suppress(ConnectionResetError, BrokenPipeError):  # what came counts
@@ -98,9 +90,19 @@ class Raw:
         await self.send(request(method, path, body, **fields))
         return await self.answer(method)
 
+    async def run(self, asked: str | Mapping[str, object], bearer: str, **fields: str) -> Answer:
+        """Run a script: a text, or an object of JSON."""
+        await self.send(script(asked, bearer, **fields))
+        return await self.answer()
+
+    async def post(self, path: str, value: object, bearer: str | None = None) -> Answer:
+        """POST a value as JSON, or bytes in its place."""
+        data = value if isinstance(value, bytes) else json.dumps(value).encode()
+        who = {} if bearer is None else {"authorization": bearer}
+        return await self.ask("POST", path, data, content_type="application/json", **who)
+
 
 def request(method: str, path: str, body: bytes = b"", /, **fields: str) -> bytes:
-    """A well-formed request."""
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in fields.items()]
     if body or method in ("POST", "PUT"):
@@ -108,8 +110,16 @@ def request(method: str, path: str, body: bytes = b"", /, **fields: str) -> byte
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
 
+def script(asked: str | Mapping[str, object], bearer: str, **fields: str) -> bytes:
+    """A request that runs a script: its text, or an object of JSON."""
+    kind, body = "text/plain", asked
+    if not isinstance(body, str):
+        kind, body = "application/json", json.dumps(body)
+    fields.setdefault("content_type", kind)
+    return request("POST", "/script", body.encode(), authorization=bearer, **fields)
+
+
 def parse_head(head: bytes) -> tuple[int, dict[str, str]]:
-    """Status and fields of an answer's head."""
     first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     version, status, _ = first.split(" ", 2)
     assert version == "HTTP/1.1", first

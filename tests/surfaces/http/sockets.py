@@ -9,9 +9,11 @@ import json
 import os
 import ssl
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
+
+import pytest
 
 from protocol.errors import Refusal
 from protocol.requests import Caller
@@ -21,6 +23,7 @@ from surfaces.http.intake import Intake
 from surfaces.http.routes import ROUTES
 from surfaces.http.surface import HttpSurface
 from surfaces.http.websocket import Socket, text_frame
+from tests.surfaces.http.conftest import Serve
 from tests.surfaces.http.raw import PATIENCE_SECONDS, Answer, Raw, parse_head
 
 SPOKEN: Final = "store.watch.v1"
@@ -73,6 +76,23 @@ def with_echo(surface: HttpSurface, handler: type[Socket] = Echo) -> None:
     surface.intake = Intake(surface, (*ROUTES, route))
 
 
+@pytest.fixture
+async def surface(serve: Serve) -> HttpSurface:
+    """A surface with the echo among its routes."""
+    found = await serve()
+    with_echo(found)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nobody_before() -> Iterator[None]:
+    """Each test sees its own sockets only, and leaves none."""
+    Echo.told.clear()
+    Echo.refused = None
+    yield
+    assert Echo.standing == []
+
+
 def asks(**fields: str | None) -> bytes:
     """A request for the echo's socket; a field that is None is left out."""
     lines: dict[str, str | None] = {
@@ -105,20 +125,16 @@ def masked(head: int, payload: bytes = b"", *, mask: bytes | None = None) -> byt
 
 @dataclass(frozen=True)
 class Frame:
-    """One that the node sent."""
-
     opcode: int
     payload: bytes
 
     @property
     def code(self) -> int | None:
-        """Of a close frame."""
         assert self.opcode == frames.CLOSE
         return struct.unpack("!H", self.payload[:2])[0] if self.payload else None
 
     @property
     def json(self) -> Any:
-        """Of a text frame."""
         assert self.opcode == frames.TEXT
         return json.loads(self.payload)
 
@@ -134,17 +150,14 @@ class Peer:
     async def connect(
         cls, port: int, tls: ssl.SSLContext | None = None, /, **fields: str | None
     ) -> Peer:
-        """A socket that stands."""
         peer = cls(await Raw.connect(port, tls))
         await peer.upgrade(**fields)
         return peer
 
     async def upgrade(self, **fields: str | None) -> None:
-        """Ask for the upgrade of the echo and see it done."""
         await self.begin(asks(**fields))
 
     async def begin(self, asks: bytes) -> None:
-        """Ask for an upgrade and see it done."""
         await self.raw.send(asks)
         async with asyncio.timeout(PATIENCE_SECONDS):
             status, told = parse_head(await self.raw.reader.readuntil(b"\r\n\r\n"))
@@ -162,11 +175,9 @@ class Peer:
         await self.raw.__aexit__(*exc)
 
     async def send(self, data: bytes) -> None:
-        """Send bytes as they are."""
         await self.raw.send(data)
 
     async def text(self, text: str) -> None:
-        """Send a message."""
         await self.send(masked(0x81, text.encode()))
 
     async def frame(self) -> Frame:
@@ -186,7 +197,6 @@ class Peer:
             return Frame(first & 0x0F, await reader.readexactly(size))
 
     async def frames(self) -> AsyncIterator[Frame]:
-        """Every frame up to the end of the connection."""
         while True:
             try:
                 yield await self.frame()
@@ -194,7 +204,6 @@ class Peer:
                 return
 
     async def rest(self) -> list[Frame]:
-        """All of them."""
         return [frame async for frame in self.frames()]
 
 

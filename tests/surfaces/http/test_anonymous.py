@@ -20,11 +20,10 @@ from surfaces.http.exchange import Exchange
 from surfaces.http.surface import HttpSurface
 from tests.logbook import Logbook
 from tests.surfaces.http.conftest import PASSWORD, Serve, until
-from tests.surfaces.http.raw import Raw, request
+from tests.surfaces.http.raw import Raw, request, script
 
 
 async def reset(port: int, data: bytes) -> None:
-    """Send, and be gone with a reset."""
     loop = asyncio.get_running_loop()
     client = socket.socket()
     client.setblocking(False)
@@ -82,14 +81,18 @@ async def test_a_bug_before_anybody_signed_in_is_a_line_a_second(
 LARGE = 8 * 1024 * 1024
 
 
+def head_of_large(credential: str, declared: bytes | None = None, **fields: str) -> bytes:
+    """The head of a script whose body is long."""
+    head = script("", credential, **fields)
+    return head.replace(b"Content-Length: 0", declared or b"Content-Length: %d" % LARGE)
+
+
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_a_junk_token_is_refused_before_its_body_is_taken(
     surface: HttpSurface, bearer: str, chunked: bool
 ) -> None:
     """Nobody's bodies stood in the way of everybody's: 19 connections denied sign-in."""
-    head = request("POST", "/script", authorization="Bearer junk", content_type="text/plain")
-    declared = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % LARGE
-    head = head.replace(b"Content-Length: 0", declared)
+    head = head_of_large("Bearer junk", b"Transfer-Encoding: chunked" if chunked else None)
     async with await Raw.connect(surface.address[1]) as raw:
         raw.writer.write(head + (b"%x\r\n" % LARGE if chunked else b"") + bytes(300_000))
         most = 0
@@ -113,8 +116,7 @@ async def crowd_of_junk(surface: HttpSurface, count: int) -> int:
     """So many send large bodies under tokens that are none, all at once, while somebody signs in.
     The most that was held."""
     most = 0
-    head = request("POST", "/script", authorization="Bearer junk", content_type="text/plain")
-    head = head.replace(b"Content-Length: 0", b"Content-Length: %d" % LARGE)
+    head = head_of_large("Bearer junk")
 
     async def junk() -> None:
         async with await Raw.connect(surface.address[1]) as raw:
@@ -130,10 +132,9 @@ async def crowd_of_junk(surface: HttpSurface, count: int) -> int:
 
     watching = asyncio.create_task(watch())
     crowd = [asyncio.create_task(junk()) for _ in range(count)]
-    body = b'{"user":"root","password":"%s"}' % PASSWORD.encode()
     async with await Raw.connect(surface.address[1]) as raw:
         for _ in range(3):
-            signed_in = await raw.ask("POST", "/session", body, content_type="application/json")
+            signed_in = await raw.post("/session", {"user": "root", "password": PASSWORD})
             assert signed_in.status == 200
     await asyncio.gather(*crowd)
     watching.cancel()
@@ -150,10 +151,8 @@ async def test_junk_bodies_with_junk_tokens(
 
 
 async def test_a_body_is_asked_for_only_of_who_is_known(surface: HttpSurface) -> None:
-    head = request("POST", "/script", authorization="Bearer junk", expect="100-continue")
-    head = head.replace(b"Content-Length: 0", b"Content-Length: %d" % LARGE)
     async with await Raw.connect(surface.address[1]) as raw:
-        await raw.send(head)
+        await raw.send(head_of_large("Bearer junk", expect="100-continue"))
         assert (await raw.answer()).status == 401
 
 
@@ -165,21 +164,14 @@ async def test_large_bodies_count_as_their_users_and_leave_room_for_others(
     if scheme == "password":
         credential = f"Basic {base64.b64encode(f'root:{PASSWORD}'.encode()).decode()}"
     surface.requests.most = 4_000_000
-    text = b"RETURN 7;" + b" " * 900_000
+    text = "RETURN 7;" + " " * 900_000
     async with contextlib.AsyncExitStack() as stack:
         for number in range(2):
             half = await stack.enter_async_context(await Raw.connect(surface.address[1]))
-            await half.send(
-                request(
-                    "POST", "/script", text, authorization=credential, content_type="text/plain"
-                )[:-1]
-            )
+            await half.send(script(text, credential)[:-1])
             await until(partial(holds, surface, (number + 1) * 900_000))
         more = await stack.enter_async_context(await Raw.connect(surface.address[1]))
-        await more.send(
-            request("POST", "/script", text, authorization=credential, content_type="text/plain")
-        )
-        assert (await more.answer()).error["code"] == "Busy"
+        assert (await more.run(text, credential)).error["code"] == "Busy"
         assert surface.requests.take("another", 900_000)  # another user gets in
         surface.requests.give_back_bytes("another", 900_000)
         await half.send(b" ")
@@ -203,10 +195,8 @@ async def test_a_bug_behind_a_judged_credential_cuts_its_connection(
         return who
 
     monkeypatch.setattr(reading, "caller", judged)
-    head = request("POST", "/script", authorization=bearer, content_type="text/plain")
-    head = head.replace(b"Content-Length: 0", b"Content-Length: %d" % LARGE)
     async with await Raw.connect(surface.address[1]) as raw:
-        await raw.send(head + bytes(100_000))
+        await raw.send(head_of_large(bearer) + bytes(100_000))
         assert await raw.rest() == b""
     assert logbook.names().count("a connection failed") == 1
     monkeypatch.undo()
@@ -225,9 +215,7 @@ async def test_a_bug_that_judges_a_credential_answers_its_request(
         raise RuntimeError("planted")
 
     monkeypatch.setattr(reading, "caller", broken)
-    fields = {"authorization": "Bearer x", "content_type": "text/plain"}
-    head = request("POST", "/script", **fields, **({"expect": "100-continue"} if asks else {}))
-    head = head.replace(b"Content-Length: 0", b"Content-Length: %d" % LARGE)
+    head = head_of_large("Bearer x", None, **({"expect": "100-continue"} if asks else {}))
     async with await Raw.connect(surface.address[1]) as raw:
         await raw.send(head + (b"" if asks else bytes(100_000)))
         answer = await raw.answer()

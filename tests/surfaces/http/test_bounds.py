@@ -20,21 +20,18 @@ from surfaces.http.connection import HttpConnection
 from surfaces.http.surface import HttpSurface
 from surfaces.memory_quota import NOBODY
 from tests.actors.scripts.test_stalled_disk import Stall
-from tests.surfaces.http.conftest import LONG, script, until
-from tests.surfaces.http.raw import Raw, request
+from tests.surfaces.http.conftest import LONG, until
+from tests.surfaces.http.raw import Raw, request, script
 
 TINY = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 MIB = limits.MIB
 
 
 def slow(bearer: str, timeout: str) -> bytes:
-    """A request that runs until its time is over."""
-    body = json.dumps({"script": LONG, "timeout": timeout}).encode()
-    return request("POST", "/script", body, authorization=bearer, content_type="application/json")
+    return script({"script": LONG, "timeout": timeout}, bearer)
 
 
 def only(surface: HttpSurface, raw: Raw) -> HttpConnection:
-    """The surface's end of a connection."""
     port = raw.writer.get_extra_info("sockname")[1]
     (found,) = (c for c in surface.connections if c.address.endswith(f":{port}"))
     return found
@@ -52,7 +49,6 @@ def small_buffers(surface: HttpSurface, raw: Raw) -> HttpConnection:
 
 
 def is_answered(connection: HttpConnection) -> bool:
-    """Whether a request came on a connection, and nothing waits."""
     return connection.known and connection.idle and connection.receiving is None
 
 
@@ -206,11 +202,9 @@ class TestWhatAScriptWaitsWith:
     async def test_parameters(
         self, surface: HttpSurface, raw: Raw, node: Node, bearer: str
     ) -> None:
-        body = json.dumps({"script": LONG, "params": {"v": ["ab"] * 8_000}}).encode()
-        assert len(body) < limits.SMALL_BODY_BYTES
-        await raw.send(
-            request("POST", "/script", body, authorization=bearer, content_type="application/json")
-        )
+        asked = script({"script": LONG, "params": {"v": ["ab"] * 8_000}}, bearer)
+        assert len(asked) < limits.SMALL_BODY_BYTES
+        await raw.send(asked)
         await until(lambda: surface.requests.of("root") > 400_000)
         raw.writer.transport.abort()
         await until(lambda: not surface.requests.total)
@@ -219,16 +213,10 @@ class TestWhatAScriptWaitsWith:
         self, surface: HttpSurface, raw: Raw, bearer: str
     ) -> None:
         surface.requests.most = 300_000
-        body = json.dumps({"script": "RETURN 1", "params": {"v": ["ab"] * 8_000}}).encode()
+        asked = {"script": "RETURN 1", "params": {"v": ["ab"] * 8_000}}
         for _ in range(2):
-            await raw.send(
-                request(
-                    "POST", "/script", body, authorization=bearer, content_type="application/json"
-                )
-            )
-            assert (await raw.answer()).error["code"] == "Busy"
-        await raw.send(script("RETURN 1", bearer))
-        assert (await raw.answer()).status == 200
+            assert (await raw.run(asked, bearer)).error["code"] == "Busy"
+        assert (await raw.run("RETURN 1", bearer)).status == 200
 
 
 class TestWhatAKeyWaitsWith:
@@ -238,10 +226,11 @@ class TestWhatAKeyWaitsWith:
     async def test_behind_a_disk_that_stalls(
         self, surface: HttpSurface, raw: Raw, node: Node, bearer: str, count: int
     ) -> None:
-        await raw.send(
-            script("DEFINE NAMESPACE n; DEFINE DATABASE n.d; USE n.d; DEFINE SPACE s", bearer)
-        )
-        assert (await raw.answer()).status == 200
+        assert (
+            await raw.run(
+                "DEFINE NAMESPACE n; DEFINE DATABASE n.d; USE n.d; DEFINE SPACE s", bearer
+            )
+        ).status == 200
         body = msgpack.packb([{}] * count)
         fields = {"authorization": bearer, "content_type": "application/msgpack"}
         stall = Stall(node)
@@ -253,10 +242,10 @@ class TestWhatAKeyWaitsWith:
         assert (await raw.answer()).json == {"written": True}
         assert not surface.requests.total
         surface.requests.most = 64 * count
-        await raw.send(request("PUT", "/kv/n/d/s/key/k", body, **fields))
-        assert (await raw.answer()).error["code"] == "Busy"
-        await raw.send(request("PUT", "/kv/n/d/s/key/k", msgpack.packb("v" * count), **fields))
-        assert (await raw.answer()).status == 200
+        assert (await raw.ask("PUT", "/kv/n/d/s/key/k", body, **fields)).error["code"] == "Busy"
+        assert (
+            await raw.ask("PUT", "/kv/n/d/s/key/k", msgpack.packb("v" * count), **fields)
+        ).status == 200
 
 
 class TestBodiesThatAreRead:
@@ -267,11 +256,11 @@ class TestBodiesThatAreRead:
     async def test_side_by_side(
         self, surface: HttpSurface, raw: Raw, bearer: str, under_way: list[int]
     ) -> None:
-        await raw.send(script(f"DEFINE USER ben ROLE owner PASSWORD '{'x' * 12}'", bearer))
-        assert (await raw.answer()).status == 200
-        signed_in = json.dumps({"user": "ben", "password": "x" * 12}).encode()
-        await raw.send(request("POST", "/session", signed_in, content_type="application/json"))
-        other = f"Bearer {(await raw.answer()).json['token']}"
+        assert (
+            await raw.run(f"DEFINE USER ben ROLE owner PASSWORD '{'x' * 12}'", bearer)
+        ).status == 200
+        signed_in = await raw.post("/session", {"user": "ben", "password": "x" * 12})
+        other = f"Bearer {signed_in.json['token']}"
         for bearers, most in (([bearer] * 4, 1), ([bearer, other] * 2, 2)):
             under_way.clear()
             async with AsyncExitStack() as stack:
@@ -333,7 +322,6 @@ class TestBodiesThatAreRead:
 
 
 def is_read(surface: HttpSurface) -> bool:
-    """Whether the only request is whole."""
     return surface.requests.of("root") >= len(TestBodiesThatAreRead.BODY) and bool(surface.running)
 
 
@@ -363,22 +351,24 @@ class TestAnswers:
         self, surface: HttpSurface, raw: Raw, bearer: str, node: Node
     ) -> None:
         surface.answers.most = 300_000
-        await raw.send(script("DEFINE NAMESPACE shop; DEFINE DATABASE shop.main", bearer))
-        assert (await raw.answer()).status == 200
+        assert (
+            await raw.run("DEFINE NAMESPACE shop; DEFINE DATABASE shop.main", bearer)
+        ).status == 200
         text = f"DEFINE NAMESPACE other; RETURN ['{'x' * 400_000}']"
-        await raw.send(script(text, bearer))
-        answer = await raw.answer()
+        answer = await raw.run(text, bearer)
         assert answer.status == 413 and answer.error["code"] == "AnswerTooLarge"
         assert answer.error["detail"]["committed"] == node.status().sequence
-        await raw.send(script("DEFINE NAMESPACE third; THROW 'no'", bearer))
-        assert (await raw.answer()).error["detail"]["committed"] == node.status().sequence
+        assert (await raw.run("DEFINE NAMESPACE third; THROW 'no'", bearer)).error["detail"][
+            "committed"
+        ] == node.status().sequence
 
     async def test_of_keys_over_known_heads(
         self, surface: HttpSurface, raw: Raw, bearer: str, node: Node
     ) -> None:
         define = "DEFINE NAMESPACE n; DEFINE DATABASE n.d; USE n.d; DEFINE SPACE s;"
-        await raw.send(script(f"{define} SET 'k' IN s VALUE '{'x' * 900_000}'", bearer))
-        assert (await raw.answer()).status == 200
+        assert (
+            await raw.run(f"{define} SET 'k' IN s VALUE '{'x' * 900_000}'", bearer)
+        ).status == 200
         await until(lambda: not surface.answers.total)
         get = request("GET", "/kv/n/d/s/key/k", authorization=bearer)
         await raw.send(get)

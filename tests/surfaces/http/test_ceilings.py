@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import json
 import os
 import resource
 import socket
@@ -13,14 +12,8 @@ from collections.abc import Iterator
 
 from actors.node import Node
 from tests.logbook import Logbook
-from tests.surfaces.http.conftest import LONG, Serve, script, until
-from tests.surfaces.http.raw import Raw, request
-
-
-def asked(text: str, bearer: str, **parameters: str) -> bytes:
-    """POST /script with a JSON object."""
-    body = json.dumps({"script": text, "params": parameters}).encode()
-    return request("POST", "/script", body, authorization=bearer, content_type="application/json")
+from tests.surfaces.http.conftest import LONG, Serve, until
+from tests.surfaces.http.raw import Raw, request, script
 
 
 def basic(user: str, password: str) -> str:
@@ -37,8 +30,7 @@ async def test_too_many_running_is_busy_and_the_connection_stays(
             await one.send(script(LONG, bearer))
             await two.send(script(LONG, bearer))
             await until(lambda: node.registry.unfinished == 2)
-            await raw.send(script("RETURN 1;", bearer))
-            busy = await raw.answer()
+            busy = await raw.run("RETURN 1;", bearer)
             assert (busy.status, busy.error["code"], busy.error["retry"]) == (503, "Busy", True)
             assert busy.fields["retry-after"] == "1"
             assert "connection" not in busy.fields
@@ -46,8 +38,7 @@ async def test_too_many_running_is_busy_and_the_connection_stays(
                 assert (await raw.ask("GET", path)).status == status
             assert (await raw.ask("GET", "/ready")).json["reason"] == "full"
         await until(lambda: surface.running == 1)
-        await raw.send(script("RETURN 1;", bearer))
-        assert (await raw.answer()).status == 200
+        assert (await raw.run("RETURN 1;", bearer)).status == 200
 
 
 async def test_who_runs_little_is_let_in_where_another_has_taken_all(
@@ -58,30 +49,24 @@ async def test_who_runs_little_is_let_in_where_another_has_taken_all(
     async with await Raw.connect(port) as one, await Raw.connect(port) as raw:
         password = "a password of hers"
         define = f"DEFINE USER eve ROLE owner PASSWORD '{password}'"
-        await raw.send(script(define, bearer))
-        assert (await raw.answer()).status == 200
-        given = {"user": "eve", "password": password}
-        signed_in = await raw.ask(
-            "POST", "/session", json.dumps(given).encode(), content_type="application/json"
-        )
+        assert (await raw.run(define, bearer)).status == 200
+        signed_in = await raw.post("/session", {"user": "eve", "password": password})
         hers = f"Bearer {signed_in.json['token']}"
         async with await Raw.connect(port) as two:
             await one.send(script(LONG, bearer))
             await two.send(script(LONG, bearer))
             await until(lambda: node.registry.unfinished == 2)
             for credential, status in ((hers, 200), (bearer, 503), (hers, 200)):
-                await raw.send(script("RETURN 1;", credential))
-                assert (await raw.answer()).status == status
-            await raw.send(script("RETURN 1;", basic("eve", password)))
-            assert (await raw.answer()).status == 503, "nobody knows yet that it is her"
+                assert (await raw.run("RETURN 1;", credential)).status == status
+            assert (await raw.run("RETURN 1;", basic("eve", password))).status == 503, (
+                "nobody knows yet that it is her"
+            )
         await until(lambda: surface.running == 1)
-        await raw.send(script("RETURN 1;", basic("eve", password)))
-        assert (await raw.answer()).status == 200
+        assert (await raw.run("RETURN 1;", basic("eve", password))).status == 200
         async with await Raw.connect(port) as two:
             await two.send(script(LONG, bearer))
             await until(lambda: node.registry.unfinished == 2)
-            await raw.send(script("RETURN 1;", basic("eve", password)))
-            assert (await raw.answer()).status == 200
+            assert (await raw.run("RETURN 1;", basic("eve", password))).status == 200
     await until(lambda: surface.admission.begun == 0)
     assert surface.admission._begun_of == {}
 
@@ -96,9 +81,8 @@ async def test_an_owner_sees_and_ends_what_runs_where_there_is_no_room(
         await two.send(script(LONG, bearer))
         await until(lambda: node.registry.unfinished == 2)
         async with await Raw.connect(port) as raw:
-            for form in (script("INFO FOR RUNNING", bearer), asked("INFO FOR RUNNING", bearer)):
-                await raw.send(form)
-                shown = (await raw.answer()).json["results"][0]["value"]
+            for form in ("INFO FOR RUNNING", {"script": "INFO FOR RUNNING"}):
+                shown = (await raw.run(form, bearer)).json["results"][0]["value"]
                 assert len(shown) == 3, "and itself"
             for text in (
                 "RETURN 1",
@@ -108,17 +92,14 @@ async def test_an_owner_sees_and_ends_what_runs_where_there_is_no_room(
                 "INFO FOR RUNNING;" * 100,
                 "INFO FOR RUNNING (",
             ):
-                await raw.send(script(text, bearer))
-                assert (await raw.answer()).error["code"] == "Busy", text
-            await raw.send(script("INFO FOR RUNNING", "not a token of anybody"))
-            assert (await raw.answer()).status == 401
+                assert (await raw.run(text, bearer)).error["code"] == "Busy", text
+            assert (await raw.run("INFO FOR RUNNING", "not a token of anybody")).status == 401
             assert surface.admission.beside == 0 and surface.running == 2
             (id,) = [run["id"] for run in shown[:1]]
-            await raw.send(asked("KILL $id", bearer, id=id))
-            assert (await raw.answer()).status == 200
+            kill = {"script": "KILL $id", "params": {"id": id}}
+            assert (await raw.run(kill, bearer)).status == 200
             await until(lambda: surface.running == 1)
-            await raw.send(script("RETURN 1", bearer))
-            assert (await raw.answer()).status == 200
+            assert (await raw.run("RETURN 1", bearer)).status == 200
 
 
 async def test_so_many_are_let_in_beside_and_no_more(serve: Serve, node: Node, bearer: str) -> None:
@@ -129,12 +110,10 @@ async def test_so_many_are_let_in_beside_and_no_more(serve: Serve, node: Node, b
         await until(lambda: node.registry.unfinished == 1)
         surface.admission.beside += 1
         surface.admission.begun += 1
-        await raw.send(script("INFO FOR RUNNING", bearer))
-        assert (await raw.answer()).error["code"] == "Busy"
+        assert (await raw.run("INFO FOR RUNNING", bearer)).error["code"] == "Busy"
         surface.admission.beside -= 1
         surface.admission.begun -= 1
-        await raw.send(script("INFO FOR RUNNING", bearer))
-        assert (await raw.answer()).status == 200
+        assert (await raw.run("INFO FOR RUNNING", bearer)).status == 200
 
 
 async def test_too_many_connections_are_told_and_closed(serve: Serve) -> None:
@@ -144,8 +123,7 @@ async def test_too_many_connections_are_told_and_closed(serve: Serve) -> None:
         held = [await stack.enter_async_context(await Raw.connect(port)) for _ in range(3)]
         await until(lambda: len(surface.connections) == 3)
         async with await Raw.connect(port) as raw:
-            await raw.send(request("GET", "/health"))
-            full = await raw.answer()
+            full = await raw.ask("GET", "/health")
             assert (full.status, full.error["code"]) == (503, "Full")
             assert full.fields["retry-after"] == "1"
             assert full.fields["connection"] == "close"

@@ -12,15 +12,15 @@ from actors.node import Node
 from actors.sign_ins import SessionsActor
 from protocol import limits
 from surfaces.http.surface import HttpSurface
-from tests.surfaces.http.conftest import PASSWORD, script, until
-from tests.surfaces.http.raw import Raw, request
+from tests.surfaces.http.conftest import PASSWORD, until
+from tests.surfaces.http.raw import Raw, request, script
 
-SLOW = '{"script":"FOR $x IN 0..900000 { LET $y = $x; };","timeout":"100ms"}'
+SLOW = {"script": "FOR $x IN 0..900000 { LET $y = $x; };", "timeout": "100ms"}
 
 
 async def test_pipelined_requests_are_answered_in_order(raw: Raw, bearer: str) -> None:
     await raw.send(
-        script(SLOW, bearer, content_type="application/json")
+        script(SLOW, bearer)
         + script("RETURN 'second';", bearer)
         + request("GET", "/health")
         + request("POST", "/no", b"x")
@@ -109,7 +109,7 @@ async def test_a_body_is_not_asked_for_when_the_head_is_refused(raw: Raw) -> Non
 
 
 async def test_a_body_is_asked_for_in_its_turn(raw: Raw, bearer: str) -> None:
-    first = script(SLOW, bearer, content_type="application/json")
+    first = script(SLOW, bearer)
     data = script("RETURN 7;", bearer, expect="100-continue")
     head, _, body = data.partition(b"\r\n\r\n")
     await raw.send(first + head + b"\r\n\r\n")
@@ -149,29 +149,6 @@ async def test_heads_split_over_reads_do_not_add_up(raw: Raw) -> None:
             received += 1
 
 
-async def test_bodies_held_are_bounded(surface: HttpSurface, port: int, bearer: str) -> None:
-    assert surface.requests.take("somebody", limits.REQUESTS_BYTES - 10)
-    async with await Raw.connect(port) as raw:
-        await raw.send(script("RETURN 'large';" + " " * 100_000, bearer))
-        answer = await raw.answer()
-        assert (answer.status, answer.error["code"]) == (503, "Busy")
-        assert answer.fields["retry-after"] == "1"
-    async with await Raw.connect(port) as raw:  # a small one is not counted among them
-        await raw.send(script("RETURN 'small';", bearer))
-        assert (await raw.answer()).status == 200
-    surface.requests.give_back_bytes("somebody", limits.REQUESTS_BYTES - 10)
-
-
-async def test_half_a_body_of_a_client_that_is_gone_is_let_go(
-    surface: HttpSurface, port: int, bearer: str
-) -> None:
-    data = script("RETURN 1;" + " " * 10_000, bearer)
-    async with await Raw.connect(port) as raw:
-        await raw.send(data[:-1])
-        await until(lambda: surface.bodies_bytes > 5_000)
-    await until(lambda: not surface.bodies_bytes)
-
-
 class SlowSignIns:
     """Passwords are looked at once somebody says so. :ivar asked: how many wait"""
 
@@ -188,7 +165,6 @@ class SlowSignIns:
         monkeypatch.setattr(SessionsActor, "_verified", held)
 
     async def until(self, count: int) -> None:
-        """So many wait."""
         await until(lambda: self.asked == count)
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
-
-import pytest
 
 import surfaces.http
 from actors.node import Node
 from surfaces.http.cors import ANSWER_FIELDS, REQUEST_FIELDS
 from surfaces.http.routes import ROUTES
 from tests.nodes import running
-from tests.surfaces.http.conftest import PASSWORD, script
+from tests.surfaces.http.conftest import PASSWORD
 from tests.surfaces.http.raw import Answer, Raw
 from tests.tables import case
 
@@ -21,7 +20,6 @@ BASIC = "Basic cm9vdDpjb3JyZWN0IGhvcnNl"
 
 
 def cors(answer: Answer) -> dict[str, str]:
-    """What an answer says to browsers of other origins."""
     return {
         name.lower(): value
         for name, value in answer.fields.items()
@@ -30,19 +28,16 @@ def cors(answer: Answer) -> dict[str, str]:
 
 
 async def declare(raw: Raw, bearer: str, origins: str) -> Answer:
-    await raw.send(script(f"DEFINE NODE ORIGINS {origins}", bearer))
-    return await raw.answer()
+    return await raw.run(f"DEFINE NODE ORIGINS {origins}", bearer)
 
 
 async def test_nobody_is_let_in_undeclared(raw: Raw, bearer: str) -> None:
     for origin in (APP, "null", "https://app.example.evil", "http://app.example"):
-        await raw.send(script("RETURN 1", bearer, origin=origin))
-        answer = await raw.answer()
+        answer = await raw.run("RETURN 1", bearer, origin=origin)
         assert answer.status == 200 and cors(answer) == {} and answer.fields["vary"] == "Origin"
     assert (await declare(raw, bearer, f"'{APP}', 'HTTP://Localhost:3000'")).status == 200
     for origin in ("null", "https://app.example.evil", "http://app.example", f"{APP}:8443"):
-        await raw.send(script("RETURN 1", bearer, origin=origin))
-        assert cors(await raw.answer()) == {}, origin
+        assert cors(await raw.run("RETURN 1", bearer, origin=origin)) == {}, origin
 
 
 async def test_a_declared_origin_reads_answers_and_refusals(raw: Raw, bearer: str) -> None:
@@ -50,8 +45,7 @@ async def test_a_declared_origin_reads_answers_and_refusals(raw: Raw, bearer: st
     for origin in (APP, "http://localhost:3000"):
         for text, status in (("RETURN 1", 200), ("THROW 1", 409)):
             for _ in range(3):  # the same head again takes no short way
-                await raw.send(script(text, bearer, origin=origin))
-                answer = await raw.answer()
+                answer = await raw.run(text, bearer, origin=origin)
                 assert answer.status == status
                 assert cors(answer) == {
                     "access-control-allow-origin": origin,
@@ -62,8 +56,7 @@ async def test_a_declared_origin_reads_answers_and_refusals(raw: Raw, bearer: st
     page = await raw.ask("GET", "/health", origin=APP)
     assert cors(page)["access-control-allow-origin"] == APP
     await declare(raw, bearer, "NONE")
-    await raw.send(script("RETURN 1", bearer, origin=APP))
-    assert cors(await raw.answer()) == {}
+    assert cors(await raw.run("RETURN 1", bearer, origin=APP)) == {}
 
 
 async def test_a_browser_asks_first(raw: Raw, bearer: str) -> None:
@@ -81,7 +74,6 @@ async def test_a_browser_asks_first(raw: Raw, bearer: str) -> None:
 
 
 def listed(fields: bytes) -> set[str]:
-    """The names in a list of fields."""
     return set(fields.decode().split(", "))
 
 
@@ -104,9 +96,8 @@ def test_pages_may_send_and_read_every_field_there_is() -> None:
 
 async def test_only_tokens_from_there(raw: Raw, bearer: str) -> None:
     await declare(raw, bearer, f"'{APP}'")
-    await raw.send(script("RETURN 1", BASIC, origin=APP))
-    assert (await raw.answer()).error["code"] == "ForeignOrigin"
-    body = b'{"user":"root","password":"%s"}' % PASSWORD.encode()
+    assert (await raw.run("RETURN 1", BASIC, origin=APP)).error["code"] == "ForeignOrigin"
+    body = json.dumps({"user": "root", "password": PASSWORD}).encode()
     for origin, status in ((APP, 200), ("https://evil.example", 403)):
         answer = await raw.ask(
             "POST", "/session", body, content_type="application/json", origin=origin
@@ -114,23 +105,22 @@ async def test_only_tokens_from_there(raw: Raw, bearer: str) -> None:
         assert answer.status == status and "set-cookie" not in answer.fields
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", APP])
 async def test_no_page_of_another_site_uses_a_password_that_the_browser_keeps(
-    raw: Raw, bearer: str, origin: str
+    raw: Raw, bearer: str
 ) -> None:
     """Text is posted without asking first, and what it does is done even if nobody reads it."""
-    await raw.send(script("DEFINE NAMESPACE theirs", BASIC, origin=origin))
-    answer = await raw.answer()
-    assert (answer.status, answer.error["code"]) == (403, "ForeignOrigin")
-    await raw.send(script("INFO FOR STORE", bearer))
-    assert (await raw.answer()).json["results"][0]["value"]["namespaces"] == []
-    metrics = await raw.ask("GET", "/metrics", authorization=BASIC, origin=origin)
-    assert metrics.error["code"] == "ForeignOrigin"
+    for origin in ("https://evil.example", "null", "http://127.0.0.1:1", APP):
+        answer = await raw.run("DEFINE NAMESPACE theirs", BASIC, origin=origin)
+        assert (answer.status, answer.error["code"]) == (403, "ForeignOrigin")
+        assert (await raw.run("INFO FOR STORE", bearer)).json["results"][0]["value"][
+            "namespaces"
+        ] == []
+        metrics = await raw.ask("GET", "/metrics", authorization=BASIC, origin=origin)
+        assert metrics.error["code"] == "ForeignOrigin"
 
 
 async def test_the_nodes_own_pages_may(raw: Raw, bearer: str) -> None:
-    await raw.send(script("RETURN 1", BASIC, origin="http://localhost"))
-    assert (await raw.answer()).status == 200
+    assert (await raw.run("RETURN 1", BASIC, origin="http://localhost")).status == 200
 
 
 async def test_what_is_no_origin(node: Node, raw: Raw, bearer: str) -> None:

@@ -14,8 +14,8 @@ import pytest
 
 from protocol import limits
 from surfaces.http.shared import Deadlines
-from tests.surfaces.http.conftest import LONG, Serve, script, until
-from tests.surfaces.http.raw import Raw, request
+from tests.surfaces.http.conftest import LONG, Serve, until
+from tests.surfaces.http.raw import Raw, request, script
 
 CROWD = Path(__file__).with_name("crowd.py")
 EXTRA = 50
@@ -24,7 +24,6 @@ Figure = Callable[[str, object], None]
 
 @pytest.fixture
 def many_descriptors() -> None:
-    """As many open files as the system lets this process have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < limits.CONNECTIONS + 1_000:
         pytest.fail(f"this needs {limits.CONNECTIONS + 1_000} open files; {hard} are allowed")
@@ -68,8 +67,7 @@ async def test_r19_every_request_that_may_run(serve: Serve, bearer: str, figure:
         await until(lambda: surface.running == limits.RUNNING, seconds=60)
         raw = await stack.enter_async_context(await Raw.connect(port))
         for _ in range(EXTRA):
-            await raw.send(script("RETURN 1;", bearer))
-            assert (await raw.answer()).error["code"] == "Busy"
+            assert (await raw.run("RETURN 1;", bearer)).error["code"] == "Busy"
         assert (await raw.ask("GET", "/health")).status == 200
     await until(lambda: not surface.running, seconds=60)
     figure("R19 http requests running", f"{limits.RUNNING}, then {EXTRA} refused")
@@ -98,8 +96,7 @@ async def test_r20_slow_clients_are_cut_and_others_are_served(
         while len(surface.connections) > 1:  # the one may be the connection just closed
             async with await Raw.connect(port) as raw:
                 began = loop.time()
-                await raw.send(script("RETURN 1;", bearer))
-                assert (await raw.answer()).status == 200
+                assert (await raw.run("RETURN 1;", bearer)).status == 200
                 taken.append((loop.time() - began) * 1000)
     p99 = statistics.quantiles(taken, n=100)[98]
     figure("R20 http slow clients", f"500 cut; p99 of {len(taken)} others {p99:.1f} ms")

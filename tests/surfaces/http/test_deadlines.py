@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import cast
 
 from actors.node import Node
 from surfaces.http.shared import Deadlines
-from tests.surfaces.http.conftest import LONG, Serve, script, until
-from tests.surfaces.http.raw import Raw, request
+from tests.surfaces.http.conftest import LONG, Serve, until
+from tests.surfaces.http.raw import Raw, request, script
 from tests.surfaces.http.test_socket_life import by_hand
 from tests.surfaces.served import Clock
 
@@ -18,7 +17,6 @@ KEPT = 3_600.0
 
 
 def only(**short: float) -> Deadlines:
-    """All deadlines far away but these."""
     far = dict.fromkeys(("tls_s", "head_s", "body_s", "write_s", "idle_s"), KEPT)
     return Deadlines(**{**far, "linger_s": 0.1, **short})
 
@@ -67,11 +65,10 @@ async def test_half_a_body(serve: Serve, bearer: str) -> None:
 
 async def test_a_body_that_was_not_asked_for_yet_is_not_late(serve: Serve, bearer: str) -> None:
     surface = await serve(deadlines=only())
-    first = json.dumps({"script": LONG, "timeout": "500ms"}).encode()
+    first = script({"script": LONG, "timeout": "500ms"}, bearer)
     head = script("RETURN 7;", bearer, expect="100-continue").partition(b"\r\n\r\n")[0]
     async with await Raw.connect(surface.address[1]) as raw:
-        fields = {"authorization": bearer, "content_type": "application/json"}
-        await raw.send(request("POST", "/script", first, **fields) + head + b"\r\n\r\n")
+        await raw.send(first + head + b"\r\n\r\n")
         await until(lambda: any(one.receiving for one in surface.connections))
         (connection,) = surface.connections
         for times in (2, 4):
@@ -107,8 +104,7 @@ async def test_a_running_script_has_none_of_these_deadlines(
 ) -> None:
     surface = await serve(deadlines=only())
     async with await Raw.connect(surface.address[1]) as raw:
-        body = json.dumps({"script": LONG, "timeout": "1m"})
-        await raw.send(script(body, bearer, content_type="application/json"))
+        await raw.send(script({"script": LONG, "timeout": "1m"}, bearer))
         await until(lambda: node.registry.unfinished)
         (connection,) = surface.connections
         for times in (2, 4, 6):
@@ -130,6 +126,5 @@ async def test_an_answer_that_nobody_takes(serve: Serve, bearer: str) -> None:
 async def test_a_client_that_never_ends_its_side_is_let_go(serve: Serve) -> None:
     surface = await serve(deadlines=only(linger_s=SHORT))
     async with await Raw.connect(surface.address[1]) as raw:
-        await raw.send(request("GET", "/health", connection="close"))
-        assert (await raw.answer()).status == 200
+        assert (await raw.ask("GET", "/health", connection="close")).status == 200
         await until(lambda: not surface.connections)

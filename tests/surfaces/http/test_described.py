@@ -36,7 +36,6 @@ SLOWED: list[str] = ["/session", "/password", "/vault/unseal", "/vault/passphras
 
 
 def callers() -> dict[str, list[str]]:
-    """What is sent as each kind of caller."""
     pair = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
     owner = ["--header", f"Authorization: Basic {pair}"]
     others = [word for path in SLOWED for word in ("--exclude-path", path)]

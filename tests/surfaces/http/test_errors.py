@@ -5,7 +5,6 @@ from __future__ import annotations
 from protocol.errors import CATALOGUE
 from surfaces.http.routes import ROUTES
 from tests.surfaces.http.raw import Answer, Raw
-from tests.surfaces.http.sockets import KEY
 from tests.tables import case
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
@@ -13,7 +12,6 @@ PATHS = sorted({route.path for route in ROUTES})
 
 
 def check_error(answer: Answer, code: str) -> None:
-    """The answer is this refusal, in the one shape."""
     error = answer.error
     assert set(answer.json) <= {"error", "results"}
     assert set(error) - {"statement", "line", "column"} == {
@@ -30,7 +28,6 @@ def check_error(answer: Answer, code: str) -> None:
 
 
 def check_common(answer: Answer) -> None:
-    """What every answer carries."""
     assert answer.fields["store-request"].startswith("r-")
     assert answer.fields["store-version"]
     assert answer.fields["cache-control"]
@@ -80,24 +77,6 @@ async def test_another_host_is_misdirected(raw: Raw) -> None:
                 line = f"{route.method} {route.path} HTTP/1.1"
                 await raw.send(f"{line}\r\nHost: other.example\r\n\r\n".encode())
                 check_error(await raw.answer(), "MisdirectedRequest")
-
-
-UPGRADE = {
-    "upgrade": "websocket", "connection": "Upgrade", "sec_websocket_version": "13",
-    "sec_websocket_key": KEY,
-}  # fmt: skip
-
-
-async def test_no_credential_and_a_bad_one(port: int) -> None:
-    for route in [route for route in ROUTES if route.credential == "required"]:
-        more = UPGRADE if route.upgrades else {}
-        bad = {**more, "authorization": "Bearer x"}
-        for fields, code in ((more, "SignInRefused"), (bad, "SessionEnded")):
-            with case(route.method, route.path, code):
-                async with await Raw.connect(port) as raw:  # a refused upgrade ends its connection
-                    answer = await raw.ask(route.method, route.path, **fields)
-                check_error(answer, code)
-                assert answer.fields["www-authenticate"] == "Bearer"
 
 
 async def test_addresses_and_localhost_are_this_node(raw: Raw) -> None:

@@ -17,8 +17,8 @@ from surfaces.http.fast_path import FastPath
 from surfaces.http.surface import HttpSurface
 from tests.keys import ask_keys
 from tests.storage.keyspace.test_keyspace import TYPES
-from tests.surfaces.http.conftest import LONG, Serve, script, until
-from tests.surfaces.http.raw import Answer, Raw, request
+from tests.surfaces.http.conftest import LONG, Serve, until
+from tests.surfaces.http.raw import Answer, Raw, request, script
 from tests.surfaces.http.test_errors import check_common
 from tests.surfaces.http.test_metrics import samples
 from tests.surfaces.http.test_spaces import BASE, OWNER, run
@@ -32,7 +32,6 @@ async def space(node: Node) -> None:
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The targets of what was answered as it was read."""
     answer = FastPath.get
     found: list[bytes] = []
 
@@ -51,7 +50,6 @@ async def put(node: Node, key: str, value: Any, expire_us: int | None = None) ->
 
 
 async def both(raw: Raw, bearer: str, key: str, given: list[bytes]) -> tuple[Answer, Answer]:
-    """The answer of the long way and that of the short one."""
     path = f"{BASE}/key/{key}"
     slow = await raw.ask("GET", path, authorization=bearer, trace="another head each time" + key)
     await raw.ask("GET", path, authorization=bearer)  # the head is known from here on
@@ -203,7 +201,6 @@ async def test_the_date_goes_on(raw: Raw, bearer: str, given: list[bytes]) -> No
 
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The targets of writes that took the short way."""
     write = FastPath.write
     found: list[bytes] = []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,8 +26,6 @@ PLACE = {"ns": "a", "db": "b", "table": "t"}
 
 
 class Watcher(Peer):
-    """One connection that follows a table."""
-
     async def until(self, kind: str) -> dict[str, Any]:
         """The next message of a kind; what comes before it is `heard`."""
         while True:
@@ -45,7 +42,6 @@ class Watcher(Peer):
 async def watching(
     surface: HttpSurface, query: dict[str, str] | str | None = None, **fields: str | None
 ) -> AsyncIterator[Watcher]:
-    """A feed of table t; `query` says otherwise."""
     said = query if isinstance(query, str) else urlencode({**PLACE, **(query or {})})
     fields.setdefault("Authorization", BASIC)
     asks = sockets.asks(**fields).replace(b"/echo", b"/watch?" + said.encode(), 1)
@@ -70,12 +66,8 @@ async def script(surface: HttpSurface, text: str, **fields: Any) -> int:
 
 
 async def answered(surface: HttpSurface, text: str, **fields: Any) -> dict[str, Any]:
-    """The whole answer of a script that must succeed."""
     async with await Raw.connect(surface.address[1]) as raw:
-        body = json.dumps({"script": text, "ns": "a", "db": "b", **fields}).encode()
-        answer = await raw.ask(
-            "POST", "/script", body, content_type="application/json", authorization=BASIC
-        )
+        answer = await raw.run({"script": text, "ns": "a", "db": "b", **fields}, BASIC)
         assert answer.status == 200, answer.body
         assert isinstance(answer.json, dict)
         return answer.json
@@ -217,24 +209,12 @@ def documented() -> dict[int, str]:
     return {int(code): said for _, code, said, *_ in rows}
 
 
-async def test_without_a_credential_there_is_no_feed(surface: HttpSurface) -> None:
-    for fields in ({}, {"Authorization": "Bearer nonsense"}):
-        asks = sockets.asks(**fields).replace(b"/echo", b"/watch?ns=a&db=b&table=t", 1)
-        async with await Raw.connect(surface.address[1]) as raw:
-            await raw.send(asks)
-            answer = await raw.answer()
-            assert answer.status == 401
-
-
 async def test_a_page_brings_its_token_beside_the_protocol_and_hears_that_it_ended(
     surface: HttpSurface,
 ) -> None:
     async with await Raw.connect(surface.address[1]) as raw:
-        body = json.dumps({"user": "root", "password": PASSWORD}).encode()
-        session = await raw.ask("POST", "/session", body, content_type="application/json")
-        token = session.json["token"]
-        offered = f"store.watch.v1, store.bearer.{token}"
-        page = {"Authorization": None, "Sec-WebSocket-Protocol": offered}
+        page = await as_page(surface)
+        _, _, token = str(page["Sec-WebSocket-Protocol"]).rpartition(".")
         async with watching(surface, **page) as watcher:
             assert watcher.answer.fields["sec-websocket-protocol"] == "store.watch.v1"
             await watcher.until("caught_up")
@@ -264,10 +244,3 @@ async def test_a_reader_that_has_gone_leaves_nothing_behind(
     while len(node.open_feeds):
         await asyncio.sleep(0)
     assert not node.committer.tail._followers
-
-
-async def test_a_plain_request_is_told_what_is_needed(surface: HttpSurface) -> None:
-    async with await Raw.connect(surface.address[1]) as raw:
-        answer = await raw.ask("GET", "/watch?ns=a&db=b&table=t", authorization=BASIC)
-        assert answer.status == 426
-        assert answer.fields["upgrade"] == "websocket"

@@ -31,7 +31,6 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def pages() -> Iterator[str]:
-    """Serves the page of these tests; its origin."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(HERE)))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

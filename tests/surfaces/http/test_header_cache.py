@@ -34,8 +34,6 @@ PORT = 40_000
 
 
 class Kept(asyncio.Transport):
-    """A transport that keeps what was written."""
-
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", PORT)})
         self.sent = b""
@@ -187,7 +185,6 @@ class Pair:
         blind.known = Blind(b"secret of sixteen")
 
     async def reset(self) -> None:
-        """The keys as every case finds them."""
         operations: list[KeyOperation] = [
             SetKey("k", "hello"), SetKey("a/b c", [1, 2.5]), SetKey("long", "x" * 10_000),
             DeleteKey("absent"),

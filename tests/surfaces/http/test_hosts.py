@@ -8,7 +8,6 @@ import pytest
 
 from actors.node import Node
 from surfaces.http.hosts import Hosts
-from tests.surfaces.http.conftest import script
 from tests.surfaces.http.raw import Raw
 
 
@@ -16,8 +15,7 @@ async def test_a_declared_endpoint_is_known_from_then_on(raw: Raw, bearer: str) 
     ask = b"GET /ready HTTP/1.1\r\nHost: node1.example:8000\r\n\r\n"
     await raw.send(ask)
     assert (await raw.answer()).error["code"] == "MisdirectedRequest"
-    await raw.send(script("DEFINE NODE ENDPOINTS 'node1.example:8000';", bearer))
-    assert (await raw.answer()).status == 200
+    assert (await raw.run("DEFINE NODE ENDPOINTS 'node1.example:8000';", bearer)).status == 200
     await raw.send(ask)
     assert (await raw.answer()).status == 200
 

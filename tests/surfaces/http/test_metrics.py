@@ -22,12 +22,11 @@ from surfaces.http.surface import HttpSurface
 from surfaces.wire import NodeGate, WireSettings, WireSurface
 from tests.actors.scripts.test_stalled_disk import Stall
 from tests.architecture.sources import ROOT
-from tests.surfaces.http.conftest import Serve, script, until
-from tests.surfaces.http.raw import Raw
+from tests.surfaces.http.conftest import Serve, until
+from tests.surfaces.http.raw import Raw, script
 
 
 def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """Every sample of a scrape."""
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)
@@ -35,10 +34,13 @@ def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     }
 
 
-async def test_a_scrape_counts_requests_and_shows_the_node(raw: Raw, node: Node) -> None:
+async def test_a_scrape_counts_requests_and_shows_the_node(
+    raw: Raw, bearer: str, node: Node
+) -> None:
     for _ in range(3):
         await raw.ask("GET", "/health")
     await raw.ask("GET", "/no")
+    await raw.run("RETURN 1;", bearer)
     answer = await raw.ask("GET", "/metrics")
     assert answer.fields["content-type"].startswith("text/plain; version=")
     found = samples(answer.body.decode())
@@ -49,12 +51,6 @@ async def test_a_scrape_counts_requests_and_shows_the_node(raw: Raw, node: Node)
     assert found["store_sequence", frozenset()] == node.status().sequence
     assert found["store_http_connections", frozenset()] == 1
     assert found["store_ready", frozenset()] == 1
-
-
-async def test_seconds_of_what_ran(raw: Raw, bearer: str) -> None:
-    await raw.send(script("RETURN 1;", bearer))
-    await raw.answer()
-    found = samples((await raw.ask("GET", "/metrics")).body.decode())
     route = ("route", "/script")
     assert found["store_http_request_seconds_count", frozenset({route})] == 1
     assert found["store_http_request_seconds_bucket", frozenset({route, ("le", "+Inf")})] == 1
@@ -73,8 +69,7 @@ async def test_a_scrape_shows_the_store_and_its_backups(raw: Raw, bearer: str, n
     assert before["store_log_bytes", frozenset()] > 0
     assert ("store_state_bytes", frozenset()) in before
     assert not any(name.startswith("store_wire") for name, _ in before)
-    await raw.send(script("BACKUP", bearer))
-    assert (await raw.answer()).status == 200
+    assert (await raw.run("BACKUP", bearer)).status == 200
     node.registry.slow, node.committer.conflicts = 2, 3
     after = await scrape(authorization=bearer)
     assert after["store_slow_statements_total", frozenset()] == 2
@@ -88,8 +83,7 @@ async def test_a_disk_that_stalls_keeps_no_scrape_waiting(
 ) -> None:
     """It goes without topics, of which something is shown that is not on the disk yet."""
     place = "DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TOPIC t"
-    await raw.send(script(place, bearer))
-    assert (await raw.answer()).status == 200
+    assert (await raw.run(place, bearer)).status == 200
     stall = Stall(node)
     async with await Raw.connect(surface.address[1]) as publisher:
         try:
@@ -174,8 +168,7 @@ async def test_alerts_and_dashboard_name_series_that_there_are(
     surface = await serve()
     surface.wire = WireSurface(NodeGate(node), WireSettings("127.0.0.1", 0))
     async with await Raw.connect(surface.address[1]) as raw:
-        await raw.send(script(SETTING, bearer))
-        assert (await raw.answer()).status == 200
+        assert (await raw.run(SETTING, bearer)).status == 200
         text = (await raw.ask("GET", "/metrics", authorization=bearer)).body.decode()
     of_a_cluster = ClusterFigures(True, 1, 1.0, 1, (("n2", 0),), True, False)
     there: dict[str, set[str]] = {}
@@ -222,8 +215,7 @@ async def test_prometheus_takes_every_scrape(serve: Serve, bearer: str, node: No
     node.listens((Listening("http", "x:1", True, expires), Listening("wire", "x:2", True, expires)))
     surface = await serve()
     async with await Raw.connect(surface.address[1]) as raw:
-        await raw.send(script(SETTING, bearer))
-        assert (await raw.answer()).status == 200
+        assert (await raw.run(SETTING, bearer)).status == 200
         none, member = (
             "Basic " + b64encode(f"{name}:correct horse battery".encode()).decode()
             for name in ("none", "m")

@@ -30,8 +30,6 @@ OF_THE_WHOLE_NODE = ("NODE", "USER", "KILL")
 
 @dataclass
 class Client:
-    """One connection that stays, and a session on it."""
-
     node: NodeProcess
 
     def __post_init__(self) -> None:
@@ -42,7 +40,6 @@ class Client:
         )
 
     def run(self, text: str) -> tuple[int, dict[str, Any]]:
-        """Status and answer of a script."""
         fields = {"script": text, "ns": "shop", "db": "main", "timeout": "2s"}
         self._connection.request("POST", "/script", json.dumps(fields), self._fields)
         answer = self._connection.getresponse()
@@ -51,12 +48,10 @@ class Client:
         return answer.status, found
 
     def close(self) -> None:
-        """Let go of the connection."""
         self._connection.close()
 
 
 def parses(text: str) -> bool:
-    """Whether a text is of the language."""
     try:
         parse(text)
     except Refusal:

@@ -16,7 +16,6 @@ from tests.tables import case
 
 
 async def fetch(raw: Raw) -> dict[str, Any]:
-    """The description as served."""
     answer = await raw.ask("GET", "/openapi.json")
     assert answer.status == 200
     found = answer.json
@@ -75,7 +74,6 @@ async def test_answers_are_as_described(raw: Raw, port: int) -> None:
 
 
 async def misfits_of(described: Any, port: int, route: Route, bearer: str) -> list[str]:
-    """Everything in a route's answers that is not described."""
     method, path = route.method, route.path
     text = {"content_type": "text/plain", "authorization": bearer}
     requests = [

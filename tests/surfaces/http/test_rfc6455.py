@@ -18,9 +18,9 @@ from tornado.websocket import WebSocketProtocol13
 from protocol import limits
 from surfaces.http import frames
 from surfaces.http.rfc6455 import WebSocketConversation
-from surfaces.http.surface import HttpSurface
-from tests.surfaces.http.conftest import Serve
-from tests.surfaces.http.sockets import Echo, Frame, Peer, masked, with_echo
+from tests.surfaces.http.sockets import Echo, Frame, Peer, masked, nobody_before, surface
+
+__all__ = ["nobody_before", "surface"]
 
 MOST = limits.SOCKET_MESSAGE_BYTES
 FIN = 0x80
@@ -322,14 +322,6 @@ async def problems(
     """All that the node did otherwise."""
     found = [await problem(port, bearer, case, pieces) for case in cases for pieces in ways]
     return [one for one in found if one is not None]
-
-
-@pytest.fixture
-async def surface(serve: Serve) -> HttpSurface:
-    """A surface with the echo among its routes."""
-    found = await serve()
-    with_echo(found)
-    return found
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -18,20 +17,19 @@ from surfaces.http import scripts
 from surfaces.http.results import took
 from surfaces.http.surface import HttpSurface
 from tests.logbook import Logbook
-from tests.surfaces.http.conftest import LONG, script, until
-from tests.surfaces.http.raw import Raw, request
+from tests.surfaces.http.conftest import LONG, until
+from tests.surfaces.http.raw import Raw, script
 from tests.tables import case
 
 PLACE = "DEFINE NAMESPACE shop; DEFINE DATABASE shop.main; USE shop.main; DEFINE TABLE person;"
 
 
-async def run(raw: Raw, text: str, bearer: str, **fields: str) -> dict[str, object]:
-    """Run a script that is meant to work."""
-    await raw.send(script(text, bearer, **fields))
-    answer = await raw.answer()
+async def run(
+    raw: Raw, asked: str | Mapping[str, object], bearer: str, **fields: str
+) -> dict[str, Any]:
+    answer = await raw.run(asked, bearer, **fields)
     assert answer.status == 200, answer.body
-    found = answer.json
-    assert isinstance(found, dict)
+    found: dict[str, Any] = answer.json
     return found
 
 
@@ -39,7 +37,6 @@ async def test_text_runs_and_answers_every_result(raw: Raw, bearer: str) -> None
     found = await run(raw, "LET $a = 1; RETURN [$a, 'a'];", bearer)
     assert set(found) == {"results", "seq", "store", "epoch", "ns", "db"}
     results = found["results"]
-    assert isinstance(results, list)
     assert [result["value"] for result in results] == [{"$none": True}, [1, "a"]]
     assert all(set(result) == {"value", "kind", "rows", "took"} for result in results)
 
@@ -55,7 +52,6 @@ async def test_a_text_takes_its_place_from_the_head(raw: Raw, bearer: str, node:
         store_database="main",
     )
     results = found["results"]
-    assert isinstance(results, list)
     assert results[1]["value"] == [{"id": {"$rec": "person:ana"}, "name": "Ana"}]
     assert found["seq"] == node.status().sequence
 
@@ -63,8 +59,7 @@ async def test_a_text_takes_its_place_from_the_head(raw: Raw, bearer: str, node:
 async def test_a_place_that_is_no_name_is_refused(raw: Raw, bearer: str) -> None:
     for name in ["a b", "1a", "a" * 65, "a.b", "é"]:
         with case(name):
-            await raw.send(script("RETURN 1;", bearer, store_namespace=name))
-            answer = await raw.answer()
+            answer = await raw.run("RETURN 1;", bearer, store_namespace=name)
             assert (answer.status, answer.error["code"]) == (400, "NameRefused")
 
 
@@ -72,14 +67,14 @@ async def test_what_only_reads_is_kept_when_it_is_asked_for(raw: Raw, bearer: st
     await run(raw, "RETURN 'a'", bearer, store_record="true")
     await run(raw, "RETURN 'b'", bearer, store_record="false")
     for record, status in ((True, 200), (None, 200), (False, 200), ("true", 400), (1, 400)):
-        body = json.dumps({"script": "RETURN 'c'", "record": record})
-        await raw.send(script(body, bearer, content_type="application/json"))
-        assert (await raw.answer()).status == status, record
-    await raw.send(script("RETURN 1", bearer, store_record="yes"))
-    assert (await raw.answer()).error["code"] == "BadRequest"
+        asked = {"script": "RETURN 'c'", "record": record}
+        assert (await raw.run(asked, bearer)).status == status, record
+    assert (await raw.run("RETURN 1", bearer, store_record="yes")).error["code"] == "BadRequest"
     kept = await run(raw, "INFO FOR STATEMENTS LIMIT 2", bearer)
-    results: Any = kept["results"]
-    assert [each["statement"] for each in results[0]["value"]] == ["RETURN 'c'", "RETURN 'a'"]
+    assert [each["statement"] for each in kept["results"][0]["value"]] == [
+        "RETURN 'c'",
+        "RETURN 'a'",
+    ]
 
 
 async def test_a_script_that_comes_after_a_sequence(
@@ -88,13 +83,11 @@ async def test_a_script_that_comes_after_a_sequence(
     await run(raw, PLACE, bearer)
     shown = node.status().sequence
     for given in ("0", str(shown)):
-        found: Any = await run(raw, "RETURN 1", bearer, store_after=given)
+        found = await run(raw, "RETURN 1", bearer, store_after=given)
         assert found["seq"] >= shown
     far = shown + 20  # the sign-in may have its own entry in the log yet
-    body = json.dumps({"script": "RETURN 1", "after": far, "timeout": "20ms"})
-    fields = {"content_type": "application/json", "store_after": "0"}
-    await raw.send(script(body, bearer, **fields))
-    late = await raw.answer()
+    asked = {"script": "RETURN 1", "after": far, "timeout": "20ms"}
+    late = await raw.run(asked, bearer, store_after="0")
     assert (late.status, late.error["code"]) == (408, "StatementTimeout"), "the body goes first"
     assert late.error["detail"] == {"after": far, "seq": node.status().sequence}
     async with await Raw.connect(port) as other:
@@ -109,28 +102,25 @@ async def test_a_script_that_comes_after_a_sequence(
 async def test_a_script_that_reads_what_is_current(
     raw: Raw, bearer: str, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[bool] = []
+    came: list[bool] = []
 
     def present() -> int:
-        asked.append(True)
+        came.append(True)
         return node.status().sequence
 
     monkeypatch.setattr(node.cluster, "present", present)
     await run(raw, PLACE, bearer)
     await run(raw, "RETURN 1", bearer, store_current="false")
-    assert not asked
+    assert not came
     await run(raw, "RETURN 1", bearer, store_current="true")
-    body = json.dumps({"script": "RETURN 1", "current": True})
-    await raw.send(script(body, bearer, content_type="application/json"))
-    assert (await raw.answer()).status == 200
+    asked = {"script": "RETURN 1", "current": True}
+    assert (await raw.run(asked, bearer)).status == 200
     await run(raw, "USE shop.main; SELECT * FROM person CURRENT", bearer)
-    assert len(asked) == 3
+    assert len(came) == 3
     for head in ("1", "yes", ""):
-        await raw.send(script("RETURN 1", bearer, store_current=head))
-        assert (await raw.answer()).error["code"] == "BadRequest"
-    body = json.dumps({"script": "RETURN 1", "current": 1})
-    await raw.send(script(body, bearer, content_type="application/json"))
-    assert (await raw.answer()).error["code"] == "BadRequest"
+        assert (await raw.run("RETURN 1", bearer, store_current=head)).error["code"] == "BadRequest"
+    asked = {"script": "RETURN 1", "current": 1}
+    assert (await raw.run(asked, bearer)).error["code"] == "BadRequest"
 
 
 async def test_who_waits_for_a_sequence_is_cancelled_with_its_connection(
@@ -144,14 +134,12 @@ async def test_who_waits_for_a_sequence_is_cancelled_with_its_connection(
 
 async def test_what_is_no_sequence_is_refused(raw: Raw, bearer: str) -> None:
     for head in ("-1", "+1", "", "1.5", "1e3", "0x10", str(2**53), "9" * 400, "one", "\xb2"):
-        await raw.send(script("RETURN 1", bearer, store_after=head))
-        answer = await raw.answer()
+        answer = await raw.run("RETURN 1", bearer, store_after=head)
         assert (answer.status, answer.error["code"]) == (400, "BadRequest"), head
         assert "a sequence, 0 to" in answer.error["message"] and len(answer.error["message"]) < 200
     for given in (-1, 1.5, 1.0, True, "1", [1], {"$int": "1"}, 2**53, 2**64, 10**300):
-        body = json.dumps({"script": "RETURN 1", "after": given})
-        await raw.send(script(body, bearer, content_type="application/json"))
-        answer = await raw.answer()
+        asked = {"script": "RETURN 1", "after": given}
+        answer = await raw.run(asked, bearer)
         assert (answer.status, answer.error["code"]) in (
             (400, "BadRequest"), (409, "NumberTooLarge"),
         ), given  # fmt: skip
@@ -163,7 +151,7 @@ async def test_requests_that_read_one_moment(raw: Raw, bearer: str) -> None:
 
     async def asked(text: str, **fields: object) -> dict[str, Any]:
         given = {"script": text, "ns": "shop", "db": "main", **fields}
-        return await run(raw, json.dumps(given), bearer, content_type="application/json")
+        return await run(raw, given, bearer)
 
     first = await asked("SELECT VALUE id FROM person", moment="new", keep="30s")
     name = first["moment"]
@@ -178,9 +166,7 @@ async def test_requests_that_read_one_moment(raw: Raw, bearer: str) -> None:
         ({"moment": "new", "keep": 30}, 400, "BadRequest"), ({"moment": 1}, 400, "BadRequest"),
         ({"moment": "\ud800"}, 422, "TypeRefused"),
     ):  # fmt: skip
-        given = json.dumps({"script": "RETURN 1", **fields})
-        await raw.send(script(given, bearer, content_type="application/json"))
-        answer = await raw.answer()
+        answer = await raw.run({"script": "RETURN 1", **fields}, bearer)
         assert (answer.status, answer.error["code"]) == (status, code), fields
 
 
@@ -190,9 +176,8 @@ async def test_json_in_and_out_with_tagged_parameters(raw: Raw, bearer: str) -> 
         "params": {"a": {"$dec": "12.30"}, "b": {"$dt": "2026-01-02T03:04:05Z"}, "c": None},
         "timeout": "5s",
     }
-    found = await run(raw, json.dumps(given), bearer, content_type="application/json")
+    found = await run(raw, given, bearer)
     results = found["results"]
-    assert isinstance(results, list)
     assert results[0]["value"] == [{"$dec": "12.30"}, {"$dt": "2026-01-02T03:04:05Z"}, None]
 
 
@@ -214,8 +199,7 @@ async def test_msgpack_in_and_out_is_exact(raw: Raw, bearer: str) -> None:
 
 
 async def test_a_refusal_keeps_what_ran_before_it(raw: Raw, bearer: str) -> None:
-    await raw.send(script("LET $a = 1; THROW 'no'; RETURN 3;", bearer))
-    answer = await raw.answer()
+    answer = await raw.run("LET $a = 1; THROW 'no'; RETURN 3;", bearer)
     assert answer.status == 409
     assert answer.error["code"] == "Thrown"
     assert answer.error["statement"] == 2
@@ -249,37 +233,22 @@ async def test_a_body_of_another_form_is_a_bad_request(raw: Raw, bearer: str) ->
             assert (answer.status, answer.error["code"]) == (400, "BadRequest"), answer.body
 
 
-@pytest.mark.parametrize(
-    ("path", "kind"), [("/script", "text/plain"), ("/session", "application/json")]
-)
-async def test_who_uses_curl_is_told_a_type_that_the_route_takes(
-    raw: Raw, bearer: str, path: str, kind: str
-) -> None:
-    answer = await raw.ask(
-        "POST", path, b"{}", content_type="application/x-www-form-urlencoded", authorization=bearer
-    )
-    assert answer.error["message"].endswith(f"; with curl, add -H 'Content-Type: {kind}'")
+async def test_who_uses_curl_is_told_a_type_that_the_route_takes(raw: Raw, bearer: str) -> None:
+    form = {"content_type": "application/x-www-form-urlencoded", "authorization": bearer}
+    for path, kind in (("/script", "text/plain"), ("/session", "application/json")):
+        answer = await raw.ask("POST", path, b"{}", **form)
+        assert answer.error["message"].endswith(f"; with curl, add -H 'Content-Type: {kind}'")
 
 
 async def test_a_compressed_body_is_a_bad_request(raw: Raw, bearer: str) -> None:
-    await raw.send(script("x", bearer, content_encoding="gzip"))
-    assert (await raw.answer()).error["code"] == "BadRequest"
-
-
-async def test_timeout_of_the_request_ends_the_script(raw: Raw, bearer: str) -> None:
-    given = json.dumps({"script": LONG, "timeout": "50ms"}).encode()
-    answer = await raw.ask(
-        "POST", "/script", given, content_type="application/json", authorization=bearer
-    )
-    assert (answer.status, answer.error["code"]) == (408, "StatementTimeout")
+    assert (await raw.run("x", bearer, content_encoding="gzip")).error["code"] == "BadRequest"
 
 
 async def test_a_page_hears_of_a_timeout_in_a_status_that_its_browser_does_not_send_again_for(
     raw: Raw, bearer: str
 ) -> None:
-    given = json.dumps({"script": LONG, "timeout": "50ms"}).encode()
-    page = {"content_type": "application/json", "origin": "http://localhost"}
-    answer = await raw.ask("POST", "/script", given, authorization=bearer, **page)
+    asked = {"script": LONG, "timeout": "50ms"}
+    answer = await raw.run(asked, bearer, origin="http://localhost")
     assert (answer.status, answer.error["code"]) == (503, "StatementTimeout")
     assert answer.error["status"] == 408
     assert "retry-after" not in answer.fields
@@ -305,8 +274,7 @@ async def test_a_chunked_script(raw: Raw, bearer: str) -> None:
 
 async def test_a_script_of_the_largest_size_is_read(raw: Raw, bearer: str) -> None:
     text = "RETURN 1; --" + "x" * (16 * 1024 * 1024 - 12)
-    found = await run(raw, text, bearer)
-    assert len(found["results"]) == 1  # type: ignore[arg-type]
+    assert len((await run(raw, text, bearer))["results"]) == 1
 
 
 async def test_a_body_over_its_cap_is_refused_while_it_is_read(raw: Raw, bearer: str) -> None:
@@ -342,25 +310,14 @@ async def test_a_bug_answers_its_request_and_logs_the_rest(
 
     logbook.allow("request failed")
     monkeypatch.setattr(scripts, "read", planted)
-    await raw.send(script("RETURN 1;", bearer))
-    answer = await raw.answer()
+    answer = await raw.run("RETURN 1;", bearer)
     assert (answer.status, answer.error["code"]) == (500, "Failed")
     assert "planted" not in answer.body.decode()
     assert answer.fields["store-request"] in answer.error["message"]
 
 
-@pytest.mark.parametrize(
-    "microseconds, text", [(0, "0us"), (999, "999us"), (1_449, "1.4ms"), (2_310_000, "2.31s")]
-)
-def test_took_is_for_people(microseconds: int, text: str) -> None:
-    assert took(microseconds) == text
-
-
-async def test_no_credential_is_refused_before_the_body_is_read(raw: Raw) -> None:
-    await raw.send(request("POST", "/script", b"").replace(b"Length: 0", b"Length: 10000000"))
-    answer = await raw.answer()
-    assert (answer.status, answer.error["code"]) == (401, "SignInRefused")
-    assert answer.fields["connection"] == "close"
+def test_took_is_for_people() -> None:
+    assert [took(us) for us in (0, 999, 1_449, 2_310_000)] == ["0us", "999us", "1.4ms", "2.31s"]
 
 
 async def test_what_waits_for_nothing_is_answered_without_a_task(

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import socket as sockets
-import ssl
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from itertools import repeat
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -22,36 +20,32 @@ from surfaces.http.shared import Deadlines
 from surfaces.http.stream import READ_AHEAD
 from surfaces.http.surface import CHECKS_A_SECOND, HttpSurface
 from surfaces.http.websocket import text_frame
-from tests.certificates import self_signed
+from tests.certificates import Contexts
 from tests.logbook import Logbook
 from tests.surfaces.http.conftest import Serve, until
-from tests.surfaces.http.sockets import Echo, Frame, Peer, masked, with_echo
+from tests.surfaces.http.sockets import Echo, Frame, Peer, masked, nobody_before, surface, with_echo
 from tests.surfaces.http.test_bounds import small_buffers
+
+__all__ = ["nobody_before", "surface"]
 
 GOODBYE = masked(0x88, b"\x03\xe8")
 
 
-@pytest.fixture(autouse=True)
-def nobody_before() -> Iterator[None]:
-    """Each test sees its own sockets only, and leaves none."""
-    Echo.told.clear()
-    Echo.refused = None
-    yield
-    assert Echo.standing == []
+async def standing(number: int = 1) -> list[Echo]:
+    await until(lambda: len(Echo.standing) == number)
+    return Echo.standing
 
 
 @pytest.fixture
-async def surface(serve: Serve) -> HttpSurface:
-    """A surface with the echo among its routes."""
-    found = await serve()
-    with_echo(found)
-    return found
+async def peer(port: int, bearer: str) -> AsyncIterator[Peer]:
+    async with await Peer.connect(port, None, authorization=bearer) as peer:
+        await standing()
+        yield peer
 
 
-async def standing(number: int = 1) -> list[Echo]:
-    """So many sockets, once they stand."""
-    await until(lambda: len(Echo.standing) == number)
-    return Echo.standing
+@pytest.fixture
+def one(peer: Peer) -> Echo:
+    return Echo.standing[0]
 
 
 # --- what is sent -------------------------------------------------------------------------------
@@ -70,12 +64,10 @@ def test_frames_take_the_fewest_bytes() -> None:
     assert len(frames.close_frame(1000, "*" * 200)) == 2 + 125
 
 
-async def test_what_is_sent_to_nobody(port: int, bearer: str) -> None:
-    async with await Peer.connect(port, None, authorization=bearer) as peer:
-        (one,) = await standing()
-        assert stands(one)
-        await peer.send(GOODBYE)
-        await peer.rest()
+async def test_what_is_sent_to_nobody(peer: Peer, one: Echo) -> None:
+    assert stands(one)
+    await peer.send(GOODBYE)
+    await peer.rest()
     await until(lambda: not Echo.standing)
     assert not one.send(text_frame(b"hello"))
     assert not stands(one)
@@ -85,17 +77,15 @@ async def test_what_is_sent_to_nobody(port: int, bearer: str) -> None:
     one.refuse(NotAllowed("no"))
 
 
-async def test_a_refusal_on_an_open_socket(port: int, bearer: str) -> None:
-    async with await Peer.connect(port, None, authorization=bearer) as peer:
-        (one,) = await standing()
-        one.refuse(NotAllowed("no more", needs="SELECT"))
-        error, close = await peer.frame(), await peer.frame()
-        assert error.json["error"]["code"] == "NotAllowed"
-        assert error.json["error"]["detail"] == {"needs": "SELECT"}
-        assert (close.code, close.payload[2:]) == (4403, b"NotAllowed")
-        assert not one.send(text_frame(b"hello"))
-        await peer.send(masked(0x88, close.payload))
-        assert await peer.rest() == []
+async def test_a_refusal_on_an_open_socket(peer: Peer, one: Echo) -> None:
+    one.refuse(NotAllowed("no more", needs="SELECT"))
+    error, close = await peer.frame(), await peer.frame()
+    assert error.json["error"]["code"] == "NotAllowed"
+    assert error.json["error"]["detail"] == {"needs": "SELECT"}
+    assert (close.code, close.payload[2:]) == (4403, b"NotAllowed")
+    assert not one.send(text_frame(b"hello"))
+    await peer.send(masked(0x88, close.payload))
+    assert await peer.rest() == []
     await until(lambda: not Echo.standing)
     assert Echo.told == ["opened", "parted 4403"]
 
@@ -201,12 +191,10 @@ async def read_some(peer: Peer, one: Echo) -> bytes:
 
 
 def choked(one: Echo) -> bool:
-    """Whether it is, now."""
     return one.choked
 
 
 def stands(one: Echo) -> bool:
-    """Whether what is sent on it may be heard, now."""
     return one.open_still
 
 
@@ -218,15 +206,12 @@ def by_hand(surface: HttpSurface) -> float:
 
 
 def connection_of(one: Echo) -> HttpConnection:
-    """The connection below a socket."""
     return cast(HttpConnection, one.exchange.connection)
 
 
 async def test_a_slow_reader_is_told_of_and_counted(
-    surface: HttpSurface, port: int, bearer: str
+    surface: HttpSurface, peer: Peer, one: Echo
 ) -> None:
-    peer = await Peer.connect(port, None, authorization=bearer)
-    (one,) = await standing()
     assert (one.buffered, choked(one)) == (0, False)
     sent = fill(one)
     assert choked(one)
@@ -239,17 +224,9 @@ async def test_a_slow_reader_is_told_of_and_counted(
     assert not choked(one)
     assert one.buffered == 0
     assert surface.answers.of("root") == 0
-    await peer.send(GOODBYE)
-    await peer.rest()
-    await peer.raw.__aexit__()
-    await until(lambda: not Echo.standing)
 
 
-async def test_a_peer_that_takes_nothing_is_cut(
-    surface: HttpSurface, port: int, bearer: str
-) -> None:
-    peer = await Peer.connect(port, None, authorization=bearer)
-    (one,) = await standing()
+async def test_a_peer_that_takes_nothing_is_cut(surface: HttpSurface, one: Echo) -> None:
     connection = connection_of(one)
     fill(one)
     now = by_hand(surface)
@@ -259,15 +236,12 @@ async def test_a_peer_that_takes_nothing_is_cut(
     connection.check(now + limits.WRITE_SECONDS)
     await until(lambda: Echo.told[-1] == "parted 1006")
     assert surface.answers.of("root") == 0
-    await peer.raw.__aexit__()
 
 
 async def test_a_peer_that_takes_less_than_is_sent_is_not(
-    surface: HttpSurface, port: int, bearer: str
+    surface: HttpSurface, peer: Peer, one: Echo
 ) -> None:
     """More waits each time that it is looked at, and yet it reads."""
-    peer = await Peer.connect(port, None, authorization=bearer)
-    (one,) = await standing()
     connection = connection_of(one)
     now = by_hand(surface)
     sent, taken = fill(one), b""
@@ -280,16 +254,10 @@ async def test_a_peer_that_takes_less_than_is_sent_is_not(
         sent += fill(one, waits + MIB)
     assert sent.startswith(taken)
     await read(peer, sent[len(taken) :])
-    await peer.send(GOODBYE)
-    await peer.rest()
-    await peer.raw.__aexit__()
-    await until(lambda: not Echo.standing)
 
 
-async def test_room_goes_by_user(surface: HttpSurface, port: int, bearer: str) -> None:
+async def test_room_goes_by_user(surface: HttpSurface, peer: Peer, one: Echo) -> None:
     """Where others of its user hold all that there is, one socket may not send more either."""
-    peer = await Peer.connect(port, None, authorization=bearer)
-    (one,) = await standing()
     rest = surface.answers.most // 2 - 2 * MIB
     assert surface.answers.take("root", rest)
     sent = fill(one, 4 * MIB)
@@ -302,17 +270,11 @@ async def test_room_goes_by_user(surface: HttpSurface, port: int, bearer: str) -
     assert choked(one)  # by itself
     await read(peer, sent)
     await until(lambda: "room" in Echo.told)
-    await peer.send(GOODBYE)
-    await peer.rest()
-    await peer.raw.__aexit__()
-    await until(lambda: not Echo.standing)
 
 
 async def test_pings_of_who_reads_no_pongs_cost_nothing(
-    surface: HttpSurface, port: int, bearer: str
+    surface: HttpSurface, peer: Peer, one: Echo
 ) -> None:
-    peer = await Peer.connect(port, None, authorization=bearer)
-    (one,) = await standing()
     small_buffers(surface, peer.raw)  # else the system takes all of it while the pings come
     sent = fill(one, MIB)
     waits, before = one.buffered, Echo.echoed
@@ -326,28 +288,22 @@ async def test_pings_of_who_reads_no_pongs_cost_nothing(
     while not wanted <= set(told):
         told.append(await peer.frame())
     assert len(told) < 10
-    await peer.send(GOODBYE)
-    await peer.rest()
-    await peer.raw.__aexit__()
-    await until(lambda: not Echo.standing)
 
 
 # --- what comes ---------------------------------------------------------------------------------
 
 
-async def test_half_a_message_counts(surface: HttpSurface, port: int, bearer: str) -> None:
-    async with await Peer.connect(port, None, authorization=bearer) as peer:
-        (one,) = await standing()
-        half = masked(0x01, b"*" * 30_000)
-        await peer.send(half)
-        await until(lambda: surface.requests.of("root") >= 28_000)
-        whole = masked(0x80, b"*" * 30_000)
-        await peer.send(whole[:20_000])
-        await until(lambda: surface.requests.of("root") >= 48_000)
-        await peer.send(whole[20_000:])
-        assert await peer.frame() == Frame(frames.TEXT, b"*" * 60_000)
-        await until(lambda: surface.requests.of("root") == 0)
-        assert stands(one)
+async def test_half_a_message_counts(surface: HttpSurface, peer: Peer, one: Echo) -> None:
+    half = masked(0x01, b"*" * 30_000)
+    await peer.send(half)
+    await until(lambda: surface.requests.of("root") >= 28_000)
+    whole = masked(0x80, b"*" * 30_000)
+    await peer.send(whole[:20_000])
+    await until(lambda: surface.requests.of("root") >= 48_000)
+    await peer.send(whole[20_000:])
+    assert await peer.frame() == Frame(frames.TEXT, b"*" * 60_000)
+    await until(lambda: surface.requests.of("root") == 0)
+    assert stands(one)
 
 
 async def test_half_a_message_is_let_go_with_the_conversation(
@@ -412,11 +368,7 @@ class Hours:
             await asyncio.sleep(0)
 
 
-async def test_a_peer_that_vanished_is_noticed(
-    surface: HttpSurface, port: int, bearer: str
-) -> None:
-    peer = await Peer.connect(port, None, authorization=bearer)
-    (one,) = await standing()
+async def test_a_peer_that_vanished_is_noticed(surface: HttpSurface, peer: Peer, one: Echo) -> None:
     hours = Hours(surface, one)
     await hours.pass_by(limits.PING_SECONDS + limits.PONG_SECONDS - 1)
     assert stands(one)
@@ -425,7 +377,6 @@ async def test_a_peer_that_vanished_is_noticed(
     assert hours.passed <= 75
     await until(lambda: Echo.told[-1] == "parted 1006")
     assert [frame.opcode for frame in await peer.rest()] == [frames.PING]
-    await peer.raw.__aexit__()
 
 
 PART = masked(0x81, b"*" * 65_536)
@@ -437,31 +388,27 @@ SIGNS: dict[str, Iterable[bytes]] = {
 
 @pytest.mark.parametrize("given", SIGNS)
 async def test_one_that_gives_signs_of_life_stays_for_ever(
-    surface: HttpSurface, port: int, bearer: str, given: str
+    surface: HttpSurface, peer: Peer, one: Echo, given: str
 ) -> None:
     """An answer to a ping, whatever it holds, or anything else."""
-    async with await Peer.connect(port, None, authorization=bearer) as peer:
-        (one,) = await standing()
-        stream = connection_of(one).stream
-        assert stream is not None
-        hours = Hours(surface, one)
-        for sign in SIGNS[given]:
-            await hours.pass_by(limits.PING_SECONDS + 1)
-            while (await peer.frame()).opcode != frames.PING:
-                pass  # its own message
-            await peer.send(sign)
-            await until(lambda: stream._heard or not stream._awaits_pong)
-            if hours.passed > 3_600:
-                break
-        assert stands(one)
+    stream = connection_of(one).stream
+    assert stream is not None
+    hours = Hours(surface, one)
+    for sign in SIGNS[given]:
+        await hours.pass_by(limits.PING_SECONDS + 1)
+        while (await peer.frame()).opcode != frames.PING:
+            pass  # its own message
+        await peer.send(sign)
+        await until(lambda: stream._heard or not stream._awaits_pong)
+        if hours.passed > 3_600:
+            break
+    assert stands(one)
 
 
 async def test_a_slow_peer_is_not_taken_for_one_that_vanished(
-    surface: HttpSurface, port: int, bearer: str
+    surface: HttpSurface, peer: Peer, one: Echo
 ) -> None:
     """It can't answer a ping that stands behind what it has not read."""
-    peer = await Peer.connect(port, None, authorization=bearer)
-    (one,) = await standing()
     connection = connection_of(one)
     now = by_hand(surface)
     connection.check(now + limits.PING_SECONDS)
@@ -477,15 +424,9 @@ async def test_a_slow_peer_is_not_taken_for_one_that_vanished(
     now += limits.PONG_SECONDS - 1  # from here on an answer is due
     connection.check(now)
     assert stands(one)
-    await peer.send(GOODBYE)
-    await peer.rest()
-    await peer.raw.__aexit__()
-    await until(lambda: not Echo.standing)
 
 
-async def test_a_peer_that_resets(port: int, bearer: str) -> None:
-    peer = await Peer.connect(port, None, authorization=bearer)
-    (one,) = await standing()
+async def test_a_peer_that_resets(peer: Peer, one: Echo) -> None:
     socket = peer.raw.writer.transport.get_extra_info("socket")
     socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, struct.pack("ii", 1, 0))
     peer.raw.writer.transport.abort()
@@ -496,9 +437,7 @@ async def test_a_peer_that_resets(port: int, bearer: str) -> None:
 # --- the end ------------------------------------------------------------------------------------
 
 
-async def test_a_goodbye_comes_behind_what_is_buffered(port: int, bearer: str) -> None:
-    peer = await Peer.connect(port, None, authorization=bearer)
-    (one,) = await standing()
+async def test_a_goodbye_comes_behind_what_is_buffered(peer: Peer, one: Echo) -> None:
     sent = fill(one)
     one.end(4408, "too slow")
     one.end(4000, "again")
@@ -508,25 +447,22 @@ async def test_a_goodbye_comes_behind_what_is_buffered(port: int, bearer: str) -
     assert one in Echo.standing
     await peer.send(masked(0x88, close.payload))
     assert await peer.rest() == []
-    await peer.raw.__aexit__()
     await until(lambda: "parted 4408" in Echo.told)
 
 
 async def test_a_peer_that_says_no_goodbye_is_cut(
-    surface: HttpSurface, port: int, bearer: str
+    surface: HttpSurface, peer: Peer, one: Echo
 ) -> None:
-    async with await Peer.connect(port, None, authorization=bearer) as peer:
-        (one,) = await standing()
-        one.end(1000)
-        connection, now = connection_of(one), by_hand(surface)
-        assert (await peer.frame()).code == 1000
-        connection.check(now)
-        connection.check(now + limits.CLOSE_SECONDS - 0.1)
-        await peer.text("still here")
-        over = [connection.closing]
-        connection.check(now + limits.CLOSE_SECONDS)
-        assert [*over, connection.closing] == [False, True]
-        assert await peer.rest() == []
+    one.end(1000)
+    connection, now = connection_of(one), by_hand(surface)
+    assert (await peer.frame()).code == 1000
+    connection.check(now)
+    connection.check(now + limits.CLOSE_SECONDS - 0.1)
+    await peer.text("still here")
+    over = [connection.closing]
+    connection.check(now + limits.CLOSE_SECONDS)
+    assert [*over, connection.closing] == [False, True]
+    assert await peer.rest() == []
     await until(lambda: Echo.told == ["opened", "parted 1006"])
 
 
@@ -534,8 +470,7 @@ async def test_a_peer_that_says_no_goodbye_is_cut(
 async def test_a_drain_waits_for_goodbyes(serve: Serve, bearer: str, *, polite: bool) -> None:
     surface = await serve(deadlines=Deadlines(linger_s=0.2, close_s=0.5))
     with_echo(surface)
-    port = surface.address[1]
-    async with await Peer.connect(port, None, authorization=bearer) as peer:
+    async with await Peer.connect(surface.address[1], None, authorization=bearer) as peer:
         await standing()
         surface.stop_accepting()
         await peer.text("hello")  # what stands goes on until the drain begins
@@ -552,19 +487,15 @@ async def test_a_drain_waits_for_goodbyes(serve: Serve, bearer: str, *, polite: 
     assert Echo.told == ["opened", "parted 1001" if polite else "parted 1006"]
 
 
-async def test_a_socket_that_is_not_open_yet_hears_of_nothing(
-    surface: HttpSurface, port: int, bearer: str
-) -> None:
-    async with await Peer.connect(port, None, authorization=bearer) as peer:
-        (one,) = await standing()
-        stream = connection_of(one).stream
-        assert stream is not None
-        watcher, stream.watcher = stream.watcher, None
-        stream.leave()
-        stream.room()
-        stream.watcher = watcher
-        await peer.send(GOODBYE)
-        assert (await peer.frame()).code == 1000
+async def test_a_socket_that_is_not_open_yet_hears_of_nothing(peer: Peer, one: Echo) -> None:
+    stream = connection_of(one).stream
+    assert stream is not None
+    watcher, stream.watcher = stream.watcher, None
+    stream.leave()
+    stream.room()
+    stream.watcher = watcher
+    await peer.send(GOODBYE)
+    assert (await peer.frame()).code == 1000
     await until(lambda: not Echo.standing)
     assert Echo.told == ["opened", "parted 1000"]
 
@@ -582,10 +513,8 @@ async def test_a_route_says_how_it_leaves(
 
 
 async def test_a_surface_that_closes_waits_for_nobody(
-    surface: HttpSurface, port: int, bearer: str
+    surface: HttpSurface, peer: Peer, one: Echo
 ) -> None:
-    peer = await Peer.connect(port, None, authorization=bearer)
-    (one,) = await standing()
     fill(one)
     await surface.close()
     assert not surface.connections
@@ -596,18 +525,7 @@ async def test_a_surface_that_closes_waits_for_nobody(
 # --- over TLS -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def contexts(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """The node's side and the client's."""
-    chain, key = self_signed(tmp_path, "node")
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(chain, key)
-    return server, ssl.create_default_context(cafile=str(chain))
-
-
-async def test_over_tls(
-    serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext], bearer: str
-) -> None:
+async def test_over_tls(serve: Serve, contexts: Contexts, bearer: str) -> None:
     server, client = contexts
     surface = await serve(tls=server)
     with_echo(surface)
@@ -627,7 +545,7 @@ async def test_over_tls(
 
 
 async def test_one_long_frame_over_tls_waits_until_it_is_taken(
-    serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext], bearer: str
+    serve: Serve, contexts: Contexts, bearer: str
 ) -> None:
     """It is encrypted at once, and then waits where the transport itself does not look."""
     server, client = contexts

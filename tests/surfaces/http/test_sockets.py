@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,31 +12,26 @@ from protocol import errors
 from protocol.errors import CATALOGUE, LogPruned, NotAllowed
 from surfaces.http import frames
 from surfaces.http.surface import HttpSurface
-from tests.surfaces.http.conftest import LONG, PASSWORD, Serve, script, until
-from tests.surfaces.http.raw import Answer, Raw, request
-from tests.surfaces.http.sockets import KEY, SPOKEN, Echo, Frame, Peer, asks, masked, with_echo
+from tests.surfaces.http.conftest import LONG, PASSWORD, Serve, until
+from tests.surfaces.http.raw import Answer, Raw, request, script
+from tests.surfaces.http.sockets import (
+    KEY,
+    SPOKEN,
+    Echo,
+    Frame,
+    Peer,
+    asks,
+    masked,
+    nobody_before,
+    surface,
+    with_echo,
+)
 
-
-@pytest.fixture(autouse=True)
-def nobody_before() -> Iterator[None]:
-    """Each test sees its own sockets only, and leaves none."""
-    Echo.told.clear()
-    Echo.refused = None
-    yield
-    assert Echo.standing == []
-
-
-@pytest.fixture
-async def surface(serve: Serve) -> HttpSurface:
-    """A surface with the echo among its routes."""
-    found = await serve()
-    with_echo(found)
-    return found
+__all__ = ["nobody_before", "surface"]
 
 
 @pytest.fixture
 def token(bearer: str) -> str:
-    """The owner's token."""
     return bearer.removeprefix("Bearer ")
 
 

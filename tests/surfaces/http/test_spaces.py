@@ -20,7 +20,7 @@ from protocol.binary import pack, unpack
 from protocol.errors import CATALOGUE
 from protocol.jsonvalues import to_json
 from protocol.requests import Caller, RunScript, SignOut
-from protocol.values import LONG, RecordId
+from protocol.values import LONG
 from surfaces.http.spaces import LONG_BODY
 from surfaces.http.surface import HttpSurface
 from tests.surfaces.http.conftest import until
@@ -54,8 +54,6 @@ async def run(node: Node, text: str) -> Any:
 
 @pytest.fixture
 async def tell(raw: Raw, bearer: str) -> Tell:
-    """Sends a request below the space and answers its answer."""
-
     async def send(method: str, path: str, body: bytes = b"", **fields: str) -> Answer:
         fields.setdefault("authorization", bearer)
         if body:
@@ -69,7 +67,6 @@ async def tell(raw: Raw, bearer: str) -> Tell:
 
 
 def says(answer: Answer, **fields: Any) -> None:
-    """200, JSON, and exactly these fields."""
     assert (answer.status, answer.json) == (200, fields)
     assert answer.fields["content-type"] == "application/json; charset=utf-8"
 
@@ -507,8 +504,9 @@ async def test_a_body_over_the_limit_is_refused_by_its_length_and_while_it_comes
     whole = b"'" + b"x" * (limits.CACHE_VALUE_BYTES - 2) + b"'"
     for body, status in ((whole, 413), (whole[:-8] + b"'", 200), (whole + b" ", 413)):
         async with await Raw.connect(port) as one:
-            await one.send(request("PUT", f"{BASE}/key/k", body, authorization=bearer, **TEXT))
-            assert (await one.answer()).status == status, len(body)
+            assert (
+                await one.ask("PUT", f"{BASE}/key/k", body, authorization=bearer, **TEXT)
+            ).status == status, len(body)
     async with await Raw.connect(port) as one:
         head = request("PUT", f"{BASE}/key/k", authorization=bearer, **TEXT)
         head = head.replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
@@ -530,16 +528,6 @@ async def test_without_the_writable_role_reads_go_on(tell: Tell, node: Node) -> 
         check_error(await tell(method, f"{word}/k{query}", body), "NotWritable")
     await run(node, "DEFINE NODE ROLES NONE")
     check_error(await tell("GET", "key/k"), "Draining")
-
-
-async def test_what_a_script_wrote_a_route_reads_and_the_other_way_round(
-    tell: Tell, node: Node
-) -> None:
-    await run(node, "BEGIN; SET 'a' IN c VALUE person:1; INCR 'n' IN c BY 3; COMMIT")
-    says(await tell("GET", "key/a"), value={"$rec": "person:1"}, ttl=None)
-    says(await tell("POST", "incr/n?by=4"), value=7)
-    assert (await run(node, "GET 'n' FROM c"))["value"] == 7
-    assert (await run(node, "GET 'a' FROM c"))["value"] == RecordId("person", 1)
 
 
 @pytest.mark.parametrize("route", ["key", "script"])
@@ -623,12 +611,3 @@ async def test_what_has_changed_something_says_at_which_commit(node: Node, tell:
                 assert seq is not None and 0 < int(seq) <= node.committer.commit_index, path
     for path in ("key/b", "?limit=1"):
         assert "store-seq" not in (await tell("GET", path)).fields
-
-
-async def test_a_script_may_come_after_a_key(node: Node, raw: Raw, bearer: str, tell: Tell) -> None:
-    seq = (await tell("PUT", "key/a", b"1")).fields["store-seq"]
-    body = json.dumps({"script": "GET 'a' FROM c", "ns": "shop", "db": "main", "after": int(seq)})
-    answer = await raw.ask(
-        "POST", "/script", body.encode(), authorization=bearer, content_type="application/json"
-    )
-    assert answer.status == 200 and answer.json["seq"] >= int(seq)

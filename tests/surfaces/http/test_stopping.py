@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import pytest
 
 from actors.node import Node
-from tests.surfaces.http.conftest import LONG, Serve, script, until
-from tests.surfaces.http.raw import Raw, request
+from tests.surfaces.http.conftest import LONG, Serve, until
+from tests.surfaces.http.raw import Raw, request, script
 from tests.surfaces.served import Clock
 
-FINISHES = json.dumps({"script": LONG, "timeout": "1m"})
+FINISHES = {"script": LONG, "timeout": "1m"}
 TIMEOUT_US = 60_000_000
 """Time after which that script ends."""
 
@@ -21,15 +20,14 @@ async def test_stages(serve: Serve, node: Node, bearer: str, clock: Clock) -> No
     surface = await serve()
     port = surface.address[1]
     async with await Raw.connect(port) as busy, await Raw.connect(port) as idle:
-        await busy.send(script(FINISHES, bearer, content_type="application/json"))
+        await busy.send(script(FINISHES, bearer))
         assert (await idle.ask("GET", "/health")).status == 200
         await until(lambda: node.registry.unfinished)
         surface.stop_accepting()
         with pytest.raises(ConnectionRefusedError):
             await Raw.connect(port)
         draining = asyncio.create_task(surface.drain())
-        await idle.send(script("RETURN 1;", bearer))
-        refused = await idle.answer()
+        refused = await idle.run("RETURN 1;", bearer)
         assert (refused.status, refused.error["code"]) == (503, "Draining")
         clock.ahead_us = TIMEOUT_US
         finished = await busy.answer()
@@ -45,9 +43,7 @@ async def test_pipelined_requests_that_were_there_are_answered(
 ) -> None:
     surface = await serve()
     async with await Raw.connect(surface.address[1]) as raw:
-        await raw.send(
-            script(FINISHES, bearer, content_type="application/json") + script("RETURN 2;", bearer)
-        )
+        await raw.send(script(FINISHES, bearer) + script("RETURN 2;", bearer))
         await until(lambda: node.registry.unfinished)
         surface.stop_accepting()
         draining = asyncio.create_task(surface.drain())
@@ -71,7 +67,7 @@ async def test_a_request_that_has_not_come_whole_is_not_waited_for(
         half = script("RETURN 1;" + " " * 200_000, bearer)[:-50]
     port = surface.address[1]
     async with await Raw.connect(port) as busy, await Raw.connect(port) as raw:
-        await busy.send(script(FINISHES, bearer, content_type="application/json"))
+        await busy.send(script(FINISHES, bearer))
         await until(lambda: node.registry.unfinished)
         if comes == "before":
             await raw.send(half)
@@ -99,7 +95,7 @@ async def test_half_a_head_is_told_as_half_a_body_is(
 ) -> None:
     surface = await serve()
     async with await Raw.connect(surface.address[1]) as raw:
-        before = script(FINISHES, bearer, content_type="application/json") if runs else b""
+        before = script(FINISHES, bearer) if runs else b""
         await raw.send(before + b"POST /script HTTP/1.1\r\nHost: localhost\r\nContent-")
         await until(lambda: any(one.reading.in_head for one in surface.connections))
         await until(lambda: node.registry.unfinished == runs)
@@ -120,10 +116,7 @@ async def test_half_a_request_behind_one_that_runs_is_told_behind_its_answer(
 ) -> None:
     surface = await serve()
     async with await Raw.connect(surface.address[1]) as raw:
-        await raw.send(
-            script(FINISHES, bearer, content_type="application/json")
-            + script("RETURN 2;" + " " * 50, bearer)[:-50]
-        )
+        await raw.send(script(FINISHES, bearer) + script("RETURN 2;" + " " * 50, bearer)[:-50])
         await until(lambda: node.registry.unfinished)
         await until(lambda: any(one.receiving for one in surface.connections))
         surface.stop_accepting()

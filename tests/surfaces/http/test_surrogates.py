@@ -15,8 +15,8 @@ from protocol.errors import BadRequest, Refusal
 from surfaces.http import scripts
 from surfaces.http.exchange import Exchange
 from tests.logbook import Logbook
-from tests.surfaces.http.conftest import PASSWORD, script, until
-from tests.surfaces.http.raw import Answer, Raw, request
+from tests.surfaces.http.conftest import PASSWORD, until
+from tests.surfaces.http.raw import Answer, Raw, request, script
 from tests.surfaces.http.test_errors import check_error
 
 HALF = "\ud800"
@@ -85,7 +85,6 @@ def planted(value: Any, at: tuple[Any, ...], change: Callable[[str], str]) -> An
 
 
 def insert(half: str, at: int, text: str) -> str:
-    """A text with something put into it."""
     return text[:at] + half + text[at:]
 
 
@@ -105,16 +104,18 @@ async def sent(raw: Raw, name: str, body: Any, bearer: str) -> Answer:
 async def test_one_in_any_place_is_refused_in_its_turn(raw: Raw, bearer: str, name: str) -> None:
     """The same body without one is taken, or waits for nothing but an unseal."""
     _, path, body, _ = SEEDS[name]
-    await raw.send(script(PLACE + (VAULTS if path.startswith("/vault") else ""), bearer))
-    assert (await raw.answer()).status == 200
+    assert (
+        await raw.run(PLACE + (VAULTS if path.startswith("/vault") else ""), bearer)
+    ).status == 200
     for at in places(body):
         wrong = planted(body, at, lambda text: text + HALF)
         answer = await sent(raw, name, wrong, bearer)
         assert answer.error["code"] in ("BadRequest", "TypeRefused"), (at, answer.body)
         check_error(answer, answer.error["code"])
         if name == "script":
-            await raw.send(script("INFO FOR NAMESPACE made", bearer))
-            assert (await raw.answer()).status == 404, "the script has run"
+            assert (await raw.run("INFO FOR NAMESPACE made", bearer)).status == 404, (
+                "the script has run"
+            )
     answer = await sent(raw, name, body, bearer)
     assert answer.status < 300 or answer.error["code"] == "Sealed", "something else was wrong"
 
@@ -140,34 +141,27 @@ async def test_a_refusal_that_shows_what_it_was_sent_is_answered(
     assert (await raw.answer()).json["ready"] is True
 
 
-class TestPlantedFaults:
-    """What fails on the way to an answer is answered for, in its turn."""
+async def test_an_answer_that_is_lost_shows_as_the_next_ones(
+    raw: Raw, bearer: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    """Without the two rules above the sweep fails: a refusal that can't be encoded, and an
+    exchange that turns to the next request all the same."""
+    monkeypatch.setattr("tests.surfaces.http.raw.PATIENCE_SECONDS", 0.5)
+    logbook.allow("work for a connection failed")
 
-    async def test_an_answer_that_is_lost_shows_as_the_next_ones(
-        self, raw: Raw, bearer: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
-    ) -> None:
-        """Without the two rules above the sweep fails: a refusal that can't be encoded, and an
-        exchange that turns to the next request all the same."""
-        monkeypatch.setattr("tests.surfaces.http.raw.PATIENCE_SECONDS", 0.5)
-        logbook.allow("work for a connection failed")
+    def refuse(self: Exchange, refusal: Refusal) -> None:
+        self.reply(refusal.status, refusal.message.encode())
 
-        def refuse(self: Exchange, refusal: Refusal) -> None:
-            self.reply(refusal.status, refusal.message.encode())
+    def finished(self: Exchange) -> None:
+        if not self.done:
+            self.done = True
+            self.connection.finished(self)
 
-        def finished(self: Exchange) -> None:
-            if not self.done:
-                self.done = True
-                self.connection.finished(self)
-
-        monkeypatch.setattr(Exchange, "refuse", refuse)
-        monkeypatch.setattr(Exchange, "finished", finished)
-        monkeypatch.setattr(scripts, "read", lambda *_: (_ for _ in ()).throw(BadRequest(HALF)))
-        with pytest.raises((AssertionError, KeyError, TimeoutError)):
-            await sent(raw, "script", SCRIPT, bearer)
-
-
-async def nothing(*_args: object) -> None:
-    """Answers nothing."""
+    monkeypatch.setattr(Exchange, "refuse", refuse)
+    monkeypatch.setattr(Exchange, "finished", finished)
+    monkeypatch.setattr(scripts, "read", lambda *_: (_ for _ in ()).throw(BadRequest(HALF)))
+    with pytest.raises((AssertionError, KeyError, TimeoutError)):
+        await sent(raw, "script", SCRIPT, bearer)
 
 
 async def test_what_fails_behind_a_large_answer_leaves_the_next_request_alone(
@@ -188,8 +182,7 @@ async def test_what_fails_behind_a_large_answer_leaves_the_next_request_alone(
 
 async def test_five_hundred_vectors_are_answered_and_let_go(raw: Raw, bearer: str) -> None:
     """495 rows of 1536 numbers were let go by calls inside each other, past the limit."""
-    body = json.dumps({"script": "RETURN $rows", "params": {"rows": [[0.5] * 1536] * 500}}).encode()
-    asked = request("POST", "/script", body, content_type="application/json", authorization=bearer)
-    await raw.send(asked + script("RETURN 2", bearer))
+    asked = {"script": "RETURN $rows", "params": {"rows": [[0.5] * 1536] * 500}}
+    await raw.send(script(asked, bearer) + script("RETURN 2", bearer))
     assert len((await raw.answer()).json["results"][0]["value"]) == 500
     assert (await raw.answer()).json["results"][0]["value"] == 2

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import ssl
-from pathlib import Path
-
-import pytest
-
 from surfaces.http import console
 from surfaces.http.shared import Deadlines
-from tests.certificates import self_signed
+from tests.certificates import Contexts
 from tests.surfaces.http.conftest import Serve, until
 from tests.surfaces.http.raw import Raw, request
 
 
-@pytest.fixture
-def contexts(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """The node's side and the client's."""
-    chain, key = self_signed(tmp_path, "node")
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(chain, key)
-    return server, ssl.create_default_context(cafile=str(chain))
-
-
-async def test_requests_over_tls(
-    serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
-) -> None:
+async def test_requests_over_tls(serve: Serve, contexts: Contexts) -> None:
     surface = await serve(tls=contexts[0])
     async with await Raw.connect(surface.address[1], contexts[1]) as raw:
         for _ in range(3):
@@ -36,9 +20,7 @@ async def test_requests_over_tls(
     await until(lambda: not surface.connections)
 
 
-async def test_nothing_is_compressed_over_tls(
-    serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
-) -> None:
+async def test_nothing_is_compressed_over_tls(serve: Serve, contexts: Contexts) -> None:
     for tls, encoding in ((None, "gzip"), (contexts[0], None)):
         surface = await serve(tls=tls)
         async with await Raw.connect(surface.address[1], tls and contexts[1]) as raw:
@@ -47,16 +29,14 @@ async def test_nothing_is_compressed_over_tls(
                 assert answer.fields.get("content-encoding") == encoding
 
 
-async def test_a_handshake_that_never_comes_is_cut(
-    serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
-) -> None:
+async def test_a_handshake_that_never_comes_is_cut(serve: Serve, contexts: Contexts) -> None:
     surface = await serve(tls=contexts[0], deadlines=Deadlines(tls_s=0.2))
     async with await Raw.connect(surface.address[1]) as raw:
         assert await raw.rest() == b""
 
 
 async def test_plain_http_on_the_tls_port_is_refused_in_clear(
-    serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
+    serve: Serve, contexts: Contexts
 ) -> None:
     surface = await serve(tls=contexts[0])
     async with await Raw.connect(surface.address[1]) as raw:
@@ -66,9 +46,7 @@ async def test_plain_http_on_the_tls_port_is_refused_in_clear(
         assert (await raw.ask("GET", "/health")).status == 200
 
 
-async def test_closing_with_a_handshake_under_way(
-    serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
-) -> None:
+async def test_closing_with_a_handshake_under_way(serve: Serve, contexts: Contexts) -> None:
     surface = await serve(tls=contexts[0])
     async with await Raw.connect(surface.address[1]) as raw:
         await until(lambda: surface.counters.connections == 0)

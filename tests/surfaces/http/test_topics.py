@@ -11,13 +11,11 @@ from actors.node import Node
 from actors.topics.metrics import OTHERS
 from protocol import limits
 from protocol.errors import NameRefused
-from protocol.rights import Verb
 from protocol.text import check_name
 from protocol.values import unpaced
-from tests.callers import Granted, declare
 from tests.nodes import OWNER
-from tests.surfaces.http.conftest import Serve, script, until
-from tests.surfaces.http.raw import Raw
+from tests.surfaces.http.conftest import Serve, until
+from tests.surfaces.http.raw import Raw, script
 from tests.surfaces.http.test_metrics import samples
 
 PLACE = {"store_namespace": "shop", "store_database": "main"}
@@ -30,15 +28,13 @@ def asked(text: str, bearer: str) -> bytes:
 
 @pytest.fixture
 async def topic(raw: Raw, bearer: str) -> None:
-    """Topic `t` with group `g` and reader `r` in shop.main."""
-    await raw.send(
-        script(
+    assert (
+        await raw.run(
             "DEFINE NAMESPACE shop; DEFINE DATABASE shop.main; USE shop.main; DEFINE TOPIC t;"
             "DEFINE GROUP g ON t DEADLINE 1m; DEFINE READER r ON t",
             bearer,
         )
-    )
-    assert (await raw.answer()).status == 200
+    ).status == 200
 
 
 async def value(raw: Raw, text: str, bearer: str) -> Any:
@@ -84,39 +80,6 @@ async def test_more_than_may_run_come_at_once_to_wait(
     assert len(node.topics.waits) == 0
 
 
-async def test_a_client_that_goes_ends_its_wait(
-    serve: Serve, node: Node, bearer: str, topic: None
-) -> None:
-    surface = await serve()
-    port = surface.address[1]
-    async with await Raw.connect(port) as stays:
-        async with await Raw.connect(port) as goes:
-            await goes.send(asked(TAKE, bearer))
-            await until(lambda: node.registry.waiting("http") == 1)
-            await stays.send(asked(TAKE, bearer))
-            await until(lambda: node.registry.waiting("http") == 2)
-        await until(lambda: node.registry.waiting("http") == 1)
-        async with await Raw.connect(port) as raw:
-            await value(raw, "PUBLISH INTO t VALUE 'for who stays'", bearer)
-        (message,) = (await stays.answer()).json["results"][0]["value"]
-        assert message["value"] == "for who stays"
-    assert len(node.topics.waits) == 0
-
-
-async def test_a_drain_answers_who_waits(
-    serve: Serve, node: Node, bearer: str, topic: None
-) -> None:
-    surface = await serve()
-    async with await Raw.connect(surface.address[1]) as raw:
-        await raw.send(asked(TAKE, bearer))
-        await until(lambda: node.registry.waiting("http") == 1)
-        node.not_ready()
-        surface.stop_accepting()
-        answer = await raw.answer()
-        assert (answer.status, answer.json["results"][0]["value"]) == (200, [])
-        assert await surface.drain() == 0
-
-
 SERIES = {
     "store_topic_messages": ("topic", 4),
     "store_topic_last_position": ("topic", 5),
@@ -153,13 +116,6 @@ async def test_the_metrics_of_topics(raw: Raw, node: Node, bearer: str, topic: N
     for name in SERIES:
         kind = "counter" if name.endswith("_total") else "gauge"
         assert f"# TYPE {name} {kind}" in scraped
-
-
-async def test_metrics_show_what_the_caller_may_read(node: Node, topic: None) -> None:
-    eve = await declare(node, "eve", "member")
-    assert node.topics.figures(eve, unpaced)[0] == []
-    Granted(node).grant("eve", Verb.READ, "shop", "main", "t", kind="topic")
-    assert [each.name for each in node.topics.figures(eve, unpaced)[0]] == ["t"]
 
 
 async def test_metrics_name_the_topics_that_were_declared_first_and_sum_the_others(

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from actors.node import Node
-from tests.surfaces.http.conftest import script
-from tests.surfaces.http.raw import Raw, request
+from tests.surfaces.http.raw import Raw, request, script
 
 LONG = "FOR $x IN 0..20000 { LET $y = $x };"
 """Longer than a slice."""
