@@ -172,7 +172,6 @@ class FakeNode:
         return asked
 
     def answer_of(self, operation: MessageOperation) -> dict[str, Any]:
-        """What is answered to one that is no TAKE."""
         return {"op": type(operation).__name__}
 
     def call_after_each_release(self, call: Callable[[], None]) -> None:
@@ -182,11 +181,9 @@ class FakeNode:
         """Nothing waits for the end of a turn."""
 
     async def vaults(self, asked: Any) -> Any:
-        """Sealed, whatever is asked."""
         raise Sealed("the store is sealed")
 
     async def feed(self, asked: OpenFeed) -> Feed:
-        """None is opened here."""
         raise Unknown(f"table {asked.table} is not defined", kind="table", name=asked.table)
 
     def run(self, request: RunScript, now: bool) -> asyncio.Future[ScriptAnswer]:
@@ -303,7 +300,6 @@ class Peer:
 
 @contextlib.asynccontextmanager
 async def connected(surface: WireSurface, tls: ssl.SSLContext | None = None) -> AsyncIterator[Peer]:
-    """A peer connected to a surface."""
     host, port = surface.address
     name = None if tls is None else "localhost"
     peer = Peer(*await asyncio.open_connection(host, port, ssl=tls, server_hostname=name))
@@ -317,7 +313,6 @@ async def connected(surface: WireSurface, tls: ssl.SSLContext | None = None) -> 
 async def serving(
     node: Gate, tls: ssl.SSLContext | None = None, port: int = 0
 ) -> AsyncIterator[WireSurface]:
-    """A surface before a node, be it a fake one."""
     surface = WireSurface(node, WireSettings("127.0.0.1", port, tls))
     await surface.start()
     try:

@@ -23,7 +23,6 @@ GREETING = {"magic": "STORE", "major": 1, "minor": [0, 0]}
 
 
 async def reset(surface: WireSurface, data: bytes) -> None:
-    """Send, and be gone with a reset."""
     loop = asyncio.get_running_loop()
     peer = socket.socket()
     peer.setblocking(False)
@@ -183,7 +182,6 @@ class TestGreetingLimits:
 
 
 def held(surface: WireSurface) -> set[Any]:
-    """The connections of a surface."""
     return set(surface._wire.connections)
 
 

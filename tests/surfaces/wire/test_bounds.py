@@ -22,14 +22,12 @@ PLACE = {"ns": "n", "db": "d", "space": "s"}
 
 
 def held(surface: WireSurface) -> WireConnection:
-    """The one connection of a surface."""
     (connection,) = surface._wire.connections
     assert isinstance(connection, WireConnection)
     return connection
 
 
 def small_buffers(surface: WireSurface, peer: Peer) -> None:
-    """Let the system hold little on the way."""
     for transport, way in (
         (held(surface)._transport, socket.SO_SNDBUF),
         (peer.writer.transport, socket.SO_RCVBUF),

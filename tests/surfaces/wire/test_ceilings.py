@@ -31,7 +31,6 @@ def many_descriptors() -> Iterator[None]:
 def greet(
     address: tuple[str, int], held: ExitStack, hello: bytes
 ) -> tuple[socket.socket, WireMessage]:
-    """A connection and the node's first word on it."""
     peer = held.enter_context(socket.create_connection(address, timeout=30))
     peer.sendall(hello)
     reader = FrameReader()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,31 +15,16 @@ from protocol import limits
 from protocol.errors import CATALOGUE
 from protocol.frames import MessageKind, WireMessage
 from protocol.values import RecordId
-from surfaces.wire import NodeGate, WireSettings, WireSurface
-from surfaces.wire.connection import WireConnection
-from tests.nodes import PASSWORD, Running, running
-from tests.surfaces.wire.peers import Peer, connected, until
+from surfaces.wire import NodeGate
+from tests.nodes import PASSWORD
+from tests.surfaces.wire.halls import PLACE, Hall, hall_of
+from tests.surfaces.wire.peers import Peer, until
 from tests.tables import case
 
-PLACE = {"ns": "shop", "db": "main"}
 PAD = "x" * 60_000
 
 
-class Hall:
-    """A real node, its wire surface, and peers that are signed in."""
-
-    def __init__(self, here: Running, surface: WireSurface, stack: AsyncExitStack) -> None:
-        self.here, self.surface = here, surface
-        self._stack = stack
-
-    async def peer(self, user: str = "root", **more: Any) -> Peer:
-        peer = await self.stranger()
-        await peer.greet(user=user, password=PASSWORD, **more)
-        return peer
-
-    async def stranger(self) -> Peer:
-        return await self._stack.enter_async_context(connected(self.surface))
-
+class FeedHall(Hall):
     async def seq(self, script: str, **parameters: Any) -> int:
         """The last commit of a script that must succeed."""
         answer = await self.here.answer(script, {"pad": PAD, **parameters})
@@ -49,26 +33,16 @@ class Hall:
         return answer.sequence
 
     @property
-    def only_connection(self) -> WireConnection:
-        (connection,) = self.surface._wire.connections
-        assert isinstance(connection, WireConnection)
-        return connection
-
-    @property
     def feeds(self) -> int:
         return len(self.here.node.open_feeds)
 
 
 @pytest.fixture
-async def hall(tmp_path: Path) -> AsyncIterator[Hall]:
-    async with running(tmp_path / "store") as here, AsyncExitStack() as stack:
-        await here.values("DEFINE TABLE t; DEFINE TABLE u")
-        surface = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
-        await surface.start()
-        stack.push_async_callback(surface.close)
-        async with AsyncExitStack() as peers:
-            yield Hall(here, surface, peers)
-        await until(lambda: len(here.node.open_feeds) == 0)
+async def hall(tmp_path: Path) -> AsyncIterator[FeedHall]:
+    async with hall_of(FeedHall, tmp_path / "store", "DEFINE TABLE t; DEFINE TABLE u") as hall:
+        yield hall
+        await hall._stack.aclose()
+        await until(lambda: hall.feeds == 0)
 
 
 def watch(peer: Peer, id: int = 1, **more: Any) -> None:
@@ -124,7 +98,6 @@ async def refused(peer: Peer, id: int = 1) -> dict[str, Any]:
 
 
 async def left(peer: Peer, id: int = 1) -> int:
-    """UNWATCH: the last commit told whole."""
     peer.say(MessageKind.UNWATCH, id)
     message = await end_of(peer)
     assert message is not None and (message.kind, message.id) == (MessageKind.ANSWER, id), message
@@ -139,7 +112,7 @@ def ids(commits: list[dict[str, Any]]) -> list[Any]:
 
 
 class TestTelling:
-    async def test_a_commit_is_told_with_values_as_the_wire_has_them(self, hall: Hall) -> None:
+    async def test_a_commit_is_told_with_values_as_the_wire_has_them(self, hall: FeedHall) -> None:
         peer = await hall.peer()
         before = await hall.seq("CREATE t:0")
         first = await opened(peer)
@@ -163,7 +136,7 @@ class TestTelling:
         assert (await told(peer))["changes"] == [change]
         assert await left(peer) == last
 
-    async def test_a_transaction_is_told_as_one(self, hall: Hall) -> None:
+    async def test_a_transaction_is_told_as_one(self, hall: FeedHall) -> None:
         peer = await hall.peer()
         watch(peer)
         await caught_up(peer)
@@ -171,7 +144,7 @@ class TestTelling:
         assert ids([await told(peer)]) == [1, 2]
         assert ids([await told(peer)]) == [3]
 
-    async def test_records_as_they_were(self, hall: Hall) -> None:
+    async def test_records_as_they_were(self, hall: FeedHall) -> None:
         peer = await hall.peer()
         watch(peer, before=True)
         await caught_up(peer)
@@ -183,7 +156,7 @@ class TestTelling:
             seen.append([change[side] and change[side]["a"] for side in ("before", "value")])
         assert seen == [[None, 1], [1, 2], [2, None]]
 
-    async def test_records_of_every_width_keep_their_fields(self, hall: Hall) -> None:
+    async def test_records_of_every_width_keep_their_fields(self, hall: FeedHall) -> None:
         """The head of a map grows with it: 15 fields and one, 65 535 and one."""
         peer = await hall.peer()
         watch(peer, before=True)
@@ -196,7 +169,7 @@ class TestTelling:
             whole = {"id": RecordId("t", 1), **fields}
             assert created["value"] == whole == deleted["before"], count
 
-    async def test_filters_and_actions(self, hall: Hall) -> None:
+    async def test_filters_and_actions(self, hall: FeedHall) -> None:
         peer = await hall.peer()
         asks: list[dict[str, Any]] = [
             {}, {"where": "a > 1"}, {"actions": ["delete"]}, {"where": "a < 2", "before": True},
@@ -228,7 +201,7 @@ class TestTelling:
             4: ["create 1", "delete 1", "create end"],
         }
 
-    async def test_it_goes_on_where_a_reader_has_left(self, hall: Hall) -> None:
+    async def test_it_goes_on_where_a_reader_has_left(self, hall: FeedHall) -> None:
         peer = await hall.peer()
         heard, start = [], 0
         numbers = iter(range(10_000))
@@ -244,7 +217,9 @@ class TestTelling:
             assert start == last
         assert heard == [*range(15)]
 
-    async def test_the_largest_record_fits_with_or_without_what_it_was(self, hall: Hall) -> None:
+    async def test_the_largest_record_fits_with_or_without_what_it_was(
+        self, hall: FeedHall
+    ) -> None:
         peer = await hall.peer()
         room = limits.RECORD_BYTES - len(msgpack.packb({"s": ""})) - 4
         watch(peer, before=True)
@@ -263,7 +238,7 @@ class TestTelling:
 
 
 class TestLongCommits:
-    async def test_parts_join_to_the_commit(self, hall: Hall) -> None:
+    async def test_parts_join_to_the_commit(self, hall: FeedHall) -> None:
         peer = await hall.peer()
         watch(peer)
         await caught_up(peer)
@@ -280,7 +255,7 @@ class TestLongCommits:
 
     @pytest.mark.parametrize("asked", [{"before": True}, {"before": True, "where": "pad != 1"}])
     async def test_a_short_commit_that_changes_much_comes_in_parts_too(
-        self, hall: Hall, asked: dict[str, Any]
+        self, hall: FeedHall, asked: dict[str, Any]
     ) -> None:
         """What was there before a DELETE is many times what the commit has."""
         await hall.seq("FOR $i IN 0..400 { CREATE type::record('t', $i) SET pad = $pad }")
@@ -300,7 +275,7 @@ class TestLongCommits:
             assert all(each["before"]["pad"] == PAD for one in parts for each in one["changes"])
         assert await left(slow) == last
 
-    async def test_many_small_changes_with_long_ids_fit(self, hall: Hall) -> None:
+    async def test_many_small_changes_with_long_ids_fit(self, hall: FeedHall) -> None:
         peer = await hall.peer()
         script = "BEGIN; FOR $i IN 0..16000 { CREATE type::record('t', [$long, $i]) }; COMMIT"
         await hall.seq(script, long="l" * 230)
@@ -313,7 +288,7 @@ class TestLongCommits:
 
 class TestPace:
     async def test_who_takes_nothing_is_too_slow_and_comes_back_for_the_rest(
-        self, hall: Hall
+        self, hall: FeedHall
     ) -> None:
         slow, quick = await hall.peer(), await hall.peer()
         watch(slow)
@@ -340,7 +315,7 @@ class TestPace:
         heard += await caught_up(slow)
         assert ids(heard) == [*range(1, count + 1)]
 
-    async def test_who_reads_the_log_goes_at_its_own_pace(self, hall: Hall) -> None:
+    async def test_who_reads_the_log_goes_at_its_own_pace(self, hall: FeedHall) -> None:
         await hall.seq("FOR $i IN 0..400 { CREATE type::record('t', $i) SET pad = $pad }")
         peer = await hall.peer()
         watch(peer, **{"from": 0})
@@ -354,7 +329,7 @@ class TestPace:
             assert connection.outgoing.unsent < 3 * limits.FEED_PART_BYTES
         assert ids(await caught_up(peer)) == [*range(400)]
 
-    async def test_what_finds_no_room_is_told_to_who_comes_back(self, hall: Hall) -> None:
+    async def test_what_finds_no_room_is_told_to_who_comes_back(self, hall: FeedHall) -> None:
         peer = await hall.peer()
         watch(peer)
         await caught_up(peer)
@@ -368,7 +343,7 @@ class TestPace:
         watch(peer, **{"from": error["detail"]["seq"]})
         assert ids(await caught_up(peer)) == [1]
 
-    async def test_a_long_answer_beside_it_does_not_make_a_feed_slow(self, hall: Hall) -> None:
+    async def test_a_long_answer_beside_it_does_not_make_a_feed_slow(self, hall: FeedHall) -> None:
         await hall.seq("FOR $i IN 0..200 { CREATE type::record('u', $i) SET pad = $pad }")
         peer = await hall.peer()
         watch(peer)
@@ -380,7 +355,7 @@ class TestPace:
         await peer.must_hear(MessageKind.ANSWER, 2)
         assert (await told(peer))["seq"] == last
 
-    async def test_many_feeds_of_a_peer_that_keeps_up_are_all_told(self, hall: Hall) -> None:
+    async def test_many_feeds_of_a_peer_that_keeps_up_are_all_told(self, hall: FeedHall) -> None:
         peer = await hall.peer()
         count = limits.USER_FILTERS
         for id in range(1, count + 1):
@@ -401,7 +376,7 @@ class TestPace:
 
 
 class TestTheEnd:
-    async def test_nothing_is_told_behind_the_answer_of_an_unwatch(self, hall: Hall) -> None:
+    async def test_nothing_is_told_behind_the_answer_of_an_unwatch(self, hall: FeedHall) -> None:
         peer = await hall.peer()
         writing = True
 
@@ -423,7 +398,7 @@ class TestTheEnd:
         await writer
         assert hall.feeds == 0
 
-    async def test_unwatch_right_behind_watch(self, hall: Hall) -> None:
+    async def test_unwatch_right_behind_watch(self, hall: FeedHall) -> None:
         peer = await hall.peer()
         last = await hall.seq("CREATE t:1")
         watch(peer)
@@ -436,7 +411,7 @@ class TestTheEnd:
 
     @pytest.mark.parametrize("says", [MessageKind.UNWATCH, MessageKind.BYE])
     async def test_who_asked_for_all_and_was_told_nothing_comes_back_with_0(
-        self, hall: Hall, says: MessageKind
+        self, hall: FeedHall, says: MessageKind
     ) -> None:
         peer = await hall.peer()
         watch(peer, **{"from": 0})
@@ -447,7 +422,7 @@ class TestTheEnd:
         other = await hall.peer()
         assert (await opened(other, **{"from": message.body["seq"]}))["type"] == "open"
 
-    async def test_an_unwatch_that_crosses_the_end_is_ignored(self, hall: Hall) -> None:
+    async def test_an_unwatch_that_crosses_the_end_is_ignored(self, hall: FeedHall) -> None:
         peer = await hall.peer()
         watch(peer)
         await caught_up(peer)
@@ -460,7 +435,7 @@ class TestTheEnd:
         peer.say(MessageKind.PING, 2)
         await peer.must_hear(MessageKind.PONG, 2)
 
-    async def test_cancel_is_not_for_feeds(self, hall: Hall) -> None:
+    async def test_cancel_is_not_for_feeds(self, hall: FeedHall) -> None:
         peer = await hall.peer()
         watch(peer)
         await caught_up(peer)
@@ -469,7 +444,7 @@ class TestTheEnd:
         await peer.must_hear(MessageKind.PONG, 2)
         assert hall.feeds == 1
 
-    async def test_bye_answers_every_feed(self, hall: Hall) -> None:
+    async def test_bye_answers_every_feed(self, hall: FeedHall) -> None:
         peer = await hall.peer()
         for id in (1, 2, 3):
             watch(peer, id)
@@ -483,7 +458,7 @@ class TestTheEnd:
         assert last
 
     @pytest.mark.parametrize("how", ["close", "half", "abort"])
-    async def test_a_connection_that_ends_ends_its_feeds(self, hall: Hall, how: str) -> None:
+    async def test_a_connection_that_ends_ends_its_feeds(self, hall: FeedHall, how: str) -> None:
         # By a token: the session goes on, and it is not its end that ends them.
         session = await NodeGate(hall.here.node).sign_in("root", PASSWORD, "127.0.0.1:1")
         peer = await hall.stranger()
@@ -499,7 +474,7 @@ class TestTheEnd:
             peer.writer.transport.abort()
         await until(lambda: hall.feeds == 0)
 
-    async def test_what_drains_says_so_to_each_feed(self, hall: Hall) -> None:
+    async def test_what_drains_says_so_to_each_feed(self, hall: FeedHall) -> None:
         peer = await hall.peer()
         watch(peer)
         await caught_up(peer)
@@ -524,7 +499,7 @@ class TestTheEnd:
         await peer.close()
         await draining
 
-    async def test_a_feed_ends_with_the_session_that_opened_it(self, hall: Hall) -> None:
+    async def test_a_feed_ends_with_the_session_that_opened_it(self, hall: FeedHall) -> None:
         await hall.here.values(f"DEFINE USER bob ROLE owner PASSWORD '{PASSWORD}'")
         peer = await hall.peer("bob")
         watch(peer)
@@ -540,7 +515,7 @@ class TestTheEnd:
         watch(peer)
         await caught_up(peer)
 
-    async def test_a_token_of_its_own_outlives_an_auth(self, hall: Hall) -> None:
+    async def test_a_token_of_its_own_outlives_an_auth(self, hall: FeedHall) -> None:
         """The session is not the connection's: it and its feeds go on under another user."""
         gate = NodeGate(hall.here.node)
         session = await gate.sign_in("root", PASSWORD, "127.0.0.1:1")
@@ -558,7 +533,7 @@ class TestTheEnd:
         await gate.sign_out(session.token)
         assert (await refused(peer, 1))["code"] == "SessionEnded"
 
-    async def test_a_right_that_is_taken_ends_it(self, hall: Hall) -> None:
+    async def test_a_right_that_is_taken_ends_it(self, hall: FeedHall) -> None:
         await hall.here.values(
             f"DEFINE USER bob ROLE member PASSWORD '{PASSWORD}';"
             " GRANT READ ON TABLE shop.main.t TO bob"
@@ -570,7 +545,7 @@ class TestTheEnd:
         assert ids([await told(peer)]) == [1]
         assert (await refused(peer))["code"] == "NotAllowed"
 
-    async def test_it_can_be_killed_by_its_name(self, hall: Hall) -> None:
+    async def test_it_can_be_killed_by_its_name(self, hall: FeedHall) -> None:
         peer = await hall.peer()
         watch(peer)
         await caught_up(peer)
@@ -585,7 +560,7 @@ class TestTheEnd:
 
 
 class TestRefusals:
-    async def test_what_is_asked_wrongly(self, hall: Hall) -> None:
+    async def test_what_is_asked_wrongly(self, hall: FeedHall) -> None:
         cases: list[tuple[dict[str, Any], str]] = [
             ({"table": None}, "BadRequest"),
             ({"ns": 1}, "BadRequest"),
@@ -615,14 +590,14 @@ class TestRefusals:
                 assert (await refused(peer))["code"] == code
                 assert hall.feeds == 0
 
-    async def test_nobody(self, hall: Hall) -> None:
+    async def test_nobody(self, hall: FeedHall) -> None:
         peer = await hall.stranger()
         await peer.greet()
         watch(peer)
         assert (await refused(peer))["code"] == "SignInRefused"
 
     async def test_a_peer_of_an_older_minor_is_told_nothing_that_it_does_not_know(
-        self, hall: Hall
+        self, hall: FeedHall
     ) -> None:
         peer = await hall.peer(minor=[0, 0])
         watch(peer)
@@ -630,7 +605,9 @@ class TestRefusals:
         assert error["code"] == "VersionNotSupported"
         assert (await peer.run(2, "RETURN 1", **PLACE)).kind is MessageKind.ANSWER
 
-    async def test_of_which_epoch_each_commit_is_is_told_from_minor_9_on(self, hall: Hall) -> None:
+    async def test_of_which_epoch_each_commit_is_is_told_from_minor_9_on(
+        self, hall: FeedHall
+    ) -> None:
         """To feeds of both kinds of one table at once."""
         old, new = await hall.peer(minor=[0, 8]), await hall.peer(minor=[0, 9])
         for peer in (old, new):
@@ -649,7 +626,7 @@ class TestRefusals:
             assert ("epoch" in message.body) == (peer is new)
 
     async def test_so_many_are_open_on_a_connection_and_no_more(
-        self, hall: Hall, monkeypatch: pytest.MonkeyPatch
+        self, hall: FeedHall, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(limits, "CONNECTION_FEEDS", 3)
         peer = await hall.peer()
@@ -663,7 +640,7 @@ class TestRefusals:
         await caught_up(peer, 4)
 
     async def test_they_are_none_of_those_that_run(
-        self, hall: Hall, monkeypatch: pytest.MonkeyPatch
+        self, hall: FeedHall, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         peer = await hall.peer()
         watch(peer)

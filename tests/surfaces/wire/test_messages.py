@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,14 @@ from protocol.rights import Verb
 from protocol.values import NONE
 from storage.topics.messages import TopicMessages as Rows
 from surfaces.long_work import LongWork
-from surfaces.wire import NodeGate, WireSettings, WireSurface
 from tests.actors.scripts.test_stalled_disk import Stall
 from tests.callers import Granted, declare
 from tests.logbook import Logbook
-from tests.nodes import PASSWORD, Running, running
+from tests.nodes import PASSWORD
 from tests.receipts import settled
-from tests.surfaces.wire.peers import Peer, connected, until
+from tests.surfaces.wire.halls import Hall, code, hall_of
+from tests.surfaces.wire.peers import Peer, until
+from tests.tables import case
 
 DECLARED = """
 DEFINE TOPIC t DEDUP 1h;
@@ -38,19 +38,11 @@ SECOND = timedelta(seconds=1)
 AT = {"topic": "t", "group": "g"}
 
 
-class Hall:
-    """A real node with its wire surface, and one peer that is signed in."""
+class TopicHall(Hall):
+    """With one peer that is signed in."""
 
-    def __init__(self, here: Running, surface: WireSurface, stack: AsyncExitStack) -> None:
-        self.here, self.surface = here, surface
-        self._stack = stack
-        self._last = 0
-        self.peer: Peer
-
-    async def another(self, user: str = "root", minor: int = 5) -> Peer:
-        peer = await self._stack.enter_async_context(connected(self.surface))
-        await peer.greet(user=user, password=PASSWORD, minor=[0, minor])
-        return peer
+    asker: Peer
+    _last = 0
 
     def frame(self, op: str, db: str = "main", **fields: Any) -> bytes:
         self._last += 1
@@ -58,11 +50,11 @@ class Hall:
 
     def say(self, op: str, **fields: Any) -> int:
         """Ask without waiting; the id."""
-        self.peer.writer.write(self.frame(op, **fields))
+        self.asker.writer.write(self.frame(op, **fields))
         return self._last
 
     async def hear(self, id: int) -> Any:
-        message = await self.peer.hear()
+        message = await self.asker.hear()
         assert message is not None and message.id == id, message
         return shown(message)
 
@@ -73,34 +65,26 @@ class Hall:
         await until(lambda: self.here.node.registry.resting == count)
 
 
-def shown(message: WireMessage) -> Any:
+def shown(message: WireMessage | None) -> Any:
     """An answer's fields; of an error its code."""
-    assert message.body is not None
+    assert message is not None, "closed instead of an answer"
     if message.kind is MessageKind.ERROR:
-        return message.body["error"]["code"]
-    assert message.kind is MessageKind.VALUE, message
+        return code(message)
+    assert message.kind is MessageKind.VALUE and message.body is not None, message
     return message.body
 
 
 @pytest.fixture
-async def hall(tmp_path: Path) -> AsyncIterator[Hall]:
-    async with running(tmp_path / "store") as here, AsyncExitStack() as stack:
-        await here.values(DECLARED)
-        surface = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
-        await surface.start()
-        stack.push_async_callback(surface.close)
-        async with AsyncExitStack() as peers:
-            made = Hall(here, surface, peers)
-            made.peer = await made.another()
-            yield made
-    assert not surface._wire.requests.total
-    assert not surface._wire.answers.total
+async def hall(tmp_path: Path) -> AsyncIterator[TopicHall]:
+    async with hall_of(TopicHall, tmp_path / "store", DECLARED) as hall:
+        hall.asker = await hall.peer()
+        yield hall
 
 
 # --- what is asked and answered -------------------------------------------------------------------
 
 
-async def test_every_operation_and_its_answer(hall: Hall) -> None:
+async def test_every_operation_and_its_answer(hall: TopicHall) -> None:
     assert await hall.ask("publish", topic="t", value=1) == {"position": 1, "duplicate": False}
     more = {"key": "k", "id": "i", "headers": {"a": "b"}, "delay": timedelta(0), "expect": 1}
     assert (await hall.ask("publish", topic="t", value=None, **more))["position"] == 2
@@ -151,18 +135,14 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("op, fields, field", BAD)
-async def test_a_body_is_read_strictly(
-    hall: Hall, op: str, fields: dict[str, Any], field: str
-) -> None:
-    hall.say(op, **fields)
-    message = await hall.peer.hear()
-    assert message is not None and message.kind is MessageKind.ERROR and message.body is not None
-    error = message.body["error"]
-    assert (error["code"], error["detail"].get("field")) == ("BadRequest", field)
-    assert (await hall.ask("publish", topic="t", value=1))["position"] == 1, (
-        "the connection is well"
-    )
+async def test_a_body_is_read_strictly(hall: TopicHall) -> None:
+    for number, (op, fields, field) in enumerate(BAD, 1):
+        with case(op, fields):
+            id = hall.say(op, **fields)
+            error = (await hall.asker.must_hear(MessageKind.ERROR, id))["error"]
+            assert (error["code"], error["detail"].get("field")) == ("BadRequest", field)
+            published = await hall.ask("publish", topic="t", value=1)
+            assert published["position"] == number, "the connection is well"
 
 
 # --- the statement and the message are one --------------------------------------------------------
@@ -256,7 +236,7 @@ def same(found: Any, db: str) -> Any:
     return found
 
 
-async def differences(hall: Hall) -> list[str]:
+async def differences(hall: TopicHall) -> list[str]:
     """Where statement and message answer otherwise, each in a database of its own."""
     receipts: dict[str, list[str]] = {}
     for db in ("one", "two"):
@@ -286,7 +266,7 @@ async def differences(hall: Hall) -> list[str]:
             else:
                 at = {"topic": "t"} if op == "publish" else AT
                 hall.say(op, db=db, **{**at, **fields})
-                message = await hall.peer.hear()
+                message = await hall.asker.hear()
                 assert message is not None and message.body is not None
                 error = message.body["error"] if message.kind is MessageKind.ERROR else None
                 value = None if error else message.body
@@ -297,7 +277,7 @@ async def differences(hall: Hall) -> list[str]:
 
 
 async def test_statement_and_message_answer_alike(
-    hall: Hall, figure: Callable[[str, object], None]
+    hall: TopicHall, figure: Callable[[str, object], None]
 ) -> None:
     assert not await differences(hall)
     figure("operations on messages, asked in both ways", len(AWKWARD))
@@ -307,10 +287,10 @@ async def test_statement_and_message_answer_alike(
 
 
 async def test_those_of_a_turn_share_commits(
-    hall: Hall, figure: Callable[[str, object], None]
+    hall: TopicHall, figure: Callable[[str, object], None]
 ) -> None:
     node = hall.here.node
-    peers = [await hall.another() for _ in range(8)]
+    peers = [await hall.peer() for _ in range(8)]
     before = node.committer.committed
     for number, peer in enumerate(peers):
         peer.writer.write(b"".join(hall.frame("publish", topic="t", value=number)
@@ -330,7 +310,7 @@ async def test_those_of_a_turn_share_commits(
     figure("400 publishes of 8 connections", f"{commits} commits")
 
 
-async def test_what_is_refused_spoils_nothing_beside_it(hall: Hall) -> None:
+async def test_what_is_refused_spoils_nothing_beside_it(hall: TopicHall) -> None:
     asked = [
         hall.frame("publish", topic="t", value=1),
         hall.frame("publish", topic="t", value=2, expect=7),
@@ -340,8 +320,8 @@ async def test_what_is_refused_spoils_nothing_beside_it(hall: Hall) -> None:
         hall.frame("publish", topic="t", value=3),
         hall.frame("take", **AT, count=5),
     ]
-    hall.peer.writer.write(b"".join(asked))
-    told = [shown(message) for _ in asked if (message := await hall.peer.hear()) is not None]
+    hall.asker.writer.write(b"".join(asked))
+    told = [shown(await hall.asker.hear()) for _ in asked]
     assert [one if isinstance(one, str) else one.get("position") for one in told] == [
         1, "AssertFailed", "TooLarge", "BadRequest", "Unknown", 2, None,
     ]  # fmt: skip
@@ -349,7 +329,7 @@ async def test_what_is_refused_spoils_nothing_beside_it(hall: Hall) -> None:
 
 
 async def test_one_that_is_refused_half_done_takes_nobody_with_it(
-    hall: Hall, monkeypatch: pytest.MonkeyPatch
+    hall: TopicHall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its transaction has grown too large, or it met a bug, when it had written already: the others
     are run once more, each alone, and each exactly once."""
@@ -359,15 +339,15 @@ async def test_one_that_is_refused_half_done_takes_nobody_with_it(
         else hall.frame("publish", topic="t", values=["x" * 300] * 100)
         for number in range(12)
     ]  # fmt: skip
-    hall.peer.writer.write(b"".join(asked))
-    told = [shown(message) for _ in asked if (message := await hall.peer.hear()) is not None]
+    hall.asker.writer.write(b"".join(asked))
+    told = [shown(await hall.asker.hear()) for _ in asked]
     assert [one for one in told if isinstance(one, str)] == ["TooLarge"] * 4
     found = await hall.here.value("READ FROM t AFTER 0")
     assert [each["value"] for each in found] == [1, 2, 4, 5, 7, 8, 10, 11]
 
 
 async def test_a_bug_in_one_takes_nobody_with_it(
-    hall: Hall, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+    hall: TopicHall, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     logbook.allow("handler failed")
     publish = operations.publish
@@ -380,8 +360,8 @@ async def test_a_bug_in_one_takes_nobody_with_it(
 
     monkeypatch.setattr(operations, "publish", broken)
     values = [1, "bug", 2, "bug", 3]
-    hall.peer.writer.write(b"".join(hall.frame("publish", topic="t", value=one) for one in values))
-    told = [shown(message) for _ in values if (message := await hall.peer.hear()) is not None]
+    hall.asker.writer.write(b"".join(hall.frame("publish", topic="t", value=one) for one in values))
+    told = [shown(await hall.asker.hear()) for _ in values]
     assert [one if isinstance(one, str) else one["position"] for one in told] == [
         1, "Failed", 2, "Failed", 3,
     ]  # fmt: skip
@@ -389,7 +369,7 @@ async def test_a_bug_in_one_takes_nobody_with_it(
 
 
 async def test_half_done_work_that_is_committed_is_seen(
-    hall: Hall, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+    hall: TopicHall, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
     """The test above sees an engine that commits what was left half done."""
     perform = engine.MessageEngine.perform_some
@@ -406,11 +386,11 @@ async def test_half_done_work_that_is_committed_is_seen(
 
 
 async def test_a_batch_for_many_workers_is_few_commits(
-    hall: Hall, figure: Callable[[str, object], None]
+    hall: TopicHall, figure: Callable[[str, object], None]
 ) -> None:
     """Each that has taken lets the next look in the same transaction."""
     await hall.here.value("ALTER GROUP g ON t SET IN FLIGHT 100")
-    peers = [await hall.another() for _ in range(30)]
+    peers = [await hall.peer() for _ in range(30)]
     for peer in peers:
         peer.writer.write(hall.frame("take", **AT, wait=SECOND * 60))
     await hall.resting(30)
@@ -418,9 +398,7 @@ async def test_a_batch_for_many_workers_is_few_commits(
     assert (await hall.ask("publish", topic="t", values=list(range(30))))["count"] == 30
     taken = []
     for peer in peers:
-        message = await peer.hear()
-        assert message is not None
-        (one,) = shown(message)["messages"]
+        (one,) = shown(await peer.hear())["messages"]
         taken.append(one["value"])
     assert taken == list(range(30)), "in the order in which they stood"
     commits = hall.here.node.committer.committed - before
@@ -431,17 +409,7 @@ async def test_a_batch_for_many_workers_is_few_commits(
 # --- waiting --------------------------------------------------------------------------------------
 
 
-async def test_a_take_waits_for_a_message(hall: Hall) -> None:
-    id = hall.say("take", **AT, wait=SECOND * 60)
-    await hall.resting(1)
-    await hall.here.value("PUBLISH INTO t VALUE 'come'")
-    (one,) = (await hall.hear(id))["messages"]
-    assert one["value"] == "come"
-    await hall.resting(0)
-    assert len(hall.here.node.topics.waits) == 0
-
-
-async def test_scripts_and_messages_wait_in_one_line(hall: Hall) -> None:
+async def test_scripts_and_messages_wait_in_one_line(hall: TopicHall) -> None:
     first = hall.say("take", **AT, wait=SECOND * 60, member="first")
     await hall.resting(1)
     script = asyncio.ensure_future(hall.here.value("TAKE FROM t AS g MEMBER 'second' WAIT 1m"))
@@ -454,13 +422,13 @@ async def test_scripts_and_messages_wait_in_one_line(hall: Hall) -> None:
     assert [one["value"] for one in (await hall.hear(third))["messages"]] == [3]
 
 
-async def test_a_wait_that_is_over_is_answered_with_nothing(hall: Hall) -> None:
+async def test_a_wait_that_is_over_is_answered_with_nothing(hall: TopicHall) -> None:
     assert await hall.ask("take", **AT, wait=timedelta(milliseconds=20)) == {"messages": []}
     assert await hall.ask("take", **AT, wait=SECOND * 60, timeout=SECOND / 50) == "StatementTimeout"
     assert len(hall.here.node.topics.waits) == 0
 
 
-async def test_what_waits_is_seen_and_ended(hall: Hall) -> None:
+async def test_what_waits_is_seen_and_ended(hall: TopicHall) -> None:
     ids = [hall.say("take", **AT, wait=SECOND * 60) for _ in range(2)]
     await hall.resting(2)
     shown_as = await hall.here.value("INFO FOR RUNNING")
@@ -469,13 +437,13 @@ async def test_what_waits_is_seen_and_ended(hall: Hall) -> None:
     assert {one["user"] for one in mine} == {"root"} and mine[0]["left"] is None
     await hall.here.value(f"KILL '{mine[0]['id']}'")
     assert await hall.hear(ids[0]) == "Cancelled"
-    hall.peer.say(MessageKind.CANCEL, ids[1])
+    hall.asker.say(MessageKind.CANCEL, ids[1])
     assert await hall.hear(ids[1]) == "Cancelled"
     assert len(hall.here.node.topics.waits) == 0
 
 
-async def test_who_goes_away_waits_no_more_and_takes_nothing(hall: Hall) -> None:
-    goes = await hall.another()
+async def test_who_goes_away_waits_no_more_and_takes_nothing(hall: TopicHall) -> None:
+    goes = await hall.peer()
     goes.writer.write(hall.frame("take", **AT, wait=SECOND * 60))
     await hall.resting(1)
     stays = hall.say("take", **AT, wait=SECOND * 60)
@@ -496,7 +464,7 @@ async def test_who_goes_away_waits_no_more_and_takes_nothing(hall: Hall) -> None
         ("DEFINE NODE ROLES serving", None),
     ],
 )
-async def test_what_it_waits_for_goes(hall: Hall, what: str, code: str | None) -> None:
+async def test_what_it_waits_for_goes(hall: TopicHall, what: str, code: str | None) -> None:
     id = hall.say("take", **AT, wait=SECOND * 60)
     await hall.resting(1)
     told = await hall.here.answer(what)
@@ -506,17 +474,7 @@ async def test_what_it_waits_for_goes(hall: Hall, what: str, code: str | None) -
     assert len(hall.here.node.topics.waits) == 0
 
 
-async def test_an_ended_session_waits_no_more(hall: Hall) -> None:
-    await declare(hall.here.node, "ben", "owner", password=PASSWORD)
-    ben = await hall.another("ben")
-    ben.writer.write(hall.frame("take", **AT, wait=SECOND * 60))
-    await hall.resting(1)
-    await hall.here.value("DROP USER ben")
-    message = await ben.hear()
-    assert message is not None and shown(message) == "SessionEnded"
-
-
-async def test_a_stop_ends_what_waits(hall: Hall) -> None:
+async def test_a_stop_ends_what_waits(hall: TopicHall) -> None:
     id = hall.say("take", **AT, wait=SECOND * 60)
     await hall.resting(1)
     hall.here.node.registry.end_all(Draining("the node is stopping"))
@@ -528,17 +486,15 @@ async def test_a_stop_ends_what_waits(hall: Hall) -> None:
 # --- rights ---------------------------------------------------------------------------------------
 
 
-async def test_rights_are_the_statements(hall: Hall) -> None:
+async def test_rights_are_the_statements(hall: TopicHall) -> None:
     node = hall.here.node
     granted = Granted(node)
     await declare(node, "eve", "member", "shop.main", password=PASSWORD)
-    eve = await hall.another("eve")
+    eve = await hall.peer("eve")
 
     async def as_eve(op: str, **fields: Any) -> Any:
         eve.writer.write(hall.frame(op, **fields))
-        message = await eve.hear()
-        assert message is not None
-        return shown(message)
+        return shown(await eve.hear())
 
     assert await as_eve("publish", topic="t", value=1) == "Unknown"
     assert await as_eve("take", **AT) == "Unknown"
@@ -553,28 +509,19 @@ async def test_rights_are_the_statements(hall: Hall) -> None:
     await hall.resting(1)
     granted.revoke("eve")
     await hall.here.value("PUBLISH INTO t VALUE 2")
-    message = await eve.hear()
-    assert message is not None and shown(message) == "Unknown"
-
-
-async def test_nobody_asks_without_a_user(hall: Hall) -> None:
-    async with connected(hall.surface) as peer:
-        await peer.greet()
-        peer.writer.write(hall.frame("publish", topic="t", value=1))
-        message = await peer.hear()
-        assert message is not None and shown(message) == "SignInRefused"
+    assert shown(await eve.hear()) == "Unknown"
 
 
 # --- what they hold -------------------------------------------------------------------------------
 
 
-async def test_takes_are_held_to_the_room_of_their_answers(hall: Hall) -> None:
+async def test_takes_are_held_to_the_room_of_their_answers(hall: TopicHall) -> None:
     """A peer asks for a hundred megabytes and does not read: what is handed out stays within the
     room, and all of it comes once it reads."""
     await hall.here.value("ALTER GROUP g ON t SET IN FLIGHT 1000")
     for _ in range(6):
         await hall.here.value("PUBLISH INTO t VALUES $v", {"v": ["x" * 500_000] * 20})
-    peer = await hall.another()
+    peer = await hall.peer()
     peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
     for _ in range(120):
         peer.writer.write(hall.frame("take", **AT))
@@ -584,16 +531,14 @@ async def test_takes_are_held_to_the_room_of_their_answers(hall: Hall) -> None:
     peer.writer.transport.resume_reading()  # type: ignore[attr-defined]
     positions = []
     for _ in range(120):
-        message = await peer.hear()
-        assert message is not None
-        (one,) = shown(message)["messages"]
+        (one,) = shown(await peer.hear())["messages"]
         positions.append(one["position"])
     assert sorted(positions) == list(range(1, 121))
 
 
 @pytest.mark.parametrize("said", [True, False])
 async def test_what_is_being_encoded_takes_room_until_it_is_said(
-    hall: Hall, said: bool, monkeypatch: pytest.MonkeyPatch
+    hall: TopicHall, said: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the TAKEs behind it hand out more, as long as that lasts; and what then finds no room
     on the connection is with nobody until its deadline."""
@@ -615,18 +560,18 @@ async def test_what_is_being_encoded_takes_room_until_it_is_said(
         await encoding.wait()
         second = hall.say("take", **AT)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(hall.peer.hear(), 0.2)
+            await asyncio.wait_for(hall.asker.hear(), 0.2)
         assert (await hall.here.value("INFO FOR GROUP g ON t"))["in_flight"] == 5
         go_on.set()
         answer = await hall.hear(first)
     assert answer == "Busy" if not said else len(answer["messages"]) == 5
     assert [one["position"] for one in (await hall.hear(second))["messages"]] == [6]
-    (connection,) = hall.surface._wire.connections
-    await until(lambda: not connection.outgoing.unsent)  # type: ignore[attr-defined]
-    assert connection._messages._room.left == connection.outgoing.room  # type: ignore[attr-defined]
+    connection = hall.only_connection
+    await until(lambda: not connection.outgoing.unsent)
+    assert connection._messages._room.left == connection.outgoing.room
 
 
-async def test_what_was_handed_out_and_lost_holds_no_room(hall: Hall) -> None:
+async def test_what_was_handed_out_and_lost_holds_no_room(hall: TopicHall) -> None:
     """The disk keeps a TAKE waiting beyond its time: nothing of it will be said, so the next one
     has all the room that there is, and the connection goes on."""
     for _ in range(8):
@@ -640,11 +585,10 @@ async def test_what_was_handed_out_and_lost_holds_no_room(hall: Hall) -> None:
         stall.end()
     assert await hall.ask("publish", topic="t", value=1)
     assert (await hall.ask("take", **AT))["messages"] == [], "all are handed out"
-    hall.peer.say(MessageKind.PING, 999)
-    message = await hall.peer.hear()
-    assert message is not None and message.kind is MessageKind.PONG
-    (connection,) = hall.surface._wire.connections
-    assert connection._messages._room.left == connection.outgoing.room  # type: ignore[attr-defined]
+    hall.asker.say(MessageKind.PING, 999)
+    await hall.asker.must_hear(MessageKind.PONG, 999)
+    connection = hall.only_connection
+    assert connection._messages._room.left == connection.outgoing.room
 
 
 # --- cancelled, and who asks ----------------------------------------------------------------------
@@ -654,14 +598,14 @@ def body(op: str, **fields: Any) -> dict[str, Any]:
     return {"op": op, "ns": "shop", "db": "main", **fields}
 
 
-async def test_what_was_cancelled_is_not_done_in_the_name_of_the_next(hall: Hall) -> None:
+async def test_what_was_cancelled_is_not_done_in_the_name_of_the_next(hall: TopicHall) -> None:
     """An id is free once its request is answered: another one may have it in the same read."""
     frames = [
         encode(MessageKind.TOPIC, 5, body("publish", topic="t", value="cancelled")),
         encode(MessageKind.CANCEL, 5),
         encode(MessageKind.TOPIC, 5, body("publish", topic="t", value="published")),
     ]
-    hall.peer.writer.write(b"".join(frames))
+    hall.asker.writer.write(b"".join(frames))
     assert await hall.hear(5) == "Cancelled"
     assert (await hall.hear(5))["position"] == 1
     (one,) = (await hall.ask("take", **AT, count=6))["messages"]
@@ -669,7 +613,7 @@ async def test_what_was_cancelled_is_not_done_in_the_name_of_the_next(hall: Hall
 
 
 async def test_a_take_that_is_done_is_not_cancelled(
-    hall: Hall, monkeypatch: pytest.MonkeyPatch
+    hall: TopicHall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CANCEL comes while the answer is being encoded, in turns with other work: the messages are
     handed out, and are said."""
@@ -686,23 +630,22 @@ async def test_a_take_that_is_done_is_not_cancelled(
     monkeypatch.setattr(LongWork, "run", waits)
     taking = hall.say("take", **AT, count=2)
     await encoding.wait()
-    hall.peer.say(MessageKind.CANCEL, taking)
-    hall.peer.say(MessageKind.PING, 999)
-    message = await hall.peer.hear()
-    assert message is not None and message.kind is MessageKind.PONG, "the CANCEL has been read"
+    hall.asker.say(MessageKind.CANCEL, taking)
+    hall.asker.say(MessageKind.PING, 999)
+    await hall.asker.must_hear(MessageKind.PONG, 999)  # the CANCEL has been read
     go_on.set()
     assert [one["position"] for one in (await hall.hear(taking))["messages"]] == [1, 2]
 
 
 @pytest.mark.parametrize("then", [{"user": "eve", "password": PASSWORD}, {}])
 async def test_what_found_no_room_is_run_by_whom_it_was_sent(
-    hall: Hall, then: dict[str, str]
+    hall: TopicHall, then: dict[str, str]
 ) -> None:
     """An AUTH stands behind a TAKE that finds no room before the peer has taken more."""
     await declare(hall.here.node, "eve", "member", "shop.main", password=PASSWORD)
     for _ in range(7):
         await hall.ask("publish", topic="t", value="x" * 900_000)
-    peer = await hall.another()
+    peer = await hall.peer()
     frames = [
         encode(MessageKind.TOPIC, 1, body("take", **AT, count=5)),
         encode(MessageKind.TOPIC, 2, body("take", **AT)),
@@ -711,18 +654,14 @@ async def test_what_found_no_room_is_run_by_whom_it_was_sent(
     peer.writer.write(b"".join(frames))
     positions = []
     for _ in range(2):
-        message = await peer.hear()
-        assert message is not None
-        positions += [one["position"] for one in shown(message)["messages"]]
+        positions += [one["position"] for one in shown(await peer.hear())["messages"]]
     assert positions == [1, 2, 3, 4, 5, 6]
-    message = await peer.hear()
-    assert message is not None and message.kind is MessageKind.WELCOME
-    assert message.body is not None
-    assert (message.body["user"] or {}).get("name") == then.get("user")
+    welcome = await peer.must_hear(MessageKind.WELCOME, 3)
+    assert (welcome["user"] or {}).get("name") == then.get("user")
 
 
-async def test_an_open_one_counts_more_than_its_frame(hall: Hall) -> None:
-    peer = await hall.another()
+async def test_an_open_one_counts_more_than_its_frame(hall: TopicHall) -> None:
+    peer = await hall.peer()
     for _ in range(64):
         peer.writer.write(hall.frame("take", **AT, wait=SECOND * 60))
     await hall.resting(64)
@@ -730,12 +669,12 @@ async def test_an_open_one_counts_more_than_its_frame(hall: Hall) -> None:
 
 
 async def test_publishes_are_what_the_rules_say(
-    hall: Hall, monkeypatch: pytest.MonkeyPatch
+    hall: TopicHall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An id seen twice in one commit is published once."""
     frames = [hall.frame("publish", topic="t", value=number, id="same") for number in range(5)]
-    hall.peer.writer.write(b"".join(frames))
-    told = [shown(message) for _ in frames if (message := await hall.peer.hear()) is not None]
+    hall.asker.writer.write(b"".join(frames))
+    told = [shown(await hall.asker.hear()) for _ in frames]
     assert told == [{"position": 1, "duplicate": number > 0} for number in range(5)]
     monkeypatch.setattr(Rows, "_known", lambda self, id: None)
     assert (await hall.ask("publish", topic="t", value=1, id="same"))["duplicate"] is False
@@ -745,8 +684,8 @@ async def test_publishes_are_what_the_rules_say(
 
 
 @pytest.mark.parametrize("minor", [7, 8])
-async def test_what_has_changed_something_says_at_which_commit(hall: Hall, minor: int) -> None:
-    hall.peer = await hall.another(minor=minor)
+async def test_what_has_changed_something_says_at_which_commit(hall: TopicHall, minor: int) -> None:
+    hall.asker = await hall.peer(minor=[0, minor])
     upto, on_t = hall.here.node.committer, {"topic": "t"}
 
     def tells(answer: dict[str, Any]) -> bool:

@@ -12,30 +12,25 @@ import pytest
 
 from actors.commits.priority_locks import PriorityLockRequest
 from protocol import binary, limits
-from protocol.errors import Refusal
 from protocol.frames import MessageKind, WireMessage, encode
-from protocol.spaces import Packed, SetKey, SwapKey
+from protocol.spaces import Packed, SwapKey
 from protocol.values import NONE
 from storage.txn.read_set import ReadSet
 from storage.txn.tickets import RollBacks
-from surfaces.wire import NodeGate, WireSettings, WireSurface, spaces
-from tests.nodes import PASSWORD, Running, running
+from surfaces.wire import spaces
+from tests.surfaces.wire.halls import Hall, code, hall_of
 from tests.surfaces.wire.peers import FakeNode, Peer, connected, serving, until
 
 PLACE = {"ns": "shop", "db": "main", "space": "c"}
 
 
 class Talker:
-    """A raw peer that is signed in to a real node."""
-
-    def __init__(self, peer: Peer, node: Running, surface: WireSurface) -> None:
-        self.peer = peer
-        self.node = node
-        self.surface = surface
+    def __init__(self, peer: Peer, hall: Hall) -> None:
+        self.peer, self.hall = peer, hall
+        self.node, self.surface = hall.here, hall.surface
         self.last = 0
 
     def frame(self, op: str, **fields: Any) -> bytes:
-        """The bytes of a KV."""
         self.last += 1
         body = {"op": op, **PLACE, **fields}
         if "if_" in body:
@@ -48,11 +43,9 @@ class Talker:
         return shown(await self.message())
 
     def send(self, data: bytes) -> None:
-        """Bytes to the node."""
         self.peer.writer.write(data)
 
     async def message(self) -> WireMessage:
-        """The next of the node."""
         message = await self.peer.hear()
         assert message is not None, "closed instead"
         return message
@@ -60,24 +53,16 @@ class Talker:
 
 def shown(message: WireMessage) -> Any:
     if message.kind is MessageKind.ERROR:
-        assert message.body is not None
-        return message.body["error"]["code"]
+        return code(message)
     assert message.kind is MessageKind.VALUE, message
     return message.body
 
 
 @asynccontextmanager
-async def talking(directory: Path) -> AsyncIterator[Talker]:
-    async with running(directory) as here:
-        await here.values("DEFINE SPACE c; DEFINE SPACE d; DEFINE TABLE t")
-        surface = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
-        await surface.start()
-        try:
-            async with connected(surface) as peer:
-                await peer.greet(user="root", password=PASSWORD)
-                yield Talker(peer, here, surface)
-        finally:
-            await surface.close()
+async def talking(directory: Path, **greeting: Any) -> AsyncIterator[Talker]:
+    declared = "DEFINE SPACE c; DEFINE SPACE d; DEFINE TABLE t"
+    async with hall_of(Hall, directory, declared) as hall:
+        yield Talker(await hall.peer(**greeting), hall)
 
 
 def test_the_values_of_a_long_message_are_packed_in_steps() -> None:
@@ -174,10 +159,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 async def test_what_is_refused_is_answered_and_the_connection_goes_on(talker: Talker) -> None:
-    for number, (fields, code) in enumerate(REFUSED, 1000):
+    for number, (fields, wanted) in enumerate(REFUSED, 1000):
         talker.send(encode(MessageKind.KV, number, {**PLACE, **fields}))
         message = await talker.message()
-        assert (shown(message), message.id) == (code, number), fields
+        assert (shown(message), message.id) == (wanted, number), fields
     assert await talker.ask("keys") == {"keys": []}
 
 
@@ -233,7 +218,7 @@ async def test_who_is_not_signed_in_reaches_no_key(talker: Talker) -> None:
     await talker.ask("set", key="k", value=1)
     async with connected(talker.surface) as peer:
         await peer.greet()
-        stranger = Talker(peer, talker.node, talker.surface)
+        stranger = Talker(peer, talker.hall)
         frames = [
             stranger.frame("get", key="k"),
             stranger.frame("set", key="k", value=2),
@@ -263,16 +248,6 @@ async def test_what_one_read_brought_is_asked_in_parts() -> None:
     assert sorted(parts) == [("c", 22), ("c", 64), ("c", 64), ("d", 1)]
 
 
-def test_reading_a_body() -> None:
-    body = {"op": "set", **PLACE, "key": "k", "value": [1], "if": "absent"}
-    assert spaces.read_keys(body) == (
-        ("shop", "main", "c"),
-        SetKey("k", [1], None, False, "ABSENT"),
-    )
-    with pytest.raises(Refusal):
-        spaces.read_keys(None)
-
-
 async def test_a_node_that_fails_at_it_says_so_for_each(logbook: Any) -> None:
     logbook.allow("a request failed")
 
@@ -296,41 +271,32 @@ async def test_a_node_that_fails_at_it_says_so_for_each(logbook: Any) -> None:
 
 @pytest.mark.parametrize("minor", [7, 8])
 async def test_what_has_changed_something_says_at_which_commit(tmp_path: Path, minor: int) -> None:
-    async with running(tmp_path / "store") as here:
-        await here.values("DEFINE SPACE c")
-        surface = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
-        await surface.start()
-        try:
-            async with connected(surface) as peer:
-                await peer.greet(user="root", password=PASSWORD, minor=[0, minor])
-                talker = Talker(peer, here, surface)
-                minute = timedelta(minutes=1)
-                for op, fields in (
-                    ("set", {"key": "a", "value": 1}), ("incr", {"key": "a"}),
-                    ("swap", {"key": "a", "expect": 2, "value": 3}), ("delete", {"key": "a"}),
-                    ("lock", {"key": "l", "holder": "h", "expire": minute}),
-                    ("expire", {"key": "l", "expire": minute}), ("persist", {"key": "l"}),
-                    ("unlock", {"key": "l", "holder": "h"}),
-                ):  # fmt: skip
-                    before = here.node.committer.commit_index
-                    told = (await talker.ask(op, **fields)).get("seq")
-                    after = here.node.committer.commit_index  # expiry commits too
-                    assert (told is not None) == (minor >= 8), op
-                    assert told is None or before < told <= after, op
-                await talker.ask("set", key="b", value=1)
-                for op, fields in (
-                    ("get", {"key": "b"}), ("keys", {}),
-                    ("set", {"key": "b", "value": 2, "if": "absent"}), ("delete", {"key": "none"}),
-                ):  # fmt: skip
-                    assert "seq" not in await talker.ask(op, **fields), f"{op} has changed nothing"
-                # Those that share a commit, and one between them that has changed nothing.
-                frames = [
-                    talker.frame("set", key="d", value=1),
-                    talker.frame("set", key="d", value=2, **{"if": "absent"}),
-                    talker.frame("incr", key="d"),
-                ]
-                talker.send(b"".join(frames))
-                seqs = [shown(await talker.message()).get("seq") for _ in frames]
-                assert seqs[-1] == seqs[0] and (seqs[0] is not None) == (minor >= 8)
-        finally:
-            await surface.close()
+    async with talking(tmp_path / "store", minor=[0, minor]) as talker:
+        minute = timedelta(minutes=1)
+        for op, fields in (
+            ("set", {"key": "a", "value": 1}), ("incr", {"key": "a"}),
+            ("swap", {"key": "a", "expect": 2, "value": 3}), ("delete", {"key": "a"}),
+            ("lock", {"key": "l", "holder": "h", "expire": minute}),
+            ("expire", {"key": "l", "expire": minute}), ("persist", {"key": "l"}),
+            ("unlock", {"key": "l", "holder": "h"}),
+        ):  # fmt: skip
+            before = talker.node.node.committer.commit_index
+            told = (await talker.ask(op, **fields)).get("seq")
+            after = talker.node.node.committer.commit_index  # expiry commits too
+            assert (told is not None) == (minor >= 8), op
+            assert told is None or before < told <= after, op
+        await talker.ask("set", key="b", value=1)
+        for op, fields in (
+            ("get", {"key": "b"}), ("keys", {}),
+            ("set", {"key": "b", "value": 2, "if": "absent"}), ("delete", {"key": "none"}),
+        ):  # fmt: skip
+            assert "seq" not in await talker.ask(op, **fields), f"{op} has changed nothing"
+        # Those that share a commit, and one between them that has changed nothing.
+        frames = [
+            talker.frame("set", key="d", value=1),
+            talker.frame("set", key="d", value=2, **{"if": "absent"}),
+            talker.frame("incr", key="d"),
+        ]
+        talker.send(b"".join(frames))
+        seqs = [shown(await talker.message()).get("seq") for _ in frames]
+        assert seqs[-1] == seqs[0] and (seqs[0] is not None) == (minor >= 8)

@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import errno
 import socket
-import ssl
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -21,7 +19,7 @@ from protocol.requests import Result, RunScript, ScriptAnswer
 from protocol.values import RecordId
 from surfaces import listener
 from surfaces.wire import WireSurface, connection, timeouts
-from tests.certificates import self_signed
+from tests.certificates import Contexts
 from tests.logbook import Logbook
 from tests.surfaces.wire.peers import (
     OTHER,
@@ -38,7 +36,6 @@ from tests.tables import case
 
 
 def assert_error(body: dict[str, Any], code: str) -> dict[str, Any]:
-    """The one shape of an error, with this code."""
     error: dict[str, Any] = body["error"]
     assert set(error) >= {"code", "message", "status", "retry", "detail", "request"}
     assert (error["code"], error["status"]) == (code, CATALOGUE[code].status), error
@@ -313,13 +310,6 @@ class TestRun:
 
 
 class TestCancel:
-    async def test_a_running_script(self, peer: Peer, node: FakeNode) -> None:
-        peer.say(MessageKind.RUN, 1, {"script": "HOLD"})
-        await until(lambda: node.held)
-        peer.say(MessageKind.CANCEL, 1)
-        assert_error(await peer.must_hear(MessageKind.ERROR, 1), "Cancelled")
-        assert len(node.cancelled) == 1
-
     async def test_in_the_same_breath(self, peer: Peer, node: FakeNode) -> None:
         peer.writer.write(
             encode(MessageKind.RUN, 1, {"script": "HOLD"}) + encode(MessageKind.CANCEL, 1)
@@ -735,16 +725,7 @@ class TestEnding:
 
 
 class TestTls:
-    @pytest.fixture
-    def contexts(self, tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        certificate, key = self_signed(tmp_path, "localhost")
-        serving_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        serving_side.load_cert_chain(certificate, key)
-        return serving_side, ssl.create_default_context(cafile=str(certificate))
-
-    async def test_the_same_conversation(
-        self, node: FakeNode, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
-    ) -> None:
+    async def test_the_same_conversation(self, node: FakeNode, contexts: Contexts) -> None:
         async with serving(node, contexts[0]) as surface:
             async with connected(surface, contexts[1]) as peer:
                 await peer.sign_in()
@@ -754,9 +735,7 @@ class TestTls:
                 assert await peer.closed()
             await until(lambda: surface.held == 0)
 
-    async def test_plain_bytes_are_no_handshake(
-        self, node: FakeNode, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
-    ) -> None:
+    async def test_plain_bytes_are_no_handshake(self, node: FakeNode, contexts: Contexts) -> None:
         async with serving(node, contexts[0]) as surface:
             host, port = surface.address
             reader, writer = await asyncio.open_connection(host, port)
@@ -770,7 +749,7 @@ class TestTls:
     async def test_a_handshake_that_never_comes_is_cut_off_and_counts_meanwhile(
         self,
         node: FakeNode,
-        contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+        contexts: Contexts,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(limits, "TLS_SECONDS", 0.2)
@@ -786,7 +765,7 @@ class TestTls:
     async def test_full_is_told_over_tls(
         self,
         node: FakeNode,
-        contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+        contexts: Contexts,
         monkeypatch: pytest.MonkeyPatch,
         logbook: Logbook,
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,57 +13,32 @@ import pytest
 from actors.environment import ready_calls
 from actors.execution.scheduler import FiberScheduler
 from protocol import limits
-from protocol.frames import MessageKind, WireMessage, encode
-from surfaces.wire import NodeGate, WireSettings, WireSurface
-from surfaces.wire.connection import WireConnection
+from protocol.frames import MessageKind, encode
 from tests.actors.live import running_scripts
-from tests.nodes import PASSWORD, Running, running
-from tests.surfaces.wire.peers import Peer, connected, until
+from tests.surfaces.wire.halls import PLACE, Hall, code, hall_of, value
+from tests.surfaces.wire.peers import Peer, until
 
-PLACE = {"ns": "shop", "db": "main"}
 WAITERS = 500
 """More than may run at once."""
 CONNECTIONS = 40
 
 
-class Hall:
-    """A real node, its wire surface, and peers that are signed in."""
-
-    def __init__(self, here: Running, surface: WireSurface, stack: AsyncExitStack) -> None:
-        self.here, self.surface = here, surface
-        self._stack = stack
-
-    async def peer(self) -> Peer:
-        peer = await self._stack.enter_async_context(connected(self.surface))
-        await peer.greet(user="root", password=PASSWORD)
-        return peer
-
+class WaitingHall(Hall):
     @property
     def waiting(self) -> int:
         return self.here.node.registry.waiting("wire")
 
     async def wait(self, peer: Peer, id: int, script: str) -> None:
-        """Have a script begin to wait."""
         before = self.waiting
         peer.say(MessageKind.RUN, id, {"script": script, **PLACE})
         await until(lambda: self.waiting == before + 1)
 
 
 @pytest.fixture
-async def hall(tmp_path: Path) -> AsyncIterator[Hall]:
-    async with running(tmp_path / "store") as here, AsyncExitStack() as stack:
-        await here.values("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 100000")
-        surface = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
-        await surface.start()
-        stack.push_async_callback(surface.close)
-        async with AsyncExitStack() as peers:
-            yield Hall(here, surface, peers)
-
-
-def value(message: WireMessage | None) -> Any:
-    assert message is not None and message.kind is MessageKind.ANSWER, message
-    assert message.body is not None
-    return message.body["results"][-1]["value"]
+async def hall(tmp_path: Path) -> AsyncIterator[WaitingHall]:
+    declared = "DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 100000"
+    async with hall_of(WaitingHall, tmp_path / "store", declared) as hall:
+        yield hall
 
 
 @contextmanager
@@ -85,7 +60,7 @@ def turns() -> Iterator[Callable[[], int]]:
         loop._selector.select = select
 
 
-async def test_hundreds_that_wait(hall: Hall, figure: Callable[[str, object], None]) -> None:
+async def test_hundreds_that_wait(hall: WaitingHall, figure: Callable[[str, object], None]) -> None:
     """They cost nothing while nothing comes, leave all room to what runs, and are served in their
     order."""
     node = hall.here.node
@@ -142,7 +117,7 @@ async def test_hundreds_that_wait(hall: Hall, figure: Callable[[str, object], No
     )
 
 
-async def test_a_burst_of_readers_is_answered_whole(hall: Hall) -> None:
+async def test_a_burst_of_readers_is_answered_whole(hall: WaitingHall) -> None:
     readers = [await hall.peer() for _ in range(8)]
     for number in range(WAITERS):
         await hall.wait(readers[number % 8], number + 1, "READ FROM t AFTER 0 WAIT 5m")
@@ -153,7 +128,7 @@ async def test_a_burst_of_readers_is_answered_whole(hall: Hall) -> None:
     await until(lambda: hall.surface.running == 0)
 
 
-async def test_more_than_may_run_come_at_once_to_wait(hall: Hall) -> None:
+async def test_more_than_may_run_come_at_once_to_wait(hall: WaitingHall) -> None:
     """They count as running until they wait, and are not refused for that."""
     peers = [await hall.peer() for _ in range(4)]
     for peer in peers:
@@ -166,37 +141,23 @@ async def test_more_than_may_run_come_at_once_to_wait(hall: Hall) -> None:
             assert len(value(await peer.hear())) == 1
 
 
-async def test_more_than_may_run_come_at_once_to_run(hall: Hall) -> None:
+async def test_more_than_may_run_come_at_once_to_run(hall: WaitingHall) -> None:
     """What runs, runs; the others are refused, and every one is answered."""
     slow = "FOR $x IN 0..900000 { FOR $y IN 0..10 { LET $z = $y } }"
     peer, other = await hall.peer(), await hall.peer()
     for id in range(1, limits.RUNNING + 51):
         peer.say(MessageKind.RUN, id, {"script": slow, **PLACE})
     for _ in range(50):
-        busy = await peer.hear()
-        assert busy is not None and busy.body is not None
-        assert (busy.kind, busy.body["error"]["code"]) == (MessageKind.ERROR, "Busy")
-    error = await other.run(1, "RETURN 1")
-    assert error.body is not None and error.body["error"]["code"] == "Busy"
+        assert code(await peer.hear()) == "Busy"
+    assert code(await other.run(1, "RETURN 1")) == "Busy"
     for id in range(1, limits.RUNNING + 1):
         peer.say(MessageKind.CANCEL, id)
     for _ in range(limits.RUNNING):
-        cancelled = await peer.hear()
-        assert cancelled is not None and cancelled.kind is MessageKind.ERROR
+        assert code(await peer.hear()) == "Cancelled"
     assert value(await other.run(2, "RETURN 1")) == 1
 
 
-async def test_cancel_ends_a_wait_and_the_connection_goes_on(hall: Hall) -> None:
-    peer = await hall.peer()
-    await hall.wait(peer, 7, "TAKE FROM t AS g WAIT 5m")
-    peer.say(MessageKind.CANCEL, 7)
-    error = await peer.must_hear(MessageKind.ERROR, 7)
-    assert error["error"]["code"] == "Cancelled"
-    assert value(await peer.run(8, "RETURN 1")) == 1
-    assert len(hall.here.node.topics.waits) == 0
-
-
-async def test_a_drain_answers_who_waits_before_it_says_goodbye(hall: Hall) -> None:
+async def test_a_drain_answers_who_waits_before_it_says_goodbye(hall: WaitingHall) -> None:
     peer = await hall.peer()
     await hall.wait(peer, 1, "TAKE FROM t AS g WAIT 5m")
     await hall.wait(peer, 2, "READ FROM t AFTER 0 WAIT 5m")
@@ -215,14 +176,6 @@ async def test_a_drain_answers_who_waits_before_it_says_goodbye(hall: Hall) -> N
     await draining
 
 
-async def test_kill_ends_a_wait(hall: Hall) -> None:
-    peer, killer = await hall.peer(), await hall.peer()
-    await hall.wait(peer, 1, "TAKE FROM t AS g WAIT 5m")
-    (run,) = [each for each in value(await killer.run(1, "INFO FOR RUNNING")) if each["waiting"]]
-    await killer.run(2, f"KILL '{run['id']}'")
-    assert (await peer.must_hear(MessageKind.ERROR, 1))["error"]["code"] == "Cancelled"
-
-
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
@@ -231,13 +184,13 @@ async def test_kill_ends_a_wait(hall: Hall) -> None:
     ],
 )
 async def test_what_is_asked_alone_is_at_the_log_when_it_has_been_read(
-    hall: Hall, monkeypatch: pytest.MonkeyPatch, kind: MessageKind, body: dict[str, Any]
+    hall: WaitingHall, monkeypatch: pytest.MonkeyPatch, kind: MessageKind, body: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(
         FiberScheduler, "slice_us", 60_000_000
     )  # not used up where the machine is slow
     peer = await hall.peer()
-    (connection,) = hall.surface._wire.connections
+    connection = hall.only_connection
     committer, loop = hall.here.node.committer, asyncio.get_running_loop()
     answer = MessageKind.ANSWER if kind is MessageKind.RUN else MessageKind.VALUE
     peer.say(kind, 6, {**PLACE, **body})
@@ -248,7 +201,6 @@ async def test_what_is_asked_alone_is_at_the_log_when_it_has_been_read(
 
     while ready_calls(loop) or busy():
         await asyncio.sleep(0)
-    assert isinstance(connection, WireConnection)
     connection.data_received(encode(kind, 7, {**PLACE, **body}))
     assert busy()
     assert committer.commit_index < committer.committed
