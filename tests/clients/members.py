@@ -50,7 +50,6 @@ class FakeMember(FakeNode):
         return self.cluster.leader is self
 
     def refusal(self) -> NotWritable:
-        """What a node says that takes no changes."""
         return NotWritable("the node is not writable: reads only", **self.cluster.detail())
 
     def status(self) -> NodeStatus:
@@ -179,7 +178,6 @@ class FakeCluster:
 
     @property
     def done(self) -> list[str]:
-        """What all of them have done."""
         return [one for member in self.members for one in member.done]
 
     def detail(self) -> dict[str, Any]:
@@ -189,14 +187,12 @@ class FakeCluster:
         return {"leader": [] if named is None else [named.address]}
 
     def catch_up(self) -> None:
-        """All show what is committed."""
         for member in self.members:
             member.shows = self.seq
 
 
 @contextlib.asynccontextmanager
 async def cluster(count: int, says: bool = True) -> AsyncIterator[FakeCluster]:
-    """A cluster that listens."""
     found = FakeCluster(count, says)
     async with contextlib.AsyncExitStack() as stack:
         for member in found.members:

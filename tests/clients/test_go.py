@@ -26,7 +26,6 @@ pytestmark = [
 
 
 def run(*words: str, cwd: Path = CLIENT, **more: str) -> str:
-    """Run a program, which has to succeed. Return its output."""
     ended = subprocess.run(
         words,
         cwd=cwd,
@@ -40,7 +39,6 @@ def run(*words: str, cwd: Path = CLIENT, **more: str) -> str:
 
 
 def go(*words: str, cwd: Path = CLIENT, **more: str) -> str:
-    """Run the toolchain, which has to succeed. Return its output."""
     return run("go", *words, cwd=cwd, **more)
 
 

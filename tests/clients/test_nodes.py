@@ -30,7 +30,6 @@ async def client_of(found: FakeCluster, **more: Any) -> AsyncIterator[AsyncClien
 
 
 def home(client: AsyncClient) -> str:
-    """The node that is asked."""
     connection = client._nodes.connection
     assert connection is not None and connection.welcome is not None
     return connection.welcome.node
@@ -135,7 +134,6 @@ async def _unseal(client: AsyncClient) -> None:
 
 @contextlib.asynccontextmanager
 async def reading(found: FakeCluster, **more: Any) -> AsyncIterator[AsyncClient]:
-    """A client that reads anywhere, connected to all of them."""
     async with client_of(found, reads="any", **more) as client:
         await client.query("SELECT 1")
         await until(lambda: all(one.is_usable for one in client._nodes._nodes))

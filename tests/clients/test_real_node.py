@@ -42,7 +42,6 @@ EVERY_TYPE: dict[str, Any] = {
 
 @contextlib.asynccontextmanager
 async def serving(directory: Path) -> AsyncIterator[tuple[WireSurface, str]]:
-    """A node with its wire surface, and the surface's address."""
     async with running(directory) as here:
         surface = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
         await surface.start()
@@ -96,8 +95,6 @@ MakeProcess = Callable[[str], NodeProcess]
 
 
 class TestProcess:
-    """Against the command itself."""
-
     @pytest.fixture
     def make(self, tmp_path: Path) -> Iterator[MakeProcess]:
         """Makes processes on one store, for an address; what a failed test leaves is killed."""

@@ -180,7 +180,6 @@ class Followed:
         other.committer.show(upto)
 
     def cut(self) -> None:
-        """Every connection of a client breaks."""
         for surface in self.surfaces:
             for connection in list(surface._wire.connections):
                 assert isinstance(connection, WireConnection)
@@ -194,7 +193,6 @@ class Followed:
 
 @contextlib.asynccontextmanager
 async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
-    """The first leads."""
     async with running(tmp_path / "0") as here:
         await here.values("DEFINE TABLE t; DEFINE SPACE c; DEFINE TOPIC q")
     shutil.copytree(tmp_path / "0", tmp_path / "1")
@@ -233,7 +231,6 @@ async def at_both(both: Followed) -> AsyncIterator[AsyncClient]:
 
 
 async def _first(watch: AsyncWatch) -> Change:
-    """The first change that is told."""
     return await anext(aiter(watch))
 
 

@@ -28,7 +28,6 @@ pytestmark = [
 
 
 def cargo(*words: str, cwd: Path = CLIENT, **more: str) -> str:
-    """Run cargo, which has to succeed. Return its output."""
     ended = subprocess.run(
         ["cargo", *words],
         cwd=cwd,

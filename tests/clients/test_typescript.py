@@ -26,7 +26,6 @@ pytestmark = [
 
 
 def run(*words: str, cwd: Path = CLIENT, **more: str) -> str:
-    """Run a program, which has to succeed. Return its output."""
     ended = subprocess.run(
         words, cwd=cwd, env=environment(**more), capture_output=True, text=True, check=False
     )

@@ -37,8 +37,6 @@ PAD = "x" * 60_000
 
 
 class WatchServer:
-    """A node with its wire surface, and a client of it."""
-
     def __init__(self, here: Running, surface: WireSurface) -> None:
         self.here, self.surface = here, surface
         host, port = surface.address
@@ -58,7 +56,6 @@ class WatchServer:
         return self.here.node.open_feeds
 
     def cut(self) -> None:
-        """Every connection breaks."""
         for connection in list(self.surface._wire.connections):
             assert isinstance(connection, WireConnection)
             connection.abort()
@@ -81,7 +78,6 @@ async def db(house: WatchServer) -> AsyncIterator[AsyncDatabase]:
 
 
 async def first(watch: AsyncWatch) -> Change:
-    """The first that an iteration of it brings."""
     async with asyncio.timeout(30):
         return await anext(aiter(watch))
 
@@ -309,8 +305,6 @@ class TestBlocking:
 
 
 class TestTheNodeAway:
-    """Against the command itself."""
-
     async def test_killed_drained_and_pruned(self, tmp_path: Path) -> None:
         """Each life of the node ends in another way; what the reader hears is gapless."""
         port = free_port()

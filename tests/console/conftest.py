@@ -71,7 +71,6 @@ class PageComplaints:
         self.allowed += beginnings
 
     def unexpected(self) -> list[str]:
-        """The others."""
         return [one for one in self.complaints if not one.startswith(tuple(self.allowed))]
 
     def follow(self, context: BrowserContext) -> None:
@@ -116,7 +115,6 @@ def refusal_of(status: int | None = None) -> str:
 
 
 def origin(node: NodeProcess) -> str:
-    """Where its console is."""
     host, port = node.address("http")
     return f"http://{host}:{port}"
 
@@ -142,7 +140,6 @@ def context(browser: Browser, watch: PageComplaints) -> Iterator[BrowserContext]
 
 @pytest.fixture
 def page(context: BrowserContext) -> Page:
-    """A page that shows nothing yet."""
     return context.new_page()
 
 

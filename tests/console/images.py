@@ -33,8 +33,6 @@ EXPLAIN ANALYZE SELECT count() AS n FROM city WHERE country = country:NO GROUP A
 
 @dataclass(frozen=True)
 class ConsolePicture:
-    """One picture. `shows` is a text that stands in the page when it is ready."""
-
     name: str
     address: str
     shows: str
@@ -66,7 +64,6 @@ OF_SEVERAL: Final = (CLUSTER, BUILDING)
 
 
 def fill(node: NodeProcess) -> None:
-    """What the pictures show."""
     host, port = node.address("wire")
     with Client(f"{host}:{port}", user=USER, password=PASSWORD) as client:
         client.query("DEFINE NAMESPACE shop; DEFINE DATABASE shop.main")
@@ -108,7 +105,6 @@ def main() -> int:
 
 
 def of_one(folder: Path, browser: Browser) -> None:
-    """Those of a node alone."""
     backups = folder / "backups"
     backups.mkdir()
     words = ("--http", "127.0.0.1:0", "--serve", "127.0.0.1:0", "--backup-dir", str(backups))
@@ -123,7 +119,6 @@ def of_one(folder: Path, browser: Browser) -> None:
 
 
 def of_several(folder: Path, browser: Browser) -> None:
-    """Those of three nodes, and of how they become a cluster."""
     with etcd_process(folder / "etcd") as etcd, machines_in(folder) as machines:
         machines[0].start()
         page = machines[0].tab(browser)
@@ -132,7 +127,6 @@ def of_several(folder: Path, browser: Browser) -> None:
 
 
 def taken(page: Page, view: ConsolePicture) -> None:
-    """One of them."""
     page.set_viewport_size({"width": 1280, "height": view.tall})
     page.evaluate("(address) => { location.hash = address; }", view.address)
     expect(page.get_by_text(view.shows).first).to_be_visible()

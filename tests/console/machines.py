@@ -44,11 +44,9 @@ class ConsoleMachine:
 
     @property
     def endpoint(self) -> str:
-        """Where its console is."""
         return f"127.0.0.1:{self.http}"
 
     def start(self, **more: str) -> None:
-        """Start it."""
         words = ("--http", self.endpoint, "--serve", f"127.0.0.1:{self.wire}",
                  "--peer", f"127.0.0.1:{self.peer}")  # fmt: skip
         found = self.process = NodeProcess(self.directory, words, more).start()
@@ -111,17 +109,14 @@ def machines_in(root: Path) -> Iterator[list[ConsoleMachine]]:
 
 
 def card(page: Page, machine: ConsoleMachine) -> Locator:
-    """What a page shows of a node that is not its own."""
     return page.get_by_role("article", name=f"Node {machine.name}")
 
 
 def own(page: Page) -> Locator:
-    """What a page shows of its own node."""
     return page.get_by_role("article", name="This node")
 
 
 def declared(page: Page, machines: list[ConsoleMachine]) -> None:
-    """Declare them all, in one transaction."""
     page.get_by_role("button", name="Declare nodes").click()
     dialog = page.get_by_role("dialog")
     for number, each in enumerate(machines, 1):

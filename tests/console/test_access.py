@@ -19,7 +19,6 @@ HOSTILE = "<img src=x onerror=alert(1)> \u202eright to left\u202c &amp; " + "x" 
 
 @pytest.fixture(scope="module")
 def node(node: NodeProcess) -> NodeProcess:
-    """With two tenants, and something to grant rights on."""
     node.script(
         "DEFINE NAMESPACE bank; DEFINE DATABASE bank.one; USE shop.main;"
         " DEFINE TABLE invoice; DEFINE TOPIC mail; DEFINE SPACE cart; DEFINE VAULT safe;"
@@ -34,7 +33,6 @@ def node(node: NodeProcess) -> NodeProcess:
 
 
 def value(node: NodeProcess, text: str) -> Any:
-    """What the last statement answers."""
     return node.script(text, ns="shop", db="main")["results"][-1]["value"]
 
 
@@ -45,7 +43,6 @@ def made(node: NodeProcess, name: str) -> str:
 
 
 def entered(page: Page, node: NodeProcess, user: str, address: str) -> Page:
-    """A page that shows a view to somebody else."""
     page.goto(f"{origin(node)}/{address}")
     sign_in(page, user, OTHER)
     return page

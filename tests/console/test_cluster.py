@@ -24,7 +24,6 @@ Told = Callable[[dict[str, Any], dict[str, Any]], Page]
 
 
 def cluster(node: NodeProcess) -> Any:
-    """What INFO FOR CLUSTER says."""
     return node.script("INFO FOR CLUSTER")["results"][0]["value"]
 
 
@@ -357,7 +356,6 @@ FAR = "6f3a2c1e-8a54-4be2-9d0a-3a5c0e1f7b11"
 
 
 def asked(route: Route) -> str:
-    """The script of a request."""
     body = route.request.post_data_json
     assert body is not None
     return str(body["script"])

@@ -26,7 +26,6 @@ LEASE_SECONDS = 30
 
 @pytest.fixture
 def machines(tmp_path: Path) -> Iterator[list[ConsoleMachine]]:
-    """Three of them, of which none runs."""
     with machines_in(tmp_path) as found:
         yield found
     watched = [each.watch for each in found if each.watch is not None]

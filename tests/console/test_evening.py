@@ -44,7 +44,6 @@ def told(node: NodeProcess, text: str, **fields: Any) -> Any:
 
 
 def tab(page: Page, name: str) -> None:
-    """Go to a tab by its link."""
     page.get_by_role("navigation", name="Tabs").get_by_role("link", name=name, exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_be_visible()
 
@@ -60,7 +59,6 @@ def run(page: Page, text: str) -> Locator:
 
 
 def choose(page: Page, place: str, act: str) -> None:
-    """Name a database in the picker."""
     page.get_by_role("button", name="Place").click()
     page.get_by_label("Find or create").fill(place)
     page.get_by_role("button", name=act).click()
@@ -71,7 +69,6 @@ def choose(page: Page, place: str, act: str) -> None:
 
 
 def group(page: Page) -> Locator:
-    """The cells of the row of the group."""
     row = page.get_by_role("region", name="Readers and groups").get_by_role("row")
     return row.filter(has_text="senders").get_by_role("cell")
 

@@ -19,7 +19,6 @@ OTHER = "correct horse battery"
 
 
 def info(node: NodeProcess) -> Any:
-    """What INFO FOR NODE says."""
     return node.script("INFO FOR NODE")["results"][0]["value"]
 
 

@@ -17,7 +17,6 @@ PLACE = {"ns": "shop", "db": "main"}
 
 @pytest.fixture(scope="module", autouse=True)
 def things(node: NodeProcess) -> None:
-    """What is there to be looked at."""
     answer = node.script(
         """
         DEFINE TABLE person;
@@ -52,7 +51,6 @@ def write(page: Page, text: str) -> None:
 
 
 def run(page: Page, text: str) -> None:
-    """Type a script and run it."""
     write(page, text)
     page.get_by_role("button", name="Run", exact=True).click()
 

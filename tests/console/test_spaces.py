@@ -34,7 +34,6 @@ def sessions(node: NodeProcess) -> NodeProcess:
 
 
 def key_of(page: Page, name: str) -> None:
-    """Wait until a key is shown."""
     expect(page.get_by_role("region", name="The key").get_by_role("heading")).to_have_text(name)
 
 

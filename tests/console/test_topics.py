@@ -14,7 +14,6 @@ PLACE = {"ns": "shop", "db": "main"}
 
 
 def run(node: NodeProcess, text: str) -> Any:
-    """What the last statement of a script at shop.main answers."""
     answer = node.script(text, **PLACE)
     assert "error" not in answer, answer
     return answer["results"][-1]["value"]
@@ -27,7 +26,6 @@ def last_kept(node: NodeProcess) -> tuple[str, str]:
 
 
 def dialog(page: Page, title: str) -> Locator:
-    """The dialog of that title."""
     return page.get_by_role("dialog", name=title, exact=True)
 
 
@@ -61,7 +59,6 @@ def orders(node: NodeProcess) -> NodeProcess:
 
 
 def row(page: Page, table: str, name: str) -> Locator:
-    """The row of a table that begins with a name."""
     cell = page.get_by_role("cell", name=name, exact=True)
     return page.get_by_role("region", name=table, exact=True).get_by_role("row").filter(has=cell)
 

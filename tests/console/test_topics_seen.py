@@ -34,7 +34,6 @@ def orders(node: NodeProcess) -> NodeProcess:
 
 
 def as_user(page: Page, node: NodeProcess, name: str, address: str) -> None:
-    """Sign in as somebody, at an address."""
     page.goto(f"{origin(node)}/{address}")
     sign_in(page, name, SECRET)
 
@@ -155,7 +154,6 @@ def test_ten_thousand_topics_stay_usable(opened: Opened, node: NodeProcess) -> N
 
 @pytest.fixture
 def views(orders: NodeProcess) -> list[str]:
-    """Addresses of the tab's views."""
     return [
         "#/topics/shop/main",
         "#/topics/shop/main/orders",

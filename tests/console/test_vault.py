@@ -40,7 +40,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 
 def well(node: NodeProcess, path: str, **body: Any) -> Any:
-    """What a route answers that does what it is asked for."""
     reply = node.request("POST", path, body)
     assert reply.status == 200, reply.body
     return reply.json

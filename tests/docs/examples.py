@@ -73,7 +73,6 @@ class Example:
 
 
 def blocks(page: str) -> list[Block]:
-    """The blocks of a page that run."""
     return [
         Block(found[1], found[2], page.count("\n", 0, found.start()) + 2)
         for found in FENCED.finditer(page)
@@ -103,7 +102,6 @@ def _within(value: Any) -> Iterator[Any]:
 
 
 def matches(shown: str, found: str) -> bool:
-    """Whether an answer is what is shown of it."""
     wanted, had = TOKEN.findall(shown), TOKEN.findall(found)
     at = 0
     for number, token in enumerate(wanted):
@@ -250,7 +248,6 @@ def _examples(code: str) -> list[Example]:
 
 
 def _rewritten(code: str, example: Example, answers: list[str]) -> str:
-    """A block with other answers below one of its statements."""
     if example.shown:
         start, end = example.shown[0].start(), example.shown[-1].end()
     else:

@@ -56,7 +56,6 @@ class Unit:
 
     @property
     def pid(self) -> int | None:
-        """Of its process; None: it does not run."""
         try:
             pid = int((self._runs / f"{self.name}.pid").read_text())
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -65,7 +64,6 @@ class Unit:
         return None if state == "Z" else pid
 
     def start(self) -> int:
-        """Start it, and wait until it is ready, where it says when it is."""
         if self.pid is not None:
             return 0
         told = self._settings()
@@ -135,7 +133,6 @@ class Unit:
 
 
 def _here(text: str) -> str:
-    """The paths in a file of this machine as they are in its folder."""
     text = text.replace("/opt/storenode/.venv/bin/storenode", "storenode")
     text = re.sub(r"(?<=[=\s-])/usr/bin/", "", text)
     return re.sub(r"(?<![\w.}:/])/(?=(?:etc|var|backups)/)", f"{ROOT / MACHINE}/", text)

@@ -67,10 +67,6 @@ class Step:
 
 
 def steps(block: str, line: int = 1) -> list[Step]:
-    """The commands of a block.
-
-    :param line: of the page, at which the block begins
-    """
     found: list[Step] = []
     for number, text in enumerate(block.splitlines(), line):
         begins = PROMPT.fullmatch(text)
@@ -84,7 +80,6 @@ def steps(block: str, line: int = 1) -> list[Step]:
 
 
 def same(shown: list[str], found: list[str]) -> bool:
-    """Whether a command printed what a page shows of it."""
     return len(shown) == len(found) and all(map(_same_line, shown, found))
 
 
@@ -100,11 +95,6 @@ def _masked(line: str) -> str:
 
 
 class Machines:
-    """All of them.
-
-    :param root: a folder for each is made here
-    """
-
     def __init__(self, root: Path) -> None:
         self.root = root
         chance = random.Random()
@@ -176,7 +166,6 @@ class Machines:
         return [line for line in lines if not IMPATIENT.fullmatch(line)]
 
     def end(self) -> None:
-        """End all that runs on them."""
         for path in self.root.glob("*/run/*.pid"):
             try:
                 os.killpg(int(path.read_text()), signal.SIGKILL)

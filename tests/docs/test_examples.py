@@ -29,7 +29,6 @@ for number in range(2):
 
 
 async def wrong(page: str, directory: Path) -> list[str]:
-    """What is wrong with a page."""
     async with running(directory / "store") as node:
         run = Play("page", node)
         await run.page(page)

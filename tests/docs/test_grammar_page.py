@@ -90,12 +90,10 @@ class Author:
         self._heights = self._least()
 
     def script(self, name: str, room: int) -> str:
-        """A text by a rule that nests about so deep."""
         text = " ".join(self.rule(name, room))
         return re.sub(f"(?: ?{NO_SPACE} ?)+", "", text)
 
     def rule(self, name: str, room: int) -> list[str]:
-        """The tokens of a rule, or of a terminal."""
         if name == "parameter":
             self._counted += 1
             return [f"$p{self._counted}"]
@@ -108,7 +106,6 @@ class Author:
         return writer(self, written, room) if writer else written
 
     def part(self, part: Any, room: int) -> list[str]:
-        """The tokens of a part of a rule."""
         match part:
             case GRAMMAR.Word(text) | GRAMMAR.Mark(text):
                 return [text]
@@ -286,7 +283,6 @@ def untaken(author: Author) -> set[str]:
 
 
 def every(part: Any) -> Iterator[Any]:
-    """A part, and all in it."""
     yield part
     for one in getattr(part, "parts", None) or (getattr(part, "part", None),):
         if one is not None:

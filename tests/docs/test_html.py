@@ -45,7 +45,6 @@ class Read(HTMLParser):
 
 
 def dead(pages: dict[str, str]) -> list[str]:
-    """Links to a page or an anchor that is not there."""
     read = {name: Read(text) for name, text in pages.items()}
     found = []
     for name, page in read.items():

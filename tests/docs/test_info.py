@@ -95,7 +95,6 @@ def fields(answer: Any) -> Iterator[str]:
 
 
 def named(subject: str, page: str = PAGE) -> set[str]:
-    """The fields that the page names for one INFO."""
     rows = [row for subjects, row in ROW.findall(page) if f"`{subject}`" in subjects]
     assert len(rows) == 1, f"INFO FOR {subject} has {len(rows)} rows"
     return set(FIELD.findall(rows[0]))

@@ -25,7 +25,6 @@ STORE = """
 
 
 def section(head: str, page: str = PAGE) -> str:
-    """The text below a head of a page."""
     return page.partition(f"\n## {head}\n")[2].partition("\n## ")[0]
 
 

@@ -50,7 +50,6 @@ def stale(folder: Path) -> list[str]:
 
 
 def dead_links(page: Path) -> list[str]:
-    """Relative links of a page that lead nowhere."""
     return [
         target
         for target in LINK.findall(page.read_text())
@@ -212,7 +211,6 @@ def test_no_table_is_torn() -> None:
 
 
 def unmerged(text: str) -> list[str]:
-    """Lines that a merge has left behind."""
     return re.findall(r"^(?:<{7}|>{7}) .*$", text, re.MULTILINE)
 
 

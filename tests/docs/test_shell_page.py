@@ -25,7 +25,6 @@ WIDTH = 100
 
 
 def missing(page: str) -> list[str]:
-    """Flags, variables and shortcuts that a page does not name."""
     tables = (arguments.SHELL_FLAGS, transfers.IMPORT_FLAGS, transfers.EXPORT_FLAGS)
     wanted = [flag.name for table in tables for flag in table]
     wanted += re.findall(r"STORE_\w+", arguments.ENVIRONMENT)
@@ -60,7 +59,6 @@ def replayed(transcript: str, home: Path) -> str:
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two transcripts are one, but for the times."""
     return TOOK.sub("", one) == TOOK.sub("", other)
 
 

@@ -9,7 +9,6 @@ from tests.processes import NodeProcess, serving
 
 
 def addresses(node: NodeProcess) -> list[str]:
-    """The addresses of a node, HTTP first."""
     return ["{}:{}".format(*node.address(surface)) for surface in ("http", "wire")]
 
 

@@ -36,7 +36,6 @@ def shell_script() -> str:
 
 
 def at(code: str, http: str, wire: str) -> str:
-    """Return code with the addresses of a node in place of the usual ones."""
     return code.replace(HTTP, http).replace(WIRE, wire)
 
 
@@ -71,6 +70,5 @@ def play(run: Run, http: str = HTTP, wire: str = WIRE) -> None:
 
 
 def _blocks(language: str) -> list[str]:
-    """Return the code in one language, without the block that sets the first owner."""
     code = [code for name, code in BLOCK.findall(README) if name == language]
     return [one for one in code if "export STORE_USER" not in one]

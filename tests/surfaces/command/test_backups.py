@@ -33,7 +33,6 @@ HEALTH = re.compile(r"well: sequence (\d+), log from (\d+), state ([0-9a-f]{64})
 
 
 def did(*words: object, **more: str) -> subprocess.CompletedProcess[str]:
-    """A command that does what it is told."""
     done = run(*map(str, words), **more)
     assert done.returncode == 0, done.stderr
     return done
@@ -124,7 +123,6 @@ class Story:
 
     @property
     def log(self) -> Path:
-        """All of it."""
         return self.logs["alone"]
 
 

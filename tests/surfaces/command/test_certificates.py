@@ -21,7 +21,6 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 def refused(chain: Path, key: Path, now: datetime = NOW) -> str:
-    """Why a pair is refused."""
     with pytest.raises(CertificateRefused) as caught:
         certificates.load(str(chain), str(key), now)
     return str(caught.value)

@@ -33,7 +33,6 @@ def told(port: int, request: bytes) -> bytes:
 
 
 def asked(port: int, path: str, method: str = "GET") -> tuple[int, dict[str, Any]]:
-    """The status and the body of an answer."""
     head, _, body = told(port, f"{method} {path} HTTP/1.1\r\nHost: n\r\n\r\n".encode()).partition(
         b"\r\n\r\n"
     )

@@ -69,5 +69,4 @@ def test_the_file_holds_the_password_whenever_it_is_there_and_is_there_with_the_
 
 @pytest.fixture
 def quiet(logbook: Logbook) -> None:
-    """That a password was made up is a warning."""
     logbook.allow("first owner")

@@ -35,7 +35,6 @@ def begun(path: Path, *, knows: bool) -> str:
 
 
 async def ended(directory: str, invitation: Invitation) -> str:
-    """Why it ends."""
     with pytest.raises(NotOpened) as why:
         await join(Join(directory, invitation), Console(lambda _line: None, terminal=False))
     return str(why.value)

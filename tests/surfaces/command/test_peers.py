@@ -27,7 +27,6 @@ ID = "6f3a0000-0000-4000-8000-000000000001"
 
 
 def written(folder: Path, one: Identity) -> Peers:
-    """A certificate and its key in files."""
     (folder / "peer.pem").write_text(one.certificate)
     (folder / "peer.key").touch(0o600)
     (folder / "peer.key").write_text(one.key)
@@ -36,14 +35,12 @@ def written(folder: Path, one: Identity) -> Peers:
 
 
 def value(node: NodeProcess, text: str) -> Any:
-    """What a statement answers."""
     answer = node.script(text)
     assert "error" not in answer, answer
     return answer["results"][-1]["value"] if "results" in answer else answer
 
 
 def token(node: NodeProcess) -> join_tokens.JoinToken:
-    """A token for a row that waits."""
     value(node, "DEFINE REPLICA IF NOT EXISTS n2 PEER 'n2.example:8002'")
     return join_tokens.read(value(node, "CREATE JOIN TOKEN FOR n2")["token"])
 

@@ -27,7 +27,6 @@ SERVE = ("--http", "127.0.0.1:0")
 
 @pytest.fixture(scope="module")
 def filled(shared_path: Path) -> Path:
-    """A store that holds something, to be copied."""
     directory = shared_path / "filled"
     script = shared_path / "fill.storeql"
     script.write_text(
@@ -41,13 +40,11 @@ def filled(shared_path: Path) -> Path:
 
 @pytest.fixture
 def store(filled: Path, tmp_path: Path) -> Path:
-    """A store that holds something and that nobody serves."""
     shutil.copytree(filled, tmp_path / "store")
     return tmp_path / "store"
 
 
 def refused(*words: str, code: int, says: str) -> None:
-    """The command ends with `code` and one line that says so."""
     ended = run(*words)
     assert ended.returncode == code, ended.stderr
     assert ended.stdout == ""
@@ -57,7 +54,6 @@ def refused(*words: str, code: int, says: str) -> None:
 
 
 def held(store: Path) -> dict[str, bytes | None]:
-    """All that the store's directory holds but the pid of its latest owner."""
     return {name: content for name, content in tree(store).items() if name != "LOCK"}
 
 

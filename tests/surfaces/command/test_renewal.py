@@ -44,19 +44,16 @@ SERIES = "store_tls_certificate_expires_seconds"
 
 
 def fingerprint(chain: Path) -> str:
-    """Of the first certificate in a file."""
     return sha256(ssl.PEM_cert_to_DER_cert(chain.read_text())).hexdigest()
 
 
 def put(files: tuple[Path, Path], pair: tuple[Path, Path]) -> None:
-    """Put a pair where the node reads one."""
     for target, source in zip(files, pair, strict=True):
         target.touch(0o600)
         target.write_bytes(source.read_bytes())
 
 
 def presented(address: tuple[str, int], session: ssl.SSLSession | None = None) -> str:
-    """The fingerprint of what a new connection is shown."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -80,11 +77,9 @@ class Served:
     trust: ssl.SSLContext
 
     async def presented(self) -> set[str]:
-        """What new connections are shown, over both surfaces."""
         return {await asyncio.to_thread(presented, one.address) for one in self.surfaces}
 
     def shown(self) -> set[object]:
-        """The expiry in INFO FOR NODE, of both surfaces."""
         info = self.node.facts.info()["surfaces"]
         assert isinstance(info, list) and len(info) == 2
         return {one["certificate_expires"] for one in info if isinstance(one, dict)}
@@ -92,7 +87,6 @@ class Served:
 
 @asynccontextmanager
 async def served(folder: Path) -> AsyncIterator[Served]:
-    """A node whose certificate is `first`."""
     first = self_signed(folder, "first")
     files = (folder / "chain.pem", folder / "key.pem")
     put(files, first)

@@ -146,7 +146,6 @@ LARGE = """
 
 
 def test_a_store_is_dumped_and_made_again_from_its_script(tmp_path: Path, script: Path) -> None:
-    """Larger than any script that comes in one piece."""
     store, again, dump = tmp_path / "store", tmp_path / "again", tmp_path / "all.storeql"
     script.write_text(FILL + LARGE)
     assert run(str(store), "-f", str(script)).returncode == 0

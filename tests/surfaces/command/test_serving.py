@@ -104,7 +104,6 @@ def test_a_password_that_can_not_be_kept_makes_no_owner(tmp_path: Path) -> None:
 
 
 def test_a_person_is_shown_it_once(tmp_path: Path) -> None:
-    """On a terminal."""
     parent, child = os.openpty()
     words = command_line(str(tmp_path / "store"), "--http", "127.0.0.1:0")
     process = subprocess.Popen(

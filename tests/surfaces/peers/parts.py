@@ -68,8 +68,6 @@ def identity(
 
 
 class FakeTrust:
-    """Whom a node trusts, as a test says."""
-
     def __init__(self) -> None:
         self.pinned: dict[str, Pinned] = {}
         self.revoked: set[str] = set()
@@ -99,8 +97,6 @@ class FakeTrust:
 
 @dataclass
 class FakePeering:
-    """A node, as far as its surface sees it."""
-
     name: str
     shown: Identity
     store: str = STORE
@@ -142,7 +138,6 @@ class FakePeering:
 async def listening(
     peering: FakePeering, patience: PeerTimeouts | None = None
 ) -> AsyncIterator[PeerSurface]:
-    """A surface of a node, on a port of its own."""
     settings = PeerSettings("127.0.0.1", 0, patience=patience or PeerTimeouts())
     surface = PeerSurface(cast(Any, peering), settings)
     await surface.start()
@@ -153,7 +148,6 @@ async def listening(
 
 
 def at(surface: PeerSurface) -> str:
-    """Where it listens."""
     return f"127.0.0.1:{surface.address[1]}"
 
 
@@ -168,7 +162,6 @@ async def opened(surface: PeerSurface) -> tuple[asyncio.StreamReader, asyncio.St
 
 
 async def abandon() -> None:
-    """End all that was opened."""
     for writer in _writers:
         writer.transport.abort()
     _writers.clear()
@@ -221,12 +214,10 @@ class Bare:
             await self.writer.drain()
 
     async def say(self, data: bytes | Message) -> None:
-        """Bytes as they are, or a message."""
         self.channel.send(data if isinstance(data, bytes) else encode(data))
         await self.flush()
 
     async def hear(self) -> Message | None:
-        """The next message of the node; None: it ended the connection."""
         while True:
             if len(self.heard) >= 4:
                 whole = 4 + int.from_bytes(self.heard[:4], "big")

@@ -54,8 +54,6 @@ PATIENT = PeerTimeouts()
 
 
 class Node:
-    """The node that is tried, and what a test knows of it."""
-
     def __init__(self, peering: FakePeering, surface: PeerSurface, book: Logbook) -> None:
         self.peering, self.surface, self.book = peering, surface, book
 
@@ -66,12 +64,10 @@ class Node:
         await self.logged(why)
 
     async def logged(self, why: str) -> None:
-        """A line of the log gives that reason."""
         while not any(why in str(event.get("why")) for event in self.book.events):
             await asyncio.sleep(0.005)
 
     async def gone(self) -> None:
-        """No connection is left."""
         while self.surface.load().connections:
             await asyncio.sleep(0.005)
 
@@ -80,8 +76,6 @@ Scenario = Callable[[Node], Awaitable[None]]
 
 
 def play(scenario: Scenario, book: Logbook, patience: PeerTimeouts = PATIENT) -> None:
-    """Try a node."""
-
     async def main() -> None:
         peering = FakePeering("node-b", identity("b"))
         async with asyncio.timeout(30), listening(peering, patience) as surface:

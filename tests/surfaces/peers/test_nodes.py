@@ -54,8 +54,6 @@ TOLD_SECONDS = 30
 
 @dataclass
 class Linked:
-    """A node that listens for others."""
-
     here: Running
     surface: PeerSurface
 
@@ -85,7 +83,6 @@ async def linked(
     environment: Environment | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Linked]:
-    """A node with a surface for peers, on a port of its own."""
     async with running(path, environment, settings) as here:
         peering = here.node.peering
         await here.node.begin_peering("127.0.0.1:1", given)
@@ -124,7 +121,6 @@ async def redeem(who: FakePeering, invitation: JoinToken, **more: Any) -> Redeem
 
 @asynccontextmanager
 async def link(leader: Linked, who: FakePeering) -> AsyncIterator[tuple[Link, Link]]:
-    """A link of a joiner with the leader: both ends."""
     came: asyncio.Queue[Link] = asyncio.Queue()
     over = asyncio.Event()
 

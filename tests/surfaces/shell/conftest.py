@@ -41,13 +41,11 @@ class Here:
 
     @property
     def address(self) -> str:
-        """Where the node serves the wire."""
         host, port = self.node.address("wire")
         return f"{host}:{port}"
 
     @property
     def place(self) -> str:
-        """The test's database."""
         return f"shop.{self.database}"
 
     def shell(self, *words: str, stdin: bytes = b"") -> tuple[int, str, str]:
@@ -55,7 +53,6 @@ class Here:
         return self.run("shell", self.address, "--use", self.place, *words, stdin=stdin)
 
     def run(self, *words: str, stdin: bytes = b"") -> tuple[int, str, str]:
-        """Exit code and both outputs of a command."""
         self.patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         self.capture.readouterr()
         code = main(words, self.environment)
@@ -73,7 +70,6 @@ class Here:
 def here(
     node: NodeProcess, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Here:
-    """A database on the node, and ways to use it."""
     database = f"d{next(_numbers)}"
     # What is said where a machine is too slow to connect at once stands in no other output.
     monkeypatch.setattr(session, "NOTICE_SECONDS", 60)

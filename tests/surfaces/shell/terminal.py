@@ -84,7 +84,6 @@ class Terminal:
 
     @property
     def last(self) -> str:
-        """The last line that is not empty."""
         return self.text.rpartition("\n")[2]
 
     def rest(self) -> bytes:
@@ -97,7 +96,6 @@ class Terminal:
         return data
 
     def type(self, text: str) -> None:
-        """What a person types."""
         os.write(self._ours, text.encode())
 
     def enter(self, line: str) -> None:
@@ -123,12 +121,10 @@ class Terminal:
         self._until(lambda: self.last == mark.rstrip(), mark)
 
     def wait_end(self) -> int:
-        """Until the process has ended; answers its exit code."""
         self._until(lambda: False, "the end", at_end=True)
         return self.process.wait(SECONDS)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal."""
         self.process.send_signal(number)
 
     def _until(self, holds: object, what: str, at_end: bool = False) -> None:

@@ -24,7 +24,6 @@ from tests.surfaces.shell.terminal import CTRL_C, CTRL_D, TAB, UP, Terminal
 
 @pytest.fixture
 def terminal(here: Here, tmp_path: Path) -> Iterator[Terminal]:
-    """A shell at its first prompt, in the test's database."""
     here.script("DEFINE TABLE person; CREATE person:ana SET age = 34; DEFINE TOPIC jobs")
     words = ("shell", here.address, "--use", here.place)
     with Terminal(*words, home=tmp_path) as terminal:

@@ -73,7 +73,6 @@ def transfer(here: Here, word: str, table: str, path: Path | str, *words: str) -
 
 
 def table(here: Here, name: str) -> Any:
-    """All of a table, ids without its name."""
     return here.script(f"SELECT *, record::id(id) AS id FROM {name}")
 
 
