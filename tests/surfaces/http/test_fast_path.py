@@ -78,15 +78,15 @@ MORE: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", [*TYPES, *MORE], ids=repr)
 async def test_a_value_is_shown_as_on_the_long_way(
-    raw: Raw, bearer: str, node: Node, given: list[bytes], value: Any
+    raw: Raw, bearer: str, node: Node, given: list[bytes]
 ) -> None:
-    await put(node, "k", value)
-    slow, quick = await both(raw, bearer, "k", given)
-    check_common(quick)
-    assert shape(quick) == shape(slow)
-    assert quick.fields["store-request"] != slow.fields["store-request"]
+    for number, value in enumerate([*TYPES, *MORE]):
+        await put(node, f"k{number}", value)
+        slow, quick = await both(raw, bearer, f"k{number}", given)
+        check_common(quick)
+        assert shape(quick) == shape(slow), value
+        assert quick.fields["store-request"] != slow.fields["store-request"]
 
 
 async def test_a_key_that_expires_and_one_that_is_not_there(
@@ -103,26 +103,25 @@ async def test_a_key_that_expires_and_one_that_is_not_there(
     assert quick.error["code"] == "NoKey"
 
 
-@pytest.mark.parametrize(
-    "path, accept",
-    [
-        ("key/a%20b", "*/*"), ("key/k?x=1", "*/*"), ("key/", "*/*"), ("", "*/*"),
-        ("?prefix=k", "*/*"), ("key/k", "application/msgpack"), ("keys/k", "*/*"),
-        ("swap/key/k", "*/*"),
-    ],
-)  # fmt: skip
+UNUSUAL = [
+    ("/key/a%20b", "*/*"), ("/key/k?x=1", "*/*"), ("/key/", "*/*"), ("", "*/*"),
+    ("?prefix=k", "*/*"), ("/key/k", "application/msgpack"), ("/keys/k", "*/*"),
+    ("/swap/key/k", "*/*"),
+]  # fmt: skip
+
+
 async def test_what_is_unusual_takes_the_long_way(
-    raw: Raw, bearer: str, node: Node, given: list[bytes], path: str, accept: str
+    raw: Raw, bearer: str, node: Node, given: list[bytes]
 ) -> None:
     await put(node, "k", "v")
     await put(node, "a b", "v")
-    target = BASE + ("/" if path and not path.startswith("?") else "") + path
-    first, *others = [
-        await raw.ask("GET", target, authorization=bearer, accept=accept) for _ in range(3)
-    ]
-    assert not given
-    for other in others:
-        assert (other.status, other.fields.keys()) == (first.status, first.fields.keys())
+    for path, accept in UNUSUAL:
+        first, *others = [
+            await raw.ask("GET", BASE + path, authorization=bearer, accept=accept) for _ in range(3)
+        ]
+        assert not given, path
+        for other in others:
+            assert (other.status, other.fields.keys()) == (first.status, first.fields.keys()), path
 
 
 async def test_its_order_among_pipelined_requests(raw: Raw, bearer: str) -> None:
@@ -214,53 +213,52 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize(
-    "query, body, kind",
-    [
-        ("", b"'v'", "text/plain"), ("", b"42", "text/plain; charset=utf-8"),
-        ("", b'{"a": {"$dt": "2026-01-01T00:00:00Z"}}', "application/json"),
-        ("?expire=1h", b"[1, 'two']", "Text/Plain"), ("", b"'" + b"x" * 4000 + b"'", "text/plain"),
-    ],
-)  # fmt: skip
-async def test_a_value_is_put_as_on_the_long_way(
-    raw: Raw, bearer: str, done: list[bytes], query: str, body: bytes, kind: str
-) -> None:
-    fields = {"authorization": bearer, "content_type": kind}
-    long_way = await raw.ask("PUT", f"{BASE}/key/long{query}", body, **fields, trace="1")
-    await raw.ask("PUT", f"{BASE}/key/k{query}", body, **fields)
-    done.clear()
-    short = await raw.ask("PUT", f"{BASE}/key/k{query}", body, **fields)
-    assert len(done) == 1, "it took the long way"
-    check_common(short)
-    assert shape(short) == shape(long_way) and short.json == {"written": True}
-    one, other = [
-        (await raw.ask("GET", f"{BASE}/key/{key}", authorization=bearer)).json
-        for key in ("k", "long")
-    ]
-    assert one["value"] == other["value"]
-    assert (one["ttl"] is None) == (other["ttl"] is None) == (not query)
+PUTS = [
+    ("", b"'v'", "text/plain"), ("", b"42", "text/plain; charset=utf-8"),
+    ("", b'{"a": {"$dt": "2026-01-01T00:00:00Z"}}', "application/json"),
+    ("?expire=1h", b"[1, 'two']", "Text/Plain"), ("", b"'" + b"x" * 4000 + b"'", "text/plain"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "path, body, kind, outcome",
-    [
-        ("k?expire=0s", b"1", "text/plain", 400), ("k?x=1", b"1", "text/plain", 400),
-        ("k?if=absent&if=absent", b"1", "text/plain", 400), ("%", b"1", "text/plain", 400),
-        ("k", b"1 +", "text/plain", 400),
-        ("k", b"\xff\xfe", "text/plain", 400), ("k", b"1", "text/html", 400),
-        ("k", b"1", "text/plain; charset=latin-1", 400), ("k", b"\x01", "application/msgpack", 200),
-        ("k", b"'" + b"x" * 20_000 + b"'", "text/plain", 200), ("", b"1", "text/plain", 400),
-        ("x" * 1025, b"1", "text/plain", 400), ("k", b"{", "application/json", 400),
-    ],
-)  # fmt: skip
+async def test_a_value_is_put_as_on_the_long_way(raw: Raw, bearer: str, done: list[bytes]) -> None:
+    for number, (query, body, kind) in enumerate(PUTS):
+        fields = {"authorization": bearer, "content_type": kind}
+        new_head = {"trace": str(number)}
+        long_way = await raw.ask("PUT", f"{BASE}/key/long{query}", body, **fields, **new_head)
+        await raw.ask("PUT", f"{BASE}/key/k{query}", body, **fields)
+        done.clear()
+        short = await raw.ask("PUT", f"{BASE}/key/k{query}", body, **fields)
+        assert len(done) == 1, f"{body!r} took the long way"
+        check_common(short)
+        assert shape(short) == shape(long_way) and short.json == {"written": True}
+        one, other = [
+            (await raw.ask("GET", f"{BASE}/key/{key}", authorization=bearer)).json
+            for key in ("k", "long")
+        ]
+        assert one["value"] == other["value"]
+        assert (one["ttl"] is None) == (other["ttl"] is None) == (not query)
+
+
+ODD = [
+    ("k?expire=0s", b"1", "text/plain", 400), ("k?x=1", b"1", "text/plain", 400),
+    ("k?if=absent&if=absent", b"1", "text/plain", 400), ("%", b"1", "text/plain", 400),
+    ("k", b"1 +", "text/plain", 400), ("k", b"\xff\xfe", "text/plain", 400),
+    ("k", b"1", "text/html", 400), ("k", b"1", "text/plain; charset=latin-1", 400),
+    ("k", b"\x01", "application/msgpack", 200), ("", b"1", "text/plain", 400),
+    ("k", b"'" + b"x" * 20_000 + b"'", "text/plain", 200),
+    ("x" * 1025, b"1", "text/plain", 400), ("k", b"{", "application/json", 400),
+]  # fmt: skip
+
+
 async def test_a_put_that_is_odd_to_read_takes_the_long_way(
-    raw: Raw, bearer: str, done: list[bytes], path: str, body: bytes, kind: str, outcome: int
+    raw: Raw, bearer: str, done: list[bytes]
 ) -> None:
-    fields = {"authorization": bearer, "content_type": kind}
-    statuses = [
-        (await raw.ask("PUT", f"{BASE}/key/{path}", body, **fields)).status for _ in range(3)
-    ]
-    assert statuses == [outcome] * 3 and not done
+    for path, body, kind, outcome in ODD:
+        fields = {"authorization": bearer, "content_type": kind}
+        statuses = [
+            (await raw.ask("PUT", f"{BASE}/key/{path}", body, **fields)).status for _ in range(3)
+        ]
+        assert statuses == [outcome] * 3 and not done, (path, body, kind)
 
 
 async def test_a_put_is_refused_without_the_writable_role(
@@ -310,45 +308,43 @@ async def test_a_put_is_counted_as_any_other(raw: Raw, bearer: str, done: list[b
     assert found["store_http_running", frozenset()] == 0
 
 
-@pytest.mark.parametrize(
-    "method, word, query, body, kind",
-    [
-        ("POST", "incr", "?by=-5", b"", "text/plain"), ("POST", "incr", "", b"", "text/plain"),
-        ("DELETE", "key", "", b"", "text/plain"), ("PUT", "key", "?if=present", b"1", "text/plain"),
-        ("POST", "swap", "", b'{"expect": 7, "value": 8}', "application/json"),
-        ("POST", "expire", "?expire=1h", b"", "text/plain"), ("POST", "persist", "", b"", "a/b"),
-        ("PUT", "key", "?expire=2h&if=present", b"'a'", "text/plain"),
-    ],
-)  # fmt: skip
+OPERATIONS = [
+    ("POST", "incr", "?by=-5", b"", "text/plain"), ("POST", "incr", "", b"", "text/plain"),
+    ("DELETE", "key", "", b"", "text/plain"), ("PUT", "key", "?if=present", b"1", "text/plain"),
+    ("POST", "swap", "", b'{"expect": 7, "value": 8}', "application/json"),
+    ("POST", "expire", "?expire=1h", b"", "text/plain"), ("POST", "persist", "", b"", "a/b"),
+    ("PUT", "key", "?expire=2h&if=present", b"'a'", "text/plain"),
+]  # fmt: skip
+
+
 async def test_an_operation_is_done_as_on_the_long_way(
-    raw: Raw, bearer: str, node: Node, done: list[bytes], method: str, word: str, query: str,
-    body: bytes, kind: str,
-) -> None:  # fmt: skip
-    fields = {"authorization": bearer, **({"content_type": kind} if body else {})}
-    for key in ("long", "known", "short"):
-        await put(node, key, 7, 60_000_000)
+    raw: Raw, bearer: str, node: Node, done: list[bytes]
+) -> None:
+    for number, (method, word, query, body, kind) in enumerate(OPERATIONS):
+        fields = {"authorization": bearer, **({"content_type": kind} if body else {})}
+        for key in ("long", "known", "short"):
+            await put(node, key, 7, 60_000_000)
 
-    async def ask_for(key: str, **more: str) -> Answer:
-        return await raw.ask(method, f"{BASE}/{word}/{key}{query}", body, **fields, **more)
-
-    long_way = await ask_for("long", trace="1")
-    await ask_for("known")
-    done.clear()
-    short = await ask_for("short")
-    assert len(done) == 1, "it took the long way"
-    check_common(short)
-    assert shape(short) == shape(long_way)
-    one, other = [
-        await raw.ask("GET", f"{BASE}/key/{key}", authorization=bearer) for key in ("long", "short")
-    ]
-    assert one.status == other.status
-    if one.status == 200:
-        assert one.json["value"] == other.json["value"]
-        lasts, other_lasts = (read.json["ttl"] for read in (one, other))
-        assert (lasts is None) == (other_lasts is None)
-        if lasts is not None:  # they were set and read one after the other
-            apart = parse_duration(lasts) - parse_duration(other_lasts)
-            assert abs(apart) < timedelta(seconds=10)
+        path = f"{BASE}/{word}"
+        long_way = await raw.ask(method, f"{path}/long{query}", body, **fields, trace=str(number))
+        await raw.ask(method, f"{path}/known{query}", body, **fields)
+        done.clear()
+        short = await raw.ask(method, f"{path}/short{query}", body, **fields)
+        assert len(done) == 1, f"{word}{query} took the long way"
+        check_common(short)
+        assert shape(short) == shape(long_way)
+        one, other = [
+            await raw.ask("GET", f"{BASE}/key/{key}", authorization=bearer)
+            for key in ("long", "short")
+        ]
+        assert one.status == other.status
+        if one.status == 200:
+            assert one.json["value"] == other.json["value"]
+            lasts, other_lasts = (read.json["ttl"] for read in (one, other))
+            assert (lasts is None) == (other_lasts is None)
+            if lasts is not None:  # they were set and read one after the other
+                apart = parse_duration(lasts) - parse_duration(other_lasts)
+                assert abs(apart) < timedelta(seconds=10)
 
 
 async def test_what_writes_nothing_is_answered_too(
@@ -378,26 +374,25 @@ async def test_what_writes_nothing_is_answered_too(
     assert len(fences) == 3 and done
 
 
-@pytest.mark.parametrize(
-    "method, path, body, code",
-    [
-        ("PUT", "c/key/k", b"NONE", "TypeRefused"), ("POST", "c/incr/k", b"", "NotANumber"),
-        ("PUT", "nothing/key/k", b"1", "NotASpace"), ("GET", "nothing/key/k", b"", "NotASpace"),
-    ],
-)  # fmt: skip
+REFUSED = [
+    ("PUT", "c/key/k", b"NONE", "TypeRefused"), ("POST", "c/incr/k", b"", "NotANumber"),
+    ("PUT", "nothing/key/k", b"1", "NotASpace"), ("GET", "nothing/key/k", b"", "NotASpace"),
+]  # fmt: skip
+
+
 async def test_what_the_engine_refuses_is_refused_as_on_the_long_way(
-    raw: Raw, bearer: str, node: Node, given: list[bytes], done: list[bytes], method: str,
-    path: str, body: bytes, code: str,
-) -> None:  # fmt: skip
+    raw: Raw, bearer: str, node: Node, given: list[bytes], done: list[bytes]
+) -> None:
     await put(node, "k", "text")
-    fields = {"authorization": bearer, **({"content_type": "text/plain"} if body else {})}
-    target = f"{BASE.rpartition('/')[0]}/{path}"
-    long_way = await raw.ask(method, target, body, **fields, trace="1")
-    await raw.ask(method, target, body, **fields)
-    given.clear()
-    done.clear()
-    short = await raw.ask(method, target, body, **fields)
-    assert len(given + done) == 1, "it took the long way"
-    check_common(short)
-    assert short.error["code"] == code
-    assert shape(short) == shape(long_way)
+    for number, (method, path, body, code) in enumerate(REFUSED):
+        fields = {"authorization": bearer, **({"content_type": "text/plain"} if body else {})}
+        target = f"{BASE.rpartition('/')[0]}/{path}"
+        long_way = await raw.ask(method, target, body, **fields, trace=str(number))
+        await raw.ask(method, target, body, **fields)
+        given.clear()
+        done.clear()
+        short = await raw.ask(method, target, body, **fields)
+        assert len(given + done) == 1, f"{path} took the long way"
+        check_common(short)
+        assert short.error["code"] == code
+        assert shape(short) == shape(long_way)
