@@ -29,6 +29,7 @@ from actors.execution.request import (
     QUEUED,
     RUNNING,
     ExecutedRequest,
+    FiberRequest,
     OrderedRequest,
     PausingUnit,
     Unit,
@@ -95,7 +96,7 @@ class Executor:
         request.promised = True
         return PENDING
 
-    def spawn(self, request: ExecutedRequest) -> Any:
+    def spawn(self, request: FiberRequest) -> Any:
         """Run a request in a fiber, from now on. Return its result, or PENDING, as `submit`."""
         request.state = RUNNING
         request.fiber = fiber = Fiber(self._scheduler, SCRIPT, request.user)
@@ -126,11 +127,11 @@ class Executor:
             self._runtime.report_error(type(self).__name__, error)
             raise
         if is_done:
-            self._finish(request)
+            self.finish(request)
         else:
             self._go_on(request)
 
-    def _finish(self, request: ExecutedRequest) -> None:
+    def finish(self, request: ExecutedRequest) -> None:
         """Answer once all that the answer rests on is released."""
         ticket = request.shown
         sequence = ticket.sequence
@@ -276,21 +277,21 @@ class Executor:
         # On the loop: a callback may submit the next request.
         fiber.outcome.add_done_callback(partial(self._on_fiber_ended, request))
 
-    def _on_fiber_ended(self, request: ExecutedRequest, outcome: asyncio.Future[None]) -> None:
+    def _on_fiber_ended(self, request: FiberRequest, outcome: asyncio.Future[None]) -> None:
         fiber = request.fiber
         assert fiber is not None
         self._fibers.pop(fiber, None)
         outcome.exception()  # retrieved, or asyncio would log it
         self._take_end(request, fiber.error)
 
-    def _take_end(self, request: ExecutedRequest, error: Exception | None) -> None:
+    def _take_end(self, request: FiberRequest, error: Exception | None) -> None:
         """Answer a request whose fiber has ended."""
         request.fiber = None
         if error is not None and not isinstance(error, Refusal):
             self._runtime.report_error(type(request).__name__, error, request=request.id)
         lost = request.on_fiber_ended(error)
         if lost is None:
-            self._finish(request)
+            self.finish(request)
         else:
             request.on_result(lost)
 

@@ -264,7 +264,7 @@ class PausingUnit(Unit, Protocol):
 
 
 class ExecutedRequest(Request):
-    """A request that `submit` or `spawn` runs; they return its result, or it is notified."""
+    """A request that the executor answers once, when all that it rests on is released."""
 
     # Class attributes are defaults: a GET or SET saves the time to set them.
 
@@ -281,49 +281,8 @@ class ExecutedRequest(Request):
     """True if the asker is to be notified."""
     listed = False
     """True while it is in the registry with its credential, which ends it."""
-    finishes = False
-    """True if a drain waits for it while it is listed."""
     has_grace = False
     """True if KILL leaves its commit a moment, in which a working disk brings the answer."""
-    fiber: Fiber | None = None
-    """Runs it, or the rest of what takes several slices."""
-
-    # --- run by the executor --------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def credential(self) -> Credential:
-        """Credential that ends it while it is QUEUED or RUNNING."""
-
-    @property
-    @abstractmethod
-    def user(self) -> str:
-        """Name of its user; empty: not known yet."""
-
-    @abstractmethod
-    def go_on(self, fiber: Fiber) -> None:
-        """Run, or do the rest, in a fiber."""
-
-    @abstractmethod
-    def pause(self) -> None:
-        """Prepare for a yield of its fiber."""
-
-    @abstractmethod
-    def on_fiber_ended(self, error: Exception | None) -> BaseException | None:
-        """Take the end of its fiber. Return the failure to answer with at once; None: it is
-        answered when all that it rests on is released.
-
-        :param error: exception that the fiber ended with
-        """
-
-    def rest_on(self, ticket: CommitTicket) -> None:
-        """Have the answer wait for a commit.
-
-        :raises DiskFull, UnknownOutcome: a commit that it rests on was rolled back
-        """
-        if ticket.sequence:
-            shown = self.shown
-            self.shown = self._committer.merge(shown, ticket) if shown.sequence else ticket
 
     def wait_for_shown(self) -> None:
         """Wait until all that the answer rests on is released."""
@@ -365,19 +324,10 @@ class ExecutedRequest(Request):
 
     # --- in the registry ------------------------------------------------------------------------
 
-    def enlist(self) -> None:
-        """Enter the registry: it runs on or waits, where it can be seen and ended."""
-        if not self.listed:
-            self.listed = True
-            self._committer.registry.enter(self, self.credential, finishes=self.finishes)
-
     def delist(self) -> None:
         """Leave the registry."""
         self.listed = False
         self._committer.registry.leave(self)
-
-    def on_credential_ended(self, cut: bool, sparing: str | None) -> None:
-        self.end(SessionEnded(ENDED))
 
     def end(self, why: Refusal) -> bool:
         if self.state == COMMITTING:
@@ -387,15 +337,11 @@ class ExecutedRequest(Request):
                 return False
             self.end_soon(why)
             return True
-        if self.state == DONE or self.ended_by is not None:
+        if self.state == DONE:
             return False
-        self.ended_by = why
-        if self.fiber is not None:
-            self.fiber.cancel(why)
-        else:
-            # Its place in a queue is passed over.
-            self.state = DONE
-            self.answer_ended(why)
+        # Its place in a queue is passed over.
+        self.state = DONE
+        self.answer_ended(why)
         return True
 
     def answer_ended(self, why: Refusal) -> None:
@@ -403,7 +349,74 @@ class ExecutedRequest(Request):
         self._committer.call_soon(self.resume, why)
 
 
-class OrderedRequest(ExecutedRequest):
+class FiberRequest(ExecutedRequest):
+    """A request that `submit` or `spawn` runs, in a fiber if it takes several slices: they return
+    its result, or it is notified."""
+
+    finishes = False
+    """True if a drain waits for it while it is listed."""
+    fiber: Fiber | None = None
+    """Runs it, or the rest of what takes several slices."""
+
+    # --- run by the executor --------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def credential(self) -> Credential:
+        """Credential that ends it while it is QUEUED or RUNNING."""
+
+    @property
+    @abstractmethod
+    def user(self) -> str:
+        """Name of its user; empty: not known yet."""
+
+    @abstractmethod
+    def go_on(self, fiber: Fiber) -> None:
+        """Run, or do the rest, in a fiber."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """Prepare for a yield of its fiber."""
+
+    @abstractmethod
+    def on_fiber_ended(self, error: Exception | None) -> BaseException | None:
+        """Take the end of its fiber. Return the failure to answer with at once; None: it is
+        answered when all that it rests on is released.
+
+        :param error: exception that the fiber ended with
+        """
+
+    def rest_on(self, ticket: CommitTicket) -> None:
+        """Have the answer wait for a commit.
+
+        :raises DiskFull, UnknownOutcome: a commit that it rests on was rolled back
+        """
+        if ticket.sequence:
+            shown = self.shown
+            self.shown = self._committer.merge(shown, ticket) if shown.sequence else ticket
+
+    # --- in the registry ------------------------------------------------------------------------
+
+    def enlist(self) -> None:
+        """Enter the registry: it runs on or waits, where it can be seen and ended."""
+        if not self.listed:
+            self.listed = True
+            self._committer.registry.enter(self, self.credential, finishes=self.finishes)
+
+    def on_credential_ended(self, cut: bool, sparing: str | None) -> None:
+        self.end(SessionEnded(ENDED))
+
+    def end(self, why: Refusal) -> bool:
+        if self.state == COMMITTING or self.fiber is None:
+            return super().end(why)
+        if self.ended_by is not None:
+            return False
+        self.ended_by = why
+        self.fiber.cancel(why)
+        return True
+
+
+class OrderedRequest(FiberRequest):
     """A request that is run in its turn, by `Executor.submit`: a short one is a plain call."""
 
     blocked_by_lock = False

@@ -32,6 +32,7 @@ from actors.commits.committer import Committer
 from actors.commits.priority_locks import BlockedLines
 from actors.execution.executor import Executor
 from actors.execution.registry import Registry
+from actors.execution.request import DONE
 from actors.execution.units import SharedUnit, UnitQueue
 from actors.messages import operations, texts
 from actors.messages.request import MessageCallback, MessageRequest, Sender, TakeRoom
@@ -157,13 +158,13 @@ class MessageEngine:
             performed = asked.performed
             if performed is not None:
                 if unit.wrote and performed.changed:
-                    asked.wrote = ticket
+                    asked.written = ticket
                 try:
                     performed.follow_up()
                 except Exception as error:
                     asked.refusal = self.refusal_of(error, asked)
         for asked in unit.done:
-            if not asked.over:
+            if asked.state != DONE:
                 self._after(asked, ticket)
 
     def _on_refused(self, unit: SharedUnit[MessageRequest], refused: Refusal) -> None:
@@ -185,7 +186,7 @@ class MessageEngine:
             alone.refusal = refused
             alone.leave_line()
             # The refusal may rest on pending commits that the transaction has read.
-            alone.answer_when(unit.saw)
+            self._answer_when(alone, unit.saw)
 
     def _run_some(self, tx: Transaction, unit: SharedUnit[MessageRequest]) -> None:
         """Run some operations in one transaction.
@@ -197,7 +198,7 @@ class MessageEngine:
         judged: dict[Judged, Topic] = {}
         while queue and len(done) < TOGETHER and tx.size <= COMMIT_BYTES:
             asked = self._units.pop(queue)
-            if asked.over:
+            if asked.state == DONE:
                 continue
             if self._blocked.requests and self._blocked.holds_up(_lines(asked)):
                 self._hold_back(asked)
@@ -222,7 +223,7 @@ class MessageEngine:
             either
         """
         asked.performed = asked.refusal = None
-        asked.wrote = NO_COMMIT
+        asked.written = NO_COMMIT
         operation = asked.operation
         # At the run: the session may have ended while the operation was queued.
         self._sessions.check_authenticated(asked.caller)
@@ -275,7 +276,7 @@ class MessageEngine:
         room = asked.room
         # Messages delivered without room would use up their deadlines in a buffer.
         if room is not None and room.left <= 0:
-            asked.give_back()
+            asked.conclude(None)
             return
         done = asked.performed = operations.take(self.topics, tx, group, operation, wait, _always)
         if done.handed_out is not None:
@@ -289,7 +290,12 @@ class MessageEngine:
         elif performed is None or (performed.waits and not performed.goes_on):
             self._wait_in_line(asked)
             return
-        asked.answer_when(ticket)
+        self._answer_when(asked, ticket)
+
+    def _answer_when(self, asked: MessageRequest, ticket: CommitTicket) -> None:
+        """Answer once all that the answer shows is released."""
+        asked.shown = ticket
+        self._executor.finish(asked)
 
     # --- waiting --------------------------------------------------------------------------------
 
@@ -302,7 +308,7 @@ class MessageEngine:
             # here.
             self._sessions.check_authenticated(asked.caller)
         except SessionEnded as refusal:
-            asked.answer_or_refuse(refusal)
+            asked.conclude(refusal)
             return
         # Look, commit and join happen without a yield: no wake-up is lost in between.
         wait.join()
@@ -321,7 +327,7 @@ class MessageEngine:
         try:
             asked.begin_waiting(until_us)
         except Busy as busy:
-            asked.answer_or_refuse(busy)
+            asked.conclude(busy)
 
     def _unblock(self, requests: list[MessageRequest]) -> None:
         for asked in reversed(requests):
@@ -334,7 +340,7 @@ class MessageEngine:
 
     def _run_as_script(self, asked: MessageRequest, timeout_us: int | None) -> None:
         """Run an operation that takes longer than a slice as its equivalent statement."""
-        if asked.over:
+        if asked.state == DONE:
             return
         sender, operation = asked.sender, asked.operation
         namespace, database = sender.place
@@ -350,7 +356,7 @@ class MessageEngine:
         try:
             answered = ask(self._scripts(), request)
         except Refusal as refusal:
-            asked.answer_or_refuse(refusal)
+            asked.conclude(refusal)
             return
         self._as_scripts.add(asked)
         answered.add_done_callback(partial(self._ran_as_script, asked))
@@ -358,21 +364,21 @@ class MessageEngine:
     def _ran_as_script(self, asked: MessageRequest, answered: asyncio.Future[ScriptAnswer]) -> None:
         self._as_scripts.discard(asked)
         if answered.cancelled():
-            asked.answer_or_refuse(_stopping())
+            asked.conclude(_stopping())
             return
         error = answered.exception()
         if error is not None:
-            asked.answer_or_refuse(self.refusal_of(error, asked))
+            asked.conclude(self.refusal_of(error, asked))
             return
         found = answered.result()
         if found.refusal is not None:
             for name in ("statement", "line", "column"):  # there is none that the caller wrote
                 found.refusal.detail.pop(name, None)
-            asked.answer_or_refuse(found.refusal)
+            asked.conclude(found.refusal)
         else:
             # Not the sequence of the answer: that covers commits of others that it has only read.
-            asked.wrote = self.committer.ticket(found.committed)
-            asked.answer_with(found.results[-1].value)
+            asked.written = self.committer.ticket(found.committed)
+            asked.conclude_with(found.results[-1].value)
 
     def ends_script(self, asked: MessageRequest) -> bool:
         """End an operation that is run as a script. Return False if it is not."""
@@ -395,8 +401,8 @@ def _whose(asked: MessageRequest) -> Whose:
 
 
 def _refuse_at_stop(asked: MessageRequest) -> None:
-    if not asked.over:
-        asked.answer_or_refuse(_stopping())
+    if asked.state != DONE:
+        asked.conclude(_stopping())
 
 
 def _always() -> bool:

@@ -6,7 +6,7 @@
 | resting | its wait is woken, or a priority lock that held it back is gone | KILL, its time |
 | waiting for the disk | all that its answer shows is released | KILL, its time: see `Request` |
 | run as a script | that has ended | KILL, its time: as any script |
-| over | | |
+| done | | |
 
 It is answered once, whatever happens. INFO FOR RUNNING does not show it while it is only queued.
 """
@@ -17,7 +17,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from actors.execution.registry import ENDED
-from actors.execution.request import Request, RequestOrigin, described
+from actors.execution.request import (
+    COMMITTING,
+    DONE,
+    QUEUED,
+    ExecutedRequest,
+    RequestOrigin,
+    described,
+)
 from actors.messages.operations import OperationResult
 from actors.messages.texts import statement
 from actors.topics.deadlines import LateDeadlines
@@ -26,7 +33,6 @@ from protocol.errors import Refusal, SessionEnded
 from protocol.messages import MessageOperation
 from protocol.requests import Caller
 from protocol.values import Value
-from storage.txn.tickets import NO_COMMIT, CommitTicket
 
 if TYPE_CHECKING:
     from actors.messages.engine import MessageEngine
@@ -56,12 +62,14 @@ class Sender(NamedTuple):
     """Names of the namespace and the database."""
 
 
-class MessageRequest(Request):
+class MessageRequest(ExecutedRequest):
     """An operation that came without a script; the table in the module's docstring has its states.
 
     :param timeout_us: time to the answer, from now on; None: unlimited
     :param room: byte budget of its deliveries; an operation that finds none left is given back
     """
+
+    has_grace = True
 
     def __init__(
         self,
@@ -78,20 +86,18 @@ class MessageRequest(Request):
         self.caller = sender.caller
         self.operation = operation
         self.room = room
+        self.promised = True
         self._took = 0
         """Bytes taken of its budget."""
         self._callback = told
         self._due_us = None if timeout_us is None else self.began_us + timeout_us
         self.performed: OperationResult | None = None
         """Result of its last run."""
-        self.refusal: Refusal | None = None
-        """Refusal of its last run."""
+        self._result: Any = None
+        """Result of the script that it was run as."""
         self.wait_in_line: StatementWait | None = None
         """Its wait in a group's line."""
         self.until_us = 0
-        self.wrote = NO_COMMIT
-        self.over = False
-        """True once it was answered."""
         self.rests = False
         """True while it waits for messages, or for a priority lock to go."""
         self._late: LateDeadlines | None = None
@@ -103,13 +109,9 @@ class MessageRequest(Request):
         return self.sender.request
 
     @property
-    def written(self) -> CommitTicket:
-        return self.wrote
-
-    @property
     def sequence(self) -> int:
         """Sequence of its own newest commit; 0: it has made none."""
-        return self.wrote.sequence
+        return self.written.sequence
 
     def describe(self, now_us: int) -> dict[str, Value]:
         return described(
@@ -190,7 +192,7 @@ class MessageRequest(Request):
             return
         # A time-out is a refusal; the end of WAIT is an answer, maybe an empty one.
         if self.is_late():
-            self.answer_or_refuse(self.out_of_time())
+            self.conclude(self.out_of_time())
         elif self.wait_in_line is not None:
             self.wait_in_line.end()
 
@@ -198,79 +200,67 @@ class MessageRequest(Request):
         """True if its own time is over."""
         return self._due_us is not None and self._engine.monotonic_us() >= self._due_us
 
-    # --- waiting for the disk -------------------------------------------------------------------
+    # --- its result -----------------------------------------------------------------------------
 
-    def answer_when(self, ticket: CommitTicket) -> None:
-        """Answer once all that the answer shows is released."""
-        if self._engine.committer.is_released(ticket):
-            self.on_result(None)
-            return
+    def wait_for_shown(self) -> None:
         performed = self.performed
         if performed is not None and performed.handed_out is not None:
             now_us = self._engine.monotonic_us()
             self._late = LateDeadlines(self._engine.topics, (performed.handed_out,), now_us)
-        self.wait(ticket, self._due_us)
+        self.wait(self.shown, self._due_us)
 
     def on_result(self, lost: BaseException | None) -> None:
-        if self.over:
+        if self.state == DONE:
             return
         if self._late is not None:
             lost, again = self._late.on_released(lost, self._engine.monotonic_us())
             if again is not None:
                 self.wait(again)
                 return
-        if lost is not None:
-            self.answer_or_refuse(self._engine.refusal_of(lost, self))
-            return
-        if self.refusal is not None:
-            self.answer_or_refuse(self.refusal)
-        elif self.performed is not None and self.performed.goes_on:
+        goes_on = self.performed is not None and self.performed.goes_on
+        if goes_on and lost is None and self.refusal is None:
             # A kill during the wait for this part: the next part does not begin.
-            if self.ended_by is not None:
-                self.answer_or_refuse(self.ended_by)
-            else:
+            if self.ended_by is None:
+                self.state = QUEUED
                 self._engine.again(self)
-        else:
-            self.answer_or_refuse(None)
+                return
+            lost = self.ended_by
+        self.conclude(None if lost is None else self._engine.refusal_of(lost, self))
+
+    def conclude(self, why: Refusal | None) -> None:
+        """Answer with its result, or a refusal. Neither: it is given back without effect, since its
+        budget has no room for deliveries."""
+        assert self.state != DONE, f"{self.id} is answered twice"
+        if self.rests:
+            self.end_waiting()
+        self.leave_line()
+        if why is not None or self.refusal is not None:
+            self.give_room_back()  # delivered or not
+        super().on_result(why)
+
+    def conclude_with(self, result: Any) -> None:
+        """Answer with the result of its script."""
+        self._result = result
+        self.conclude(None)
+
+    def answer(self, lost: BaseException | None) -> Any:
+        if lost is not None:
+            return None
+        return self._result if self.performed is None else self.performed.answer
+
+    def notify(self, answer: Any, lost: BaseException | None) -> None:
+        assert lost is None or isinstance(lost, Refusal)
+        self._callback(answer, lost)
 
     # --- the end --------------------------------------------------------------------------------
 
     def end(self, why: Refusal) -> bool:
-        if self.over:
-            return False
-        if self.waits:
-            self.end_soon(why)
-        elif not self._engine.ends_script(self):
-            self.answer_or_refuse(why)
+        if self.state in (COMMITTING, DONE):
+            return super().end(why)
+        if not self._engine.ends_script(self):
+            self.conclude(why)
         return True
 
     def on_credential_ended(self, cut: bool, sparing: str | None) -> None:
         # In the registry by its credential only while it rests: later messages are not for it.
         self.end(SessionEnded(ENDED))
-
-    def answer_or_refuse(self, refusal: Refusal | None) -> None:
-        """Answer with its result, or a refusal."""
-        performed = self.performed
-        answer = None if refusal is not None or performed is None else performed.answer
-        self._finish(answer, refusal)
-
-    def answer_with(self, answer: Any) -> None:
-        """Answer with the result of its script."""
-        self._finish(answer, None)
-
-    def give_back(self) -> None:
-        """Give it back without effect: its budget has no room for deliveries."""
-        self._finish(None, None)
-
-    def _finish(self, answer: Any, refusal: Refusal | None) -> None:
-        assert not self.over, f"{self.id} is answered twice"
-        self.over = True
-        if self.rests:
-            self.end_waiting()
-        self.leave_line()
-        if refusal is not None:
-            self.give_room_back()  # delivered or not
-        try:
-            self._callback(answer, refusal)
-        except Exception as error:  # a bug in one callback must not fail the other operations
-            self._engine.refusal_of(error, self)

@@ -6,7 +6,7 @@ from typing import Any
 
 from actors.execution.fiber import Fiber
 from actors.execution.registry import ENDED, Credential, credential_of
-from actors.execution.request import COMMITTING, DONE, ExecutedRequest, RequestOrigin, described
+from actors.execution.request import COMMITTING, DONE, FiberRequest, RequestOrigin, described
 from actors.runtime import Reply
 from actors.scripts.plans import Plans
 from actors.scripts.services import Services
@@ -19,7 +19,7 @@ from protocol.requests import RunScript, ScriptAnswer
 from protocol.values import Value
 
 
-class ScriptRequest(ExecutedRequest):
+class ScriptRequest(FiberRequest):
     """A script of a client."""
 
     run: ScriptRun
