@@ -64,8 +64,8 @@ OPERATIONS: Final[Mapping[str, tuple[MessageKind, dict[str, Any]]]] = {
     "topic": (MessageKind.TOPIC, {"topic": "q", "op": "publish", "value": 1}),
     "kv": (MessageKind.KV, {"space": "c", "op": "set", "key": "k", "value": 1}),
 }
-READS: Final = {"space": "c", "op": "get", "key": "k"}
-WAITS: Final = {"topic": "q", "op": "take", "group": "g", "wait": timedelta(minutes=1)}
+READS: Final[dict[str, Any]] = {"space": "c", "op": "get", "key": "k"}
+WAITS: Final[dict[str, Any]] = {"topic": "q", "op": "take", "group": "g", "wait": timedelta(minutes=1)}
 
 KILL, CANCEL, GONE, CUT, DEADLINE = "KILL", "CANCEL", "client gone", "session cut", "own deadline"
 EVENTS: Final = (KILL, CANCEL, GONE, CUT, DEADLINE)
@@ -120,7 +120,7 @@ class Desk:
             peer.say(MessageKind.RUN, 1, {"script": SCRIPTS[state], **PLACE, **more})
         else:
             said, body = OPERATIONS[kind]
-            body = dict({MESSAGES: WAITS, SEEN: READS}.get(state, body))
+            body = {MESSAGES: WAITS, SEEN: READS}.get(state, body)
             peer.say(said, 1, {**body, **PLACE, **more})
         heard = asyncio.create_task(heard_over_wire(peer))
         cancels = None if kind == "kv" else lambda: peer.say(MessageKind.CANCEL, 1)
